@@ -241,7 +241,7 @@ func beat(welcome Welcome) error {
 		form := map[string]any{
 			"node": *id, "incarnation": welcome.Incarnation, "token": token,
 			"sequence": sequence, "sent_at_ms": sent.Sub(began).Milliseconds(), "applied": applied,
-			"whole": true, "reports": told, "leaving": isLeaving(),
+			"whole": true, "reports": told, "leaving": isLeaving(), "lease_expired": !sent.Before(leaseUntil),
 		}
 		var orders Orders
 		err := post(fmt.Sprintf("/v1/worker/heartbeat?wait_ms=%d", wait), form, &orders, lease)

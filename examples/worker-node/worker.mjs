@@ -323,7 +323,7 @@ async function beat(me, leaseMs, restMs) {
     const sent = now();
     const form = {
       ...me, sequence: ++sequence, sent_at_ms: Math.floor(sent), applied, whole: true, reports: told,
-      leaving: leaveUntil !== null,
+      leaving: leaveUntil !== null, lease_expired: sent >= leaseUntil,
     };
     let orders;
     try {

@@ -333,7 +333,7 @@ def beat(me, lease_s, rest_s):
         wait_ms = int(lease_s * 250) if told == said and not works and not leaving.is_set() else 0
         sent = time.monotonic()
         form = me | {"sequence": sequence, "sent_at_ms": int(sent * 1000), "applied": applied, "whole": True,
-                     "reports": told, "leaving": leaving.is_set()}
+                     "reports": told, "leaving": leaving.is_set(), "lease_expired": sent >= lease_until}
         try:
             orders = post(f"/v1/worker/heartbeat?wait_ms={wait_ms}", form, timeout=lease_s)
             reason = refuse(orders)

@@ -300,6 +300,7 @@ impl Town {
             reports,
             leaving: Some(false),
             busy: 0.0,
+            lease_expired: false,
         };
         let cluster = &mut self.cluster;
         let (answer, ms) = timed(|| cluster.beat(at, beat));

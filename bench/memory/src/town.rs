@@ -158,6 +158,7 @@ impl Town {
             reports,
             leaving: Some(false),
             busy: 0.0,
+            lease_expired: false,
         };
         let orders = self.cluster.beat(at, beat).map_err(|error| error.to_string())?;
         worker.applied = orders.version;

@@ -154,6 +154,7 @@ mod tests {
             reports: Vec::new(),
             leaving: Some(false),
             busy: 0.0,
+            lease_expired: false,
         }
     }
 

@@ -205,6 +205,8 @@ pub struct Beat {
     pub leaving: Option<bool>,
     /// Share of its own capacity that foreground work takes, 0 to 1; moves give way above 0.5 (K17).
     pub busy: f64,
+    /// The worker has no lease when it sends this: it serves nothing that is exclusive.
+    pub lease_expired: bool,
 }
 
 /// Another replica that a worker may need: to load from, to forward to, to hint at.

@@ -151,9 +151,9 @@ pub fn beats() -> impl Strategy<Value = Beat> {
         progress,
         served,
     });
-    let numbers = any::<(u64, u64, u64, u64, bool, bool)>();
+    let numbers = any::<(u64, u64, u64, u64, bool, bool, bool)>();
     (node_ids(), numbers, vec(report, 0..5), 0.0..=1.0f64).prop_map(|(node, numbers, reports, busy)| {
-        let (incarnation, sequence, sent_at, applied, whole, leaving) = numbers;
+        let (incarnation, sequence, sent_at, applied, whole, leaving, lease_expired) = numbers;
         Beat {
             node,
             incarnation: Incarnation(incarnation),
@@ -165,6 +165,7 @@ pub fn beats() -> impl Strategy<Value = Beat> {
             reports,
             leaving: Some(leaving),
             busy,
+            lease_expired,
         }
     })
 }

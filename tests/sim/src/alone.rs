@@ -175,6 +175,7 @@ impl Alone {
                 reports: ordered.iter().map(report).chain(kept).collect(),
                 leaving: None,
                 busy: 0.0,
+                lease_expired: false,
             };
             let orders = self.cluster.beat(at, beat).map_err(|error| error.to_string())?;
             member.applied = orders.version;

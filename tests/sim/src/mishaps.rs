@@ -74,6 +74,7 @@ impl World {
             reports: Vec::new(),
             leaving: Some(true),
             busy: 1.0,
+            lease_expired: false,
         };
         // And registers nodes that there are not: they beat never.
         let ghost = format!("{GHOST}{}", scene.draw.between(1, GHOSTS));

@@ -19,7 +19,7 @@ pub struct Shape {
     /// How long everything then has to become good: restarts hold rebalancing up for a minute (`brake_window_ms`), then the
     /// keyspaces become even, one after the other as each sees what the others carry, and at the end all is at rest.
     pub calm: True,
-    /// Two workers get stuck, for ever: see [`Stuck`](crate::stuck::Stuck).
+    /// Up to three workers get stuck, for ever: see [`Stuck`](crate::stuck::Stuck).
     pub stuck: bool,
     /// Whether a person is at hand in every run, or in none; else in a few.
     pub person: Option<bool>,

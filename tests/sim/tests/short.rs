@@ -23,9 +23,9 @@ const SEEDS: u64 = 6;
 const STRIDE: u64 = 23;
 
 /// Runs that once led with a copy that was overtaken, or found no copy to lead with.
-const SEEDS_OF_RESTORES: [u64; 30] = [
+const SEEDS_OF_RESTORES: [u64; 31] = [
     2188, 374, 2101, 178, 227, 10879, 10656, 10641, 11341, 11373, 11481, 11666, 13493, 571, 968, 40042,
-    40484, 40782, 249, 797, 40388, 442, 1424, 40876, 41949, 4103, 201046, 402228, 402301, 405125,
+    40484, 40782, 249, 797, 40388, 442, 1424, 40876, 41949, 4103, 201046, 402228, 402301, 405125, 600252,
 ];
 
 /// Runs the first seeds; fails at what is wrong, or when few of them have really tried something. `flags` make the

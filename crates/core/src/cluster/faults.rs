@@ -17,6 +17,7 @@
 //!
 //! All of it is told: by an alarm at the start, by `status` while this coordinator leads, and by `check`.
 
+use super::restored::Heard;
 use super::{Cluster, Moment, Records, Write};
 use crate::check;
 use crate::id::{Incarnation, PlanId};
@@ -199,10 +200,14 @@ impl Cluster {
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
     }
 
-    /// Whether nodes get leases. Where the state is known to be set back, a map may name a former owner, and the present one is not
-    /// heard yet: nobody gets one before all are over that another coordinator granted (seed 405125).
-    pub(super) fn may_lease(&self, now: Millis) -> bool {
-        !self.faults.was_set_back || now >= self.leases_before || planted::is(Planted::FormerLeases)
+    /// Whether a node gets a lease, whose last one `has_expired` or not. While a lease may run that another coordinator granted, the
+    /// state may be an older one than that coordinator's, and name a former owner: that one has none any more, and the present one is
+    /// not heard yet. So nobody gets one where the state is known to be set back (seed 405125), and else only who has one, or if all
+    /// nodes are heard (seed 600252).
+    pub(super) fn may_lease(&self, now: Millis, has_expired: bool) -> bool {
+        let is_owner = !has_expired || self.heard > Heard::Some;
+        let is_known = !self.faults.was_set_back && is_owner;
+        is_known || now >= self.leases_before || planted::is(Planted::FormerLeases)
     }
 
     /// What was wrong with the stored state when this coordinator began to lead.

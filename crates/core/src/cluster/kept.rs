@@ -57,28 +57,30 @@ impl Cluster {
     /// A report on a replica that the map does not name, or not of this start of the node.
     pub(super) fn take_kept(&mut self, at: Moment, id: &NodeId, report: Report) {
         let Report { replica, phase, epoch, served, load: _, progress: _ } = report;
+        let has_served = served.as_ref().is_some_and(|served| served.epoch > Epoch(0));
         let epoch = served.as_ref().map_or(epoch, |served| served.epoch);
         let bounds = served.map(|served| served.bounds);
         let kept = Kept { epoch, bounds, store: 0, damaged: false, since: at.now };
-        match phase {
-            Phase::Dropped => {
-                if let Some(node) = self.nodes.get_mut(id) {
-                    node.kept.remove(&replica);
-                }
-            }
-            Phase::Kept => self.keep(id, replica, kept),
-            // A process that lived when the coordinator's state was restored serves what the map does not know any more.
-            Phase::Serving | Phase::Unloading | Phase::Unloaded if !self.is_named(&replica) => {
-                if let Some(keyspace) = self.keyspaces.get_mut(&replica.keyspace) {
-                    keyspace.note_stored(id, &replica, &kept);
-                }
-            }
-            Phase::Loading
-            | Phase::Ready
-            | Phase::Serving
-            | Phase::Unloading
-            | Phase::Unloaded
-            | Phase::Failed(_) => {}
+        // A process that lived when the coordinator's state was restored serves what the map does not know any more, or did
+        // before it was opened anew, or failed.
+        let tells = match phase {
+            Phase::Dropped | Phase::Kept => false,
+            Phase::Serving | Phase::Unloading | Phase::Unloaded => true,
+            Phase::Loading | Phase::Ready | Phase::Failed(_) => has_served,
+        };
+        if phase == Phase::Kept {
+            return self.keep(id, replica, kept);
+        }
+        if phase == Phase::Dropped
+            && let Some(node) = self.nodes.get_mut(id)
+        {
+            node.kept.remove(&replica);
+        }
+        if tells
+            && !self.is_named(&replica)
+            && let Some(keyspace) = self.keyspaces.get_mut(&replica.keyspace)
+        {
+            keyspace.note_stored(id, &replica, &kept);
         }
     }
 

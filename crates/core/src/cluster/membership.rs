@@ -228,7 +228,7 @@ impl Cluster {
             return Err(BeatError::NotYet(id));
         }
         self.check_token(at, &id, beat.session)?;
-        let may_lease = self.may_lease(at.now);
+        let may_lease = self.may_lease(at.now, beat.lease_expired);
         let node = self.nodes.get_mut(&id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
         let most = if node.sequence == 0 { limits::BEATS } else { node.sequence + limits::BEATS_SKIPPED };
         if beat.sequence > most {
@@ -252,6 +252,7 @@ impl Cluster {
         if gets_one {
             node.signs.lease.renew(at.now, lease_ms);
         }
+        node.has_no_lease = beat.lease_expired && !gets_one;
         node.busy = if beat.busy.is_finite() { beat.busy.clamp(0.0, 1.0) } else { 0.0 };
         if let Some(leaving) = beat.leaving
             && node.leaving != leaving

@@ -251,6 +251,8 @@ pub struct NodeState {
     pub leaving: bool,
     /// It gets no further lease: see [`overdue`]. Not stored.
     revoked: bool,
+    /// It has said that its last lease is over, and got none: see `Cluster::may_lease`.
+    has_no_lease: bool,
     /// Share of its capacity that foreground work takes, as it says.
     pub busy: f64,
     /// What it should hold.

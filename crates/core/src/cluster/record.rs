@@ -574,6 +574,7 @@ impl NodeState {
             sequence: 0,
             leaving: false,
             revoked: false,
+            has_no_lease: false,
             busy: 0.0,
             orders: OrderBook::default(),
             has_held: ended,

@@ -267,7 +267,11 @@ impl KeyspaceState {
             // It is no copy any more, and has served all the same: what is older must not lead, whichever coordinator hears
             // of it (seed 442).
             Phase::Dropped => true,
-            Phase::Loading | Phase::Failed(_) => false,
+            // What has only loaded what others have tells nothing; a copy that was served before it was opened anew, or before
+            // it failed, does.
+            Phase::Loading | Phase::Failed(_) => {
+                report.served.as_ref().is_some_and(|served| served.epoch > Epoch(0))
+            }
         };
         let served = report.served.take().filter(|_| tells);
         let kept = served.map(|Served { epoch, bounds }| Kept {

@@ -126,7 +126,7 @@ impl Cluster {
         // Without a lease it serves nothing that is exclusive, whatever it reports.
         let is_exclusive = keyspace.record.keyspace.ownership == Ownership::Exclusive;
         let node = self.nodes.get(&leader.node).filter(|_| is_exclusive);
-        let has_lease = !node.is_some_and(|node| node.gets_no_lease(at.now));
+        let has_lease = !node.is_some_and(|node| node.has_no_lease || node.gets_no_lease(at.now));
         seen == Some(&Phase::Serving) && has_lease && is_granted()
     }
 }

@@ -456,6 +456,7 @@ impl Worker {
             reports,
             leaving: Some(self.leaving),
             busy: self.busy,
+            lease_expired: !self.lease.holds(now),
         })
     }
 

@@ -292,6 +292,7 @@ impl From<&Beat> for proto::Beat {
             // Workers over gRPC say it each time.
             leaving: beat.leaving.unwrap_or_default(),
             busy: beat.busy,
+            lease_expired: beat.lease_expired,
         }
     }
 }
@@ -319,6 +320,7 @@ impl TryFrom<proto::Beat> for Beat {
             reports: each(form.reports, "reports", Report::try_from)?,
             leaving: Some(form.leaving),
             busy: share(form.busy, "busy")?,
+            lease_expired: form.lease_expired,
         })
     }
 }

@@ -207,6 +207,10 @@ pub struct Beat {
     /// The share of its capacity that foreground work takes, 0 to 1.
     #[serde(default)]
     pub busy: f64,
+    /// Whether the worker's lease has expired, or it has never had one, when it sends the heartbeat. A coordinator that has
+    /// just begun then waits before it grants the next lease, as another node may own the worker's shards.
+    #[serde(default)]
+    pub lease_expired: bool,
 }
 
 impl TryFrom<Beat> for core::Beat {
@@ -223,6 +227,7 @@ impl TryFrom<Beat> for core::Beat {
             reports: each(form.reports, "reports", TryInto::try_into)?,
             leaving: form.leaving,
             busy: exchange::share(form.busy, "busy")?,
+            lease_expired: form.lease_expired,
         })
     }
 }

@@ -161,24 +161,19 @@ pub fn drained(oracles: &Oracles, drains: &[DrainStatus], is_stuck: bool) -> Vec
         let waits = |replica: &Replica| is_stuck && replica.state == ReplicaState::Load;
         replicas.filter(|replica| replica.node == drain.node && !waits(replica)).count()
     };
-    // What is set aside goes nowhere by itself. Nor does what a person has to decide about, as no disk has the last writes of what
-    // it comes from, but then the drain says so (seed 185 with --nobody --durable).
-    let only_for_person = |drain: &DrainStatus, says_why: bool| {
+    // What is set aside goes nowhere by itself. What waits for a person otherwise, the drain calls blocked (seed 185 with
+    // --nobody --durable).
+    let is_aside = |drain: &DrainStatus| {
         oracles.maps.all().all(|map| {
             let on_it = |shard: &&Shard| shard.replicas.iter().any(|replica| replica.node == drain.node);
-            let is_lost = |parent: &Shard| oracles.storage.disks.are_last_writes_lost(map.keyspace(), parent);
-            let is_for_person = |shard: &Shard| {
-                let mut parents = shard.parents().iter().filter_map(|parent| map.shard(*parent));
-                oracles.maps.is_aside(map.keyspace(), shard.id) || says_why && parents.any(is_lost)
-            };
-            map.shards().filter(on_it).all(is_for_person)
+            map.shards().filter(on_it).all(|shard| oracles.maps.is_aside(map.keyspace(), shard.id))
         })
     };
     let ended = |drain: &&DrainStatus| match &drain.progress {
         DrainProgress::SafeToStop => held(drain) == 0,
         DrainProgress::Blocked { why, .. } => !why.is_empty(),
         DrainProgress::Queued { behind, .. } => !behind.is_empty(),
-        DrainProgress::Moving { stuck, .. } => is_stuck || only_for_person(drain, !stuck.is_empty()),
+        DrainProgress::Moving { .. } => is_stuck || is_aside(drain),
     };
     let stuck = drains.iter().filter(|drain| !ended(drain));
     stuck.map(|drain| ("L8", format!("the drain of {drain}, which holds {} replicas", held(drain)))).collect()

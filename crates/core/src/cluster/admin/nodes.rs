@@ -15,7 +15,7 @@
 use super::{AdminError, Effect, Intent};
 use crate::cluster::orders::Held;
 use crate::cluster::problems::shards_wait;
-use crate::cluster::{Cluster, Drain, Moment, NodeRecord, NodeState, Write};
+use crate::cluster::{Cluster, Drain, KeyspaceState, Moment, NodeRecord, NodeState, Write};
 use crate::event::{About, EventKind};
 use crate::exchange::{Failure, Phase, ReplicaKey};
 use crate::id::{PlacementId, PlanId, ShardId};
@@ -26,7 +26,7 @@ use crate::name::{KeyspaceName, NodeId, Zone};
 use crate::node::Health;
 use crate::plan::{Change, Progress, Status};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::{fmt, iter};
 
 /// How a drain stands: the answer to "may I stop this node now?"
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -489,6 +489,9 @@ impl Cluster {
         if let Some(why) = keyspace.lingers(at, replica, &self.settings) {
             return Some(format!("{why}: mend the service, or stop the process"));
         }
+        if let Some(why) = self.awaits_copies(at, keyspace, shard) {
+            return Some(why);
+        }
         let heir = shard.replicas.iter().find(|r| r.replaces() == Some(replica.placement));
         if let Some(heir) = heir {
             let phase = keyspace.observed.get(&heir.placement).map(|seen| seen.phase());
@@ -504,6 +507,20 @@ impl Cluster {
             return None;
         }
         self.stuck_unplanned(at, departures, (keyspace, shard, replica))
+    }
+
+    /// For which copies a shard waits, or one that it comes from: until then no replica of it loads, and none takes over. A
+    /// person may have to choose one.
+    fn awaits_copies(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> Option<String> {
+        let parents = shard.parents().iter().filter_map(|parent| keyspace.map.shard(*parent));
+        let waiting =
+            iter::once(shard).chain(parents).find(|shard| keyspace.waits_for_copy(&self.nodes, shard))?;
+        let first = self.waits(at, keyspace, waiting).into_iter().next();
+        let why = first.map_or(String::new(), |why| format!(": {why}"));
+        Some(match waiting.id == shard.id {
+            true => format!("no copy of it can serve{why}"),
+            false => format!("it comes from shard {}, of which no copy can serve{why}", waiting.id),
+        })
     }
 
     /// The same for a replica whose move has not begun.

@@ -120,6 +120,7 @@ impl Town {
             reports,
             leaving: Some(false),
             busy: 0.0,
+            lease_expired: false,
         };
         self.cluster.beat(self.at, beat).unwrap();
     }

@@ -3,17 +3,19 @@
 
 use super::super::ClusterRecord;
 use super::super::admin::{Command, Presplit};
+use super::super::serving::Serving;
 use super::super::{
     Ahead, Cluster, Moment, Records, RegisterError, Registration, StoredFaults, Witness, Write, note,
 };
 use super::disks::Disks;
 use super::town::{BEAT_MS, Town, keyspace, name, node, settings, slots};
-use crate::exchange::{Known, ReplicaKey, Stored};
+use crate::exchange::{Beat, Known, ReplicaKey, Stored};
 use crate::id::{ClusterId, Epoch, Generation, PlacementId, ShardId, TransactionId};
 use crate::keyspace::Keyspace;
 use crate::lease::Granted;
 use crate::limits;
-use crate::name::KeyspaceName;
+use crate::map::Shard;
+use crate::name::{KeyspaceName, NodeId};
 use crate::node::NodeSpec;
 use crate::sharding::{Bounds, Slot};
 use crate::time::Millis;
@@ -308,7 +310,7 @@ fn d7_d10_data_of_a_keyspace_that_was_lost_is_kept_also_when_it_is_created_again
     let stored = Stored { replica, bounds, epoch: Epoch(1), store: 0, damaged: false };
     let registration = Registration { stored: vec![stored], ..registration("n8", vec![]) };
     let welcome = cluster.register(at(&town), registration).unwrap();
-    let beat = crate::exchange::Beat {
+    let beat = Beat {
         session: crate::id::SessionDigest::default(),
         node: node("n8"),
         incarnation: welcome.incarnation,
@@ -319,6 +321,7 @@ fn d7_d10_data_of_a_keyspace_that_was_lost_is_kept_also_when_it_is_created_again
         reports: vec![],
         leaving: None,
         busy: 0.0,
+        lease_expired: false,
     };
     let orders = cluster.beat(at(&town), beat).unwrap();
     assert_eq!(orders.permissions, [], "nobody has deleted that data");
@@ -354,6 +357,50 @@ fn o1_where_the_state_was_set_back_nobody_gets_a_lease_while_one_of_before_may_r
     assert_eq!(lease(&mut cluster, &mut town), 0);
     town.now = leases_over;
     assert_eq!(lease(&mut cluster, &mut town), lease_ms);
+}
+
+/// Nobody knows that the state was set back. Of a node whose lease is over another may own by now what the map says: until every
+/// node is heard, or no lease of before can run, it gets none (seed 600252).
+#[test]
+fn o1_a_node_without_a_lease_gets_none_from_a_new_coordinator_before_the_others_are_heard() {
+    let (mut town, _) = set_back();
+    let leases_over =
+        |town: &Town| town.now + Granted::assumed(Millis(0), town.disk.cluster.longest_lease_ms).end().0;
+    let lease = |town: &mut Town, id: &str, lease_expired: bool| {
+        let beat = Beat { lease_expired, ..town.next_beat(&node(id)) };
+        let known = Registration {
+            incarnation: Some(beat.incarnation),
+            session: beat.session,
+            ..registration(id, vec![])
+        };
+        let at = town.at();
+        town.cluster.register(at, known).unwrap();
+        town.cluster.beat(at, beat).unwrap().lease.unwrap().lease_ms
+    };
+    let lease_ms = settings().lease_ms;
+    town = town.restart_coordinator();
+    let over = leases_over(&town);
+    assert_eq!(lease(&mut town, "n0", false), lease_ms, "it renews one that runs");
+    assert_eq!(lease(&mut town, "n0", true), 0);
+    let keyspace = &town.cluster.keyspaces()[&name()];
+    let leads = |shard: &&Shard| shard.leader().is_some_and(|leader| leader.node == node("n0"));
+    let led = keyspace.map.shards().find(leads).unwrap();
+    assert_ne!(town.cluster.serving(town.at(), keyspace, led), Serving::Led, "the status says so");
+    town.now = over - 1;
+    assert_eq!(lease(&mut town, "n0", true), 0);
+    town.now = over;
+    assert_eq!(lease(&mut town, "n0", true), lease_ms, "none of before can run");
+
+    town = town.restart_coordinator();
+    assert_eq!(lease(&mut town, "n0", true), 0);
+    let others: Vec<NodeId> = town.workers.keys().filter(|id| **id != node("n0")).cloned().collect();
+    assert!(!others.is_empty());
+    for other in others {
+        assert_eq!(lease(&mut town, "n0", true), 0, "{other} is not heard");
+        lease(&mut town, other.as_str(), true);
+        town.decide();
+    }
+    assert_eq!(lease(&mut town, "n0", true), lease_ms, "all are heard");
 }
 
 /// The counters were deleted, and with them the longest lease: only the first leader after that waits for ten minutes.

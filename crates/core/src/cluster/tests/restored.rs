@@ -6,6 +6,7 @@ use super::durable::{REPLACE_AFTER_MS, durable, force_join, is_told, kill, spec,
 use super::durable_reshard::reshard;
 use super::recreate::recreate;
 use super::town::{BEAT_MS, Town, name, node};
+use crate::exchange::Phase;
 use crate::id::{ShardId, TransactionId};
 use crate::limits;
 use crate::map::{Shard, Stage};
@@ -302,6 +303,50 @@ fn d1_a_leader_that_was_cut_off_when_others_went_on_does_not_lead_after_a_restor
     town.run(20_000);
     assert_eq!(town.served().len(), 1, "{:#?}", town.notices);
     assert!(town.is_at_rest(2), "{leader} has caught up: {:#?}", town.map());
+}
+
+/// The leader went on alone, and its copy has failed, such as that of a disk that died, when the state is restored. Its process
+/// lives and has served under the latest epoch: what is older does not lead without a person, whether the restored map names
+/// the failed copy or not.
+#[test]
+fn d1_a_leader_that_has_failed_tells_after_a_restore_under_which_epoch_it_has_served() {
+    for is_named in [true, false] {
+        let mut town = town_of(3, durable(1, 2));
+        let before = town.disk.clone();
+        let shard = town.map().shards().next().unwrap().clone();
+        let nodes = |town: &Town| -> Vec<NodeId> {
+            town.map().shards().next().unwrap().live().map(|r| r.node.clone()).collect()
+        };
+        let led = shard.leader().unwrap().node.clone();
+        let followed = nodes(&town).into_iter().find(|node| *node != led).unwrap();
+        let third = (0..3).map(|at| spec(at).id).find(|id| *id != led && *id != followed).unwrap();
+        // Where the map of the backup does not name it: another leads, and this one alone later.
+        let (old, last) = if is_named { (&followed, &led) } else { (&followed, &third) };
+        town.cut_off.insert(old.clone());
+        town.run(2 * REPLACE_AFTER_MS + 20_000);
+        assert!(nodes(&town).contains(last), "{:#?}", town.map());
+        for other in (0..3).filter(|at| spec(*at).id != *old && spec(*at).id != *last) {
+            kill(&mut town, other);
+            town.run(20_000);
+            town.disks.as_mut().unwrap().data.retain(|(on, _), _| *on != spec(other).id);
+        }
+        assert_eq!(town.served().len(), 1, "{last} leads: {:#?}", town.notices);
+        town.cut_off.clear();
+        town.fails.insert((shard.id, last.clone()));
+        for (_, phase) in town.workers.get_mut(last).unwrap().holds.values_mut() {
+            *phase = Phase::failed(1, "the disk has died".to_owned());
+        }
+        town.disk = before.after_loss(1_700_000_000_000);
+        town.disks.as_mut().unwrap().restored = true;
+        let mut town = town.restart_coordinator();
+        // All are heard at once: nobody waits for the others.
+        let ended: Vec<usize> = (0..3).filter(|at| !town.workers.contains_key(&spec(*at).id)).collect();
+        ended.into_iter().for_each(|at| start(&mut town, at));
+        town.run(30_000);
+        assert!(town.served().is_empty(), "{is_named}: {:#?}\n{:#?}", town.map(), town.notices);
+        let told = waits_for(&town, shard.id);
+        assert!(told.contains("older than"), "{told}");
+    }
 }
 
 /// The same, and those that went on without it do not come back before they are declared dead: what it has may be old.

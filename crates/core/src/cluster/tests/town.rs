@@ -10,6 +10,7 @@ use crate::exchange::{Beat, Order, Phase, ReplicaKey, Report};
 use crate::hash::HashFunction;
 use crate::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId, TransactionId};
 use crate::keyspace::Keyspace;
+use crate::lease::Held;
 use crate::lifecycle::ReplicaState;
 use crate::load::Load;
 use crate::map::{Role, ShardMap};
@@ -90,7 +91,8 @@ pub struct Worker {
     sequence: u64,
     applied: u64,
     pub leaving: bool,
-    holds: Holds,
+    lease: Held,
+    pub holds: Holds,
 }
 
 /// What a worker has been ordered, and how far it is.
@@ -218,8 +220,10 @@ impl Town {
         let welcome = self.cluster.register(at, Registration { stored, ..Registration::new(spec) }).unwrap();
         let holds = BTreeMap::new();
         let incarnation = welcome.incarnation;
-        self.workers
-            .insert(id.clone(), Worker { incarnation, sequence: 0, applied: 0, leaving: false, holds });
+        self.workers.insert(
+            id.clone(),
+            Worker { incarnation, sequence: 0, applied: 0, leaving: false, lease: Held::default(), holds },
+        );
         self.check_addresses();
         self.beat(&id);
         self.decide();
@@ -318,6 +322,7 @@ impl Town {
                 .collect(),
             leaving: Some(worker.leaving),
             busy: self.busy.get(name).copied().unwrap_or(0.0),
+            lease_expired: !worker.lease.holds(at.now),
         }
     }
 
@@ -338,6 +343,9 @@ impl Town {
         if let Some(left) = self.lost_answers.get_mut(name).filter(|left| **left > 0) {
             *left -= 1;
             return;
+        }
+        if let Some(renewal) = orders.lease {
+            worker.lease.renew(renewal.sent_at, renewal.lease_ms);
         }
         if orders.base == 0 {
             let named: BTreeSet<_> = orders.changed.iter().map(|order| order.replica.clone()).collect();
