@@ -2,7 +2,7 @@
 
 use super::Finding;
 use super::rules::Rules;
-use crate::clock::True;
+use crate::clock::{MS, True};
 use crate::message::Request;
 use crate::mishaps::is_ghost;
 use crate::model::Space;
@@ -10,11 +10,13 @@ use partage_core::check;
 use partage_core::cluster::{KeyspaceRecord, LostIds, NodeRecord, Records, Write};
 use partage_core::exchange::ReplicaKey;
 use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
+use partage_core::lease::Granted;
 use partage_core::lifecycle::ReplicaState;
 use partage_core::map::{MapDiff, Role, Shard, ShardMap};
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::settings::Settings;
 use partage_core::sharding::{Bounds, geometry};
+use partage_core::time::Millis;
 use partage_core::worker::gates::Permit;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +38,8 @@ pub struct Maps {
     placements: BTreeMap<(KeyspaceName, PlacementId), Home>,
     removed: BTreeSet<(KeyspaceName, ShardId)>,
     durable: BTreeSet<KeyspaceName>,
-    ended: BTreeSet<Home>,
+    /// From when on they must not act.
+    ended: BTreeMap<Home, True>,
     /// The latest start of each node.
     started: BTreeMap<NodeId, Incarnation>,
     term: u64,
@@ -98,7 +101,7 @@ impl Maps {
             placements: BTreeMap::new(),
             removed: BTreeSet::new(),
             durable: spaces.iter().filter(|s| s.keyspace.durable).map(|s| s.keyspace.name.clone()).collect(),
-            ended: BTreeSet::new(),
+            ended: BTreeMap::new(),
             started: BTreeMap::new(),
             term: 0,
             elected: 0,
@@ -209,10 +212,12 @@ impl Maps {
         self.deleted
             .iter_mut()
             .for_each(|(name, below)| *below = known.get(name).copied().unwrap_or_default());
+        let lease = Granted::assumed(Millis(0), records.cluster.longest_lease_ms).end().0 * MS;
         for node in &records.nodes {
             let home = (node.spec.id.clone(), node.incarnation);
             if node.ended {
-                self.ended.insert(home);
+                // One that lives and was not ended by the state before may have a lease.
+                self.ended.entry(home).or_insert(now + lease);
             } else {
                 self.ended.remove(&home);
             }
@@ -304,16 +309,17 @@ impl Maps {
         self.forked.contains(name) && !self.durable.contains(name)
     }
 
-    /// Whether an incarnation was declared dead, or has left.
-    pub fn has_ended(&self, node: usize, incarnation: Incarnation) -> bool {
-        self.ended.iter().any(|(id, ended)| *ended == incarnation && id.as_str() == format!("node-{node}"))
+    /// Whether an incarnation was declared dead, or has left, and must not act at `now`.
+    pub fn has_ended(&self, now: True, node: usize, incarnation: Incarnation) -> bool {
+        let is_its = |(id, ended): &Home| *ended == incarnation && id.as_str() == format!("node-{node}");
+        self.ended.iter().any(|(home, from)| is_its(home) && *from <= now)
     }
 
     /// Whether this record declares somebody dead who was not before.
     pub fn is_death(&self, node: &NodeRecord) -> bool {
         let home = (node.spec.id.clone(), node.incarnation);
         // Z2: a node that a stranger has made up dies of nothing.
-        node.ended && !node.left && !self.ended.contains(&home) && !is_ghost(&node.spec.id)
+        node.ended && !node.left && !self.ended.contains_key(&home) && !is_ghost(&node.spec.id)
     }
 
     /// D7: a worker deletes a replica. What is durable must have let go of it: it is in no map, or only to be
@@ -323,7 +329,7 @@ impl Maps {
         let is_followed = self.started.get(&held.node).is_some_and(|latest| *latest > held.incarnation);
         // What is durable outlives its process.
         let is_durable = self.durable.contains(&replica.keyspace);
-        let is_over = !is_durable && (is_followed || self.has_ended(node, held.incarnation));
+        let is_over = !is_durable && (is_followed || self.has_ended(True::MAX, node, held.incarnation));
         let is_over = is_over || self.let_go.contains(&(replica.keyspace.clone(), replica.placement));
         let needed = held.state != ReplicaState::UnloadFinal && !is_over;
         let text = || {
@@ -352,7 +358,7 @@ impl Maps {
                 }
                 Write::Node(node) if node.ended => {
                     self.deaths += u64::from(self.is_death(node));
-                    self.ended.insert((node.spec.id.clone(), node.incarnation));
+                    self.ended.insert((node.spec.id.clone(), node.incarnation), now);
                 }
                 Write::Node(node) => {
                     if self.starts_again {

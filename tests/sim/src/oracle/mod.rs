@@ -202,7 +202,7 @@ impl Oracles {
         let mut findings = self.ownership.check(now, who.0, &claims);
         if let Some(incarnation) = who.2
             && !claims.is_empty()
-            && self.maps.has_ended(who.0, incarnation)
+            && self.maps.has_ended(now, who.0, incarnation)
         {
             findings.push(("O6", format!("node-{} acts as {incarnation}, which has ended", who.0)));
         }
