@@ -79,6 +79,33 @@ fn s19_a_full_disk_is_an_error_until_there_is_room() {
     drop(small);
 }
 
+/// The disk has room for two versions, of which clients get one.
+#[test]
+fn s15_a_superseded_version_gives_way_when_the_disk_is_full() {
+    let shop = Shop::new();
+    let folder = shop.path("small");
+    let Some(small) = Small::mount(folder.clone(), 1_024) else {
+        eprintln!("not run: this user may not mount a file system");
+        return;
+    };
+    let data_dir = folder.join("node");
+    let stored = |version: &str| {
+        let files = files_below(&data_dir.join("datasets/colours").join(version));
+        files.iter().any(|file| file.ends_with(".partage"))
+    };
+    shop.write("1", &[&lines(3_200, "one")]);
+    assert_eq!(shop.add(&[]).code, 0);
+    let node = shop.node_in(&data_dir, partage());
+    assert_eq!(node.ask(&["status", "colours", "--wait"]).code, 0);
+    shop.write("2", &[&lines(3_200, "two")]);
+    eventually("version 2 serves", || node.ask(&["get", "colours", "red"]).out == "two");
+    assert!(stored("1") && stored("2"), "the version before is kept for a while: {:?}", files_below(&data_dir));
+    shop.write("3", &[&lines(3_200, "three")]);
+    eventually("version 3 serves", || node.ask(&["get", "colours", "red"]).out == "three");
+    assert!(!stored("1") && stored("3"), "{:?}", files_below(&data_dir));
+    drop(small);
+}
+
 #[test]
 fn s19_a_file_that_may_not_grow_is_as_a_full_disk() {
     let shop = Shop::new();

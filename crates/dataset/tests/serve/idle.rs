@@ -32,17 +32,3 @@ fn who_asks_nothing_is_closed_and_was_answered_before() {
         assert!(line.ends(), "{who}: it is still open");
     }
 }
-
-/// The fast path has the door's limit, and counts as the door does.
-#[test]
-fn z3_the_head_of_a_request_must_come_in_time_and_is_counted_where_it_does_not() {
-    let door = partage_door::Settings { head: Duration::from_millis(200), ..Default::default() };
-    let settings = Settings { threads: 1, door, ..Settings::default() };
-    let town = Town::with(1, &settings);
-    town.serve("names", "v1", &entries(5, "value"), &[&[0]]);
-    let mut slow = Line::new(town.nodes[0].at());
-    slow.send(b"GET /na");
-    assert!(slow.ends(), "it is still open");
-    let metrics = town.get(0, "/-/metrics").text();
-    assert!(metrics.contains("door_refused_total{reason=\"slow_head\"} 1"), "{metrics}");
-}
