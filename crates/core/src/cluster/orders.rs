@@ -309,8 +309,12 @@ impl Cluster {
             removed: gone.map(|(key, _)| key.clone()).collect(),
             permissions: vec![],
             lease,
-            // A process that has just begun has no orders yet for what it has stored.
-            may_go: state.leaving && book.is_empty() && self.last_copy_on(node).is_none(),
+            // A process that has just begun has no orders yet for what it has stored, and a later copy than those of the map
+            // is none of the map's.
+            may_go: state.leaving
+                && book.is_empty()
+                && self.last_copy_on(node).is_none()
+                && self.shards_that_wait_for(node) == 0,
         })
     }
 

@@ -61,6 +61,15 @@ fn d10_the_only_copy_is_one_that_the_backup_does_not_know() {
     assert!(!told(&town).contains("SafeToStop"), "{}", told(&town));
     ["n1", "n2"].into_iter().for_each(|name| town.undrain(name));
     town.run(5_000);
+    // Nor may a process go that would take the only copy with it.
+    let has_later = |name: &str| town.cluster.shards_that_wait_for(&node(name)) > 0;
+    let last = ["n1", "n2"].into_iter().find(|name| has_later(name)).unwrap();
+    town.workers.get_mut(&node(last)).unwrap().leaving = true;
+    town.run(30_000);
+    assert!(!town.counts().contains_key(last), "others have what moves: {:#?}", town.map());
+    assert!(town.workers.contains_key(&node(last)), "{last} has left: {:#?}", town.notices);
+    town.workers.get_mut(&node(last)).unwrap().leaving = false;
+    town.run(5_000);
     // Both are there for a person to choose, and nothing of them is deleted.
     for shard in moved {
         let now = town.map().generation().sequence;
