@@ -117,7 +117,8 @@ pub fn prepare_process() {
 }
 
 /// From here on, folders that the process makes are for its user alone (0700), and files too (0600): state has names, data and
-/// tokens in it. Commands that write state call this before they do.
+/// tokens in it. Commands that write state call this before they do. Roles close folders that were there before:
+/// [`partage_door::state::make_private`].
 pub fn make_state_private() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }

@@ -324,7 +324,7 @@ fn workers_in_node_lose_nothing_that_was_acknowledged() {
 fn a_worker_in_go_hands_over_to_one_in_node_and_names_it() {
     let town = Town::new();
     let a = worker(Language::Go, &town.coordinator, "a");
-    let _b = worker(Language::Node, &town.coordinator, "b");
+    let b = worker(Language::Node, &town.coordinator, "b");
     town.nodes_up(2);
     town.cli(&["keyspace", "create", "kv", "--hash", "md5", "--shards", "2", "--mode", "suggested"]);
     for (shard, owner) in town.served_by(&["a", "b"]) {
@@ -344,4 +344,41 @@ fn a_worker_in_go_hands_over_to_one_in_node_and_names_it() {
     let elsewhere = elsewhere.expect("one of them is at b");
     assert_eq!(elsewhere.error()["kind"], "misdirected");
     assert!(elsewhere.header("partage-generation").unwrap().parse::<u64>().unwrap() > 0);
+    followers_name_the_leader(&town, &a, &b);
+}
+
+/// Of a shard with a replica on each node, each in turn leads, and the other one refuses a write with the leader's name and
+/// address: its order has them.
+fn followers_name_the_leader(town: &Town, a: &Worker, b: &Worker) {
+    let create = "keyspace create pair --hash md5 --shards 1 --replicas 2 --mode suggested";
+    town.cli(&create.split(' ').collect::<Vec<_>>());
+    let put = |at: &Worker| ask(&at.address, "PUT", "/pair/x", "", "x").unwrap();
+    let of = |name: &str| if name == "a" { a } else { b };
+    let mut first = None;
+    town.eventually("both have it, and one leads", || {
+        let told: Value = serde_json::from_str(&town.cli(&["shard", "list", "pair", "--json"])).unwrap();
+        let shard = &told["shards"][0];
+        let replicas = shard["replicas"].as_array().unwrap();
+        let leader = replicas.iter().find(|replica| replica["role"] == "leader");
+        first = leader.map(|leader| (leader["node"].as_str().unwrap().to_owned(), shard["shard"].clone()));
+        replicas.len() == 2 && replicas.iter().all(|one| one["phase"] == "serving" && one["state"] == "live")
+    });
+    let (first, shard) = first.expect("one leads");
+    let second = if first == "a" { "b" } else { "a" };
+    for (leader, follower) in [(first.as_str(), second), (second, first.as_str())] {
+        if leader == second {
+            town.cli(&["shard", "lead", "pair", &format!("s{shard}"), "--to", leader, "--wait"]);
+        }
+        town.eventually("the leader takes writes", || put(of(leader)).status == 200);
+        // A worker leaves out what it does not know, and hears of a new leader after that leader does.
+        town.eventually("the follower names a node", || {
+            put(of(follower)).header("partage-owner-node").is_some()
+        });
+        let refused = put(of(follower));
+        assert_eq!((refused.status, &refused.error()["kind"]), (421, &"misdirected".into()), "{follower}");
+        let address = of(leader).address.as_str();
+        assert_eq!(refused.header("partage-owner-node"), Some(leader), "{follower}");
+        assert_eq!(refused.header("partage-owner-address"), Some(address), "{follower}");
+        assert_eq!(refused.error()["owner"], serde_json::json!({ "node": leader, "address": address }));
+    }
 }

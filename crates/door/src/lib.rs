@@ -9,7 +9,7 @@
 //! ```
 //!
 //! What is not let in is counted by its [`Reason`], and logged, one line for each reason in ten seconds. Certificates and
-//! rights will be asked for here, too.
+//! rights will be asked for here, too. Other users of the machine come by the disk: [`state`] keeps them out.
 //!
 //! A [`Door`] belongs to one listener (or several threads of it); its [`Settings`], the [`Budget`] of bytes among them, to the
 //! process.
@@ -25,6 +25,7 @@ pub mod limits;
 mod listen;
 mod patient;
 mod refusal;
+pub mod state;
 mod unreadable;
 mod usage;
 

@@ -5,15 +5,16 @@ use crate::peers::{LOG, PLACE};
 use crate::records::Record;
 use crate::service::{Service, in_request};
 use crate::shard::Shard;
-use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Extension, Query, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Json, Router};
 use bytes::BytesMut;
 use http::request::Parts;
 use http::{Method, StatusCode, header};
 use partage_door::Door;
+use partage_wire::json::ErrorBody;
 use partage_worker::http::{Aim, Target, router_with, sharded};
 use partage_worker::{Guard, KeyspaceName, PlacementId, ReplicaKey, ShardId, Worker};
 use percent_encoding::percent_decode_str;
@@ -76,7 +77,7 @@ async fn row(
             }
         },
         Method::DELETE => None,
-        _ => return (StatusCode::METHOD_NOT_ALLOWED, "GET, PUT or DELETE\n").into_response(),
+        other => return not_for_a_row(&other),
     };
     let epoch = guard.epoch().0;
     let written = in_request(guard.clone(), &shard, move |shard| shard.write(epoch, key.into(), value)).await;
@@ -89,6 +90,11 @@ async fn row(
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
         Err(error) => unavailable(error),
     }
+}
+
+fn not_for_a_row(method: &Method) -> Response {
+    let body = ErrorBody::told("malformed", format!("{method} is not for a key"), "use GET, PUT or DELETE");
+    (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET, HEAD, PUT, DELETE")], Json(body)).into_response()
 }
 
 fn unavailable(why: impl std::fmt::Display) -> Response {

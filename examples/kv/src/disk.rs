@@ -18,6 +18,7 @@ use crate::limits::STEP_BYTES;
 use crate::records::Record;
 use crate::shard::Shard;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use partage_door::state::make_private;
 use partage_journal::{AppendError, Book, Damage, Disk, FileHeader, RealDisk, UNFINISHED, read};
 use partage_wire::json;
 use partage_worker::{Assignment, ClusterId, Failure, PlacementId, ReplicaKey, ShardId, Stored};
@@ -73,13 +74,14 @@ const EPOCH: u8 = b'E';
 const ROWS: u8 = b'R';
 
 impl Folder {
-    /// Opens `dir`, which is made if it is not there.
+    /// Opens `dir`, which is made if it is not there, for its user alone.
     pub fn open(dir: &Path) -> Result<Folder, FolderError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |error| FolderError::Disk { path, error }
         };
         RealDisk.create_dir(dir).map_err(failed(dir))?;
+        make_private(dir);
         let lock = fs::File::create(dir.join("lock")).map_err(failed(&dir.join("lock")))?;
         if lock.try_lock().is_err() {
             return Err(FolderError::Locked(dir.to_owned()));

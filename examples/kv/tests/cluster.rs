@@ -253,6 +253,28 @@ impl Crowd {
     }
 }
 
+/// By the owner, and by way of another node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_method_that_no_key_has_is_refused_and_the_others_are_named() {
+    let cluster = Cluster::start(&["n1", "n2"], None).await;
+    cluster.create(fixed(1), json!({ "type": "none" }), 1).await;
+    cluster.settled(1).await;
+    for node in cluster.nodes.values() {
+        let address = node.address().to_string();
+        for method in [Method::POST, Method::PATCH, Method::OPTIONS] {
+            let said = cluster.client.once(&method, &address, "/kv/users/alice", "v").await.unwrap();
+            assert_eq!(said.status, StatusCode::METHOD_NOT_ALLOWED, "{method}: {}", said.body);
+            assert_eq!(said.headers["allow"], "GET, HEAD, PUT, DELETE");
+            assert_eq!(said.headers["content-type"], "application/json");
+            let body: Value = serde_json::from_str(&said.body).unwrap();
+            let help = "use GET, PUT or DELETE";
+            let message = format!("{method} is not for a key: {help}");
+            assert_eq!(body, json!({ "error": { "kind": "malformed", "message": message, "help": help } }));
+        }
+    }
+    assert_eq!(cluster.get("/kv/users/alice").await.status, StatusCode::NOT_FOUND, "nothing was written");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d4_a_node_answers_only_for_what_it_has_and_says_who_it_is() {
     let cluster = Cluster::start(&["n1", "n2", "n3"], None).await;

@@ -12,6 +12,7 @@ mod town;
 
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use town::Town;
@@ -90,6 +91,20 @@ async fn d11_nodes_refuse_a_coordinator_on_an_empty_folder_and_lose_nothing() {
             }
         };
         assert_eq!(found.as_deref(), Some(key.as_str()));
+    }
+}
+
+/// The folder that somebody has made, and the one that the node makes, whatever the umask is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_of_durable_data_is_for_its_user_alone() {
+    let mut town = Town::start(&[]).await;
+    let made = town.folder("n1");
+    std::fs::create_dir(&made).unwrap();
+    std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for node in ["n1", "n2"] {
+        town.add(node, &["--durable"]).await;
+        let mode = std::fs::metadata(town.folder(node)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o700, "{node}");
     }
 }
 

@@ -13,9 +13,11 @@ use partage_coordination::{Backend, Coordination, Late, Listen, Target};
 use partage_core::dataset::fetch::FetchSettings;
 use partage_core::dataset::node::Spread;
 use partage_core::dataset::{Address, Dealing, Replication, Seat};
+use partage_dataset::local::Store;
 use partage_dataset::node::{Handle, Membership, Node, NodeOptions, StartError};
 use partage_dataset::serve::Settings;
 use partage_dataset::source::Throttle;
+use partage_door::state::make_private;
 use partage_wire::config::{DatasetNodeFile, NodeFile};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -106,6 +108,9 @@ impl ServeArgs {
         options.is_alone = options.coordinator.is_none() && self.target(&file)?.is_none();
         let here = Here::default();
         let coordination = self.coordination(&file, &options, here.clone())?;
+        // Where the data directory is somebody else's, the store in it is this node's still.
+        make_private(&options.data_dir);
+        make_private(&Store::folder_in(&options.data_dir));
         let announced = options.address.as_ref().map(Address::to_string);
         let node = Node::start(options, coordination, source).await.map_err(not_started)?;
         // It is said once.

@@ -6,6 +6,7 @@ use crate::door::{DoorArgs, prepare_process};
 use crate::output::{Failure, Output, say};
 use clap::Args;
 use partage_coordinator::{Backing, Config, Coordinator, keeps_maps};
+use partage_door::state::make_private;
 use partage_wire::config::CoordinatorFile;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -48,6 +49,9 @@ impl CoordinatorArgs {
         log(self.log_json, "info");
         prepare_process();
         let config = self.settled()?;
+        if let Backing::Directory(folder) | Backing::Shared { data_dir: Some(folder), .. } = &config.backing {
+            make_private(folder);
+        }
         match &config.backing {
             Backing::Memory => say("no --data-dir: the state is in memory, and gone when this process ends"),
             Backing::Shared { target, data_dir: Some(_), .. } if keeps_maps(target.backend) => {

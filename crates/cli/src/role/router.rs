@@ -4,11 +4,12 @@ use super::{asked_to_stop, log, read};
 use crate::door::{DoorArgs, prepare_process};
 use crate::output::{Failure, Output};
 use clap::Args;
+use partage_door::state::make_private;
 use partage_router::proxy::{self, KeyFrom, KeyspaceFrom, Rule};
 use partage_router::{CallOptions, Options, Router};
 use partage_wire::config::{ConfigError, Place, RouterFile, RuleFile};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where it listens if nobody says otherwise: loopback, as there is no authentication yet.
 const LISTEN: &str = "127.0.0.1:7440";
@@ -60,6 +61,9 @@ impl RouterArgs {
         log(self.log_json, "info");
         prepare_process();
         let (coordinators, options, config) = self.settled()?;
+        if let Some(folder) = options.maps_file.as_deref().and_then(folder_of_maps) {
+            make_private(folder);
+        }
         let router = Router::connect(coordinators, options).await;
         let proxy = proxy::serve(&router, config).await.map_err(Failure::failed)?;
         if output.is_json() {
@@ -107,6 +111,23 @@ impl RuleArgs {
             ..RuleFile::default()
         }
     }
+}
+
+/// The folder of the file with the maps, if it is for them alone. What else is in a folder, others may be meant to read; the
+/// same holds for the folder in which somebody has started the router.
+fn folder_of_maps(maps: &Path) -> Option<&Path> {
+    let folder = maps.parent()?;
+    let resolved = folder.canonicalize().ok()?;
+    if Path::new(".").canonicalize().is_ok_and(|here| here == resolved) {
+        return None;
+    }
+    let (name, beside) = (maps.file_name()?, maps.with_extension("new"));
+    let is_ours = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| {
+            entry.file_name() == name || Some(entry.file_name().as_os_str()) == beside.file_name()
+        })
+    };
+    folder.read_dir().ok()?.all(is_ours).then_some(folder)
 }
 
 fn options(file: &RouterFile, name: &str, maps: Option<PathBuf>) -> Result<Options, ConfigError> {

@@ -15,7 +15,9 @@ use crate::role::{asked_to_stop, log};
 use clap::Args;
 use library::Library;
 use partage_coordinator::{Backing, Config, Coordinator, StartError};
+use partage_core::count::counted;
 use partage_core::settings::Settings;
+use partage_door::state::make_private;
 use partage_router::{Options, Router, proxy};
 use serde::Serialize;
 use stage::Stage;
@@ -81,6 +83,9 @@ impl UpArgs {
         crate::door::prepare_process();
         self.check_ports()?;
         say(&self.begins());
+        if let Some(folder) = &self.data_dir {
+            make_private(folder);
+        }
         let dataset_dir = self.data_dir.as_ref().map(|dir| dir.join("datasets"));
         let library = Library::open(dataset_dir.as_deref()).await?;
         let doors = crate::door::settings();
@@ -139,7 +144,7 @@ impl UpArgs {
 
     /// What is said before anything takes time.
     fn begins(&self) -> String {
-        let nodes = |count: u16| if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") };
+        let nodes = |count: u16| counted(count, "node");
         let (all, of_dataset) = (nodes(self.nodes), nodes(self.nodes.min(DATASET_NODES)));
         format!(
             "starting a coordinator, a key-value service on {all}, the packages of Debian 12 on {of_dataset}, and a router"
@@ -152,7 +157,7 @@ impl UpArgs {
         if self.port <= last {
             return Ok(());
         }
-        let what = format!("--port {} leaves no ports for {} nodes", self.port, self.nodes);
+        let what = format!("--port {} leaves no ports for {}", self.port, counted(self.nodes, "node"));
         Err(Failure::usage(what).help(format!("give {last} or less, or 0 for any that are free")))
     }
 
@@ -235,7 +240,7 @@ gone when this ends."
         "All of it is gone when this ends."
     };
     format!(
-        "Partage is up: {} packages on {} nodes.
+        "Partage is up: {} packages on {}.
 
   coordinator  http://{}
   router       http://{}
@@ -254,7 +259,7 @@ A version is a folder of files: copy one there to a later name, and all nodes lo
 
 {kept} Ctrl-C stops everything.",
         library::ROWS,
-        at.dataset_nodes.len(),
+        counted(at.dataset_nodes.len(), "node"),
         at.coordinator,
         at.router,
         named(&at.dataset_nodes),

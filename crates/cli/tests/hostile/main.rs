@@ -10,6 +10,7 @@
 mod files;
 mod listen;
 mod names;
+mod state;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -122,7 +123,10 @@ fn z4_a_page_of_another_site_changes_nothing_and_reads_nothing() {
     }
     assert_eq!(ask(&stage, "GET /kill/n1", host), 405, "nothing is changed by a GET");
     assert_eq!(ask(&dataset, "GET /-/refresh", host), 405);
-    assert_eq!(ask(&coordinator, "GET /v1/commands", host), 405);
+    let (status, answer) =
+        say(&coordinator, &format!("GET /v1/commands HTTP/1.1\r\nconnection: close\r\n{host}\r\n"));
+    assert_eq!(status, 405, "{answer}");
+    assert!(answer.to_ascii_lowercase().contains("\r\nallow: post\r\n"), "{answer}");
     let metrics = say(&coordinator, &format!("GET /metrics HTTP/1.1\r\nconnection: close\r\n{host}\r\n")).1;
     for counted in ["{reason=\"host\"} 1", "{reason=\"origin\"} 6", "{reason=\"unmarked\"} 3"] {
         assert!(metrics.contains(counted), "{counted}: {metrics}");
@@ -289,13 +293,15 @@ fn what_can_be_understood_in_two_ways_is_refused_alike_by_all_doors() {
     }
 }
 
-/// Bodies of 50 MiB of which the last byte never comes, as far as they are taken.
+/// Bodies of 50 MiB of which the last byte never comes, as far as they are taken. Who sends them would be on machines of their
+/// own: here their threads run when nobody else wants the cores, or what is measured is how long the others wait for those.
 fn unfinished(address: &str, line: &str, count: usize) -> Vec<std::thread::JoinHandle<Option<TcpStream>>> {
     let head = format!(
         "{line} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         50 << 20
     );
     let one = move |address: String, head: String| {
+        rustix::process::setpriority_process(None, 19).unwrap();
         let mut stream = TcpStream::connect(address).ok()?;
         stream.set_write_timeout(Some(Duration::from_secs(20))).ok()?;
         stream.write_all(head.as_bytes()).ok()?;
@@ -351,7 +357,7 @@ fn is_not_exhausted(bodies: usize, silent: usize) {
     let quiet: Vec<_> = (0..silent).map(|number| TcpStream::connect(doors[number % 3]).ok()).collect();
     let mut senders = unfinished(&coordinator, "POST /v1/commands", bodies);
     for at in [&dataset, &router] {
-        senders.extend(unfinished(at, "POST /packages", bodies / 10));
+        senders.extend(unfinished(at, "POST /packages", bodies));
     }
     let (mut most, mut slowest, mut times, mut times_bare) = (0, Duration::ZERO, Vec::new(), Vec::new());
     loop {

@@ -1,0 +1,87 @@
+//! Who gets in by way of the disk: the folder with a process's state is for its user alone.
+//!
+//! The command line sets a umask, so what it makes is private. A folder that was there before has the mode that somebody
+//! gave it, so whoever opens it calls [`make_private`]. What lies below the folder stays as it is: nobody else gets that far.
+
+use rustix::fs::{Mode, OFlags, fchmod, fstat, open};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::path::Path;
+
+/// Others may read, write or pass.
+const OTHERS: u32 = 0o077;
+
+/// Many users write here, as in `/tmp`.
+const SHARED: u32 = 0o1000;
+
+/// Why a folder stays as it is.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum Open {
+    #[error("it belongs to user {owner}, and this process is of user {us}")]
+    OfAnother { owner: u32, us: u32 },
+    #[error("it is for all users of this machine, as /tmp is")]
+    Shared,
+    #[error(transparent)]
+    System(#[from] Errno),
+}
+
+/// Gives a folder of this process's user the mode 0700, and leaves what is in it alone. A folder that is not there is left to
+/// whoever makes it; one that stays open is logged, as the process can do its work all the same.
+pub fn make_private(folder: &Path) {
+    if let Err(why) = closed(folder) {
+        tracing::warn!(
+            folder = %folder.display(),
+            "stays open to other users: {why}; `chmod 700` it, or give the process a folder of its own"
+        );
+    }
+}
+
+/// By a handle, so that what is changed is what was looked at.
+fn closed(folder: &Path) -> Result<(), Open> {
+    let folder = match open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(()),
+        folder => folder?,
+    };
+    let there = fstat(&folder)?;
+    if is_to_be_closed(there.st_mode, there.st_uid, geteuid().as_raw())? {
+        fchmod(&folder, Mode::RWXU)?;
+    }
+    Ok(())
+}
+
+fn is_to_be_closed(mode: u32, owner: u32, us: u32) -> Result<bool, Open> {
+    match mode {
+        mode if mode & OTHERS == 0 => Ok(false),
+        // Root could, and would take from its owner what others use.
+        _ if owner != us => Err(Open::OfAnother { owner, us }),
+        mode if mode & SHARED != 0 => Err(Open::Shared),
+        _ => Ok(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_ours_is_closed_and_no_other() {
+        let (us, another) = (7, 8);
+        for (mode, owner, expected) in [
+            (0o40755, us, Ok(true)),
+            (0o40710, us, Ok(true)),
+            (0o42701, us, Ok(true)),
+            (0o40700, us, Ok(false)),
+            (0o40700, another, Ok(false)),
+            (0o40755, another, Err(Open::OfAnother { owner: another, us })),
+            (0o41777, us, Err(Open::Shared)),
+            (0o41777, another, Err(Open::OfAnother { owner: another, us })),
+        ] {
+            assert_eq!(is_to_be_closed(mode, owner, us), expected, "{mode:o} of {owner}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_no_error() {
+        assert_eq!(closed(Path::new("/nowhere/at/all")), Ok(()));
+    }
+}
