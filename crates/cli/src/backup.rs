@@ -8,6 +8,7 @@ use crate::clock::unix_ms;
 use crate::output::{Failure, Output, say};
 use clap::Args;
 use partage_core::cluster::Records;
+use partage_core::count::counted;
 use partage_wire::backup::{self, Label, Sealer};
 use partage_wire::json::Reading;
 use serde::Serialize;
@@ -128,7 +129,11 @@ pub fn show(contents: &Contents, output: &mut Output) -> Result<(), Failure> {
     }
     let Contents { backup, bytes, keyspaces, shards, nodes, plans, .. } = contents;
     output.text(&format!(
-        "{backup}: {bytes} bytes, {keyspaces} keyspaces with {shards} shards, {nodes} nodes, {plans} plans"
+        "{backup}: {bytes} bytes, {} with {}, {}, {}",
+        counted(*keyspaces, "keyspace"),
+        counted(*shards, "shard"),
+        counted(*nodes, "node"),
+        counted(*plans, "plan"),
     ));
     Ok(())
 }

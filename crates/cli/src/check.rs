@@ -21,6 +21,7 @@ use partage_coordinator::inspect::{Inspection, inspect};
 use partage_coordinator::show::show;
 use partage_core::check;
 use partage_core::cluster::Records;
+use partage_core::count::counted;
 use partage_core::leap::Leap;
 use partage_wire::backup;
 use partage_wire::json::{Coordinator, Reading};
@@ -320,7 +321,12 @@ fn file_findings(file: &salvage::FileReport) -> FileFindings {
 fn lines(findings: &Findings) -> Vec<String> {
     let mut lines = Vec::new();
     for file in &findings.files {
-        lines.push(format!("{}: {} bytes, {} good records", file.file, file.bytes, file.good_records));
+        lines.push(format!(
+            "{}: {} bytes, {}",
+            file.file,
+            file.bytes,
+            counted(file.good_records, "good record")
+        ));
         lines.extend(file.damage.iter().map(|d| format!("  damaged at byte {}: {}", d.offset, d.what)));
     }
     if let Some(root) = &findings.root {
@@ -331,14 +337,20 @@ fn lines(findings: &Findings) -> Vec<String> {
     lines.extend(findings.remarks.iter().map(|RemarkFinding { weight, what }| format!("{weight}: {what}")));
     let RecordCounts { keyspaces, nodes, plans } = &findings.records;
     let verb = if findings.sound { "holds" } else { "can be saved:" };
-    lines.push(format!("{verb} {} keyspaces, {nodes} nodes, {plans} plans", keyspaces.len()));
-    let keyspace =
-        |k: &KeyspaceCounts| format!("  keyspace {} at map {} with {} shards", k.name, k.map, k.shards);
+    lines.push(format!(
+        "{verb} {}, {}, {}",
+        counted(keyspaces.len(), "keyspace"),
+        counted(*nodes, "node"),
+        counted(*plans, "plan")
+    ));
+    let keyspace = |k: &KeyspaceCounts| {
+        format!("  keyspace {} at map {} with {}", k.name, k.map, counted(k.shards, "shard"))
+    };
     lines.extend(keyspaces.iter().map(keyspace));
     if !findings.uncertain.is_empty() {
         lines.push(format!(
-            "{} keys may be older than what was lost: {}",
-            findings.uncertain.len(),
+            "{} may be older than what was lost: {}",
+            counted(findings.uncertain.len(), "key"),
             findings.uncertain.join(", ")
         ));
     }
@@ -350,12 +362,11 @@ fn shown_line(shown: &Shown) -> String {
     let Shown { key, version, ephemeral, bytes, says, readable } = shown;
     let session = if *ephemeral { ", goes with its session" } else { "" };
     let wrong = if *readable { "" } else { "CANNOT BE READ: " };
-    format!("{key}\n  version {version}, {bytes} bytes{session}\n  {wrong}{says}")
+    format!("{key}\n  version {version}, {}{session}\n  {wrong}{says}", counted(*bytes, "byte"))
 }
 
 fn root_lines(root: &RootFindings) -> Vec<String> {
     let whose = root.cluster.as_ref().map_or("no cluster".to_owned(), |cluster| format!("cluster {cluster}"));
-    let keys = if root.keys == 1 { "key" } else { "keys" };
     let coordinator = |one: &Coordinator| {
         let says = match (one.leads, one.term) {
             (true, Some(term)) => format!("leads, term {term}"),
@@ -365,7 +376,7 @@ fn root_lines(root: &RootFindings) -> Vec<String> {
         };
         format!("  coordinator {} at {} {says}", one.id, one.address)
     };
-    let first = format!("a root of {whose} with {} {keys}", root.keys);
+    let first = format!("a root of {whose} with {}", counted(root.keys, "key"));
     [first].into_iter().chain(root.coordinators.iter().map(coordinator)).collect()
 }
 

@@ -107,7 +107,12 @@ async fn d8_what_is_left_of_a_backup_with_a_flipped_bit_is_saved() {
     let bytes = std::fs::read(&good).unwrap();
     let line_of = |what: &str| String::from_utf8_lossy(&bytes).find(what).unwrap();
     // In the first line, in the cluster's record, in one of a keyspace and in the one of the node.
-    let places = [("partage backup", 2), ("\"next_incarnation\"", 2), ("\"kv\"", 1), ("\"a.invalid:80\"", 2)];
+    let places = [
+        ("partage backup", "2 keyspaces,"),
+        ("\"next_incarnation\"", "2 keyspaces,"),
+        ("\"kv\"", "1 keyspace,"),
+        ("\"a.invalid:80\"", "2 keyspaces,"),
+    ];
     for (turn, (what, keyspaces)) in places.into_iter().enumerate() {
         let mut flipped = bytes.clone();
         flipped[line_of(what) + 2] ^= 1;
@@ -116,9 +121,6 @@ async fn d8_what_is_left_of_a_backup_with_a_flipped_bit_is_saved() {
         assert_eq!(doors.shell(&["check", text(&bad)]).0, 1, "{what}");
         assert_eq!(doors.shell(&["check", text(&bad), "--save-to", text(&place)]), (0, None), "{what}");
         let said = doors.text(&["check", text(&place)]);
-        assert!(
-            said.contains(&format!("holds {keyspaces} keyspaces")) && said.contains("\nsound\n"),
-            "{what}: {said}"
-        );
+        assert!(said.contains(&format!("holds {keyspaces}")) && said.contains("\nsound\n"), "{what}: {said}");
     }
 }

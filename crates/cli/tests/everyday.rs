@@ -206,7 +206,7 @@ async fn a_deletion_is_done_when_every_node_has_taken_it_in() {
     let (code, told) = doors.shell(&[&delete[..], &["--timeout", "1"]].concat());
     let said = told.unwrap().message;
     assert!(
-        code == 5 && said.contains("1 of 1 nodes have not given up yet") && said.contains("w is one"),
+        code == 5 && said.contains("keyspace l: 1 of 1 node has not dropped") && said.contains("such as w"),
         "{said}"
     );
     assert!(doors.get("/v1/keyspaces/l").await.is_err(), "it was deleted all the same");
@@ -221,12 +221,12 @@ async fn a_deletion_is_done_when_every_node_has_taken_it_in() {
     doors.beat_of(&mut taker, ordered).await;
     let output = waiting.join().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && said.contains("1 nodes have given up what they had of it"), "{said}");
-    assert_eq!(
-        doors.shell(&["keyspace", "delete", "kv", "--yes", "--wait"]),
-        (0, None),
-        "no node had any of it"
+    assert!(
+        output.status.success() && said.contains("keyspace k: 1 node has dropped every replica of it"),
+        "{said}"
     );
+    let said = doors.text(&["keyspace", "delete", "kv", "--yes", "--wait"]);
+    assert!(said.contains("no node had a replica of keyspace kv"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -234,18 +234,24 @@ async fn what_is_lost_for_good_is_asked_for_first() {
     let doors = Doors::open().await;
     doors.join("b", "z1").await;
     let before = doors.record().await;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("colours")).unwrap();
+    let source = dir.path().to_str().unwrap();
     for asks in [
         &["keyspace", "delete", "kv"][..],
         &["shard", "unregister", "parts", "north"],
         &["node", "remove", "b"],
+        &["dataset", "remove", "colours", "--source", source],
     ] {
         // The tests' standard input is no terminal.
         let output = run(&doors.address(), asks);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{asks:?}: {said}");
         assert!(said.contains("nothing was changed") && said.contains("--yes"), "{said}");
-        assert_eq!(doors.record().await, before, "{asks:?}");
+        let kept = || !dir.path().join("colours/_dataset.toml").exists();
+        assert!(doors.record().await == before && kept(), "{asks:?}");
         assert_eq!(doors.shell(&[asks, &["--dry-run"]].concat()), (0, None), "a dry run does not ask");
+        assert!(kept(), "{asks:?}");
         assert_eq!(doors.record().await, before, "{asks:?}");
     }
     // What is refused anyway is not asked for.
@@ -256,6 +262,9 @@ async fn what_is_lost_for_good_is_asked_for_first() {
     assert_eq!(doors.shell(&["node", "remove", "b", "--yes"]), (0, None));
     assert_eq!(doors.shell(&["keyspace", "delete", "kv", "--yes"]), (0, None));
     assert!(doors.get("/v1/keyspaces/kv").await.is_err());
+    let remove = ["dataset", "remove", "colours", "--source", source];
+    assert_eq!(doors.shell(&[&remove[..], &["-y"]].concat()), (0, None));
+    assert!(dir.path().join("colours/_dataset.toml").exists(), "it says that the dataset is not served");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -283,7 +283,7 @@ fn a_node_that_never_had_a_coordinator_ends_at_once() {
     let mut node = Process::start(node(dir.path(), "n1", "127.0.0.1:1").stdout(Stdio::null()));
     let log = || std::fs::read_to_string(dir.path().join("n1")).unwrap();
     let end = Instant::now() + PROMPT;
-    while !log().contains("no line to a coordinator") {
+    while !log().contains("no connection to a coordinator") {
         assert!(Instant::now() < end, "{}", log());
         std::thread::sleep(Duration::from_millis(50));
     }

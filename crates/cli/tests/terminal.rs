@@ -290,6 +290,14 @@ fn on_a_terminal_a_person_is_asked_watches_and_sees_colours() {
     let (asked, code) = runs("", &delete, (question, 1), "y\n");
     assert!(code == 0 && asked.contains(question), "{code}: {asked:?}");
     assert!(!printed(&[&["keyspace", "list"], &at[..]].concat()).contains("kv"));
+    let source = tempfile::tempdir().unwrap();
+    std::fs::create_dir(source.path().join("colours")).unwrap();
+    let remove = ["dataset", "remove", "colours", "--source", source.path().to_str().unwrap()];
+    let (asked, code) = runs("", &remove, (question, 1), "n\n");
+    assert!(code == 4 && asked.contains("its files stay in the source"), "{code}: {asked:?}");
+    assert!(!source.path().join("colours/_dataset.toml").exists());
+    assert_eq!(runs("", &remove, (question, 1), "y\n").1, 0);
+    assert!(source.path().join("colours/_dataset.toml").exists());
     // What would be refused anyway is, without a question.
     let (refused, code) = runs("", &["brake", "release"], QUIET, "");
     assert!(

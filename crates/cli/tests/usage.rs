@@ -92,6 +92,30 @@ fn a_sample_that_cannot_be_read_says_how_it_could() {
 }
 
 #[test]
+fn the_many_flags_of_a_keyspace_have_headings() {
+    let help = partage(&["keyspace", "create", "--help"]);
+    let text = String::from_utf8(help.stdout).unwrap();
+    let under = |heading: &str| {
+        let (_, rest) =
+            text.split_once(&format!("\n{heading}:\n")).unwrap_or_else(|| panic!("{heading}: {text}"));
+        rest.split("\n\n").next().unwrap_or_default()
+    };
+    for (heading, flags) in [
+        ("Sharding", &["--sharding", "--sample", "--partition-key"][..]),
+        ("Replication and placement", &["--replicas", "--policy", "--pin", "--ahead"]),
+        ("Data", &["--kind", "--ownership", "--durable"]),
+        ("Load balancing and limits", &["--mode", "--moves", "--replace-after-ms"]),
+        ("When shards split and merge", &["--split-bytes", "--max-shards"]),
+        ("Request", &["--coordinator", "--as", "--dry-run", "--wait", "--timeout"]),
+        ("Options", &["--json", "--help"]),
+    ] {
+        let missing: Vec<_> = flags.iter().filter(|flag| !under(heading).contains(**flag)).collect();
+        assert!(missing.is_empty(), "{heading} lacks {missing:?}: {text}");
+    }
+    assert_eq!(under("Options").lines().count(), 2, "{text}");
+}
+
+#[test]
 fn mistakes_are_json_where_json_was_asked_for() {
     for (arguments, error, help) in [
         (&["--json", "statu"][..], "unrecognized subcommand 'statu'", "'status'"),

@@ -37,6 +37,7 @@
 //! little is lost: a shard that is set aside comes to no further node, so at most `poison_deaths` losses count
 //! as one, and only one chain at a time is believed.
 
+use crate::count::{counted, counted_with};
 use crate::id::ShardId;
 use crate::name::{KeyspaceName, NodeId};
 use crate::planted::{self, Planted};
@@ -201,8 +202,9 @@ fn cascade(
         return Verdict::Borne;
     }
     Verdict::TooMany(format!(
-        "failures follow the moves: {laden} nodes were lost within {} s soon after they had taken shards on, and \
+        "failures follow the moves: {} lost within {} s soon after they had taken shards on, and \
          their shards may do the same to the next ones",
+        counted_with(laden, "node", ("was", "were")),
         settings.brake_window_ms.div_ceil(1_000)
     ))
 }
@@ -211,7 +213,11 @@ fn cascade(
 /// of them lately.
 pub fn loads_fail(shards: usize, nodes: usize, settings: &Settings) -> Option<String> {
     (shards.min(nodes) > settings.brake_setbacks as usize).then(|| {
-        format!("failures follow the moves: {shards} shards could not be loaded on {nodes} nodes lately")
+        format!(
+            "failures follow the moves: {} could not be loaded on {} lately",
+            counted(shards, "shard"),
+            counted(nodes, "node")
+        )
     })
 }
 

@@ -4,6 +4,7 @@
 //! decision is durable, with the time and a number. A change of a map gives one event for each shard, as long as
 //! there are not too many of them at once ([`limits::SHARD_EVENTS_AT_ONCE`]); the rest is counted.
 
+use crate::count::{counted, counted_with};
 use crate::id::{PlanId, ShardId};
 use crate::limits;
 use crate::map::{Shard, Stage};
@@ -264,10 +265,11 @@ pub fn of_finished(plan: &Plan) -> Event {
     let dropped =
         plan.changes.iter().filter(|planned| matches!(planned.progress, Progress::Dropped(_))).count();
     let done = plan.changes.len() - dropped;
+    let changes = counted_with(done, "change", ("is", "are"));
     let text = match dropped {
-        0 => format!("{} of keyspace {} is finished: {done} changes are done", plan.id, plan.keyspace),
+        0 => format!("{} of keyspace {} is finished: {changes} done", plan.id, plan.keyspace),
         _ => format!(
-            "{} of keyspace {} is finished: {done} changes are done, {dropped} were dropped",
+            "{} of keyspace {} is finished: {changes} done, {dropped} dropped",
             plan.id, plan.keyspace
         ),
     };
@@ -279,7 +281,7 @@ pub fn first_of_shards(name: &KeyspaceName, mut events: Vec<Event>) -> Vec<Event
     let more = events.len().saturating_sub(limits::SHARD_EVENTS_AT_ONCE);
     if more > 0 {
         events.truncate(limits::SHARD_EVENTS_AT_ONCE);
-        let text = format!("and {more} more shards of keyspace {name} in the same change");
+        let text = format!("and {} of keyspace {name} in the same change", counted(more, "more shard"));
         let kind = events.first().map_or(EventKind::ShardPlaced, |first| first.kind);
         events.push(event(kind, About::keyspace(name), text));
     }

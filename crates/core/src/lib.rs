@@ -7,6 +7,7 @@
 pub mod brake;
 pub mod check;
 pub mod cluster;
+pub mod count;
 pub mod dataset;
 pub mod event;
 pub mod exchange;

@@ -4,6 +4,7 @@
 //! planned never changes, only how far it got. It leaves no choices to who executes it: node, replica and
 //! bounds are in it.
 
+use crate::count::counted;
 use crate::id::{Generation, PlacementId, PlanId, ShardId};
 use crate::load::METRICS;
 use crate::map::ShardMap;
@@ -104,7 +105,7 @@ impl fmt::Display for Change {
             Change::Remove { shard, placement } => write!(f, "remove {placement} of {shard}"),
             Change::Lead { shard, placement } => write!(f, "let {placement} lead {shard}"),
             Change::Split { shard, children } => {
-                write!(f, "split {shard} into {} shards", children.len())
+                write!(f, "split {shard} into {}", counted(children.len(), "shard"))
             }
             Change::Merge { shards, .. } => {
                 let names: Vec<_> = shards.iter().map(ToString::to_string).collect();

@@ -31,6 +31,7 @@
 //! for, which may be at once or in a minute.
 
 use crate::brake::ShardName;
+use crate::count::counted;
 use crate::limits;
 use crate::name::NodeId;
 use crate::settings::Settings;
@@ -135,7 +136,10 @@ pub fn is_cleared(taken: Millis, now: Millis, settings: &Settings) -> bool {
 /// Why a shard with so many `strikes`, the last from `node`, is set aside; none while it is not.
 pub fn after_death(strikes: u32, node: &NodeId, settings: &Settings) -> Option<String> {
     (strikes >= settings.poison_deaths).then(|| {
-        format!("{strikes} nodes in a row died soon after they had taken it on, the last was {node}")
+        format!(
+            "{} in a row died soon after they had taken it on, the last was {node}",
+            counted(strikes, "node")
+        )
     })
 }
 
@@ -143,14 +147,16 @@ pub fn after_death(strikes: u32, node: &NodeId, settings: &Settings) -> Option<S
 /// more loss would stop everything (see [`crate::brake`]).
 pub fn before_brake(deaths: usize) -> String {
     format!(
-        "{deaths} nodes died one after the other, each soon after it had taken the shard on from the last"
+        "{} died one after the other, each soon after it had taken the shard on from the last",
+        counted(deaths, "node")
     )
 }
 
 /// Why a shard that `nodes` could not load is set aside; none while others may still be tried.
 pub fn after_failures(nodes: &[&NodeId], reason: &str, settings: &Settings) -> Option<String> {
-    (nodes.len() >= settings.poison_deaths as usize)
-        .then(|| format!("it could not be loaded on {} nodes, the last said: {reason}", nodes.len()))
+    (nodes.len() >= settings.poison_deaths as usize).then(|| {
+        format!("it could not be loaded on {}, the last said: {reason}", counted(nodes.len(), "node"))
+    })
 }
 
 #[cfg(test)]

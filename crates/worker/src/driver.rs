@@ -17,6 +17,7 @@ use crate::inside::Inside;
 use crate::limits;
 use crate::line::{Heard, Lines};
 use partage_core::cluster::Welcome;
+use partage_core::count::counted_with;
 use partage_core::exchange::{Orders, ReplicaKey};
 use partage_core::id::{Incarnation, ShardId};
 use partage_core::load::Load;
@@ -417,10 +418,10 @@ impl Driver {
     fn lost(&mut self, coordinator: &str, reason: &str) {
         let (now, node) = (self.now(), &self.spec.id);
         if self.state.warned.is_none_or(|at| now.since(at) >= limits::WARN_AGAIN_MS) {
-            tracing::warn!(%node, coordinator, "no line to a coordinator: {reason}; trying all of them");
+            tracing::warn!(%node, coordinator, "no connection to a coordinator: {reason}; trying all of them");
             self.state.warned = Some(now);
         } else {
-            tracing::debug!(%node, coordinator, "no line to a coordinator: {reason}");
+            tracing::debug!(%node, coordinator, "no connection to a coordinator: {reason}");
         }
         self.line_is_down();
     }
@@ -529,7 +530,8 @@ impl Driver {
             Task::Evict => {
                 if let Some(inside) = self.state.insides.get(&replica) {
                     let (shard, count) = (replica.shard, inside.count());
-                    tracing::warn!(keyspace = %replica.keyspace, %shard, "{count} requests are told to end");
+                    let requests = counted_with(count, "request", ("is", "are"));
+                    tracing::warn!(keyspace = %replica.keyspace, %shard, "{requests} told to end");
                     inside.evict();
                 }
             }

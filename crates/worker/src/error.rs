@@ -1,5 +1,6 @@
 //! What can go wrong when a worker starts or leaves.
 
+use partage_core::count::counted_with;
 use partage_core::name::NameError;
 use partage_core::node::NodeSpecError;
 use partage_core::worker::NoHeir;
@@ -62,7 +63,8 @@ pub enum LayDownError {
 pub enum LeaveError {
     /// Not everything was served elsewhere in time. The worker goes on serving, and leaving.
     #[error(
-        "after {within:?} {held} replicas are still here: wait longer, see what `partage status` says, call `stay` to go on as before, or shut down hard"
+        "after {within:?} {} still here: wait longer, see what `partage status` says, call `stay` to go on as before, or shut down hard",
+        counted_with(*.held, "replica", ("is", "are"))
     )]
     TimedOut {
         /// How long was waited.
@@ -72,7 +74,8 @@ pub enum LeaveError {
     },
     /// No coordinator has answered until the lease was over: nobody can take over what is held here.
     #[error(
-        "no coordinator answers, and the lease is over: {held} replicas were not handed over; their data is as it was"
+        "no coordinator answers, and the lease is over: {} not handed over; the data is as it was",
+        counted_with(*.held, "replica", ("was", "were"))
     )]
     NoCoordinator {
         /// What is left.

@@ -285,7 +285,7 @@ async fn a13_leaving_goes_when_everything_is_served_elsewhere() {
     let a = worker("a", &coordinator, &da).await;
     eventually("a serves", || is_served(&a, Access::Write)).await;
     let refused = a.leave(Duration::from_millis(300)).await.unwrap_err();
-    assert!(refused.to_string().contains("1 replicas are still here"), "nobody to take over: {refused}");
+    assert!(refused.to_string().contains("1 replica is still here"), "nobody to take over: {refused}");
     assert!(is_served(&a, Access::Write), "it goes on serving");
     let b = worker("b", &coordinator, &db).await;
     a.leave(Duration::from_secs(10)).await.unwrap();

@@ -15,6 +15,11 @@ pub struct Yes {
 }
 
 impl Yes {
+    /// Whether nobody is to be asked.
+    pub fn is_given(self) -> bool {
+        self.yes
+    }
+
     /// Asks a person whether the command is meant, in the words that a dry run of it has. What would be refused anyway
     /// is refused without a question.
     pub async fn ask(self, door: &Door, command: &Command, dry_run: bool) -> Result<(), Failure> {
@@ -22,16 +27,26 @@ impl Yes {
             return Ok(());
         }
         let foreseen = door.command(command.clone(), true).await?;
-        let warnings: String =
-            foreseen.warnings.iter().map(|warning| format!("\nwarning: {warning}")).collect();
+        self.ask_for(&foreseen.summary, &foreseen.warnings)
+    }
+
+    /// Asks a person whether this is meant: what the command would do, as in "delete keyspace kv", and what is to be said
+    /// about it.
+    ///
+    /// # Errors
+    /// When the person does not say yes, or there is no terminal to ask on.
+    pub fn ask_for(self, what: &str, warnings: &[String]) -> Result<(), Failure> {
+        if self.yes {
+            return Ok(());
+        }
+        let warnings: String = warnings.iter().map(|warning| format!("\nwarning: {warning}")).collect();
         if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
             return Err(Failure::usage(format!(
-                "this would {}{warnings}: nothing was changed, as there is no terminal to ask on",
-                foreseen.summary
+                "this would {what}{warnings}: nothing was changed, as there is no terminal to ask on"
             ))
             .help("say --yes if that is meant; --dry-run shows all that would follow"));
         }
-        match is_yes(&format!("This will {}.{warnings}\nGo on? [y/N] ", foreseen.summary))? {
+        match is_yes(&format!("This will {what}.{warnings}\nGo on? [y/N] "))? {
             true => Ok(()),
             false => Err(Failure::refused("nothing was changed")),
         }

@@ -5,6 +5,7 @@ use super::table;
 use crate::client::Door;
 use crate::output::{Failure, Output};
 use clap::Subcommand;
+use partage_core::count::counted;
 use partage_wire::json::{Coordinator, Coordinators};
 
 /// `partage coordinator …`
@@ -48,11 +49,7 @@ impl CoordinatorCommand {
         output.text(&rows.to_string());
         let leader = all.coordinators.iter().any(|one| one.leads);
         let state = if leader { "" } else { "; nobody leads at the moment" };
-        output.text(&format!("{} on {}{state}", many(all.coordinators.len()), all.backend));
+        output.text(&format!("{} on {}{state}", counted(all.coordinators.len(), "coordinator"), all.backend));
         Ok(())
     }
-}
-
-fn many(count: usize) -> String {
-    if count == 1 { "1 coordinator".to_owned() } else { format!("{count} coordinators") }
 }

@@ -16,6 +16,12 @@ use partage_wire::json::{
 };
 use serde::{Deserialize, Serialize};
 
+/// Headings of the flags in the help of `create` and `update`.
+const PLACEMENT: &str = "Replication and placement";
+const DATA: &str = "Data";
+const BALANCING: &str = "Load balancing and limits";
+const REQUEST: &str = "Request";
+
 /// `partage keyspace …`
 #[derive(Debug, Subcommand)]
 pub enum KeyspaceCommand {
@@ -56,42 +62,42 @@ pub enum KeyspaceCommand {
 pub struct CreateArgs {
     /// Name of the keyspace
     name: String,
-    /// Kind of keyspace: app, dataset, table or shuffle
-    #[arg(long, default_value = "app")]
-    kind: String,
     #[command(flatten)]
     sharding: ShardingArgs,
-    /// Ownership of a shard: exclusive (one owner, with a lease) or eventual
-    #[arg(long, default_value = "exclusive")]
-    ownership: String,
     /// Number of replicas of each shard
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, help_heading = PLACEMENT)]
     replicas: u32,
-    #[arg(long, default_value = DEFAULT_POLICY, help = policies())]
+    #[arg(long, default_value = DEFAULT_POLICY, help = policies(), help_heading = PLACEMENT)]
     policy: String,
-    /// Rebalancing mode: automatic, suggested (a person approves plans) or manual (a person makes them, repairs too)
-    #[arg(long, default_value = "automatic")]
-    mode: String,
     /// Spread of the replicas of a shard: node, zone, zone-strict, rack or rack-strict
-    #[arg(long, default_value = "zone")]
+    #[arg(long, default_value = "zone", help_heading = PLACEMENT)]
     spread: String,
+    #[command(flatten, next_help_heading = PLACEMENT)]
+    constraint: ConstraintArgs,
+    #[command(flatten, next_help_heading = PLACEMENT)]
+    ahead: Ahead,
+    /// Kind of keyspace: app, dataset, table or shuffle
+    #[arg(long, default_value = "app", help_heading = DATA)]
+    kind: String,
+    /// Ownership of a shard: exclusive (one owner, with a lease) or eventual
+    #[arg(long, default_value = "exclusive", help_heading = DATA)]
+    ownership: String,
     /// Workers keep the data of the keyspace on their disks: a worker gets its stored replicas back after a restart,
     /// and the coordinator never gives up the last replica of a shard
-    #[arg(long)]
+    #[arg(long, help_heading = DATA)]
     durable: bool,
-    #[command(flatten)]
-    constraint: ConstraintArgs,
-    #[command(flatten)]
+    /// Rebalancing mode: automatic, suggested (a person approves plans) or manual (a person makes them, repairs too)
+    #[arg(long, default_value = "automatic", help_heading = BALANCING)]
+    mode: String,
+    #[command(flatten, next_help_heading = BALANCING)]
     throttle: ThrottleArgs,
     #[command(flatten)]
     resharding: ReshardingArgs,
-    #[command(flatten)]
-    ahead: Ahead,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = REQUEST)]
     door: Door,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = REQUEST)]
     dry: DryRun,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = REQUEST)]
     wait: Wait,
 }
 
@@ -101,35 +107,35 @@ pub struct UpdateArgs {
     /// Name of the keyspace
     name: String,
     /// Number of replicas of each shard
-    #[arg(long)]
+    #[arg(long, help_heading = PLACEMENT)]
     replicas: Option<u32>,
-    #[arg(long, help = policies())]
+    #[arg(long, help = policies(), help_heading = PLACEMENT)]
     policy: Option<String>,
     /// Rebalancing mode: automatic, suggested (a person approves plans) or manual (a person makes them, repairs too)
-    #[arg(long)]
+    #[arg(long, help_heading = BALANCING)]
     mode: Option<String>,
     /// Spread of the replicas of a shard: node, zone, zone-strict, rack or rack-strict
-    #[arg(long)]
+    #[arg(long, help_heading = PLACEMENT)]
     spread: Option<String>,
     /// fixed: new number of slots, a multiple or a divisor of the present number; the slots serve during the change
-    #[arg(long)]
+    #[arg(long, help_heading = "Sharding")]
     shards: Option<u32>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = PLACEMENT)]
     constraint: ConstraintArgs,
     /// Remove all pins, exclusions and labels, so that shards may be on any node
-    #[arg(long, conflicts_with_all = ["pin", "exclude", "label"])]
+    #[arg(long, conflicts_with_all = ["pin", "exclude", "label"], help_heading = PLACEMENT)]
     anywhere: bool,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = BALANCING)]
     throttle: ThrottleArgs,
     #[command(flatten)]
     resharding: ReshardingArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = PLACEMENT)]
     ahead: Ahead,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = REQUEST)]
     door: Door,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = REQUEST)]
     dry: DryRun,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = REQUEST)]
     wait: Wait,
 }
 
@@ -209,7 +215,7 @@ impl KeyspaceCommand {
                 carry_out(&door, output, command, dry.dry_run).await?;
                 output.flush();
                 let holders = nodes.into_iter().map(|node| node.id).collect();
-                wait.stay(&door, Begun::of_deletion(holders)).await
+                wait.stay(&door, Begun::of_deletion(name, holders)).await
             }
         }
     }

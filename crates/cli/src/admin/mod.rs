@@ -21,6 +21,7 @@ mod status;
 mod wait;
 
 pub use brake::BrakeCommand;
+pub use confirm::Yes;
 pub use coordinator::CoordinatorCommand;
 pub use events::EventsArgs;
 pub use explain::ExplainArgs;
@@ -33,7 +34,8 @@ pub use status::StatusArgs;
 use crate::client::Door;
 use crate::output::{Failure, Output, say};
 use comfy_table::{ContentArrangement, Table, presets};
-use partage_wire::json::{Answer, Command, NodeShare};
+use partage_core::count::counted;
+use partage_wire::json::{Answer, Change, Command, DrainStatus, NodeShare, Plan, Planned};
 use wait::{Begun, Wait};
 
 /// Nodes whose number of replicas is shown before "and so on".
@@ -79,7 +81,10 @@ fn print_answer(output: &mut Output, answer: &Answer) -> Result<(), Failure> {
 
 fn answer_text(answer: &Answer) -> String {
     let mut lines = vec![format!("{}{}", if answer.dry_run { "would: " } else { "" }, answer.summary)];
-    let plans = || answer.plan.iter().chain(&answer.follows);
+    // Plans that concern a node which the command drains come first; others follow as the planner looks at all keyspaces.
+    let (own, others): (Vec<&Plan>, Vec<&Plan>) =
+        answer.plan.iter().chain(&answer.follows).partition(|plan| concerns(plan, &answer.drains));
+    let plans = || own.iter().chain(&others).copied();
     if answer.dry_run {
         lines.extend(plans().map(plan::foreseen));
         let is_blocked = answer.drains.iter().any(|drain| drain.progress == "blocked");
@@ -99,12 +104,29 @@ fn answer_text(answer: &Answer) -> String {
     lines.join("\n")
 }
 
+/// Whether the plan empties one of these nodes, or changes something on it.
+fn concerns(plan: &Plan, drains: &[DrainStatus]) -> bool {
+    let is_drained = |node: &String| drains.iter().any(|drain| drain.node == *node);
+    let touches = |planned: &Planned| match &planned.change {
+        Change::Add { node, .. } => is_drained(node),
+        Change::Move { from_node, to_node, .. } => from_node.iter().any(is_drained) || is_drained(to_node),
+        Change::Remove { node, .. } | Change::Lead { node, .. } => node.iter().any(is_drained),
+        Change::Split { children, .. } => children.iter().flat_map(|child| &child.nodes).any(is_drained),
+        Change::Merge { child, .. } => child.nodes.iter().any(is_drained),
+    };
+    !drains.is_empty() && (plan.origin == "drain" || plan.changes.iter().any(touches))
+}
+
 /// How many replicas the nodes would hold.
 fn shares(shares: &[NodeShare]) -> Option<String> {
     let of = |share: &NodeShare| format!("{} {} → {}", share.node, share.before, share.after);
     let told: Vec<_> = shares.iter().take(SHARES).map(of).collect();
     let rest = shares.len() - told.len();
-    let more = if rest > 0 { format!(" and {rest} more nodes (--json shows all)") } else { String::new() };
+    let more = if rest > 0 {
+        format!(" and {} (--json shows all)", counted(rest, "more node"))
+    } else {
+        String::new()
+    };
     (!told.is_empty()).then(|| format!("replicas   {}{more}", told.join(", ")))
 }
 

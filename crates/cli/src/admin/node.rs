@@ -6,6 +6,7 @@ use super::{bar, begin, node_show, table};
 use crate::client::{Door, DryRun};
 use crate::output::{Failure, Output};
 use clap::{ArgGroup, Args, Subcommand};
+use partage_core::count::counted;
 use partage_wire::json::{Command, DrainStatus, Node};
 use serde::{Deserialize, Serialize};
 
@@ -152,8 +153,8 @@ pub fn drain_line(drain: &DrainStatus) -> String {
         "queued" => format!("waits until there is room; behind {}", drain.behind.join(", ")),
         "safe_to_stop" => "empty: safe to stop".to_owned(),
         other => format!(
-            "{other}: {} replicas left{}",
-            drain.left.unwrap_or(0),
+            "{other}: {} left{}",
+            counted(drain.left.unwrap_or(0), "replica"),
             drain.of.map_or(String::new(), |of| format!(" of {of}"))
         ),
     };

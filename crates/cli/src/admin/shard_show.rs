@@ -6,6 +6,7 @@ use crate::client::Door;
 use crate::http::segment;
 use crate::output::{Failure, Output};
 use clap::Args;
+use partage_core::count::counted;
 use partage_wire::json::{Explanation, Move, Moves, Node, NodeDetail, Shard, Shards};
 use serde::Serialize;
 
@@ -80,7 +81,7 @@ impl ShowArgs {
             format!("holds      {}", bounds_text(&shard.bounds)),
             format!("stage      {}", stage_text(shard)),
             format!("epoch      {}, for {}", shard.epoch, since(shard.since_ms, shard.since_at_least)),
-            format!("wants      {} replica{}", shard.want, if shard.want == 1 { "" } else { "s" }),
+            format!("wants      {}", counted(shard.want, "replica")),
         ];
         if let Some(why) = shard.rule.as_ref().and_then(|rule| rule.set_aside.as_ref()) {
             lines.push(format!("set aside  {why}"));

@@ -30,6 +30,7 @@ const KNOWN: [&str; 4] = [KEY_RANGE, HASH_RANGE, FIXED, NAMED];
 
 /// The flags.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Sharding")]
 pub struct ShardingArgs {
     /// Sharding of the keyspace: key-range, hash-range, fixed or named
     #[arg(long, default_value = HASH_RANGE)]

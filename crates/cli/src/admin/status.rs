@@ -8,6 +8,7 @@ use crate::clock::unix_ms;
 use crate::output::{Failure, Output};
 use crate::role::asked_to_stop;
 use clap::Args;
+use partage_core::count::{counted, counted_with};
 use partage_wire::json::{DrainStatus, Problem, Summary};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -108,18 +109,21 @@ fn short_drain(drain: &DrainStatus) -> String {
     let mut short = drain.clone();
     let rest = drain.stuck.len().saturating_sub(REASONS);
     short.stuck.truncate(REASONS);
-    short.stuck.extend((rest > 0).then(|| format!("… and {rest} more reasons: `partage status --json`")));
+    short.stuck.extend(
+        (rest > 0).then(|| format!("… and {}: `partage status --json`", counted(rest, "more reason"))),
+    );
     drain_line(&short)
 }
 
 /// Shards of which nobody knows yet, as this coordinator has just begun.
 fn unheard(summary: &Summary) -> String {
     let nodes = summary.nodes.get("unknown").copied().unwrap_or_default();
-    let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+    let nodes = counted(nodes, "node");
+    let are = if summary.shards.unheard == 1 { "is" } else { "are" };
     match summary.shards.unheard {
         0 => String::new(),
         count => format!(
-            ", {count} are not known yet: this coordinator has just begun, and has not heard {nodes}; ask again"
+            ", {count} {are} not known yet: this coordinator has just begun, and has not heard {nodes}; ask again"
         ),
     }
 }
@@ -148,7 +152,7 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
             unheard(summary)
         ),
         format!("replicas   {}", counts(&summary.replicas)),
-        format!("under way  {} moves, {} loads", summary.moves, summary.loads),
+        format!("under way  {}, {}", counted(summary.moves, "move"), counted(summary.loads, "load")),
     ]);
     lines.extend(summary.under_way.iter().take(MOVES).map(|m| format!("           {}", move_line(m))));
     if summary.under_way.len().min(MOVES) < summary.moves + summary.loads {
@@ -162,7 +166,7 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
     let mended = summary.stored_faults.iter().map(|fault| format!("mended     {fault}"));
     lines.extend(first(mended.collect(), FAULTS, "things that were mended"));
     if summary.short > 0 {
-        let many = if summary.short == 1 { "1 shard has" } else { &format!("{} shards have", summary.short) };
+        let many = counted_with(summary.short, "shard", ("has", "have"));
         lines.push(format!("short      {many} fewer replicas than wanted"));
     }
     // A drain that cannot go on is told above.

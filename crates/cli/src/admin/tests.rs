@@ -126,6 +126,34 @@ drain      n3 (disk): waits until there is room; behind n1"
 }
 
 #[test]
+fn a_dry_run_of_a_drain_begins_with_the_plans_that_empty_the_node() {
+    let changes = one_of_each();
+    let of = |keyspace: &str, origin: &str, change: &Value| {
+        let mut plan = plan_of("approved", json!([change]));
+        (plan["keyspace"], plan["origin"]) = (json!(keyspace), json!(origin));
+        plan
+    };
+    let add = |node: &str| line(json!({ "type": "add", "shard": 9, "node": node }), "it has none");
+    let follows = [
+        of("a", "rebalance", &add("n4")),
+        of("b", "drain", &changes[4]),
+        of("c", "rebalance", &changes[1]),
+        of("d", "repair", &add("n4")),
+    ];
+    let drain = json!({ "node": "n1", "reason": "disk", "asked_ms": 1, "progress": "moving", "left": 2 });
+    let mut answer =
+        json!({ "summary": "x", "warnings": [], "dry_run": true, "follows": follows, "drains": [drain] });
+    let order = |answer: &Value| -> Vec<String> {
+        let text = answer_text(&from::<Answer>(answer.clone()));
+        let plans = text.lines().filter_map(|line| line.strip_prefix("a plan for "));
+        plans.map(|line| line[..1].to_owned()).collect()
+    };
+    assert_eq!(order(&answer), ["b", "c", "a", "d"]);
+    answer["drains"] = json!([]);
+    assert_eq!(order(&answer), ["a", "b", "c", "d"], "no node is drained");
+}
+
+#[test]
 fn a_large_plan_and_a_large_cluster_are_cut_with_the_way_to_all_of_it() {
     let add = |shard: u32| line(json!({ "type": "add", "shard": shard, "node": "n" }), "it has none");
     let plan: Plan = from(plan_of("approved", (0..42).map(add).collect()));

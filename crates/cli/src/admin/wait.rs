@@ -19,6 +19,7 @@ use crate::role::asked_to_stop;
 use crate::terminal::line;
 use clap::Args;
 use indicatif::ProgressBar;
+use partage_core::count::{counted, counted_with};
 use partage_wire::json::{Answer, Command, Drains, Keyspace, Moves, Node, Nodes, Plan, Summary};
 use std::time::Duration;
 
@@ -48,8 +49,11 @@ pub struct Wait {
 enum Rest {
     Keyspace(String),
     Cluster,
-    /// These have something to give up.
-    Nodes(Vec<String>),
+    /// The nodes that had replicas of a deleted keyspace.
+    Deletion {
+        keyspace: String,
+        holders: Vec<String>,
+    },
     /// It is done at once.
     Nothing,
 }
@@ -121,9 +125,9 @@ impl Begun {
         Begun { plan: None, drains: vec![], rest: Rest::Cluster }
     }
 
-    /// That these nodes give up what they have of a keyspace.
-    pub fn of_deletion(holders: Vec<String>) -> Begun {
-        Begun { plan: None, drains: vec![], rest: Rest::Nodes(holders) }
+    /// That these nodes drop their replicas of a keyspace.
+    pub fn of_deletion(keyspace: String, holders: Vec<String>) -> Begun {
+        Begun { plan: None, drains: vec![], rest: Rest::Deletion { keyspace, holders } }
     }
 
     async fn look(&self, door: &Door) -> Result<Found, Failure> {
@@ -142,7 +146,9 @@ impl Begun {
         match &self.rest {
             Rest::Keyspace(name) => of_keyspace(door, name).await,
             Rest::Cluster => Ok(of_cluster(&door.get::<Summary>("/v1/status").await?)),
-            Rest::Nodes(nodes) => Ok(of_deletion(nodes, &door.get::<Nodes>("/v1/nodes").await?)),
+            Rest::Deletion { keyspace, holders } => {
+                Ok(of_deletion(keyspace, holders, &door.get::<Nodes>("/v1/nodes").await?))
+            }
             Rest::Nothing => Ok(Found::Done("done".to_owned())),
         }
     }
@@ -150,7 +156,8 @@ impl Begun {
     /// Looks until it is done or over.
     async fn follow(&self, door: &Door, progress: &mut Progress) -> Result<(), Failure> {
         let (mut calm, mut blocked) = (0, 0);
-        let is_told = self.plan.is_some() || !self.drains.is_empty() || matches!(self.rest, Rest::Nodes(_));
+        let is_told =
+            self.plan.is_some() || !self.drains.is_empty() || matches!(self.rest, Rest::Deletion { .. });
         let calm_looks = if is_told { 1 } else { CALM_LOOKS };
         loop {
             match self.look(door).await {
@@ -222,15 +229,19 @@ fn of_plan(plan: &Plan) -> Found {
     let at = |word: &str| plan.changes.iter().filter(|planned| planned.progress == word).count();
     let dropped = plan.changes.iter().find(|planned| planned.progress == "dropped");
     match (plan.status.as_str(), dropped) {
-        ("finished", None) => Found::Done(format!("plan {id} is finished: {all} changes are done")),
+        ("finished", None) => {
+            Found::Done(format!("plan {id} is finished: {} done", counted_with(all, "change", ("is", "are"))))
+        }
         ("finished", Some(first)) => Found::Over(format!(
-            "plan {id} is finished, and {} of its {all} changes were dropped: {}",
+            "plan {id} is finished, and {} of its {} dropped: {}",
             at("dropped"),
+            counted_with(all, "change", ("was", "were")),
             first.dropped_because.as_deref().unwrap_or("no reason is kept")
         )),
         ("approved", _) => Found::Going(format!(
-            "plan {id}: {} of {all} changes are done, {} under way",
+            "plan {id}: {} of {} done, {} under way",
             at("done"),
+            counted_with(all, "change", ("is", "are")),
             at("started")
         )),
         ("suggested", _) => Found::Over(format!("plan {id} waits for a person: `partage plan approve {id}`")),
@@ -258,7 +269,7 @@ fn of_drains(nodes: &[String], all: &Drains) -> Found {
     });
     let text = match lines.len() {
         1 => first,
-        more => format!("{first}; and {} more nodes", more - 1),
+        more => format!("{first}; and {}", counted(more - 1, "more node")),
     };
     match blocked + safe == drains.len() {
         true => {
@@ -280,12 +291,12 @@ async fn of_keyspace(door: &Door, name: &str) -> Result<Found, Failure> {
     let short = shards.iter().filter(|shard| is_short(shard)).count();
     let changing = shards.iter().filter(|shard| shard.stage != "serving").count();
     let counts = [served < want, short > 0, changing > 0, !moves.moves.is_empty()];
-    let text = format!("keyspace {name}: {served} of {want} shards are served");
+    let text = format!("keyspace {name}: {served} of {} served", counted_with(want, "shard", ("is", "are")));
     if counts.iter().all(|is_unfinished| !is_unfinished) {
         return Ok(Found::Done(text));
     }
     let under_way = moves.moves.len();
-    let text = format!("{text}, {short} have too few replicas, {under_way} replicas on their way");
+    let text = format!("{text}, {}", lacks(short, under_way));
     if under_way == 0 && changing == 0 {
         let keyspace: Keyspace = door.get(&format!("/v1/keyspaces/{}", segment(name))).await?;
         if keyspace.mode.as_deref() == Some("manual") {
@@ -297,18 +308,26 @@ async fn of_keyspace(door: &Door, name: &str) -> Result<Found, Failure> {
     Ok(Found::Going(text))
 }
 
-/// Whether all that held something have taken in that they do not any more; of who is down or has left nobody waits for it.
-fn of_deletion(holders: &[String], all: &Nodes) -> Found {
-    let is_left = |node: &&Node| {
-        holders.contains(&node.id) && !node.up_to_date && !["down", "left"].contains(&node.health.as_str())
-    };
-    let left: Vec<&str> = all.nodes.iter().filter(is_left).map(|node| node.id.as_str()).collect();
-    match left.as_slice() {
-        [] => Found::Done(format!("{} nodes have given up what they had of it", holders.len())),
-        [first, ..] => Found::Going(format!(
-            "{} of {} nodes have not given up yet what they have of it, {first} is one",
+/// Whether every holder has taken in that it has no replica any more. Nobody waits for a node that is down, has left, or
+/// was removed.
+fn of_deletion(keyspace: &str, holders: &[String], all: &Nodes) -> Found {
+    let is_gone = |node: &Node| ["down", "left"].contains(&node.health.as_str());
+    let standing = |id: &&String| all.nodes.iter().find(|node| node.id == **id && !is_gone(node));
+    let (there, gone): (Vec<&String>, Vec<&String>) = holders.iter().partition(|id| standing(id).is_some());
+    let is_left = |id: &&&String| standing(id).is_some_and(|node| !node.up_to_date);
+    let left: Vec<&str> = there.iter().filter(is_left).map(|id| id.as_str()).collect();
+    let names = gone.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(", ");
+    let but = if gone.is_empty() { String::new() } else { format!("; not waited for, as gone: {names}") };
+    match (left.as_slice(), holders.len()) {
+        ([], 0) => Found::Done(format!("no node had a replica of keyspace {keyspace}")),
+        ([], _) => {
+            let nodes = counted_with(there.len(), "node", ("has", "have"));
+            Found::Done(format!("keyspace {keyspace}: {nodes} dropped every replica of it{but}"))
+        }
+        ([first, ..], of) => Found::Going(format!(
+            "keyspace {keyspace}: {} of {} not dropped the replicas of it yet, such as {first}{but}",
             left.len(),
-            holders.len()
+            counted_with(of, "node", ("has", "have")),
         )),
     }
 }
@@ -317,14 +336,18 @@ fn of_cluster(status: &Summary) -> Found {
     let shards = &status.shards;
     let changing = shards.forming + shards.closing + shards.removing;
     let (open, on_their_way) = (shards.unserved + shards.unheard, status.moves + status.loads);
-    let text = format!("{} of {} shards are served", shards.led, shards.led + open);
+    let all = counted_with(shards.led + open, "shard", ("is", "are"));
+    let text = format!("{} of {all} served", shards.led);
     match open + on_their_way + changing + status.short {
         0 => Found::Done(text),
-        _ => Found::Going(format!(
-            "{text}, {} have too few replicas, {on_their_way} replicas on their way",
-            status.short
-        )),
+        _ => Found::Going(format!("{text}, {}", lacks(status.short, on_their_way))),
     }
+}
+
+/// What is not as it should be yet.
+fn lacks(short: usize, on_their_way: usize) -> String {
+    let have = if short == 1 { "has" } else { "have" };
+    format!("{short} {have} too few replicas, {} on the way", counted(on_their_way, "replica"))
 }
 
 /// One line on stderr: written over where a person looks on, else written again when it has changed.
@@ -416,6 +439,31 @@ mod tests {
             })
         };
         serde_json::from_value(json!({ "drains": of.iter().map(drain).collect::<Vec<_>>() })).unwrap()
+    }
+
+    fn nodes(of: &[(&str, &str, bool)]) -> Nodes {
+        let node = |(id, health, up_to_date): &(&str, &str, bool)| {
+            json!({
+                "id": id, "address": "a.invalid:80", "incarnation": 1, "since_ms": 0, "health": health, "labels": [],
+                "capacity": 1.0, "leaving": false, "up_to_date": up_to_date, "busy": 0.0, "replicas": {}, "leaders": 0,
+                "requests_per_s": 0.0, "cpu_ms_per_s": 0.0, "size_bytes": 0.0,
+            })
+        };
+        serde_json::from_value(json!({ "nodes": of.iter().map(node).collect::<Vec<_>>() })).unwrap()
+    }
+
+    #[test]
+    fn a_deletion_says_what_was_waited_for_and_what_was_not() {
+        let holders = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
+        let look = |of: &[(&str, &str, bool)]| said(of_deletion("kv", &holders, &nodes(of)));
+        let going = look(&[("a", "up", true), ("b", "up", false), ("d", "up", false), ("c", "up", true)]);
+        let text = "keyspace kv: 1 of 3 nodes have not dropped the replicas of it yet, such as b";
+        assert_eq!(going, ("going", text.to_owned()));
+        let text =
+            "keyspace kv: 1 node has dropped every replica of it; not waited for, as gone: b, c".to_owned();
+        assert_eq!(look(&[("a", "up", true), ("b", "down", false)]), ("done", text));
+        let none = "no node had a replica of keyspace kv".to_owned();
+        assert_eq!(said(of_deletion("kv", &[], &nodes(&[("a", "up", false)]))), ("done", none));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use clap::Args;
 use comfy_table::{Table, presets};
 use hyper::{Method, StatusCode};
+use partage_core::count::counted;
 use partage_core::dataset::VersionName;
 use partage_dataset::serve::VERSION;
 use serde_json::{Value, json};
@@ -113,7 +114,7 @@ fn table<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
 }
 
 /// Who did not tell is told.
-fn warn(unreachable: &[String]) {
+pub(super) fn warn(unreachable: &[String]) {
     if !unreachable.is_empty() {
         say(&format!("warning: {} did not answer: what they have is not counted", unreachable.join(", ")));
     }
@@ -191,7 +192,7 @@ fn versions(dataset: &Dataset) -> Table {
         rows.add_row([
             name.clone(),
             version.word().to_owned(),
-            format!("{} of {} nodes", version.served_by(), version.nodes.len()),
+            format!("{} of {}", version.served_by(), counted(version.nodes.len(), "node")),
             version.num_partitions.to_string(),
             version.missing_partitions.to_string(),
             version.underreplicated_partitions.to_string(),
@@ -213,8 +214,9 @@ fn errors(dataset: &str, told: &Dataset, nodes: &BTreeMap<String, Standing>, out
     for (name, version) in &told.versions {
         for (node, why) in version.errors() {
             let next = version.nodes.get(node).and_then(|at| Some((at.tries, at.next_try_at.as_ref()?)));
-            let next = next
-                .map_or(String::new(), |(tries, at)| format!(" (failed {tries} times, tried again at {at})"));
+            let next = next.map_or(String::new(), |(tries, at)| {
+                format!(" (failed {}, tried again at {at})", counted(tries, "time"))
+            });
             output.text(&format!("{dataset}, version {name} at {node}: {why}{next}"));
         }
         if let Some((_, why)) = version.holds().next() {
@@ -276,12 +278,20 @@ fn percent(part: u64, whole: u64) -> String {
     (100 * part.min(whole)).checked_div(whole).map_or_else(String::new, |percent| format!("{percent} %"))
 }
 
+/// How a dataset stands, with a warning for nodes that do not answer.
 pub(super) async fn look(door: &NodeDoor, name: &str) -> Result<Dataset, Failure> {
+    let (dataset, silent) = seen(door, name).await?;
+    warn(&silent);
+    Ok(dataset)
+}
+
+/// How a dataset stands, and the nodes that do not answer or do not know it.
+pub(super) async fn seen(door: &NodeDoor, name: &str) -> Result<(Dataset, Vec<String>), Failure> {
     let mut told: Value = door.json(&format!("/{}", segment(name))).await?;
     let silent: Vec<String> = serde_json::from_value(told["unreachable"].take()).unwrap_or_default();
-    warn(&silent);
-    serde_json::from_value(told)
-        .map_err(|error| Failure::failed(format!("the status of {name} is not understood: {error}")))
+    let dataset = serde_json::from_value(told)
+        .map_err(|error| Failure::failed(format!("the status of {name} is not understood: {error}")))?;
+    Ok((dataset, silent))
 }
 
 impl RefreshArgs {

@@ -5,6 +5,7 @@ use super::progress;
 use super::settings::{SettingsArgs, checked, kept, named, open, there};
 use crate::output::{Failure, Output, say};
 use clap::Args;
+use partage_core::count::{counted, counted_with};
 use partage_core::dataset::{DatasetName, VersionName};
 use partage_dataset::build::{self, Progress};
 use partage_dataset::source::Source;
@@ -96,7 +97,7 @@ impl BuildArgs {
         let (folder, lists) = match &target {
             None => (built.display().to_string(), built.clone()),
             Some(target) => {
-                say(&format!("bringing {} store files to {}", manifest.files.len(), target.url()));
+                say(&format!("bringing {} to {}", counted(manifest.files.len(), "store file"), target.url()));
                 build::publish(&built, &manifest, target).await.map_err(Failure::failed)?;
                 (format!("{}/{dataset}/{version}", target.url()), PathBuf::from("."))
             }
@@ -112,15 +113,16 @@ impl BuildArgs {
             }));
         }
         output.text(&format!(
-            "{}: {keys} keys in {} store files, {bytes} bytes, of {} records; partitions by {}",
-            folder,
-            manifest.partitions,
-            counters.seen().records,
+            "{folder}: {} in {}, {bytes} bytes, of {}; partitions by {}",
+            counted(keys, "key"),
+            counted(manifest.partitions, "store file"),
+            counted(counters.seen().records, "record"),
             manifest.partitioner,
         ));
         if let Some(list) = rejects {
             let rejected = counters.seen().rejected;
-            output.text(&format!("{rejected} rows are no records and were left out: see {}", list.display()));
+            let rows = counted_with(rejected, "bad row", ("was", "were"));
+            output.text(&format!("{rows} left out: see {}", list.display()));
         }
         Ok(())
     }
@@ -244,6 +246,6 @@ pub fn verify(args: &FileArgs, output: &mut Output) -> Result<(), Failure> {
     if output.is_json() {
         return output.json(&json!({ "file": args.file, "sound": true, "keys": reader.len() }));
     }
-    output.text(&format!("{}: sound, {} keys", args.file.display(), reader.len()));
+    output.text(&format!("{}: sound, {}", args.file.display(), counted(reader.len(), "key")));
     Ok(())
 }

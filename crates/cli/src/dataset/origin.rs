@@ -1,9 +1,14 @@
 //! Verbs that write to the source: what a dataset is lies beside its versions, where all nodes find it.
 
+use super::ask::warn;
+use super::door::NodeDoor;
 use super::settings::{SettingsArgs, checked, kept, named, open, there};
+use super::told::Cluster;
+use super::wait::Wait;
 use crate::output::{Failure, Output, say};
 use clap::Args;
-use partage_core::dataset::DatasetName;
+use partage_core::count::counted;
+use partage_core::dataset::{DatasetName, VersionName};
 use partage_dataset::build;
 use partage_dataset::settings::{DatasetSettings, FILE};
 use partage_dataset::source::{Source, Throttle};
@@ -48,8 +53,12 @@ pub struct AddArgs {
     /// Replace settings that the dataset already has
     #[arg(long)]
     replace: bool,
+    #[command(flatten)]
+    node: NodeDoor,
+    #[command(flatten)]
+    wait: Wait,
     /// Print the settings, and whether the latest version can be read with them; write nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
 }
 
@@ -61,25 +70,77 @@ pub struct From {
     pub source: String,
 }
 
+/// The latest version of a dataset, and what can be said of it.
+struct Latest {
+    version: Option<VersionName>,
+    told: String,
+}
+
 impl AddArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let dataset = named(&self.dataset)?;
         let source = open(&self.from.source)?;
-        let before = if self.replace { None } else { kept(&source, &dataset).await? };
-        let file = self.settings.over(DatasetFile {
-            content_type: self.content_type,
+        let file = self.file();
+        let latest = self.check(&source, &dataset, &file).await?;
+        // Before anything is written: who waits for a node that is away is told so while nothing has changed.
+        let awaited = match self.wait.wait {
+            true => Some(self.awaited(&source, &dataset, latest.version.as_ref()).await?),
+            false => None,
+        };
+        let text = toml(&file)?;
+        if !self.dry_run {
+            source.write(&dataset, FILE, text.clone().into()).await.map_err(Failure::failed)?;
+        }
+        if output.is_json() {
+            output
+                .json(&json!({ "dataset": dataset.as_str(), "settings": file, "dry_run": self.dry_run }))?;
+        } else {
+            let would = if self.dry_run { "would write" } else { "wrote" };
+            output.text(&format!("{would} {}/{dataset}/{FILE}", source.url()));
+            text.lines().for_each(|line| output.text(&format!("  {line}")));
+            output.text(&latest.told);
+        }
+        if let Some((version, before)) = awaited {
+            output.flush();
+            let which = (dataset.as_str(), version.as_str());
+            self.wait.until_added(&self.node, which, &before, output.is_json()).await?;
+            if !output.is_json() {
+                output.text(&format!("clients of {} get version {version}", everyone(&before)));
+            }
+        } else if !self.dry_run && !output.is_json() {
+            output.text(&format!(
+                "nodes take it up within their refresh, or at once: partage dataset refresh {dataset} --wait"
+            ));
+        }
+        Ok(())
+    }
+
+    /// What is to be written.
+    fn file(&self) -> DatasetFile {
+        self.settings.clone().over(DatasetFile {
+            content_type: self.content_type.clone(),
             success: self.success.then_some(true),
             replication: self.replication,
             min_replication: self.min_replication,
             max_replication: self.max_replication,
-            dealing: self.dealing,
+            dealing: self.dealing.clone(),
             min_keys: self.min_keys,
             max_shrink_percent: self.max_shrink_percent,
             ..DatasetFile::default()
-        });
+        })
+    }
+
+    /// Refuses what cannot be, or would take the place of other settings.
+    async fn check(
+        &self,
+        source: &Source,
+        dataset: &DatasetName,
+        file: &DatasetFile,
+    ) -> Result<Latest, Failure> {
+        let before = if self.replace { None } else { kept(source, dataset).await? };
         let settings = checked(file.clone())?;
-        if let Some(before) = before.filter(|before| *before != file && before.served != Some(false)) {
+        if let Some(before) = before.filter(|before| before != file && before.served != Some(false)) {
             let what = format!(
                 "dataset {dataset} has other settings already: {}",
                 toml(&before)?.replace('\n', "; ")
@@ -89,30 +150,48 @@ impl AddArgs {
         if source.url().starts_with('/') {
             // In a folder somebody has made it; of buckets a folder is there only with its first file.
             let make = |failure: Failure| failure.help(format!("make {}/{dataset} first", source.url()));
-            there(&source, &dataset).await.map_err(make)?;
+            there(source, dataset).await.map_err(make)?;
         }
-        let found = look(&source, &dataset, &settings).await?;
-        for refused in source.versions(&dataset).await.map_err(Failure::failed)?.refused {
+        let latest = look(source, dataset, &settings).await?;
+        for refused in source.versions(dataset).await.map_err(Failure::failed)?.refused {
             say(&format!("warning: a folder is no version, and is passed over: {refused}"));
         }
-        let text = toml(&file)?;
-        if !self.dry_run {
-            source.write(&dataset, FILE, text.clone().into()).await.map_err(Failure::failed)?;
-        }
-        if output.is_json() {
-            return output
-                .json(&json!({ "dataset": dataset.as_str(), "settings": file, "dry_run": self.dry_run }));
-        }
-        let would = if self.dry_run { "would write" } else { "wrote" };
-        output.text(&format!("{would} {}/{dataset}/{FILE}", source.url()));
-        text.lines().for_each(|line| output.text(&format!("  {line}")));
-        output.text(&found);
-        if !self.dry_run {
-            output.text(&format!(
-                "nodes take it up within their refresh, or at once: partage dataset refresh {dataset} --wait"
-            ));
-        }
-        Ok(())
+        Ok(latest)
+    }
+
+    /// What --wait waits for: a version, and the nodes that are to serve it, with what they tell before it is added.
+    async fn awaited(
+        &self,
+        source: &Source,
+        dataset: &DatasetName,
+        version: Option<&VersionName>,
+    ) -> Result<(VersionName, Cluster), Failure> {
+        let Some(version) = version else {
+            let needs = if self.success { " with a _SUCCESS file" } else { "" };
+            let what = format!(
+                "dataset {dataset} has no version{needs}, so no node could serve it: nothing was written, as --wait would wait \
+                 for ever"
+            );
+            let folder = format!("{}/{dataset}/VERSION/", source.url());
+            return Err(
+                Failure::refused(what).help(format!("leave out --wait, or write files to {folder} first"))
+            );
+        };
+        let before: Cluster = self.node.json("/").await.map_err(|failure| {
+            failure.help(
+                "nothing was written: --wait asks a node, named by --node HOST:PORT; without --wait, `dataset add` needs no node",
+            )
+        })?;
+        warn(&before.unreachable);
+        Ok((version.clone(), before))
+    }
+}
+
+/// The nodes that have told.
+fn everyone(told: &Cluster) -> String {
+    match told.nodes.len() {
+        1 => told.nodes.keys().cloned().collect(),
+        all => format!("all {}", counted(all, "node")),
     }
 }
 
@@ -122,10 +201,11 @@ pub fn toml(file: &DatasetFile) -> Result<String, Failure> {
 }
 
 /// Whether the latest version can be read so.
-async fn look(source: &Source, dataset: &DatasetName, settings: &DatasetSettings) -> Result<String, Failure> {
+async fn look(source: &Source, dataset: &DatasetName, settings: &DatasetSettings) -> Result<Latest, Failure> {
     let latest = source.latest(dataset, settings.needs_success).await.map_err(Failure::failed)?;
     let Some(version) = latest else {
-        return Ok(format!("it has no version yet: write files to {}/{dataset}/VERSION/", source.url()));
+        let told = format!("it has no version yet: write files to {}/{dataset}/VERSION/", source.url());
+        return Ok(Latest { version: None, told });
     };
     let options = build::Options::from(settings);
     let throttle = Throttle::new(0);
@@ -137,8 +217,11 @@ async fn look(source: &Source, dataset: &DatasetName, settings: &DatasetSettings
     let (layout, count) = (found.layout, files.files.len());
     let how =
         if found.is_followed { "as its files are" } else { "its files are divided otherwise, or not at all" };
-    Ok(format!(
-        "version {version}: {count} files, {} partitions by {} ({how})",
-        layout.partitions, layout.partitioner
-    ))
+    let told = format!(
+        "version {version}: {}, {} by {} ({how})",
+        counted(count, "file"),
+        counted(layout.partitions, "partition"),
+        layout.partitioner
+    );
+    Ok(Latest { version: Some(version), told })
 }

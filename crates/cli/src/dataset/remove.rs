@@ -8,6 +8,7 @@ use super::door::NodeDoor;
 use super::origin::{From, toml};
 use super::settings::{kept, named, open, there};
 use super::wait::{Wait, let_go};
+use crate::admin::Yes;
 use crate::client::Door;
 use crate::http::{address, segment};
 use crate::output::{Failure, Output, say};
@@ -41,6 +42,8 @@ pub struct RemoveArgs {
     node: NodeDoor,
     #[command(flatten)]
     wait: Wait,
+    #[command(flatten)]
+    yes: Yes,
     /// Print what would happen, and change nothing
     #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
@@ -70,11 +73,14 @@ impl RemoveArgs {
         // Before anything is written: who names a coordinator that is away is told so while nothing has changed.
         let leaving = Leaving::find(&self.coordinator, &dataset).await?;
         let serving = if self.wait.wait { serving(&self.node, &dataset).await? } else { vec![] };
+        if !self.dry_run && !self.yes.is_given() {
+            self.ask(&dataset, leaving.as_ref()).await?;
+        }
         let file = DatasetFile { served: Some(false), ..before };
         let mut gone = None;
         if self.dry_run {
             if let Some(leaving) = &leaving {
-                gone = Some(leaving.delete(true).await?);
+                gone = leaving.foresee().await?;
             }
         } else {
             source.write(&dataset, FILE, toml(&file)?.into()).await.map_err(Failure::failed)?;
@@ -102,6 +108,15 @@ impl RemoveArgs {
             None => output.text(&format!("the coordinator has no keyspace {dataset}")),
         }
         Ok(())
+    }
+
+    /// Asks a person whether that is meant.
+    async fn ask(&self, dataset: &DatasetName, leaving: Option<&Leaving>) -> Result<(), Failure> {
+        let mut what = format!("stop serving dataset {dataset}, and delete the copies of it on all nodes");
+        if let Some(leaving) = leaving {
+            what.extend(leaving.foresee().await?.map(|keyspace| format!("; {keyspace}")));
+        }
+        self.yes.ask_for(&format!("{what}; its files stay in the source"), &[])
     }
 }
 
@@ -151,14 +166,25 @@ impl Leaving {
                 ));
             }
         }
-        self.delete(false).await
+        self.delete().await
+    }
+
+    fn command(&self) -> Command {
+        Command::DeleteKeyspace { keyspace: self.dataset.to_string() }
+    }
+
+    /// What would be deleted; none if a node has deleted it.
+    async fn foresee(&self) -> Result<Option<String>, Failure> {
+        match self.door.command(self.command(), true).await {
+            Ok(answer) => Ok(Some(answer.summary)),
+            Err(failure) if failure.is_kind("not_found") => Ok(None),
+            Err(failure) => Err(failure.help("nothing was written: ask again when the coordinator answers")),
+        }
     }
 
     /// Nodes may have been quicker.
-    async fn delete(&self, dry_run: bool) -> Result<String, Failure> {
-        let keyspace = self.dataset.to_string();
-        let deleted = self.door.command(Command::DeleteKeyspace { keyspace }, dry_run).await;
-        match deleted {
+    async fn delete(&self) -> Result<String, Failure> {
+        match self.door.command(self.command(), false).await {
             Ok(answer) => Ok(answer.summary),
             Err(failure) if failure.is_kind("not_found") => {
                 Ok(format!("keyspace {} was deleted by a node", self.dataset))

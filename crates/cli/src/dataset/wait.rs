@@ -3,15 +3,17 @@
 //! | verb | done is | exit code 5 is |
 //! |---|---|---|
 //! | `status`, `refresh`, `rollback --latest` | clients of every node get the latest version | it is held, or late |
+//! | `add` | clients of every node get the version that the source has as its latest | it is held, another is pinned, or late |
 //! | `rollback` | clients of every node get that version | late |
 //! | `remove` | no node serves the dataset any more | late |
 //!
-//! A version that a node cannot load is a failure (1), also while the node will try again.
+//! A version that a node cannot load is a failure (1), also while the node will try again. For `add`, a failure counts only
+//! if it came after the settings were written: nodes also try to read a dataset that has none.
 
-use super::ask::{look, of};
+use super::ask::{look, of, seen};
 use super::door::NodeDoor;
 use super::progress;
-use super::told::{Dataset, Version};
+use super::told::{Cluster, Dataset, Version};
 use crate::http::segment;
 use crate::output::Failure;
 use bytes::Bytes;
@@ -20,9 +22,13 @@ use hyper::Method;
 use indicatif::ProgressBar;
 use std::future::Future;
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// Between two looks at how far it is.
 const LOOK: Duration = Duration::from_millis(300);
+
+/// Where a node is told to look at its source now.
+const REFRESH: &str = "/-/refresh";
 
 /// Whether to wait, and for how long.
 #[derive(Debug, Clone, Copy, Args)]
@@ -49,8 +55,16 @@ impl Most {
         doing: impl Future<Output = Result<T, Failure>>,
         (what, help): (String, String),
     ) -> Result<T, Failure> {
-        let done = tokio::time::timeout(Duration::from_secs(self.timeout), doing).await;
-        done.unwrap_or_else(|_| Err(Failure::not_done(format!("{what} after {} s", self.timeout)).help(help)))
+        self.in_time(doing).await.unwrap_or_else(|| Err(self.late(&what).help(help)))
+    }
+
+    /// What comes of it within that time; none if it is not done then.
+    async fn in_time<T>(self, doing: impl Future<Output = T>) -> Option<T> {
+        tokio::time::timeout(Duration::from_secs(self.timeout), doing).await.ok()
+    }
+
+    fn late(self, what: &str) -> Failure {
+        Failure::not_done(format!("{what} after {} s", self.timeout))
     }
 }
 
@@ -62,6 +76,29 @@ impl Wait {
         let served = self.most.within(is_served(door, name, &bar), late).await;
         bar.finish_and_clear();
         served
+    }
+
+    /// Until clients of every node that told `before` get this version, whose settings have been written since.
+    pub async fn until_added(
+        self,
+        door: &NodeDoor,
+        (name, version): (&str, &str),
+        before: &Cluster,
+        is_json: bool,
+    ) -> Result<(), Failure> {
+        let bar = progress::bar(&format!("loading {name}"), is_json);
+        let mut missing = before.nodes.keys().cloned().collect();
+        let adding = is_added(door, (name, version), before, &mut missing, &bar);
+        let added = self.most.in_time(adding).await;
+        bar.finish_and_clear();
+        added.unwrap_or_else(|| {
+            let late = self.most.late(&format!("dataset {name} is not served everywhere"));
+            Err(late.help(format!(
+                "its settings are written, and it is not served at {}; {}",
+                missing.join(", "),
+                status(name)
+            )))
+        })
     }
 
     /// Until clients of every node get this version.
@@ -103,27 +140,87 @@ async fn is_served(door: &NodeDoor, name: &str, bar: &ProgressBar) -> Result<(),
         };
         let Some((version, at)) = dataset.versions.iter().next_back() else { continue };
         fails(version, at)?;
-        if let Some((_, why)) = at.holds().next() {
-            let help = format!("`partage dataset release {name} {version}` gives it to clients");
-            return Err(Failure::not_done(format!("version {version} is held: {why}")).help(help));
-        }
-        let far = at.loading();
-        bar.set_length(far.bytes_in_all);
-        bar.set_position(far.bytes);
-        let partitions = of(far.partitions, far.partitions_in_all);
-        bar.set_message(format!("loading {name} {version}: {partitions} partitions,"));
+        is_held(name, version, at)?;
+        show(bar, name, version, at);
         if at.served_by() == at.nodes.len() && !at.is_building() {
             return Ok(());
         }
     }
 }
 
-/// Whether a node cannot load it.
-fn fails(version: &str, at: &Version) -> Result<(), Failure> {
-    match at.errors().next() {
+/// Leaves in `missing` the nodes whose clients do not get the version yet.
+async fn is_added(
+    door: &NodeDoor,
+    (name, version): (&str, &str),
+    before: &Cluster,
+    missing: &mut Vec<String>,
+    bar: &ProgressBar,
+) -> Result<(), Failure> {
+    let failed_before = before.dbs.get(name).and_then(|dataset| dataset.versions.get(version));
+    door.ask(Method::POST, REFRESH, Bytes::new()).await?;
+    let mut asking = JoinSet::new();
+    for node in before.nodes.keys() {
+        let door = NodeDoor { node: vec![node.clone()] };
+        // A node that cannot be reached from here looks at the source by itself before long.
+        asking.spawn(async move { door.ask(Method::POST, REFRESH, Bytes::new()).await.is_ok() });
+    }
+    loop {
+        // What was there before the settings is not what is waited for: a node looks within this.
+        tokio::time::sleep(LOOK).await;
+        let dataset = match seen(door, name).await {
+            Err(failure) if failure.is_kind("starting") || failure.is_kind("no_dataset") => continue,
+            looked => looked?.0,
+        };
+        let nothing = Version::default();
+        let at = dataset.versions.get(version).unwrap_or(&nothing);
+        fails_anew(version, at, failed_before)?;
+        is_held(name, version, at)?;
+        show(bar, name, version, at);
+        let is_given = |node: &String| at.nodes.get(node).is_some_and(|told| told.current);
+        *missing = before.nodes.keys().filter(|node| !is_given(node)).cloned().collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if let Some(pinned) = dataset.pinned.values().find(|pinned| *pinned != version) {
+            let what = format!("dataset {name} is pinned to version {pinned}: clients do not get {version}");
+            let help = format!("`partage dataset rollback {name} --latest` follows the latest version again");
+            return Err(Failure::not_done(what).help(help));
+        }
+    }
+}
+
+/// Whether a node holds it back from clients.
+fn is_held(name: &str, version: &str, at: &Version) -> Result<(), Failure> {
+    let Some((_, why)) = at.holds().next() else { return Ok(()) };
+    let help = format!("`partage dataset release {name} {version}` gives it to clients");
+    Err(Failure::not_done(format!("version {version} is held: {why}")).help(help))
+}
+
+/// Shows how far loading is.
+fn show(bar: &ProgressBar, name: &str, version: &str, at: &Version) {
+    let far = at.loading();
+    bar.set_length(far.bytes_in_all);
+    bar.set_position(far.bytes);
+    let partitions = of(far.partitions, far.partitions_in_all);
+    bar.set_message(format!("loading {name} {version}: {partitions} partitions,"));
+}
+
+/// Whether a node cannot load it, and has tried since `before`.
+fn fails_anew(version: &str, at: &Version, before: Option<&Version>) -> Result<(), Failure> {
+    let is_old = |node: &String| {
+        let told = [Some(at), before].map(|version| version.and_then(|version| version.nodes.get(node)));
+        let [now, then] = told.map(|told| told.map(|told| (told.tries, &told.error)));
+        now == then
+    };
+    match at.errors().find(|(node, _)| !is_old(node)) {
         Some((node, why)) => Err(Failure::failed(format!("version {version} at {node}: {why}"))),
         None => Ok(()),
     }
+}
+
+/// Whether a node cannot load it.
+fn fails(version: &str, at: &Version) -> Result<(), Failure> {
+    fails_anew(version, at, None)
 }
 
 async fn is_given(door: &NodeDoor, name: &str, version: &str) -> Result<(), Failure> {
@@ -146,7 +243,7 @@ pub async fn let_go(node: &str, name: &str) -> bool {
     let here = format!("/{}?proxy=status", segment(name));
     loop {
         // Each time: the look that goes on may have begun before the settings were written.
-        let asked = door.ask(Method::POST, "/-/refresh", Bytes::new()).await;
+        let asked = door.ask(Method::POST, REFRESH, Bytes::new()).await;
         let told = match asked {
             Ok(_) => door.ask(Method::GET, &here, Bytes::new()).await.map(drop),
             Err(failure) => Err(failure),
@@ -158,5 +255,27 @@ pub async fn let_go(node: &str, name: &str) -> bool {
             Err(_) => return false,
         }
         tokio::time::sleep(LOOK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn version(nodes: Value) -> Version {
+        serde_json::from_value(json!({ "nodes": nodes })).unwrap()
+    }
+
+    #[test]
+    fn a_failure_of_before_the_settings_does_not_count_and_one_of_after_does() {
+        let error = |tries: u32| json!({ "n1": { "error": "no key column", "tries": tries } });
+        let (before, after) = (version(error(3)), version(error(4)));
+        assert_eq!(fails_anew("1", &before, Some(&before)), Ok(()));
+        let told = fails_anew("1", &after, Some(&before)).unwrap_err();
+        assert!(told.what().contains("version 1 at n1: no key column"), "{told}");
+        assert!(fails_anew("1", &before, None).is_err(), "nobody told anything before");
+        assert!(fails_anew("1", &before, Some(&version(json!({ "n2": { "error": "x" } })))).is_err());
+        assert_eq!(fails_anew("1", &version(json!({ "n1": { "current": true } })), Some(&before)), Ok(()));
     }
 }

@@ -1,6 +1,7 @@
 //! Reads what is said about nodes and events on the command line.
 
 use crate::output::Failure;
+use partage_core::count::counted;
 use partage_core::key::Key;
 use partage_core::limits;
 use partage_core::name::{NodeId, Zone};
@@ -51,7 +52,7 @@ pub fn nodes(count: usize, capacities: &[String], zones: Option<u32>) -> Result<
                 .help(format!("give a whole number from 1 to {}", limits::NODE_WEIGHT))
         })?;
         let node = nodes.get_mut(at).ok_or_else(|| {
-            Failure::usage(format!("there are more capacities than the {count} nodes"))
+            Failure::usage(format!("there are more capacities than {}", counted(count, "node")))
                 .help("give one for each node at the most, or name nodes: --capacity n3=2")
         })?;
         node.capacity = capacity;

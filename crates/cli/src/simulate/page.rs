@@ -4,6 +4,7 @@
 use super::findings::{findings, least_part, part};
 use super::plot::{self, Cell, Grid, escape};
 use super::{Answer, table};
+use partage_core::count::counted;
 use partage_core::whatif::{Outcome, Step};
 use std::fmt::Write;
 
@@ -32,7 +33,7 @@ code{font-size:.9em}
 pub fn page(answer: &Answer) -> String {
     let comparison = &answer.comparison;
     let start = &comparison.scenes[0];
-    let (keys, file) = (start.total.keys, escape(&answer.keys));
+    let (keys, file) = (counted(start.total.keys, "key"), escape(&answer.keys));
     let word = escape(answer.load_word());
     let unit = answer.moved_unit();
     let found: String =
@@ -40,9 +41,9 @@ pub fn page(answer: &Answer) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <title>{file} on {nodes} nodes</title><style>{STYLE}</style></head><body>\n\
+         <title>{file} on {nodes}</title><style>{STYLE}</style></head><body>\n\
          <h1>What would happen to these keys?</h1>\n\
-         <p class=\"soft\">{keys} keys from <code>{file}</code> on {nodes} nodes, hashed by {hash}.</p>\n\
+         <p class=\"soft\">{keys} from <code>{file}</code> on {nodes}, hashed by {hash}.</p>\n\
          <ul class=\"found\">{found}</ul>\n\
          <h2>Balance</h2><p class=\"soft\">The fullest node over the mean, of {word}, after each event. \
          The tick is 1: all even. A red bar is longer than there is room for.</p>\n\
@@ -54,7 +55,7 @@ pub fn page(answer: &Answer) -> String {
          share.{note}</p>\n<div class=\"nodes\">{bars}</div>\n\
          <h2>The hottest keys in the end</h2>{hottest}\n\
          <h2>The lookup</h2>{lookup}\n</body></html>\n",
-        nodes = start.present.len(),
+        nodes = counted(start.present.len(), "node"),
         hash = answer.hash,
         balance = balance(answer),
         movement = movement(answer),

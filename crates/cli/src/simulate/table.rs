@@ -3,6 +3,7 @@
 use super::Answer;
 use super::findings::{least_part, part};
 use comfy_table::{CellAlignment, Table, presets};
+use partage_core::count::counted;
 use partage_core::whatif::Outcome;
 
 /// Events beside each other in one table of at most 110 columns; more go into a further one below.
@@ -16,10 +17,10 @@ pub fn table(answer: &Answer) -> String {
     let comparison = &answer.comparison;
     let start = &comparison.scenes[0];
     let mut text = format!(
-        "{} keys from {} on {} nodes, hashed by {}\neven: the fullest node over the mean, of {}; moved: part of the {}\n",
-        start.total.keys,
+        "{} from {} on {}, hashed by {}\neven: the fullest node over the mean, of {}; moved: part of the {}\n",
+        counted(start.total.keys, "key"),
         answer.keys,
-        start.present.len(),
+        counted(start.present.len(), "node"),
         answer.hash,
         answer.load_word(),
         answer.moved_unit()

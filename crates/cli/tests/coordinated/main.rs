@@ -366,7 +366,8 @@ fn a_keyspace_follows_the_settings_of_its_dataset_and_goes_with_it() {
 
     // Nobody there: nothing is written.
     let removed = |coordinator: &str| {
-        let remove = ["dataset", "remove", "names", "--source", &source, "--coordinator", coordinator];
+        let remove =
+            ["dataset", "remove", "names", "--source", &source, "--coordinator", coordinator, "--yes"];
         let ended = partage(&remove).output().unwrap();
         let said = String::from_utf8_lossy(&[ended.stdout, ended.stderr].concat()).into_owned();
         (ended.status.code().unwrap(), said)

@@ -99,7 +99,11 @@ fn s15_a_superseded_version_gives_way_when_the_disk_is_full() {
     assert_eq!(node.ask(&["status", "colours", "--wait"]).code, 0);
     shop.write("2", &[&lines(3_200, "two")]);
     eventually("version 2 serves", || node.ask(&["get", "colours", "red"]).out == "two");
-    assert!(stored("1") && stored("2"), "the version before is kept for a while: {:?}", files_below(&data_dir));
+    assert!(
+        stored("1") && stored("2"),
+        "the version before is kept for a while: {:?}",
+        files_below(&data_dir)
+    );
     shop.write("3", &[&lines(3_200, "three")]);
     eventually("version 3 serves", || node.ask(&["get", "colours", "red"]).out == "three");
     assert!(!stored("1") && stored("3"), "{:?}", files_below(&data_dir));

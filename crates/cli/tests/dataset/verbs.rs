@@ -81,7 +81,7 @@ fn holds_and_releases(node: &Node) {
     assert!(refreshed.code == 5 && refreshed.err.contains("version 2 is held"), "{refreshed:?}");
     let told = node.ask(&["status", "colours"]);
     assert!(
-        told.out.contains("1 keys where version 1 has 3") && told.out.contains("dataset release"),
+        told.out.contains("1 key where version 1 has 3") && told.out.contains("dataset release"),
         "{told:?}"
     );
     assert_eq!(node.ask(&["get", "colours", "red"]).out, "#f00");
@@ -156,7 +156,7 @@ fn a_node_is_asked_from_the_first_version_to_the_last() {
     let dry = dataset(&["remove", "colours", "--source", &at, "--dry-run"]);
     assert!(dry.code == 0 && dry.out.starts_with("would: "), "{dry:?}");
     assert!(!fs::read_to_string(shop.source().join("colours/_dataset.toml")).unwrap().contains("served"));
-    assert_eq!(dataset(&["remove", "colours", "--source", &at, "--json"]).json()["served"], false);
+    assert_eq!(dataset(&["remove", "colours", "--source", &at, "--yes", "--json"]).json()["served"], false);
     eventually("it is served no more", || node.ask(&["get", "colours", "red"]).code == 4);
     assert!(shop.source().join("colours/2/part-0.csv").exists(), "its files stay");
     let wrong = dataset(&["remove", "colors", "--source", &at]);
@@ -370,7 +370,7 @@ fn bad_rows_are_left_out_told_and_listed_as_the_flags_say() {
     let wrong = build(&["--max-bad-rows", "few"]);
     assert!(wrong.code == 2 && wrong.err.contains("0.5%"), "{wrong:?}");
     let built = build(&["--max-bad-rows", "1"]);
-    assert!(built.code == 0 && built.out.contains("1 rows are no records"), "{built:?}");
+    assert!(built.code == 0 && built.out.contains("1 bad row was left out"), "{built:?}");
     assert!(built.out.contains("java-bytes:1/2"), "{built:?}");
     let list = fs::read_to_string(out.join("colours/1/_rejects.jsonl")).unwrap();
     assert!(list.contains("\"line\":3") && list.lines().count() == 1, "{list}");

@@ -1,6 +1,6 @@
 //! `--wait`: a verb ends when what it has begun is done, and with exit code 5 when it is not.
 
-use super::shop::{Node, Shop, Told, dataset};
+use super::shop::{Node, Shop, Told, dataset, eventually};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -28,6 +28,55 @@ fn shop() -> (Shop, Node) {
 
 fn red(node: &Node) -> String {
     node.ask(&["get", "colours", "red"]).out
+}
+
+#[test]
+fn add_waits_until_every_node_serves_the_latest_version() {
+    let shop = Shop::new();
+    shop.write("1", &RED);
+    let node = shop.node();
+    let add = |more: &[&str]| shop.add(&[&["--node", &node.address, "--wait"], more].concat());
+    // What a node has failed to read before there were settings does not count.
+    eventually("without settings it has no key", || node.version("1")["state"] == "ERROR");
+    let added = add(&[]);
+    assert!(added.code == 0 && added.out.ends_with(" get version 1\n"), "{added:?}");
+    assert_eq!(red(&node), "#f00");
+    // What is found wrong only while a node loads it does.
+    let rows: String = (0..1_000).map(|row| format!("{row},#f00\n")).collect();
+    shop.write("2", &[&format!("name,hex\n{rows},#f00\n")]);
+    let failed = add(&[]);
+    assert!(failed.code == 1 && failed.err.contains("version 2 at"), "{failed:?}");
+    shop.write("3", &DARK_RED);
+    let held = add(&["--replace", "--min-keys", "9"]);
+    assert!(held.code == 5 && held.err.contains("dataset release colours 3"), "{held:?}");
+    assert_eq!(node.ask(&["rollback", "colours", "1", "--wait"]).code, 0);
+    let pinned = add(&["--replace"]);
+    assert!(pinned.code == 5 && pinned.err.contains("rollback colours --latest"), "{pinned:?}");
+    assert_eq!(node.ask(&["rollback", "colours", "--latest", "--wait"]).code, 0);
+    // A removed dataset is added again: no node knows it at first.
+    let at = shop.at();
+    let remove = ["remove", "colours", "--source", &at, "--node", &node.address, "--wait", "--yes"];
+    assert_eq!(dataset(&remove).code, 0);
+    let again = add(&["--json"]);
+    assert_eq!((again.json()["dataset"].as_str(), red(&node).as_str()), (Some("colours"), "#e00"));
+}
+
+#[test]
+fn add_refuses_to_wait_for_what_cannot_come() {
+    let shop = Shop::new();
+    let settings = || shop.source().join("colours/_dataset.toml").exists();
+    let none = shop.add(&["--wait", "--node", &stubborn()]);
+    assert!(none.code == 4 && none.err.contains("leave out --wait, or write files to"), "{none:?}");
+    shop.write("1", &RED);
+    let unfinished = shop.add(&["--wait", "--success", "--node", &stubborn()]);
+    assert!(unfinished.code == 4 && unfinished.err.contains("_SUCCESS"), "{unfinished:?}");
+    let away = shop.add(&["--wait", "--node", "127.0.0.1:1"]);
+    assert!(away.code == 3 && away.err.contains("nothing was written") && !settings(), "{away:?}");
+    assert_eq!(shop.add(&["--wait", "--dry-run"]).code, 2, "a dry run begins nothing");
+    let (began, node) = (Instant::now(), stubborn());
+    let late = shop.add(&["--wait", "--timeout", "1", "--node", &node]);
+    is_late(&late, began, "dataset colours is not served everywhere after 1 s");
+    assert!(late.err.contains(&format!("not served at {node}")) && settings(), "{late:?}");
 }
 
 #[test]
@@ -71,7 +120,7 @@ fn remove_waits_until_no_node_serves_the_dataset() {
     let (shop, node) = shop();
     let at = shop.at();
     let remove = |node: &str, more: &[&str]| {
-        let remove = ["remove", "colours", "--source", &at, "--node", node, "--wait"];
+        let remove = ["remove", "colours", "--source", &at, "--node", node, "--wait", "--yes"];
         dataset(&[&remove[..], more].concat())
     };
     let away = remove("127.0.0.1:1", &[]);
@@ -92,8 +141,10 @@ fn stubborn() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let versions = json!({ "1": { "nodes": { &address: { "state": "ACTIVE" } } } });
+    // Of one dataset, and of all of them.
     let body =
-        json!({ "content_type": "text/plain", "versions": versions, "nodes": { &address: {} } }).to_string();
+        json!({ "content_type": "text/plain", "versions": versions, "nodes": { &address: {} }, "dbs": {} });
+    let body = body.to_string();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let _ = stream.read(&mut [0; 4_096]);

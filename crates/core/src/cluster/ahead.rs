@@ -13,6 +13,7 @@
 //! Not done: to believe a worker that names no cluster, or another one. It cannot have been told anything here.
 
 use super::{Cluster, Moment, Records, StoredFaults};
+use crate::count::counted;
 use crate::exchange::{Known, ReplicaKey, Stored};
 use crate::id::{Generation, TransactionId};
 use crate::leap::Leap;
@@ -181,7 +182,8 @@ impl Records {
             faults.was_set_back = true;
             let more = older.len().saturating_sub(limits::NAMES_SHOWN);
             older.truncate(limits::NAMES_SHOWN);
-            let rest = if more > 0 { format!("; and {more} more keyspaces") } else { String::new() };
+            let rest =
+                if more > 0 { format!("; and {}", counted(more, "more keyspace")) } else { String::new() };
             faults.cluster.push(format!(
                 "what is stored was restored from an older state of itself ({}{rest}): workers keep all data; stop all \
                  coordinators and put the newest state back, or restore a backup (`partage restore`)",

@@ -8,6 +8,7 @@
 use super::admin::AdminError;
 use super::status::{ReplicaRow, ShardRow, Since};
 use super::{Cluster, KeyspaceState, Moment, NodeState};
+use crate::count::counted;
 use crate::exchange::{Failure, Phase};
 use crate::handover;
 use crate::id::PlanId;
@@ -19,6 +20,9 @@ use crate::map::{Replica, Role, Shard, Stage};
 use crate::name::{KeyspaceName, NodeId};
 use crate::plan::{Change, Plan, Progress, Status};
 use std::fmt;
+
+/// The first of what a node carries; the others are [`METRICS`].
+const REPLICAS: &str = "replicas";
 
 /// Everything about where a key is.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,12 +116,16 @@ impl Cluster {
         let capacity: f64 = self.nodes.values().filter(takes).map(|n| n.record.spec.capacity).sum();
         let part = if capacity > 0.0 { node.record.spec.capacity / capacity } else { 1.0 };
         let (here, all) = loads(keyspace, &node.record.spec.id);
-        let names = ["replicas"].into_iter().chain(METRICS);
+        let names = [REPLICAS].into_iter().chain(METRICS);
         let told: Vec<String> = names
             .zip(here.into_iter().zip(all))
             .filter(|(_, (_, all))| *all > 0.0)
             .map(|(what, (here, all))| {
-                format!("{here:.0} {what}, {:.2} times its share of {:.0}", here / (all * part), all * part)
+                let carried = match what {
+                    REPLICAS => counted(here.round() as u64, "replica"),
+                    what => format!("{here:.0} {what}"),
+                };
+                format!("{carried}, {:.2} times its share of {:.0}", here / (all * part), all * part)
             })
             .collect();
         let bound = match settings.policy.as_str() {
@@ -192,7 +200,8 @@ impl Cluster {
             let Some(seen) = keyspace.observed.get(&replica.placement) else { continue };
             if let Phase::Failed(failure) = seen.phase() {
                 let Failure { attempts, reason } = &**failure;
-                told.push(format!("on {} it failed {attempts} times: {reason}", replica.node));
+                let times = counted(*attempts, "time");
+                told.push(format!("on {} it failed {times}: {reason}", replica.node));
             }
         }
         told.extend(shard.replicas.iter().filter_map(|r| keyspace.slow(at, r, &self.settings)));

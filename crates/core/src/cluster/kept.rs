@@ -17,6 +17,7 @@
 //! What is not decided is kept, asked again with each beat, and told to people once it has lasted.
 
 use super::{Cluster, KeyspaceState, Moment};
+use crate::count::counted;
 use crate::event::{About, EventKind};
 use crate::exchange::{DropReason, Permission, Phase, ReplicaKey, Report, Stored};
 use crate::id::{Epoch, ShardId};
@@ -148,8 +149,9 @@ impl Cluster {
                 About::shard(&keyspace, shard).and_node(id),
                 true,
                 format!(
-                    "node {id} keeps data of {count} replicas that no map names, such as {placement} of shard {shard} \
-                     of keyspace {keyspace}: {why}"
+                    "node {id} keeps data of {} that no map names, such as {placement} of shard {shard} \
+                     of keyspace {keyspace}: {why}",
+                    counted(count, "replica")
                 ),
             );
         }

@@ -9,6 +9,7 @@ use super::{
     BeatError, Cluster, KeyspaceState, Moment, NodeRecord, NodeState, Observed, RegisterError, Registration,
     Welcome, Write, orders,
 };
+use crate::count::counted;
 use crate::event::{About, EventKind};
 use crate::exchange::{Beat, ClusterIdentity, LeaseRenewal, Orders, Phase, Report, Stored};
 use crate::health::Signs;
@@ -351,7 +352,7 @@ impl Cluster {
         node.signs.lease.give_up();
         let left_with = node.orders.len();
         self.end(at, id);
-        let text = format!("node {id} has left with replicas of {left_with} shards");
+        let text = format!("node {id} has left with replicas of {}", counted(left_with, "shard"));
         self.tell_of(EventKind::NodeEnded, id, text);
         Ok(())
     }
@@ -458,7 +459,8 @@ impl Cluster {
             About::node(id),
             true,
             format!(
-                "node {id} is dead: what it held of {held} shards is placed elsewhere where there is room"
+                "node {id} is dead: what it held of {} is placed elsewhere where there is room",
+                counted(held, "shard")
             ),
         );
         self.end(at, id);

@@ -14,6 +14,7 @@
 use super::admin::AdminError;
 use super::status::Since;
 use super::{Cluster, KeyspaceState, Moment};
+use crate::count::counted;
 use crate::exchange::{Failure, Phase};
 use crate::id::{PlacementId, ShardId};
 use crate::lifecycle::ReplicaState;
@@ -136,7 +137,7 @@ impl Cluster {
         match (replica.state, phase) {
             (_, Some(Phase::Failed(failure))) => {
                 let Failure { attempts, reason } = &**failure;
-                format!("{node} to try again: it has failed {attempts} times ({reason})")
+                format!("{node} to try again: it has failed {} ({reason})", counted(*attempts, "time"))
             }
             (ReplicaState::Load, Some(Phase::Ready)) => turn(shard),
             (ReplicaState::Load, Some(Phase::Loading)) => format!("{node} to load it"),

@@ -8,6 +8,7 @@
 //! address that owes nothing is forgotten; beyond [`limits::NEWCOMER_ADDRESSES`] of them the others share one allowance.
 
 use super::{Cluster, Moment, RegisterError};
+use crate::count::counted_with;
 use crate::event::{About, EventKind};
 use crate::limits;
 use crate::time::Millis;
@@ -60,8 +61,9 @@ impl Cluster {
         let Err(wait_ms) = self.newcomers.take(at.now, from) else { return Ok(()) };
         if let Some(count) = self.newcomers.refuse(at.now) {
             let text = format!(
-                "{from} registers more nodes than one address may: {count} registrations are refused. Find who sends them; a \
-                 fleet of your own behind that address gets in, ten in a second"
+                "{from} registers more nodes than one address may: {} refused. Find who sends them; a \
+                 fleet of your own behind that address gets in, ten in a second",
+                counted_with(count, "registration", ("is", "are"))
             );
             self.tell(EventKind::Alarm, About::all(), true, text);
         }

@@ -37,6 +37,7 @@ mod waiting;
 
 use super::{Cluster, KeyspaceState, Moment, Write};
 use crate::check;
+use crate::count::counted;
 use crate::event::{About, Event, EventKind, event, of_origin};
 use crate::id::PlanId;
 use crate::keyspace::Mode;
@@ -79,9 +80,9 @@ impl Cluster {
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
         let refused = matches!(plan.status, Status::Refused(_));
         let text = format!(
-            "{id} of keyspace {keyspace}, {}: {} changes, {}",
+            "{id} of keyspace {keyspace}, {}: {}, {}",
             plan.origin,
-            plan.changes.len(),
+            counted(plan.changes.len(), "change"),
             plan.status
         );
         self.tell_event(Event {
@@ -136,7 +137,7 @@ impl Cluster {
         let first = findings.first()?;
         Some(match findings.len() {
             1 => first.to_string(),
-            count => format!("{first} (and {} more findings)", count - 1),
+            count => format!("{first} (and {})", counted(count - 1, "more finding")),
         })
     }
 
@@ -283,8 +284,8 @@ impl Cluster {
                     self.submit_own(at, name, Origin::Rebalance, wishes.rebalance);
                 }
                 Mode::Manual => told.push(format!(
-                    "{} changes would put keyspace {name} where its policy wants it, and nobody makes them: it is in mode manual",
-                    wishes.rebalance.len()
+                    "{} would put keyspace {name} where its policy wants it: in mode manual a person makes the changes",
+                    counted(wishes.rebalance.len(), "change")
                 )),
             }
         }

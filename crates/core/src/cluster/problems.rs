@@ -6,6 +6,7 @@
 use super::admin::DrainProgress;
 use super::status::Summary;
 use super::{Cluster, Moment, NodeState};
+use crate::count::{counted, counted_with};
 use crate::limits;
 use crate::name::NodeId;
 use crate::node::Health;
@@ -33,11 +34,11 @@ fn problem(what: String, way_out: impl Into<String>) -> Problem {
 
 /// "1 shard is", "3 shards are".
 fn shards_are(count: usize) -> String {
-    if count == 1 { "1 shard is".to_owned() } else { format!("{count} shards are") }
+    counted_with(count, "shard", ("is", "are"))
 }
 
 pub(super) fn shards_wait(count: usize) -> String {
-    if count == 1 { "1 shard waits".to_owned() } else { format!("{count} shards wait") }
+    counted_with(count, "shard", ("waits", "wait"))
 }
 
 /// The way out where a disk or an engine does not take a change.
@@ -229,7 +230,8 @@ fn blocked_drains(summary: &Summary) -> Vec<Problem> {
     });
     let tell = |(node, left, why): (&NodeId, &u32, &Vec<String>)| {
         let first = why.first().map_or(String::new(), |why| format!(": {why}"));
-        let what = format!("the drain of {node} cannot go on, with {left} replicas left{first}");
+        let what =
+            format!("the drain of {node} cannot go on, with {} left{first}", counted(*left, "replica"));
         let way_out = format!(
             "it is tried again until it can; add a node or relax what forbids the others, or `partage node undrain {node}`"
         );
@@ -237,7 +239,7 @@ fn blocked_drains(summary: &Summary) -> Vec<Problem> {
     };
     let all: Vec<_> = blocked.collect();
     let (told, rest) = all.split_at(all.len().min(limits::PROBLEMS_OF_A_KIND));
-    let drains = if rest.len() == 1 { "1 more drain" } else { &format!("{} more drains", rest.len()) };
+    let drains = counted(rest.len(), "more drain");
     let more = (!rest.is_empty()).then(|| {
         let nodes: Vec<_> = rest.iter().map(|(node, ..)| node.to_string()).collect();
         let what = format!("{drains} cannot go on: {}", some_names(&nodes));
@@ -257,11 +259,16 @@ fn lacking(summary: &Summary) -> Vec<Problem> {
     let rest: usize = by_reason.values().skip(limits::PROBLEMS_OF_A_KIND).map(|(count, _)| count).sum();
     let told =
         by_reason.into_iter().take(limits::PROBLEMS_OF_A_KIND).map(|((keyspace, why), (count, first))| {
-            let what = format!("{least}{count} shards of {keyspace} lack replicas, such as s{first}: {why}");
+            let shards = counted(count, "shard");
+            let lack = if count == 1 { "lacks" } else { "lack" };
+            let what = format!("{least}{shards} of {keyspace} {lack} replicas, such as s{first}: {why}");
             problem(what, format!("`partage shard list {keyspace} --unserved` lists them"))
         });
     let more = (rest > 0).then(|| {
-        let what = format!("{least}{rest} more shards lack replicas, for other reasons");
+        let what = format!(
+            "{least}{} replicas, for other reasons",
+            counted_with(rest, "more shard", ("lacks", "lack"))
+        );
         problem(what, "`partage shard list KEYSPACE --unserved` lists them")
     });
     told.chain(more).collect()

@@ -18,6 +18,7 @@
 
 use super::{Cluster, Moment, NodeState};
 use crate::brake;
+use crate::count::counted;
 use crate::event::{About, EventKind};
 use crate::id::Incarnation;
 use crate::limits;
@@ -120,8 +121,9 @@ impl Cluster {
                 About::node(id),
                 true,
                 format!(
-                    "node {id} beats, but its address {address} does not answer: what it holds of {held} shards moves \
-                     off it. Start it with an address at which others reach it"
+                    "node {id} beats, but its address {address} does not answer: what it holds of {} moves \
+                     off it. Start it with an address at which others reach it",
+                    counted(held, "shard")
                 ),
             );
         }

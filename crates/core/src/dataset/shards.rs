@@ -26,6 +26,7 @@
 
 use super::name::DatasetName;
 use super::node::Layout;
+use crate::count::counted;
 use crate::keyspace::{Keyspace, KeyspaceKind, Ownership, Spread, Throttle};
 use crate::limits;
 use crate::name::{KeyspaceName, NameError};
@@ -139,20 +140,19 @@ pub fn detour(sharding: Sharding, layout: Layout) -> Option<String> {
     let to = partitions.clamp(1, limits::SHARDS as u32);
     let is_one_step = to.is_multiple_of(shards) || shards.is_multiple_of(to);
     let step = common_multiple([shards, to]).filter(|step| !is_one_step && *step as usize <= limits::SHARDS);
+    let has = format!(
+        "its keyspace has {}, the version {}",
+        counted(shards, "shard"),
+        counted(partitions, "partition")
+    );
     let way = match (is_one_step, step) {
         (true, _) => format!("--shards {to}"),
         (false, Some(step)) => format!("--shards {step}, and when that is done --shards {to}"),
         (false, None) => {
-            return Some(format!(
-                "its keyspace has {shards} shards, the version {partitions} partitions: delete the keyspace, and the nodes \
-             create it anew"
-            ));
+            return Some(format!("{has}: delete the keyspace, and the nodes create it anew"));
         }
     };
-    Some(format!(
-        "its keyspace has {shards} shards, the version {partitions} partitions: if versions stay so, `partage keyspace \
-         update` with {way}"
-    ))
+    Some(format!("{has}: if versions stay so, `partage keyspace update` with {way}"))
 }
 
 #[cfg(test)]

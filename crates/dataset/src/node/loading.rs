@@ -6,6 +6,7 @@ use crate::build::{self, Inspection, Load, Progress};
 use crate::local::{self, Mark, Store};
 use crate::settings::DatasetSettings;
 use crate::source::{Files, Source, Throttle};
+use partage_core::count::counted;
 use partage_core::dataset::node::Layout;
 use partage_core::dataset::{DatasetName, VersionName};
 use partage_engine::readonly::Reader;
@@ -174,9 +175,14 @@ impl Loader {
         let found = inspected.inspection.layout;
         if found != layout {
             let reason = format!(
-                "the source has version {} of dataset {} as {} partitions by {}, the cluster as {} by {}: a version must \
+                "the source has version {} of dataset {} as {} by {}, the cluster as {} by {}: a version must \
                  not change; give the new files a new version",
-                which.1, which.0, found.partitions, found.partitioner, layout.partitions, layout.partitioner
+                which.1,
+                which.0,
+                counted(found.partitions, "partition"),
+                found.partitioner,
+                layout.partitions,
+                layout.partitioner
             );
             return Err(Failed { reason, is_disk_full: false });
         }

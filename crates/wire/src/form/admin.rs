@@ -8,6 +8,7 @@ use partage_core::cluster::explain::Explanation;
 use partage_core::cluster::moves::{MoveRow, MoveStage};
 use partage_core::cluster::node_detail::NodeDetail;
 use partage_core::cluster::status::{NodeRow, ReplicaRow, ShardRow, Since, Summary, Unplaced};
+use partage_core::count::counted;
 use partage_core::id::{PlanId, ShardId};
 use partage_core::map::Stage;
 use partage_core::name::KeyspaceName;
@@ -251,7 +252,7 @@ impl From<&ReplicaRow> for proto::ReplicaRow {
             role: proto::Role::from(row.role).into(),
             state: proto::ReplicaState::from(row.state).into(),
             phase: phase.into(),
-            failure: if failed { format!("{reason} ({attempts} times)") } else { String::new() },
+            failure: if failed { format!("{reason} ({})", counted(attempts, "time")) } else { String::new() },
             load: row.load.as_ref().map(Into::into),
         }
     }

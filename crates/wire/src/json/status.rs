@@ -10,6 +10,7 @@ use partage_core::cluster::moves::{MoveRow, MoveStage};
 use partage_core::cluster::node_detail;
 use partage_core::cluster::status as core;
 use partage_core::cluster::{self, explain};
+use partage_core::count::counted;
 use partage_core::exchange::Phase;
 use partage_core::map::Stage;
 use serde::{Deserialize, Serialize};
@@ -299,7 +300,8 @@ impl From<&core::ReplicaRow> for Replica {
             Some(Phase::Kept) => (Some("kept"), None),
             Some(Phase::Dropped) => (Some("dropped"), None),
             Some(Phase::Failed(failure)) => {
-                (Some("failed"), Some(format!("{} ({} times)", failure.reason, failure.attempts)))
+                let times = counted(failure.attempts, "time");
+                (Some("failed"), Some(format!("{} ({times})", failure.reason)))
             }
         };
         Replica {

@@ -4,6 +4,7 @@ use super::{AdminError, Effect, Intent, KeyspaceChanges, Presplit};
 use crate::check;
 use crate::cluster::recall::Recalled;
 use crate::cluster::{Cluster, KeyspaceRecord, KeyspaceState, Moment, Write};
+use crate::count::counted;
 use crate::event::{About, EventKind};
 use crate::id::TransactionId;
 use crate::key::{HashRange, KeyRange};
@@ -69,7 +70,8 @@ impl Cluster {
         };
         warnings.extend(self.room_for_keyspace(at, None, &record, ahead)?);
         let effects = vec![Effect::Create(record, diff)];
-        Ok(Intent { warnings, ..Intent::new(format!("create keyspace {name} with {count} shards"), effects) })
+        let summary = format!("create keyspace {name} with {}", counted(count, "shard"));
+        Ok(Intent { warnings, ..Intent::new(summary, effects) })
     }
 
     /// After an exclusive keyspace was deleted, a worker that was cut off may own its keys for one lease more.
@@ -140,9 +142,9 @@ impl Cluster {
         let nodes: BTreeSet<_> =
             keyspace.map.shards().flat_map(|shard| &shard.replicas).map(|r| &r.node).collect();
         let summary = format!(
-            "delete keyspace {name} with {} shards on {} nodes, and all that they hold",
-            keyspace.map.len(),
-            nodes.len()
+            "delete keyspace {name} with {} on {}, and all that they hold",
+            counted(keyspace.map.len(), "shard"),
+            counted(nodes.len(), "node")
         );
         let mut edit = keyspace.map.edit();
         keyspace.map.shards().try_for_each(|shard| edit.remove_shard(shard.id))?;

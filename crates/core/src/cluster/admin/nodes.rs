@@ -16,6 +16,7 @@ use super::{AdminError, Effect, Intent};
 use crate::cluster::orders::Held;
 use crate::cluster::problems::shards_wait;
 use crate::cluster::{Cluster, Drain, KeyspaceState, Moment, NodeRecord, NodeState, Write};
+use crate::count::counted;
 use crate::event::{About, EventKind};
 use crate::exchange::{Failure, Phase, ReplicaKey};
 use crate::id::{PlacementId, PlanId, ShardId};
@@ -85,7 +86,7 @@ impl fmt::Display for DrainStatus {
             }
             DrainProgress::SafeToStop => write!(f, "safe to stop"),
             DrainProgress::Blocked { left, why } => {
-                write!(f, "blocked with {left} replicas left")?;
+                write!(f, "blocked with {} left", counted(*left, "replica"))?;
                 why.iter().try_for_each(|why| write!(f, "\n  {why}"))
             }
         }
@@ -190,7 +191,7 @@ impl Cluster {
         }
         let held: usize = nodes.iter().map(|node| self.needed(node).len()).sum();
         let names: Vec<_> = drained.iter().map(NodeId::as_str).collect();
-        let summary = format!("drain {} ({held} replicas)", names.join(", "));
+        let summary = format!("drain {} ({})", names.join(", "), counted(held, "replica"));
         let warnings = self.homeless(at, &drained);
         Ok(Intent { warnings, drains: drained, ..Intent::new(summary, effects) })
     }
@@ -270,7 +271,7 @@ impl Cluster {
         let held = node.held();
         if !node.record.ended && held > 0 {
             return Err(AdminError::Refused {
-                problem: format!("node {id} is {health} and holds {held} replicas"),
+                problem: format!("node {id} is {health} and holds {}", counted(held, "replica")),
                 way_out: format!(
                     "drain it first (partage node drain {id}), or stop it and wait until it is down"
                 ),
@@ -345,7 +346,7 @@ impl Cluster {
                 EventKind::NodeDrain,
                 About::node(&id),
                 false,
-                format!("the drain of node {id} begins with {held} replicas"),
+                format!("the drain of node {id} begins with {}", counted(held, "replica")),
             );
             self.plan_soon(at, 0);
         }
@@ -498,7 +499,7 @@ impl Cluster {
             return match phase {
                 Some(Phase::Failed(failure)) => {
                     let Failure { attempts, reason } = &**failure;
-                    Some(format!("loading on {} failed {attempts} times: {reason}", heir.node))
+                    Some(format!("loading on {} failed {}: {reason}", heir.node, counted(*attempts, "time")))
                 }
                 _ => None,
             };

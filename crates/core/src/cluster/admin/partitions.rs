@@ -3,6 +3,7 @@
 use super::{AdminError, Effect, Intent, keyspaces::refuse_repeated};
 use crate::check;
 use crate::cluster::{Cluster, KeyspaceState, Moment, ShardRule};
+use crate::count::counted;
 use crate::id::{ShardId, TransactionId};
 use crate::limits;
 use crate::map::{Edit, Stage};
@@ -109,7 +110,7 @@ impl Cluster {
         if replicas.is_some() {
             effects.insert(0, Effect::Keyspace(record));
         }
-        let summary = format!("register {} partitions in keyspace {name}", names.len());
+        let summary = format!("register {} in keyspace {name}", counted(names.len(), "partition"));
         Ok(Intent { warnings, ..Intent::new(summary, effects) })
     }
 
@@ -129,7 +130,8 @@ impl Cluster {
         let mut edit = keyspace.map.edit();
         names.iter().filter_map(|n| known.serving.get(n)).try_for_each(|id| edit.close(*id))?;
         let effects = vec![checked(keyspace, edit, transaction)?];
-        Ok(Intent::new(format!("unregister {} partitions of keyspace {name}", names.len()), effects))
+        let summary = format!("unregister {} of keyspace {name}", counted(names.len(), "partition"));
+        Ok(Intent::new(summary, effects))
     }
 }
 

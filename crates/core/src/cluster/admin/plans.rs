@@ -2,6 +2,7 @@
 
 use super::{AdminError, Effect, Intent};
 use crate::cluster::{Cluster, Moment};
+use crate::count::{counted, counted_with};
 use crate::id::PlanId;
 use crate::plan::{Origin, Plan, Planned, Status};
 use std::collections::BTreeSet;
@@ -44,8 +45,11 @@ impl Cluster {
             });
         }
         let approved = Plan { status: Status::Approved, decided_by: Some(by.to_owned()), ..plan.clone() };
-        let summary =
-            format!("approve {id} of keyspace {} with {} changes", plan.keyspace, plan.changes.len());
+        let summary = format!(
+            "approve {id} of keyspace {} with {}",
+            plan.keyspace,
+            counted(plan.changes.len(), "change")
+        );
         Ok(Intent::new(summary, vec![Effect::Decide(approved)]))
     }
 
@@ -87,12 +91,16 @@ impl Cluster {
         if let Some(beyond) = dropped.iter().find(|index| **index >= count) {
             return Err(AdminError::Invalid {
                 problem: format!("{id} has no change {beyond}"),
-                way_out: format!("its {count} changes are counted from 0"),
+                way_out: format!("its {} counted from 0", counted_with(count, "change", ("is", "are"))),
             });
         }
         if dropped.is_empty() || dropped.len() == count {
             return Err(AdminError::Invalid {
-                problem: format!("{} of the {count} changes of {id} would be left out", dropped.len()),
+                problem: format!(
+                    "{} of the {} of {id} would be left out",
+                    dropped.len(),
+                    counted(count, "change")
+                ),
                 way_out: "leave out some and keep some; approve or reject the plan as a whole otherwise"
                     .into(),
             });
@@ -107,8 +115,12 @@ impl Cluster {
             ..plan.clone()
         };
         let old = Plan { status: Status::Superseded, decided_by: Some(by.to_owned()), ..plan.clone() };
-        let summary =
-            format!("{} takes the place of {id} with {} of {count} changes", new.id, new.changes.len());
+        let summary = format!(
+            "{} takes the place of {id} with {} of {}",
+            new.id,
+            new.changes.len(),
+            counted(count, "change")
+        );
         Ok(Intent::new(summary, vec![Effect::Replace { old, new }]))
     }
 }

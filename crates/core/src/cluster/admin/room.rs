@@ -14,6 +14,7 @@
 
 use super::AdminError;
 use crate::cluster::{Cluster, KeyspaceRecord, Moment, NodeState};
+use crate::count::{counted, counted_with};
 use crate::id::ShardId;
 use crate::keyspace::{Constraint, KeyspaceKind, Spread};
 use crate::name::NodeId;
@@ -116,12 +117,10 @@ impl<'a> Demand<'a> {
         let Demand { of, replicas, .. } = self;
         let (room, obstacles) = (self.room(members), self.obstacles(members));
         let because = obstacles.iter().map(|what| format!(", {what}")).collect::<String>();
-        let joined = match members.len() {
-            1 => "1 node has joined".to_owned(),
-            count => format!("{count} nodes have joined"),
-        };
+        let joined = counted_with(members.len(), "node", ("has", "have"));
+        let wanted = counted(*replicas, "replica");
         let problem =
-            format!("{of} is to have {replicas} replicas and there is room for {room}: {joined}{because}");
+            format!("{of} is to have {wanted} and there is room for {room}: {joined} joined{because}");
         let fewer = (room > 0).then(|| format!("ask for {room} or fewer, "));
         let relax = (!obstacles.is_empty()).then_some("relax that, ");
         let way_out = format!(
@@ -213,9 +212,10 @@ impl Cluster {
         let room = demand.room(&open);
         Ok((room < wanted).then(|| {
             format!(
-                "{} is to have {wanted} replicas and there is room for {room} now: the rest stays where it is, or is \
-                 reported as unplaced until more nodes join",
-                demand.of
+                "{} is to have {} and there is room for {room} now: the rest stays where it is, or is reported as \
+                 unplaced until more nodes join",
+                demand.of,
+                counted(wanted, "replica")
             )
         }))
     }

@@ -2,6 +2,7 @@
 
 use super::{AdminError, Effect, Intent, partitions::check_replicas};
 use crate::cluster::{Cluster, KeyspaceState, Moment, NodeState, ShardRule};
+use crate::count::counted;
 use crate::id::ShardId;
 use crate::keyspace::{Constraint, KeyspaceError, Mode};
 use crate::lifecycle::ReplicaState;
@@ -76,8 +77,9 @@ impl Cluster {
         let (have, want) = (shard.staying().count() as u32, keyspace.wanted_replicas(id));
         if have >= want {
             intent.warnings.push(format!(
-                "shard {id} wants {want} replicas and has {have}: unless its number is raised, one of them is \
-                 taken away again"
+                "shard {id} wants {} and has {have}: unless its number is raised, one of them is \
+                 taken away again",
+                counted(want, "replica")
             ));
         }
         intent.warnings.extend(self.check_spread(keyspace, shard, None, node)?);
@@ -108,7 +110,8 @@ impl Cluster {
         let (have, want) = (shard.staying().count() as u32, keyspace.wanted_replicas(id));
         if have <= want {
             intent.warnings.push(format!(
-                "shard {id} wants {want} replicas: unless its number is lowered, one is placed again"
+                "shard {id} wants {}: unless its number is lowered, one is placed again",
+                counted(want, "replica")
             ));
         }
         let change = Change::Remove { shard: id, placement: replica.placement };
@@ -130,7 +133,7 @@ impl Cluster {
         let rule = record.rules.entry(id).or_default();
         rule.replicas = replicas;
         let want = replicas.unwrap_or(keyspace.record.keyspace.replicas);
-        let summary = format!("shard {id} of keyspace {name} wants {want} replicas");
+        let summary = format!("shard {id} of keyspace {name} wants {}", counted(want, "replica"));
         if *rule == ShardRule::default() {
             record.rules.remove(&id);
         }

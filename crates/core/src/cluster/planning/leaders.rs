@@ -7,6 +7,7 @@
 
 use super::super::KeyspaceState;
 use super::super::numbered::Numbered;
+use crate::count::counted;
 use crate::name::NodeId;
 use crate::plan::{Change, Planned};
 
@@ -53,7 +54,7 @@ pub(super) fn spread(keyspace: &KeyspaceState, capacity: impl Fn(&NodeId) -> Opt
             continue;
         };
         let (many, few) = (leads[at].0, leads[to].0);
-        let reason = format!("{} leads {many} shards and {} only {few}", leader.node, heir.node);
+        let reason = format!("{} leads {} and {} only {few}", leader.node, counted(many, "shard"), heir.node);
         planned.push(Planned::new(Change::Lead { shard: shard.id, placement: heir.placement }, reason));
         leads[at].0 -= 1;
         leads[to].0 += 1;

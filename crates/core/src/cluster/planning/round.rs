@@ -29,6 +29,7 @@ use super::survey::{Heard, Survey};
 use super::{leaders, reshape};
 use crate::check;
 use crate::cluster::{Cluster, KeyspaceState, Moment};
+use crate::count::counted_with;
 use crate::id::ShardId;
 use crate::keyspace::Mode;
 use crate::limits;
@@ -322,7 +323,8 @@ impl Cluster {
         if keyspace.record.keyspace.mode == Mode::Manual && !wishes.repair.is_empty() {
             let count = wishes.repair.len();
             unplaced.insert(0, format!(
-                "{count} replicas wait for a person, because the keyspace is in mode manual: place them with `partage shard add`, or set another mode"
+                "{} for a person, because the keyspace is in mode manual: use `partage shard add`, or set another mode",
+                counted_with(count, "replica", ("waits", "wait"))
             ));
         }
         for (shard, rule) in &keyspace.record.rules {

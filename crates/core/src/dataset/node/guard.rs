@@ -6,6 +6,7 @@
 //! one. A version whose keys nobody tells, as before this was known, is not held.
 
 use super::VersionName;
+use crate::count::counted;
 use std::fmt;
 
 /// Of a dataset: what is given to clients by itself.
@@ -70,10 +71,11 @@ impl Guard {
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Held::Few { keys, min } => write!(f, "it has {keys} keys, fewer than {min}"),
+            Held::Few { keys, min } => write!(f, "it has {}, fewer than {min}", counted(*keys, "key")),
             Held::Shrunk { keys, before, than, max_shrink_percent } => write!(
                 f,
-                "it has {keys} keys where version {than} has {before}, and may lose {max_shrink_percent} % of them"
+                "it has {} where version {than} has {before}, and may lose {max_shrink_percent} % of them",
+                counted(*keys, "key")
             ),
         }
     }

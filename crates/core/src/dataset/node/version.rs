@@ -2,6 +2,7 @@
 
 use super::guard::Held;
 use super::hearsay::{Holders, Layout};
+use crate::count::counted;
 use crate::planted::{self, Planted};
 use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
@@ -206,9 +207,12 @@ impl Version {
 /// Why a version is not taken whose files are not as they were.
 pub(super) fn other_layout(found: Layout, known: Layout) -> String {
     format!(
-        "the source has it as {} partitions by {}, the cluster as {} by {}: a version must not change; give the new \
+        "the source has it as {} by {}, the cluster as {} by {}: a version must not change; give the new \
          files a new version",
-        found.partitions, found.partitioner, known.partitions, known.partitioner
+        counted(found.partitions, "partition"),
+        found.partitioner,
+        known.partitions,
+        known.partitioner
     )
 }
 

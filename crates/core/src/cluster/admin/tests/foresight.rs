@@ -167,7 +167,7 @@ fn what_stops_the_planner_is_said() {
     );
     let jump = KeyspaceChanges { policy: Some("jump".into()), ..KeyspaceChanges::default() };
     let dry = town.run(update(jump), true).unwrap();
-    assert!(dry.warnings[0].contains("nobody makes them: it is in mode manual"), "{dry:?}");
+    assert!(dry.warnings[0].contains("in mode manual a person makes the changes"), "{dry:?}");
 }
 
 impl Town {

@@ -55,7 +55,7 @@ fn explain_says_what_is_under_way_and_what_is_in_the_way() {
     town.run(Command::DrainNode { node: node("b"), reason: "old".into(), max_down: Some(1) }, false).unwrap();
     let found = town.cluster.explain(town.at, &name("users"), &key("k")).unwrap();
     assert!(said(&found.under_way, "it moves from a to c, which failed at it"), "{:?}", found.under_way);
-    assert!(said(&found.blocked, "on c it failed 1 times: disk full"), "{:?}", found.blocked);
+    assert!(said(&found.blocked, "on c it failed 1 time: disk full"), "{:?}", found.blocked);
     assert!(said(&found.blocked, "the brake is on (many deaths)"));
     assert!(said(&found.would_move, "b is being drained (old)"), "{:?}", found.would_move);
 }

@@ -167,7 +167,7 @@ fn replicas_come_and_go_but_never_the_last() {
     town.refused(take(S1, "a"), Kind::Refused, "the last one of shard s1");
     town.refused(add(S1, "a"), Kind::AlreadyExists, "choose another node");
     let answer = town.done(add(S1, "b"));
-    assert!(answer.warnings[0].contains("wants 1 replicas and has 1"), "{answer:?}");
+    assert!(answer.warnings[0].contains("wants 1 replica and has 1"), "{answer:?}");
     town.refused(take(S1, "a"), Kind::Refused, "the last one of shard s1 that serves");
     town.rounds(3);
     let answer = town.done(take(S1, "a"));
