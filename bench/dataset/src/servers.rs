@@ -4,7 +4,7 @@ use crate::data::{Data, PARTITIONS, version_name};
 use crate::http;
 use partage_core::dataset::name::{DatasetName, VersionName};
 use partage_core::dataset::partition::Partitioner;
-use partage_dataset::catalogue::{Catalogue, Dataset, NodeCard, Options, Version};
+use partage_dataset::catalogue::{Catalogue, Dataset, NodeInfo, Options, Version};
 use partage_dataset::serve::{Server, Settings};
 use partage_engine::readonly::{self, Builder, Reader};
 use rustix::process::{Pid, Signal, kill_process};
@@ -135,7 +135,7 @@ pub fn ours(folder: &Path, threads: usize) -> Result<Running> {
 
 /// What the process that [`ours`] starts does.
 pub fn serve(folder: &Path, at: SocketAddr, threads: usize) -> crate::Done {
-    let me = NodeCard { shard_id: "1".to_owned(), address: at.to_string().into() };
+    let me = NodeInfo { shard_id: "1".to_owned(), address: at.to_string().into() };
     let catalogue = Arc::new(Catalogue::new(me));
     let dataset = catalogue.add(Dataset::new(DatasetName::new("bench")?, Options::default())?);
     let version = VersionName::new(&version_name(1))?;

@@ -10,7 +10,7 @@ use partage_core::map::ShardMap;
 use partage_core::metadata::Seen;
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::sharding::{Bounds, PartitionKey, Sharding, Slot};
-use partage_metadata::{Heads, Keepers, Maps, MetadataService, Notices, Peers, transaction};
+use partage_metadata::{Heads, LocalServer, Maps, MetadataService, Notices, Peers, transaction};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
@@ -122,7 +122,7 @@ struct Kept {
 
 struct Town {
     maps: Maps,
-    keepers: Vec<Keepers>,
+    servers: Vec<LocalServer>,
 }
 
 impl Town {
@@ -138,21 +138,22 @@ impl Town {
         }
         let peers = Peers::new(Arc::new(addresses));
         let notices = Notices::start(peers.clone());
-        let mut keepers = Vec::new();
+        let mut servers = Vec::new();
         for (id, listener) in listeners {
-            let keeper = Keepers::start(id.clone(), &dir.join(id.as_str()), heads.clone(), peers.clone())?;
-            let maps = Maps::new(heads.clone(), peers.clone(), notices.clone(), Some(keeper.clone()));
-            let serving = Server::builder().add_service(MetadataService::server(keeper.clone(), Some(maps)));
+            let server =
+                LocalServer::start(id.clone(), &dir.join(id.as_str()), heads.clone(), peers.clone())?;
+            let maps = Maps::new(heads.clone(), peers.clone(), notices.clone(), Some(server.clone()));
+            let serving = Server::builder().add_service(MetadataService::server(server.clone(), Some(maps)));
             tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true))));
-            keepers.push(keeper);
+            servers.push(server);
         }
         // The leader is one of the servers, as a coordinator is.
-        let maps = Maps::new(heads, peers, notices, keepers.first().cloned());
-        Ok(Town { maps, keepers })
+        let maps = Maps::new(heads, peers, notices, servers.first().cloned());
+        Ok(Town { maps, servers })
     }
 
     fn written_bytes(&self) -> u64 {
-        self.keepers.iter().map(Keepers::written_bytes).sum()
+        self.servers.iter().map(LocalServer::written_bytes).sum()
     }
 
     async fn create(&self, name: &str, shards: u64) -> Result<Kept, Failed> {

@@ -7,7 +7,7 @@
 use crate::beliefs::{Beliefs, Owner};
 use crate::cluster::{self, Copies, UnderWay};
 use bench_gauge::{Admin, option, say};
-use partage_worker::{Access, Entrance};
+use partage_worker::{Access, Admission};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -49,7 +49,7 @@ pub fn worker(words: &[String]) -> Result<(), String> {
         let mut ended = std::pin::pin!(input.read_line(&mut line));
         loop {
             for key in &keys {
-                if let Entrance::Serve(guard) = worker.enter(&keyspace, key, Access::Write) {
+                if let Admission::Serve(guard) = worker.enter(&keyspace, key, Access::Write) {
                     // A pause between this and the question makes the answer no, so the moment is one of belief.
                     let at = wall_nanos();
                     if guard.mine_all_along() {

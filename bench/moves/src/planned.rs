@@ -8,7 +8,7 @@ use bench_gauge::{Admin, CoreTime, memory_bytes, now, option, say};
 use partage_coordinator::Coordinator;
 use partage_core::routing::budget::{Budget, BudgetPolicy};
 use partage_wire::json::Command;
-use partage_worker::{Access, Entrance, Worker};
+use partage_worker::{Access, Admission, Worker};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -158,8 +158,8 @@ async fn converge(town: &Town) -> Result<(), String> {
         left.retain(|slot| {
             let node = served[*slot];
             let Some(worker) = workers.get(node) else { return true };
-            let entrance = worker.enter(&town.keyspace, &town.keys[*slot], Access::Write);
-            let serves = matches!(entrance, Entrance::Serve(_));
+            let admission = worker.enter(&town.keyspace, &town.keys[*slot], Access::Write);
+            let serves = matches!(admission, Admission::Serve(_));
             if serves {
                 town.known[*slot].store(node, Ordering::Relaxed);
             }

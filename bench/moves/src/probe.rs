@@ -6,7 +6,7 @@ use crate::beliefs::{Beliefs, Owner};
 use crate::cluster::UnderWay;
 use crate::requests::{Outcome, Town, client};
 use bench_gauge::Durations;
-use partage_worker::{Access, Entrance, Worker};
+use partage_worker::{Access, Admission, Worker};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -74,8 +74,8 @@ pub async fn run(town: Arc<Town>, under_way: Arc<UnderWay>, per_s: f64) -> Seen 
 /// When that node served a request for the slot, if it did.
 fn knock(town: &Town, workers: &[Worker], node: usize, slot: u64, beliefs: &mut Beliefs) -> Option<u64> {
     let worker = workers.get(node)?;
-    let entrance = worker.enter(&town.keyspace, town.keys.get(slot as usize)?, Access::Write);
-    let Entrance::Serve(guard) = entrance else { return None };
+    let admission = worker.enter(&town.keyspace, town.keys.get(slot as usize)?, Access::Write);
+    let Admission::Serve(guard) = admission else { return None };
     let at = town.nanos();
     if !guard.mine_all_along() {
         return None;

@@ -8,9 +8,9 @@ use crate::beliefs::{Beliefs, Owner};
 use crate::cluster;
 use bench_gauge::{Durations, now, say};
 use partage_core::routing::budget::Budget;
-use partage_core::routing::retry::{Action, Attempts, Event, Nature, RetryPolicy};
+use partage_core::routing::retry::{Action, Attempts, Event, RequestTraits, RetryPolicy};
 use partage_core::time::Millis;
-use partage_worker::{Access, Entrance, KeyspaceName, Worker};
+use partage_worker::{Access, Admission, KeyspaceName, Worker};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -123,9 +123,9 @@ pub async fn client(town: Arc<Town>, mut slot: impl FnMut() -> usize, per_s: f64
 }
 
 async fn request(town: &Town, slot: usize, outcome: &mut Outcome) {
-    let (policy, nature) =
-        (RetryPolicy::default(), Nature { idempotent: true, hedged: false, replayable: true });
-    let mut attempts = Attempts::begin(town.millis(), &policy, nature, slot as u64);
+    let (policy, traits) =
+        (RetryPolicy::default(), RequestTraits { idempotent: true, hedged: false, replayable: true });
+    let mut attempts = Attempts::begin(town.millis(), &policy, traits, slot as u64);
     town.purse.lock().unwrap_or_else(PoisonError::into_inner).earn(1);
     let step = |attempts: &mut Attempts, event| {
         let mut purse = town.purse.lock().unwrap_or_else(PoisonError::into_inner);
@@ -175,7 +175,7 @@ async fn ask(town: &Town, slot: usize, node: usize, beliefs: &mut Beliefs) -> (A
         return (Asked::Refused(Event::Nobody, None), "nobody leads it".to_owned());
     };
     match worker.enter_or_wait(&town.keyspace, &town.keys[slot], Access::Write, HOLD).await {
-        Entrance::Serve(guard) => {
+        Admission::Serve(guard) => {
             let first = town.nanos();
             // The work of a request: another task may run meanwhile, and the shard may be asked for.
             tokio::task::yield_now().await;
@@ -188,7 +188,7 @@ async fn ask(town: &Town, slot: usize, node: usize, beliefs: &mut Beliefs) -> (A
             beliefs.served(owner, first, last);
             (Asked::Served, String::new())
         }
-        Entrance::Elsewhere { node: other, .. } => {
+        Admission::Elsewhere { node: other, .. } => {
             let hint = cluster::number(other.as_str()).filter(|hint| *hint != node);
             let said = format!("{}: {other} has it", worker.node());
             (Asked::Refused(Event::Elsewhere { hinted: hint.is_some() }, hint), said)
@@ -196,7 +196,7 @@ async fn ask(town: &Town, slot: usize, node: usize, beliefs: &mut Beliefs) -> (A
         other => {
             let said = format!("{}: {other:?}", worker.node());
             let event = match other {
-                Entrance::Soon | Entrance::Lapsed => Event::Soon { after_ms: 0 },
+                Admission::Soon | Admission::Lapsed => Event::Soon { after_ms: 0 },
                 _ => Event::Elsewhere { hinted: false },
             };
             (Asked::Refused(event, None), said)

@@ -3,13 +3,13 @@
 //! The file is written under another name, read back and checked, and only then has its own: whatever is there under
 //! the name is a whole backup, now or an earlier one.
 
-use crate::client::Door;
+use crate::client::ApiClient;
 use crate::clock::unix_ms;
 use crate::output::{Failure, Output, say};
 use clap::Args;
 use partage_core::cluster::Records;
 use partage_core::count::counted;
-use partage_wire::backup::{self, Label, Sealer};
+use partage_wire::backup::{self, BackupWriter, Label};
 use partage_wire::json::Reading;
 use serde::Serialize;
 use std::io::{Read, Seek, Write};
@@ -25,7 +25,7 @@ pub struct BackupArgs {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    door: Door,
+    client: ApiClient,
 }
 
 /// What is in a backup, at a glance.
@@ -66,11 +66,12 @@ impl BackupArgs {
         }
         let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut file = tempfile::NamedTempFile::new_in(folder).map_err(cannot)?;
-        let (mut sealer, head) = Sealer::begin(&Label { taken_ms, by: env!("CARGO_PKG_VERSION").to_owned() });
+        let (mut writer, head) =
+            BackupWriter::begin(&Label { taken_ms, by: env!("CARGO_PKG_VERSION").to_owned() });
         file.write_all(&head).map_err(cannot)?;
-        let take = |piece: &[u8]| file.write_all(&sealer.add(piece)).map_err(cannot);
-        self.door.download("/v1/dump", take).await?;
-        file.write_all(&sealer.end()).map_err(cannot)?;
+        let take = |piece: &[u8]| file.write_all(&writer.add(piece)).map_err(cannot);
+        self.client.download("/v1/dump", take).await?;
+        file.write_all(&writer.end()).map_err(cannot)?;
         file.as_file().sync_all().map_err(cannot)?;
         let mut bytes = Vec::new();
         file.rewind().and_then(|()| file.read_to_end(&mut bytes)).map_err(cannot)?;

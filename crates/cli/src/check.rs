@@ -22,10 +22,10 @@ use partage_coordinator::show::show;
 use partage_core::check;
 use partage_core::cluster::Records;
 use partage_core::count::counted;
-use partage_core::leap::Leap;
+use partage_core::counter_jump::CounterJump;
 use partage_wire::backup;
 use partage_wire::json::{Coordinator, Reading};
-use partage_wire::stored::{self, Shelf, Shown, StoreOp, is_record};
+use partage_wire::stored::{self, Shown, StoreEncoder, StoreOp, is_record};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -282,12 +282,12 @@ fn entries_of(
         }
     }
     let map = |name: &_| saved.keyspaces.iter().find(|(r, _)| r.keyspace.name == *name).map(|(_, map)| map);
-    let batch = Shelf::default().encode(&saved.writes(), map).map_err(Failure::failed)?;
+    let batch = StoreEncoder::default().encode(&saved.writes(), map).map_err(Failure::failed)?;
     let mut entries = others;
     let election = Key::new(stored::ELECTION).map_err(Failure::failed)?;
     let (term, _) = Election::last_term(&election, Term::default()).map_err(Failure::failed)?;
     let last = entries.get(&term).and_then(|entry| Some(u64::from_be_bytes((*entry.value).try_into().ok()?)));
-    let last = Term::new(Leap::at(unix_ms()).beyond(last.unwrap_or_default()));
+    let last = Term::new(CounterJump::at(unix_ms()).beyond(last.unwrap_or_default()));
     let (term, value) = Election::last_term(&election, last).map_err(Failure::failed)?;
     entries.insert(term, Entry { value, version, session: None });
     for operation in batch.prepare.into_iter().chain(batch.commit) {

@@ -1,6 +1,6 @@
 //! The client of the admin API, for the commands that ask and change a running cluster.
 
-use crate::http::{self, ANSWER, Lost, address, root_cause};
+use crate::http::{self, ANSWER, RequestError, address, root_cause};
 use crate::output::Failure;
 use bytes::Bytes;
 use clap::Args;
@@ -16,7 +16,7 @@ const SAID_BYTES: usize = 200;
 
 /// Where the cluster is, and who asks.
 #[derive(Debug, Clone, Args)]
-pub struct Door {
+pub struct ApiClient {
     /// Coordinators, as host:port separated by commas; the command asks the first one that answers
     #[arg(
         long,
@@ -41,7 +41,7 @@ pub struct DryRun {
     pub dry_run: bool,
 }
 
-impl Door {
+impl ApiClient {
     /// The answer to a question.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.ask(Method::GET, path, Bytes::new()).await
@@ -63,8 +63,8 @@ impl Door {
         for coordinator in &self.coordinator {
             let answer = match self.send(coordinator, &Method::GET, path, Bytes::new()).await? {
                 Ok(answer) => answer,
-                Err(lost) => {
-                    why = lost.why;
+                Err(error) => {
+                    why = error.why;
                     continue;
                 }
             };
@@ -105,16 +105,16 @@ impl Door {
                     let other = self.somebody_else(coordinator).await;
                     return Err(other.unwrap_or_else(|| refusal(status, &bytes)));
                 }
-                Err(lost) if lost.sent && method != Method::GET => {
+                Err(error) if error.sent && method != Method::GET => {
                     let what = format!(
                         "{coordinator} broke off before it answered ({}): it may have been done",
-                        lost.why
+                        error.why
                     );
                     return Err(Failure::failed(what).help(
                         "before you ask again, look whether it was done: `partage status`, `partage plan list`",
                     ));
                 }
-                Err(lost) => why = lost.why,
+                Err(error) => why = error.why,
             }
         }
         Err(self.unreachable(why))
@@ -126,16 +126,16 @@ impl Door {
         method: &Method,
         path: &str,
         body: Bytes,
-    ) -> Result<Result<(StatusCode, Bytes), Lost>, Failure> {
+    ) -> Result<Result<(StatusCode, Bytes), RequestError>, Failure> {
         let answer = match self.send(coordinator, method, path, body).await? {
             Ok(answer) => answer,
-            Err(lost) => return Ok(Err(lost)),
+            Err(error) => return Ok(Err(error)),
         };
         let status = answer.status();
         Ok(match tokio::time::timeout(ANSWER, answer.into_body().collect()).await {
             Ok(Ok(body)) => Ok((status, body.to_bytes())),
-            Ok(Err(error)) => Err(Lost { sent: true, why: error.to_string() }),
-            Err(_) => Err(Lost::late()),
+            Ok(Err(error)) => Err(RequestError { sent: true, why: error.to_string() }),
+            Err(_) => Err(RequestError::late()),
         })
     }
 
@@ -146,7 +146,7 @@ impl Door {
         method: &Method,
         path: &str,
         body: Bytes,
-    ) -> Result<Result<Response<Incoming>, Lost>, Failure> {
+    ) -> Result<Result<Response<Incoming>, RequestError>, Failure> {
         let request = Request::builder()
             .method(method)
             .uri(format!("http://{coordinator}{path}"))

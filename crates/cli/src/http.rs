@@ -27,30 +27,30 @@ pub fn address(text: &str) -> Result<String, String> {
 }
 
 /// There was no answer.
-pub struct Lost {
+pub struct RequestError {
     /// Whether the request may have arrived.
     pub sent: bool,
     /// Why there was no answer, in words.
     pub why: String,
 }
 
-impl Lost {
+impl RequestError {
     /// Nobody has answered in time.
-    pub fn late() -> Lost {
-        Lost { sent: true, why: format!("no answer within {} s", ANSWER.as_secs()) }
+    pub fn late() -> RequestError {
+        RequestError { sent: true, why: format!("no answer within {} s", ANSWER.as_secs()) }
     }
 }
 
 /// Asks; returns with the head of the answer.
-pub async fn send(request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Lost> {
+pub async fn send(request: Request<Full<Bytes>>) -> Result<Response<Incoming>, RequestError> {
     let client: Client<HttpConnector, Full<Bytes>> =
         Client::builder(TokioExecutor::new()).build(Dialer::COMMAND.http());
-    let lost = |error: hyper_util::client::legacy::Error| Lost {
+    let to_error = |error: hyper_util::client::legacy::Error| RequestError {
         sent: !error.is_connect(),
         why: root_cause(&error),
     };
     let answered = tokio::time::timeout(ANSWER, client.request(request)).await;
-    answered.map_or_else(|_| Err(Lost::late()), |answered| answered.map_err(lost))
+    answered.map_or_else(|_| Err(RequestError::late()), |answered| answered.map_err(to_error))
 }
 
 /// The innermost reason: "connection refused" says more than "client error".

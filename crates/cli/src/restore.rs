@@ -12,7 +12,7 @@ use partage_coordinator::restore::{Restore, RestoreError, can_restore};
 use partage_coordinator::{Backing, StoreError};
 use partage_core::cluster::Records;
 use partage_core::keyspace::Ownership;
-use partage_core::lease::Granted;
+use partage_core::lease::GrantedLease;
 use partage_core::time::Millis;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -90,7 +90,7 @@ fn leases(records: &Records) -> Duration {
     if !records.keyspaces.iter().any(|(record, _)| exclusive(record.keyspace.ownership)) {
         return Duration::ZERO;
     }
-    Duration::from_millis(Granted::assumed(Millis(0), records.cluster.longest_lease_ms).end().0)
+    Duration::from_millis(GrantedLease::assumed(Millis(0), records.cluster.longest_lease_ms).end().0)
 }
 
 fn told(contents: &Contents, what: &str, output: &mut Output) -> Result<(), Failure> {

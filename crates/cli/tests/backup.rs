@@ -80,9 +80,9 @@ async fn what_is_no_whole_backup_is_refused_with_its_place() {
     let (label, document) = partage_wire::backup::open(&bytes).unwrap();
     let mut document: Value = serde_json::from_slice(&document).unwrap();
     document["keyspaces"][0]["map"]["shards"][0]["bounds"]["end"] = "h".into();
-    let (mut sealer, mut file) = partage_wire::backup::Sealer::begin(&label);
-    file.extend(sealer.add(document.to_string().as_bytes()));
-    file.extend(sealer.end());
+    let (mut writer, mut file) = partage_wire::backup::BackupWriter::begin(&label);
+    file.extend(writer.add(document.to_string().as_bytes()));
+    file.extend(writer.end());
     refused(restore(&file), 4, &["M1", "partage check"]);
     assert!(!place.exists(), "nothing was begun");
     assert_eq!(doors.shell(&["check", &bad]).0, 1);

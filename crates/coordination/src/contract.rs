@@ -129,8 +129,8 @@ pub trait Coordination: fmt::Debug + Send + Sync + 'static {
 
     /// Processes may be at these addresses that take part. Gossip says hello to those that it does not know; who has a
     /// service to ask does nothing.
-    async fn meet(&self, neighbours: &[SocketAddr]) -> Result<()> {
-        let _ = neighbours;
+    async fn add_peers(&self, peers: &[SocketAddr]) -> Result<()> {
+        let _ = peers;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The embedded backend: one coordinator process, its state on its own disk, nothing to install.
 //!
-//! A notice board in the coordinator's own office. The notes are in memory, where everyone in the
-//! process reads them; each change is written to a journal and synced before it counts. There is one
+//! The keys and values are in memory, where every task of the process reads them; each change is written
+//! to a journal and synced before it counts. There is one
 //! process, so there is nothing to agree on with others, and a lock on the directory sees to that.
 //!
 //! ```text
@@ -82,7 +82,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Embedded {
     shared: Arc<Shared>,
-    line: Line,
+    handle: WriterHandle,
     cluster: ClusterId,
     /// Ends sessions whose time is over.
     sweeper: JoinHandle<()>,
@@ -90,9 +90,9 @@ pub struct Embedded {
 
 /// How requests reach the writer.
 #[derive(Clone, Debug)]
-enum Line {
+enum WriterHandle {
     /// It never blocks, so it is called where the caller stands; simulated time stays exact.
-    Here(Arc<Mutex<Writer>>),
+    Inline(Arc<Mutex<Writer>>),
     /// It waits for a disk, in a thread of its own.
     Thread(mpsc::Sender<Asked>),
 }
@@ -111,7 +111,7 @@ impl Embedded {
             .name("coordination-journal".into())
             .spawn(move || writer.run(receiver))
             .map_err(|error| Error::Unavailable { what: format!("cannot start the writer: {error}") })?;
-        Ok(Self::over(shared, Line::Thread(sender), cluster))
+        Ok(Self::over(shared, WriterHandle::Thread(sender), cluster))
     }
 
     /// A store that is gone with the process. Needs a tokio runtime.
@@ -119,12 +119,12 @@ impl Embedded {
     pub fn in_memory() -> Arc<Self> {
         let shared = share(Tree::default());
         let writer = Writer::new(Arc::clone(&shared), None);
-        Self::over(shared, Line::Here(Arc::new(Mutex::new(writer))), ClusterId::random())
+        Self::over(shared, WriterHandle::Inline(Arc::new(Mutex::new(writer))), ClusterId::random())
     }
 
-    fn over(shared: Arc<Shared>, line: Line, cluster: ClusterId) -> Arc<Self> {
-        let sweeper = tokio::spawn(sweep(Arc::clone(&shared), line.clone()));
-        Arc::new(Self { shared, line, cluster, sweeper })
+    fn over(shared: Arc<Shared>, handle: WriterHandle, cluster: ClusterId) -> Arc<Self> {
+        let sweeper = tokio::spawn(sweep(Arc::clone(&shared), handle.clone()));
+        Arc::new(Self { shared, handle, cluster, sweeper })
     }
 
     /// Which cluster this store belongs to.
@@ -137,7 +137,7 @@ impl Embedded {
     pub async fn close(&self) {
         self.sweeper.abort();
         // An error only says that it had stopped before; the journal is let go in any case.
-        let _ = ask(&self.line, Request::Close).await;
+        let _ = ask(&self.handle, Request::Close).await;
     }
 }
 
@@ -179,21 +179,21 @@ fn share(tree: Tree) -> Arc<Shared> {
     })
 }
 
-async fn ask(line: &Line, request: Request) -> Result<Version> {
+async fn ask(handle: &WriterHandle, request: Request) -> Result<Version> {
     let (answer, outcome) = oneshot::channel();
     let asked = Asked { request, answer };
     let stopped =
         || Error::Unavailable { what: "the store's writer has stopped: restart this process".into() };
-    match line {
-        Line::Here(writer) => writer.lock().map_err(|_| stopped())?.serve(vec![asked]),
-        Line::Thread(sender) => sender.send(asked).await.map_err(|_| stopped())?,
+    match handle {
+        WriterHandle::Inline(writer) => writer.lock().map_err(|_| stopped())?.serve(vec![asked]),
+        WriterHandle::Thread(sender) => sender.send(asked).await.map_err(|_| stopped())?,
     }
     // The writer had it and did not answer: it may have written it.
     outcome.await.unwrap_or_else(|_| Err(Error::Indefinite { what: "the store's writer stopped".into() }))
 }
 
 /// Ends sessions as their time comes.
-async fn sweep(shared: Arc<Shared>, line: Line) {
+async fn sweep(shared: Arc<Shared>, handle: WriterHandle) {
     loop {
         let Ok(next) = shared.with_sessions(|sessions| sessions.next_end()) else { return };
         tokio::select! {
@@ -206,7 +206,7 @@ async fn sweep(shared: Arc<Shared>, line: Line) {
         let Ok(ended) = shared.with_sessions(|sessions| sessions.expire(Instant::now())) else { return };
         for session in ended {
             tracing::info!(%session, "session ended: it was not renewed in time");
-            if let Err(error) = remove_keys(&line, session).await {
+            if let Err(error) = remove_keys(&handle, session).await {
                 tracing::warn!(%session, %error, "keys of an ended session not removed");
             }
         }
@@ -215,9 +215,9 @@ async fn sweep(shared: Arc<Shared>, line: Line) {
 
 /// Removes the keys of a session that has ended. A full disk must not keep a dead owner's keys for
 /// ever, so that is tried again until there is room.
-async fn remove_keys(line: &Line, session: SessionId) -> Result<()> {
+async fn remove_keys(handle: &WriterHandle, session: SessionId) -> Result<()> {
     loop {
-        match ask(line, Request::EndSession(session)).await {
+        match ask(handle, Request::EndSession(session)).await {
             Err(Error::DiskFull { .. }) => sleep(FULL_DISK_PAUSE).await,
             outcome => return outcome.map(|_| ()),
         }
@@ -239,7 +239,7 @@ impl Coordination for Embedded {
 
     /// In memory everything runs by the caller's clock, which tests simulate.
     fn renews_apart(&self) -> bool {
-        matches!(self.line, Line::Thread(_))
+        matches!(self.handle, WriterHandle::Thread(_))
     }
 
     async fn open_session(&self, ttl: Duration) -> Result<SessionId> {
@@ -257,10 +257,10 @@ impl Coordination for Embedded {
         if !self.shared.with_sessions(|sessions| sessions.end(session))? {
             return Err(Error::SessionEnded { session });
         }
-        let outcome = ask(&self.line, Request::EndSession(session)).await;
+        let outcome = ask(&self.handle, Request::EndSession(session)).await;
         if let Err(Error::DiskFull { .. }) = outcome {
-            let line = self.line.clone();
-            tokio::spawn(async move { remove_keys(&line, session).await });
+            let handle = self.handle.clone();
+            tokio::spawn(async move { remove_keys(&handle, session).await });
         }
         outcome.map(|_| ())
     }
@@ -276,12 +276,12 @@ impl Coordination for Embedded {
     async fn commit(&self, transaction: Transaction) -> Result<Version> {
         transaction.check(&self.limits())?;
         self.shared.check()?;
-        ask(&self.line, Request::Commit(transaction)).await
+        ask(&self.handle, Request::Commit(transaction)).await
     }
 
     async fn has_room(&self, bytes: u64) -> Result<bool> {
         self.shared.check()?;
-        ask(&self.line, Request::MakeRoom(bytes)).await.map(|_| true)
+        ask(&self.handle, Request::MakeRoom(bytes)).await.map(|_| true)
     }
 
     async fn watch(&self, scope: Scope, from: Option<Version>) -> Result<Watch> {

@@ -1,7 +1,6 @@
 //! The etcd backend: several coordinators on an etcd that runs already, 3.4 or later.
 //!
-//! etcd is a notice board whose keepers agree among themselves. Every change has a number (its *revision*), and
-//! that is our version. The rest is translation:
+//! Every change in etcd has a number (its *revision*), and that is our version. The rest is translation:
 //!
 //! | the contract        | etcd                                                                      | file         |
 //! |---------------------|---------------------------------------------------------------------------|--------------|
@@ -11,17 +10,17 @@
 //! | list                | range reads at one revision                                               | `pages`      |
 //! | watch               | watch stream, begun again by itself where it was                          | `watch`      |
 //! | definite, unknown   | who is asked, who next, and what a missing answer means                   | `servers`, `outcome` |
-//! | no room             | words that etcd says of what it did, too: the keys tell                   | `room`       |
+//! | no room             | words that etcd says of what it did, too: the keys tell                   | `no_space`   |
 //!
 //! Done with stubs made from the few messages we need, not with a client library: the one that is kept well
 //! needs an installed `protoc`, and decides by itself which server is asked and what is tried again; here that
 //! must be known, as it makes an outcome definite or not.
 
 mod checks;
+mod no_space;
 mod outcome;
 mod pages;
 mod proto;
-mod room;
 mod servers;
 mod sessions;
 mod space;
@@ -47,7 +46,7 @@ use proto::kv_client::KvClient;
 use proto::maintenance_client::MaintenanceClient;
 use proto::response_op::Response;
 use proto::{RangeRequest, RangeResponse, RequestOp, ResponseOp, StatusRequest, TxnRequest, TxnResponse};
-use servers::{Kind, Line, Servers};
+use servers::{Kind, ServerChannel, Servers};
 use space::Space;
 
 /// How long after its time-to-live a session's end is seen at the latest, by a server with default settings that is
@@ -67,9 +66,9 @@ impl Etcd {
         let space = Space::new(&target.root);
         let servers = Arc::new(Servers::of(target, space.prefix())?);
         servers.sign_in(None).await?;
-        let send = |line: Line| {
-            let request = line.request(StatusRequest {});
-            async move { MaintenanceClient::new(line.channel).status(request).await }
+        let send = |server: ServerChannel| {
+            let request = server.request(StatusRequest {});
+            async move { MaintenanceClient::new(server.channel).status(request).await }
         };
         let status = servers.call(Kind::Read, send).await?;
         check_version(servers.location(), &status.version)?;
@@ -86,10 +85,10 @@ impl Etcd {
     async fn is_open(&self) -> Result<bool> {
         let root = self.space.range(&Scope::All);
         let look = RangeRequest { key: root.start, range_end: root.end, limit: 1, ..RangeRequest::default() };
-        let send = |line: Line| {
+        let send = |server: ServerChannel| {
             let request = tonic::Request::new(look.clone());
             async move {
-                match KvClient::new(line.channel).range(request).await {
+                match KvClient::new(server.channel).range(request).await {
                     Ok(_) => Ok(tonic::Response::new(true)),
                     Err(status) if is_a_no(&status) => Ok(tonic::Response::new(false)),
                     Err(status) => Err(status),
@@ -105,9 +104,9 @@ impl Etcd {
             let what = "a transaction with its checks, in bytes,".to_owned();
             return Err(Error::TooLarge { what, size, limit: ETCD_MAX_REQUEST_BYTES });
         }
-        let send = |line: Line| {
-            let request = line.request(request.clone());
-            async move { KvClient::new(line.channel).txn(request).await }
+        let send = |server: ServerChannel| {
+            let request = server.request(request.clone());
+            async move { KvClient::new(server.channel).txn(request).await }
         };
         let answer = self.servers.call(kind, send).await?;
         self.servers.learned(answer.header.as_ref());
@@ -252,14 +251,14 @@ impl Coordination for Etcd {
         let checks = Check::all(&transaction, &self.space)?;
         let changes: Vec<_> =
             transaction.operations.iter().map(|change| operation(change, &self.space)).collect();
-        let seen = room::seen(&self.servers, &transaction.conditions);
+        let seen = no_space::seen(&self.servers, &transaction.conditions);
         let committed = if checks.len() <= ETCD_MAX_COMPARES {
             self.commit_at_once(&checks, changes).await
         } else {
             self.commit_guarded(&checks, changes).await
         };
         if let Err(Error::NoRoom { .. }) = committed
-            && let Some(revision) = room::done_at(&self.servers, &self.space, &transaction, seen).await?
+            && let Some(revision) = no_space::done_at(&self.servers, &self.space, &transaction, seen).await?
         {
             return Ok(version(revision));
         }

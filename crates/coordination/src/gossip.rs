@@ -1,6 +1,6 @@
 //! The gossip backend: who is there and what they hold, with no service at all.
 //!
-//! Neighbours over the fence. Each says what it has; each passes on what it heard; after a moment all know. Nobody
+//! Each process says what it has and passes on what it heard; after a moment all know. No process
 //! can be asked what is true now, so nothing can be decided here: there are no conditions, no lasting keys, no
 //! elections. That is enough where every node computes its own share (leaderless datasets), and for no more.
 //!
@@ -59,7 +59,7 @@ use crate::watch::Watch;
 use keys::{Keys, KeysError};
 use mirror::{Follower, Mirror, Published};
 use refused::Refused;
-use transport::Guarded;
+use transport::SealedTransport;
 
 /// How long after its end a session is gone for all who are not cut off.
 pub const EXPIRY_BOUND: Duration = GOSSIP_BOUND;
@@ -122,7 +122,7 @@ impl Gossip {
             None => None,
         };
         let refused = Arc::<Refused>::default();
-        let transport = Guarded {
+        let transport = SealedTransport {
             cluster: target.root.to_string(),
             sender: life.0,
             keys: keys.as_ref().map(watch::Sender::subscribe),
@@ -413,15 +413,15 @@ impl Coordination for Gossip {
         self.shared.refused.counts().map(|(reason, count)| (reason.name(), count)).collect()
     }
 
-    async fn meet(&self, neighbours: &[SocketAddr]) -> Result<()> {
+    async fn add_peers(&self, peers: &[SocketAddr]) -> Result<()> {
         let known: BTreeSet<SocketAddr> = self
             .shared
             .node
             .with_chitchat(|node| node.live_nodes().map(|id| id.gossip_advertise_addr).collect())
             .await;
-        for neighbour in neighbours.iter().filter(|at| **at != self.at.advertise && !known.contains(at)) {
+        for peer in peers.iter().filter(|at| **at != self.at.advertise && !known.contains(at)) {
             // It fails only when the node has ended.
-            let greeted = self.shared.node.gossip(*neighbour);
+            let greeted = self.shared.node.gossip(*peer);
             greeted.map_err(|error| Error::Unavailable { what: format!("gossip: {error:#}") })?;
         }
         Ok(())

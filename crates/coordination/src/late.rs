@@ -116,9 +116,9 @@ impl Coordination for Late {
     }
 
     /// Nobody is asked for, if it is not there.
-    async fn meet(&self, neighbours: &[SocketAddr]) -> Result<()> {
+    async fn add_peers(&self, peers: &[SocketAddr]) -> Result<()> {
         match self.there.get() {
-            Some(there) => there.meet(neighbours).await,
+            Some(there) => there.add_peers(peers).await,
             None => Ok(()),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! A commit is fenced: a deposed leader's is refused. What a leader does in memory alone, such as prolonging the lease
 //! of a worker, meets no fence. A session that lives does not help: somebody may have deleted the leader key, or the
-//! engine was restored from an older state, and the next leader is elected while the first one's session goes on.
+//! backend was restored from an older state, and the next leader is elected while the first one's session goes on.
 //!
 //! So a leader keeps asking the backend whether its leader key is still the one that it wrote, and it may act until a
 //! time-to-live of its session after it sent the last question that was answered with yes.
@@ -15,7 +15,7 @@
 //!
 //! It also asks at which version the store is, and at which the leader's own last commit. Both only grow. A store that is
 //! at a lower version than it was, or lacks a commit of this leader, was restored from an older state: what the leader
-//! knows is not what is stored, and it leads no more. The second question is needed where an engine gives higher
+//! knows is not what is stored, and it leads no more. The second question is needed where a backend gives higher
 //! versions after each start, as MySQL does here, or an operator raises them after a restore (`etcdctl --bump-revision`).
 //!
 //! A leader that was deposed at `T` hears so from its watch, within a round trip; where the watch is late or lost, it
@@ -23,7 +23,7 @@
 //! acted until then.
 //!
 //! Not done: to fence each renewal of a worker's lease by a round trip to the backend. It would make every beat wait
-//! for the engine, and an engine that is slow for a second would cost workers what this costs nobody.
+//! for the backend, and a backend that is slow for a second would cost workers what this costs nobody.
 
 use std::fmt;
 use std::sync::Arc;
@@ -217,7 +217,7 @@ impl Held {
             return Ok(Some(Deposed::SetBack { now, before }));
         }
         seen.learned(now);
-        // A tool of the engine may change the value and leave the version, as an `UPDATE` does.
+        // A tool of the backend may change the value and leave the version, as an `UPDATE` does.
         let is_mine = |entry: &Entry| {
             entry.version == self.leadership.version() && entry.value == *self.leadership.value()
         };

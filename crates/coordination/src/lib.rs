@@ -1,10 +1,10 @@
 //! Coordination: the small, precious state that several processes must agree on.
 //!
-//! Think of one notice board in a shared office. Anyone may read it. A note is replaced only by
-//! somebody who has read the note that hangs there now. Some notes are held by their author's own
-//! hand and fall when the author leaves. Whoever asks is told about every change, in order. This
-//! crate says what such a board promises ([`Coordination`]), tests it (feature `conformance`), and has the
-//! board that needs nothing installed ([`embedded`]). ZooKeeper, etcd and SQL databases are boards
+//! A coordination store is an ordered map of keys. Every process may read it. A value is replaced only on
+//! condition that it is still the one that was read (compare-and-swap). Ephemeral keys belong to a session
+//! and are deleted when the session ends. A watch is told about every change, in order. This
+//! crate says what such a store promises ([`Coordination`]), tests it (feature `conformance`), and has the
+//! store that needs nothing installed ([`embedded`]). ZooKeeper, etcd and SQL databases are stores
 //! that clusters already own; the contract asks for nothing that one of them cannot do.
 //!
 //! # What the caller must do
@@ -70,6 +70,6 @@ pub use key::{Key, KeyError, Scope};
 pub use late::Late;
 pub use leader_lease::{Deposed, LeaderLease};
 pub use session::{Session, SessionId};
-pub use target::{Backend, DEFAULT_ROOT, Host, Listen, Secret, Target, Tls};
+pub use target::{Backend, DEFAULT_ROOT, Listen, Secret, ServerAddress, Target, Tls};
 pub use transaction::{Condition, Entry, Expected, Operation, Transaction, Version};
 pub use watch::{Change, Subscription, Update, View, Watch};

@@ -90,7 +90,7 @@ pub const MYSQL_PATHS_TEXT_BYTES: usize = 256 << 10;
 pub const MYSQL_CONNECTIONS: usize = 4;
 
 /// MySQL: connections of one handle for renewals and for looking, so that work cannot keep them waiting.
-pub const MYSQL_PULSE_CONNECTIONS: usize = 2;
+pub const MYSQL_HEARTBEAT_CONNECTIONS: usize = 2;
 
 /// MySQL: a connection that rested longer is not used again: the server may be closing it.
 pub const MYSQL_IDLE: Duration = Duration::from_secs(2);
@@ -143,7 +143,7 @@ pub const ETCD_MAX_COMPARES: usize = 128;
 pub const ETCD_GUARDED_ATTEMPTS: usize = 16;
 
 /// etcd: how many values of a key are looked at, from the latest back, to find out whether one of them is ours after an
-/// answer that there is no room. Writers that came through the door together are few.
+/// answer that there is no room. Writers whose transactions were proposed together are few.
 pub const ETCD_ROOM_LOOKS: usize = 16;
 
 /// etcd: until a connection stands, TLS included.

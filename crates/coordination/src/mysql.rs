@@ -1,13 +1,12 @@
 //! The MySQL and MariaDB backend: rows with versions, in tables of our own.
 //!
-//! A notice board in the archive of a firm that already has one. Whoever changes a note first takes the one
-//! key of the board, so that changes have an order; readers need no key. Everyone looks a few times a second
-//! whether there is something new.
+//! A transaction first locks the one row of the root, so that changes have an order; readers take no lock. Every handle
+//! polls the root a few times a second for changes.
 //!
 //! ```text
 //! commit ──► lock the root's row ──► read, decide ──► write, COMMIT ──► the server's disk
 //! read, list ──► one statement
-//! watch ──► the keeper looks at the root's version ──► the keys that changed since the cursor, as they are now
+//! watch ──► the poller reads the root's version ──► the keys that changed since the cursor, as they are now
 //! session ──► a row with an end by the server's clock; whoever comes next ends those that are over
 //! ```
 //!
@@ -18,10 +17,10 @@
 
 mod access;
 mod commit;
+mod connection;
 mod decide;
 mod fault;
-mod keeper;
-mod line;
+mod poller;
 mod pool;
 mod read;
 mod rights;
@@ -40,8 +39,8 @@ use crate::contract::{Coordination, Limits, Listing, Remark};
 use crate::error::{Error, Result};
 use crate::key::{Key, Scope};
 use crate::limits::{
-    MAX_PAGE_ENTRIES, MYSQL_ATTEMPT_PAUSE, MYSQL_ATTEMPTS, MYSQL_CONNECTIONS, MYSQL_MAX_TRANSACTION_BYTES,
-    MYSQL_MAX_VALUE_BYTES, MYSQL_PACKET_MARGIN_BYTES, MYSQL_PULSE_CONNECTIONS,
+    MAX_PAGE_ENTRIES, MYSQL_ATTEMPT_PAUSE, MYSQL_ATTEMPTS, MYSQL_CONNECTIONS, MYSQL_HEARTBEAT_CONNECTIONS,
+    MYSQL_MAX_TRANSACTION_BYTES, MYSQL_MAX_VALUE_BYTES, MYSQL_PACKET_MARGIN_BYTES,
 };
 use crate::session::{SessionId, check_ttl};
 use crate::target::Target;
@@ -49,9 +48,9 @@ use crate::transaction::{Entry, Transaction, Version};
 use crate::watch::Watch;
 
 use access::Access;
+use connection::RootConnection;
 use fault::{Attempt, Fault};
-use keeper::{Follower, Keeper, Known};
-use line::Line;
+use poller::{Follower, Known, RootPoller};
 use pool::Pool;
 
 pub use sessions::EXPIRY_BOUND;
@@ -61,14 +60,14 @@ pub use sessions::EXPIRY_BOUND;
 pub struct MySql {
     shared: Arc<Shared>,
     limits: Limits,
-    keeper: Arc<Keeper>,
+    poller: Arc<RootPoller>,
 }
 
-/// What calls, watches and the keeper share.
+/// What calls, watches and the poller share.
 #[derive(Debug)]
 struct Shared {
     work: Pool,
-    pulse: Pool,
+    heartbeat: Pool,
     known: watch::Sender<Known>,
 }
 
@@ -89,11 +88,11 @@ impl MySql {
         let limits = Limits { max_value_bytes, max_transaction_bytes: MYSQL_MAX_TRANSACTION_BYTES };
         let shared = Arc::new(Shared {
             work: Pool::new(Arc::clone(&access), MYSQL_CONNECTIONS),
-            pulse: Pool::new(access, MYSQL_PULSE_CONNECTIONS),
+            heartbeat: Pool::new(access, MYSQL_HEARTBEAT_CONNECTIONS),
             known: watch::Sender::default(),
         });
-        let keeper = Arc::new(Keeper::start(Arc::clone(&shared)));
-        Ok(Arc::new(Self { shared, limits, keeper }))
+        let poller = Arc::new(RootPoller::start(Arc::clone(&shared)));
+        Ok(Arc::new(Self { shared, limits, poller }))
     }
 }
 
@@ -110,7 +109,7 @@ impl Shared {
                 Err(fault @ (Fault::Passing(_) | Fault::Broken(_))) if turn < MYSQL_ATTEMPTS => {
                     if matches!(fault, Fault::Broken(_)) {
                         self.work.forget();
-                        self.pulse.forget();
+                        self.heartbeat.forget();
                     }
                     sleep(MYSQL_ATTEMPT_PAUSE * turn).await;
                     turn += 1;
@@ -120,7 +119,7 @@ impl Shared {
         }
     }
 
-    /// A transaction of this handle has got `version`: its watches need not wait for the next look.
+    /// A transaction of this handle has got `version`: its watches need not wait for the next poll.
     fn learned(&self, version: Version) {
         self.known.send_if_modified(|known| {
             let newer = known.version < version;
@@ -136,12 +135,13 @@ fn session_of(number: u64) -> SessionId {
 }
 
 /// The key in a column.
-fn key_of(line: &Line, row: &MySqlRow, column: usize) -> Attempt<Key> {
-    let path: &[u8] = line.get(row, column)?;
+fn key_of(connection: &RootConnection, row: &MySqlRow, column: usize) -> Attempt<Key> {
+    let path: &[u8] = connection.get(row, column)?;
     let key = std::str::from_utf8(path).ok().and_then(|path| Key::new(path).ok());
     key.ok_or_else(|| {
         let path = String::from_utf8_lossy(path);
-        let what = format!("{}: the path {path:?} in `partage_keys` is no key: delete it", line.location());
+        let what =
+            format!("{}: the path {path:?} in `partage_keys` is no key: delete it", connection.location());
         Fault::Final(Error::Invalid { what })
     })
 }
@@ -189,6 +189,6 @@ impl Coordination for MySql {
     }
 
     async fn watch(&self, scope: Scope, from: Option<Version>) -> Result<Watch> {
-        Ok(Box::new(Follower::new(Arc::clone(&self.shared), Arc::clone(&self.keeper), scope, from)))
+        Ok(Box::new(Follower::new(Arc::clone(&self.shared), Arc::clone(&self.poller), scope, from)))
     }
 }

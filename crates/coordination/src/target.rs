@@ -18,7 +18,7 @@ use crate::key::Key;
 /// The root of a cluster that was given none.
 pub const DEFAULT_ROOT: &str = "partage";
 
-/// An engine that keeps coordination state.
+/// A backend that keeps coordination state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Backend {
     /// In the coordinator, on its own disk.
@@ -68,16 +68,16 @@ impl fmt::Display for Backend {
     }
 }
 
-/// A server of the backend.
+/// The address of a server of the backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host {
+pub struct ServerAddress {
     /// A name or an IP address; an IPv6 address without its brackets.
     pub name: String,
     /// Its port.
     pub port: u16,
 }
 
-impl fmt::Display for Host {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.name.contains(':') {
             write!(f, "[{}]:{}", self.name, self.port)
@@ -135,7 +135,7 @@ pub struct Target {
     /// The kind of backend, such as etcd or ZooKeeper.
     pub backend: Backend,
     /// Its servers, at least one.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<ServerAddress>,
     /// Who we are to it.
     pub user: Option<String>,
     /// How we prove it.
@@ -177,7 +177,7 @@ impl Target {
                     .to_owned(),
             });
         }
-        let hosts = servers.split(',').map(|server| host(server, backend.port()));
+        let hosts = servers.split(',').map(|server| server_address(server, backend.port()));
         let hosts = hosts.collect::<Option<Vec<_>>>().ok_or_else(|| wrong("a server is no host:port"))?;
         let path = path.trim_matches('/');
         let (database, root) = match backend {
@@ -223,7 +223,7 @@ impl fmt::Display for Target {
     }
 }
 
-fn host(text: &str, port: u16) -> Option<Host> {
+fn server_address(text: &str, port: u16) -> Option<ServerAddress> {
     let (name, given) = match text.strip_prefix('[') {
         Some(rest) => {
             let (name, after) = rest.split_once(']')?;
@@ -232,7 +232,7 @@ fn host(text: &str, port: u16) -> Option<Host> {
         None => text.split_once(':').unwrap_or((text, "")),
     };
     let port = if given.is_empty() { port } else { given.parse().ok()? };
-    (!name.is_empty() && !given.contains(':')).then(|| Host { name: name.to_owned(), port })
+    (!name.is_empty() && !given.contains(':')).then(|| ServerAddress { name: name.to_owned(), port })
 }
 
 #[cfg(test)]

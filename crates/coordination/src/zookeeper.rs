@@ -1,4 +1,4 @@
-//! The ZooKeeper backend: the notice board of clusters that run ZooKeeper 3.6 or later.
+//! The ZooKeeper backend: for clusters that run ZooKeeper 3.6 or later.
 //!
 //! Keys are znodes below a root, versions are ZooKeeper's transaction ids, sessions are its sessions. A
 //! transaction is one `multi`, conditioned on a clock that each of them moves; so of two that are built on the same
@@ -128,7 +128,7 @@ impl Coordination for ZooKeeper {
     async fn watch(&self, scope: Scope, from: Option<Version>) -> Result<Watch> {
         let start = async || Feed::start(Arc::clone(&self.connection));
         let feed = self.feed.get_or_init(start).await;
-        let place = feed.subscribe(scope.clone())?;
-        Ok(Box::new(Follower::new(place, scope, from)))
+        let subscription = feed.subscribe(scope.clone())?;
+        Ok(Box::new(Follower::new(subscription, scope, from)))
     }
 }

@@ -1,8 +1,8 @@
-//! What a coordinator stands on: a connection to the backend, a session there, and its place in the election.
+//! A coordinator's connection to the backend: a session there, and its candidacy in the election.
 
 use crate::leaders;
 use crate::limits;
-use crate::part::Part;
+use crate::local_metadata::LocalMetadata;
 use crate::terms::Terms;
 use axum::Router;
 use bytes::Bytes;
@@ -98,7 +98,7 @@ impl Backing {
 const OWN_SESSION: Duration = Duration::from_millis(limits::SESSION_MS);
 
 /// An open backend, and this coordinator's session in it.
-pub struct Footing {
+pub struct BackendConnection {
     /// The backend.
     pub coordination: Arc<dyn Coordination>,
     /// Where the root is, in words.
@@ -110,7 +110,7 @@ pub struct Footing {
     /// Where the coordinators elect their leader.
     pub election: Election,
     /// This coordinator's part in keeping the maps, where the backend does not keep them.
-    pub part: Option<Part>,
+    pub local_metadata: Option<LocalMetadata>,
     /// The highest term that was seen here, over restarts too.
     pub terms: Arc<Terms>,
     /// What the key `about` holds, where the root has one.
@@ -121,7 +121,7 @@ pub struct Footing {
 
 /// What a process keeps of its backing from one leadership to the next.
 #[derive(Debug, Default)]
-pub struct Remembered {
+pub struct BackendState {
     /// Of which cluster it is, once that is known.
     cluster: OnceLock<ClusterId>,
     /// The state, for [`Backing::Memory`]: a session that ended must not end the cluster.
@@ -135,7 +135,7 @@ struct Root {
 }
 
 /// Whose root it is: nobody's becomes that of a new cluster, but not under a process that has seen it full.
-async fn belong(
+async fn claim_root(
     coordination: &dyn Coordination,
     place: &str,
     known: &OnceLock<ClusterId>,
@@ -151,24 +151,24 @@ async fn belong(
     Ok(Root { cluster: *known.get_or_init(|| cluster), about: about.ok_or_else(emptied)?.value })
 }
 
-impl Footing {
+impl BackendConnection {
     /// The maps, where metadata servers keep them.
     pub fn maps(&self) -> Option<&Maps> {
-        self.part.as_ref().map(Part::maps)
+        self.local_metadata.as_ref().map(LocalMetadata::maps)
     }
 
     /// Opens the backend, makes sure that it is ours, and says there that `presence` is here.
     pub async fn open(
         backing: &Backing,
         presence: &Presence,
-        remembered: &Remembered,
-    ) -> Result<Footing, StoreError> {
-        let known = &remembered.cluster;
+        state: &BackendState,
+    ) -> Result<BackendConnection, StoreError> {
+        let known = &state.cluster;
         let mut files = None;
         let mut about = None;
         let (coordination, embedded, ttl, cluster): (Arc<dyn Coordination>, _, _, _) = match backing {
             Backing::Memory => {
-                let memory = remembered.memory.get_or_init(Embedded::in_memory);
+                let memory = state.memory.get_or_init(Embedded::in_memory);
                 (memory.clone(), None, OWN_SESSION, memory.cluster())
             }
             Backing::Directory(dir) => {
@@ -181,13 +181,13 @@ impl Footing {
                     return Err(StoreError::NoDirectory { backend: target.backend.to_string() });
                 }
                 let coordination = connect(target).await?;
-                let root = belong(&*coordination, &target.to_string(), known).await?;
+                let root = claim_root(&*coordination, &target.to_string(), known).await?;
                 about = Some(root.about);
                 files = data_dir.as_deref().filter(|_| !keeps_none);
                 (coordination, None, *session, root.cluster)
             }
             Backing::Open { coordination, data_dir, session } => {
-                let root = belong(&**coordination, &backing.place(), known).await?;
+                let root = claim_root(&**coordination, &backing.place(), known).await?;
                 about = Some(root.about);
                 files = data_dir.as_deref();
                 (coordination.clone(), None, *session, root.cluster)
@@ -195,18 +195,27 @@ impl Footing {
         };
         let shared = backing.is_shared().then_some(cluster);
         let terms = Arc::new(Terms::open(backing.data_dir(), shared)?);
-        let part = match files {
-            Some(dir) => Some(Part::open(coordination.clone(), cluster, dir, presence).await?),
+        let local_metadata = match files {
+            Some(dir) => Some(LocalMetadata::open(coordination.clone(), cluster, dir, presence).await?),
             None => None,
         };
         let session = Arc::new(Session::open(coordination.clone(), ttl).await?);
         let election = Election::new(coordination.clone(), &Key::new(ELECTION)?)?;
         election.raise(terms.highest());
         let place = backing.place();
-        let footing =
-            Footing { place, election, coordination, cluster, session, part, terms, about, embedded };
-        footing.announce(presence).await?;
-        Ok(footing)
+        let connection = BackendConnection {
+            place,
+            election,
+            coordination,
+            cluster,
+            session,
+            local_metadata,
+            terms,
+            about,
+            embedded,
+        };
+        connection.announce(presence).await?;
+        Ok(connection)
     }
 
     /// Says that `presence` is here, for as long as the session lives: others come there for maps. Fails where the root
@@ -242,11 +251,11 @@ impl Footing {
         }
     }
 
-    /// These doors, and those of a metadata server.
-    pub fn doors(&self, doors: Router) -> Router {
-        match &self.part {
-            Some(part) => doors.merge(part.doors()),
-            None => doors,
+    /// These routes, and those of a metadata server.
+    pub fn with_metadata_routes(&self, routes: Router) -> Router {
+        match &self.local_metadata {
+            Some(local_metadata) => routes.merge(local_metadata.routes()),
+            None => routes,
         }
     }
 
@@ -261,8 +270,8 @@ impl Footing {
                 Err(_) => tracing::warn!("the backend does not answer; the session ends by its time"),
             }
         }
-        if let Some(part) = &self.part {
-            part.stop().await;
+        if let Some(local_metadata) = &self.local_metadata {
+            local_metadata.stop().await;
         }
         if let Some(embedded) = &self.embedded {
             embedded.close().await;
@@ -351,12 +360,13 @@ mod tests {
         let backing = Backing::Open { coordination: coordination.clone(), data_dir: None, session };
         let (id, address) = ("c1".to_owned(), "c1:7400".to_owned());
         let presence = Presence { id, address, since_ms: 1, version: "0.1.0".to_owned(), leads: None };
-        let footing = Footing::open(&backing, &presence, &Remembered::default()).await.unwrap();
-        footing.announce(&presence).await.unwrap();
+        let connection =
+            BackendConnection::open(&backing, &presence, &BackendState::default()).await.unwrap();
+        connection.announce(&presence).await.unwrap();
         for (key, _) in coordination.list(&Scope::All, None, usize::MAX).await.unwrap().entries {
             coordination.delete(&key, Expected::Present).await.unwrap();
         }
-        let refused = footing.announce(&presence).await.unwrap_err();
+        let refused = connection.announce(&presence).await.unwrap_err();
         assert!(matches!(refused, StoreError::Emptied { .. }), "{refused}");
         assert_eq!(coordination.list(&Scope::All, None, 1).await.unwrap().entries, vec![]);
     }

@@ -5,8 +5,8 @@
 //! repeated, and whatever is missed comes with the answer to the next heartbeat. A post renews no lease:
 //! only a worker's own beat does. One post at a time goes to each worker, so they never overtake each other.
 
+use crate::decision_loop::{DecisionLoop, LoopStopped};
 use crate::limits;
-use crate::mind::{Gone, Mind};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Request;
@@ -31,17 +31,17 @@ struct Posted {
     taken: Option<(Incarnation, u64)>,
 }
 
-/// Posts until the mind is gone.
-pub async fn run(mind: Mind) {
+/// Posts until the decision loop is gone.
+pub async fn run(decision_loop: DecisionLoop) {
     let client: HttpClient = Client::builder(TokioExecutor::new()).build(Dialer::PEER.http());
     let mut posts = JoinSet::new();
     let (mut waiting, mut busy) = (BTreeSet::new(), BTreeSet::new());
     let mut taken: BTreeMap<NodeId, (Incarnation, u64)> = BTreeMap::new();
-    let mut called = mind.called();
+    let mut called = decision_loop.called();
     loop {
         tokio::select! {
             alive = called.changed() => match alive {
-                Ok(()) => waiting.append(&mut mind.take_called()),
+                Ok(()) => waiting.append(&mut decision_loop.take_called()),
                 Err(_) => return,
             },
             Some(posted) = posts.join_next() => {
@@ -56,13 +56,13 @@ pub async fn run(mind: Mind) {
         let ready: Vec<NodeId> = waiting.difference(&busy).cloned().collect();
         for node in ready.into_iter().take(limits::CHECKS.saturating_sub(posts.len())) {
             waiting.remove(&node);
-            match orders(&mind, &node, taken.get(&node).copied()).await {
+            match orders(&decision_loop, &node, taken.get(&node).copied()).await {
                 Ok(Some((url, orders))) => {
                     busy.insert(node.clone());
                     posts.spawn(post(client.clone(), node, url, orders));
                 }
                 Ok(None) => drop(taken.remove(&node)),
-                Err(Gone) => return,
+                Err(LoopStopped) => return,
             }
         }
     }
@@ -70,19 +70,20 @@ pub async fn run(mind: Mind) {
 
 /// The orders that the worker's URL has not taken yet; none if it has none, or has ended.
 async fn orders(
-    mind: &Mind,
+    decision_loop: &DecisionLoop,
     node: &NodeId,
     taken: Option<(Incarnation, u64)>,
-) -> Result<Option<(String, Orders)>, Gone> {
+) -> Result<Option<(String, Orders)>, LoopStopped> {
     let id = node.clone();
-    mind.call(move |cluster, _| {
-        let record = &cluster.nodes().get(&id)?.record;
-        let url = record.spec.callback.clone().filter(|_| !record.ended)?;
-        let since = taken.filter(|(incarnation, _)| *incarnation == record.incarnation);
-        let orders = cluster.orders_since(&id, since.map_or(0, |(_, version)| version), None)?;
-        Some((url, orders))
-    })
-    .await
+    decision_loop
+        .call(move |cluster, _| {
+            let record = &cluster.nodes().get(&id)?.record;
+            let url = record.spec.callback.clone().filter(|_| !record.ended)?;
+            let since = taken.filter(|(incarnation, _)| *incarnation == record.incarnation);
+            let orders = cluster.orders_since(&id, since.map_or(0, |(_, version)| version), None)?;
+            Some((url, orders))
+        })
+        .await
 }
 
 async fn post(client: HttpClient, node: NodeId, url: String, orders: Orders) -> Posted {

@@ -1,8 +1,8 @@
 //! Checks every worker back at the address it announced (A11), so that a worker which can call us but
 //! which nobody can reach is given nothing.
 
+use crate::decision_loop::DecisionLoop;
 use crate::limits;
-use crate::mind::Mind;
 use http_body_util::Empty;
 use hyper::{Request, StatusCode};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
@@ -18,32 +18,33 @@ use tokio::time::timeout;
 
 type HttpClient = Client<HttpConnector, Empty<bytes::Bytes>>;
 
-/// Checks every `period`, and at once when a node has registered, until the mind is gone.
-pub async fn run(mind: Mind, period: Duration) {
+/// Checks every `period`, and at once when a node has registered, until the decision loop is gone.
+pub async fn run(decision_loop: DecisionLoop, period: Duration) {
     let client: HttpClient = Client::builder(TokioExecutor::new()).build(Dialer::PEER.http());
     let slots = Arc::new(Semaphore::new(limits::CHECKS));
     let mut ticks = tokio::time::interval(period);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            () = mind.joined() => {}
+            () = decision_loop.joined() => {}
         }
-        let Ok(due) = mind.call(|cluster, at| cluster.checks_due(at.now)).await else { return };
+        let Ok(due) = decision_loop.call(|cluster, at| cluster.checks_due(at.now)).await else { return };
         for (node, incarnation, address, how) in due {
             let Ok(slot) = slots.clone().acquire_owned().await else { return };
-            let (mind, client) = (mind.clone(), client.clone());
+            let (decision_loop, client) = (decision_loop.clone(), client.clone());
             tokio::spawn(async move {
                 let answered = answers(&client, &address, &how).await;
                 drop(slot);
-                tell(&mind, node, incarnation, answered).await;
+                tell(&decision_loop, node, incarnation, answered).await;
             });
         }
     }
 }
 
-async fn tell(mind: &Mind, node: NodeId, incarnation: Incarnation, answered: bool) {
-    // When the mind is gone there is nobody to tell, and `run` ends by itself.
-    let _ = mind.call(move |cluster, at| cluster.checked_back(at, &node, incarnation, answered)).await;
+async fn tell(decision_loop: &DecisionLoop, node: NodeId, incarnation: Incarnation, answered: bool) {
+    // When the decision loop is gone there is nobody to tell, and `run` ends by itself.
+    let _ =
+        decision_loop.call(move |cluster, at| cluster.checked_back(at, &node, incarnation, answered)).await;
 }
 
 async fn answers(client: &HttpClient, address: &str, how: &CheckBack) -> bool {

@@ -13,7 +13,7 @@
 
 use crate::limits;
 use partage_coordination::{Coordination, Error, Key, Leadership, Scope, Transaction};
-use partage_core::event::Event as Happened;
+use partage_core::event::Event as CoreEvent;
 use partage_core::settings::Settings;
 use partage_wire::json::{Event, EventPage, EventPlace, Events};
 use partage_wire::stored::{EVENTS, event_line, events_key, events_slot, open_events, seal_events};
@@ -54,7 +54,7 @@ struct Ring {
 
 /// What is to be stored.
 #[derive(Debug, Default, PartialEq)]
-struct News {
+struct PendingWrites {
     puts: Vec<(u16, Vec<u8>)>,
     deletes: Vec<u16>,
 }
@@ -68,7 +68,7 @@ impl Ring {
         self.segments.iter().flat_map(|segment| &segment.events)
     }
 
-    fn push(&mut self, at_ms: u64, happened: &Happened) {
+    fn push(&mut self, at_ms: u64, happened: &CoreEvent) {
         let Some(term) = self.term else { return };
         self.number += 1;
         let event = Event::of((term, self.number), at_ms, happened);
@@ -115,7 +115,7 @@ impl Ring {
         }
     }
 
-    fn news(&mut self) -> News {
+    fn take_pending(&mut self) -> PendingWrites {
         let segments = self.segments.iter_mut().filter(|segment| segment.is_new);
         let put = |segment: &mut Segment| {
             segment.is_new = false;
@@ -124,16 +124,16 @@ impl Ring {
         let puts = segments.take(limits::EVENTS_SEGMENTS_AT_ONCE).map(put).collect();
         let later = self.gone.iter().nth(limits::EVENTS_DELETED_AT_ONCE).copied();
         let later = later.map(|slot| self.gone.split_off(&slot)).unwrap_or_default();
-        News { puts, deletes: std::mem::replace(&mut self.gone, later).into_iter().collect() }
+        PendingWrites { puts, deletes: std::mem::replace(&mut self.gone, later).into_iter().collect() }
     }
 
     /// What could not be stored is tried again.
-    fn not_stored(&mut self, news: News) {
-        let slots: BTreeSet<u16> = news.puts.into_iter().map(|(slot, _)| slot).collect();
+    fn not_stored(&mut self, pending: PendingWrites) {
+        let slots: BTreeSet<u16> = pending.puts.into_iter().map(|(slot, _)| slot).collect();
         let of_it = self.segments.iter_mut().filter(|segment| slots.contains(&segment.slot));
         of_it.for_each(|segment| segment.is_new = true);
         let used: BTreeSet<u16> = self.segments.iter().map(|segment| segment.slot).collect();
-        self.gone.extend(news.deletes.into_iter().filter(|slot| !used.contains(slot)));
+        self.gone.extend(pending.deletes.into_iter().filter(|slot| !used.contains(slot)));
     }
 
     fn page(&self, asked: &EventPage, after: Option<EventPlace>, limit: usize) -> Events {
@@ -170,7 +170,7 @@ impl EventLog {
     }
 
     /// Takes in what happened. One that does not lead keeps nothing.
-    pub fn add(&self, at_ms: u64, happened: &[Happened]) {
+    pub fn add(&self, at_ms: u64, happened: &[CoreEvent]) {
         let mut ring = self.ring();
         happened.iter().for_each(|event| ring.push(at_ms, event));
     }
@@ -201,7 +201,7 @@ impl EventLog {
     }
 
     /// This coordinator leads no more.
-    pub fn fall(&self) {
+    pub fn step_down(&self) {
         self.ring().term = None;
     }
 }
@@ -234,17 +234,17 @@ async fn stored(coordination: &dyn Coordination) -> Result<VecDeque<Segment>, Er
     Ok(segments.into())
 }
 
-/// Stores the news of a log, as long as it lives.
-pub struct Keeping {
+/// Stores the pending events of a log, as long as it lives.
+pub struct EventWriter {
     log: EventLog,
     coordination: Arc<dyn Coordination>,
     leadership: Leadership,
     task: AbortHandle,
 }
 
-impl Keeping {
+impl EventWriter {
     /// Begins.
-    pub fn begin(log: EventLog, coordination: Arc<dyn Coordination>, leadership: Leadership) -> Keeping {
+    pub fn begin(log: EventLog, coordination: Arc<dyn Coordination>, leadership: Leadership) -> EventWriter {
         let (to, of, by) = (coordination.clone(), log.clone(), leadership.clone());
         let task = tokio::spawn(async move {
             loop {
@@ -254,7 +254,7 @@ impl Keeping {
                 }
             }
         });
-        Keeping { log, coordination, leadership, task: task.abort_handle() }
+        EventWriter { log, coordination, leadership, task: task.abort_handle() }
     }
 
     /// The last of it, before the lead is given up.
@@ -267,7 +267,7 @@ impl Keeping {
     }
 }
 
-impl Drop for Keeping {
+impl Drop for EventWriter {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -278,30 +278,33 @@ async fn write(
     coordination: &dyn Coordination,
     leadership: &Leadership,
 ) -> Result<(), Error> {
-    let news = log.ring().news();
-    if news == News::default() {
+    let pending = log.ring().take_pending();
+    if pending == PendingWrites::default() {
         return Ok(());
     }
-    let Ok(transaction) = transaction(&news, leadership) else { return Ok(()) };
+    let Ok(transaction) = transaction(&pending, leadership) else { return Ok(()) };
     match coordination.commit(transaction).await {
         Ok(version) => {
             leadership.committed(version);
             Ok(())
         }
         Err(error) => {
-            log.ring().not_stored(news);
+            log.ring().not_stored(pending);
             Err(error)
         }
     }
 }
 
-fn transaction(news: &News, leadership: &Leadership) -> Result<Transaction, partage_coordination::KeyError> {
+fn transaction(
+    pending: &PendingWrites,
+    leadership: &Leadership,
+) -> Result<Transaction, partage_coordination::KeyError> {
     let mut transaction = leadership.fence(Transaction::new());
-    for (slot, lines) in &news.puts {
+    for (slot, lines) in &pending.puts {
         let key = events_key(*slot);
         transaction = transaction.put(&Key::new(&key)?, seal_events(&key, lines));
     }
-    for slot in &news.deletes {
+    for slot in &pending.deletes {
         transaction = transaction.delete(&Key::new(events_key(*slot))?);
     }
     Ok(transaction)
@@ -316,7 +319,7 @@ mod tests {
         Ring { term: Some(2), kept, kept_ms, ..Ring::default() }
     }
 
-    fn happened(text: &str) -> Happened {
+    fn happened(text: &str) -> CoreEvent {
         event(EventKind::Notice, About::node(&"n1".parse().unwrap()), text.to_owned())
     }
 
@@ -338,8 +341,8 @@ mod tests {
             log.segments.push_back(old);
         });
         log.push(9_000, &happened("x"));
-        let news = log.news();
-        assert_eq!((news.puts.len(), news.deletes.contains(&0)), (1, true), "{news:?}");
+        let pending = log.take_pending();
+        assert_eq!((pending.puts.len(), pending.deletes.contains(&0)), (1, true), "{pending:?}");
     }
 
     #[test]
@@ -353,18 +356,18 @@ mod tests {
         let slots: BTreeSet<_> = log.segments.iter().map(|segment| segment.slot).collect();
         assert_eq!(slots.len(), log.segments.len(), "each has a key of its own");
         assert!(log.segments.iter().all(|s| s.lines.len() <= limits::EVENTS_SEGMENT_BYTES));
-        assert!(log.news().puts.len() <= limits::EVENTS_SEGMENTS_AT_ONCE);
+        assert!(log.take_pending().puts.len() <= limits::EVENTS_SEGMENTS_AT_ONCE);
     }
 
     #[test]
     fn what_was_not_stored_is_stored_later() {
         let mut log = ring(10, u64::MAX);
         log.push(1, &happened("x"));
-        let news = log.news();
-        assert_eq!(log.news(), News::default(), "it is on its way");
-        let again = News { puts: news.puts.clone(), deletes: vec![] };
-        log.not_stored(news);
-        assert_eq!(log.news(), again);
+        let pending = log.take_pending();
+        assert_eq!(log.take_pending(), PendingWrites::default(), "it is on its way");
+        let again = PendingWrites { puts: pending.puts.clone(), deletes: vec![] };
+        log.not_stored(pending);
+        assert_eq!(log.take_pending(), again);
     }
 
     #[test]

@@ -4,15 +4,15 @@
 //! |------------------------------------|-------------------------|------------------------------|-----------------------------|
 //! | a question (`GET`)                 | waits, then 503         | waits for the next, then 503 | asked again, then 503       |
 //! | a change, a heartbeat              | waits, then 503         | waits for the next, then 503 | 504: it may have been done  |
-//! | a worker's stream (gRPC)           | is sent away            | is told who leads            | –                           |
+//! | a worker's stream (gRPC)           | is redirected           | is told who leads            | –                           |
 //!
 //! A worker's stream is not passed on: it lives long, and the worker finds the leader by what it is told. A request
 //! that was passed on to us by another coordinator is never passed on again: who sent it is told with a 421 that
 //! nobody leads here, or not yet, and looks again.
 
-use crate::failed::Failed;
+use crate::api_error::ApiError;
 use crate::limits;
-use crate::standby::{LastFailure, Leads, WhoLeads};
+use crate::standby::{LastFailure, LeaderInfo, LeaderWatch};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, Version, header};
@@ -35,9 +35,9 @@ const ATTEND: &str = "/partage.v1.Worker/Attend";
 
 /// The part of a standby coordinator that passes requests on to the leader and returns its answers.
 #[derive(Clone)]
-pub struct Forward {
+pub struct Forwarder {
     client: Client<HttpConnector, Full<Bytes>>,
-    leads: WhoLeads,
+    leads: LeaderWatch,
     /// Who passes it on.
     me: HeaderValue,
     slots: Arc<Semaphore>,
@@ -45,16 +45,16 @@ pub struct Forward {
 }
 
 /// Why there is no answer.
-enum Lost {
+enum ForwardError {
     /// Nothing was sent.
     Unsent,
     /// It may have arrived.
     Sent(String),
 }
 
-impl Forward {
+impl Forwarder {
     /// To whoever leads. While nobody does, `failure` says why.
-    pub fn new(leads: WhoLeads, me: &str, failure: LastFailure) -> Forward {
+    pub fn new(leads: LeaderWatch, me: &str, failure: LastFailure) -> Forwarder {
         let mut builder = Client::builder(TokioExecutor::new());
         builder.http2_only(true).timer(hyper_util::rt::TokioTimer::new());
         if let Some((every, answer)) = Dialer::LEADER.pings() {
@@ -62,24 +62,24 @@ impl Forward {
         }
         let client = builder.build(Dialer::LEADER.http());
         let me = HeaderValue::from_str(me).unwrap_or(HeaderValue::from_static("a coordinator"));
-        Forward { client, leads, me, slots: Arc::new(Semaphore::new(limits::FORWARDED)), failure }
+        Forwarder { client, leads, me, slots: Arc::new(Semaphore::new(limits::FORWARDED)), failure }
     }
 
     /// The leader's answer to `request`, or why there is none.
-    pub async fn pass_on(self, request: Request) -> Response {
+    pub async fn forward(self, request: Request) -> Response {
         let grpc = request.headers().get(header::CONTENT_TYPE);
         let grpc = grpc.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
         let answer = match self.answer(request).await {
             Ok(answer) => return answer,
-            Err(failed) => failed,
+            Err(error) => error,
         };
         let misdirected = answer.status == StatusCode::MISDIRECTED_REQUEST;
         if grpc && !misdirected { tonic::Status::from(answer).into_http() } else { answer.into_response() }
     }
 
-    async fn answer(mut self, request: Request) -> Result<Response, Failed> {
+    async fn answer(mut self, request: Request) -> Result<Response, ApiError> {
         if request.uri().path() == ATTEND {
-            return Ok(self.send_away());
+            return Ok(self.redirect());
         }
         if let Some(refused) = refuse_forwarded(&request) {
             return Err(refused);
@@ -90,7 +90,7 @@ impl Forward {
         let (head, body) = request.into_parts();
         let body = Limited::new(body, limits::BODY_BYTES).collect().await.map_err(|_| {
             let message = format!("the body cannot be read, or is above {} bytes", limits::BODY_BYTES);
-            Failed::of(ErrorBody::new("too_large", message, "send less"))
+            ApiError::of(ErrorBody::new("too_large", message, "send less"))
         })?;
         let body = body.to_bytes();
         let question = [Method::GET, Method::HEAD].contains(&head.method);
@@ -102,11 +102,11 @@ impl Forward {
                 Ok(answer) if answer.status() == StatusCode::MISDIRECTED_REQUEST => {}
                 Ok(answer) if question && answer.status() == StatusCode::SERVICE_UNAVAILABLE => {}
                 Ok(answer) => return Ok(answer),
-                Err(Lost::Sent(why)) if !question => {
+                Err(ForwardError::Sent(why)) if !question => {
                     let why = format!("the leader {} broke off before it answered ({why})", leads.address);
-                    return Err(Failed::unknown(why));
+                    return Err(ApiError::unknown(why));
                 }
-                Err(Lost::Unsent | Lost::Sent(_)) => {}
+                Err(ForwardError::Unsent | ForwardError::Sent(_)) => {}
             }
             if Instant::now() >= latest {
                 return Err(self.nobody_leads());
@@ -116,7 +116,7 @@ impl Forward {
     }
 
     /// Who leads, as soon as somebody does.
-    async fn leader(&mut self, latest: Instant) -> Result<Leads, Failed> {
+    async fn leader(&mut self, latest: Instant) -> Result<LeaderInfo, ApiError> {
         let leads = match timeout_at(latest, self.leads.wait_for(Option::is_some)).await {
             Ok(Ok(leads)) => leads.clone(),
             Ok(Err(_)) | Err(_) => None,
@@ -124,18 +124,18 @@ impl Forward {
         leads.ok_or_else(|| self.nobody_leads())
     }
 
-    fn nobody_leads(&self) -> Failed {
+    fn nobody_leads(&self) -> ApiError {
         unavailable(&format!("{}: try again in a moment", self.failure.nobody_leads()))
     }
 
     async fn send(
         &self,
-        leads: &Leads,
+        leads: &LeaderInfo,
         head: &axum::http::request::Parts,
         body: Bytes,
-    ) -> Result<Response, Lost> {
+    ) -> Result<Response, ForwardError> {
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
-        let uri: Uri = format!("http://{}{path}", leads.address).parse().map_err(|_| Lost::Unsent)?;
+        let uri: Uri = format!("http://{}{path}", leads.address).parse().map_err(|_| ForwardError::Unsent)?;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = head.method.clone();
         *request.uri_mut() = uri;
@@ -146,13 +146,13 @@ impl Forward {
         request.headers_mut().insert(FORWARDED_BY, self.me.clone());
         match self.client.request(request).await {
             Ok(answer) => Ok(answer.map(Body::new)),
-            Err(error) if error.is_connect() => Err(Lost::Unsent),
-            Err(error) => Err(Lost::Sent(error.to_string())),
+            Err(error) if error.is_connect() => Err(ForwardError::Unsent),
+            Err(error) => Err(ForwardError::Sent(error.to_string())),
         }
     }
 
     /// The answer to a worker's stream: who leads.
-    fn send_away(&self) -> Response {
+    fn redirect(&self) -> Response {
         let leads = self.leads.borrow().clone();
         let Some(leads) = leads else { return tonic::Status::from(self.nobody_leads()).into_http() };
         let mut status = tonic::Status::failed_precondition(format!(
@@ -168,14 +168,14 @@ impl Forward {
     }
 }
 
-fn unavailable(message: &str) -> Failed {
-    Failed::of(ErrorBody::new("unavailable", message, "try again in a moment"))
+fn unavailable(message: &str) -> ApiError {
+    ApiError::of(ErrorBody::new("unavailable", message, "try again in a moment"))
 }
 
 /// What another coordinator is told that takes us for the leader while we are not.
-pub fn refuse_forwarded(request: &Request) -> Option<Failed> {
+pub fn refuse_forwarded(request: &Request) -> Option<ApiError> {
     request.headers().contains_key(FORWARDED_BY).then(|| {
         let body = ErrorBody::new("unavailable", "this coordinator does not lead", "look again who does");
-        Failed::http(StatusCode::MISDIRECTED_REQUEST, body)
+        ApiError::http(StatusCode::MISDIRECTED_REQUEST, body)
     })
 }

@@ -12,7 +12,7 @@
 
 use crate::show::show;
 use crate::store::ROOM;
-use crate::{leaders, part};
+use crate::{leaders, local_metadata};
 use partage_coordination::{
     ABOUT, ClusterId, Coordination, Entry, Error, Key, Remark, Scope, Target, Update, Weight, cluster_of,
     connect,
@@ -59,13 +59,13 @@ pub struct Inspection {
 /// When it cannot be read.
 pub async fn inspect(target: &Target) -> Result<Inspection, Error> {
     let coordination = connect(target).await?;
-    let mut remarks = guard(target);
+    let mut remarks = security_remarks(target);
     remarks.extend(coordination.remarks().await?);
     let (entries, mut recovered) = read_whole(&*coordination, &mut remarks).await?;
     let records = std::mem::take(&mut recovered.records);
-    judge(&records, &recovered, &mut remarks);
-    let cluster = whose(target, &entries, &mut remarks);
-    let coordinators = people(&entries, &mut remarks);
+    check_records(&records, &recovered, &mut remarks);
+    let cluster = owner(target, &entries, &mut remarks);
+    let coordinators = list_coordinators(&entries, &mut remarks);
     remarks.sort();
     remarks.dedup();
     let shown = show(&target.to_string(), &entries);
@@ -73,7 +73,7 @@ pub async fn inspect(target: &Target) -> Result<Inspection, Error> {
 }
 
 /// What is wrong with the records, and what is untidy about how they are stored.
-fn judge(records: &Records, recovered: &Recovered, remarks: &mut Vec<Remark>) {
+fn check_records(records: &Records, recovered: &Recovered, remarks: &mut Vec<Remark>) {
     let findings = check::records(records).into_iter();
     remarks.extend(findings.map(|finding| Remark::new(Weight::Wrong, finding.to_string())));
     if recovered.is_interrupted() {
@@ -120,7 +120,7 @@ async fn maps(
     recovered: &Recovered,
 ) -> Result<(BTreeMap<KeyspaceName, ShardMap>, BTreeMap<KeyspaceName, Remark>), Changed> {
     let present = entries.iter().filter(|(key, _)| key.as_str().split('/').next() == Some(COORDINATORS));
-    let present = part::present(present.map(|(key, entry)| (key.as_str(), &entry.value[..])));
+    let present = local_metadata::present(present.map(|(key, entry)| (key.as_str(), &entry.value[..])));
     let peers = Peers::new(Arc::new(present));
     let (mut maps, mut missing) = (BTreeMap::new(), BTreeMap::new());
     for (keyspace, head) in &recovered.heads {
@@ -159,7 +159,7 @@ async fn read(coordination: &dyn Coordination) -> Result<BTreeMap<Key, Entry>, E
 }
 
 /// What the address tells about who may come in.
-fn guard(target: &Target) -> Vec<Remark> {
+fn security_remarks(target: &Target) -> Vec<Remark> {
     let mut remarks = Vec::new();
     if target.tls.is_none() {
         let what = "no TLS: whoever sees the network reads the state and the password, and may change both; name who \
@@ -175,7 +175,7 @@ fn guard(target: &Target) -> Vec<Remark> {
     remarks
 }
 
-fn whose(target: &Target, entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) -> Option<ClusterId> {
+fn owner(target: &Target, entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) -> Option<ClusterId> {
     let about = entries.iter().find(|(key, _)| key.as_str() == ABOUT);
     let Some((_, about)) = about else {
         let what = match entries.is_empty() {
@@ -195,7 +195,7 @@ fn whose(target: &Target, entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Rema
 }
 
 /// Who leads and who is there; and what is neither theirs nor a record.
-fn people(entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) -> Vec<Coordinator> {
+fn list_coordinators(entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) -> Vec<Coordinator> {
     let (mut elected, mut present) = (None, Vec::new());
     for (key, entry) in entries.iter().filter(|(key, _)| key.as_str() != ABOUT && !is_record(key.as_str())) {
         let (value, term) = match key.as_str().split('/').collect::<Vec<_>>()[..] {
@@ -288,7 +288,7 @@ mod tests {
             (Key::new(format!("coordinators/{}", one.id)).unwrap(), entry(one.to_bytes().to_vec()))
         });
         let mut remarks = Vec::new();
-        let rows = people(&keys.chain(leader).collect(), &mut remarks);
+        let rows = list_coordinators(&keys.chain(leader).collect(), &mut remarks);
         let wrong = remarks.into_iter().filter(|remark| remark.weight == Weight::Wrong);
         (wrong.map(|remark| remark.what).collect(), rows)
     }

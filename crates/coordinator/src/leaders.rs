@@ -6,9 +6,9 @@
 //! listed as a leader; and two that lead at once are seen by all, also when the election key was deleted under the
 //! first of them.
 
-use crate::audience::Herald;
-use crate::backing::{Footing, presence_key};
+use crate::backing::{BackendConnection, presence_key};
 use crate::limits;
+use crate::notifier::Notifier;
 use crate::store::StoreError;
 use partage_coordination::{Key, Scope, View};
 use partage_core::cluster::Problem;
@@ -60,17 +60,17 @@ pub fn rows(
 
 /// Says that this coordinator leads, as `presence` has it, and raises an alarm while another one says so too. Never
 /// returns.
-pub async fn say_and_watch(footing: &Footing, presence: Presence, herald: &Herald) {
-    herald.leaders(1, vec![]);
+pub async fn announce_and_watch(connection: &BackendConnection, presence: Presence, notifier: &Notifier) {
+    notifier.leaders(1, vec![]);
     let mut alarmed = false;
-    stay_present(footing, &presence, herald, |present| {
+    keep_presence(connection, &presence, notifier, |present| {
         let count = present.iter().filter(|one| one.leads.is_some() && one.id != presence.id).count() + 1;
         let elected = presence.leads.map(|term| (presence.id.as_str(), term));
         let problems = if count > 1 { problems(elected, present) } else { vec![] };
         if !alarmed {
-            problems.iter().for_each(|problem| herald.alarm(&problem.to_string()));
+            problems.iter().for_each(|problem| notifier.alarm(&problem.to_string()));
         }
-        herald.leaders(count, problems);
+        notifier.leaders(count, problems);
         alarmed = count > 1;
     })
     .await;
@@ -78,14 +78,14 @@ pub async fn say_and_watch(footing: &Footing, presence: Presence, herald: &Heral
 
 /// Keeps the key that says that this coordinator is there as `presence` has it, while its session lives: without it the
 /// others take this one for gone, and give its part of the maps to another. `seen` hears who is there. Never returns.
-pub async fn stay_present(
-    footing: &Footing,
+pub async fn keep_presence(
+    connection: &BackendConnection,
     presence: &Presence,
-    herald: &Herald,
+    notifier: &Notifier,
     mut seen: impl FnMut(&[Presence]),
 ) {
     loop {
-        if let Err(error) = until_broken(footing, presence, herald, &mut seen).await {
+        if let Err(error) = until_broken(connection, presence, notifier, &mut seen).await {
             tracing::debug!(%error, "who is there beside this coordinator cannot be seen; looking again");
         }
         tokio::time::sleep(Duration::from_millis(limits::LOOK_AGAIN_MS)).await;
@@ -93,14 +93,14 @@ pub async fn stay_present(
 }
 
 async fn until_broken(
-    footing: &Footing,
+    connection: &BackendConnection,
     presence: &Presence,
-    herald: &Herald,
+    notifier: &Notifier,
     seen: &mut impl FnMut(&[Presence]),
 ) -> Result<(), StoreError> {
-    footing.announce(presence).await?;
+    connection.announce(presence).await?;
     let own = presence_key(presence)?;
-    let mut changes = footing.coordination.watch(Scope::Children(Key::new(COORDINATORS)?), None).await?;
+    let mut changes = connection.coordination.watch(Scope::Children(Key::new(COORDINATORS)?), None).await?;
     let mut view = View::new();
     loop {
         // A tool of the engine may change a value and leave its version, so that no watch wakes.
@@ -110,17 +110,17 @@ async fn until_broken(
                 view.fold(change?);
                 view.entries().get(&own).map(|entry| entry.value.clone())
             }
-            Err(_) => footing.coordination.read(&own).await?.map(|entry| entry.value),
+            Err(_) => connection.coordination.read(&own).await?.map(|entry| entry.value),
         };
         if now.as_ref().is_none_or(|now| *now != presence.to_bytes()) {
             let done = if now.is_some() { "replaced" } else { "deleted" };
-            herald.alarm(
+            notifier.alarm(
                 &format!(
                     "the key `{own}` of this coordinator was {done} while its session lives; it writes the key again: \
                      find out who did it"
                 ),
             );
-            footing.announce(presence).await?;
+            connection.announce(presence).await?;
         }
         let said = view.entries().iter();
         let present: Vec<_> =

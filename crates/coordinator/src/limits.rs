@@ -1,8 +1,8 @@
 //! Every limit of the coordinator: its name, its value, and why it is that value.
 
-use partage_core::publication::Kept;
+use partage_core::publication::Retention;
 
-/// Calls waiting for the mind. Beyond this callers wait, which slows workers' beats down before memory
+/// Calls waiting for the decision loop. Beyond this callers wait, which slows workers' beats down before memory
 /// grows; ten thousand workers' beats of half a second fit.
 pub const CALLS: usize = 16_384;
 
@@ -16,7 +16,7 @@ pub const ROUNDS: usize = 16;
 /// What is kept for subscribers that are behind. Who is further behind in changes gets the whole map; the
 /// number of shards bounds the memory where single changes are large; who missed the removal of a node keeps an
 /// address that no map names.
-pub const KEPT: Kept = Kept { diffs: 1_024, shards: 200_000, forgotten: 1_024 };
+pub const RETENTION: Retention = Retention { diffs: 1_024, shards: 200_000, forgotten: 1_024 };
 
 /// Messages waiting on one worker's stream. Orders are differences against what was sent, so more than a
 /// few are never needed.
@@ -35,8 +35,8 @@ pub const BODY_BYTES: usize = 64 << 20;
 pub const WAIT_MS: u64 = 30_000;
 
 /// Changes of maps, and differences of addresses, that are kept as they are sent: all that those lack who are a
-/// little behind. Who is further behind has his own made.
-pub const SHEETS: usize = 64;
+/// little behind. What is further behind is encoded anew.
+pub const ENCODED_CACHE: usize = 64;
 
 /// HTTP/2 pings on idle connections, and how long their answer may take, in milliseconds: without them a
 /// connection across a healed partition hangs for ever.
@@ -83,7 +83,7 @@ pub const RESTART_MOST_MS: u64 = 5_000;
 /// How often due address checks are looked for, in milliseconds.
 pub const CHECK_TICK_MS: u64 = 250;
 
-/// Rest before a mind that ended with an error is started anew, in milliseconds: short against a lease, so
+/// Rest before a decision loop that ended with an error is started anew, in milliseconds: short against a lease, so
 /// that a full disk does not cost the workers theirs.
 pub const RESTART_MS: u64 = 500;
 

@@ -3,7 +3,7 @@
 //! What happens is counted as it happens. How things stand is read from the cluster when somebody asks, into gauges
 //! that are made for that moment: so a keyspace that is deleted is gone from them too.
 //!
-//! Nothing is labelled by shard: at a million shards that would be the largest thing in the house. Single
+//! Nothing is labelled by shard: at a million shards that would be the largest set of series of the process. Single
 //! shards are asked for through the admin API.
 
 use partage_core::cluster::status::Summary;
@@ -21,18 +21,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfKeyspace {
+struct KeyspaceLabels {
     keyspace: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Unserved {
+struct UnservedLabels {
     keyspace: String,
     why: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct InHealth {
+struct HealthLabels {
     health: String,
 }
 
@@ -58,9 +58,9 @@ impl Default for Metrics {
 }
 
 /// How things stand at one moment.
-pub struct Glance {
+pub struct MetricsSnapshot {
     nodes: BTreeMap<Health, usize>,
-    keyspaces: BTreeMap<KeyspaceName, KeyspaceGlance>,
+    keyspaces: BTreeMap<KeyspaceName, KeyspaceSnapshot>,
     draining: usize,
     brake: bool,
     unrest: bool,
@@ -70,18 +70,18 @@ pub struct Glance {
     newcomers_refused: u64,
 }
 
-struct KeyspaceGlance {
+struct KeyspaceSnapshot {
     summary: Summary,
     unsettled: usize,
     generation: u64,
 }
 
-impl Glance {
+impl MetricsSnapshot {
     /// Takes a pass over all shards.
-    pub fn of(cluster: &Cluster, at: Moment) -> Glance {
+    pub fn of(cluster: &Cluster, at: Moment) -> MetricsSnapshot {
         let one = |name: &KeyspaceName| {
             let keyspace = &cluster.keyspaces()[name];
-            KeyspaceGlance {
+            KeyspaceSnapshot {
                 summary: cluster.status_of(at, name),
                 unsettled: keyspace.unsettled().len(),
                 generation: keyspace.map.generation().sequence,
@@ -91,7 +91,7 @@ impl Glance {
         for node in cluster.nodes().values() {
             *nodes.entry(node.signs.health(at.now, cluster.settings())).or_default() += 1;
         }
-        Glance {
+        MetricsSnapshot {
             nodes,
             keyspaces: cluster.keyspaces().keys().map(|name| (name.clone(), one(name))).collect(),
             draining: cluster.drains(at).len(),
@@ -105,9 +105,9 @@ impl Glance {
     }
 
     fn register(&self, registry: &mut Registry) {
-        let nodes = Family::<InHealth, Gauge>::default();
+        let nodes = Family::<HealthLabels, Gauge>::default();
         for (health, count) in &self.nodes {
-            nodes.get_or_create(&InHealth { health: health.to_string() }).set(whole(*count));
+            nodes.get_or_create(&HealthLabels { health: health.to_string() }).set(whole(*count));
         }
         registry.register("nodes", "Nodes by how they look", nodes);
         gauge(registry, "nodes_draining", "Nodes that are to be emptied", self.draining);
@@ -124,7 +124,7 @@ impl Glance {
         let refused = usize::try_from(self.newcomers_refused).unwrap_or(usize::MAX);
         gauge(registry, "registrations_refused", help, refused);
         self.register_unserved(registry);
-        type Read = fn(&KeyspaceGlance) -> usize;
+        type Read = fn(&KeyspaceSnapshot) -> usize;
         let gauges: [(&str, &str, Read); 10] = [
             ("shards", "Shards of any stage", |one| one.summary.shards.total()),
             ("shards_served", "Shards whose leader serves, on a node that answers", |one| {
@@ -146,16 +146,18 @@ impl Glance {
             ("map_generation", "Sequence of the current map", |one| one.generation as usize),
         ];
         for (name, help, read) in gauges {
-            let family = Family::<OfKeyspace, Gauge>::default();
+            let family = Family::<KeyspaceLabels, Gauge>::default();
             for (keyspace, one) in &self.keyspaces {
-                family.get_or_create(&OfKeyspace { keyspace: keyspace.to_string() }).set(whole(read(one)));
+                family
+                    .get_or_create(&KeyspaceLabels { keyspace: keyspace.to_string() })
+                    .set(whole(read(one)));
             }
             registry.register(name, help, family);
         }
     }
 
     fn register_unserved(&self, registry: &mut Registry) {
-        let family = Family::<Unserved, Gauge>::default();
+        let family = Family::<UnservedLabels, Gauge>::default();
         for (keyspace, one) in &self.keyspaces {
             let counts = &one.summary.shards;
             let parts = [
@@ -167,7 +169,9 @@ impl Glance {
                 ("unplaced", counts.unplaced),
             ];
             for (why, count) in parts {
-                family.get_or_create(&Unserved { keyspace: keyspace.to_string(), why }).set(whole(count));
+                family
+                    .get_or_create(&UnservedLabels { keyspace: keyspace.to_string(), why })
+                    .set(whole(count));
             }
         }
         registry.register("shards_unserved", "Shards that should be served and are not, by why", family);
@@ -209,7 +213,7 @@ impl Metrics {
     /// The text that Prometheus reads; without gauges when nobody knows how things stand.
     pub fn text(
         &self,
-        glance: Option<&Glance>,
+        snapshot: Option<&MetricsSnapshot>,
         subscribers: usize,
         term: Option<u64>,
         door: &partage_door::Door,
@@ -226,8 +230,8 @@ impl Metrics {
         let help = "The term at which this coordinator leads; 0 while it stands by";
         gauge(&mut registry, "term", help, usize::try_from(term.unwrap_or(0)).unwrap_or(usize::MAX));
         door.register(&mut registry);
-        if let Some(glance) = glance {
-            glance.register(&mut registry);
+        if let Some(snapshot) = snapshot {
+            snapshot.register(&mut registry);
         }
         let mut text = String::new();
         // Writing to a string cannot fail.

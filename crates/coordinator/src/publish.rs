@@ -1,19 +1,19 @@
-//! Publication of maps: the board of [`partage_core::publication`], shared by all subscribers, and the bell
-//! that wakes them. Each remembers what it was sent last and, when woken, asks the board what leads from there
+//! Publication of maps: the cache of [`partage_core::publication`], shared by all subscribers, and the watch
+//! channel that wakes them. Each remembers what it was sent last and, when woken, asks the cache what leads from there
 //! to now.
 //!
 //! Whatever is sent is encoded once, and its bytes are shared by everybody who takes them: changes and addresses
 //! for as long as somebody may be behind by them, whole maps while they are being sent.
 
+use crate::decision_loop::{DecisionLoop, LoopStopped};
 use crate::limits;
-use crate::mind::{Gone, Mind};
 use bytes::Bytes;
 use partage_core::cluster::Cluster;
 use partage_core::exchange::{ClusterIdentity, KeyspaceBrief};
 use partage_core::id::{Generation, ShardId};
 use partage_core::map::{MapDiff, ShardMap};
 use partage_core::name::KeyspaceName;
-use partage_core::publication::{Board, Since};
+use partage_core::publication::{Since, WatchCache};
 use partage_core::reconnect;
 use partage_core::routing::table::RouteTable;
 use partage_core::time::Millis;
@@ -28,7 +28,7 @@ pub type Messages = Arc<[Bytes]>;
 
 /// A whole map as it is sent, with the settings of its keyspace.
 #[derive(Debug)]
-pub struct Whole {
+pub struct WholeMap {
     /// Where it leads.
     pub to: Generation,
     /// Encoded.
@@ -37,7 +37,7 @@ pub struct Whole {
 
 /// What was encoded lately.
 #[derive(Debug, Default)]
-struct Sheets {
+struct EncodedCache {
     changes: VecDeque<(Arc<MapDiff>, Messages)>,
     /// By the version of the addresses that they begin at: the version that they lead to, and they.
     addresses: BTreeMap<u64, (u64, Messages)>,
@@ -50,46 +50,46 @@ pub enum Source {
     #[default]
     Nobody,
     /// Ours: this coordinator leads.
-    Mind(Mind),
+    DecisionLoop(DecisionLoop),
     /// The leader's, as they have come here.
     Table(Arc<Mutex<RouteTable>>),
 }
 
 /// The source, and how many there were before it: one that is not current any more may still be speaking.
 #[derive(Default)]
-struct Current {
+struct CurrentSource {
     number: u64,
     source: Source,
 }
 
-/// The board that subscribers read. It outlives a leadership: whoever reads it need not notice who leads.
+/// The cache that subscribers read. It outlives a leadership: whoever reads it need not notice who leads.
 pub struct Publisher {
-    board: Mutex<Board>,
-    source: Mutex<Current>,
-    /// Which cluster the board is of, once that is known.
+    cache: Mutex<WatchCache>,
+    source: Mutex<CurrentSource>,
+    /// Which cluster the cache is of, once that is known.
     identity: Mutex<Option<ClusterIdentity>>,
-    /// Whether the board has everything that there is.
+    /// Whether the cache has everything that there is.
     current: watch::Sender<bool>,
-    bell: watch::Sender<u64>,
+    updates: watch::Sender<u64>,
     /// The widest spread that everybody was woken for.
     widest_ms: AtomicU64,
-    sheets: Mutex<Sheets>,
+    encoded: Mutex<EncodedCache>,
     /// Whole maps that are being sent right now, so that a thousand routers which connect at once cost one
     /// copy, not a thousand.
-    wholes: tokio::sync::Mutex<BTreeMap<KeyspaceName, Weak<Whole>>>,
+    wholes: tokio::sync::Mutex<BTreeMap<KeyspaceName, Weak<WholeMap>>>,
 }
 
 impl Default for Publisher {
-    /// An empty board, of which nothing can be said.
+    /// An empty cache, of which nothing can be said.
     fn default() -> Publisher {
         Publisher {
-            board: Mutex::new(Board::new(limits::KEPT)),
+            cache: Mutex::new(WatchCache::new(limits::RETENTION)),
             source: Mutex::default(),
             identity: Mutex::default(),
             current: watch::Sender::default(),
-            bell: watch::Sender::default(),
+            updates: watch::Sender::default(),
             widest_ms: AtomicU64::new(reconnect::router_spread_ms(0)),
-            sheets: Mutex::default(),
+            encoded: Mutex::default(),
             wholes: tokio::sync::Mutex::default(),
         }
     }
@@ -97,16 +97,16 @@ impl Default for Publisher {
 
 impl Publisher {
     /// From here on this coordinator says what the maps are.
-    pub fn lead(&self, mind: Mind, cluster: &Cluster, now: Millis) {
-        self.listen_to(Source::Mind(mind));
+    pub fn lead(&self, decision_loop: DecisionLoop, cluster: &Cluster, now: Millis) {
+        self.set_source(Source::DecisionLoop(decision_loop));
         *lock(&self.identity) = Some(cluster.identity());
         self.refresh(cluster, now);
         self.current.send_replace(true);
     }
 
-    /// A table for [`Publisher::stand_by`]: it takes nothing that is older than what is on the board.
+    /// A table for [`Publisher::stand_by`]: it takes nothing that is older than what is in the cache.
     pub fn table(&self) -> RouteTable {
-        RouteTable::not_before(self.board().briefs())
+        RouteTable::not_before(self.cache().briefs())
     }
 
     /// From here on another says it, and `table` has what has come of it. Gives the number for
@@ -114,17 +114,17 @@ impl Publisher {
     pub fn stand_by(&self, table: Arc<Mutex<RouteTable>>) -> u64 {
         // Until the table has everything: what it lacks is not to be taken for gone.
         self.current.send_replace(false);
-        self.listen_to(Source::Table(table))
+        self.set_source(Source::Table(table))
     }
 
     /// Nobody says anything any more, for as long as this coordinator has no part.
-    pub fn fall_silent(&self) {
-        self.listen_to(Source::Nobody);
+    pub fn clear_source(&self) {
+        self.set_source(Source::Nobody);
     }
 
-    fn listen_to(&self, source: Source) -> u64 {
+    fn set_source(&self, source: Source) -> u64 {
         let mut current = lock(&self.source);
-        *current = Current { number: current.number + 1, source };
+        *current = CurrentSource { number: current.number + 1, source };
         current.number
     }
 
@@ -134,72 +134,72 @@ impl Publisher {
         if current.number != number {
             return;
         }
-        let mut board = self.board();
-        board.pass_on_nodes(event.nodes, event.forgotten);
+        let mut cache = self.cache();
+        cache.pass_on_nodes(event.nodes, event.forgotten);
         match event.news {
             MapNews::Changed { diff, .. } => {
                 if let Some(brief) = table.brief(&diff.keyspace) {
-                    board.pass_on(brief.clone(), *diff);
+                    cache.pass_on(brief.clone(), *diff);
                 }
             }
-            MapNews::Deleted(keyspace, horizon) => board.pass_on_end(&keyspace, horizon),
+            MapNews::Deleted(keyspace, horizon) => cache.pass_on_end(&keyspace, horizon),
             MapNews::Current(horizon) => {
-                board.pass_on_horizon(horizon);
+                cache.pass_on_horizon(horizon);
                 self.current.send_replace(true);
             }
             MapNews::Cluster(identity) => *lock(&self.identity) = Some(identity),
             // How many listen to the leader says nothing about how many listen here.
             MapNews::Nothing | MapNews::Spread(_) => {}
         }
-        drop((board, current));
-        self.bell.send_modify(|count| *count += 1);
+        drop((cache, current));
+        self.updates.send_modify(|count| *count += 1);
     }
 
-    /// Returns when the board has everything that there is: what it lacks then does not exist.
+    /// Returns when the cache has everything that there is: what it lacks then does not exist.
     pub async fn current(&self) {
         // The sender is ours, so there is no other end to this.
         let _ = self.current.subscribe().wait_for(|current| *current).await;
     }
 
-    /// Which cluster the board is of.
+    /// Which cluster the cache is of.
     pub fn identity(&self) -> Option<ClusterIdentity> {
         lock(&self.identity).clone()
     }
 
-    fn board(&self) -> MutexGuard<'_, Board> {
-        lock(&self.board)
+    fn cache(&self) -> MutexGuard<'_, WatchCache> {
+        lock(&self.cache)
     }
 
-    fn sheets(&self) -> MutexGuard<'_, Sheets> {
-        lock(&self.sheets)
+    fn encoded(&self) -> MutexGuard<'_, EncodedCache> {
+        lock(&self.encoded)
     }
 
     /// Takes up new maps and wakes everybody.
     pub fn publish(&self, cluster: &Cluster, diffs: Vec<MapDiff>, now: Millis) {
-        self.board().publish(cluster, diffs, now);
-        self.bell.send_modify(|count| *count += 1);
+        self.cache().publish(cluster, diffs, now);
+        self.updates.send_modify(|count| *count += 1);
     }
 
     /// Brings settings and addresses up to date; wakes everybody.
     pub fn refresh(&self, cluster: &Cluster, now: Millis) {
-        self.board().refresh(cluster, now);
-        self.bell.send_modify(|count| *count += 1);
+        self.cache().refresh(cluster, now);
+        self.updates.send_modify(|count| *count += 1);
     }
 
-    /// How many listen to the bell.
+    /// How many subscribers there are.
     pub fn subscribers(&self) -> usize {
-        self.bell.receiver_count()
+        self.updates.receiver_count()
     }
 
-    /// Rings whenever there may be something new.
-    pub fn bell(&self) -> watch::Receiver<u64> {
-        let bell = self.bell.subscribe();
+    /// Changes whenever there may be something new.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        let updates = self.updates.subscribe();
         let spread_ms = self.spread_ms();
         // Those who came when there were fewer are to know, too. It gets wider a few times only.
         if self.widest_ms.fetch_max(spread_ms, Ordering::Relaxed) < spread_ms {
-            self.bell.send_modify(|count| *count += 1);
+            self.updates.send_modify(|count| *count += 1);
         }
-        bell
+        updates
     }
 
     /// Over how long subscribers spread when this coordinator is lost.
@@ -207,14 +207,14 @@ impl Publisher {
         reconnect::router_spread_ms(self.subscribers())
     }
 
-    /// What the publisher says with each keyspace that is gone: [`Board::horizon`].
+    /// What the publisher says with each keyspace that is gone: [`WatchCache::horizon`].
     pub fn horizon(&self) -> ShardId {
-        self.board().horizon()
+        self.cache().horizon()
     }
 
     /// A keyspace's settings, at its latest generation.
     pub fn brief(&self, keyspace: &KeyspaceName) -> Option<KeyspaceBrief> {
-        self.board().brief(keyspace).cloned()
+        self.cache().brief(keyspace).cloned()
     }
 
     /// The keyspaces of which somebody who has `has` lacks something, and what: of `only`, or of all when
@@ -224,37 +224,37 @@ impl Publisher {
         only: &BTreeSet<KeyspaceName>,
         has: &BTreeMap<KeyspaceName, Generation>,
     ) -> Vec<(KeyspaceName, Since)> {
-        let board = self.board();
+        let cache = self.cache();
         let wanted =
             |name: &&KeyspaceName| only.is_empty() || only.contains(*name) || has.contains_key(*name);
-        let kept = board.keyspaces().filter(wanted);
-        let gone = has.keys().filter(|name| board.brief(name).is_none());
-        let since = kept.chain(gone).map(|name| (name, board.since(name, has.get(name).copied())));
+        let kept = cache.keyspaces().filter(wanted);
+        let gone = has.keys().filter(|name| cache.brief(name).is_none());
+        let since = kept.chain(gone).map(|name| (name, cache.since(name, has.get(name).copied())));
         let lacking = since.filter(|(_, since)| *since != Since::Nothing);
         lacking.map(|(name, since)| (name.clone(), since)).collect()
     }
 
     /// A change as it is sent.
     pub fn messages(&self, change: &Arc<MapDiff>) -> Messages {
-        let mut sheets = self.sheets();
+        let mut encoded = self.encoded();
         // From the back: nearly everybody lacks the last one only.
-        if let Some((_, messages)) = sheets.changes.iter().rfind(|(known, _)| Arc::ptr_eq(known, change)) {
+        if let Some((_, messages)) = encoded.changes.iter().rfind(|(known, _)| Arc::ptr_eq(known, change)) {
             return messages.clone();
         }
         let messages = encode(MapDiff::clone(change), false, None);
-        sheets.changes.push_back((change.clone(), messages.clone()));
-        if sheets.changes.len() > limits::SHEETS {
-            sheets.changes.pop_front();
+        encoded.changes.push_back((change.clone(), messages.clone()));
+        if encoded.changes.len() > limits::ENCODED_CACHE {
+            encoded.changes.pop_front();
         }
         messages
     }
 
     /// The whole map of a keyspace, or a slightly older one from which [`Publisher::lacks`] leads on; none
     /// when the keyspace is gone.
-    pub async fn whole(&self, keyspace: &KeyspaceName) -> Result<Option<Arc<Whole>>, Gone> {
+    pub async fn whole(&self, keyspace: &KeyspaceName) -> Result<Option<Arc<WholeMap>>, LoopStopped> {
         let mut wholes = self.wholes.lock().await;
-        let leads_on = |map: &Arc<Whole>| {
-            !matches!(self.board().since(keyspace, Some(map.to)), Since::Whole | Since::Deleted)
+        let leads_on = |map: &Arc<WholeMap>| {
+            !matches!(self.cache().since(keyspace, Some(map.to)), Since::Whole | Since::Deleted)
         };
         if let Some(map) = wholes.get(keyspace).and_then(Weak::upgrade).filter(leads_on) {
             return Ok(Some(map));
@@ -262,11 +262,11 @@ impl Publisher {
         let source = lock(&self.source).source.clone();
         let Some((map, brief)) = source.whole(keyspace).await? else { return Ok(None) };
         // Not where connections are served: a large map takes a while.
-        let encoding = tokio::task::spawn_blocking(move || Whole {
+        let encoding = tokio::task::spawn_blocking(move || WholeMap {
             to: map.to,
             messages: encode(map, true, Some(brief)),
         });
-        let whole = Arc::new(encoding.await.map_err(|_| Gone)?);
+        let whole = Arc::new(encoding.await.map_err(|_| LoopStopped)?);
         wholes.retain(|_, map| map.strong_count() > 0);
         wholes.insert(keyspace.clone(), Arc::downgrade(&whole));
         Ok(Some(whole))
@@ -274,20 +274,20 @@ impl Publisher {
 
     /// The addresses that changed after `version`, as they are sent, and the version that they lead to.
     pub fn nodes_since(&self, version: u64) -> (Option<Messages>, u64) {
-        let board = self.board();
-        let latest = board.version();
+        let cache = self.cache();
+        let latest = cache.version();
         if version == latest {
             return (None, latest);
         }
-        let addresses = &mut self.sheets().addresses;
+        let addresses = &mut self.encoded().addresses;
         if let Some((_, messages)) = addresses.get(&version).filter(|(to, _)| *to == latest) {
             return (Some(messages.clone()), latest);
         }
-        let since = board.nodes_since(version);
+        let since = cache.nodes_since(version);
         let event = MapEvent { news: MapNews::Nothing, nodes: since.changed, forgotten: since.forgotten };
         let messages = Messages::from(encoded(&event));
         addresses.retain(|_, (to, _)| *to == latest);
-        if addresses.len() < limits::SHEETS {
+        if addresses.len() < limits::ENCODED_CACHE {
             addresses.insert(version, (latest, messages.clone()));
         }
         (Some(messages), latest)
@@ -296,12 +296,12 @@ impl Publisher {
 
 impl Source {
     /// The map of a keyspace as one change from nothing, with its settings; none when it is gone.
-    async fn whole(&self, keyspace: &KeyspaceName) -> Result<Option<(MapDiff, KeyspaceBrief)>, Gone> {
+    async fn whole(&self, keyspace: &KeyspaceName) -> Result<Option<(MapDiff, KeyspaceBrief)>, LoopStopped> {
         match self {
-            Source::Nobody => Err(Gone),
-            Source::Mind(mind) => {
+            Source::Nobody => Err(LoopStopped),
+            Source::DecisionLoop(decision_loop) => {
                 let asked = keyspace.clone();
-                let whole = mind.call(move |cluster, _| {
+                let whole = decision_loop.call(move |cluster, _| {
                     let keyspace = cluster.keyspaces().get(&asked)?;
                     Some((keyspace.map.whole(), keyspace.brief()))
                 });

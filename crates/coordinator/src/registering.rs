@@ -1,9 +1,9 @@
-//! How both doors of workers bring a registration to the mind, and give a new process its token.
+//! How both worker APIs bring a registration to the decision loop, and give a new process its token.
 //!
 //! A worker that comes back with the incarnation it has changes nothing that is stored, as a rule: it is taken in also
 //! during a commit that takes long, and while nothing can be stored, so that its lease goes on.
 
-use crate::mind::{Mind, Unanswered, drawn};
+use crate::decision_loop::{CallError, DecisionLoop, random_bytes};
 use partage_core::cluster::{RegisterError, Registration, Welcome};
 use partage_core::id::SessionDigest;
 use partage_door::Peer;
@@ -21,24 +21,24 @@ pub(crate) struct Registered {
 
 /// Takes a worker in, or back, that asks from that address.
 pub(crate) async fn register(
-    mind: &Mind,
+    decision_loop: &DecisionLoop,
     mut registration: Registration,
     from: Option<Peer>,
-) -> Result<Result<Registered, RegisterError>, Unanswered> {
+) -> Result<Result<Registered, RegisterError>, CallError> {
     registration.from = from.map(Peer::origin);
-    let token = registration.incarnation.is_none().then(|| Token::of(drawn()));
+    let token = registration.incarnation.is_none().then(|| Token::of(random_bytes()));
     if let Some(token) = &token {
         registration.session = token.digest();
     }
     let session = registration.session;
     let answer = if registration.incarnation.is_some() {
-        match mind.resume(registration).await? {
+        match decision_loop.resume(registration).await? {
             Ok(welcome) => Ok(welcome),
-            Err(waits) => mind.call(move |cluster, at| cluster.register(at, *waits)).await?,
+            Err(waits) => decision_loop.call(move |cluster, at| cluster.register(at, *waits)).await?,
         }
     } else {
-        mind.change(move |cluster, at| cluster.register(at, registration)).await?
+        decision_loop.change(move |cluster, at| cluster.register(at, registration)).await?
     };
-    mind.has_joined();
+    decision_loop.has_joined();
     Ok(answer.map(|welcome| Registered { welcome, token, session }))
 }

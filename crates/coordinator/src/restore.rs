@@ -23,7 +23,7 @@ use partage_coordination::{
     check_vacant, connect,
 };
 use partage_core::cluster::{Cluster, Records, RecoverError};
-use partage_core::leap::Leap;
+use partage_core::counter_jump::CounterJump;
 use partage_core::settings::Settings;
 use partage_wire::stored::{ELECTION, Presence};
 use std::path::{Path, PathBuf};
@@ -83,11 +83,11 @@ pub struct Restore {
     session: Session,
     election: Election,
     leadership: Leadership,
-    ground: Ground,
+    destination: Destination,
 }
 
 /// Where it is restored to.
-enum Ground {
+enum Destination {
     /// The root of an engine.
     Root(Refill),
     /// A directory, filled beside its place.
@@ -101,21 +101,21 @@ impl Restore {
     /// When it is not empty, or cannot be reached.
     pub async fn begin(backing: &Backing) -> Result<Restore, RestoreError> {
         let clock = Clock::start();
-        let (coordination, ground): (Arc<dyn Coordination>, _) = match backing {
+        let (coordination, destination): (Arc<dyn Coordination>, _) = match backing {
             Backing::Memory => return Err(RestoreError::Nowhere),
             Backing::Directory(dir) => {
                 let filled = beside(dir)?;
                 let embedded = Embedded::open(&filled, Options::default()).await?;
-                (embedded.clone(), Ground::Directory { embedded, filled, place: dir.clone() })
+                (embedded.clone(), Destination::Directory { embedded, filled, place: dir.clone() })
             }
             Backing::Shared { target, .. } => {
                 let coordination = connect(target).await?;
                 let refill = Refill::begin(&*coordination, &target.to_string()).await?;
-                (coordination, Ground::Root(refill))
+                (coordination, Destination::Root(refill))
             }
             Backing::Open { coordination, .. } => {
                 let refill = Refill::begin(&**coordination, &backing.place()).await?;
-                (coordination.clone(), Ground::Root(refill))
+                (coordination.clone(), Destination::Root(refill))
             }
         };
         let session =
@@ -128,7 +128,7 @@ impl Restore {
         let patience = Duration::from_millis(2 * limits::RESTORE_SESSION_MS);
         let leadership = tokio::time::timeout(patience, election.lead(&session, || me.to_bytes())).await;
         let leadership = leadership.map_err(|_| RestoreError::Busy(backing.place()))??;
-        Ok(Restore { clock, coordination, session, election, leadership, ground })
+        Ok(Restore { clock, coordination, session, election, leadership, destination })
     }
 
     /// Writes them, [as they are after a loss](Records::after_loss), in the place of what is there.
@@ -148,16 +148,17 @@ impl Restore {
     /// # Errors
     /// When the store did not take it; then no coordinator starts from it.
     pub async fn end(self) -> Result<(), RestoreError> {
-        let last = Term::new(Leap::at(self.clock.moment().wall_ms).beyond(self.leadership.term().get()));
+        let last =
+            Term::new(CounterJump::at(self.clock.moment().wall_ms).beyond(self.leadership.term().get()));
         let (key, value) = Election::last_term(&Key::new(ELECTION).map_err(StoreError::from)?, last)?;
         let transaction = self.leadership.fence(Transaction::new()).put(&key, value);
-        match self.ground {
-            Ground::Root(refill) => {
+        match self.destination {
+            Destination::Root(refill) => {
                 self.coordination.commit(refill.end(transaction)?).await?;
                 self.election.resign(self.leadership).await?;
                 Ok(self.coordination.end_session(self.session.id()).await?)
             }
-            Ground::Directory { embedded, filled, place } => {
+            Destination::Directory { embedded, filled, place } => {
                 self.coordination.commit(transaction).await?;
                 embedded.close().await;
                 moved(&filled, &place)
@@ -167,9 +168,9 @@ impl Restore {
 
     /// Of the cluster that it becomes.
     pub fn cluster(&self) -> ClusterId {
-        match &self.ground {
-            Ground::Root(refill) => refill.cluster,
-            Ground::Directory { embedded, .. } => embedded.cluster(),
+        match &self.destination {
+            Destination::Root(refill) => refill.cluster,
+            Destination::Directory { embedded, .. } => embedded.cluster(),
         }
     }
 }

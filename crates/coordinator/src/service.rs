@@ -1,38 +1,38 @@
-//! A coordinator from start to stop: backend, election, mind, doors.
+//! A coordinator from start to stop: backend, election, decision loop, routes.
 //!
 //! ```text
-//!            ┌────────────── the backend cannot be reached, the session is lost ◄─────────────┐
-//!            ▼                                                                                 │
-//!  opens the backend ──► stands by: who leads? passes on ──elected──► leads: mind, doors ──► ended
+//!            ┌────────────── the backend cannot be reached, the session is lost ◄─────────────────────────┐
+//!            ▼                                                                                            │
+//!  opens the backend ──► stands by: who leads? passes on ──elected──► leads: decision loop, routes ──► ended
 //! ```
 //!
-//! When the mind ends with an error (the session is lost, the outcome of a commit is not known) the state in memory is
-//! thrown away, and everything begins again from what is durable, with an election. When it ends because the disk is
-//! full, it begins again from what is durable without one: it leads on, answers questions and renews leases, refuses
-//! changes, and decides again when there is room. Workers and routers go on with what they have.
+//! When the decision loop ends with an error (the session is lost, the outcome of a commit is not known) the state in
+//! memory is thrown away, and everything begins again from what is durable, with an election. When it ends because the
+//! disk is full, it begins again from what is durable without one: it leads on, answers questions and renews leases,
+//! refuses changes, and decides again when there is room. Workers and routers go on with what they have.
 //! The embedded backend has one coordinator, which is elected at once.
 
-use crate::audience::Herald;
-use crate::backing::{Backing, Footing, Remembered};
+use crate::admin::AdminHandler;
+use crate::backing::{BackendConnection, BackendState, Backing};
 use crate::clock::Clock;
-use crate::desk::Desk;
-use crate::events::Keeping;
-use crate::front::Front;
-use crate::grpc::{AdminDoor, MapsDoor, WorkerDoor, with_reflection};
-use crate::mind::{Audience, Ended, Leading, Mind, NotStored};
+use crate::coordinator_list::CoordinatorList;
+use crate::decision_loop::{DecisionLoop, LeaderState, LoopError, NotStored, Observer};
+use crate::events::EventWriter;
+use crate::grpc::{AdminService, MapsService, WorkerService, with_reflection};
+use crate::notifier::Notifier;
 use crate::publish::Publisher;
-use crate::roster::Roster;
-use crate::standby::{LastFailure, Leads, Standby};
+use crate::standby::{LastFailure, LeaderInfo, Standby};
 use crate::store::{self, SetBack, Store, StoreError};
+use crate::swappable_router::SwappableRouter;
 use crate::{callback, check_back, leaders, limits, listen, upkeep};
 use axum::Router;
 use partage_coordination::{Advice, Error, LeaderLease, Leadership};
-use partage_core::cluster::{Ahead, Cluster, Records, RecoverError, StoredFaults, Witness, note};
+use partage_core::cluster::{Cluster, LaterMap, LaterMaps, Records, RecoverError, StoredFaults, note};
 use partage_core::event::{About, EventKind, event};
 use partage_core::name::KeyspaceName;
 use partage_core::placement::Policies;
 use partage_core::settings::Settings;
-use partage_door::{Door, Tower};
+use partage_door::{Door, TowerService};
 use partage_wire::proto::admin_server::AdminServer;
 use partage_wire::proto::worker_server::WorkerServer;
 use partage_wire::stored::Presence;
@@ -158,14 +158,14 @@ impl Coordinator {
             return Err(StartError::Unreachable { listen: address });
         }
         let (stop, stopped) = watch::channel(false);
-        let house = House::new(config, address);
-        let (door, service) = (house.door.clone(), Tower(house.front.router()));
+        let supervisor = Supervisor::new(config, address);
+        let (door, service) = (supervisor.door.clone(), TowerService(supervisor.routes.router()));
         let open_until = stopped.clone();
-        let doors = tokio::spawn(async move { door.listen(listener, service, open_until).await });
+        let listening = tokio::spawn(async move { door.listen(listener, service, open_until).await });
         let (begun, has_begun) = oneshot::channel();
         let task = tokio::spawn(async move {
-            house.live(Some(begun), stopped).await;
-            let _ = doors.await;
+            supervisor.run(Some(begun), stopped).await;
+            let _ = listening.await;
         });
         // The sender is dropped without an answer only if the task panics.
         match has_begun.await {
@@ -188,42 +188,42 @@ impl Coordinator {
 }
 
 /// Told once, when the coordinator answers or cannot.
-type Begun = Option<oneshot::Sender<Result<(), StartError>>>;
+type StartSender = Option<oneshot::Sender<Result<(), StartError>>>;
 
 /// Turns true, once.
-type Stopped = watch::Receiver<bool>;
+type StopSignal = watch::Receiver<bool>;
 
-/// What outlives standing by and leading.
-struct House {
+/// Runs a coordinator: stands by and leads, in turns. It outlives each leadership.
+struct Supervisor {
     config: Config,
     presence: Presence,
     clock: Clock,
-    front: Front,
+    routes: SwappableRouter,
     door: Door,
     publisher: Arc<Publisher>,
-    herald: Arc<Herald>,
+    notifier: Arc<Notifier>,
     /// Why it does not lead.
     failure: LastFailure,
-    remembered: Remembered,
+    backend_state: BackendState,
     /// What workers, and the leaders so far, have said of keyspaces that the engine knows less of.
-    ahead: Mutex<Ahead>,
+    ahead: Mutex<LaterMaps>,
 }
 
-/// One leadership, with all that hangs on it.
-struct Life {
-    mind: Mind,
-    task: JoinHandle<Result<(), Ended>>,
+/// One leadership: its decision loop, its routes, and what it writes.
+struct RunningLeader {
+    decision_loop: DecisionLoop,
+    task: JoinHandle<Result<(), LoopError>>,
     router: Router,
     /// Keyspaces that cannot be read as they are stored, or were set back.
     quarantine: BTreeSet<KeyspaceName>,
     /// Those of them that were set back.
     set_back: SetBack,
     /// Stores what happens.
-    keeping: Keeping,
+    event_writer: EventWriter,
 }
 
-impl House {
-    fn new(config: Config, listen: SocketAddr) -> House {
+impl Supervisor {
+    fn new(config: Config, listen: SocketAddr) -> Supervisor {
         let (clock, publisher) = (Clock::start(), Arc::new(Publisher::default()));
         let address = config.address.clone().unwrap_or_else(|| listen.to_string());
         let presence = Presence {
@@ -234,39 +234,39 @@ impl House {
             leads: None,
         };
         let door = listen::door(config.door.clone(), &presence.address, listen);
-        let herald = Arc::new(Herald::new(publisher.clone(), clock, door.clone()));
-        let front = Front::new(crate::http::closed());
+        let notifier = Arc::new(Notifier::new(publisher.clone(), clock, door.clone()));
+        let routes = SwappableRouter::new(crate::http::unavailable());
         let failure = LastFailure::default();
-        House {
+        Supervisor {
             config,
             presence,
             clock,
-            front,
+            routes,
             door,
             publisher,
-            herald,
+            notifier,
             failure,
-            remembered: Remembered::default(),
+            backend_state: BackendState::default(),
             ahead: Mutex::default(),
         }
     }
 
     /// Stands by and leads, in turns, until it is told to stop.
-    async fn live(self, mut begun: Begun, mut stopped: Stopped) {
+    async fn run(self, mut begun: StartSender, mut stopped: StopSignal) {
         let first = Duration::from_millis(limits::RESTART_MS);
         let mut rest = first;
         while !*stopped.borrow() {
             let before = tokio::time::Instant::now();
-            let Err(error) = self.stand_and_lead(&mut begun, &mut stopped).await else { return };
+            let Err(error) = self.run_once(&mut begun, &mut stopped).await else { return };
             let own = !self.config.backing.is_shared();
             if begun.is_some() && (own || !error.passes()) {
-                tell(&mut begun, Err(error));
+                report_start(&mut begun, Err(error));
                 return;
             }
             self.failure.note(&error);
             let place = self.config.backing.place();
             tracing::error!(%error, backend = %place, "no place among the coordinators at the moment; trying again");
-            tell(&mut begun, Ok(()));
+            report_start(&mut begun, Ok(()));
             rest = if own || before.elapsed() > 2 * rest { first } else { rest * 2 };
             rest = rest.min(Duration::from_millis(limits::RESTART_MOST_MS));
             tokio::select! {
@@ -277,43 +277,47 @@ impl House {
     }
 
     /// Ends well when it is told to stop, else with the reason why it begins anew.
-    async fn stand_and_lead(&self, begun: &mut Begun, stopped: &mut Stopped) -> Result<(), StartError> {
+    async fn run_once(&self, begun: &mut StartSender, stopped: &mut StopSignal) -> Result<(), StartError> {
         let mut standby = Standby::begin(self.publisher.clone(), self.presence.address.clone());
-        self.stand_by(&standby, None);
-        let footing = tokio::select! {
-            footing = Footing::open(&self.config.backing, &self.presence, &self.remembered) => footing?,
+        self.serve_as_standby(&standby, None);
+        let connection = tokio::select! {
+            connection = BackendConnection::open(&self.config.backing, &self.presence, &self.backend_state) => connection?,
             _ = stopped.wait_for(|stop| *stop) => return Ok(()),
         };
         if self.config.backing.is_shared() {
-            standby.look_at(footing.coordination.clone(), footing.election.clone(), footing.terms.clone());
-            self.stand_by(&standby, Some(&footing));
-            tell(begun, Ok(()));
+            standby.look_at(
+                connection.coordination.clone(),
+                connection.election.clone(),
+                connection.terms.clone(),
+            );
+            self.serve_as_standby(&standby, Some(&connection));
+            report_start(begun, Ok(()));
         }
         let won = tokio::select! {
-            won = self.win(&footing) => won,
-            () = leaders::stay_present(&footing, &self.presence, &self.herald, |_| {}) => return Ok(()),
+            won = self.campaign(&connection) => won,
+            () = leaders::keep_presence(&connection, &self.presence, &self.notifier, |_| {}) => return Ok(()),
             _ = stopped.wait_for(|stop| *stop) => Err(None),
         };
         let ended = match won {
             Ok(leadership) => {
-                let ended = self.lead(&footing, leadership, standby, begun, stopped).await;
-                self.herald.events().fall();
+                let ended = self.lead(&connection, leadership, standby, begun, stopped).await;
+                self.notifier.events().step_down();
                 ended
             }
             Err(why) => why.map_or(Ok(()), Err),
         };
-        self.publisher.fall_silent();
-        footing.close().await;
+        self.publisher.clear_source();
+        connection.close().await;
         ended
     }
 
     /// Waits until it leads. What is not known for sure is looked at again.
-    async fn win(&self, footing: &Footing) -> Result<Leadership, Option<StartError>> {
+    async fn campaign(&self, connection: &BackendConnection) -> Result<Leadership, Option<StartError>> {
         loop {
             // It leads since it is elected, not since it was started.
             let candidate =
                 || Presence { since_ms: self.clock.moment().wall_ms, ..self.presence.clone() }.to_bytes();
-            match footing.election.lead(&footing.session, candidate).await {
+            match connection.election.lead(&connection.session, candidate).await {
                 Ok(leadership) => return Ok(leadership),
                 Err(error @ (Error::Indefinite { .. } | Error::Unavailable { .. })) => {
                     tracing::warn!(%error, "the election cannot be seen; looking again");
@@ -324,69 +328,70 @@ impl House {
         }
     }
 
-    fn stand_by(&self, standby: &Standby, footing: Option<&Footing>) {
-        let (publisher, herald) = (self.publisher.clone(), self.herald.clone());
-        let (leads, roster) = (standby.who_leads(), footing.map(Roster::of).unwrap_or_default());
+    fn serve_as_standby(&self, standby: &Standby, connection: Option<&BackendConnection>) {
+        let (publisher, notifier) = (self.publisher.clone(), self.notifier.clone());
+        let leads = standby.watch_leader();
+        let coordinators = connection.map(CoordinatorList::of).unwrap_or_default();
         let failure = self.failure.clone();
-        let doors =
-            crate::http::standby::router(publisher, herald, leads, roster, &self.presence.id, failure);
-        self.front.open(match footing {
-            Some(footing) => footing.doors(doors),
-            None => doors,
+        let id = &self.presence.id;
+        let routes = crate::http::standby::router(publisher, notifier, leads, coordinators, id, failure);
+        self.routes.replace(match connection {
+            Some(connection) => connection.with_metadata_routes(routes),
+            None => routes,
         });
     }
 
-    /// Leads until that is over; then every handle to the mind is gone.
+    /// Leads until that is over; then every handle to the decision loop is gone.
     async fn lead(
         &self,
-        footing: &Footing,
+        connection: &BackendConnection,
         leadership: Leadership,
         standby: Standby,
-        begun: &mut Begun,
-        stopped: &mut Stopped,
+        begun: &mut StartSender,
+        stopped: &mut StopSignal,
     ) -> Result<(), StartError> {
         let term = leadership.term().get();
         let (mut standby, mut full) = (Some(standby), None);
         loop {
-            let Life { mind, mut task, router, quarantine, set_back, keeping } = tokio::select! {
-                begun = self.begin(footing, leadership.clone(), standby.as_ref(), full.take()) => begun?,
+            let RunningLeader { decision_loop, mut task, router, quarantine, set_back, event_writer } = tokio::select! {
+                begun = self.begin(connection, leadership.clone(), standby.as_ref(), full.take()) => begun?,
                 _ = stopped.wait_for(|stop| *stop) => return Ok(()),
             };
             self.failure.clear();
-            self.front.open(footing.doors(router));
+            self.routes.replace(connection.with_metadata_routes(router));
             if let Some(standby) = standby.take() {
-                tracing::info!(term, backend = footing.coordination.backend(), "this coordinator leads");
+                tracing::info!(term, backend = connection.coordination.backend(), "this coordinator leads");
                 let text = format!(
                     "coordinator {} at {} leads at term {term}",
                     self.presence.id, self.presence.address
                 );
-                self.herald.happened(&[event(EventKind::LeaderChanged, About::all(), text)]);
-                standby.end(Leads { address: self.presence.address.clone(), term });
+                self.notifier.happened(&[event(EventKind::LeaderChanged, About::all(), text)]);
+                standby.end(LeaderInfo { address: self.presence.address.clone(), term });
             }
-            drop(mind);
-            tell(begun, Ok(()));
+            drop(decision_loop);
+            report_start(begun, Ok(()));
             let since_ms = self.clock.moment().wall_ms;
             let presence = Presence { leads: Some(term), since_ms, ..self.presence.clone() };
             let ended = tokio::select! {
                 ended = &mut task => ended,
-                keyspace = store::readable_again(&*footing.coordination, footing.maps(), &quarantine, &set_back) => {
-                    self.front.open(crate::http::closed());
+                keyspace = store::readable_again(&*connection.coordination, connection.maps(), &quarantine, &set_back) => {
+                    self.routes.replace(crate::http::unavailable());
                     task.abort();
                     return Err(StoreError::ReadableAgain { keyspace }.into());
                 }
-                () = leaders::say_and_watch(footing, presence, &self.herald) => return Ok(()),
+                () = leaders::announce_and_watch(connection, presence, &self.notifier) => return Ok(()),
                 // What it gives may not be held over the rest.
                 () = async { drop(stopped.wait_for(|stop| *stop).await) } => {
-                    self.front.open(crate::http::closed());
+                    self.routes.replace(crate::http::unavailable());
                     task.abort();
-                    keeping.end().await;
+                    event_writer.end().await;
                     return Ok(());
                 }
             };
-            self.front.open(crate::http::closed());
+            self.routes.replace(crate::http::unavailable());
             match ended {
                 // What is durable is as good as before, and so is the leadership.
-                Ok(Err(Ended::Full(why))) => {
+                Ok(Err(LoopError::Full(why))) => {
                     let (place, way_out) = (self.config.backing.place(), why.way_out());
                     tracing::error!(
                         place,
@@ -394,18 +399,22 @@ impl House {
                     );
                     full = Some(why);
                 }
-                Ok(Err(Ended::Ahead(ahead))) => return Err(self.is_behind(ahead).into()),
-                ended => return Err(why(ended)),
+                Ok(Err(LoopError::Ahead(ahead))) => return Err(self.is_behind(ahead).into()),
+                ended => return Err(end_reason(ended)),
             }
         }
     }
 
     /// Keeps the term of a leadership that was won, so that it is not given again, and begins to watch over it.
-    async fn secure(&self, footing: &Footing, leadership: &Leadership) -> Result<LeaderLease, StoreError> {
+    async fn start_lease(
+        &self,
+        connection: &BackendConnection,
+        leadership: &Leadership,
+    ) -> Result<LeaderLease, StoreError> {
         let term = leadership.term();
         if let Some(stored) = leadership.set_back() {
             let (term, stored) = (term.get(), stored.get());
-            self.herald.alarm(
+            self.notifier.alarm(
                 &format!(
                     "the engine says (key `election/term`) that term {stored} was the last, and this coordinator knows of a later one: the key \
                      was changed, or the engine was restored from an older state; this coordinator leads at term \
@@ -415,23 +424,23 @@ impl House {
             );
         }
         // Without room for it the term is remembered by this process, and by those that stand by.
-        if let Err(error) = footing.terms.keep(term).await {
-            self.herald.alarm(&error.to_string());
+        if let Err(error) = connection.terms.keep(term).await {
+            self.notifier.alarm(&error.to_string());
         }
-        let (coordination, session) = (footing.coordination.clone(), footing.session.clone());
-        let lead = LeaderLease::begin(coordination, session, leadership, footing.about.clone()).await?;
+        let (coordination, session) = (connection.coordination.clone(), connection.session.clone());
+        let lead = LeaderLease::begin(coordination, session, leadership, connection.about.clone()).await?;
         lead.check()?;
         Ok(lead)
     }
 
-    fn known_ahead(&self) -> MutexGuard<'_, Ahead> {
+    fn known_ahead(&self) -> MutexGuard<'_, LaterMaps> {
         self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps what workers know that the leader did not, for what is read next.
-    fn is_behind(&self, ahead: Ahead) -> StoreError {
-        let first = ahead.values().next().map(|witness| (witness.who.clone(), witness.known.clone()));
-        ahead.into_values().for_each(|witness| note(&mut self.known_ahead(), witness));
+    fn is_behind(&self, ahead: LaterMaps) -> StoreError {
+        let first = ahead.values().next().map(|later_map| (later_map.who.clone(), later_map.known.clone()));
+        ahead.into_values().for_each(|later_map| note(&mut self.known_ahead(), later_map));
         match first {
             Some((who, known)) => StoreError::Ahead { who, keyspace: known.keyspace, at: known.generation },
             None => StoreError::Overtaken,
@@ -448,29 +457,30 @@ impl House {
     ) -> SetBack {
         let mut ahead = self.known_ahead();
         for known in standby.map(Standby::known).unwrap_or_default() {
-            note(&mut ahead, Witness { who: "this coordinator".to_owned(), known });
+            note(&mut ahead, LaterMap { who: "this coordinator".to_owned(), known });
         }
         records.refuse_older(faults, &mut ahead);
         let refused = ahead.iter().filter(|(name, _)| faults.quarantine.contains_key(*name));
-        refused.map(|(name, witness)| (name.clone(), witness.known.clone())).collect()
+        refused.map(|(name, later_map)| (name.clone(), later_map.known.clone())).collect()
     }
 
-    /// From what is durable to a mind with its doors.
+    /// From what is durable to a decision loop with its routes.
     async fn begin(
         &self,
-        footing: &Footing,
+        connection: &BackendConnection,
         leadership: Leadership,
         standby: Option<&Standby>,
         full: Option<NotStored>,
-    ) -> Result<Life, StartError> {
+    ) -> Result<RunningLeader, StartError> {
         let term = leadership.term().get();
-        let lead = self.secure(footing, &leadership).await?;
-        let events = self.herald.events();
-        events.lead(&*footing.coordination, term, &self.config.settings).await;
-        let keeping = Keeping::begin(events.clone(), footing.coordination.clone(), leadership.clone());
-        let maps = footing.maps().cloned();
+        let lead = self.start_lease(connection, &leadership).await?;
+        let events = self.notifier.events();
+        events.lead(&*connection.coordination, term, &self.config.settings).await;
+        let event_writer =
+            EventWriter::begin(events.clone(), connection.coordination.clone(), leadership.clone());
+        let maps = connection.maps().cloned();
         let (store, mut records, mut faults) =
-            Store::open(footing.coordination.clone(), leadership, maps).await?;
+            Store::open(connection.coordination.clone(), leadership, maps).await?;
         let lists = store.lists();
         let at = self.clock.moment();
         let set_back = self.refuse_older(standby, &mut records, &mut faults);
@@ -478,54 +488,67 @@ impl House {
         let mended = records.mend(&mut faults, at.wall_ms);
         let mut cluster = Cluster::recover(at, self.config.settings.clone(), records)?
             .with_policies(self.config.policies.clone())
-            .identified(partage_core::id::ClusterId(footing.cluster.0));
+            .identified(partage_core::id::ClusterId(connection.cluster.0));
         cluster.take_faults(faults, mended);
         if self.config.backing.is_shared() {
-            let late = LeaderLease::bound(footing.session.ttl());
+            let late = LeaderLease::bound(connection.session.ttl());
             cluster.allow_for_predecessor(self.clock.now(), late.as_millis() as u64);
         }
-        let herald = self.herald.clone();
-        let begin =
-            |mind: &Mind, cluster: &Cluster| self.publisher.lead(mind.clone(), cluster, self.clock.now());
-        let leading = Leading { cluster, store, lead, clock: self.clock, full };
-        let (mind, task) = Mind::start(leading, herald.clone(), begin);
-        tokio::spawn(check_back::run(mind.clone(), Duration::from_millis(limits::CHECK_TICK_MS)));
-        tokio::spawn(callback::run(mind.clone()));
-        if let (Some(part), Some(lists)) = (&footing.part, lists) {
-            tokio::spawn(upkeep::run(mind.clone(), lists, part.directory(), self.clock));
+        let notifier = self.notifier.clone();
+        let begin = |decision_loop: &DecisionLoop, cluster: &Cluster| {
+            self.publisher.lead(decision_loop.clone(), cluster, self.clock.now())
+        };
+        let state = LeaderState { cluster, store, lead, clock: self.clock, full };
+        let (decision_loop, task) = DecisionLoop::start(state, notifier.clone(), begin);
+        tokio::spawn(check_back::run(decision_loop.clone(), Duration::from_millis(limits::CHECK_TICK_MS)));
+        tokio::spawn(callback::run(decision_loop.clone()));
+        if let (Some(metadata), Some(lists)) = (&connection.local_metadata, lists) {
+            tokio::spawn(upkeep::run(decision_loop.clone(), lists, metadata.directory(), self.clock));
         }
-        let router = doors(&mind, self.publisher.clone(), herald, Roster::of(footing), term);
-        Ok(Life { mind, task, router, quarantine, set_back, keeping })
+        let router = leader_router(
+            &decision_loop,
+            self.publisher.clone(),
+            notifier,
+            CoordinatorList::of(connection),
+            term,
+        );
+        Ok(RunningLeader { decision_loop, task, router, quarantine, set_back, event_writer })
     }
 }
 
-fn tell(begun: &mut Begun, what: Result<(), StartError>) {
+fn report_start(begun: &mut StartSender, what: Result<(), StartError>) {
     if let Some(begun) = begun.take() {
         // Whoever started it may have gone.
         let _ = begun.send(what);
     }
 }
 
-fn why(ended: Result<Result<(), Ended>, tokio::task::JoinError>) -> StartError {
+fn end_reason(ended: Result<Result<(), LoopError>, tokio::task::JoinError>) -> StartError {
     let stopped = |what: String| StoreError::Coordination(Error::Unavailable { what });
     StartError::Store(match ended {
-        Ok(Ok(())) => stopped("nobody held on to the mind".to_owned()),
-        Ok(Err(Ended::Store(error))) => error,
-        Ok(Err(ended @ (Ended::Full(_) | Ended::Ahead(_)))) => stopped(ended.to_string()),
+        Ok(Ok(())) => stopped("every handle on the decision loop was dropped".to_owned()),
+        Ok(Err(LoopError::Store(error))) => error,
+        Ok(Err(ended @ (LoopError::Full(_) | LoopError::Ahead(_)))) => stopped(ended.to_string()),
         Err(error) => stopped(error.to_string()),
     })
 }
 
 /// Everything that the one port of a leader answers.
-fn doors(mind: &Mind, publisher: Arc<Publisher>, herald: Arc<Herald>, roster: Roster, term: u64) -> Router {
-    let grpc = tonic::service::Routes::new(WorkerServer::new(WorkerDoor::new(mind.clone())))
-        .add_service(MapsDoor::new(publisher))
+fn leader_router(
+    decision_loop: &DecisionLoop,
+    publisher: Arc<Publisher>,
+    notifier: Arc<Notifier>,
+    coordinators: CoordinatorList,
+    term: u64,
+) -> Router {
+    let grpc = tonic::service::Routes::new(WorkerServer::new(WorkerService::new(decision_loop.clone())))
+        .add_service(MapsService::new(publisher))
         .add_service(
-            AdminServer::new(AdminDoor::new(Desk::new(mind.clone(), herald.clone())))
+            AdminServer::new(AdminService::new(AdminHandler::new(decision_loop.clone(), notifier.clone())))
                 .max_decoding_message_size(limits::BODY_BYTES),
         );
     let grpc = with_reflection(grpc);
-    // Paths that neither knows are answered by the JSON doors, which know both ways of saying so.
-    let json = crate::http::router(mind.clone(), herald, roster, term);
+    // Paths that neither knows are answered by the JSON API, which knows both ways of saying so.
+    let json = crate::http::router(decision_loop.clone(), notifier, coordinators, term);
     grpc.into_axum_router().reset_fallback().merge(json)
 }

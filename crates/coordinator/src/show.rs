@@ -9,7 +9,7 @@ use partage_wire::stored::{
 /// All of them, in the order of their names. `place` names the root in errors.
 pub fn show<'a>(place: &str, entries: impl IntoIterator<Item = (&'a Key, &'a Entry)>) -> Vec<Shown> {
     let shown = entries.into_iter().map(|(key, entry)| {
-        let said = says(place, key.as_str(), &entry.value);
+        let said = describe_entry(place, key.as_str(), &entry.value);
         Shown {
             key: key.to_string(),
             version: entry.version.get(),
@@ -22,7 +22,7 @@ pub fn show<'a>(place: &str, entries: impl IntoIterator<Item = (&'a Key, &'a Ent
     shown.collect()
 }
 
-fn says(place: &str, key: &str, value: &[u8]) -> Result<String, String> {
+fn describe_entry(place: &str, key: &str, value: &[u8]) -> Result<String, String> {
     let presence = |value: &[u8]| {
         let Presence { id, address, since_ms, version, leads } =
             Presence::from_bytes(key, value).map_err(|error| error.to_string())?;

@@ -2,7 +2,7 @@
 //! everything else on to the leader.
 //!
 //! ```text
-//!  backend ── who leads? ──► leader ──┬── maps ──► board ──► routers that listen here
+//!  backend ── who leads? ──► leader ──┬── maps ──► publisher ──► routers that listen here
 //!                                     └◄─ everything else ── workers, people, programs
 //! ```
 
@@ -22,7 +22,7 @@ use tokio::task::AbortHandle;
 
 /// The coordinator that leads, as a standby knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leads {
+pub struct LeaderInfo {
     /// Its address.
     pub address: String,
     /// Its term.
@@ -30,7 +30,7 @@ pub struct Leads {
 }
 
 /// Where everybody looks who leads; none = nobody, as far as is known.
-pub type WhoLeads = watch::Receiver<Option<Leads>>;
+pub type LeaderWatch = watch::Receiver<Option<LeaderInfo>>;
 
 /// Why this coordinator's last attempt to lead failed. A copy is the same.
 #[derive(Debug, Clone, Default)]
@@ -62,9 +62,9 @@ impl LastFailure {
 
 /// The standing by. Dropped, it follows nobody any more.
 pub struct Standby {
-    /// Where we are ourselves: what an earlier life of ours has left is no leader.
+    /// Where we are ourselves: what an earlier process of ours has left is no leader.
     own: String,
-    leads: Arc<watch::Sender<Option<Leads>>>,
+    leads: Arc<watch::Sender<Option<LeaderInfo>>>,
     /// What the leaders so far have said of the maps.
     table: Arc<Mutex<RouteTable>>,
     /// Follows the leader's maps.
@@ -78,13 +78,13 @@ impl Standby {
     pub fn begin(publisher: Arc<Publisher>, own: String) -> Standby {
         let leads = Arc::new(watch::Sender::default());
         let table = Arc::new(Mutex::new(publisher.table()));
-        let board = Board { number: publisher.stand_by(table.clone()), publisher };
-        let relay = tokio::spawn(relay(leads.subscribe(), table.clone(), board)).abort_handle();
+        let listener = PublisherListener { number: publisher.stand_by(table.clone()), publisher };
+        let relay = tokio::spawn(relay(leads.subscribe(), table.clone(), listener)).abort_handle();
         Standby { own, leads, table, relay, watching: None }
     }
 
     /// Follows the coordinator that leads.
-    pub fn who_leads(&self) -> WhoLeads {
+    pub fn watch_leader(&self) -> LeaderWatch {
         self.leads.subscribe()
     }
 
@@ -93,8 +93,8 @@ impl Standby {
         self.table.lock().unwrap_or_else(PoisonError::into_inner).keyspaces()
     }
 
-    /// Stands by no more, as `leads` has opened its doors: who still waits for somebody to lead is sent there.
-    pub fn end(self, leads: Leads) {
+    /// Stands by no more, as `leads` answers as the leader: who still waits for somebody to lead is sent there.
+    pub fn end(self, leads: LeaderInfo) {
         self.leads.send_replace(Some(leads));
     }
 
@@ -122,7 +122,7 @@ async fn follow_election(
     election: Election,
     terms: Arc<Terms>,
     own: String,
-    leads: Arc<watch::Sender<Option<Leads>>>,
+    leads: Arc<watch::Sender<Option<LeaderInfo>>>,
 ) {
     loop {
         if let Err(error) = until_broken(&*coordination, &election, &terms, &own, &leads).await {
@@ -137,7 +137,7 @@ async fn until_broken(
     election: &Election,
     terms: &Terms,
     own: &str,
-    leads: &watch::Sender<Option<Leads>>,
+    leads: &watch::Sender<Option<LeaderInfo>>,
 ) -> Result<()> {
     let mut changes = coordination.watch(election.scope(), None).await?;
     loop {
@@ -150,7 +150,7 @@ async fn until_broken(
         }
         let said = leader.as_ref().map(|leader| (presence_of(leader), leader.term.get())).and_then(
             |(presence, term)| match presence {
-                Ok(presence) => Some(Leads { address: presence.address, term }),
+                Ok(presence) => Some(LeaderInfo { address: presence.address, term }),
                 Err(error) => {
                     tracing::error!(%error, "somebody leads, but it is not known who");
                     None
@@ -164,8 +164,8 @@ async fn until_broken(
 
 /// Follows the maps of whoever leads. When nobody does, the connection to the last one stays: it may still be
 /// there, and what it said is the truth until somebody says otherwise.
-async fn relay(mut leads: WhoLeads, table: Arc<Mutex<RouteTable>>, board: Board) {
-    let mut following: Option<(Leads, Following)> = None;
+async fn relay(mut leads: LeaderWatch, table: Arc<Mutex<RouteTable>>, listener: PublisherListener) {
+    let mut following: Option<(LeaderInfo, Following)> = None;
     loop {
         let now = leads.borrow_and_update().clone();
         if let Some(now) = now
@@ -174,7 +174,7 @@ async fn relay(mut leads: WhoLeads, table: Arc<Mutex<RouteTable>>, board: Board)
             tracing::info!(leader = %now.address, term = now.term, "standing by");
             // The one before ends first: two would take turns at the table.
             drop(following.take());
-            let (_, follows) = pass_on(now.address.clone(), table.clone(), board.clone());
+            let (_, follows) = pass_on(now.address.clone(), table.clone(), listener.clone());
             following = Some((now, follows));
         }
         if leads.changed().await.is_err() {
@@ -183,14 +183,14 @@ async fn relay(mut leads: WhoLeads, table: Arc<Mutex<RouteTable>>, board: Board)
     }
 }
 
-/// The board, and which of its sources we are.
+/// Passes maps on to the publisher, as the source of that number.
 #[derive(Clone)]
-struct Board {
+struct PublisherListener {
     number: u64,
     publisher: Arc<Publisher>,
 }
 
-impl Listener for Board {
+impl Listener for PublisherListener {
     fn taken(&mut self, table: &RouteTable, event: MapEvent) {
         self.publisher.pass_on(self.number, table, event);
     }

@@ -4,10 +4,10 @@
 //! (O10). What is larger than one transaction is prepared beside and swapped in by one, or listed and
 //! done from the list; see [`partage_wire::stored`]. Maps are kept there too, or by metadata servers.
 
-mod apart;
+mod external_maps;
 
 use crate::limits::{MAPS_AT_ONCE, QUARANTINE_LOOK_MS, ROOM_MARGIN_BYTES};
-use apart::{Apart, Found, MapChange};
+use external_maps::{ExternalMaps, FoundMaps, MapChange};
 use partage_coordination::{
     ClusterId, Coordination, Deposed, Error, FENCE_STEPS, Key, KeyError, Leadership, Scope, Transaction,
 };
@@ -18,13 +18,15 @@ use partage_core::map::ShardMap;
 use partage_core::metadata::change::Failed;
 use partage_core::name::{KeyspaceName, NameError};
 use partage_metadata::{ChangeError, Maps, OpenError};
-use partage_wire::stored::{self, EncodeError, Recovered, Room, Shelf, StoreOp, StoredError, Transactions};
+use partage_wire::stored::{
+    self, EncodeError, Recovered, StoreEncoder, StoreOp, StoredError, TransactionLimits, Transactions,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use apart::Lists;
+pub use external_maps::ServerLists;
 
 /// Keyspaces whose stored map was set back, and the later map of each that somebody knows of.
 pub type SetBack = BTreeMap<KeyspaceName, Known>;
@@ -213,15 +215,15 @@ impl StoreError {
 pub struct Store {
     coordination: Arc<dyn Coordination>,
     leadership: Leadership,
-    shelf: Shelf,
+    encoder: StoreEncoder,
     /// Where the maps are that the backend does not keep.
-    apart: Option<Apart>,
-    tried: Tried,
+    external: Option<ExternalMaps>,
+    last_attempt: CommitAttempt,
 }
 
 /// The commit that was tried last: what it needs room for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tried {
+pub struct CommitAttempt {
     /// Keys and values in the backend.
     bytes: u64,
     /// The changes of maps that too few metadata servers have stored; none where the backend was asked.
@@ -231,9 +233,9 @@ pub struct Tried {
 /// What is to be made durable, made up so that the cluster may take in beats meanwhile.
 pub enum Commit {
     /// Transactions of the backend, which keeps the maps too.
-    Here(Transactions),
+    Backend(Transactions),
     /// Maps go to metadata servers.
-    Apart {
+    External {
         /// All of it, in order.
         writes: Vec<Write>,
         /// How the maps that change began.
@@ -252,8 +254,8 @@ fn bytes_of(Transactions { before, commit, after }: &Transactions) -> u64 {
 }
 
 /// What a transaction takes beside its fence and `more` steps: as many as every backend does, and half of the bytes.
-fn room(coordination: &dyn Coordination, more: usize) -> Room {
-    Room {
+fn transaction_limits(coordination: &dyn Coordination, more: usize) -> TransactionLimits {
+    TransactionLimits {
         steps: partage_coordination::limits::MAX_TRANSACTION_STEPS - FENCE_STEPS - more,
         bytes: coordination.limits().max_transaction_bytes / 2,
     }
@@ -272,11 +274,11 @@ impl Store {
         let mut recovered = stored::read(entries)?;
         let mut faults = std::mem::take(&mut recovered.faults);
         let heads = std::mem::take(&mut recovered.heads);
-        let (finish, mut records, shelf) = recovered.finish(room(&*coordination, 0));
-        let apart = maps.map(|maps| Apart::new(maps, coordination.clone(), leadership.clone()));
-        let Found { maps, missing } = match (&apart, heads.first_key_value()) {
-            (Some(apart), _) => apart.read(heads).await?,
-            (None, None) => Found::default(),
+        let (finish, mut records, encoder) = recovered.finish(transaction_limits(&*coordination, 0));
+        let external = maps.map(|maps| ExternalMaps::new(maps, coordination.clone(), leadership.clone()));
+        let FoundMaps { maps, missing } = match (&external, heads.first_key_value()) {
+            (Some(external), _) => external.read(heads).await?,
+            (None, None) => FoundMaps::default(),
             (None, Some((keyspace, head))) => {
                 let servers = head.servers.iter().map(ToString::to_string).collect();
                 return Err(StoreError::Elsewhere { keyspace: keyspace.clone(), servers });
@@ -290,7 +292,8 @@ impl Store {
             );
             (name, why)
         }));
-        let mut store = Store { coordination, leadership, shelf, apart, tried: Tried::default() };
+        let mut store =
+            Store { coordination, leadership, encoder, external, last_attempt: CommitAttempt::default() };
         store.transact_all(finish).await?;
         if let Err(error) = store.clear_room().await {
             // It harms nobody, and goes when there is room.
@@ -302,16 +305,16 @@ impl Store {
 
     /// Gives the maps that the backend has to metadata servers, where they keep the maps.
     async fn move_out(&mut self, records: &Records) -> Result<(), StoreError> {
-        let Some(apart) = self.apart.take() else { return Ok(()) };
-        let kept: BTreeSet<_> = apart.lists().known.all().into_iter().map(|(name, _)| name).collect();
+        let Some(external) = self.external.take() else { return Ok(()) };
+        let kept: BTreeSet<_> = external.lists().heads.all().into_iter().map(|(name, _)| name).collect();
         let here = records.keyspaces.iter().map(|(_, map)| map);
         let here = here.filter(|map| map.generation().sequence > 0 && !kept.contains(map.keyspace()));
         for map in here {
             tracing::info!(keyspace = %map.keyspace(), "its map moves to the metadata servers");
             let empty = ShardMap::empty(map.keyspace().clone(), map.sharding(), map.partition_key());
-            self.commit_apart(&apart, &[Write::Map(map.whole())], |_| Some(empty.clone())).await?;
+            self.commit_external(&external, &[Write::Map(map.whole())], |_| Some(empty.clone())).await?;
         }
-        self.apart = Some(apart);
+        self.external = Some(external);
         Ok(())
     }
 
@@ -321,9 +324,14 @@ impl Store {
         leadership: Leadership,
     ) -> Result<Store, StoreError> {
         let entries = read_all(&*coordination).await?;
-        let store =
-            Store { coordination, leadership, shelf: Shelf::default(), apart: None, tried: Tried::default() };
-        for some in entries.chunks(room(&*store.coordination, 0).steps) {
+        let store = Store {
+            coordination,
+            leadership,
+            encoder: StoreEncoder::default(),
+            external: None,
+            last_attempt: CommitAttempt::default(),
+        };
+        for some in entries.chunks(transaction_limits(&*store.coordination, 0).steps) {
             let deletes: Vec<_> = some.iter().map(|(key, _)| StoreOp::Delete(key.clone())).collect();
             store.transact(&deletes).await?;
         }
@@ -336,9 +344,9 @@ impl Store {
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn has_room(&self, Tried { bytes, maps }: &Tried) -> Result<(), StoreError> {
-        if let Some(apart) = self.apart.as_ref().filter(|_| !maps.is_empty()) {
-            return apart.has_room(maps).await;
+    pub async fn has_room(&self, CommitAttempt { bytes, maps }: &CommitAttempt) -> Result<(), StoreError> {
+        if let Some(external) = self.external.as_ref().filter(|_| !maps.is_empty()) {
+            return external.has_room(maps).await;
         }
         let bytes = *bytes;
         if self.coordination.has_room(bytes).await? {
@@ -364,13 +372,13 @@ impl Store {
     }
 
     /// What was last to be stored.
-    pub fn tried(&self) -> &Tried {
-        &self.tried
+    pub fn last_attempt(&self) -> &CommitAttempt {
+        &self.last_attempt
     }
 
     /// Who keeps the maps; none where the backend does.
-    pub fn lists(&self) -> Option<Lists> {
-        self.apart.as_ref().map(Apart::lists)
+    pub fn lists(&self) -> Option<ServerLists> {
+        self.external.as_ref().map(ExternalMaps::lists)
     }
 
     /// Makes `writes` durable, all or none; `cluster` is as it is after them. See [`Store::carry_out`].
@@ -381,10 +389,10 @@ impl Store {
 
     /// What has to be stored for `writes`; `cluster` is as it is after them. What is prepared is to be carried out next.
     pub fn prepare(&mut self, writes: Vec<Write>, cluster: &Cluster) -> Result<Commit, StoreError> {
-        if self.apart.is_none() {
+        if self.external.is_none() {
             let map = |name: &_| cluster.keyspaces().get(name).map(|keyspace| &keyspace.map);
-            let batch = self.shelf.encode(&writes, map)?;
-            return Ok(Commit::Here(batch.transactions(room(&*self.coordination, 0))));
+            let batch = self.encoder.encode(&writes, map)?;
+            return Ok(Commit::Backend(batch.transactions(transaction_limits(&*self.coordination, 0))));
         }
         let changed = writes.iter().filter_map(|write| match write {
             Write::Map(diff) => Some(&diff.keyspace),
@@ -395,67 +403,67 @@ impl Store {
             Some((name.clone(), ShardMap::empty(name.clone(), map.sharding(), map.partition_key())))
         };
         let empty = changed.filter_map(empty).collect();
-        Ok(Commit::Apart { writes, empty })
+        Ok(Commit::External { writes, empty })
     }
 
     /// Makes it durable, all or nothing. Where metadata servers keep the maps, and more than a transaction holds have
     /// changed at once, some of the writes may be durable without those after them.
     pub async fn carry_out(&mut self, commit: Commit) -> Result<(), StoreError> {
         let (writes, empty) = match commit {
-            Commit::Here(transactions) => {
-                self.tried = Tried { bytes: bytes_of(&transactions), maps: Arc::default() };
+            Commit::Backend(transactions) => {
+                self.last_attempt = CommitAttempt { bytes: bytes_of(&transactions), maps: Arc::default() };
                 let Transactions { before, commit, after } = transactions;
                 self.transact_all(before).await?;
                 self.transact(&commit).await?;
                 return self.transact_all(after).await.map_err(StoreError::half_done);
             }
-            Commit::Apart { writes, empty } => (writes, empty),
+            Commit::External { writes, empty } => (writes, empty),
         };
-        let Some(apart) = self.apart.take() else { return Err(StoreError::Overtaken) };
+        let Some(external) = self.external.take() else { return Err(StoreError::Overtaken) };
         for (number, some) in in_turn(&writes).into_iter().enumerate() {
-            let done = self.commit_apart(&apart, some, |name| empty.get(name).cloned()).await;
+            let done = self.commit_external(&external, some, |name| empty.get(name).cloned()).await;
             done.map_err(|error| if number == 0 { error } else { error.part_done() })?;
         }
         // After an error the store is of no more use.
-        self.apart = Some(apart);
+        self.external = Some(external);
         Ok(())
     }
 
-    async fn commit_apart(
+    async fn commit_external(
         &mut self,
-        apart: &Apart,
+        external: &ExternalMaps,
         writes: &[Write],
         empty: impl Fn(&KeyspaceName) -> Option<ShardMap>,
     ) -> Result<(), StoreError> {
-        let (batch, diffs) = self.shelf.encode_apart(writes)?;
+        let (batch, diffs) = self.encoder.encode_apart(writes)?;
         let changes: Arc<[MapChange]> = diffs
             .iter()
-            .map(|(name, diffs)| apart.change(name, diffs, empty(name)))
+            .map(|(name, diffs)| external.change(name, diffs, empty(name)))
             .collect::<Result<_, _>>()?;
-        let transactions = batch.transactions(room(&*self.coordination, 2 * changes.len()));
-        self.tried = Tried { bytes: bytes_of(&transactions), maps: Arc::default() };
+        let transactions = batch.transactions(transaction_limits(&*self.coordination, 2 * changes.len()));
+        self.last_attempt = CommitAttempt { bytes: bytes_of(&transactions), maps: Arc::default() };
         let Transactions { before, commit, after } = transactions;
         self.transact_all(before).await?;
         loop {
-            let prepared = apart.prepare(&changes).await.inspect_err(|error| {
+            let prepared = external.prepare(&changes).await.inspect_err(|error| {
                 if error.is_full() {
-                    self.tried.maps = changes.clone();
+                    self.last_attempt.maps = changes.clone();
                 }
             })?;
-            let transaction = Apart::swap_in(&prepared, self.fenced(&commit)?)?;
+            let transaction = ExternalMaps::swap_in(&prepared, self.fenced(&commit)?)?;
             let outcome = self.coordination.commit(transaction).await;
-            if matches!(outcome, Err(Error::Refused { .. })) && apart.lists_changed(&changes).await? {
+            if matches!(outcome, Err(Error::Refused { .. })) && external.lists_changed(&changes).await? {
                 tracing::info!("the list of a map's servers has changed meanwhile; the commit is made again");
                 continue;
             }
-            apart.finish(&changes, prepared, &outcome).await;
+            external.finish(&changes, prepared, &outcome).await;
             let done = outcome.map_err(|error| StoreError::of_fenced(&self.leadership, error))?;
             self.leadership.committed(done);
             break;
         }
         for write in writes {
             if let Write::DropKeyspace(name) = write {
-                apart.forget(name);
+                external.forget(name);
             }
         }
         self.transact_all(after).await.map_err(StoreError::half_done)
@@ -546,8 +554,8 @@ pub async fn readable_again(
             is_read && set_back.get(*name).is_none_or(|known| is_put_back(&recovered, name, known))
         };
         for keyspace in quarantine.iter().filter(is_taken_up) {
-            let is_kept_apart = recovered.heads.contains_key(keyspace);
-            let is_given = match maps.filter(|_| is_kept_apart) {
+            let is_external = recovered.heads.contains_key(keyspace);
+            let is_given = match maps.filter(|_| is_external) {
                 Some(maps) => maps.latest(keyspace).await.is_ok(),
                 None => true,
             };
@@ -675,8 +683,8 @@ mod tests {
         let mut store = Store::empty(coordination.clone(), leadership.clone()).await.unwrap();
         store.commit(vec![Write::Keyspace(record)], &cluster()).await.unwrap();
         let head = Head { at: Default::default(), servers: vec!["m1".parse().unwrap()] };
-        let key = Key::new(stored::book::head_key(&name)).unwrap();
-        let transaction = Transaction::new().put(&key, stored::book::seal_head(&name, &head));
+        let key = Key::new(stored::map_file::head_key(&name)).unwrap();
+        let transaction = Transaction::new().put(&key, stored::map_file::seal_head(&name, &head));
         coordination.commit(transaction).await.unwrap();
         let refused = Store::open(coordination, leadership, None).await.err().unwrap();
         assert!(matches!(&refused, StoreError::Elsewhere { servers, .. } if servers == &["m1"]), "{refused}");

@@ -2,10 +2,10 @@
 //! What is to be done says [`partage_core::metadata::upkeep`].
 
 use crate::clock::Clock;
+use crate::decision_loop::DecisionLoop;
 use crate::limits;
-use crate::mind::Mind;
-use crate::part::Addresses;
-use crate::store::{Lists, StoreError};
+use crate::local_metadata::Addresses;
+use crate::store::{ServerLists, StoreError};
 use partage_core::metadata::upkeep::{Absences, Replacement};
 use partage_core::name::KeyspaceName;
 use partage_metadata::ChangeError;
@@ -13,8 +13,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Looks again and again, and when somebody comes or goes, until the mind is gone.
-pub async fn run(mind: Mind, lists: Lists, mut directory: watch::Receiver<Addresses>, clock: Clock) {
+/// Looks again and again, and when somebody comes or goes, until the decision loop is gone.
+pub async fn run(
+    decision_loop: DecisionLoop,
+    lists: ServerLists,
+    mut directory: watch::Receiver<Addresses>,
+    clock: Clock,
+) {
     let mut absences = Absences::default();
     let mut ticks = tokio::time::interval(Duration::from_millis(limits::UPKEEP_MS));
     loop {
@@ -22,12 +27,12 @@ pub async fn run(mind: Mind, lists: Lists, mut directory: watch::Receiver<Addres
             _ = ticks.tick() => {}
             Ok(()) = directory.changed() => {}
         }
-        let all = lists.known.all();
+        let all = lists.heads.all();
         let listed: BTreeSet<_> =
             all.iter().flat_map(|(_, seen)| seen.head.servers.iter().cloned()).collect();
         let (present, _) = lists.maps.present();
         absences.look(clock.now(), &listed, &present);
-        if mind.call(|_, _| ()).await.is_err() {
+        if decision_loop.call(|_, _| ()).await.is_err() {
             return;
         }
         for (keyspace, seen) in all {
@@ -35,7 +40,7 @@ pub async fn run(mind: Mind, lists: Lists, mut directory: watch::Receiver<Addres
             let Some(replacement) = absences.mend(clock.now(), &seen.head.servers, &present, seed) else {
                 continue;
             };
-            if mind.call(|_, _| ()).await.is_err() {
+            if decision_loop.call(|_, _| ()).await.is_err() {
                 return;
             }
             let Replacement { joins, leaves } = &replacement;
@@ -45,7 +50,7 @@ pub async fn run(mind: Mind, lists: Lists, mut directory: watch::Receiver<Addres
                 Err(error) => tracing::warn!(%keyspace, ?joins, %error, "the map is not kept by others yet"),
             }
             if let Ok(Some(now)) = lists.maps.head(&keyspace).await {
-                lists.known.refresh(&keyspace, now);
+                lists.heads.refresh(&keyspace, now);
             }
         }
     }
@@ -53,7 +58,7 @@ pub async fn run(mind: Mind, lists: Lists, mut directory: watch::Receiver<Addres
 
 /// What was done before an error stays, and the next look goes on from there.
 async fn replace(
-    lists: &Lists,
+    lists: &ServerLists,
     keyspace: &KeyspaceName,
     replacement: &Replacement,
 ) -> Result<(), StoreError> {

@@ -25,7 +25,7 @@ fn create(keyspace: Value, presplit: Value) -> Value {
 }
 
 /// A coordinator with two workers and one keyspace of four shards that are all served.
-async fn town() -> (Door, Hand, Hand) {
+async fn two_workers_and_four_shards() -> (Door, Hand, Hand) {
     let door = Door::with(unhurried()).await;
     let mut a = Hand::join(&door, "a").await;
     let mut b = Hand::join(&door, "b").await;
@@ -41,7 +41,7 @@ async fn town() -> (Door, Hand, Hand) {
 
 #[tokio::test]
 async fn every_question_has_an_answer() {
-    let (door, mut a, mut b) = town().await;
+    let (door, mut a, mut b) = two_workers_and_four_shards().await;
 
     let nodes = door.read("/v1/nodes").await;
     assert_eq!(nodes["nodes"][0]["id"], "a");
@@ -122,7 +122,7 @@ async fn the_document_names_every_path() {
 
 #[tokio::test]
 async fn a_dump_is_everything_durable_and_a_coordinator_begins_again_from_it() {
-    let (door, _a, _b) = town().await;
+    let (door, _a, _b) = two_workers_and_four_shards().await;
     door.done(json!({ "command": "drain_node", "node": "a", "reason": "new disk" })).await;
     let (status, document) = door.get("/v1/dump").await;
     assert_eq!(status, 200);
@@ -138,7 +138,7 @@ async fn a_dump_is_everything_durable_and_a_coordinator_begins_again_from_it() {
 
 #[tokio::test]
 async fn a_dry_run_says_everything_and_changes_nothing() {
-    let (door, _a, _b) = town().await;
+    let (door, _a, _b) = two_workers_and_four_shards().await;
     let look = async || {
         let paths = ["/v1/nodes", "/v1/keyspaces", "/v1/keyspaces/kv/shards", "/v1/plans", "/v1/drains"];
         let mut seen = Vec::new();
@@ -200,7 +200,7 @@ async fn a_dry_run_says_everything_and_changes_nothing() {
 
 #[tokio::test]
 async fn what_cannot_be_is_told_with_its_kind_and_the_way_out() {
-    let (door, _a, _b) = town().await;
+    let (door, _a, _b) = two_workers_and_four_shards().await;
     let named = |names: Value| {
         let keyspace = json!({ "name": "parts", "sharding": { "type": "named" } });
         create(keyspace, json!({ "type": "names", "names": names }))
@@ -267,7 +267,7 @@ async fn a_mistyped_field_names_the_nearest() {
 
 #[tokio::test]
 async fn replicas_for_nodes_that_are_still_to_join_are_reported_as_unplaced() {
-    let (door, mut a, mut b) = town().await;
+    let (door, mut a, mut b) = two_workers_and_four_shards().await;
     let wide = json!({ "name": "wide", "sharding": { "type": "key_range" }, "replicas": 3 });
     let mut command = create(wide, json!({ "type": "none" }));
     command["ahead"] = json!(true);
@@ -281,7 +281,7 @@ async fn replicas_for_nodes_that_are_still_to_join_are_reported_as_unplaced() {
 
 #[tokio::test]
 async fn bad_paths_and_queries_are_told_as_json() {
-    let (door, _a, _b) = town().await;
+    let (door, _a, _b) = two_workers_and_four_shards().await;
     let long = format!("/v1/explain/kv?key={}", "k".repeat(KEY_BYTES + 1));
     let name = format!("/v1/keyspaces/{}", "n".repeat(10_000));
     for (path, status) in [
@@ -318,7 +318,7 @@ async fn bad_paths_and_queries_are_told_as_json() {
 
 #[tokio::test]
 async fn who_asks_is_kept() {
-    let (door, _a, _b) = town().await;
+    let (door, _a, _b) = two_workers_and_four_shards().await;
     let shards = door.read("/v1/keyspaces/kv/shards").await;
     let from = shards["shards"][0]["replicas"][0]["node"].as_str().unwrap();
     let to = if from == "a" { "b" } else { "a" };
@@ -359,7 +359,7 @@ async fn a_body_above_the_limit_is_refused_with_the_limit() {
 
 #[tokio::test]
 async fn the_numbers_say_how_it_stands_and_forget_what_is_deleted() {
-    let (door, mut a, mut b) = town().await;
+    let (door, mut a, mut b) = two_workers_and_four_shards().await;
     let scrape = async || {
         let request = hyper::Request::get(door.url("/metrics")).body(Default::default()).unwrap();
         door.send(request).await.1

@@ -11,7 +11,7 @@ use crew::{Counts, worker};
 use door::{Door, PATIENCE};
 use partage_core::name::KeyspaceName;
 use partage_core::settings::Settings;
-use partage_worker::{Access, Entrance, Worker};
+use partage_worker::{Access, Admission, Worker};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ fn owned(workers: &[&Worker], keyspace: &str) -> usize {
     let owners = |key: usize| {
         let name = format!("key {key}");
         let enters = |worker: &&&Worker| {
-            matches!(worker.enter(&keyspace, name.as_bytes(), Access::Write), Entrance::Serve(_))
+            matches!(worker.enter(&keyspace, name.as_bytes(), Access::Write), Admission::Serve(_))
         };
         workers.iter().filter(enters).count()
     };

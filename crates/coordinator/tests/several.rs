@@ -18,7 +18,7 @@ use partage_coordinator::{Backing, Config, Coordinator};
 use partage_core::name::KeyspaceName;
 use partage_core::settings::Settings;
 use partage_maps::follow;
-use partage_wire::stored::book::{head_key, open_head};
+use partage_wire::stored::map_file::{head_key, open_head};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::future::Future;

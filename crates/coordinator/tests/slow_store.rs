@@ -13,7 +13,7 @@ use partage_coordination::embedded::Embedded;
 use partage_coordinator::{Backing, Config};
 use partage_core::name::KeyspaceName;
 use partage_core::settings::Settings;
-use partage_worker::{Access, Entrance, Worker};
+use partage_worker::{Access, Admission, Worker};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ async fn longest_gap(workers: &[&Worker], keys: usize, over: &AtomicBool) -> Dur
         for key in 0..keys {
             let name = format!("key {key}");
             let enters = |worker: &&&Worker| {
-                matches!(worker.enter(&keyspace, name.as_bytes(), Access::Write), Entrance::Serve(_))
+                matches!(worker.enter(&keyspace, name.as_bytes(), Access::Write), Admission::Serve(_))
             };
             match workers.iter().filter(enters).count() {
                 0 => longest = longest.max(ownerless.entry(key).or_insert_with(Instant::now).elapsed()),
@@ -84,14 +84,15 @@ async fn l1_no_lease_runs_out_while_each_commit_takes_as_long_as_a_lease() {
     slow.delay_commits(COMMIT);
     let kv: KeyspaceName = "kv".parse().unwrap();
     let held = b.replicas();
-    let held: Vec<_> = held.iter().filter_map(|replica| b.tenure(&kv, replica.assignment.shard())).collect();
+    let held: Vec<_> =
+        held.iter().filter_map(|replica| b.ownership(&kv, replica.assignment.shard())).collect();
     assert!(!held.is_empty(), "b has none of the shards");
     let (over, both) = (AtomicBool::new(false), [&a, &b]);
     let steps = async {
         door.done(json!({"command": "drain_node", "node": "a", "reason": "kernel"})).await;
         door.done(create("more")).await;
         sleep(Duration::from_secs(12)).await;
-        let lost = held.iter().filter(|tenure| !tenure.mine_all_along()).count();
+        let lost = held.iter().filter(|handle| !handle.mine_all_along()).count();
         door.done(json!({"command": "undrain_node", "node": "a"})).await;
         sleep(Duration::from_secs(6)).await;
         over.store(true, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use door::{Door, PATIENCE};
 use partage_clock::suspended;
 use partage_core::name::KeyspaceName;
 use partage_core::settings::Settings;
-use partage_worker::{Access, Entrance, Worker};
+use partage_worker::{Access, Admission, Worker};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ fn owned(workers: &[&Worker]) -> usize {
     let owners = |key: usize| {
         let name = format!("key {key}");
         let enters = |worker: &&&Worker| {
-            matches!(worker.enter(&keyspace, name.as_bytes(), Access::Write), Entrance::Serve(_))
+            matches!(worker.enter(&keyspace, name.as_bytes(), Access::Write), Admission::Serve(_))
         };
         workers.iter().filter(enters).count()
     };

@@ -70,7 +70,7 @@ pub enum Copy {
 }
 
 /// What the coordinator sees of a keyspace's replicas. Reports of one incarnation only, the one in the map.
-pub trait Sight {
+pub trait ReplicaView {
     /// What the worker last said it has done about a replica.
     fn phase(&self, placement: PlacementId) -> Option<&Phase>;
     /// The epoch of the last order that the worker has carried out for it.
@@ -133,20 +133,20 @@ pub trait Sight {
 }
 
 /// Whether the leader of `shard` may begin under its epoch: nobody else can still own any of its keys.
-pub fn is_granted(shard: &Shard, map: &ShardMap, sight: &dyn Sight) -> bool {
-    if sight.is_unproven(shard) || sight.is_durable() && !stored::last_writes_are_there(shard, map, sight) {
+pub fn is_granted(shard: &Shard, map: &ShardMap, view: &dyn ReplicaView) -> bool {
+    if view.is_unproven(shard) || view.is_durable() && !stored::last_writes_are_there(shard, map, view) {
         return false;
     }
-    if sight.ownership() == Ownership::Eventual || planted::is(Planted::O5) {
+    if view.ownership() == Ownership::Eventual || planted::is(Planted::O5) {
         return true;
     }
     // In `Load` it has not begun, in `UnloadFinal` it never will again: it had not begun, or said `Unloaded`.
     let may_own = |r: &&Replica| matches!(r.state, ReplicaState::Live | ReplicaState::Unload);
     let others = shard.replicas.iter().filter(may_own).filter(|r| r.role != Role::Leader);
     let released = |of: &Shard, r: &Replica| {
-        sight.epoch(r.placement).is_some_and(|epoch| epoch >= of.epoch)
-            || sight.lease_is_over(&r.node, r.incarnation)
-            || sight.has_never_led(r.placement)
+        view.epoch(r.placement).is_some_and(|epoch| epoch >= of.epoch)
+            || view.lease_is_over(&r.node, r.incarnation)
+            || view.has_never_led(r.placement)
     };
     others.into_iter().all(|r| released(shard, r))
         && closing_parents(shard, map)
@@ -160,58 +160,58 @@ pub(crate) fn closing_parents<'a>(shard: &'a Shard, map: &'a ShardMap) -> impl I
 }
 
 /// Takes every step that `id` is ready for. Calling it again without news changes nothing.
-pub fn settle(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
+pub fn settle(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let stage = edit.shard(id)?.stage().clone();
     match &stage {
-        _ if planted::is(Planted::LastCopy) => remove_ended(edit, id, sight)?,
-        Stage::Serving if sight.is_unproven(edit.shard(id)?) => return Ok(()),
+        _ if planted::is(Planted::LastCopy) => remove_ended(edit, id, view)?,
+        Stage::Serving if view.is_unproven(edit.shard(id)?) => return Ok(()),
         // What begins anew takes its next step in the next commit, which is seen by itself.
-        Stage::Serving if sight.is_durable() && stored::settle_ended(edit, id, sight)? => return Ok(()),
-        Stage::Serving | Stage::Closing(_) if sight.is_durable() => {}
-        _ => remove_ended(edit, id, sight)?,
+        Stage::Serving if view.is_durable() && stored::settle_ended(edit, id, view)? => return Ok(()),
+        Stage::Serving | Stage::Closing(_) if view.is_durable() => {}
+        _ => remove_ended(edit, id, view)?,
     }
     match stage {
-        Stage::Serving => settle_serving(edit, id, sight),
-        Stage::Forming(siblings) => settle_children(edit, id, &siblings, sight),
-        Stage::Closing(children) => settle_closing(edit, id, &children, sight),
-        Stage::Removing => unload_all(edit, id, sight),
+        Stage::Serving => settle_serving(edit, id, view),
+        Stage::Forming(siblings) => settle_children(edit, id, &siblings, view),
+        Stage::Closing(children) => settle_closing(edit, id, &children, view),
+        Stage::Removing => unload_all(edit, id, view),
     }
 }
 
-fn remove_ended(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
-    let ended = |r: &&Replica| sight.has_ended(&r.node, r.incarnation) && !planted::is(Planted::L1);
+fn remove_ended(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
+    let ended = |r: &&Replica| view.has_ended(&r.node, r.incarnation) && !planted::is(Planted::L1);
     let gone: Vec<_> = edit.shard(id)?.replicas.iter().filter(ended).map(|r| r.placement).collect();
     gone.into_iter().try_for_each(|placement| edit.remove_replica(id, placement))
 }
 
-fn settle_serving(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
+fn settle_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let placements: Vec<_> = edit.shard(id)?.replicas.iter().map(|r| r.placement).collect();
     for placement in placements {
         let shard = edit.shard(id)?;
         let Some(replica) = shard.replica(placement).cloned() else { continue };
-        if sight.has_ended(&replica.node, replica.incarnation) && sight.is_durable() {
+        if view.has_ended(&replica.node, replica.incarnation) && view.is_durable() {
             continue;
         }
-        let phase = sight.phase(placement);
+        let phase = view.phase(placement);
         match (replica.state, phase) {
-            (ReplicaState::Load, Some(Phase::Ready)) => promote(edit, id, &replica, sight)?,
-            (ReplicaState::Load, _) if is_in_vain(&replica, sight) && has_source(shard, sight) => {
+            (ReplicaState::Load, Some(Phase::Ready)) => promote(edit, id, &replica, view)?,
+            (ReplicaState::Load, _) if is_in_vain(&replica, view) && has_source(shard, view) => {
                 edit.leave(id, placement)?;
             }
             (ReplicaState::Live, phase)
-                if replica.role == Role::Leader && cannot_lead(&replica, phase, sight) =>
+                if replica.role == Role::Leader && cannot_lead(&replica, phase, view) =>
             {
-                let other = || stored::other_beginner(edit, shard, &replica, sight);
-                if let Some(next) = heir(shard, placement, sight).or_else(other) {
+                let other = || stored::other_beginner(edit, shard, &replica, view);
+                if let Some(next) = successor(shard, placement, view).or_else(other) {
                     edit.lead(id, next)?;
                 }
             }
-            (ReplicaState::Unload, _) if has_let_go(&replica, sight) => {
-                if is_known_to_serve(shard, sight) || shard.epoch == Epoch(0) {
+            (ReplicaState::Unload, _) if has_let_go(&replica, view) => {
+                if is_known_to_serve(shard, view) || shard.epoch == Epoch(0) {
                     edit.step(id, placement, ReplicaState::UnloadFinal)?;
                 }
             }
-            (ReplicaState::UnloadFinal, _) if is_gone(&replica, sight) => {
+            (ReplicaState::UnloadFinal, _) if is_gone(&replica, view) => {
                 edit.remove_replica(id, placement)?
             }
             (
@@ -232,29 +232,30 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result
     }
     if edit.shard(id)?.leader().is_none() {
         let shard = edit.shard(id)?;
-        let lives = |r: &&Replica| !sight.has_ended(&r.node, r.incarnation);
-        let candidate = heir(shard, PlacementId(0), sight).or(shard.live().find(lives).map(|r| r.placement));
+        let lives = |r: &&Replica| !view.has_ended(&r.node, r.incarnation);
+        let candidate =
+            successor(shard, PlacementId(0), view).or(shard.live().find(lives).map(|r| r.placement));
         candidate.map_or(Ok(()), |placement| edit.lead(id, placement))?;
     }
     Ok(())
 }
 
-fn cannot_lead(leader: &Replica, phase: Option<&Phase>, sight: &dyn Sight) -> bool {
+fn cannot_lead(leader: &Replica, phase: Option<&Phase>, view: &dyn ReplicaView) -> bool {
     matches!(phase, Some(Phase::Failed(_)))
-        || sight.is_silent(&leader.node, leader.incarnation)
-        || sight.is_overdue(leader.placement, ReplicaState::Live)
+        || view.is_silent(&leader.node, leader.incarnation)
+        || view.is_overdue(leader.placement, ReplicaState::Live)
 }
 
 /// Whether loading it there is given up.
-fn is_in_vain(replica: &Replica, sight: &dyn Sight) -> bool {
-    has_failed_too_often(replica, sight) || sight.is_overdue(replica.placement, ReplicaState::Load)
+fn is_in_vain(replica: &Replica, view: &dyn ReplicaView) -> bool {
+    has_failed_too_often(replica, view) || view.is_overdue(replica.placement, ReplicaState::Load)
 }
 
-fn has_failed_too_often(replica: &Replica, sight: &dyn Sight) -> bool {
-    match sight.phase(replica.placement) {
+fn has_failed_too_often(replica: &Replica, view: &dyn ReplicaView) -> bool {
+    match view.phase(replica.placement) {
         Some(Phase::Failed(failure)) => {
-            let excused = sight.excused_attempts(replica.placement);
-            failure.attempts.saturating_sub(excused) >= sight.load_attempts()
+            let excused = view.excused_attempts(replica.placement);
+            failure.attempts.saturating_sub(excused) >= view.load_attempts()
         }
         _ => false,
     }
@@ -262,60 +263,65 @@ fn has_failed_too_often(replica: &Replica, sight: &dyn Sight) -> bool {
 
 /// Whether a replica has had where to load from. Where data outlives processes, one that finds its source away
 /// waits for it: what it has stored may yet be wanted.
-fn has_source(shard: &Shard, sight: &dyn Sight) -> bool {
-    !sight.is_durable() || !shard.had_data() || leader_serves(shard, sight)
+fn has_source(shard: &Shard, view: &dyn ReplicaView) -> bool {
+    !view.is_durable() || !shard.had_data() || leader_serves(shard, view)
 }
 
 /// Whether nothing of it runs any more, or nobody has to wait for that.
-fn has_let_go(replica: &Replica, sight: &dyn Sight) -> bool {
-    let overdue = || sight.is_overdue(replica.placement, ReplicaState::Unload);
-    matches!(sight.phase(replica.placement), Some(Phase::Unloaded | Phase::Kept | Phase::Dropped))
-        || (sight.ownership() == Ownership::Eventual && overdue())
+fn has_let_go(replica: &Replica, view: &dyn ReplicaView) -> bool {
+    let overdue = || view.is_overdue(replica.placement, ReplicaState::Unload);
+    matches!(view.phase(replica.placement), Some(Phase::Unloaded | Phase::Kept | Phase::Dropped))
+        || (view.ownership() == Ownership::Eventual && overdue())
 }
 
 /// Whether its data is deleted, or not waited for any longer.
-fn is_gone(replica: &Replica, sight: &dyn Sight) -> bool {
-    sight.phase(replica.placement) == Some(&Phase::Dropped)
-        || sight.is_overdue(replica.placement, ReplicaState::UnloadFinal)
+fn is_gone(replica: &Replica, view: &dyn ReplicaView) -> bool {
+    view.phase(replica.placement) == Some(&Phase::Dropped)
+        || view.is_overdue(replica.placement, ReplicaState::UnloadFinal)
 }
 
 /// The live replica that should lead in the place of `except`: one that is known to serve.
-fn heir(shard: &Shard, except: PlacementId, sight: &dyn Sight) -> Option<PlacementId> {
+fn successor(shard: &Shard, except: PlacementId, view: &dyn ReplicaView) -> Option<PlacementId> {
     let serves = |r: &&Replica| {
-        let is_known = sight.phase(r.placement) == Some(&Phase::Serving) || planted::is(Planted::UnknownHeir);
-        is_known && !sight.is_silent(&r.node, r.incarnation) && !sight.has_ended(&r.node, r.incarnation)
+        let is_known = view.phase(r.placement) == Some(&Phase::Serving) || planted::is(Planted::UnknownHeir);
+        is_known && !view.is_silent(&r.node, r.incarnation) && !view.has_ended(&r.node, r.incarnation)
     };
     shard.live().filter(|r| r.placement != except).find(serves).map(|r| r.placement)
 }
 
 /// Whether the leader is known to serve under the shard's epoch.
-pub(crate) fn leader_serves(shard: &Shard, sight: &dyn Sight) -> bool {
+pub(crate) fn leader_serves(shard: &Shard, view: &dyn ReplicaView) -> bool {
     shard.leader().is_some_and(|leader| {
-        sight.phase(leader.placement) == Some(&Phase::Serving)
-            && sight.epoch(leader.placement).is_some_and(|epoch| epoch >= shard.epoch)
-            && !sight.has_ended(&leader.node, leader.incarnation)
+        view.phase(leader.placement) == Some(&Phase::Serving)
+            && view.epoch(leader.placement).is_some_and(|epoch| epoch >= shard.epoch)
+            && !view.has_ended(&leader.node, leader.incarnation)
     })
 }
 
 /// Whether the leader serves under the shard's epoch, and its node is heard: other copies may be deleted then (D7). What a
 /// node that is silent has said before may be all that is left of it.
-fn is_known_to_serve(shard: &Shard, sight: &dyn Sight) -> bool {
-    leader_serves(shard, sight)
-        && shard.leader().is_some_and(|leader| sight.is_heard(&leader.node, leader.incarnation))
+fn is_known_to_serve(shard: &Shard, view: &dyn ReplicaView) -> bool {
+    leader_serves(shard, view)
+        && shard.leader().is_some_and(|leader| view.is_heard(&leader.node, leader.incarnation))
 }
 
 /// A replica that is ready begins to serve, and what it replaces begins to leave. While one change of
 /// leader is under way the next one waits, so that the one in the middle has really owned the shard.
-fn promote(edit: &mut Edit<'_>, id: ShardId, ready: &Replica, sight: &dyn Sight) -> Result<(), EditError> {
+fn promote(
+    edit: &mut Edit<'_>,
+    id: ShardId,
+    ready: &Replica,
+    view: &dyn ReplicaView,
+) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
     // What it copied is everything only while its source says so.
-    if !has_source(shard, sight) {
+    if !has_source(shard, view) {
         return Ok(());
     }
     let replaced = ready.replaces().and_then(|placement| shard.replica(placement)).cloned();
     let led = replaced.as_ref().is_some_and(|r| r.role == Role::Leader && r.state == ReplicaState::Live);
     let leads = led || shard.leader().is_none();
-    if led && !leader_serves(shard, sight) && !replaced_has_failed(replaced.as_ref(), sight) {
+    if led && !leader_serves(shard, view) && !replaced_has_failed(replaced.as_ref(), view) {
         return Ok(());
     }
     edit.step(id, ready.placement, ReplicaState::Live)?;
@@ -327,13 +333,13 @@ fn promote(edit: &mut Edit<'_>, id: ShardId, ready: &Replica, sight: &dyn Sight)
         edit.lead(id, ready.placement)?;
     }
     let was_copy = replaced.is_some_and(|old| old.state == ReplicaState::Live);
-    if sight.is_durable() && was_copy { edit.go_on_without(id) } else { Ok(()) }
+    if view.is_durable() && was_copy { edit.go_on_without(id) } else { Ok(()) }
 }
 
-fn replaced_has_failed(replaced: Option<&Replica>, sight: &dyn Sight) -> bool {
+fn replaced_has_failed(replaced: Option<&Replica>, view: &dyn ReplicaView) -> bool {
     replaced.is_some_and(|r| {
-        matches!(sight.phase(r.placement), Some(Phase::Failed(_)))
-            || sight.is_overdue(r.placement, ReplicaState::Live)
+        matches!(view.phase(r.placement), Some(Phase::Failed(_)))
+            || view.is_overdue(r.placement, ReplicaState::Live)
     })
 }
 
@@ -349,30 +355,30 @@ fn settle_children(
     edit: &mut Edit<'_>,
     id: ShardId,
     siblings: &[ShardId],
-    sight: &dyn Sight,
+    view: &dyn ReplicaView,
 ) -> Result<(), EditError> {
     let parents = edit.shard(id)?.parents().to_vec();
     // Who has lost every replica is loaded anew first: its children may take the place that it needs. And a parent
     // whose leader never begins goes elsewhere first, which it cannot while its children prepare.
-    let hangs = |leader: &Replica| sight.is_overdue(leader.placement, ReplicaState::Live);
+    let hangs = |leader: &Replica| view.is_overdue(leader.placement, ReplicaState::Live);
     let serves = |parent: &Shard| {
         parent.is_serving() && parent.staying().next().is_some() && !parent.leader().is_some_and(hangs)
     };
     let parents_serve = parents.iter().all(|p| edit.shard(*p).is_ok_and(serves));
-    let parents_lead = parents.iter().all(|p| edit.shard(*p).is_ok_and(|shard| leader_serves(shard, sight)));
-    let had_source = parents_lead || !sight.is_durable();
+    let parents_lead = parents.iter().all(|p| edit.shard(*p).is_ok_and(|shard| leader_serves(shard, view)));
+    let had_source = parents_lead || !view.is_durable();
     let hopeful =
-        siblings.iter().all(|s| edit.shard(*s).is_ok_and(|shard| is_hopeful(shard, had_source, sight)));
+        siblings.iter().all(|s| edit.shard(*s).is_ok_and(|shard| is_hopeful(shard, had_source, view)));
     if !(parents_serve && hopeful) {
-        return unload_all(edit, id, sight);
+        return unload_all(edit, id, view);
     }
-    let ready = |r: &Replica| sight.phase(r.placement) == Some(&Phase::Ready);
+    let ready = |r: &Replica| view.phase(r.placement) == Some(&Phase::Ready);
     let all_ready =
         siblings.iter().all(|s| edit.shard(*s).is_ok_and(|shard| shard.replicas.iter().all(ready)));
     if parents.iter().any(|parent| edit.has_begun_anew(*parent)) {
         return Ok(());
     }
-    if !(all_ready && parents_lead && stored::are_whole(edit, &parents, sight)) {
+    if !(all_ready && parents_lead && stored::are_whole(edit, &parents, view)) {
         return Ok(());
     }
     edit.switch(&parents, siblings)?;
@@ -385,22 +391,22 @@ fn settle_children(
 }
 
 /// Whether a child can still come to serve: it prepares somewhere, and nowhere in vain.
-fn is_hopeful(child: &Shard, had_source: bool, sight: &dyn Sight) -> bool {
-    let loads = |r: &Replica| r.state == ReplicaState::Load && !(had_source && is_in_vain(r, sight));
+fn is_hopeful(child: &Shard, had_source: bool, view: &dyn ReplicaView) -> bool {
+    let loads = |r: &Replica| r.state == ReplicaState::Load && !(had_source && is_in_vain(r, view));
     !child.replicas.is_empty() && child.replicas.iter().all(loads)
 }
 
 /// A shard that is wanted no more, an abandoned child or an unregistered partition: there is nobody to hand
 /// over to, so each replica goes as soon as it has unloaded, and the shard with the last one.
-fn unload_all(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
+fn unload_all(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let replicas = edit.shard(id)?.replicas.clone();
     for replica in &replicas {
         match replica.state {
             ReplicaState::Load | ReplicaState::Live => edit.leave(id, replica.placement)?,
-            ReplicaState::Unload if has_let_go(replica, sight) => {
+            ReplicaState::Unload if has_let_go(replica, view) => {
                 edit.step(id, replica.placement, ReplicaState::UnloadFinal)?;
             }
-            ReplicaState::UnloadFinal if is_gone(replica, sight) => {
+            ReplicaState::UnloadFinal if is_gone(replica, view) => {
                 edit.remove_replica(id, replica.placement)?;
             }
             ReplicaState::Unload | ReplicaState::UnloadFinal => {}
@@ -410,10 +416,10 @@ fn unload_all(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(),
 }
 
 /// Whether everything that the parents of `children` had is with these.
-fn is_handed_over(edit: &Edit<'_>, children: &[ShardId], sight: &dyn Sight) -> bool {
+fn is_handed_over(edit: &Edit<'_>, children: &[ShardId], view: &dyn ReplicaView) -> bool {
     let has_begun = |child: &Shard| {
-        let is_whole = || stored::is_whole(child, sight) || planted::is(Planted::LastWrites);
-        leader_serves(child, sight) && (!sight.is_durable() || is_whole())
+        let is_whole = || stored::is_whole(child, view) || planted::is(Planted::LastWrites);
+        leader_serves(child, view) && (!view.is_durable() || is_whole())
     };
     // A child that is gone was itself split or merged after it had served: its data has moved on.
     children.iter().all(|child| edit.shard(*child).map_or(true, |c| !c.is_serving() || has_begun(c)))
@@ -424,25 +430,25 @@ fn settle_closing(
     edit: &mut Edit<'_>,
     id: ShardId,
     children: &[ShardId],
-    sight: &dyn Sight,
+    view: &dyn ReplicaView,
 ) -> Result<(), EditError> {
-    let handed_over = is_handed_over(edit, children, sight);
+    let handed_over = is_handed_over(edit, children, view);
     let is_heard =
-        |child: &ShardId| edit.shard(*child).map_or(true, |c| !c.is_serving() || is_known_to_serve(c, sight));
+        |child: &ShardId| edit.shard(*child).map_or(true, |c| !c.is_serving() || is_known_to_serve(c, view));
     let may_delete = handed_over && children.iter().all(is_heard);
-    if sight.is_durable() {
-        stored::settle_parent(edit, id, handed_over, sight)?;
+    if view.is_durable() {
+        stored::settle_parent(edit, id, handed_over, view)?;
     }
     let replicas = edit.shard(id)?.replicas.clone();
     for replica in &replicas {
-        if sight.is_durable() && sight.has_ended(&replica.node, replica.incarnation) {
+        if view.is_durable() && view.has_ended(&replica.node, replica.incarnation) {
             continue;
         }
         match replica.state {
-            ReplicaState::Unload if may_delete && has_let_go(replica, sight) => {
+            ReplicaState::Unload if may_delete && has_let_go(replica, view) => {
                 edit.step(id, replica.placement, ReplicaState::UnloadFinal)?;
             }
-            ReplicaState::UnloadFinal if is_gone(replica, sight) => {
+            ReplicaState::UnloadFinal if is_gone(replica, view) => {
                 edit.remove_replica(id, replica.placement)?;
             }
             ReplicaState::Load | ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => {}

@@ -16,7 +16,7 @@
 //! "Silent" is `dead_after_ms` without a beat, counted from the coordinator's own start when it has not
 //! heard the node yet (R6). The word is computed, not kept: there is no transition to forget.
 
-use crate::lease::Granted;
+use crate::lease::GrantedLease;
 use crate::node::Health;
 use crate::planted::{self, Planted};
 use crate::settings::Settings;
@@ -32,7 +32,7 @@ pub struct Signs {
     /// When its last beat, or its registration, was heard in fact.
     pub heard_at: Option<Millis>,
     /// Until when it may act.
-    pub lease: Granted,
+    pub lease: GrantedLease,
     /// It has beaten since it registered with this coordinator.
     pub beaten: bool,
     /// Its announced address has answered this coordinator.
@@ -49,7 +49,7 @@ pub struct Signs {
 
 impl Signs {
     /// Of an incarnation first heard of, or recalled from the records, at `now`.
-    pub fn new(now: Millis, lease: Granted) -> Signs {
+    pub fn new(now: Millis, lease: GrantedLease) -> Signs {
         Signs {
             since: now,
             last_beat: None,
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn silence_makes_suspect_then_down_and_never_before_the_lease_is_over() {
-        let mut signs = Signs::new(Millis(0), Granted::default());
+        let mut signs = Signs::new(Millis(0), GrantedLease::default());
         signs.checked(Millis(0), true, &settings());
         signs.beat(Millis(0));
         signs.lease.renew(Millis(0), 5_000);
@@ -155,14 +155,14 @@ mod tests {
 
     #[test]
     fn r6_a_fresh_coordinator_declares_nobody_dead_early() {
-        let signs = Signs::new(Millis(70_000), Granted::default());
+        let signs = Signs::new(Millis(70_000), GrantedLease::default());
         assert_eq!(signs.health(Millis(71_499), &settings()), Health::Unknown);
         assert_eq!(signs.health(Millis(71_500), &settings()), Health::Down);
     }
 
     #[test]
     fn o6_an_ended_incarnation_stays_down_whatever_it_sends() {
-        let mut signs = Signs::new(Millis(0), Granted::default());
+        let mut signs = Signs::new(Millis(0), GrantedLease::default());
         signs.ended = true;
         signs.last_beat = Some(Millis(9));
         assert_eq!(signs.health(Millis(10), &settings()), Health::Down);
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn d10_a_silence_that_is_excused_is_no_sign_of_life() {
-        let mut signs = Signs::new(Millis(0), Granted::default());
+        let mut signs = Signs::new(Millis(0), GrantedLease::default());
         signs.beat(Millis(10));
         signs.excuse(Millis(5_010), 5_000);
         assert_eq!((signs.last_beat, signs.heard_at), (Some(Millis(5_010)), Some(Millis(10))));
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_next_change_is_exact() {
-        let mut signs = Signs::new(Millis(0), Granted::default());
+        let mut signs = Signs::new(Millis(0), GrantedLease::default());
         signs.last_beat = Some(Millis(1_000));
         for now in (1_000..4_000).map(Millis) {
             let next = signs.next_change(now, &settings());
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a11_a_node_is_up_when_it_has_beaten_and_its_address_has_answered_in_either_order() {
         for check_first in [false, true] {
-            let mut signs = Signs::new(Millis(0), Granted::default());
+            let mut signs = Signs::new(Millis(0), GrantedLease::default());
             signs.last_beat = Some(Millis(0));
             assert_eq!(signs.health(Millis(1), &settings()), Health::Unknown, "registered is not up");
             if check_first {
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn a11_a_service_that_starts_has_time_to_listen_and_no_more() {
         let settings = Settings { check_back_ms: 100, ..settings() };
-        let mut signs = Signs::new(Millis(0), Granted::default());
+        let mut signs = Signs::new(Millis(0), GrantedLease::default());
         signs.beat(Millis(0));
         (0..100).for_each(|_| signs.checked(Millis(199), false, &settings));
         assert_eq!(signs.health(Millis(199), &settings), Health::Unknown);
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn an_address_that_does_not_answer_makes_it_unreachable() {
-        let mut signs = Signs::new(Millis(0), Granted::default());
+        let mut signs = Signs::new(Millis(0), GrantedLease::default());
         signs.checked(Millis(0), true, &settings());
         signs.beat(Millis(0));
         signs.failed_checks = 1;

@@ -22,11 +22,11 @@ pub const DRIFT_PERMILLE: u64 = 30;
 
 /// The worker's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Held {
+pub struct HeldLease {
     end: Millis,
 }
 
-impl Held {
+impl HeldLease {
     /// A renewal that answers a beat sent at `sent_at`. Never shortens.
     pub fn renew(&mut self, sent_at: Millis, lease_ms: u64) {
         self.end = self.end.max(sent_at + lease_ms);
@@ -50,14 +50,14 @@ impl Held {
 
 /// The coordinator's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Granted {
+pub struct GrantedLease {
     end: Millis,
 }
 
-impl Granted {
+impl GrantedLease {
     /// A lease of which nothing is known but that it cannot be longer than `lease_ms` from now.
-    pub fn assumed(now: Millis, lease_ms: u64) -> Granted {
-        Granted { end: now + with_drift(lease_ms) }
+    pub fn assumed(now: Millis, lease_ms: u64) -> GrantedLease {
+        GrantedLease { end: now + with_drift(lease_ms) }
     }
 
     /// Answers a beat at `now`.
@@ -103,10 +103,10 @@ mod tests {
             worker_ppm in 985_400u64..1_014_600, coordinator_ppm in 985_400u64..1_014_600,
         ) {
             // Each clock reads true time × its rate. The last true instant at which the worker acts:
-            let mut held = Held::default();
+            let mut held = HeldLease::default();
             held.renew(Millis(sent * worker_ppm / 1_000_000), lease);
             let worker_last = (held.end().0 * 1_000_000 / worker_ppm).saturating_sub(1);
-            let mut granted = Granted::default();
+            let mut granted = GrantedLease::default();
             let clock = |real: u64| Millis(real * coordinator_ppm / 1_000_000);
             granted.renew(clock(sent + delay), lease);
             prop_assert!(!granted.is_over(clock(worker_last.saturating_sub(2))));
@@ -114,7 +114,7 @@ mod tests {
 
         #[test]
         fn an_end_never_goes_back(renewals in prop::collection::vec((0u64..10_000, 1u64..5_000), 1..20)) {
-            let (mut held, mut granted) = (Held::default(), Granted::default());
+            let (mut held, mut granted) = (HeldLease::default(), GrantedLease::default());
             for (at, lease) in renewals {
                 let before = (held.end(), granted.end());
                 held.renew(Millis(at), lease);
@@ -128,9 +128,9 @@ mod tests {
     #[test]
     fn o5_a_lease_that_a_deposed_leader_prolonged_is_waited_for() {
         let (late_ms, lease_ms) = (3_000, 8_000);
-        let mut held = Held::default();
+        let mut held = HeldLease::default();
         held.renew(Millis(late_ms - 1), lease_ms);
-        let mut granted = Granted::assumed(Millis(0), lease_ms);
+        let mut granted = GrantedLease::assumed(Millis(0), lease_ms);
         assert!(granted.is_over(Millis(held.end().0 - 1)), "so it has to be allowed for");
         granted.allow_for_predecessor(Millis(0), late_ms, lease_ms);
         assert!(!granted.is_over(held.end()));
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_lease_holds_until_its_end_and_not_at_it() {
-        let mut held = Held::default();
+        let mut held = HeldLease::default();
         assert!(!held.holds(Millis(0)));
         held.renew(Millis(100), 50);
         assert!(held.holds(Millis(149)) && !held.holds(Millis(150)));

@@ -243,7 +243,7 @@ pub const CHANGES_KEPT: usize = 200_000;
 
 /// How far numbers go on after a loss beyond the highest that is known: far more than any cluster gives out in one go,
 /// or while a clock is off by some minutes.
-pub const LEAP: u64 = 1_000_000_000;
+pub const COUNTER_JUMP: u64 = 1_000_000_000;
 
 /// How many numbers a cluster may give out in a millisecond, on average: after a loss they go on from the time of day,
 /// counted at this pace, so that what is begun later from the same copy lies above what was begun earlier. Far more
@@ -328,8 +328,8 @@ pub const CONTINUED_CLUSTERS: usize = 16;
 
 /// Versions that a dataset node believes of one other node that it has, and that the own source does not have: more than
 /// a node loads and keeps at a time, of many datasets. Those that the source has are not counted.
-pub const HEARSAY_VERSIONS: usize = 256;
+pub const ANNOUNCED_VERSIONS: usize = 256;
 
 /// Datasets of which the own source has told nothing and that an operator's order is remembered of: those of a node that
 /// was just started, and whose source is away.
-pub const HEARSAY_DATASETS: usize = 4_096;
+pub const ANNOUNCED_DATASETS: usize = 4_096;

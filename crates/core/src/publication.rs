@@ -1,8 +1,8 @@
 //! Publication of maps: what happened lately, and what to tell a subscriber who has the map of some
 //! generation.
 //!
-//! Think of a magazine: whoever has read the last issue gets the next one; whoever was away for a few gets
-//! those; whoever was away for too long gets the collected works, marked as such (W4). Nothing is queued for
+//! A subscriber that has the last map but one gets the last change; one that was away for a few changes gets
+//! those; one that was away for too long gets the whole map, marked as such (W4). Nothing is queued for
 //! a subscriber. Each remembers what it was sent last and asks for what leads from there to now; so a slow
 //! one gets the latest map and delays nobody (W6), and what is sent is in proportion to the change.
 //!
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// How much is kept for subscribers that were away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
+pub struct Retention {
     /// Changes of one keyspace.
     pub diffs: usize,
     /// Shards in the changes of one keyspace, together; the last change is kept however large it is.
@@ -39,7 +39,7 @@ pub enum Since {
     Changes(Vec<Arc<MapDiff>>),
     /// Its generation is not known any more: it needs the whole map.
     Whole,
-    /// The keyspace is gone, if its shards began below [`Board::horizon`]; else it is not known here yet.
+    /// The keyspace is gone, if its shards began below [`WatchCache::horizon`]; else it is not known here yet.
     Deleted,
 }
 
@@ -61,14 +61,14 @@ struct History {
     shards: usize,
 }
 
-/// The board that subscribers read.
+/// The watch cache of all maps: what subscribers are answered from.
 #[derive(Debug)]
-pub struct Board {
-    kept: Kept,
+pub struct WatchCache {
+    kept: Retention,
     keyspaces: BTreeMap<KeyspaceName, History>,
     /// Keyspaces of which nothing is published: neither a map nor that they are gone.
     quarantine: BTreeSet<KeyspaceName>,
-    /// Keyspaces whose shards begin below this are on the board, or are gone. One that begins above may be there all the
+    /// Keyspaces whose shards begin below this are in the cache, or are gone. One that begins above may be there all the
     /// same: this coordinator may lag behind.
     horizon: ShardId,
     /// Addresses, each with the version at which it changed.
@@ -78,10 +78,10 @@ pub struct Board {
     version: u64,
 }
 
-impl Board {
-    /// An empty board. [`Board::refresh`] puts the current maps on it, with no history.
-    pub fn new(kept: Kept) -> Board {
-        Board {
+impl WatchCache {
+    /// An empty cache. [`WatchCache::refresh`] puts the current maps into it, with no history.
+    pub fn new(kept: Retention) -> WatchCache {
+        WatchCache {
             kept,
             keyspaces: BTreeMap::new(),
             quarantine: BTreeSet::new(),
@@ -105,7 +105,7 @@ impl Board {
     /// Brings settings and addresses up to date.
     pub fn refresh(&mut self, cluster: &Cluster, now: Millis) {
         // It goes back with the counters, when somebody puts an older state in the place of the newest: what is created then
-        // begins below what this board knew.
+        // begins below what this cache knew.
         self.horizon = cluster.horizon();
         self.quarantine = cluster.faults().quarantine.keys().cloned().collect();
         // What was published of a keyspace in quarantine stays known: a map that was set back behind it is refused for as
@@ -117,7 +117,7 @@ impl Board {
             let fresh = || History { brief: brief.clone(), diffs: VecDeque::new(), shards: 0 };
             let history = self.keyspaces.entry(brief.name.clone()).or_insert_with(fresh);
             if history.brief.generation != brief.generation {
-                // Something in between was never on this board: a coordinator takes the lead after another.
+                // Something in between was never in this cache: a coordinator takes the lead after another.
                 *history = fresh();
             }
             history.brief = brief;
@@ -159,7 +159,7 @@ impl Board {
         }
     }
 
-    /// Passes on a change that another board has published, for whoever reads this one: `brief` is as it is after
+    /// Passes on a change that another cache has published, for whoever reads this one: `brief` is as it is after
     /// the change. What does not follow on what is here begins the history anew.
     pub fn pass_on(&mut self, brief: KeyspaceBrief, diff: MapDiff) {
         self.quarantine.remove(&brief.name);
@@ -188,8 +188,8 @@ impl Board {
         self.pass_on_horizon(horizon);
     }
 
-    /// Passes on that keyspaces whose shards begin below `horizon` are on the board, or are gone; 0 says nothing. As the leader
-    /// says it, also where that is less than before ([`Board::refresh`]).
+    /// Passes on that keyspaces whose shards begin below `horizon` are in the cache, or are gone; 0 says nothing. As the leader
+    /// says it, also where that is less than before ([`WatchCache::refresh`]).
     pub fn pass_on_horizon(&mut self, horizon: ShardId) {
         if horizon > ShardId(0) {
             self.horizon = horizon;
@@ -257,7 +257,7 @@ impl Board {
 }
 
 impl History {
-    fn push(&mut self, diff: MapDiff, kept: &Kept) {
+    fn push(&mut self, diff: MapDiff, kept: &Retention) {
         self.brief.generation = diff.to;
         self.shards += diff.changed.len();
         self.diffs.push_back(Arc::new(diff));
@@ -276,9 +276,9 @@ mod tests {
     use crate::map::ShardMap;
     use crate::sharding::{PartitionKey, Sharding, Slot};
 
-    const KEPT: Kept = Kept { diffs: 4, shards: 100, forgotten: 10 };
+    const RETENTION: Retention = Retention { diffs: 4, shards: 100, forgotten: 10 };
 
-    fn maps(count: u32, kept: Kept) -> (Vec<ShardMap>, Board) {
+    fn maps(count: u32, kept: Retention) -> (Vec<ShardMap>, WatchCache) {
         let name = KeyspaceName::new("k").unwrap();
         let sharding = Sharding::Fixed { hash: HashFunction::Xxh3_64, shards: 1_000 };
         let mut maps = vec![ShardMap::empty(name.clone(), sharding, PartitionKey::default())];
@@ -292,30 +292,30 @@ mod tests {
             durable: false,
             kind: crate::keyspace::KeyspaceKind::App,
         };
-        let mut board = Board::new(kept);
-        board.keyspaces.insert(name.clone(), History { brief, diffs: VecDeque::new(), shards: 0 });
+        let mut cache = WatchCache::new(kept);
+        cache.keyspaces.insert(name.clone(), History { brief, diffs: VecDeque::new(), shards: 0 });
         for (at, slot) in Slot::all(count).into_iter().enumerate() {
             let mut map = maps.last().unwrap().clone();
             let mut edit = map.edit();
             edit.create_shard(slot).unwrap();
             let diff = edit.commit(TransactionId([at as u8; 20]));
             map.apply(&diff).unwrap();
-            board.keyspaces.get_mut(&name).unwrap().push(diff, &kept);
+            cache.keyspaces.get_mut(&name).unwrap().push(diff, &kept);
             maps.push(map);
         }
-        (maps, board)
+        (maps, cache)
     }
 
     #[test]
     fn w1_w4_a_subscriber_gets_what_it_missed_or_is_told_to_take_the_whole() {
-        let (maps, board) = maps(9, KEPT);
+        let (maps, cache) = maps(9, RETENTION);
         let last = maps.last().unwrap();
         for (at, map) in maps.iter().enumerate() {
-            match board.since(last.keyspace(), Some(map.generation())) {
+            match cache.since(last.keyspace(), Some(map.generation())) {
                 Since::Nothing => assert_eq!(at, 9),
-                Since::Whole => assert!(9 - at > KEPT.diffs, "from map {at}"),
+                Since::Whole => assert!(9 - at > RETENTION.diffs, "from map {at}"),
                 Since::Changes(diffs) => {
-                    assert!(9 - at <= KEPT.diffs, "from map {at}");
+                    assert!(9 - at <= RETENTION.diffs, "from map {at}");
                     let mut has = map.clone();
                     diffs.iter().for_each(|diff| has.apply(diff).unwrap());
                     assert_eq!(has.whole(), last.whole());
@@ -323,38 +323,38 @@ mod tests {
                 Since::Deleted => panic!("it is there"),
             }
         }
-        assert_eq!(board.since(last.keyspace(), None), Since::Whole);
-        assert_eq!(board.since(&KeyspaceName::new("other").unwrap(), None), Since::Deleted);
+        assert_eq!(cache.since(last.keyspace(), None), Since::Whole);
+        assert_eq!(cache.since(&KeyspaceName::new("other").unwrap(), None), Since::Deleted);
     }
 
     #[test]
     fn m2_what_was_published_of_a_keyspace_in_quarantine_stays_known() {
-        let (maps, mut board) = maps(3, KEPT);
+        let (maps, mut cache) = maps(3, RETENTION);
         let last = maps.last().unwrap();
         let (at, settings) = (crate::cluster::Moment { now: Millis(0), wall_ms: 0 }, Default::default());
         let mut cluster = Cluster::recover(at, settings, Default::default()).unwrap();
         let mut faults = crate::cluster::StoredFaults::default();
         faults.quarantine.insert(last.keyspace().clone(), "it was set back".to_owned());
         cluster.take_faults(faults, vec![]);
-        board.refresh(&cluster, Millis(1));
-        let known: Vec<_> = board.briefs().map(|brief| brief.generation).collect();
+        cache.refresh(&cluster, Millis(1));
+        let known: Vec<_> = cache.briefs().map(|brief| brief.generation).collect();
         assert_eq!(known, [last.generation()], "the next table refuses what is older");
-        assert_eq!(board.since(last.keyspace(), None), Since::Nothing);
+        assert_eq!(cache.since(last.keyspace(), None), Since::Nothing);
         cluster.take_faults(Default::default(), vec![]);
-        board.refresh(&cluster, Millis(2));
-        assert_eq!(board.briefs().count(), 0, "it was given up");
+        cache.refresh(&cluster, Millis(2));
+        assert_eq!(cache.briefs().count(), 0, "it was given up");
     }
 
     /// Seen in the simulator (seed 1985, touched): an older snapshot was restored under coordinators, the leader's numbers went
-    /// far beyond, and the newest state was put back. The next keyspace began below what boards knew, and a coordinator that
+    /// far beyond, and the newest state was put back. The next keyspace began below what caches knew, and a coordinator that
     /// had not heard of it told a router that it is gone.
     #[test]
     fn m2_d11_a_horizon_goes_back_with_the_counters() {
-        let (maps, mut leads) = maps(3, KEPT);
+        let (maps, mut leads) = maps(3, RETENTION);
         let (name, brief) = (maps[3].keyspace(), leads.brief(maps[3].keyspace()).unwrap().clone());
         let mut table = crate::routing::table::RouteTable::default();
         table.change(Some(brief), true, &maps[3].whole()).unwrap();
-        let mut stands_by = Board::new(KEPT);
+        let mut stands_by = WatchCache::new(RETENTION);
         leads.horizon = ShardId(99);
         stands_by.pass_on_horizon(leads.horizon());
         let (at, settings) = (crate::cluster::Moment { now: Millis(0), wall_ms: 0 }, Default::default());
@@ -367,15 +367,15 @@ mod tests {
 
     #[test]
     fn w4_a_generation_of_another_history_is_answered_by_the_whole() {
-        let (maps, board) = maps(3, KEPT);
+        let (maps, cache) = maps(3, RETENTION);
         let stranger = Generation { sequence: 2, transaction: TransactionId([9; 20]) };
-        assert_eq!(board.since(maps[3].keyspace(), Some(stranger)), Since::Whole);
+        assert_eq!(cache.since(maps[3].keyspace(), Some(stranger)), Since::Whole);
     }
 
     #[test]
     fn m2_w4_a_board_that_passes_on_says_what_the_first_one_says() {
-        let (maps, first) = maps(9, KEPT);
-        let (name, mut second) = (maps[0].keyspace().clone(), Board::new(KEPT));
+        let (maps, first) = maps(9, RETENTION);
+        let (name, mut second) = (maps[0].keyspace().clone(), WatchCache::new(RETENTION));
         let brief = |at: usize| {
             let brief = first.brief(&name).unwrap().clone();
             KeyspaceBrief { generation: maps[at].generation(), ..brief }
@@ -403,7 +403,7 @@ mod tests {
     /// that keyspace: who reads there keeps it.
     #[test]
     fn m2_d11_a_quarantine_is_no_end_for_who_reads_at_a_coordinator_that_stands_by() {
-        let (maps, mut leads) = maps(3, KEPT);
+        let (maps, mut leads) = maps(3, RETENTION);
         let (name, have) = (maps[3].keyspace(), Some(maps[3].generation()));
         leads.horizon = ShardId(99);
         let mut table = crate::routing::table::RouteTable::default();
@@ -414,7 +414,7 @@ mod tests {
         assert_eq!(leads.since(name, have), Since::Nothing);
         let other = KeyspaceName::new("deleted-meanwhile").unwrap();
         assert_eq!(leads.since(&other, have), Since::Nothing, "it is said when the quarantine is over");
-        let mut stands_by = Board::new(KEPT);
+        let mut stands_by = WatchCache::new(RETENTION);
         stands_by.pass_on_horizon(leads.horizon());
         assert!(!table.delete(name, stands_by.horizon()), "the keyspace is there");
         leads.quarantine.clear();
@@ -425,10 +425,10 @@ mod tests {
     /// L3: a coordinator that led with a keyspace in quarantine stands by, and the next leader has that keyspace again.
     #[test]
     fn l3_what_the_next_leader_publishes_is_in_quarantine_no_more() {
-        let (maps, board) = maps(3, KEPT);
-        let (name, brief) = (maps[3].keyspace(), board.brief(maps[3].keyspace()).unwrap().clone());
+        let (maps, cache) = maps(3, RETENTION);
+        let (name, brief) = (maps[3].keyspace(), cache.brief(maps[3].keyspace()).unwrap().clone());
         let had_led = || {
-            let mut led = Board::new(KEPT);
+            let mut led = WatchCache::new(RETENTION);
             led.horizon = ShardId(99);
             led.quarantine.insert(name.clone());
             led
@@ -453,8 +453,8 @@ mod tests {
 
     #[test]
     fn large_changes_are_kept_in_so_far_as_they_are_few() {
-        let (maps, board) = maps(5, Kept { shards: 2, ..KEPT });
-        let changes = |at: usize| board.since(maps[5].keyspace(), Some(maps[at].generation()));
+        let (maps, cache) = maps(5, Retention { shards: 2, ..RETENTION });
+        let changes = |at: usize| cache.since(maps[5].keyspace(), Some(maps[at].generation()));
         assert!(matches!(changes(3), Since::Changes(diffs) if diffs.len() == 2));
         assert_eq!(changes(2), Since::Whole);
     }

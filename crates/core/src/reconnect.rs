@@ -1,6 +1,6 @@
 //! When whoever has lost its coordinator asks again (R7).
 //!
-//! Ten thousand lines that end in one moment must not come back in one moment; three may. No client knows how many
+//! Ten thousand connections that end in one moment must not come back in one moment; three may. No client knows how many
 //! others there are, but the coordinator does: for as long as it has us it says over how long to spread if it is
 //! lost, and that is as wide as the fleet needs and no wider.
 //!
@@ -28,7 +28,7 @@
 //!
 //! Who is told by one coordinator which one leads goes there at once: it has waited already; but not to one that has said
 //! nothing lately ([`Silent`]). Not here: which coordinator
-//! is tried; that is in `crates/worker/src/line.rs` and `crates/maps/src/watch.rs`.
+//! is tried; that is in `crates/worker/src/connection.rs` and `crates/maps/src/watch.rs`.
 
 mod silent;
 
@@ -37,9 +37,9 @@ pub use silent::Silent;
 use crate::limits::{self, RECONNECT_MS};
 use crate::time::Millis;
 
-/// The rests of one client. Lots are anything from 0 to 1, drawn anew each time.
+/// The delays of one client between its attempts to reconnect. Lots are anything from 0 to 1, drawn anew each time.
 #[derive(Debug, Clone)]
-pub struct Rests {
+pub struct ReconnectBackoff {
     longest_ms: u64,
     spread_ms: u64,
     state: State,
@@ -55,30 +55,30 @@ enum State {
     Looking(Millis, u32),
 }
 
-impl Rests {
+impl ReconnectBackoff {
     /// Of a worker.
-    pub fn of_worker() -> Rests {
-        Rests { longest_ms: limits::WORKER_REST_MS, spread_ms: RECONNECT_MS, state: State::New }
+    pub fn of_worker() -> ReconnectBackoff {
+        ReconnectBackoff { longest_ms: limits::WORKER_REST_MS, spread_ms: RECONNECT_MS, state: State::New }
     }
 
     /// Of whoever follows maps: a router, or a coordinator that stands by.
-    pub fn of_router() -> Rests {
-        Rests { longest_ms: limits::ROUTER_REST_MS, spread_ms: RECONNECT_MS, state: State::New }
+    pub fn of_router() -> ReconnectBackoff {
+        ReconnectBackoff { longest_ms: limits::ROUTER_REST_MS, spread_ms: RECONNECT_MS, state: State::New }
     }
 
     /// A coordinator says over how long to spread when it is lost; not longer than [`limits::SPREAD_MS`].
-    pub fn told(&mut self, spread_ms: u64) {
+    pub fn set_spread(&mut self, spread_ms: u64) {
         self.spread_ms = spread_ms.clamp(RECONNECT_MS, limits::SPREAD_MS);
     }
 
     /// A coordinator has us.
-    pub fn had(&mut self) {
+    pub fn connected(&mut self) {
         self.state = State::Had;
     }
 
     /// How long to rest, in milliseconds, now that the coordinator that had us is gone, or that another one of so many
     /// would not have us. Those behind one name count each.
-    pub fn rest(&mut self, now: Millis, coordinators: usize, lot: f64) -> u64 {
+    pub fn next_delay_ms(&mut self, now: Millis, coordinators: usize, lot: f64) -> u64 {
         let (since, attempts) = match self.state {
             State::Had => {
                 self.state = State::Looking(now, 0);

@@ -1,8 +1,8 @@
 //! From the files of a version to store files, one for each partition that is wanted.
 //!
-//! A sorting office. A few letters out of each sack tell how they were sorted before ([`inspect`]). A sack that holds
-//! one street is carried to that street's box; one that is mixed is sorted letter by letter. Boxes are closed only when
-//! every sack that may hold a letter for them is empty.
+//! A sample of each file's records tells how the file was partitioned before ([`inspect`]). A file that holds one partition
+//! goes to the builder of that partition; the records of one that is mixed go each to the builder of their own. Builders are
+//! finished only when every file that may hold a record for them has been read.
 //!
 //! ```text
 //!  files ──► records ──► which partition? ──┬─► Builder of partition 0 ──► 00000.partage
@@ -35,7 +35,7 @@ pub use inspect::{Inspection, inspect};
 pub use load::{Load, Ready};
 pub use offline::build_all;
 pub(crate) use offline::{sync_folder, write};
-pub use progress::{Progress, Seen};
+pub use progress::{Progress, ProgressSnapshot};
 pub use publish::{may_publish, publish};
 pub use rejects::{REJECTS, Rejects, Tolerance, UnknownTolerance};
 

@@ -1,7 +1,7 @@
 //! What this node has, and who has the rest: all that a request reads.
 //!
-//! The card index at the desk. The keeper changes cards while the readers look: a reader never waits for the keeper,
-//! and who has taken a card goes on with what it said, even if it is replaced meanwhile.
+//! One writer replaces snapshots while any number of readers read: a reader never waits for the writer, and a reader that
+//! has taken a snapshot goes on with it, even if it is replaced meanwhile.
 //!
 //! ```text
 //! Catalogue ─► Dataset ─┬─► the version that clients get
@@ -17,17 +17,17 @@
 //! threads, because a line of memory that two cores write costs more than a lookup.
 
 mod dataset;
-mod doings;
+mod driver_metrics;
 mod meter;
 mod stripes;
 mod trouble;
 mod version;
 
 pub use dataset::{Dataset, NotTaken, Options, Reading, UnknownVersion};
-pub use doings::{Doings, Labels, Load};
+pub use driver_metrics::{DriverMetrics, Labels, LoadEvent};
 pub use meter::{Hop, Meter, Outcome, Series};
 pub use trouble::{Link, Trouble, Troubles};
-pub use version::{Place, Progress, State, Version};
+pub use version::{LoadProgress, Place, State, Version};
 
 use crate::clock::Clock;
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 /// A node of the cluster, as pages name it and peers reach it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct NodeCard {
+pub struct NodeInfo {
     /// What its share is computed from; empty if it takes none.
     pub shard_id: String,
     /// `host:port` of its door for requests.
@@ -48,9 +48,9 @@ pub struct NodeCard {
 #[derive(Debug, Clone, Default)]
 pub struct Neighbours {
     /// This node.
-    pub me: NodeCard,
+    pub me: NodeInfo,
     /// The others, as last seen.
-    pub others: Vec<NodeCard>,
+    pub others: Vec<NodeInfo>,
 }
 
 /// How far a reading of all of the local store is.
@@ -62,36 +62,36 @@ pub struct StoreCheck {
     pub bytes_in_all: u64,
 }
 
-type Shelf = BTreeMap<DatasetName, Arc<Dataset>>;
+type DatasetMap = BTreeMap<DatasetName, Arc<Dataset>>;
 
 /// Every dataset by its name. Shared as an `Arc`: one writer, any number of readers.
 #[derive(Debug)]
 pub struct Catalogue {
-    shelf: ArcSwap<Shelf>,
+    datasets: ArcSwap<DatasetMap>,
     neighbours: ArcSwap<Neighbours>,
     awaited: ArcSwapOption<String>,
     troubles: ArcSwap<Troubles>,
     store_check: ArcSwapOption<StoreCheck>,
-    doings: Doings,
+    driver_metrics: DriverMetrics,
     clock: Clock,
 }
 
 impl Default for Catalogue {
     fn default() -> Catalogue {
-        Catalogue::new(NodeCard::default())
+        Catalogue::new(NodeInfo::default())
     }
 }
 
 impl Catalogue {
     /// An empty one, of this node.
-    pub fn new(me: NodeCard) -> Catalogue {
+    pub fn new(me: NodeInfo) -> Catalogue {
         Catalogue {
-            shelf: ArcSwap::from_pointee(BTreeMap::new()),
+            datasets: ArcSwap::from_pointee(BTreeMap::new()),
             neighbours: ArcSwap::from_pointee(Neighbours { me, others: Vec::new() }),
             awaited: ArcSwapOption::empty(),
             troubles: ArcSwap::default(),
             store_check: ArcSwapOption::empty(),
-            doings: Doings::default(),
+            driver_metrics: DriverMetrics::default(),
             clock: Clock::start(),
         }
     }
@@ -104,37 +104,37 @@ impl Catalogue {
     /// Takes a dataset up. One of the same name stays, and is returned.
     pub fn add(&self, dataset: Dataset) -> Arc<Dataset> {
         let dataset = Arc::new(dataset);
-        self.shelf.rcu(|shelf| {
-            let mut shelf = Shelf::clone(shelf);
-            shelf.entry(dataset.name().clone()).or_insert_with(|| dataset.clone());
-            shelf
+        self.datasets.rcu(|datasets| {
+            let mut datasets = DatasetMap::clone(datasets);
+            datasets.entry(dataset.name().clone()).or_insert_with(|| dataset.clone());
+            datasets
         });
         self.dataset(dataset.name().as_str()).unwrap_or(dataset)
     }
 
     /// Lets a dataset go: no request finds it from now on. Those that found it end with it.
     pub fn remove(&self, name: &str) -> Option<Arc<Dataset>> {
-        let before = self.shelf.rcu(|shelf| {
-            let mut shelf = Shelf::clone(shelf);
-            shelf.remove(name);
-            shelf
+        let before = self.datasets.rcu(|datasets| {
+            let mut datasets = DatasetMap::clone(datasets);
+            datasets.remove(name);
+            datasets
         });
         before.get(name).cloned()
     }
 
     /// A dataset, for who keeps it.
     pub fn dataset(&self, name: &str) -> Option<Arc<Dataset>> {
-        self.shelf.load().get(name).cloned()
+        self.datasets.load().get(name).cloned()
     }
 
     /// All, in the order of their names.
     pub fn datasets(&self) -> Vec<Arc<Dataset>> {
-        self.shelf.load().values().cloned().collect()
+        self.datasets.load().values().cloned().collect()
     }
 
     /// All of one moment, without counting anybody: for the way of a request.
-    pub(crate) fn shelf(&self) -> Guard<Arc<Shelf>> {
-        self.shelf.load()
+    pub(crate) fn snapshot(&self) -> Guard<Arc<DatasetMap>> {
+        self.datasets.load()
     }
 
     /// Who this node is, and who the others are.
@@ -182,8 +182,8 @@ impl Catalogue {
     }
 
     /// What the driver has done.
-    pub fn doings(&self) -> &Doings {
-        &self.doings
+    pub fn driver_metrics(&self) -> &DriverMetrics {
+        &self.driver_metrics
     }
 }
 

@@ -1,7 +1,7 @@
 //! What records are in a file: keys and values, one after the other, out of a stream of bytes.
 //!
-//! A customs hall. Every container is opened in its own way, and what comes out of it is always the same: a label and
-//! a parcel. What is not what its papers say is stopped here, with the place in it and the reason.
+//! Every format is parsed in its own way, and the result is always the same: a key and a value. A file that is not what
+//! its name or its settings say is refused here, with the place in it and the reason.
 //!
 //! ```text
 //!  bytes ──► .gz .zst ──► csv, tsv, JSON Lines ──┐

@@ -1,8 +1,7 @@
 //! Datasets: what a batch job wrote to a folder or a bucket, served by key.
 //!
-//! A library with many branches. The publisher delivers an edition in crates; each branch takes its share, binds
-//! it, and lends from the old edition until every volume of the new one stands in some branch. Then it lends from
-//! the new one only.
+//! A batch job writes a version as files; each node loads its share of the partitions, builds store files of them, and
+//! serves the old version until every partition of the new one is on some node. Then it serves the new one only.
 //!
 //! ```text
 //!  source          format              store file             catalogue           serve

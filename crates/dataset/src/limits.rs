@@ -33,27 +33,27 @@ pub const IDLE: Duration = Duration::from_secs(60);
 
 /// Times that a connection is looked at while it may ask nothing, so that it is closed by a quarter late at most. A look
 /// each time that it asks would cost more than the answer.
-pub const IDLE_LOOKS: u32 = 4;
+pub const IDLE_CHECKS: u32 = 4;
 
 /// How long what is being answered may go on when the server ends.
 pub const CLOSING: Duration = Duration::from_millis(500);
 
 /// What is read from a connection at a time: 16 pipelined requests of common size, and a whole multi-get of 100 keys.
-pub const QUICK_READ_BYTES: usize = 8 << 10;
+pub const FAST_PATH_READ_BYTES: usize = 8 << 10;
 
 /// What is read from a connection is counted against the memory of bodies when its buffer is longer than this: heads of
 /// requests, and short lists of keys, are not worth the count.
-pub const QUICK_UNCOUNTED_BYTES: usize = 4 * QUICK_READ_BYTES;
+pub const FAST_PATH_UNCOUNTED_BYTES: usize = 4 * FAST_PATH_READ_BYTES;
 
 /// Answers are written when so many bytes of them are there, or when there is nothing more to be answered.
-pub const QUICK_WRITE_BYTES: usize = 64 << 10;
+pub const FAST_PATH_WRITE_BYTES: usize = 64 << 10;
 
-/// Longest head of a request for the quick clerk, who reads it anew whenever more of it has come. Longer ones are
+/// Longest head of a request for the fast path, which reads it anew whenever more of it has come. Longer ones are
 /// hyper's, which takes [`HEAD_BYTES`].
-pub const QUICK_HEAD_BYTES: usize = 4 << 10;
+pub const FAST_PATH_HEAD_BYTES: usize = 4 << 10;
 
-/// Most headers of a request for the quick clerk: browsers send about 20.
-pub const QUICK_HEADERS: usize = 32;
+/// Most headers of a request for the fast path: browsers send about 20.
+pub const FAST_PATH_HEADERS: usize = 32;
 
 /// Longest head of a request: a key of 64 KiB, nearly all of it escaped, does not fit into a URL of any library; what is
 /// longer than 64 KiB is 414, and asked for by `POST`.
@@ -112,11 +112,11 @@ pub const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Most nodes that a status page asks: it is for people, and one node of more tells as much.
 pub const STATUS_NODES: usize = 256;
 
-/// Longest body of a multi-get for the quick clerk, who holds it whole: a thousand keys of common length.
-pub const QUICK_BODY_BYTES: usize = 64 << 10;
+/// Longest body of a multi-get for the fast path, which holds it whole: a thousand keys of common length.
+pub const FAST_PATH_BODY_BYTES: usize = 64 << 10;
 
-/// Longest answer to a multi-get by the quick clerk; longer ones are streamed.
-pub const QUICK_MANY_BYTES: usize = 1 << 20;
+/// Longest answer to a multi-get by the fast path; longer ones are streamed.
+pub const FAST_PATH_MANY_BYTES: usize = 1 << 20;
 
 /// Bytes that are read from a file at a time: long enough that calls do not count, short enough to stay in a cache.
 pub const READ_BYTES: usize = 256 << 10;
@@ -231,9 +231,9 @@ pub const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Longest file of what a node remembers.
 pub const REMEMBERED_BYTES: u64 = partage_wire::presence::REMEMBERED_BYTES;
 
-/// Looks at most for one part of an answer while store files lose bytes under them: two find one file that does, and a third
-/// another one.
-pub const LOOKS: usize = 3;
+/// How often one part of an answer is looked up at most while store files lose bytes meanwhile: two lookups find one file that
+/// does, and a third another one.
+pub const READ_ATTEMPTS: usize = 3;
 
 /// The list of bad rows of one load: half a million of them, and one that is made of nothing else does not fill the disk.
 pub const REJECT_BYTES: usize = 64 << 20;

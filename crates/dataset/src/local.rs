@@ -1,7 +1,7 @@
 //! What this node keeps of datasets on its disk: a cache, from which a restart serves without asking the source (S20).
 //!
-//! A larder. What is in it is labelled; what has no label, or is open, is thrown away when the door is opened, and
-//! fetched again. Whoever is inside has the key.
+//! Every version in it has a manifest; what has none, or is not finished, is deleted when the store is opened, and
+//! loaded again. The process that has it open holds its lock.
 //!
 //! ```text
 //!  <data dir>/datasets/.lock
@@ -38,16 +38,16 @@ pub struct Store {
 
 /// What lies in it.
 #[derive(Debug, Default)]
-pub struct Scan {
+pub struct StoreContents {
     /// The versions that were found, sorted by the names of dataset and version.
-    pub versions: Vec<Stored>,
+    pub versions: Vec<StoredVersion>,
     /// What was thrown away, and why: for the log.
     pub removed: Vec<(PathBuf, String)>,
 }
 
 /// A version, or what is here of it.
 #[derive(Debug)]
-pub struct Stored {
+pub struct StoredVersion {
     /// The dataset that the version belongs to.
     pub dataset: DatasetName,
     /// The name of the version.
@@ -112,7 +112,7 @@ const DELETING: &str = ".deleting-";
 
 impl Store {
     /// Opens the store of a data directory, makes it if there is none, and says what lies in it.
-    pub fn open(data_dir: &Path) -> Result<(Store, Scan), Error> {
+    pub fn open(data_dir: &Path) -> Result<(Store, StoreContents), Error> {
         let folder = Store::folder_in(data_dir);
         fs::create_dir_all(&folder).map_err(disk(&folder))?;
         let path = folder.join(".lock");
@@ -232,8 +232,8 @@ impl Store {
         self.folder.join(dataset.as_str()).join(version.as_str())
     }
 
-    fn scan(&self) -> Result<Scan, Error> {
-        let mut scan = Scan::default();
+    fn scan(&self) -> Result<StoreContents, Error> {
+        let mut scan = StoreContents::default();
         for (name, path) in entries(&self.folder)? {
             if name.starts_with(DELETING) {
                 remove_all(&path)?;
@@ -254,7 +254,7 @@ impl Store {
         dataset: &DatasetName,
         version: &VersionName,
         folder: &Path,
-        scan: &mut Scan,
+        scan: &mut StoreContents,
     ) -> Result<(), Error> {
         let manifest = match read_manifest(folder, dataset, version) {
             Ok(manifest) => manifest,
@@ -285,7 +285,12 @@ impl Store {
             }
         }
         let layout = Layout { partitioner: manifest.partitioner, partitions: manifest.partitions };
-        scan.versions.push(Stored { dataset: dataset.clone(), version: version.clone(), layout, partitions });
+        scan.versions.push(StoredVersion {
+            dataset: dataset.clone(),
+            version: version.clone(),
+            layout,
+            partitions,
+        });
         Ok(())
     }
 }

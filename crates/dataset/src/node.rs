@@ -20,21 +20,21 @@ mod driving;
 mod effects;
 mod keyspace;
 mod loading;
-mod mending;
 mod presence;
 mod refreshing;
 mod remembering;
+mod repair;
 mod trouble;
 mod warnings;
 mod watching;
 
-use crate::catalogue::{Catalogue, NodeCard};
+use crate::catalogue::{Catalogue, NodeInfo};
 use crate::limits::{INPUTS, LEAVE};
 use crate::local::{self, Store};
 use crate::serve::{self, Orders, ServeError, Server};
 use crate::source::{Source, Throttle};
 pub use coordinated::Membership;
-use coordinated::{Holder, Stays};
+use coordinated::{AssignedShards, DatasetHandler};
 use driving::{Driver, Input};
 use partage_coordination::Coordination;
 use partage_core::dataset::node::{NodeSettings, Spread};
@@ -172,7 +172,7 @@ type Known = Arc<Mutex<BTreeMap<DatasetName, BTreeSet<VersionName>>>>;
 pub struct Handle {
     inputs: mpsc::Sender<Input>,
     known: Known,
-    stays: Arc<Stays>,
+    assigned: Arc<AssignedShards>,
     /// Its name under a coordinator, and once it is registered, its worker.
     id: Option<Arc<str>>,
     worker: Arc<OnceLock<Worker>>,
@@ -250,13 +250,13 @@ impl Node {
         let listener = TcpListener::bind(options.listen).map_err(no_door)?;
         let at = listener.local_addr().map_err(no_door)?;
         let address = options.address.clone().map_or_else(|| Address::new(&at.to_string()), Ok)?;
-        let card = NodeCard { shard_id: String::new(), address: address.as_str().into() };
-        let catalogue = Arc::new(Catalogue::new(card));
+        let info = NodeInfo { shard_id: String::new(), address: address.as_str().into() };
+        let catalogue = Arc::new(Catalogue::new(info));
         let (inputs, queue) = mpsc::channel(INPUTS);
         let id = options.coordinator.as_ref().map(|membership| membership.id.as_str().into());
-        let (known, stays) = (Known::default(), Arc::new(Stays::default()));
+        let (known, assigned) = (Known::default(), Arc::new(AssignedShards::default()));
         let handle =
-            Handle { inputs: inputs.clone(), known, stays: stays.clone(), id, worker: Arc::default() };
+            Handle { inputs: inputs.clone(), known, assigned: assigned.clone(), id, worker: Arc::default() };
         let mut settings = options.serve.clone();
         settings.orders = Some(Arc::new(handle.clone()));
         settings.announced = Some(address.to_string());
@@ -269,8 +269,8 @@ impl Node {
         // After the door is open: the coordinator checks back.
         let joining = membership.map(|membership| {
             let (catalogue, reported, joined) = (catalogue.clone(), Mutex::default(), handle.worker.clone());
-            let holder = Holder { stays, inputs, catalogue, datasets, reported };
-            tokio::spawn(coordinated::join(membership, address, holder, joined))
+            let handler = DatasetHandler { assigned, inputs, catalogue, datasets, reported };
+            tokio::spawn(coordinated::join(membership, address, handler, joined))
         });
         Ok(Node { address: at, catalogue, handle, server, driver, joining })
     }

@@ -1,17 +1,17 @@
 //! HTTP, to clients and to peers.
 //!
-//! A lending desk with two clerks. The quick one hands out single books that stand in this house, all day, and does
-//! nothing else. Whoever wants anything more is led to the other one, who knows every rule of the trade.
+//! A connection is served by one of two code paths. The fast path answers requests for keys, and nothing else. A connection
+//! with any other request is handed over to the full path, hyper, which knows every rule of HTTP.
 //!
 //! ```text
-//!              ┌─ quick: GET and HEAD of a key, and lists of keys, over HTTP/1.1 ─┐
+//!              ┌─ fast path: GET and HEAD of a key, lists of keys, over HTTP/1.1 ─┐
 //! connection ──┤                    │ anything else: the connection is passed on  ├──► lookup ─► reader
 //!              └─ full: hyper, HTTP/1.1 and HTTP/2 ◄─────────────────────────────┘        └──► fetch ─► peers
 //! ```
 //!
 //! Why two: where a lookup takes some hundred nanoseconds, reading and writing the request is all there is to save, so
 //! the most common requests pass by everything that the rare ones need. What came together is looked for together, and
-//! asked of peers together (`round.rs`). The quick clerk parses by `httparse`, which hyper uses too, and takes only
+//! asked of peers together (`batch.rs`). The fast path parses by `httparse`, which hyper uses too, and takes only
 //! requests about which the two cannot differ; a test sends the same to both and compares every byte.
 //!
 //! Threads are ours, one runtime on each, and a connection stays on its thread: nothing is handed between cores on
@@ -22,8 +22,9 @@
 //! `?proxy=<version>`, that is Sequins' own.
 
 mod answer;
-mod ask;
+mod batch;
 mod encoding;
+mod fast_path;
 mod fetch;
 mod full;
 mod lookup;
@@ -32,10 +33,9 @@ mod metrics;
 mod own;
 mod page;
 mod peers;
-mod quick;
 mod range;
 mod refusal;
-mod round;
+mod request;
 mod scan;
 mod server;
 mod status;

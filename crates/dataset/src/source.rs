@@ -1,7 +1,7 @@
 //! Where versions come from: a folder or a bucket that a batch job writes.
 //!
-//! The quay at which the containers stand. What stands where is read from the quay itself each time; a container is
-//! fetched piece by piece, and if the crane stops half-way, it goes on from there.
+//! What there is, is listed from the source itself each time; a file is fetched piece by piece, and if the transfer breaks
+//! off half-way, it is resumed from there.
 //!
 //! ```text
 //!  <source>/<dataset>/<version>/<file>        the highest version in the order of bytes is the latest (S5)
@@ -21,7 +21,7 @@ mod throttle;
 mod upload;
 
 pub use download::{Download, Stopped, Stopper};
-pub use error::{SourceError, Trouble};
+pub use error::{SourceError, SourceErrorKind};
 pub use layout::{Files, Folders, SourceFile};
 pub use throttle::Throttle;
 
@@ -38,9 +38,9 @@ use crate::limits::{ANSWER_TIME, CONNECT_TIME, RETRIES, RETRY_TIME};
 /// What the environment says to whom it concerns, `AWS_ACCESS_KEY_ID` and the like, by names in any case.
 pub type Settings = BTreeMap<String, String>;
 
-/// How long a source that is reached over HTTP is waited for, and how often it is asked again.
+/// How long a source that is reached over HTTP is waited for, and how often a request to it is retried.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Patience {
+pub struct SourceRetryPolicy {
     /// For a connection.
     pub connect_time: Duration,
     /// For the next byte of an answer.
@@ -51,9 +51,9 @@ pub struct Patience {
     pub retry_time: Duration,
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience {
+impl Default for SourceRetryPolicy {
+    fn default() -> SourceRetryPolicy {
+        SourceRetryPolicy {
             connect_time: CONNECT_TIME,
             answer_time: ANSWER_TIME,
             retries: RETRIES,
@@ -78,7 +78,7 @@ impl Source {
     /// `gs://bucket/prefix`, `az://container/prefix?account=name`, `http://host/prefix`, `hdfs://namenode:8020/prefix`.
     /// Nobody is asked yet, but a local folder must be there.
     pub fn open(url: &str, settings: &Settings) -> Result<Source, SourceError> {
-        open::open(url, settings, &Patience::default())
+        open::open(url, settings, &SourceRetryPolicy::default())
     }
 
     /// The same of a local folder that may be away, for who can do without it for now; of all else what [`Source::open`]
@@ -88,8 +88,12 @@ impl Source {
     }
 
     /// The same as [`Source::open`] with other times.
-    pub fn open_patient(url: &str, settings: &Settings, patience: &Patience) -> Result<Source, SourceError> {
-        open::open(url, settings, patience)
+    pub fn open_with_policy(
+        url: &str,
+        settings: &Settings,
+        policy: &SourceRetryPolicy,
+    ) -> Result<Source, SourceError> {
+        open::open(url, settings, policy)
     }
 
     /// As it may be shown.

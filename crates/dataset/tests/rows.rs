@@ -34,7 +34,7 @@ async fn built(settings: &str, files: &[(&str, &[u8])]) -> Built {
     let (out, progress) = (folder.path().join("out"), Arc::default());
     let told = build_all(&source, (&which.0, &which.1), &out, &options, &progress).await;
     let told = told.map(drop).map_err(|error| error.to_string());
-    Built { folder, told, rejected: progress.seen().rejected }
+    Built { folder, told, rejected: progress.snapshot().rejected }
 }
 
 impl Built {

@@ -33,7 +33,7 @@ pub enum Changes {
 
 /// What a listener lets in.
 #[derive(Debug, Clone)]
-pub struct Guest {
+pub struct AdmissionPolicy {
     /// The names it answers to.
     pub hosts: Hosts,
     /// Origins of other sites whose pages may ask, as browsers send them; `*` for all.
@@ -42,7 +42,7 @@ pub struct Guest {
     pub changes: Changes,
 }
 
-impl Guest {
+impl AdmissionPolicy {
     /// Whether the request is let in on a connection that arrived at `local`.
     pub fn admit(&self, parts: &Parts, local: IpAddr) -> Result<(), Refusal> {
         let host = host(parts)?;
@@ -163,23 +163,23 @@ mod tests {
     use super::*;
     use http::Request;
 
-    fn guest(changes: Changes) -> Guest {
-        Guest { hosts: Hosts::new(["a.test"]), origins: vec!["https://app.test".into()], changes }
+    fn policy(changes: Changes) -> AdmissionPolicy {
+        AdmissionPolicy { hosts: Hosts::new(["a.test"]), origins: vec!["https://app.test".into()], changes }
     }
 
-    fn asked(guest: &Guest, method: &str, path: &str, headers: &[(&str, &str)]) -> Option<Reason> {
+    fn asked(policy: &AdmissionPolicy, method: &str, path: &str, headers: &[(&str, &str)]) -> Option<Reason> {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        guest.admit(&parts, "10.0.0.7".parse().unwrap()).err().map(|refusal| refusal.reason)
+        policy.admit(&parts, "10.0.0.7".parse().unwrap()).err().map(|refusal| refusal.reason)
     }
 
     #[test]
     fn what_can_be_understood_in_two_ways_is_malformed() {
-        let guest = guest(Changes::None);
-        let asked = |path: &str, headers: &[(&str, &str)]| asked(&guest, "GET", path, headers);
+        let policy = policy(Changes::None);
+        let asked = |path: &str, headers: &[(&str, &str)]| asked(&policy, "GET", path, headers);
         assert_eq!(asked("/", &[("host", "a.test")]), None);
         for (path, headers) in [
             ("/", &[][..]),
@@ -199,9 +199,9 @@ mod tests {
 
     #[test]
     fn a_page_of_another_site_is_refused_and_an_own_one_is_not() {
-        let guest = guest(Changes::None);
+        let policy = policy(Changes::None);
         let asked =
-            |name: &str, value: &str| asked(&guest, "GET", "/", &[("host", "a.test:80"), (name, value)]);
+            |name: &str, value: &str| asked(&policy, "GET", "/", &[("host", "a.test:80"), (name, value)]);
         assert_eq!(asked("origin", "http://a.test:80"), None);
         assert_eq!(asked("origin", "https://app.test"), None, "an operator has said so");
         for origin in ["http://a.test", "http://a.test:81", "https://evil.example", "null", ""] {
@@ -217,14 +217,14 @@ mod tests {
     #[test]
     fn a_rebound_name_is_refused() {
         assert_eq!(
-            asked(&guest(Changes::All), "GET", "/", &[("host", "evil.example:7400")]),
+            asked(&policy(Changes::All), "GET", "/", &[("host", "evil.example:7400")]),
             Some(Reason::Host)
         );
     }
 
     #[test]
     fn a_change_is_marked() {
-        let (all, below) = (guest(Changes::All), guest(Changes::Below("/-/")));
+        let (all, below) = (policy(Changes::All), policy(Changes::Below("/-/")));
         let host = ("host", "a.test");
         let marks = [
             ("content-type", "application/json"),

@@ -4,10 +4,10 @@
 //! stays counted until then; what is only passed on, until the next piece; of gRPC, until the next message.
 
 use crate::Bodies;
-use crate::budget::{Budget, Held};
+use crate::budget::{Budget, ReservedBytes};
 use crate::limits;
 use crate::refusal::{Counts, Reason, Refusal, millis};
-use crate::usage::Open;
+use crate::usage::OpenRequest;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
@@ -21,17 +21,17 @@ use tokio::time::{Instant, Sleep};
 
 /// A request on its way, and what it holds.
 #[derive(Debug)]
-pub(crate) struct Visit {
-    open: Open,
-    held: Held,
+pub(crate) struct InFlightRequest {
+    open: OpenRequest,
+    held: ReservedBytes,
     counts: Arc<Counts>,
     /// Why its body was not read to its end.
     broken: OnceLock<Refusal>,
 }
 
-impl Visit {
-    pub(crate) fn new(open: Open, budget: Arc<Budget>, counts: Arc<Counts>) -> Visit {
-        Visit { open, held: Held::new(budget), counts, broken: OnceLock::new() }
+impl InFlightRequest {
+    pub(crate) fn new(open: OpenRequest, budget: Arc<Budget>, counts: Arc<Counts>) -> InFlightRequest {
+        InFlightRequest { open, held: ReservedBytes::new(budget), counts, broken: OnceLock::new() }
     }
 
     /// Why its body was not read to its end, if it was not.
@@ -48,19 +48,19 @@ impl Visit {
 
 /// The body of a request that was let in.
 #[derive(Debug)]
-pub struct Brought {
+pub struct RequestBody {
     inner: Incoming,
-    visit: Arc<Visit>,
-    keeping: Keeping,
+    in_flight: Arc<InFlightRequest>,
+    release_at: ReleaseAt,
     /// The whole of it may use the share of small bodies.
     is_small: bool,
-    pace: Pace,
+    rate: BodyRate,
     failed: Option<Refusal>,
 }
 
 /// Until when what was read is in memory.
 #[derive(Debug)]
-enum Keeping {
+enum ReleaseAt {
     /// The request is answered.
     Answer,
     /// The next piece is read.
@@ -69,60 +69,60 @@ enum Keeping {
     Message(Framing),
 }
 
-impl Brought {
+impl RequestBody {
     pub(crate) fn new(
         inner: Incoming,
-        visit: Arc<Visit>,
+        in_flight: Arc<InFlightRequest>,
         headers: &HeaderMap,
-        (bodies, pace): (Bodies, Pace),
-    ) -> Brought {
+        (bodies, rate): (Bodies, BodyRate),
+    ) -> RequestBody {
         let exact = inner.size_hint().exact();
         let is_grpc = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/grpc");
-        let keeping = match bodies {
+        let release_at = match bodies {
             _ if headers.get(header::CONTENT_TYPE).is_some_and(is_grpc) => {
-                Keeping::Message(Framing::default())
+                ReleaseAt::Message(Framing::default())
             }
-            Bodies::PassedOn { kept } if exact.is_none_or(|bytes| bytes > kept) => Keeping::Piece,
-            Bodies::PassedOn { .. } | Bodies::Kept => Keeping::Answer,
+            Bodies::PassedOn { kept } if exact.is_none_or(|bytes| bytes > kept) => ReleaseAt::Piece,
+            Bodies::PassedOn { .. } | Bodies::Kept => ReleaseAt::Answer,
         };
-        let is_small = match keeping {
-            Keeping::Answer => exact.is_some_and(|bytes| bytes <= limits::SMALL_BODY),
-            Keeping::Piece | Keeping::Message(_) => true,
+        let is_small = match release_at {
+            ReleaseAt::Answer => exact.is_some_and(|bytes| bytes <= limits::SMALL_BODY),
+            ReleaseAt::Piece | ReleaseAt::Message(_) => true,
         };
-        Brought { inner, visit, keeping, is_small, pace, failed: None }
+        RequestBody { inner, in_flight, release_at, is_small, rate, failed: None }
     }
 
     /// All of it will be in memory until the request is answered, also where the door took it to be passed on.
     pub fn keep(&mut self) {
-        if matches!(self.keeping, Keeping::Piece) {
-            self.keeping = Keeping::Answer;
+        if matches!(self.release_at, ReleaseAt::Piece) {
+            self.release_at = ReleaseAt::Answer;
             self.is_small = self.inner.size_hint().exact().is_some_and(|bytes| bytes <= limits::SMALL_BODY);
         }
     }
 
     fn fail(&mut self, reason: Reason, what: &str, way_out: &'static str) -> Refusal {
-        let refusal = self.visit.break_off(reason, what, way_out);
+        let refusal = self.in_flight.break_off(reason, what, way_out);
         self.failed = Some(refusal.clone());
         refusal
     }
 
     /// Counts what has come.
     fn count(&mut self, piece: &Bytes) -> Result<(), Refusal> {
-        self.pace.came(piece.len() as u64);
-        let is_small = match &mut self.keeping {
-            Keeping::Answer => self.is_small,
-            Keeping::Piece => {
-                self.visit.held.give_back();
+        self.rate.came(piece.len() as u64);
+        let is_small = match &mut self.release_at {
+            ReleaseAt::Answer => self.is_small,
+            ReleaseAt::Piece => {
+                self.in_flight.held.give_back();
                 true
             }
-            Keeping::Message(framing) => {
+            ReleaseAt::Message(framing) => {
                 if framing.take(piece) {
-                    self.visit.held.give_back();
+                    self.in_flight.held.give_back();
                 }
                 framing.length <= limits::SMALL_BODY
             }
         };
-        if self.visit.held.take(piece.len() as u64, is_small) {
+        if self.in_flight.held.take(piece.len() as u64, is_small) {
             return Ok(());
         }
         let what = "the bodies of all requests together are longer than this process keeps in memory";
@@ -131,16 +131,16 @@ impl Brought {
 
     /// Whether something must come now.
     fn is_awaited(&self) -> bool {
-        match &self.keeping {
-            Keeping::Answer => true,
+        match &self.release_at {
+            ReleaseAt::Answer => true,
             // Its own client and server agree on how long it takes; it holds one piece meanwhile.
-            Keeping::Piece => false,
-            Keeping::Message(framing) => framing.left > 0 || !framing.head.is_empty(),
+            ReleaseAt::Piece => false,
+            ReleaseAt::Message(framing) => framing.left > 0 || !framing.head.is_empty(),
         }
     }
 }
 
-impl Body for Brought {
+impl Body for RequestBody {
     type Data = Bytes;
     type Error = Refusal;
 
@@ -155,13 +155,13 @@ impl Body for Brought {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
                 let awaited = self.is_awaited();
-                ready!(self.pace.poll_too_slow(context, awaited));
+                ready!(self.rate.poll_too_slow(context, awaited));
                 let refusal =
                     self.fail(Reason::SlowBody, "the body comes too slowly", "send it faster, or in parts");
                 return Poll::Ready(Some(Err(refusal)));
             }
         };
-        self.visit.open.touch();
+        self.in_flight.open.touch();
         Poll::Ready(match frame {
             None => None,
             Some(Err(_)) => {
@@ -185,7 +185,7 @@ impl Body for Brought {
 
 /// Whether a body comes fast enough.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct BodyRate {
     bytes_s: u64,
     /// Over which that is measured.
     length: Duration,
@@ -195,9 +195,9 @@ pub(crate) struct Pace {
     window: Option<Pin<Box<Sleep>>>,
 }
 
-impl Pace {
-    pub(crate) fn new(bytes_s: u64, length: Duration) -> Pace {
-        Pace { bytes_s, length, came: 0, window: None }
+impl BodyRate {
+    pub(crate) fn new(bytes_s: u64, length: Duration) -> BodyRate {
+        BodyRate { bytes_s, length, came: 0, window: None }
     }
 
     fn came(&mut self, bytes: u64) {
@@ -256,14 +256,14 @@ impl Framing {
 
 /// The body of an answer, whose movement is told.
 #[derive(Debug)]
-pub(crate) enum Given<B> {
+pub(crate) enum ResponseBody<B> {
     /// The door's own.
     Refused(Full<Bytes>),
     /// What was served.
-    Served(B, Arc<Visit>),
+    Served(B, Arc<InFlightRequest>),
 }
 
-impl<B> Body for Given<B>
+impl<B> Body for ResponseBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -276,12 +276,12 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match &mut *self {
-            Given::Refused(body) => {
+            ResponseBody::Refused(body) => {
                 Pin::new(body).poll_frame(context).map(|frame| frame.map(|one| one.map_err(Into::into)))
             }
-            Given::Served(body, visit) => {
+            ResponseBody::Served(body, in_flight) => {
                 let frame = ready!(Pin::new(body).poll_frame(context));
-                visit.open.touch();
+                in_flight.open.touch();
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
         }
@@ -289,15 +289,15 @@ where
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Given::Refused(body) => body.is_end_stream(),
-            Given::Served(body, _) => body.is_end_stream(),
+            ResponseBody::Refused(body) => body.is_end_stream(),
+            ResponseBody::Served(body, _) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Given::Refused(body) => body.size_hint(),
-            Given::Served(body, _) => body.size_hint(),
+            ResponseBody::Refused(body) => body.size_hint(),
+            ResponseBody::Served(body, _) => body.size_hint(),
         }
     }
 }
@@ -334,16 +334,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_does_not_come_is_too_slow_and_one_that_comes_is_not() {
-        let mut pace = Pace::new(10, limits::BODY_WINDOW);
+        let mut rate = BodyRate::new(10, limits::BODY_WINDOW);
         let began = Instant::now();
         for _ in 0..5 {
-            pace.came(100);
-            let waited = std::future::poll_fn(|context| pace.poll_too_slow(context, true));
+            rate.came(100);
+            let waited = std::future::poll_fn(|context| rate.poll_too_slow(context, true));
             tokio::time::timeout(limits::BODY_WINDOW, waited).await.unwrap_err();
         }
-        std::future::poll_fn(|context| pace.poll_too_slow(context, true)).await;
+        std::future::poll_fn(|context| rate.poll_too_slow(context, true)).await;
         assert!(began.elapsed() < limits::BODY_WINDOW * 8);
-        let mut idle = Pace::new(10, limits::BODY_WINDOW);
+        let mut idle = BodyRate::new(10, limits::BODY_WINDOW);
         let waited = std::future::poll_fn(|context| idle.poll_too_slow(context, false));
         tokio::time::timeout(limits::BODY_WINDOW * 9, waited).await.unwrap_err();
     }

@@ -41,14 +41,14 @@ impl Budget {
 
 /// What one request has of the budget, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct ReservedBytes {
     budget: Arc<Budget>,
     bytes: AtomicU64,
 }
 
-impl Held {
-    pub(crate) fn new(budget: Arc<Budget>) -> Held {
-        Held { budget, bytes: AtomicU64::new(0) }
+impl ReservedBytes {
+    pub(crate) fn new(budget: Arc<Budget>) -> ReservedBytes {
+        ReservedBytes { budget, bytes: AtomicU64::new(0) }
     }
 
     /// Takes so many bytes more, if there are so many.
@@ -83,7 +83,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for ReservedBytes {
     fn drop(&mut self) {
         self.give_back();
     }
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn the_bytes_of_all_requests_stay_within_the_budget_and_small_ones_have_a_share_of_it() {
         let budget = Arc::new(Budget::new(800));
-        let (one, two) = (Held::new(budget.clone()), Held::new(budget.clone()));
+        let (one, two) = (ReservedBytes::new(budget.clone()), ReservedBytes::new(budget.clone()));
         assert!(one.take(600, false));
         assert!(!two.take(101, false), "the last eighth is for small ones");
         assert!(two.take(100, false));

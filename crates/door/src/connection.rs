@@ -1,12 +1,12 @@
 //! One connection, from its first byte to its end.
 
-use crate::body::{Brought, Given, Pace, Visit};
-use crate::crowd::Place;
+use crate::body::{BodyRate, InFlightRequest, RequestBody, ResponseBody};
+use crate::connection_limiter::ConnectionPermit;
 use crate::limits;
-use crate::patient::Patient;
 use crate::refusal::{Reason, Refusal};
-use crate::unreadable::Answering;
-use crate::usage::{Heard, Patience, Usage, Useless};
+use crate::timeout_writer::TimeoutWriter;
+use crate::unreadable::ErrorBodyWriter;
+use crate::usage::{CloseReason, ConnectionTimeouts, TrackedStream, Usage};
 use crate::{Door, Ending};
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
@@ -36,23 +36,23 @@ pub trait Service: Clone + Send + Sync + 'static {
         + 'static;
 
     /// The answer to one request.
-    fn answer(&self, request: Request<Brought>) -> impl Future<Output = Response<Self::Body>> + Send;
+    fn answer(&self, request: Request<RequestBody>) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
 /// What answers as a service of tower does, such as a router of axum.
 #[derive(Debug, Clone)]
-pub struct Tower<S>(pub S);
+pub struct TowerService<S>(pub S);
 
-impl<S, B> Service for Tower<S>
+impl<S, B> Service for TowerService<S>
 where
-    S: tower::Service<Request<Brought>, Response = Response<B>, Error = Infallible>,
+    S: tower::Service<Request<RequestBody>, Response = Response<B>, Error = Infallible>,
     S: Clone + Send + Sync + 'static,
     S::Future: Send,
     B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
 {
     type Body = B;
 
-    async fn answer(&self, request: Request<Brought>) -> Response<B> {
+    async fn answer(&self, request: Request<RequestBody>) -> Response<B> {
         self.0.clone().oneshot(request).await.unwrap_or_else(|never| match never {})
     }
 }
@@ -77,49 +77,53 @@ impl Peer {
 
 /// The two addresses of a connection.
 #[derive(Debug, Clone, Copy)]
-struct Ends {
+struct Addresses {
     peer: Peer,
     local: IpAddr,
 }
 
 /// A connection on its way from the thread that accepted it to the one that serves it.
 #[derive(Debug)]
-pub struct Handed {
+pub struct DetachedConnection {
     stream: std::net::TcpStream,
     peer: SocketAddr,
     local: IpAddr,
-    place: Place,
+    permit: ConnectionPermit,
 }
 
-impl Handed {
+impl DetachedConnection {
     /// To this thread's runtime.
-    pub fn take(self) -> std::io::Result<Arrival> {
-        let Handed { stream, peer, local, place } = self;
-        Ok(Arrival { stream: TcpStream::from_std(stream)?, peer, local, place })
+    pub fn attach(self) -> std::io::Result<AcceptedConnection> {
+        let DetachedConnection { stream, peer, local, permit } = self;
+        Ok(AcceptedConnection { stream: TcpStream::from_std(stream)?, peer, local, permit })
     }
 }
 
 /// A connection that has been let in and has said something.
 #[derive(Debug)]
-pub struct Arrival {
+pub struct AcceptedConnection {
     /// What of it was not read yet.
     pub stream: TcpStream,
     /// Where it comes from.
     pub peer: SocketAddr,
     local: IpAddr,
-    place: Place,
+    permit: ConnectionPermit,
 }
 
-impl Arrival {
-    pub(crate) fn new(stream: TcpStream, peer: SocketAddr, place: Place) -> std::io::Result<Arrival> {
+impl AcceptedConnection {
+    pub(crate) fn new(
+        stream: TcpStream,
+        peer: SocketAddr,
+        permit: ConnectionPermit,
+    ) -> std::io::Result<AcceptedConnection> {
         let local = stream.local_addr()?.ip();
-        Ok(Arrival { stream, peer, local, place })
+        Ok(AcceptedConnection { stream, peer, local, permit })
     }
 
     /// To the runtime of another thread.
-    pub fn hand_over(self) -> std::io::Result<Handed> {
-        let Arrival { stream, peer, local, place } = self;
-        Ok(Handed { stream: stream.into_std()?, peer, local, place })
+    pub fn detach(self) -> std::io::Result<DetachedConnection> {
+        let AcceptedConnection { stream, peer, local, permit } = self;
+        Ok(DetachedConnection { stream: stream.into_std()?, peer, local, permit })
     }
 
     /// The address at which it arrived.
@@ -129,13 +133,13 @@ impl Arrival {
 
     /// Whether it may ask once only, since all places are taken.
     pub fn is_in_reserve(&self) -> bool {
-        self.place.is_in_reserve()
+        self.permit.is_in_reserve()
     }
 }
 
 impl Door {
     /// Waits until the connection says something and finds a place. `None`: it does not, or must go.
-    pub async fn first_word(&self, mut arrival: Arrival) -> Option<Arrival> {
+    pub async fn wait_for_first_byte(&self, mut accepted: AcceptedConnection) -> Option<AcceptedConnection> {
         let refuse = |reason, message: &str| {
             self.counts().refused(reason, &message);
             None
@@ -144,14 +148,14 @@ impl Door {
         tokio::select! {
             biased;
             // The runtime may take a new socket for readable that is not: only a byte, or the end, tells.
-            peeked = arrival.stream.peek(&mut first) => { peeked.ok()?; }
-            () = arrival.place.displaced() => return None,
+            peeked = accepted.stream.peek(&mut first) => { peeked.ok()?; }
+            () = accepted.permit.displaced() => return None,
             () = tokio::time::sleep(self.settings().first_byte) => {
                 return refuse(Reason::Silent, "a connection said nothing and was closed");
             }
         }
-        match arrival.place.speak() {
-            Ok(()) => Some(arrival),
+        match accepted.permit.admit() {
+            Ok(()) => Some(accepted),
             Err(reason) => {
                 refuse(reason, "all places for connections are taken, the reserve too: one was closed")
             }
@@ -161,17 +165,17 @@ impl Door {
     /// Serves the connection to its end, of which `read` has been read already.
     pub async fn serve(
         &self,
-        arrival: Arrival,
+        accepted: AcceptedConnection,
         read: Bytes,
         service: impl Service,
         stop: watch::Receiver<bool>,
     ) -> std::io::Result<()> {
-        let in_reserve = arrival.is_in_reserve();
-        let Arrival { stream, peer, local, place } = arrival;
+        let in_reserve = accepted.is_in_reserve();
+        let AcceptedConnection { stream, peer, local, permit } = accepted;
         let is_h2 = self.is_h2(&stream, &read).await?;
-        let ends = Ends { peer: Peer(peer.ip()), local };
+        let addresses = Addresses { peer: Peer(peer.ip()), local };
         if !in_reserve {
-            return self.connection(stream, read, (is_h2, ends, true), service, stop).await;
+            return self.connection(stream, read, (is_h2, addresses, true), service, stop).await;
         }
         if is_h2 {
             // It may ask for much at a time. Commands use HTTP/1.1.
@@ -179,9 +183,9 @@ impl Door {
                 .refused(Reason::Connections, &"all places for connections are taken: one was closed");
             return Ok(());
         }
-        let served = self.connection(stream, read, (false, ends, false), service, stop);
+        let served = self.connection(stream, read, (false, addresses, false), service, stop);
         let served = tokio::time::timeout(limits::RESERVE_TIME, served).await.unwrap_or(Ok(()));
-        drop(place);
+        drop(permit);
         served
     }
 
@@ -210,45 +214,51 @@ impl Door {
         &self,
         stream: TcpStream,
         read: Bytes,
-        (is_h2, ends, keep_alive): (bool, Ends, bool),
+        (is_h2, addresses, keep_alive): (bool, Addresses, bool),
         service: impl Service,
         mut stop: watch::Receiver<bool>,
     ) -> std::io::Result<()> {
         let usage = Usage::new();
         let (rest, write) = stream.into_split();
-        let write = Patient::new(write, self.role().write);
-        let write = Answering::new(write, (!is_h2).then(|| usage.clone()), self.counts().clone());
+        let write = TimeoutWriter::new(write, self.role().write);
+        let write = ErrorBodyWriter::new(write, (!is_h2).then(|| usage.clone()), self.counts().clone());
         let stream = tokio::io::join(Cursor::new(read).chain(rest), write);
         let (door, asked) = (self.clone(), usage.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             let (door, service) = (door.clone(), service.clone());
-            let visit = Visit::new(asked.begin(), door.settings().budget.clone(), door.counts().clone());
-            async move { Ok::<_, Infallible>(door.visit(request, ends, service, Arc::new(visit)).await) }
+            let in_flight =
+                InFlightRequest::new(asked.begin(), door.settings().budget.clone(), door.counts().clone());
+            async move {
+                Ok::<_, Infallible>(
+                    door.handle_request(request, addresses, service, Arc::new(in_flight)).await,
+                )
+            }
         });
         let builder = self.builder(is_h2, keep_alive);
         // On HTTP/2 there is more to hear than requests.
-        let heard = Heard::new(stream, if is_h2 { Usage::new() } else { usage.clone() });
+        let heard = TrackedStream::new(stream, if is_h2 { Usage::new() } else { usage.clone() });
         let mut connection = pin!(builder.serve_connection(TokioIo::new(heard), service));
         let role = self.role();
-        let patience = Patience { idle: role.idle, head: self.settings().head, stalled: role.stalled };
+        let timeouts =
+            ConnectionTimeouts { idle: role.idle, head: self.settings().head, stalled: role.stalled };
         let served = tokio::select! {
             served = &mut connection => served,
-            useless = usage.ended(&patience) => match useless {
-                Useless::Idle => {
+            reason = usage.ended(&timeouts) => match reason {
+                CloseReason::Idle => {
                     connection.as_mut().graceful_shutdown();
                     usage.touch();
                     // The client may not answer that it has heard it, and may have asked something at this very moment.
-                    let closing = Patience { idle: limits::CLOSING, ..patience };
+                    let closing = ConnectionTimeouts { idle: limits::CLOSING, ..timeouts };
                     tokio::select! {
                         served = connection => served,
                         _ = usage.ended(&closing) => return Ok(()),
                     }
                 }
-                Useless::Head => {
+                CloseReason::Head => {
                     self.refuse_slow_head();
                     return Ok(());
                 }
-                Useless::Stalled => {
+                CloseReason::Stalled => {
                     self.counts().refused(Reason::Stalled, &"a client takes nothing of what is answered");
                     return Ok(());
                 }
@@ -280,27 +290,27 @@ impl Door {
         if is_h2 { builder.http2_only() } else { builder.http1_only() }
     }
 
-    async fn visit<S: Service>(
+    async fn handle_request<S: Service>(
         &self,
         request: Request<Incoming>,
-        ends: Ends,
+        addresses: Addresses,
         service: S,
-        visit: Arc<Visit>,
-    ) -> Response<Given<S::Body>> {
+        in_flight: Arc<InFlightRequest>,
+    ) -> Response<ResponseBody<S::Body>> {
         let (mut parts, body) = request.into_parts();
         let version = parts.version;
-        if let Err(refusal) = self.guest().admit(&parts, ends.local) {
+        if let Err(refusal) = self.policy().admit(&parts, addresses.local) {
             self.counts().refused(refusal.reason, &refusal);
             return refused(&refusal, version);
         }
-        parts.extensions.insert(ends.peer);
-        let pace = Pace::new(self.settings().body_bytes_s, self.settings().body_window);
-        let body = Brought::new(body, visit.clone(), &parts.headers, (self.role().bodies, pace));
+        parts.extensions.insert(addresses.peer);
+        let rate = BodyRate::new(self.settings().body_bytes_s, self.settings().body_window);
+        let body = RequestBody::new(body, in_flight.clone(), &parts.headers, (self.role().bodies, rate));
         let answer = service.answer(Request::from_parts(parts, body)).await;
-        match visit.broken() {
+        match in_flight.broken() {
             // Whatever the service makes of it, all doors say the same.
             Some(refusal) if !answer.status().is_success() => refused(refusal, version),
-            _ => answer.map(|body| Given::Served(body, visit)),
+            _ => answer.map(|body| ResponseBody::Served(body, in_flight)),
         }
     }
 }
@@ -310,8 +320,8 @@ pub(crate) async fn is_over(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-fn refused<B>(refusal: &Refusal, version: Version) -> Response<Given<B>> {
-    let mut response = refusal.response().map(Given::Refused);
+fn refused<B>(refusal: &Refusal, version: Version) -> Response<ResponseBody<B>> {
+    let mut response = refusal.response().map(ResponseBody::Refused);
     if version <= Version::HTTP_11 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

@@ -18,26 +18,26 @@ mod admit;
 mod body;
 mod budget;
 mod connection;
-mod crowd;
+mod connection_limiter;
 pub mod files;
 mod hosts;
 pub mod limits;
 mod listen;
-mod patient;
 mod refusal;
 pub mod state;
+mod timeout_writer;
 mod unreadable;
 mod usage;
 
-pub use admit::{Changes, Guest, has_dot_segment};
-pub use body::Brought;
+pub use admit::{AdmissionPolicy, Changes, has_dot_segment};
+pub use body::RequestBody;
 pub use budget::Budget;
-pub use connection::{Arrival, Handed, Peer, Service, Tower};
+pub use connection::{AcceptedConnection, DetachedConnection, Peer, Service, TowerService};
 pub use hosts::Hosts;
 pub use refusal::{Counts, Reason, Refusal};
 
-use budget::Held;
-use crowd::{Crowd, Place};
+use budget::ReservedBytes;
+use connection_limiter::{ConnectionLimiter, ConnectionPermit};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -158,9 +158,9 @@ impl Default for Role {
 
 /// Bytes that count against the budget until it is dropped.
 #[derive(Debug)]
-pub struct Hold(Held);
+pub struct Reservation(ReservedBytes);
 
-impl Hold {
+impl Reservation {
     /// Has so many bytes from now on; false, and as many as before, if there are not so many.
     pub fn set(&self, bytes: usize) -> bool {
         self.0.set(bytes as u64)
@@ -174,9 +174,9 @@ pub struct Door(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     role: Role,
-    guest: Guest,
+    policy: AdmissionPolicy,
     settings: Settings,
-    crowd: Arc<Crowd>,
+    limiter: Arc<ConnectionLimiter>,
     counts: Arc<Counts>,
 }
 
@@ -187,19 +187,20 @@ impl Door {
         role.announced.iter().for_each(|address| hosts.add_announced(address));
         let files = settings.files / role.files_each.max(1);
         let places = settings.connections.unwrap_or(role.connections);
-        let guest = Guest { hosts, origins: settings.allowed_origins.clone(), changes: role.changes };
-        let crowd = Crowd::new(places, settings.connections_per_address, files);
-        Door(Arc::new(Inner { role, guest, settings, crowd, counts: Arc::default() }))
+        let policy =
+            AdmissionPolicy { hosts, origins: settings.allowed_origins.clone(), changes: role.changes };
+        let limiter = ConnectionLimiter::new(places, settings.connections_per_address, files);
+        Door(Arc::new(Inner { role, policy, settings, limiter, counts: Arc::default() }))
     }
 
     /// Whether a request whose head has only this host to be looked at is let in on a connection that arrived at `local`.
     pub fn answers_to(&self, host: &str, local: IpAddr) -> bool {
-        self.guest().hosts.allow(host, local)
+        self.policy().hosts.allow(host, local)
     }
 
     /// The bytes of a connection that is served without [`Door::serve`].
-    pub fn hold(&self) -> Hold {
-        Hold(Held::new(self.settings().budget.clone()))
+    pub fn reserve(&self) -> Reservation {
+        Reservation(ReservedBytes::new(self.settings().budget.clone()))
     }
 
     /// How long the head of a request may take.
@@ -219,7 +220,7 @@ impl Door {
 
     /// Connections that are open.
     pub fn connections(&self) -> usize {
-        self.0.crowd.open()
+        self.0.limiter.open()
     }
 
     /// Puts its numbers among those of a process.
@@ -252,8 +253,8 @@ impl Door {
         &self.0.role
     }
 
-    fn guest(&self) -> &Guest {
-        &self.0.guest
+    fn policy(&self) -> &AdmissionPolicy {
+        &self.0.policy
     }
 
     fn settings(&self) -> &Settings {
@@ -262,10 +263,10 @@ impl Door {
 
     /// Has a connection that has said nothing give its file back.
     fn displace(&self) -> bool {
-        self.0.crowd.displace()
+        self.0.limiter.displace()
     }
 
-    fn enter(&self, address: IpAddr) -> (Place, bool) {
-        self.0.crowd.enter(address)
+    fn enter(&self, address: IpAddr) -> (ConnectionPermit, bool) {
+        self.0.limiter.enter(address)
     }
 }

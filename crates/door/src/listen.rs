@@ -1,6 +1,6 @@
 //! Takes connections from a listener.
 
-use crate::connection::{Arrival, Service, is_over};
+use crate::connection::{AcceptedConnection, Service, is_over};
 use crate::limits;
 use crate::refusal::Reason;
 use crate::{Door, Ending};
@@ -10,13 +10,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 impl Door {
-    /// The next connection. It has said nothing yet: see [`Door::first_word`].
-    pub async fn accept(&self, listener: &TcpListener) -> Arrival {
+    /// The next connection. It has said nothing yet: see [`Door::wait_for_first_byte`].
+    pub async fn accept(&self, listener: &TcpListener) -> AcceptedConnection {
         loop {
             match listener.accept().await {
                 Ok((stream, peer)) => {
-                    if let Ok(arrival) = self.arrived(stream, peer) {
-                        return arrival;
+                    if let Ok(accepted) = self.arrived(stream, peer) {
+                        return accepted;
                     }
                 }
                 Err(error) => {
@@ -29,15 +29,15 @@ impl Door {
         }
     }
 
-    fn arrived(&self, stream: TcpStream, peer: std::net::SocketAddr) -> std::io::Result<Arrival> {
-        let (place, displaces) = self.enter(peer.ip());
+    fn arrived(&self, stream: TcpStream, peer: std::net::SocketAddr) -> std::io::Result<AcceptedConnection> {
+        let (permit, displaces) = self.enter(peer.ip());
         if displaces {
             let what = "many connections say nothing: the oldest of them was closed";
             self.counts().refused(Reason::Displaced, &what);
         }
         // Small messages to and fro are all there is; waiting for more to send only delays them.
         stream.set_nodelay(true)?;
-        Arrival::new(stream, peer, place)
+        AcceptedConnection::new(stream, peer, permit)
     }
 
     /// Serves what comes until `stop` is true or gone.
@@ -49,25 +49,25 @@ impl Door {
     pub async fn listen_with<S: Service>(
         &self,
         listener: TcpListener,
-        service: impl Fn(&Arrival) -> S,
+        service: impl Fn(&AcceptedConnection) -> S,
         mut stop: watch::Receiver<bool>,
     ) {
         let under_way = Arc::new(Semaphore::new(limits::UNDER_WAY as usize));
         loop {
-            let arrival = tokio::select! {
-                arrival = self.accept(&listener) => arrival,
+            let accepted = tokio::select! {
+                accepted = self.accept(&listener) => accepted,
                 () = is_over(&mut stop) => break,
             };
             let Ok(permit) = under_way.clone().try_acquire_owned() else { continue };
-            let (door, service, mut stopped) = (self.clone(), service(&arrival), stop.clone());
+            let (door, service, mut stopped) = (self.clone(), service(&accepted), stop.clone());
             tokio::spawn(async move {
-                let arrival = tokio::select! {
-                    arrival = door.first_word(arrival) => arrival,
+                let accepted = tokio::select! {
+                    accepted = door.wait_for_first_byte(accepted) => accepted,
                     () = is_over(&mut stopped) => None,
                 };
-                if let Some(arrival) = arrival {
-                    let peer = arrival.peer;
-                    if let Err(error) = door.serve(arrival, Bytes::new(), service, stopped).await {
+                if let Some(accepted) = accepted {
+                    let peer = accepted.peer;
+                    if let Err(error) = door.serve(accepted, Bytes::new(), service, stopped).await {
                         tracing::debug!(%peer, %error, "a connection broke");
                     }
                 }

@@ -16,7 +16,7 @@ const SHARED: u32 = 0o1000;
 
 /// Why a folder stays as it is.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-enum Open {
+enum PrivacyError {
     #[error("it belongs to user {owner}, and this process is of user {us}")]
     OfAnother { owner: u32, us: u32 },
     #[error("it is for all users of this machine, as /tmp is")]
@@ -37,7 +37,7 @@ pub fn make_private(folder: &Path) {
 }
 
 /// By a handle, so that what is changed is what was looked at.
-fn closed(folder: &Path) -> Result<(), Open> {
+fn closed(folder: &Path) -> Result<(), PrivacyError> {
     let folder = match open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(()),
         folder => folder?,
@@ -49,12 +49,12 @@ fn closed(folder: &Path) -> Result<(), Open> {
     Ok(())
 }
 
-fn is_to_be_closed(mode: u32, owner: u32, us: u32) -> Result<bool, Open> {
+fn is_to_be_closed(mode: u32, owner: u32, us: u32) -> Result<bool, PrivacyError> {
     match mode {
         mode if mode & OTHERS == 0 => Ok(false),
         // Root could, and would take from its owner what others use.
-        _ if owner != us => Err(Open::OfAnother { owner, us }),
-        mode if mode & SHARED != 0 => Err(Open::Shared),
+        _ if owner != us => Err(PrivacyError::OfAnother { owner, us }),
+        mode if mode & SHARED != 0 => Err(PrivacyError::Shared),
         _ => Ok(true),
     }
 }
@@ -72,9 +72,9 @@ mod tests {
             (0o42701, us, Ok(true)),
             (0o40700, us, Ok(false)),
             (0o40700, another, Ok(false)),
-            (0o40755, another, Err(Open::OfAnother { owner: another, us })),
-            (0o41777, us, Err(Open::Shared)),
-            (0o41777, another, Err(Open::OfAnother { owner: another, us })),
+            (0o40755, another, Err(PrivacyError::OfAnother { owner: another, us })),
+            (0o41777, us, Err(PrivacyError::Shared)),
+            (0o41777, another, Err(PrivacyError::OfAnother { owner: another, us })),
         ] {
             assert_eq!(is_to_be_closed(mode, owner, us), expected, "{mode:o} of {owner}");
         }

@@ -40,7 +40,7 @@ const REST: &str = "\r\nconnection: close\r\ncontent-length: 0\r\ndate: ";
 
 /// The writing half of a connection of HTTP/1.1.
 #[derive(Debug)]
-pub(crate) struct Answering<W> {
+pub(crate) struct ErrorBodyWriter<W> {
     inner: W,
     /// None: of HTTP/2, where hyper answers by frames.
     usage: Option<Arc<Usage>>,
@@ -53,9 +53,9 @@ pub(crate) struct Answering<W> {
     left: Vec<u8>,
 }
 
-impl<W: AsyncWrite + Unpin> Answering<W> {
-    pub(crate) fn new(inner: W, usage: Option<Arc<Usage>>, counts: Arc<Counts>) -> Answering<W> {
-        Answering { inner, usage, counts, begun: 0, is_over: true, left: Vec::new() }
+impl<W: AsyncWrite + Unpin> ErrorBodyWriter<W> {
+    pub(crate) fn new(inner: W, usage: Option<Arc<Usage>>, counts: Arc<Counts>) -> ErrorBodyWriter<W> {
+        ErrorBodyWriter { inner, usage, counts, begun: 0, is_over: true, left: Vec::new() }
     }
 
     /// What to write in the place of `bytes`, if no service has a part in them.
@@ -95,7 +95,7 @@ fn with_body(bytes: &[u8]) -> Option<Vec<u8>> {
     Some([head.as_bytes(), &body[..]].concat())
 }
 
-impl<W: AsyncWrite + Unpin> AsyncWrite for Answering<W> {
+impl<W: AsyncWrite + Unpin> AsyncWrite for ErrorBodyWriter<W> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -156,7 +156,7 @@ mod tests {
     /// What the client reads of what is written.
     async fn written(usage: &Arc<Usage>, what: &[&[u8]]) -> String {
         let (mut client, server) = tokio::io::duplex(64);
-        let mut server = Answering::new(server, Some(usage.clone()), Arc::default());
+        let mut server = ErrorBodyWriter::new(server, Some(usage.clone()), Arc::default());
         let write = async {
             for bytes in what {
                 server.write_all(bytes).await.unwrap();
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(written(&usage, &[BARE]).await.as_bytes(), BARE, "one was answered just now");
         let usage = Usage::new();
         let (mut client, server) = tokio::io::duplex(4_096);
-        let mut server = Answering::new(server, Some(usage.clone()), Arc::default());
+        let mut server = ErrorBodyWriter::new(server, Some(usage.clone()), Arc::default());
         // The head is flushed while the body is not there yet; with its last piece the request is over, and then that is written.
         let open = usage.begin();
         server.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();

@@ -29,7 +29,7 @@ pub(crate) struct Usage {
 
 /// How long a connection may be of no use, in which way.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct ConnectionTimeouts {
     /// Without a request.
     pub idle: Duration,
     /// With the beginning of one.
@@ -40,7 +40,7 @@ pub(crate) struct Patience {
 
 /// Why a connection is of no use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Useless {
+pub(crate) enum CloseReason {
     /// Nothing is asked.
     Idle,
     /// Something begins to be asked, and does not go on.
@@ -66,12 +66,12 @@ impl Usage {
     }
 
     /// A request has come. It is open until what is returned is dropped.
-    pub(crate) fn begin(self: &Arc<Usage>) -> Open {
+    pub(crate) fn begin(self: &Arc<Usage>) -> OpenRequest {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
         self.head.store(0, Ordering::Relaxed);
         self.touch();
-        Open(self.clone())
+        OpenRequest(self.clone())
     }
 
     /// How many requests have come, and how many of those are not answered to the end.
@@ -92,37 +92,37 @@ impl Usage {
     }
 
     /// Waits until the connection is of no use.
-    pub(crate) async fn ended(&self, patience: &Patience) -> Useless {
+    pub(crate) async fn ended(&self, timeouts: &ConnectionTimeouts) -> CloseReason {
         loop {
             let (moved, head) = (self.moved.load(Ordering::Relaxed), self.head.load(Ordering::Relaxed));
-            let (since, most, useless) = match (self.open.load(Ordering::Relaxed), head) {
-                (0, 0) => (moved, Some(patience.idle), Useless::Idle),
-                (0, head) => (head, Some(patience.head), Useless::Head),
-                _ => (moved, patience.stalled, Useless::Stalled),
+            let (since, most, reason) = match (self.open.load(Ordering::Relaxed), head) {
+                (0, 0) => (moved, Some(timeouts.idle), CloseReason::Idle),
+                (0, head) => (head, Some(timeouts.head), CloseReason::Head),
+                _ => (moved, timeouts.stalled, CloseReason::Stalled),
             };
             let rested = Duration::from_nanos(self.now().saturating_sub(since));
             let rest = match most {
-                Some(most) if rested >= most => return useless,
+                Some(most) if rested >= most => return reason,
                 Some(most) => most - rested,
                 None => limits::LOOK,
             };
             // A head may begin meanwhile, and must not take much longer than it may.
-            tokio::time::sleep(rest.min(limits::LOOK).min(patience.head)).await;
+            tokio::time::sleep(rest.min(limits::LOOK).min(timeouts.head)).await;
         }
     }
 }
 
 /// A request that is not answered to the end.
 #[derive(Debug)]
-pub(crate) struct Open(Arc<Usage>);
+pub(crate) struct OpenRequest(Arc<Usage>);
 
-impl Open {
+impl OpenRequest {
     pub(crate) fn touch(&self) {
         self.0.touch();
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.0.touch();
         self.0.open.fetch_sub(1, Ordering::Relaxed);
@@ -131,18 +131,18 @@ impl Drop for Open {
 
 /// A connection whose first bytes of a request are noticed.
 #[derive(Debug)]
-pub(crate) struct Heard<S> {
+pub(crate) struct TrackedStream<S> {
     inner: S,
     usage: Arc<Usage>,
 }
 
-impl<S> Heard<S> {
-    pub(crate) fn new(inner: S, usage: Arc<Usage>) -> Heard<S> {
-        Heard { inner, usage }
+impl<S> TrackedStream<S> {
+    pub(crate) fn new(inner: S, usage: Arc<Usage>) -> TrackedStream<S> {
+        TrackedStream { inner, usage }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TrackedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -157,7 +157,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -198,21 +198,21 @@ mod tests {
     #[tokio::test]
     async fn nothing_asked_is_idle_half_a_head_is_slow_and_nothing_moved_is_stalled() {
         let usage = Usage::new();
-        let idle = Patience { idle: SHORT, head: LONG, stalled: None };
-        assert_eq!(usage.ended(&idle).await, Useless::Idle);
+        let idle = ConnectionTimeouts { idle: SHORT, head: LONG, stalled: None };
+        assert_eq!(usage.ended(&idle).await, CloseReason::Idle);
         let (mut client, server) = tokio::io::duplex(64);
-        let mut server = Heard::new(server, usage.clone());
+        let mut server = TrackedStream::new(server, usage.clone());
         client.write_all(b"GET").await.unwrap();
         server.read_u8().await.unwrap();
-        let head = Patience { idle: LONG, head: SHORT, stalled: None };
-        assert_eq!(usage.ended(&head).await, Useless::Head);
+        let head = ConnectionTimeouts { idle: LONG, head: SHORT, stalled: None };
+        assert_eq!(usage.ended(&head).await, CloseReason::Head);
         let open = usage.begin();
         server.read_u8().await.unwrap();
-        let stalled = Patience { idle: SHORT, head: SHORT, stalled: Some(SHORT) };
-        assert_eq!(usage.ended(&stalled).await, Useless::Stalled);
-        let patient = Patience { stalled: None, ..stalled };
+        let stalled = ConnectionTimeouts { idle: SHORT, head: SHORT, stalled: Some(SHORT) };
+        assert_eq!(usage.ended(&stalled).await, CloseReason::Stalled);
+        let patient = ConnectionTimeouts { stalled: None, ..stalled };
         tokio::time::timeout(10 * SHORT, usage.ended(&patient)).await.unwrap_err();
         drop(open);
-        assert_eq!(usage.ended(&idle).await, Useless::Idle);
+        assert_eq!(usage.ended(&idle).await, CloseReason::Idle);
     }
 }

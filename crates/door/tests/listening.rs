@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use partage_door::{Brought, Door, Reason, Role, Service, Settings};
+use partage_door::{Door, Reason, RequestBody, Role, Service, Settings};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -30,7 +30,7 @@ struct Measure;
 impl Service for Measure {
     type Body = Full<Bytes>;
 
-    async fn answer(&self, request: Request<Brought>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: Request<RequestBody>) -> Response<Full<Bytes>> {
         let mut response = Response::default();
         match request.into_body().collect().await {
             Ok(body) => *response.body_mut() = Full::from(body.to_bytes().len().to_string()),

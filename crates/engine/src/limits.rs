@@ -18,27 +18,27 @@ pub const MEMORY_BYTES: usize = 64 << 20;
 /// A large page of memory, as processors and the kernel have it. Entries wait for sorting in such, if there is room for so much.
 pub const HUGE_BYTES: usize = 2 << 20;
 
-/// So few entries are compared; more are first dealt out by a byte of their rank. Below it dealing takes longer.
-pub const COMPARED: usize = 48;
+/// So few entries are compared; more are first distributed by some bits of their rank. Below it distributing takes longer.
+pub const COMPARED_ENTRIES: usize = 48;
 
-/// Memory of a tray, into which entries are put by the first bits of their rank: all of it lies in the second cache of a
-/// processor's core while it is put in order.
-pub const TRAY_BYTES: usize = 512 << 10;
+/// Memory of a bucket of the sort buffer, into which entries are put by the first bits of their rank: all of it lies in the
+/// second cache of a processor's core while it is sorted.
+pub const BUCKET_BYTES: usize = 512 << 10;
 
-/// Most trays: where the next entry of each goes lies in that cache while they are filled.
-pub const MOST_TRAYS: usize = 1_024;
+/// Most buckets: where the next entry of each goes lies in that cache while they are filled.
+pub const MOST_BUCKETS: usize = 1_024;
 
-/// The pieces of memory that a tray gets, each twice the one before: from one that is little even for a thousand trays with
+/// The pieces of memory that a bucket gets, each twice the one before: from one that is little even for a thousand buckets with
 /// an entry each, to one that is read in one long stretch.
 pub const LEAST_PIECE_BYTES: usize = 1 << 10;
 /// See [`LEAST_PIECE_BYTES`].
 pub const PIECE_BYTES: usize = 16 << 10;
 
-/// Entries are dealt out by so many bits of their rank at most: the heaps' ends lie in the first cache.
-pub const DEALT_BITS: u32 = 11;
+/// Entries are distributed by so many bits of their rank at most: the ends of the bins lie in the first cache.
+pub const RADIX_BITS: u32 = 11;
 
-/// Entries are fetched so many before their turn: writing those between takes longer than a fetch.
-pub const LOOKED_AHEAD: usize = 6;
+/// Entries are prefetched so many before their turn: writing those between takes longer than a fetch.
+pub const PREFETCHED_ENTRIES: usize = 6;
 
 /// What is written to a store file at a time, from a multiple of it: the kernel takes long pieces with less work, and this one
 /// stays in the second cache of the core until it has. Pieces of [`HUGE_BYTES`] are mapped in large pages by file systems
@@ -98,11 +98,11 @@ pub const TOGETHER: usize = 64;
 /// Of memory, as the processor fetches it.
 pub const LINE_BYTES: usize = 64;
 
-/// Lines that are fetched at once of any part, be it shorter: those of an entry of 130 bytes.
-pub const SURELY_FETCHED_LINES: usize = 4;
+/// Lines that are prefetched of any part, be it shorter: those of an entry of 130 bytes.
+pub const LEAST_PREFETCHED_LINES: usize = 4;
 
-/// Lines of one entry that are fetched ahead of a lookup: beyond them the processor sees by itself where it goes.
-pub const FETCHED_LINES: usize = 8;
+/// Lines of one entry that are prefetched for a lookup: beyond them the processor sees by itself where it goes.
+pub const PREFETCHED_LINES: usize = 8;
 
 /// Highest level of zstd that is taken: above it the tables alone are larger than a builder's memory.
 pub const ZSTD_MOST_LEVEL: i32 = 19;

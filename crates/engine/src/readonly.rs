@@ -1,7 +1,7 @@
 //! Store files: the entries of one partition of one dataset version, written once, read for as long as it serves.
 //!
-//! A printed telephone book: made from slips in any order, bound, and from then on only looked things up in. An edition
-//! is never corrected; there is a next one.
+//! A store file is immutable, as an SSTable is: it is built from entries in any order, and from then on only read. It is
+//! never changed; the next version has files of its own.
 //!
 //! [`Builder`] takes keys and values in any order and of any number, with bounded memory, and the last of
 //! equal keys counts. [`Reader`] maps the file into memory and answers from it.
@@ -34,19 +34,19 @@ mod arena;
 mod builder;
 mod checksum;
 mod codec;
-mod desk;
 mod error;
 mod estimate;
-mod fetch;
-mod floor;
 mod form;
 mod hashed;
 mod loss;
 mod mapped;
 mod ordered;
 mod output;
+mod prefetch;
 mod reader;
 mod sort;
+mod sort_buffer;
+mod spill;
 
 pub use arena::Arenas;
 pub use builder::{Builder, Options, Summary};

@@ -1,6 +1,6 @@
 //! Frames: how records lie in a journal file, and how damage is told from an unfinished write.
 //!
-//! A file is a ledger whose empty lines are printed in advance: zeros, synced before use. A record is
+//! The space for records is preallocated: zeros, synced before use. A record is
 //! written over them and synced before anyone is told. So the last record may be half there after a
 //! crash, and every byte before it must be as it was written.
 //!
@@ -65,7 +65,7 @@ impl Damage {
 pub struct FileHeader {
     /// Whose it is: a cluster. 0 where the records say so themselves.
     pub owner: u128,
-    /// Which of several books under the same roof; each of its records has it too.
+    /// Which of several files in the same directory; each of its records has it too.
     pub file_number: u64,
     /// The file grows by so many bytes at a time: a multiple of 512.
     pub step: u32,

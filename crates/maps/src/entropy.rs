@@ -6,8 +6,8 @@ pub fn one_of(count: usize) -> usize {
     rand::random_range(0..count)
 }
 
-/// A lot from 0 to 1.
+/// A random number from 0 to 1.
 #[expect(clippy::disallowed_methods, reason = "the one source of randomness of this crate")]
-pub fn lot() -> f64 {
+pub fn jitter() -> f64 {
     rand::random_range(0.0..=1.0)
 }

@@ -19,12 +19,12 @@ mod watch;
 
 pub use cache::Cache;
 pub use keep::Kept;
-pub use resolve::Turns;
+pub use resolve::AddressRotation;
 pub use watch::Listener;
 
 use cache::Refresh;
 use partage_core::name::KeyspaceName;
-use partage_core::reconnect::Rests;
+use partage_core::reconnect::ReconnectBackoff;
 use partage_core::routing::back::Offers;
 use partage_core::routing::table::RouteTable;
 use std::collections::BTreeSet;
@@ -68,7 +68,7 @@ pub fn follow(
         keep,
         refreshes,
         resync,
-        rests: Rests::of_router(),
+        backoff: ReconnectBackoff::of_router(),
         offers: Offers::default(),
     };
     (cache, Following(tokio::spawn(watcher.run()).abort_handle()))
@@ -91,7 +91,7 @@ pub fn pass_on(
         keep: None,
         refreshes,
         resync: BTreeSet::new(),
-        rests: Rests::of_router(),
+        backoff: ReconnectBackoff::of_router(),
         offers: Offers::default(),
     };
     (cache, Following(tokio::spawn(watcher.run()).abort_handle()))

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// How long a connection to a coordinator may take to open.
 pub const COORDINATOR_CONNECT: Duration = Duration::from_secs(2);
 
-/// A stream that lasted for so long had us: the next rest is that of a line that was lost, not one more of a search. A
-/// coordinator that ends every stream at once is thereby asked less and less.
+/// A stream that lasted for so long had us: the next backoff is that of a connection that was lost, not one more of a
+/// search. A coordinator that ends every stream at once is thereby asked less and less.
 pub const LASTING: Duration = Duration::from_secs(5);
 
 /// How long a map may lag behind what a node says there is, before the stream is made anew: a push takes

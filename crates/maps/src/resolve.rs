@@ -1,23 +1,23 @@
-//! Where a coordinator is: a name may stand for several of them, which then take turns.
+//! Where a coordinator is: a name may stand for several of them, which are then asked in rotation.
 
 use crate::entropy;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Goes round the addresses behind names. Copies know the same.
+/// Round-robin over the addresses behind names. Copies share what is known of a name.
 #[derive(Clone, Debug)]
-pub struct Turns {
+pub struct AddressRotation {
     turn: usize,
     /// How many addresses there were behind the last name.
     behind: Arc<AtomicUsize>,
 }
 
-impl Turns {
-    /// Begins by lot: so those who follow one name are spread over what is behind it.
+impl AddressRotation {
+    /// Begins at a random address: so those who follow one name are spread over what is behind it.
     #[must_use]
-    pub fn begin() -> Turns {
-        Turns { turn: entropy::one_of(usize::MAX), behind: Arc::new(AtomicUsize::new(1)) }
+    pub fn begin() -> AddressRotation {
+        AddressRotation { turn: entropy::one_of(usize::MAX), behind: Arc::new(AtomicUsize::new(1)) }
     }
 
     /// In how many places there may be a coordinator, as far as is known, where so many are listed.
@@ -26,8 +26,8 @@ impl Turns {
         listed.max(self.behind.load(Ordering::Relaxed))
     }
 
-    /// The next time, whatever is behind the name, another address of it.
-    pub fn go_on(&mut self) {
+    /// Moves to the next address, whatever is behind the name.
+    pub fn advance(&mut self) {
         self.turn = self.turn.wrapping_add(1);
     }
 
@@ -59,19 +59,19 @@ mod tests {
     async fn each_address_behind_a_name_gets_its_turn() {
         let addresses: Vec<SocketAddr> =
             ["10.0.0.3:7", "10.0.0.1:7", "10.0.0.2:7", "10.0.0.1:7"].map(|text| text.parse().unwrap()).into();
-        let mut turns = Turns { turn: 4, ..Turns::begin() };
-        assert_eq!(turns.places(1), 1);
+        let mut rotation = AddressRotation { turn: 4, ..AddressRotation::begin() };
+        assert_eq!(rotation.places(1), 1);
         let mut seen = Vec::new();
         for _ in 0..3 {
-            seen.push(turns.one_of(addresses.clone()).unwrap());
-            turns.go_on();
+            seen.push(rotation.one_of(addresses.clone()).unwrap());
+            rotation.advance();
         }
         seen.sort_unstable();
         assert_eq!(seen, [addresses[1], addresses[2], addresses[0]]);
-        assert_eq!(turns.one_of(vec![]), None);
-        assert_eq!([1, 4].map(|listed| turns.places(listed)), [3, 4]);
-        assert_eq!(turns.url("127.0.0.1:80").await, "http://127.0.0.1:80");
-        assert_eq!(turns.url("http://h/").await, "http://h/");
-        assert_eq!(turns.url("no port").await, "http://no port", "refused where it is connected to");
+        assert_eq!(rotation.one_of(vec![]), None);
+        assert_eq!([1, 4].map(|listed| rotation.places(listed)), [3, 4]);
+        assert_eq!(rotation.url("127.0.0.1:80").await, "http://127.0.0.1:80");
+        assert_eq!(rotation.url("http://h/").await, "http://h/");
+        assert_eq!(rotation.url("no port").await, "http://no port", "refused where it is connected to");
     }
 }

@@ -1,9 +1,9 @@
 //! Keeps the maps fresh: one stream from a coordinator, made anew whenever it ends.
 //!
 //! ```text
-//!  connect (one of several, by lot first) ── Watch with what we have ──► events ──► table ──► cache
-//!        ▲                                                                 │
-//!        └── a rest, as core says, by lot (R7) ◄──── ended, or refused ◄───┘
+//!  connect (one of several, a random one first) ── Watch with what we have ──► events ──► table ──► cache
+//!        ▲                                                                          │
+//!        └── a backoff with jitter, as core says (R7) ◄──── ended, or refused ◄─────┘
 //! ```
 //!
 //! What does not follow on our maps (W4) makes the stream anew without the generation of that keyspace, so
@@ -12,10 +12,10 @@
 
 use crate::cache::{Cache, Refresh};
 use crate::keep::{self, Keep};
-use crate::resolve::Turns;
+use crate::resolve::AddressRotation;
 use crate::{entropy, limits};
 use partage_core::name::KeyspaceName;
-use partage_core::reconnect::Rests;
+use partage_core::reconnect::ReconnectBackoff;
 use partage_core::routing::back::{Offer, Offers};
 use partage_core::routing::table::{RouteTable, TableError};
 use partage_core::time::Millis;
@@ -64,7 +64,7 @@ pub struct Watcher {
     pub refreshes: mpsc::Receiver<Refresh>,
     /// Keyspaces to be asked for whole.
     pub resync: BTreeSet<KeyspaceName>,
-    pub rests: Rests,
+    pub backoff: ReconnectBackoff,
     /// Of maps that are older than ours.
     pub offers: Offers,
 }
@@ -76,13 +76,13 @@ impl Watcher {
             return;
         }
         let mut which = entropy::one_of(self.coordinators.len());
-        let mut turns = Turns::begin();
+        let mut rotation = AddressRotation::begin();
         let begun = Instant::now();
         // That none can be reached is said once, not with every try.
         let mut said = false;
         loop {
             let before = Instant::now();
-            let ended = self.follow(&turns.url(&self.coordinators[which]).await).await;
+            let ended = self.follow(&rotation.url(&self.coordinators[which]).await).await;
             self.cache.connected(false);
             let in_vain = matches!(ended, Ended::Unreachable(_));
             let now = Instant::now();
@@ -92,7 +92,7 @@ impl Watcher {
             log(&self.coordinators[which], &ended, offer, said);
             said = in_vain;
             if now.duration_since(before) > limits::LASTING {
-                self.rests.had();
+                self.backoff.connected();
             }
             match ended {
                 // The same one has the whole of it, and has done nothing wrong.
@@ -106,10 +106,14 @@ impl Watcher {
                 Ended::Lags(_) => {}
                 _ => {
                     which = (which + 1) % self.coordinators.len();
-                    turns.go_on();
+                    rotation.advance();
                 }
             }
-            let rest_ms = self.rests.rest(since_begun, turns.places(self.coordinators.len()), entropy::lot());
+            let rest_ms = self.backoff.next_delay_ms(
+                since_begun,
+                rotation.places(self.coordinators.len()),
+                entropy::jitter(),
+            );
             sleep(Duration::from_millis(rest_ms)).await;
         }
     }
@@ -192,7 +196,7 @@ impl Watcher {
         let told = self.listener.is_some().then(|| event.clone());
         let current = matches!(event.news, MapNews::Current(_));
         if let MapNews::Spread(spread_ms) = event.news {
-            self.rests.told(spread_ms);
+            self.backoff.set_spread(spread_ms);
         }
         take(&mut table, event)?;
         self.cache.publish(table.routes());
@@ -290,7 +294,7 @@ mod tests {
             keep: None,
             refreshes,
             resync: BTreeSet::new(),
-            rests: Rests::of_router(),
+            backoff: ReconnectBackoff::of_router(),
             offers: Offers::default(),
         }
     }
@@ -303,8 +307,8 @@ mod tests {
     fn r7_a_router_spreads_over_what_it_was_told() {
         let mut watcher = watcher();
         watcher.take(event(MapNews::Spread(1_638))).unwrap();
-        watcher.rests.had();
-        assert_eq!(watcher.rests.rest(Millis(0), 1, 1.0), 1_638);
+        watcher.backoff.connected();
+        assert_eq!(watcher.backoff.next_delay_ms(Millis(0), 1, 1.0), 1_638);
     }
 
     #[test]

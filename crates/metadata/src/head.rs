@@ -8,7 +8,7 @@ use partage_core::metadata::change::Swapped;
 use partage_core::metadata::{Head, Seen};
 use partage_core::name::KeyspaceName;
 use partage_wire::stored::StoredError;
-use partage_wire::stored::book;
+use partage_wire::stored::map_file;
 use std::sync::Arc;
 use tokio::time::timeout;
 
@@ -55,7 +55,8 @@ impl Heads {
     /// # Errors
     /// When nobody knows.
     pub async fn read(&self, keyspace: &KeyspaceName) -> Result<Option<Seen>, HeadError> {
-        let [head, record] = [Key::new(book::head_key(keyspace))?, Key::new(book::record_key(keyspace))?];
+        let [head, record] =
+            [Key::new(map_file::head_key(keyspace))?, Key::new(map_file::record_key(keyspace))?];
         // A head and its record come and go in one transaction, or the head comes first. So a head that is still
         // missing after the record was seen, and before it was seen again, was deleted by somebody; one that was missing
         // only before may have come just then.
@@ -76,7 +77,7 @@ impl Heads {
 
     /// Follows the heads of all keyspaces, from what was last heard.
     pub(crate) async fn watch(&self, from: Option<Version>) -> Result<HeadWatch, HeadError> {
-        let scope = Scope::Below(Key::new(book::HEADS)?);
+        let scope = Scope::Below(Key::new(map_file::HEADS)?);
         Ok(HeadWatch(self.0.watch(scope, from).await?))
     }
 
@@ -90,9 +91,9 @@ impl Heads {
         head: &Head,
         transaction: Transaction,
     ) -> Result<Transaction, KeyError> {
-        let key = Key::new(book::head_key(keyspace))?;
+        let key = Key::new(map_file::head_key(keyspace))?;
         let expected = expected.map_or(Expected::Absent, |version| Expected::At(Version::new(version)));
-        Ok(transaction.when(&key, expected).put(&key, book::seal_head(keyspace, head)))
+        Ok(transaction.when(&key, expected).put(&key, map_file::seal_head(keyspace, head)))
     }
 
     /// Writes `head` if the key is as it was seen.
@@ -118,12 +119,12 @@ impl Heads {
 }
 
 fn seen(keyspace: &KeyspaceName, entry: &Entry) -> Result<Seen, HeadError> {
-    let head = book::open_head(keyspace, &entry.value)?;
+    let head = map_file::open_head(keyspace, &entry.value)?;
     Ok(Seen { head, version: entry.version.get() })
 }
 
 /// What was heard of heads.
-pub(crate) struct News {
+pub(crate) struct HeadUpdate {
     /// Where to go on after a break.
     pub at: Version,
     /// Whether there are no other heads.
@@ -137,7 +138,7 @@ pub(crate) struct HeadWatch(Watch);
 
 impl HeadWatch {
     /// What comes next. A head that cannot be read is left out: whoever looks at it says why.
-    pub async fn next(&mut self) -> Result<News, HeadError> {
+    pub async fn next(&mut self) -> Result<HeadUpdate, HeadError> {
         let update = self.0.next().await?;
         let at = update.at();
         let (is_all, entries): (bool, Vec<_>) = match update {
@@ -149,11 +150,11 @@ impl HeadWatch {
             }
         };
         let heads = entries.into_iter().filter_map(|(key, entry)| {
-            let keyspace = book::keyspace_of_head(key.as_str())?;
+            let keyspace = map_file::keyspace_of_head(key.as_str())?;
             let head = entry.map(|entry| seen(&keyspace, &entry)).transpose().ok()?;
             Some((keyspace, head))
         });
-        Ok(News { at, is_all, heads: heads.collect() })
+        Ok(HeadUpdate { at, is_all, heads: heads.collect() })
     }
 }
 

@@ -30,8 +30,8 @@ pub const STORE_OPERATION: Duration = Duration::from_secs(2);
 /// that nobody speaks of (`partage_core::metadata::server::PENDING_MS`).
 pub const AGAIN: Duration = Duration::from_secs(10);
 
-/// Operations on their way to one server, and in its hands for one sender: of as many keyspaces at once.
-pub const LINE: usize = 64;
+/// Operations on their way to one server, and being stored by it for one sender: of as many keyspaces at once.
+pub const STORES_IN_FLIGHT: usize = 64;
 
 /// How long the coordination service may take. Beyond it the outcome counts as unknown.
 pub const SWAP: Duration = Duration::from_secs(10);

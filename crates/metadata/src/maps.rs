@@ -5,9 +5,9 @@
 //! outcome. [`Maps::change`] is the same with a transaction that has the swap alone.
 
 use crate::head::{HeadError, Heads};
-use crate::keeper::Keepers;
 use crate::notices::Notices;
 use crate::peers::Peers;
+use crate::server::LocalServer;
 use crate::{entropy, limits};
 use partage_coordination::{KeyError, Transaction};
 use partage_core::id::Generation;
@@ -56,7 +56,7 @@ pub struct Maps {
     peers: Peers,
     notices: Notices,
     /// The metadata server in the same process, if there is one.
-    here: Option<Keepers>,
+    here: Option<LocalServer>,
 }
 
 /// What a change is built on.
@@ -78,7 +78,7 @@ pub struct Prepared {
 
 impl Maps {
     /// By way of those heads and servers.
-    pub fn new(heads: Heads, peers: Peers, notices: Notices, here: Option<Keepers>) -> Maps {
+    pub fn new(heads: Heads, peers: Peers, notices: Notices, here: Option<LocalServer>) -> Maps {
         Maps { heads, peers, notices, here }
     }
 
@@ -121,7 +121,7 @@ impl Maps {
         servers
     }
 
-    fn here_if(&self, server: &NodeId) -> Option<&Keepers> {
+    fn here_if(&self, server: &NodeId) -> Option<&LocalServer> {
         self.here.as_ref().filter(|here| here.me() == server)
     }
 

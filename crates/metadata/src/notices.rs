@@ -13,24 +13,24 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 /// Of each kind the latest, to one server about one keyspace.
-type Place = (NodeId, KeyspaceName, bool);
+type NoticeKey = (NodeId, KeyspaceName, bool);
 
 #[derive(Default)]
-struct Board {
-    notices: Mutex<BTreeMap<Place, Notice>>,
-    news: Notify,
+struct PendingNotices {
+    notices: Mutex<BTreeMap<NoticeKey, Notice>>,
+    changed: Notify,
 }
 
 /// Tells notices. A copy tells the same; with the last one it ends.
 #[derive(Clone)]
-pub struct Notices(Arc<Telling>);
+pub struct Notices(Arc<Inner>);
 
-struct Telling {
-    board: Arc<Board>,
+struct Inner {
+    pending: Arc<PendingNotices>,
     task: AbortHandle,
 }
 
-impl Drop for Telling {
+impl Drop for Inner {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -39,59 +39,59 @@ impl Drop for Telling {
 impl Notices {
     /// To the servers that `peers` knows. Must be called in a tokio runtime.
     pub fn start(peers: Peers) -> Notices {
-        let board = Arc::new(Board::default());
-        let task = tokio::spawn(tell_all(board.clone(), peers)).abort_handle();
-        Notices(Arc::new(Telling { board, task }))
+        let pending = Arc::new(PendingNotices::default());
+        let task = tokio::spawn(deliver_all(pending.clone(), peers)).abort_handle();
+        Notices(Arc::new(Inner { pending, task }))
     }
 
     /// Has `servers` told.
     pub fn tell(&self, keyspace: &KeyspaceName, servers: &[NodeId], notice: Notice) {
         let is_commit = matches!(notice, Notice::Committed(_));
-        let mut notices = self.0.board.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notices = self.0.pending.notices.lock().unwrap_or_else(PoisonError::into_inner);
         for server in servers {
-            let place = (server.clone(), keyspace.clone(), is_commit);
-            if notices.len() < NOTICES || notices.contains_key(&place) {
-                notices.insert(place, notice);
+            let key = (server.clone(), keyspace.clone(), is_commit);
+            if notices.len() < NOTICES || notices.contains_key(&key) {
+                notices.insert(key, notice);
             } else {
                 // Every server looks at the head by itself, too.
                 tracing::warn!(%keyspace, %server, "too many notices wait; this one is dropped");
             }
         }
         drop(notices);
-        self.0.board.news.notify_one();
+        self.0.pending.changed.notify_one();
     }
 
     /// How many have not been heard yet.
     pub fn waiting(&self) -> usize {
-        self.0.board.notices.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.0.pending.notices.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 }
 
-async fn tell_all(board: Arc<Board>, peers: Peers) {
+async fn deliver_all(pending: Arc<PendingNotices>, peers: Peers) {
     loop {
         let due: Vec<_> = {
-            let notices = board.notices.lock().unwrap_or_else(PoisonError::into_inner);
-            notices.iter().map(|(place, notice)| (place.clone(), *notice)).collect()
+            let notices = pending.notices.lock().unwrap_or_else(PoisonError::into_inner);
+            notices.iter().map(|(key, notice)| (key.clone(), *notice)).collect()
         };
-        let calls = due.into_iter().map(|(place, notice)| {
+        let calls = due.into_iter().map(|(key, notice)| {
             let peers = peers.clone();
-            async move { (peers.tell(&place.0, &place.1, notice).await.is_ok(), place, notice) }
+            async move { (peers.tell(&key.0, &key.1, notice).await.is_ok(), key, notice) }
         });
         let mut told: BoxStream<'_, _> = stream::iter(calls).buffer_unordered(TELLING).boxed();
         let mut all_heard = true;
-        while let Some((heard, place, notice)) = told.next().await {
+        while let Some((heard, key, notice)) = told.next().await {
             all_heard &= heard;
-            let mut notices = board.notices.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut notices = pending.notices.lock().unwrap_or_else(PoisonError::into_inner);
             // A later one that has come in between is still to be told.
-            if heard && notices.get(&place) == Some(&notice) {
-                notices.remove(&place);
+            if heard && notices.get(&key) == Some(&notice) {
+                notices.remove(&key);
             }
         }
         if all_heard {
-            board.news.notified().await;
+            pending.changed.notified().await;
         } else {
             // A new one need not wait for those that are not heard.
-            let _ = tokio::time::timeout(TELL_AGAIN, board.news.notified()).await;
+            let _ = tokio::time::timeout(TELL_AGAIN, pending.changed.notified()).await;
         }
     }
 }

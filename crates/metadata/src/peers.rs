@@ -1,7 +1,7 @@
 //! The other metadata servers: where they are, and what is asked of them.
 
 use crate::limits::{ASK, FETCH, STORE, STORE_OPERATION};
-use crate::line::Line;
+use crate::store_stream::StoreStream;
 use futures::stream;
 use partage_core::id::Generation;
 use partage_core::map::ShardMap;
@@ -55,7 +55,7 @@ pub struct Peers {
     directory: Arc<dyn Directory>,
     channels: Arc<Mutex<BTreeMap<String, Channel>>>,
     /// By the address, as the channels are.
-    lines: Arc<Mutex<BTreeMap<String, Line>>>,
+    streams: Arc<Mutex<BTreeMap<String, StoreStream>>>,
 }
 
 type Client = MetadataClient<Channel>;
@@ -63,7 +63,7 @@ type Client = MetadataClient<Channel>;
 impl Peers {
     /// To the servers of that directory.
     pub fn new(directory: Arc<dyn Directory>) -> Peers {
-        Peers { directory, channels: Arc::default(), lines: Arc::default() }
+        Peers { directory, channels: Arc::default(), streams: Arc::default() }
     }
 
     /// All servers that are there.
@@ -106,17 +106,19 @@ impl Peers {
 
     async fn store_operation(&self, server: &NodeId, operation: proto::MapDiff) -> Result<(), Status> {
         let address = self.address(server)?;
-        let line = {
-            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-            lines.retain(|_, line| !line.is_broken());
-            match lines.get(&address) {
-                Some(line) => line.clone(),
-                None => lines.entry(address.clone()).or_insert(Line::begin(self.client(server)?)).clone(),
+        let stream = {
+            let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+            streams.retain(|_, stream| !stream.is_broken());
+            match streams.get(&address) {
+                Some(stream) => stream.clone(),
+                None => {
+                    streams.entry(address.clone()).or_insert(StoreStream::begin(self.client(server)?)).clone()
+                }
             }
         };
-        timeout(STORE_OPERATION, line.store(operation)).await.unwrap_or_else(|_| {
-            // Whoever does not answer may not hear either: the next one is said on another line.
-            self.lines.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
+        timeout(STORE_OPERATION, stream.store(operation)).await.unwrap_or_else(|_| {
+            // Whoever does not answer may not hear either: the next one is said on another stream.
+            self.streams.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
             Err(late(STORE_OPERATION))
         })
     }

@@ -1,8 +1,8 @@
-//! The gRPC door of a metadata server; see `metadata.proto` for what each call means.
+//! The gRPC service of a metadata server; see `metadata.proto` for what each call means.
 
-use crate::keeper::Keepers;
 use crate::limits;
 use crate::maps::{ChangeError, Maps};
+use crate::server::LocalServer;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use partage_core::metadata::change::{Change, Failed};
@@ -19,16 +19,16 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 /// Answers for a metadata server.
 pub struct MetadataService {
-    keepers: Keepers,
-    /// None: changes are not made at this door.
+    server: LocalServer,
+    /// None: changes are not made by this service.
     maps: Option<Maps>,
 }
 
 impl MetadataService {
     /// In front of that server. Changes that others ask for are made by `maps`; without, they are refused: where a
     /// leader changes maps together with other records, nobody else may.
-    pub fn server(keepers: Keepers, maps: Option<Maps>) -> MetadataServer<MetadataService> {
-        MetadataServer::new(MetadataService { keepers, maps })
+    pub fn server(server: LocalServer, maps: Option<Maps>) -> MetadataServer<MetadataService> {
+        MetadataServer::new(MetadataService { server, maps })
             .max_decoding_message_size(MESSAGE_BYTES)
             .max_encoding_message_size(MESSAGE_BYTES)
     }
@@ -75,13 +75,13 @@ async fn joined(request: Request<Streaming<proto::MapPart>>) -> Result<Change, S
 }
 
 async fn store_one(
-    keepers: Keepers,
+    server: LocalServer,
     order: Result<proto::StoreOrder, Status>,
 ) -> Result<proto::StoreOutcome, Status> {
     let order = order?;
     let diff = one(order.operation).map_err(malformed)?;
     let keyspace = diff.keyspace.clone();
-    let stored = keepers.store(&keyspace, Change::Operation(Arc::new(diff))).await.map_err(refused);
+    let stored = server.store(&keyspace, Change::Operation(Arc::new(diff))).await.map_err(refused);
     let (code, message) =
         stored.err().map_or((Code::Ok, String::new()), |why| (why.code(), why.message().to_owned()));
     Ok(proto::StoreOutcome { number: order.number, code: (code as i32).cast_unsigned(), message })
@@ -95,11 +95,12 @@ impl Metadata for MetadataService {
         &self,
         request: Request<Streaming<proto::StoreOrder>>,
     ) -> Result<Response<Self::StoreEachStream>, Status> {
-        let keepers = self.keepers.clone();
+        let server = self.server.clone();
         let orders = request.into_inner();
         // Each is begun before the next one is, and so they are in order where order counts.
-        let outcomes =
-            orders.map(move |order| store_one(keepers.clone(), order)).buffer_unordered(limits::LINE);
+        let outcomes = orders
+            .map(move |order| store_one(server.clone(), order))
+            .buffer_unordered(limits::STORES_IN_FLIGHT);
         Ok(Response::new(outcomes.boxed()))
     }
 
@@ -114,7 +115,7 @@ impl Metadata for MetadataService {
             Change::Operation(diff) => diff.keyspace.clone(),
             Change::Whole(map) => map.keyspace().clone(),
         };
-        self.keepers.store(&keyspace, change).await.map_err(refused)?;
+        self.server.store(&keyspace, change).await.map_err(refused)?;
         Ok(Response::new(proto::StoredAnswer {}))
     }
 
@@ -123,7 +124,7 @@ impl Metadata for MetadataService {
         request: Request<proto::MapQuestion>,
     ) -> Result<Response<Self::FetchStream>, Status> {
         let question = MapQuestion::try_from(request.into_inner()).map_err(malformed)?;
-        let map = self.keepers.map(question).await.map_err(refused)?;
+        let map = self.server.map(question).await.map_err(refused)?;
         let parts = in_parts(&Change::Whole(map));
         Ok(Response::new(stream::iter(parts.map(Ok)).boxed()))
     }
@@ -133,19 +134,19 @@ impl Metadata for MetadataService {
         request: Request<proto::MapQuestion>,
     ) -> Result<Response<proto::MapAnswer>, Status> {
         let question = MapQuestion::try_from(request.into_inner()).map_err(malformed)?;
-        let map = self.keepers.map(question).await.map_err(refused)?;
+        let map = self.server.map(question).await.map_err(refused)?;
         Ok(Response::new(answer_form(map.generation())))
     }
 
     async fn tell(&self, request: Request<proto::Notice>) -> Result<Response<proto::NoticeAnswer>, Status> {
         let (keyspace, notice) = notice(request.into_inner()).map_err(malformed)?;
-        self.keepers.tell(&keyspace, notice).await.map_err(refused)?;
+        self.server.tell(&keyspace, notice).await.map_err(refused)?;
         Ok(Response::new(proto::NoticeAnswer {}))
     }
 
     async fn join(&self, request: Request<proto::MapQuestion>) -> Result<Response<proto::MapAnswer>, Status> {
         let question = MapQuestion::try_from(request.into_inner()).map_err(malformed)?;
-        let at = self.keepers.join(&question.keyspace).await.map_err(refused)?;
+        let at = self.server.join(&question.keyspace).await.map_err(refused)?;
         Ok(Response::new(answer_form(at)))
     }
 
@@ -181,7 +182,7 @@ impl Metadata for MetadataService {
             )));
         }
         let question = MapQuestion { keyspace: request.keyspace, sequence: request.generation.sequence };
-        let map = self.keepers.map(question).await.map_err(refused)?;
+        let map = self.server.map(question).await.map_err(refused)?;
         let discoverer = Discoverer::new(&map);
         let tell = |shard| discoverer.tell(shard, &request.node, request.incarnation);
         let told: Vec<_> = request.shards.into_iter().map(tell).collect();

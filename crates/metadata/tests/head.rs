@@ -11,7 +11,7 @@ use partage_core::id::Generation;
 use partage_core::metadata::Head;
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_metadata::{HeadError, Heads};
-use partage_wire::stored::book;
+use partage_wire::stored::map_file;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ fn keyspace() -> KeyspaceName {
 }
 
 fn record() -> Key {
-    Key::new(book::record_key(&keyspace())).unwrap()
+    Key::new(map_file::record_key(&keyspace())).unwrap()
 }
 
 /// The head, and the record.

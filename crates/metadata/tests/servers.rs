@@ -14,7 +14,7 @@ use partage_core::metadata::discover::Status;
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::sharding::{Bounds, PartitionKey, Sharding};
 use partage_metadata::{
-    Base, ChangeError, Heads, Keepers, Maps, MetadataService, Notices, Peers, transaction,
+    Base, ChangeError, Heads, LocalServer, Maps, MetadataService, Notices, Peers, transaction,
 };
 use partage_wire::metadata::{DiscoverRequest, MapQuestion, discoveries};
 use partage_wire::proto;
@@ -33,11 +33,11 @@ use tonic::transport::server::TcpIncoming;
 type Addresses = BTreeMap<NodeId, String>;
 
 /// A few servers, and who changes maps beside them.
-struct Town {
+struct TestCluster {
     coordination: Arc<dyn Coordination>,
     dir: TempDir,
     directory: watch::Sender<Addresses>,
-    running: BTreeMap<NodeId, (Keepers, JoinHandle<()>)>,
+    running: BTreeMap<NodeId, (LocalServer, JoinHandle<()>)>,
     maps: Maps,
     peers: Peers,
     notices: Notices,
@@ -51,19 +51,20 @@ fn keyspace() -> KeyspaceName {
     KeyspaceName::new("users").unwrap()
 }
 
-impl Town {
-    async fn of(servers: usize) -> Town {
+impl TestCluster {
+    async fn of(servers: usize) -> TestCluster {
         let coordination: Arc<dyn Coordination> = Embedded::in_memory();
         let directory = watch::Sender::new(Addresses::new());
         let peers = Peers::new(Arc::new(directory.subscribe()));
         let notices = Notices::start(peers.clone());
         let maps = Maps::new(Heads::new(coordination.clone()), peers.clone(), notices.clone(), None);
         let dir = tempfile::tempdir().unwrap();
-        let mut town = Town { coordination, dir, directory, running: BTreeMap::new(), maps, peers, notices };
+        let mut cluster =
+            TestCluster { coordination, dir, directory, running: BTreeMap::new(), maps, peers, notices };
         for server in 0..servers {
-            town.start(server).await;
+            cluster.start(server).await;
         }
-        town
+        cluster
     }
 
     async fn start(&mut self, server: usize) {
@@ -71,20 +72,20 @@ impl Town {
         let address = listener.local_addr().unwrap().to_string();
         let heads = Heads::new(self.coordination.clone());
         let data = self.dir.path().join(name(server).as_str());
-        let keepers = Keepers::start(name(server), &data, heads.clone(), self.peers.clone()).unwrap();
-        let maps = Maps::new(heads, self.peers.clone(), self.notices.clone(), Some(keepers.clone()));
-        let service = MetadataService::server(keepers.clone(), Some(maps));
+        let local = LocalServer::start(name(server), &data, heads.clone(), self.peers.clone()).unwrap();
+        let maps = Maps::new(heads, self.peers.clone(), self.notices.clone(), Some(local.clone()));
+        let service = MetadataService::server(local.clone(), Some(maps));
         let serving = Server::builder().add_service(service);
         let task = tokio::spawn(async move {
             serving.serve_with_incoming(TcpIncoming::from(listener)).await.unwrap();
         });
-        self.running.insert(name(server), (keepers, task));
+        self.running.insert(name(server), (local, task));
         self.directory.send_modify(|all| drop(all.insert(name(server), address)));
     }
 
     async fn stop(&mut self, server: usize) {
-        let (keepers, task) = self.running.remove(&name(server)).unwrap();
-        keepers.stop().await;
+        let (local, task) = self.running.remove(&name(server)).unwrap();
+        local.stop().await;
         task.abort();
         let _ = task.await;
         self.directory.send_modify(|all| drop(all.remove(&name(server))));
@@ -140,37 +141,41 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t6_t7_a_map_is_created_and_changed_and_every_server_has_it() {
-    let town = Town::of(5).await;
-    let created = town.maps.create(first()).await.unwrap();
-    assert_eq!((created.sequence, town.servers().await.len()), (1, 3), "T6: three of five, from sequence 1");
+    let cluster = TestCluster::of(5).await;
+    let created = cluster.maps.create(first()).await.unwrap();
+    assert_eq!(
+        (created.sequence, cluster.servers().await.len()),
+        (1, 3),
+        "T6: three of five, from sequence 1"
+    );
     let mut at = created;
     for number in 0..20 {
-        at = town.change(&format!("w{number}")).await.unwrap();
+        at = cluster.change(&format!("w{number}")).await.unwrap();
     }
     assert_eq!(at.sequence, 21);
-    for server in town.servers().await {
+    for server in cluster.servers().await {
         let server = server.as_str()[1..].parse().unwrap();
-        let map = town.fetch(server, at).await;
+        let map = cluster.fetch(server, at).await;
         assert_eq!(map.generation(), at);
         assert_eq!(map.shard(ShardId(1)).unwrap().replicas.len(), 20);
-        assert_eq!(town.files(server), [format!("{}.metadata", created.transaction)]);
+        assert_eq!(cluster.files(server), [format!("{}.metadata", created.transaction)]);
     }
-    let second = town.maps.create(first()).await.unwrap_err();
+    let second = cluster.maps.create(first()).await.unwrap_err();
     assert!(matches!(second, ChangeError::Failed(_)), "it is there already: {second}");
     // A notice that waits no longer may still be on its way.
-    let others = || (0..5).filter(|server| town.files(*server).is_empty()).count();
-    until("what was aborted is cleaned up", async || town.notices.waiting() == 0 && others() == 2).await;
+    let others = || (0..5).filter(|server| cluster.files(*server).is_empty()).count();
+    until("what was aborted is cleaned up", async || cluster.notices.waiting() == 0 && others() == 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t7_of_changes_at_the_same_time_one_is_committed() {
-    let town = Town::of(3).await;
-    town.maps.create(first()).await.unwrap();
+    let cluster = TestCluster::of(3).await;
+    cluster.maps.create(first()).await.unwrap();
     for _ in 0..10 {
-        let (seen, map) = town.maps.latest(&keyspace()).await.unwrap();
+        let (seen, map) = cluster.maps.latest(&keyspace()).await.unwrap();
         let attempts = (0..4).map(|_| {
             let diff = map.edit().commit(transaction());
-            town.maps.change(seen.clone(), &map, diff)
+            cluster.maps.change(seen.clone(), &map, diff)
         });
         let ended = futures::future::join_all(attempts).await;
         assert_eq!(ended.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{ended:?}");
@@ -179,80 +184,81 @@ async fn t7_of_changes_at_the_same_time_one_is_committed() {
         };
         assert!(ended.iter().all(conflict), "{ended:?}");
     }
-    assert_eq!(town.maps.latest(&keyspace()).await.unwrap().1.generation().sequence, 11);
+    assert_eq!(cluster.maps.latest(&keyspace()).await.unwrap().1.generation().sequence, 11);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_swaps_in_a_transaction_of_its_own() {
-    let town = Town::of(3).await;
-    town.maps.create(first()).await.unwrap();
-    let (seen, map) = town.maps.latest(&keyspace()).await.unwrap();
+    let cluster = TestCluster::of(3).await;
+    cluster.maps.create(first()).await.unwrap();
+    let (seen, map) = cluster.maps.latest(&keyspace()).await.unwrap();
     let diff = map.edit().commit(transaction());
-    let prepare =
-        |seen| town.maps.prepare(map.keyspace(), Base::Head(seen), Change::Operation(Arc::new(diff.clone())));
+    let prepare = |seen| {
+        cluster.maps.prepare(map.keyspace(), Base::Head(seen), Change::Operation(Arc::new(diff.clone())))
+    };
     let prepared = prepare(seen.clone()).await.unwrap();
     let other = partage_coordination::Key::new("plans/1").unwrap();
     let transaction = partage_coordination::Transaction::new().put(&other, "a plan");
-    let outcome = town.coordination.commit(prepared.swap_in(transaction).unwrap()).await;
+    let outcome = cluster.coordination.commit(prepared.swap_in(transaction).unwrap()).await;
     let at = prepared.finish(partage_metadata::swapped(&outcome)).await.unwrap();
     assert_eq!(at, diff.to);
-    assert!(town.coordination.read(&other).await.unwrap().is_some());
+    assert!(cluster.coordination.read(&other).await.unwrap().is_some());
     // What was never sent is resolved by the head, and can then never come.
-    let (seen, map) = town.maps.latest(&keyspace()).await.unwrap();
+    let (seen, map) = cluster.maps.latest(&keyspace()).await.unwrap();
     let diff = map.edit().commit(partage_metadata::transaction());
     let change = Change::Operation(Arc::new(diff));
-    let prepared = town.maps.prepare(map.keyspace(), Base::Head(seen), change).await.unwrap();
+    let prepared = cluster.maps.prepare(map.keyspace(), Base::Head(seen), change).await.unwrap();
     let late = prepared.swap_in(partage_coordination::Transaction::new()).unwrap();
     let ended = prepared.finish(Swapped::Unknown).await.unwrap_err();
     assert!(matches!(ended, ChangeError::Failed(Failed::Conflict)), "{ended}");
-    assert!(town.coordination.commit(late).await.is_err(), "C3: it was told to have failed");
+    assert!(cluster.coordination.commit(late).await.is_err(), "C3: it was told to have failed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t8_a_server_that_was_away_catches_up_and_one_that_is_gone_is_replaced() {
-    let mut town = Town::of(3).await;
-    town.maps.create(first()).await.unwrap();
-    town.stop(2).await;
+    let mut cluster = TestCluster::of(3).await;
+    cluster.maps.create(first()).await.unwrap();
+    cluster.stop(2).await;
     for number in 0..5 {
-        town.change(&format!("w{number}")).await.unwrap();
+        cluster.change(&format!("w{number}")).await.unwrap();
     }
-    town.start(2).await;
-    let at = town.change("w5").await.unwrap();
-    assert_eq!(town.fetch(2, at).await.generation(), at, "T8: it answers when it has the latest map");
-    town.stop(0).await;
-    town.start(3).await;
-    town.maps.join(&keyspace(), &name(3)).await.unwrap();
-    let seen = town.maps.head(&keyspace()).await.unwrap().unwrap();
-    town.maps.set_servers(seen, &keyspace(), vec![name(1), name(2), name(3)]).await.unwrap();
-    assert_eq!(town.servers().await, [name(1), name(2), name(3)]);
-    town.stop(1).await;
-    let at = town.change("w6").await.unwrap();
+    cluster.start(2).await;
+    let at = cluster.change("w5").await.unwrap();
+    assert_eq!(cluster.fetch(2, at).await.generation(), at, "T8: it answers when it has the latest map");
+    cluster.stop(0).await;
+    cluster.start(3).await;
+    cluster.maps.join(&keyspace(), &name(3)).await.unwrap();
+    let seen = cluster.maps.head(&keyspace()).await.unwrap().unwrap();
+    cluster.maps.set_servers(seen, &keyspace(), vec![name(1), name(2), name(3)]).await.unwrap();
+    assert_eq!(cluster.servers().await, [name(1), name(2), name(3)]);
+    cluster.stop(1).await;
+    let at = cluster.change("w6").await.unwrap();
     for server in [2, 3] {
-        assert_eq!(town.fetch(server, at).await.shard(ShardId(1)).unwrap().replicas.len(), 7);
+        assert_eq!(cluster.fetch(server, at).await.shard(ShardId(1)).unwrap().replicas.len(), 7);
     }
-    town.start(0).await;
-    until("who was replaced removes its files", async || town.files(0).is_empty()).await;
+    cluster.start(0).await;
+    until("who was replaced removes its files", async || cluster.files(0).is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_majority_nothing_changes_and_nothing_is_left() {
-    let mut town = Town::of(3).await;
-    let at = town.maps.create(first()).await.unwrap();
-    town.stop(1).await;
-    town.stop(2).await;
-    let refused = town.change("w").await.unwrap_err();
+    let mut cluster = TestCluster::of(3).await;
+    let at = cluster.maps.create(first()).await.unwrap();
+    cluster.stop(1).await;
+    cluster.stop(2).await;
+    let refused = cluster.change("w").await.unwrap_err();
     assert!(matches!(refused, ChangeError::Failed(Failed::TooFew { needed: 2, .. })), "{refused}");
-    assert_eq!(town.fetch(0, at).await.generation(), at);
-    town.start(1).await;
-    assert_eq!(town.change("w").await.unwrap().sequence, 2);
+    assert_eq!(cluster.fetch(0, at).await.generation(), at);
+    cluster.start(1).await;
+    assert_eq!(cluster.change("w").await.unwrap().sequence, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_operation_on_a_line_is_answered_by_its_number() {
-    let town = Town::of(1).await;
-    town.maps.create(first()).await.unwrap();
-    let mut map = ShardMap::clone(&town.maps.latest(&keyspace()).await.unwrap().1);
-    let address = town.directory.borrow()[&name(0)].clone();
+    let cluster = TestCluster::of(1).await;
+    cluster.maps.create(first()).await.unwrap();
+    let mut map = ShardMap::clone(&cluster.maps.latest(&keyspace()).await.unwrap().1);
+    let address = cluster.directory.borrow()[&name(0)].clone();
     let mut client = MetadataClient::connect(format!("http://{address}")).await.unwrap();
     let order = |number, diff: &MapDiff| proto::StoreOrder { number, operation: Some(diff.into()) };
     let mut nobodys = map.edit().commit(transaction());
@@ -279,27 +285,27 @@ async fn each_operation_on_a_line_is_answered_by_its_number() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d8_a_damaged_file_is_put_aside_and_fetched_anew() {
-    let mut town = Town::of(3).await;
-    town.maps.create(first()).await.unwrap();
-    let at = town.change("w").await.unwrap();
-    town.stop(0).await;
-    let dir = town.dir.path().join("m0/users");
+    let mut cluster = TestCluster::of(3).await;
+    cluster.maps.create(first()).await.unwrap();
+    let at = cluster.change("w").await.unwrap();
+    cluster.stop(0).await;
+    let dir = cluster.dir.path().join("m0/users");
     let file = dir.join(files(&dir).pop().unwrap());
     let mut bytes = std::fs::read(&file).unwrap();
     bytes[100] ^= 4;
     std::fs::write(&file, bytes).unwrap();
-    town.start(0).await;
-    assert_eq!(town.fetch(0, at).await.generation(), at);
+    cluster.start(0).await;
+    assert_eq!(cluster.fetch(0, at).await.generation(), at);
     assert!(files(&dir).iter().any(|name| name.ends_with(".damaged")), "kept for a person");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t9_a_node_asks_any_server_what_its_partitions_are() {
-    let town = Town::of(3).await;
-    town.maps.create(first()).await.unwrap();
-    town.change("w1").await.unwrap();
-    let at = town.change("w2").await.unwrap();
-    let address = town.directory.borrow()[&name(0)].clone();
+    let cluster = TestCluster::of(3).await;
+    cluster.maps.create(first()).await.unwrap();
+    cluster.change("w1").await.unwrap();
+    let at = cluster.change("w2").await.unwrap();
+    let address = cluster.directory.borrow()[&name(0)].clone();
     let mut client = MetadataClient::connect(format!("http://{address}")).await.unwrap();
     let request = DiscoverRequest {
         keyspace: keyspace(),
@@ -319,39 +325,39 @@ async fn t9_a_node_asks_any_server_what_its_partitions_are() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t8_a_server_whose_disk_was_lost_fetches_what_it_keeps() {
-    let mut town = Town::of(3).await;
-    town.maps.create(first()).await.unwrap();
-    until("the notices are heard", async || town.notices.waiting() == 0).await;
-    town.stop(2).await;
-    std::fs::remove_dir_all(town.dir.path().join("m2")).unwrap();
-    town.start(2).await;
+    let mut cluster = TestCluster::of(3).await;
+    cluster.maps.create(first()).await.unwrap();
+    until("the notices are heard", async || cluster.notices.waiting() == 0).await;
+    cluster.stop(2).await;
+    std::fs::remove_dir_all(cluster.dir.path().join("m2")).unwrap();
+    cluster.start(2).await;
     // Nobody speaks to it: the watch does.
-    until("it has the map again", async || !town.files(2).is_empty()).await;
+    until("it has the map again", async || !cluster.files(2).is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_keyspace_is_created_anew_under_its_name_at_once() {
-    let town = Town::of(3).await;
-    let old = town.maps.create(first()).await.unwrap();
-    let at = town.change("w").await.unwrap();
+    let cluster = TestCluster::of(3).await;
+    let old = cluster.maps.create(first()).await.unwrap();
+    let at = cluster.change("w").await.unwrap();
     let key = partage_coordination::Key::new("keyspaces/users/map/metadata").unwrap();
-    town.coordination.commit(partage_coordination::Transaction::new().delete(&key)).await.unwrap();
+    cluster.coordination.commit(partage_coordination::Transaction::new().delete(&key)).await.unwrap();
     let question = MapQuestion { keyspace: keyspace(), sequence: 0 };
     for server in 0..3 {
-        let refused = town.peers.fetch(&name(server), &question).await.unwrap_err();
+        let refused = cluster.peers.fetch(&name(server), &question).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::NotFound, "{refused}");
-        assert_eq!(town.files(server), [format!("{}.metadata", old.transaction)], "kept for a while");
+        assert_eq!(cluster.files(server), [format!("{}.metadata", old.transaction)], "kept for a while");
     }
-    let new = town.maps.create(first()).await.unwrap();
+    let new = cluster.maps.create(first()).await.unwrap();
     assert!(new.sequence < at.sequence && new.transaction != old.transaction);
     for server in 0..3 {
-        assert_eq!(town.fetch(server, new).await.generation(), new);
+        assert_eq!(cluster.fetch(server, new).await.generation(), new);
     }
     // A server cannot tell a keyspace that was created anew from an engine that was set back: if it has heard that its map
     // is a later one, it keeps that beside the new one.
-    assert_eq!(town.change("w").await.unwrap().sequence, at.sequence);
+    assert_eq!(cluster.change("w").await.unwrap().sequence, at.sequence);
     for server in 0..3 {
-        let files = async || town.files(server) == [format!("{}.metadata", new.transaction)];
+        let files = async || cluster.files(server) == [format!("{}.metadata", new.transaction)];
         until("the old map is gone when it is no longer the later one", files).await;
     }
 }
@@ -359,20 +365,20 @@ async fn a_deleted_keyspace_is_created_anew_under_its_name_at_once() {
 /// Names come and go; a server that remembered each would be full one day.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_keyspace_that_is_none_of_its_business_is_forgotten() {
-    let town = Town::of(1).await;
-    town.maps.create(first()).await.unwrap();
-    let (keepers, _) = &town.running[&name(0)];
+    let cluster = TestCluster::of(1).await;
+    cluster.maps.create(first()).await.unwrap();
+    let (server, _) = &cluster.running[&name(0)];
     let notice = Notice::Committed(Generation::default());
     for number in 0..100 {
         let other = KeyspaceName::new(&format!("other-{number}")).unwrap();
-        keepers.tell(&other, notice).await.unwrap();
+        server.tell(&other, notice).await.unwrap();
     }
     let until = tokio::time::Instant::now() + Duration::from_secs(60);
-    while keepers.keyspaces() > 1 {
-        assert!(tokio::time::Instant::now() < until, "{} are remembered", keepers.keyspaces());
+    while server.keyspaces() > 1 {
+        assert!(tokio::time::Instant::now() < until, "{} are remembered", server.keyspaces());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert!(town.maps.latest(&keyspace()).await.is_ok(), "its own is kept");
+    assert!(cluster.maps.latest(&keyspace()).await.is_ok(), "its own is kept");
 }
 
 /// What is logged.
@@ -396,12 +402,12 @@ async fn c14_files_that_cannot_be_opened_are_logged_once_and_opened_later() {
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
     let _logging = tracing::subscriber::set_default(subscriber);
-    let town = Town::of(1).await;
+    let cluster = TestCluster::of(1).await;
     // A file in the place of the directory.
-    let dir = town.dir.path().join("m0").join(keyspace().as_str());
+    let dir = cluster.dir.path().join("m0").join(keyspace().as_str());
     std::fs::write(&dir, "").unwrap();
     for _ in 0..40 {
-        match town.maps.create(first()).await.unwrap_err() {
+        match cluster.maps.create(first()).await.unwrap_err() {
             ChangeError::Failed(Failed::TooFew { disks: Some(disks), .. }) => {
                 assert!(
                     disks.starts_with(&format!("m0: the METADATA files in `{}`", dir.display())),
@@ -415,5 +421,5 @@ async fn c14_files_that_cannot_be_opened_are_logged_once_and_opened_later() {
     let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert_eq!(logged.matches("cannot be opened").count(), 1, "{logged}");
     std::fs::remove_file(&dir).unwrap();
-    until("it is opened", async || town.maps.create(first()).await.is_ok()).await;
+    until("it is opened", async || cluster.maps.create(first()).await.is_ok()).await;
 }

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use partage_core::id::ShardId;
 use partage_core::name::{KeyspaceName, NodeId};
-use partage_core::routing::retry::{Reason, Trouble};
+use partage_core::routing::retry::{LastFailure, Reason};
 use partage_core::routing::routes::NoRoute;
 
 /// A request that was not answered.
@@ -48,23 +48,23 @@ fn shard_and_node(shard: &Option<ShardId>, node: &Option<NodeId>) -> String {
 fn sentence(reason: Reason) -> String {
     match reason {
         Reason::Broken => "the connection broke; the request may have been carried out".to_owned(),
-        Reason::Deadline(Trouble::Silence) => "no answer within the deadline".to_owned(),
-        Reason::Deadline(last) => format!("no answer within the deadline; last, {}", trouble(last)),
-        Reason::Tries(last) => format!("given up; last, {}", trouble(last)),
+        Reason::Deadline(LastFailure::Silence) => "no answer within the deadline".to_owned(),
+        Reason::Deadline(last) => format!("no answer within the deadline; last, {}", last_failure(last)),
+        Reason::Tries(last) => format!("given up; last, {}", last_failure(last)),
         Reason::NotKept(why) => {
-            format!("{}, and the request's body was too large to be kept and sent again", trouble(why))
+            format!("{}, and the request's body was too large to be kept and sent again", last_failure(why))
         }
     }
 }
 
-fn trouble(trouble: Trouble) -> &'static str {
-    match trouble {
-        Trouble::Silence => "nothing was heard",
-        Trouble::Nobody => "no node served it: its owner has gone or it is being handed over",
-        Trouble::Elsewhere => "the node that was asked did not own it",
-        Trouble::Soon => "its owner was not ready",
-        Trouble::NotConnected => "no connection opened",
-        Trouble::Broken => "the connection broke",
+fn last_failure(failure: LastFailure) -> &'static str {
+    match failure {
+        LastFailure::Silence => "nothing was heard",
+        LastFailure::Nobody => "no node served it: its owner has gone or it is being handed over",
+        LastFailure::Elsewhere => "the node that was asked did not own it",
+        LastFailure::Soon => "its owner was not ready",
+        LastFailure::NotConnected => "no connection opened",
+        LastFailure::Broken => "the connection broke",
     }
 }
 
@@ -80,7 +80,7 @@ impl CallError {
             CallError::NoRoute(_) => StatusCode::NOT_FOUND,
             CallError::Full { .. } => StatusCode::SERVICE_UNAVAILABLE,
             CallError::Request(_) => StatusCode::BAD_REQUEST,
-            CallError::GaveUp { reason: Reason::Deadline(Trouble::Silence), .. } => {
+            CallError::GaveUp { reason: Reason::Deadline(LastFailure::Silence), .. } => {
                 StatusCode::GATEWAY_TIMEOUT
             }
             CallError::GaveUp { .. } if self.is_indefinite() => StatusCode::BAD_GATEWAY,
@@ -110,7 +110,7 @@ impl CallError {
             CallError::NoRoute(NoRoute::Shard { .. }) => "unknown_partition",
             CallError::Full { .. } => "full",
             CallError::Request(_) => "malformed",
-            CallError::GaveUp { reason: Reason::Deadline(Trouble::Silence), .. } => "timeout",
+            CallError::GaveUp { reason: Reason::Deadline(LastFailure::Silence), .. } => "timeout",
             CallError::GaveUp { .. } if self.is_indefinite() => "broken",
             CallError::GaveUp { .. } => "unavailable",
         }

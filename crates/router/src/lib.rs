@@ -1,6 +1,6 @@
 //! The client of a sharded service: it has the maps, knows for each key whom to ask, and asks.
 //!
-//! Three doors, one mind behind them:
+//! Three APIs, one state machine behind them:
 //!
 //! | you have | you use |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The library's door.
+//! The public API of the router library.
 
 use crate::call::Caller;
 use crate::call::body::{AnswerBody, Outgoing};

@@ -27,7 +27,7 @@
 
 mod parts;
 
-use parts::{Mended, Parts};
+use parts::{Parts, RepairedDocument};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -81,7 +81,7 @@ pub struct BackupError {
 
 /// Writes a backup, piece by piece.
 #[derive(Debug)]
-pub struct Sealer {
+pub struct BackupWriter {
     number: u64,
     waiting: Vec<u8>,
     parts: Parts,
@@ -93,7 +93,7 @@ pub struct Sealer {
 
 /// What a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sort {
+enum BlockKind {
     /// A part begins with it.
     Begins,
     /// It goes on with the part of the one before it.
@@ -102,21 +102,21 @@ enum Sort {
     Copy,
 }
 
-impl Sort {
+impl BlockKind {
     /// What is set in the number of such a block.
     fn bits(self) -> u64 {
         match self {
-            Sort::Begins => 0,
-            Sort::GoesOn => GOES_ON,
-            Sort::Copy => COPY,
+            BlockKind::Begins => 0,
+            BlockKind::GoesOn => GOES_ON,
+            BlockKind::Copy => COPY,
         }
     }
 }
 
-impl Sealer {
+impl BackupWriter {
     /// Begins one; the bytes are what the file begins with.
-    pub fn begin(label: &Label) -> (Sealer, Vec<u8>) {
-        let mut sealer = Sealer {
+    pub fn begin(label: &Label) -> (BackupWriter, Vec<u8>) {
+        let mut writer = BackupWriter {
             number: 0,
             waiting: Vec::new(),
             parts: Parts::default(),
@@ -126,8 +126,8 @@ impl Sealer {
         let mut file = FIRST.as_bytes().to_vec();
         let by = serde_json::Value::from(label.by.as_str());
         let label = format!("{{\"taken_ms\":{},\"by\":{by},\"form\":{FORM}}}", label.taken_ms);
-        sealer.block(Sort::Begins, label.as_bytes(), &mut file);
-        (sealer, file)
+        writer.block(BlockKind::Begins, label.as_bytes(), &mut file);
+        (writer, file)
     }
 
     /// The next bytes of the document; gives back what to write to the file now.
@@ -156,24 +156,24 @@ impl Sealer {
             self.document_block(&mut file);
         }
         for copy in std::mem::take(&mut self.copies) {
-            self.block(Sort::Copy, &copy, &mut file);
+            self.block(BlockKind::Copy, &copy, &mut file);
         }
-        self.block(Sort::Begins, b"", &mut file);
+        self.block(BlockKind::Begins, b"", &mut file);
         file
     }
 
     /// What waits is a block, and is kept for a copy where it is of the frame.
     fn document_block(&mut self, file: &mut Vec<u8>) {
         let text = std::mem::take(&mut self.waiting);
-        let (sort, plus) = if self.goes_on { (Sort::GoesOn, "+") } else { (Sort::Begins, "") };
+        let (kind, plus) = if self.goes_on { (BlockKind::GoesOn, "+") } else { (BlockKind::Begins, "") };
         if self.parts.is_frame() {
             self.copies.push([format!("{}{plus} ", self.number).as_bytes(), &text].concat());
         }
-        self.block(sort, &text, file);
+        self.block(kind, &text, file);
     }
 
-    fn block(&mut self, sort: Sort, text: &[u8], file: &mut Vec<u8>) {
-        file.extend(format!("{:08x} ", checksum(self.number | sort.bits(), text)).as_bytes());
+    fn block(&mut self, kind: BlockKind, text: &[u8], file: &mut Vec<u8>) {
+        file.extend(format!("{:08x} ", checksum(self.number | kind.bits(), text)).as_bytes());
         file.extend(text);
         file.push(b'\n');
         self.number += 1;
@@ -218,7 +218,7 @@ pub fn open(file: &[u8]) -> Result<(Label, Vec<u8>), BackupError> {
         let length = length.ok_or_else(|| error(file.len(), "the file ends there: it was cut"))?;
         let damaged = || error(at, &format!("block {number} is damaged: its checksum is another"));
         let (prefix, text) = rest[..length].split_at_checked(PREFIX_BYTES).ok_or_else(damaged)?;
-        let sort = sort(number, prefix, text).ok_or_else(damaged)?;
+        let kind = block_kind(number, prefix, text).ok_or_else(damaged)?;
         let begin = at;
         at += length + 1;
         number += 1;
@@ -227,7 +227,7 @@ pub fn open(file: &[u8]) -> Result<(Label, Vec<u8>), BackupError> {
                 let read = serde_json::from_slice::<Label>(text);
                 label = Some(read.map_err(|why| error(begin, &format!("its label is none: {why}")))?);
             }
-            Some(_) if sort == Sort::Copy => {}
+            Some(_) if kind == BlockKind::Copy => {}
             Some(label) if text.is_empty() => {
                 return match at == file.len() {
                     true => Ok((label, document)),
@@ -243,11 +243,11 @@ fn is_block(number: u64, prefix: &[u8], text: &[u8]) -> bool {
     prefix == format!("{:08x} ", checksum(number, text)).as_bytes()
 }
 
-/// What sort of block it is, if it is one with that number.
-fn sort(number: u64, prefix: &[u8], text: &[u8]) -> Option<Sort> {
-    [Sort::Begins, Sort::GoesOn, Sort::Copy]
+/// What kind of block it is, if it is one with that number.
+fn block_kind(number: u64, prefix: &[u8], text: &[u8]) -> Option<BlockKind> {
+    [BlockKind::Begins, BlockKind::GoesOn, BlockKind::Copy]
         .into_iter()
-        .find(|sort| is_block(number | sort.bits(), prefix, text))
+        .find(|kind| is_block(number | kind.bits(), prefix, text))
 }
 
 /// One line of a damaged backup.
@@ -255,7 +255,7 @@ struct Line<'a> {
     /// Where it begins.
     at: usize,
     /// Its block, if that is whole: the number, what it is, and the text.
-    block: Option<(u64, Sort, &'a [u8])>,
+    block: Option<(u64, BlockKind, &'a [u8])>,
 }
 
 /// The lines of a backup. A line stands for two blocks at the most, or a block for two lines, where a line break came or
@@ -267,7 +267,7 @@ fn lines(file: &[u8]) -> Vec<Line<'_>> {
         let text = line.strip_suffix(b"\n").and_then(|line| line.split_at_checked(PREFIX_BYTES));
         let block = text.and_then(|(prefix, text)| {
             let mut numbers = number..=number + LOST_IN_A_LINE * lost;
-            numbers.find_map(|one| Some((one, sort(one, prefix, text)?, text)))
+            numbers.find_map(|one| Some((one, block_kind(one, prefix, text)?, text)))
         });
         (number, lost) = block.map_or((number, lost + 1), |(found, ..)| (found + 1, 0));
         lines.push(Line { at, block });
@@ -277,11 +277,11 @@ fn lines(file: &[u8]) -> Vec<Line<'_>> {
 }
 
 /// What a copy is a copy of: the number of a block, whether that goes on with the one before, and its text.
-fn copied(copy: &[u8]) -> Option<(u64, (Sort, &[u8]))> {
+fn copied(copy: &[u8]) -> Option<(u64, (BlockKind, &[u8]))> {
     let blank = copy.iter().position(|byte| *byte == b' ')?;
     let number = std::str::from_utf8(&copy[..blank]).ok()?;
-    let sort = if number.ends_with('+') { Sort::GoesOn } else { Sort::Begins };
-    Some((number.trim_end_matches('+').parse().ok()?, (sort, &copy[blank + 1..])))
+    let kind = if number.ends_with('+') { BlockKind::GoesOn } else { BlockKind::Begins };
+    Some((number.trim_end_matches('+').parse().ok()?, (kind, &copy[blank + 1..])))
 }
 
 /// The document of a damaged backup without the records that are damaged, and what is wrong with it. Where the file was
@@ -299,36 +299,36 @@ pub fn salvage(file: &[u8]) -> Result<(Vec<u8>, Vec<BackupError>), BackupError> 
     }
     let lines = lines(file);
     let copies = lines.iter().filter_map(|line| match line.block {
-        Some((_, Sort::Copy, text)) => copied(text),
+        Some((_, BlockKind::Copy, text)) => copied(text),
         _ => None,
     });
-    let copies: BTreeMap<u64, (Sort, &[u8])> = copies.collect();
-    let (mut mended, mut next, mut ended) = (Mended::default(), 0, false);
+    let copies: BTreeMap<u64, (BlockKind, &[u8])> = copies.collect();
+    let (mut repaired, mut next, mut ended) = (RepairedDocument::default(), 0, false);
     for line in &lines {
-        let Some((number, sort, text)) = line.block else {
-            let what = if mended.is_over() { COPY_DAMAGED } else { BLOCK_DAMAGED };
+        let Some((number, kind, text)) = line.block else {
+            let what = if repaired.is_over() { COPY_DAMAGED } else { BLOCK_DAMAGED };
             damage.push(BackupError { at: line.at, what: what.to_owned() });
             continue;
         };
         for missing in next..number {
             match copies.get(&missing) {
-                Some((sort, text)) => mended.add(text, *sort == Sort::GoesOn),
-                None => mended.skip(),
+                Some((kind, text)) => repaired.add(text, *kind == BlockKind::GoesOn),
+                None => repaired.skip(),
             }
         }
         next = number + 1;
-        match sort {
+        match kind {
             // The label is none of the document.
-            Sort::Begins if number == 0 => {}
-            Sort::Begins if text.is_empty() => ended = true,
-            Sort::Begins | Sort::GoesOn => mended.add(text, sort == Sort::GoesOn),
-            Sort::Copy => {}
+            BlockKind::Begins if number == 0 => {}
+            BlockKind::Begins if text.is_empty() => ended = true,
+            BlockKind::Begins | BlockKind::GoesOn => repaired.add(text, kind == BlockKind::GoesOn),
+            BlockKind::Copy => {}
         }
     }
     if !ended {
         damage.push(BackupError { at: file.len(), what: "the end is missing: the file was cut".to_owned() });
     }
-    Ok((mended.document(), damage))
+    Ok((repaired.document(), damage))
 }
 
 fn checksum(number: u64, text: &[u8]) -> u32 {
@@ -345,9 +345,9 @@ mod tests {
     }
 
     fn sealed(pieces: &[&[u8]]) -> Vec<u8> {
-        let (mut sealer, mut file) = Sealer::begin(&label());
-        pieces.iter().for_each(|piece| file.extend(sealer.add(piece)));
-        file.extend(sealer.end());
+        let (mut writer, mut file) = BackupWriter::begin(&label());
+        pieces.iter().for_each(|piece| file.extend(writer.add(piece)));
+        file.extend(writer.end());
         file
     }
 

@@ -4,7 +4,7 @@
 //! must stay readable.
 
 use crate::json::{self, to_hex};
-use crate::stored::{Shelf, StoreOp, read};
+use crate::stored::{StoreEncoder, StoreOp, read};
 use partage_core::cluster::{ClusterRecord, Drain, KeyspaceRecord, NodeRecord, ShardRule, Write};
 use partage_core::id::{Generation, Incarnation, PlanId, ShardId, TransactionId};
 use partage_core::key::{Key, KeyRange};
@@ -88,12 +88,12 @@ fn maps() -> Vec<ShardMap> {
 
 /// What the store holds: a base from the first commit, diffs from the others.
 fn stored() -> BTreeMap<String, Vec<u8>> {
-    let (mut shelf, mut store) = (Shelf::default(), BTreeMap::new());
+    let (mut encoder, mut store) = (StoreEncoder::default(), BTreeMap::new());
     for (at, diff) in commits().into_iter().enumerate() {
         let mut all = if at == 0 { writes() } else { vec![] };
         all.push(Write::Map(diff));
         let map = &maps()[at + 1];
-        let batch = shelf.encode(&all, |_| Some(map)).unwrap();
+        let batch = encoder.encode(&all, |_| Some(map)).unwrap();
         for op in batch.commit {
             let StoreOp::Put(key, value) = op else { panic!("nothing is deleted") };
             store.insert(key, value.to_vec());

@@ -1,6 +1,6 @@
 //! Network and stored forms, with versions; the only place that knows how anything looks outside of memory.
 //!
-//! Eight doors, and behind each the same `core` types:
+//! Eight forms, and the same `core` types in each:
 //!
 //! | form | for whom | where |
 //! |---|---|---|
@@ -14,8 +14,8 @@
 //! | words | what dataset nodes publish and remember | [`presence`] |
 //! | checksummed JSON | the store files of a dataset version | [`dataset`] |
 //!
-//! Whatever comes in is parsed at the door: names, keys, ranges and capacities are checked here, once, and a
-//! [`Malformed`] names the field and what is wrong with it. Behind the door everybody trusts the types.
+//! Whatever comes in is parsed at once: names, keys, ranges and capacities are checked here, once, and a
+//! [`Malformed`] names the field and what is wrong with it. After that all code trusts the types.
 //!
 //! There is no I/O here, and no type of its own where core has one. Deriving the forms on core's types
 //! would be shorter; but then a renamed field in core would change what is on disk.

@@ -63,7 +63,7 @@ pub struct Holding {
 #[error(
     "{key:?} = {value:?} is nothing that a dataset node publishes: another program writes below this key"
 )]
-pub struct Strange {
+pub struct UnknownPresence {
     /// Below the cluster's own, cut to 300 characters.
     pub key: String,
     /// Cut to 100 characters.
@@ -93,10 +93,10 @@ impl Presence {
     /// What a key below [`root`] and its value say.
     ///
     /// # Errors
-    /// [`Strange`].
-    pub fn decode(key: &str, value: Option<&[u8]>) -> Result<Presence, Strange> {
+    /// [`UnknownPresence`].
+    pub fn decode(key: &str, value: Option<&[u8]>) -> Result<Presence, UnknownPresence> {
         let text = value.map(std::str::from_utf8).transpose().ok();
-        text.and_then(|value| read(key, value)).ok_or_else(|| Strange {
+        text.and_then(|value| read(key, value)).ok_or_else(|| UnknownPresence {
             key: key.chars().take(300).collect(),
             value: String::from_utf8_lossy(value.unwrap_or_default()).chars().take(100).collect(),
         })
@@ -220,7 +220,7 @@ pub struct Known {
 #[error(
     "what is remembered is damaged or of a later release, at line {0}: delete the file; the node then goes by what its peers have"
 )]
-pub struct Forgotten(pub usize);
+pub struct RememberedError(pub usize);
 
 const HEADER: &str = "partage dataset node 1";
 
@@ -259,16 +259,16 @@ impl Remembered {
     /// What was written.
     ///
     /// # Errors
-    /// [`Forgotten`], for any byte that differs.
-    pub fn decode(text: &str) -> Result<Remembered, Forgotten> {
+    /// [`RememberedError`], for any byte that differs.
+    pub fn decode(text: &str) -> Result<Remembered, RememberedError> {
         let last = text.lines().count();
-        let (body, sum) = text.rfind("crc32c ").map(|at| text.split_at(at)).ok_or(Forgotten(last))?;
+        let (body, sum) = text.rfind("crc32c ").map(|at| text.split_at(at)).ok_or(RememberedError(last))?;
         if sum != format!("crc32c {:08x}\n", crc32c::crc32c(body.as_bytes())) {
-            return Err(Forgotten(last));
+            return Err(RememberedError(last));
         }
         let mut found = Remembered::default();
         for (number, line) in (1..).zip(body.lines()) {
-            found.read(number, line).ok_or(Forgotten(number))?;
+            found.read(number, line).ok_or(RememberedError(number))?;
         }
         Ok(found)
     }

@@ -1,4 +1,4 @@
-//! Generators for property tests: everything that crosses the door, as proptest strategies.
+//! Generators for property tests: everything that crosses the wire, as proptest strategies.
 //!
 //! Maps come as *histories*: a keyspace and the diffs of its successive commits, made with core's own edits,
 //! so that each of them passes core's check. The rest is any combination of allowed values.

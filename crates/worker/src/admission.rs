@@ -5,7 +5,7 @@
 //! paused beyond it answers nothing after it wakes.
 
 use crate::handler::Assignment;
-use crate::inside::{Came, Inside};
+use crate::in_flight::{EvictionEpoch, InFlight};
 use crate::limits;
 use arc_swap::ArcSwap;
 use partage_clock::{Clock, thread_cpu};
@@ -31,7 +31,7 @@ pub(crate) struct Published {
     /// Counts how often the lease was renewed only after it had lapsed.
     pub lapses: u64,
     pub incarnation: Option<Incarnation>,
-    /// Whether a line to a coordinator is open.
+    /// Whether a connection to a coordinator is open.
     pub connected: bool,
     pub leaving: bool,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Published {
 /// One replica, for requests and for people.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
-    pub inside: Arc<Inside>,
+    pub in_flight: Arc<InFlight>,
     pub phase: Phase,
 }
 
@@ -59,27 +59,27 @@ pub(crate) struct Shared {
     pub has_left: AtomicBool,
     waiters: Semaphore,
     /// What was answered to requests that were not let in.
-    pub entrances: Entrances,
+    pub admissions: AdmissionCounters,
 }
 
 /// How often requests were not let in, by the answer. (Those that were are counted by their replica, so that
 /// requests for different shards share no counter.)
 #[derive(Debug, Default)]
-pub(crate) struct Entrances {
+pub(crate) struct AdmissionCounters {
     elsewhere: AtomicU64,
     soon: AtomicU64,
     lapsed: AtomicU64,
     unknown: AtomicU64,
 }
 
-impl Entrances {
-    fn count(&self, entrance: &Entrance) {
-        let counter = match entrance {
-            Entrance::Serve(_) => return,
-            Entrance::Elsewhere { .. } => &self.elsewhere,
-            Entrance::Soon => &self.soon,
-            Entrance::Lapsed => &self.lapsed,
-            Entrance::Unknown { .. } => &self.unknown,
+impl AdmissionCounters {
+    fn count(&self, admission: &Admission) {
+        let counter = match admission {
+            Admission::Serve(_) => return,
+            Admission::Elsewhere { .. } => &self.elsewhere,
+            Admission::Soon => &self.soon,
+            Admission::Lapsed => &self.lapsed,
+            Admission::Unknown { .. } => &self.unknown,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -97,7 +97,7 @@ impl Entrances {
 
 /// What became of a request that wanted to come in.
 #[derive(Debug)]
-pub enum Entrance {
+pub enum Admission {
     /// Answer it, and keep the guard until the answer is out.
     Serve(Guard),
     /// Another node has the key: forward the request once, or send the caller there.
@@ -122,13 +122,13 @@ pub enum Entrance {
     },
 }
 
-/// A request that is inside. The replica is not handed over before it is dropped.
+/// A request in flight. The replica is not handed over before it is dropped.
 pub struct Guard {
     shared: Arc<Shared>,
-    inside: Arc<Inside>,
+    in_flight: Arc<InFlight>,
     permit: Permit,
     lapses: u64,
-    came: Came,
+    entered_at: EvictionEpoch,
 }
 
 impl Shared {
@@ -142,14 +142,19 @@ impl Shared {
             busy: AtomicU64::new(0),
             has_left: AtomicBool::new(false),
             waiters: Semaphore::new(limits::WAITERS),
-            entrances: Entrances::default(),
+            admissions: AdmissionCounters::default(),
         }
     }
 
-    pub(crate) fn enter(self: &Arc<Shared>, keyspace: &KeyspaceName, key: &[u8], access: Access) -> Entrance {
-        let entrance = self.enter_by(self.published.load(), keyspace, key, access);
-        self.entrances.count(&entrance);
-        entrance
+    pub(crate) fn enter(
+        self: &Arc<Shared>,
+        keyspace: &KeyspaceName,
+        key: &[u8],
+        access: Access,
+    ) -> Admission {
+        let admission = self.enter_by(self.published.load(), keyspace, key, access);
+        self.admissions.count(&admission);
+        admission
     }
 
     /// `seen` is what was published a moment ago, and may be out of date by now.
@@ -159,32 +164,38 @@ impl Shared {
         keyspace: &KeyspaceName,
         key: &[u8],
         access: Access,
-    ) -> Entrance {
+    ) -> Admission {
         loop {
             let permit = match seen.gates.judge(self.clock.now(), keyspace, key, access) {
                 Verdict::Serve(permit) => permit,
                 Verdict::Elsewhere { shard, node, address } => {
-                    return Entrance::Elsewhere { shard: Some(shard), node, address };
+                    return Admission::Elsewhere { shard: Some(shard), node, address };
                 }
-                Verdict::Soon => return Entrance::Soon,
-                Verdict::Lapsed => return Entrance::Lapsed,
+                Verdict::Soon => return Admission::Soon,
+                Verdict::Lapsed => return Admission::Lapsed,
                 Verdict::Unknown { generation } => {
                     let generation = generation.or_else(|| seen.gates.generation(keyspace));
-                    return Entrance::Unknown { generation };
+                    return Admission::Unknown { generation };
                 }
             };
-            // A gate and who is inside are published together, so this is there.
-            let Some(held) = seen.replicas.get(&permit.replica) else { return Entrance::Soon };
-            let inside = held.inside.clone();
-            let came = inside.come();
+            // A gate and its requests in flight are published together, so this is there.
+            let Some(held) = seen.replicas.get(&permit.replica) else { return Admission::Soon };
+            let in_flight = held.in_flight.clone();
+            let entered_at = in_flight.enter();
             let again = self.published.load();
             let same = Arc::ptr_eq(&seen, &again);
             if same || again.gates.still_holds(self.clock.now(), &permit) {
-                inside.asked(key);
+                in_flight.asked(key);
                 let lapses = seen.lapses;
-                return Entrance::Serve(Guard { shared: self.clone(), inside, permit, lapses, came });
+                return Admission::Serve(Guard {
+                    shared: self.clone(),
+                    in_flight,
+                    permit,
+                    lapses,
+                    entered_at,
+                });
             }
-            inside.go();
+            in_flight.leave();
             seen = again;
         }
     }
@@ -195,8 +206,8 @@ impl Shared {
         key: &[u8],
         access: Access,
         until: Instant,
-    ) -> Entrance {
-        let soon = |entrance: &Entrance| matches!(entrance, Entrance::Soon);
+    ) -> Admission {
+        let soon = |admission: &Admission| matches!(admission, Admission::Soon);
         self.await_change(until, || self.enter(keyspace, key, access), soon).await
     }
 
@@ -247,7 +258,7 @@ impl Guard {
     pub fn meter<T>(&self, work: impl FnOnce() -> T) -> T {
         let before = thread_cpu();
         let done = work();
-        self.inside.spend(thread_cpu().saturating_sub(before));
+        self.in_flight.spend(thread_cpu().saturating_sub(before));
         done
     }
 
@@ -276,7 +287,7 @@ impl Guard {
     /// The replica as the newest order describes it: its bounds, its peers. Where that order has a later epoch than
     /// [`Guard::epoch`], copies leave: a durable write of this request counts on the peers in `Unload`, too.
     pub fn assignment(&self) -> Arc<Assignment> {
-        self.inside.assignment()
+        self.in_flight.assignment()
     }
 
     /// Whether this node has had the shard from the moment the request came in until now (A18). While the
@@ -286,17 +297,17 @@ impl Guard {
     pub fn mine_all_along(&self) -> bool {
         let published = self.shared.published.load();
         let lapsed = published.gates.has_lapsed(self.shared.clock.now(), &self.permit.replica.keyspace);
-        !lapsed && published.lapses == self.lapses && !self.inside.is_evicted(self.came)
+        !lapsed && published.lapses == self.lapses && !self.in_flight.is_evicted(self.entered_at)
     }
 
     /// Returns when the request has run out of time and has to end: the shard waits to be handed over.
     pub async fn cancelled(&self) {
-        self.inside.evicted(self.came).await;
+        self.in_flight.evicted(self.entered_at).await;
     }
 
     /// A handle that outlives the guard: it holds nothing up, and can be asked.
-    pub fn tenure(&self) -> Tenure {
-        Tenure { shared: self.shared.clone(), permit: self.permit.clone() }
+    pub fn ownership(&self) -> OwnershipHandle {
+        OwnershipHandle { shared: self.shared.clone(), permit: self.permit.clone() }
     }
 }
 
@@ -308,7 +319,7 @@ impl fmt::Debug for Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.inside.go();
+        self.in_flight.leave();
     }
 }
 
@@ -317,15 +328,19 @@ impl Drop for Guard {
 /// It holds nothing up: the answer may be out of date a moment after it was given. Work that must not overlap
 /// with the next owner's belongs inside a [`Guard`], or writes to storage that refuses older epochs.
 #[derive(Clone)]
-pub struct Tenure {
+pub struct OwnershipHandle {
     shared: Arc<Shared>,
     permit: Permit,
 }
 
-impl Tenure {
-    pub(crate) fn of(shared: &Arc<Shared>, keyspace: &KeyspaceName, shard: ShardId) -> Option<Tenure> {
+impl OwnershipHandle {
+    pub(crate) fn of(
+        shared: &Arc<Shared>,
+        keyspace: &KeyspaceName,
+        shard: ShardId,
+    ) -> Option<OwnershipHandle> {
         let permit = shared.published.load().gates.permit(shared.clock.now(), keyspace, shard)?;
-        Some(Tenure { shared: shared.clone(), permit })
+        Some(OwnershipHandle { shared: shared.clone(), permit })
     }
 
     /// The epoch in which it was taken.
@@ -351,9 +366,9 @@ impl Tenure {
     }
 }
 
-impl fmt::Debug for Tenure {
+impl fmt::Debug for OwnershipHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Tenure").field(&self.permit).finish()
+        f.debug_tuple("OwnershipHandle").field(&self.permit).finish()
     }
 }
 

@@ -1,21 +1,21 @@
-//! The task that owns the worker's mind ([`partage_core::worker::Worker`]) and carries out what it decides.
+//! The task that owns the worker's state machine ([`partage_core::worker::Worker`]) and carries out what it decides.
 //!
 //! ```text
-//!  line to the coordinator ─┐                ┌─ publish gates      (always first)
-//!  events: callbacks, ...  ─┼─► one step ────┼─ begin callbacks, wait until replicas are empty
-//!  time                    ─┘   of the mind  └─ beat, when one is due or there is news
+//!  connection to the coordinator ─┐                  ┌─ publish gates      (always first)
+//!  events: callbacks, ...        ─┼─► one step of ───┼─ begin callbacks, wait until replicas are empty
+//!  time                          ─┘   the machine    └─ beat, when one is due or there is news
 //! ```
 //!
-//! Nothing here decides about shards; what the mind says is done in that order. Gates are out before a
-//! replica is waited for, so that nobody comes in behind the last request ([`crate::inside`]).
+//! Nothing here decides about shards; what the machine says is done in that order. Gates are out before a
+//! replica is waited for, so that no request comes in behind the last one ([`crate::in_flight`]).
 
 use crate::admission::{Held, Published, Shared};
 use crate::calls::Calls;
+use crate::connection::{ConnectionEvent, CoordinatorConnection};
 use crate::error::StartError;
 use crate::handler::Assignment;
-use crate::inside::Inside;
+use crate::in_flight::InFlight;
 use crate::limits;
-use crate::line::{Heard, Lines};
 use partage_core::cluster::Welcome;
 use partage_core::count::counted_with;
 use partage_core::exchange::{Orders, ReplicaKey};
@@ -25,7 +25,7 @@ use partage_core::map::Role;
 use partage_core::name::KeyspaceName;
 use partage_core::node::NodeSpec;
 use partage_core::time::Millis;
-use partage_core::worker::{Action, Callback, Holding, NoHeir, Task, Worker as Mind};
+use partage_core::worker::{Action, Callback, LocalReplica, NoSuccessor, Task, Worker as Machine};
 use partage_wire::proto::{self, from_worker, to_worker};
 use partage_wire::{Refusal, Retry};
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ pub enum Event {
         /// Or what it said.
         result: Result<(), String>,
     },
-    /// Nobody is inside that replica.
+    /// No request is in flight in that replica.
     Emptied(ReplicaKey),
     /// Newly measured loads.
     Measured(Vec<(ReplicaKey, Load)>),
@@ -60,7 +60,7 @@ pub enum Event {
     /// The service cannot serve what it has of that shard, for that reason.
     Unhealthy(KeyspaceName, ShardId, String),
     /// The service no longer leads that shard, for that reason; answered with whether it has laid the lead down.
-    LayDown(KeyspaceName, ShardId, String, oneshot::Sender<Result<(), NoHeir>>),
+    LayDown(KeyspaceName, ShardId, String, oneshot::Sender<Result<(), NoSuccessor>>),
     /// The load of that replica gets on.
     Progressed(ReplicaKey),
     /// Unload everything, say goodbye, and end.
@@ -79,16 +79,16 @@ enum Flow {
 
 enum Step {
     Event(Option<Event>),
-    Heard(Heard),
+    Connection(ConnectionEvent),
     Time,
 }
 
-/// The task that owns the worker's state machine, [`Mind`], and carries out what it decides.
+/// The task that owns the worker's state machine, [`Machine`], and carries out what it decides.
 pub struct Driver {
-    pub mind: Mind,
+    pub machine: Machine,
     pub spec: NodeSpec,
     pub shared: Arc<Shared>,
-    pub lines: Lines,
+    pub connection: CoordinatorConnection,
     pub calls: Calls,
     pub events: Receiver<Event>,
     pub own: WeakSender<Event>,
@@ -97,10 +97,10 @@ pub struct Driver {
     pub state: State,
 }
 
-/// What the driver remembers beside the mind.
+/// What the driver remembers beside the machine.
 #[derive(Default)]
 pub struct State {
-    insides: BTreeMap<ReplicaKey, Arc<Inside>>,
+    in_flight: BTreeMap<ReplicaKey, Arc<InFlight>>,
     /// Of the coordinator that has us; none while none has.
     welcome: Option<Welcome>,
     /// Proves that this is the process that registered; given by the first welcome of an incarnation.
@@ -110,7 +110,7 @@ pub struct State {
     lapses: u64,
     /// The gates may differ from what is published.
     dirty: bool,
-    /// Only the lease or the line does.
+    /// Only the lease or the connection does.
     renewed: bool,
     beat_now: bool,
     /// When it was last said that no coordinator has us; none once one has.
@@ -132,40 +132,40 @@ impl Driver {
         if flow == Flow::Stop {
             self.stop().await;
         }
-        // Whoever is inside finds that it is not the owner any more; nobody else comes in.
+        // Requests in flight find that this is not the owner any more; no other is let in.
         self.shared.publish(Published { lapses: u64::MAX, ..Published::default() }, true);
-        self.state.insides.values().for_each(|inside| inside.evict());
+        self.state.in_flight.values().for_each(|in_flight| in_flight.evict());
     }
 
     async fn step(&mut self) -> Flow {
         let rest = Duration::from_millis(self.wake_at().since(self.now()).min(60_000));
         let step = tokio::select! {
             event = self.events.recv() => Step::Event(event),
-            heard = self.lines.next() => Step::Heard(heard),
+            event = self.connection.next() => Step::Connection(event),
             () = sleep(rest) => Step::Time,
         };
         let mut actions = Vec::new();
         let flow = match step {
             Step::Event(None) => Flow::End,
             Step::Event(Some(event)) => self.events(event, &mut actions),
-            Step::Heard(heard) => self.hear(heard, &mut actions),
+            Step::Connection(event) => self.connection_event(event, &mut actions),
             Step::Time => Flow::On,
         };
         if flow != Flow::On {
             return flow;
         }
-        actions.extend(self.mind.run(self.now()));
+        actions.extend(self.machine.run(self.now()));
         self.state.dirty |= !actions.is_empty();
         self.publish();
         self.tell_starter();
         actions.into_iter().for_each(|action| self.carry_out(action));
         self.beat();
         // What was dropped is forgotten once it has been said.
-        if self.mind.holdings().len() != self.state.insides.len() {
+        if self.machine.local_replicas().len() != self.state.in_flight.len() {
             self.state.dirty = true;
             self.publish();
         }
-        if self.mind.may_go() && self.state.welcome.is_some() {
+        if self.machine.may_go() && self.state.welcome.is_some() {
             self.say_goodbye().await;
             return Flow::End;
         }
@@ -189,7 +189,7 @@ impl Driver {
     fn wake_at(&self) -> Millis {
         let welcome = self.state.welcome.as_ref();
         let beat = welcome.map(|welcome| self.state.last_beat + welcome.heartbeat_ms);
-        self.mind.wake_at().min(beat.unwrap_or(Millis::NEVER))
+        self.machine.wake_at().min(beat.unwrap_or(Millis::NEVER))
     }
 
     /// Takes in an event and what waits behind it, so that a burst costs one publication and one beat.
@@ -219,24 +219,24 @@ impl Driver {
                         tracing::warn!(keyspace = %replica.keyspace, %shard, ?callback, "failed: {reason}");
                     }
                     self.state.dirty = true;
-                    actions.extend(self.mind.returned(now, &replica, callback, result));
+                    actions.extend(self.machine.returned(now, &replica, callback, result));
                 }
             }
             Event::Emptied(replica) => {
                 self.state.dirty = true;
-                actions.extend(self.mind.drained(now, &replica));
+                actions.extend(self.machine.drained(now, &replica));
             }
             Event::Measured(loads) => {
-                loads.into_iter().for_each(|(replica, load)| self.mind.measured(&replica, load));
+                loads.into_iter().for_each(|(replica, load)| self.machine.measured(&replica, load));
             }
             Event::Leave(leaver) => {
-                self.mind.leave();
+                self.machine.leave();
                 self.state.leavers.push(leaver);
                 self.state.beat_now = true;
                 self.state.renewed = true;
             }
             Event::Stay(asker) => {
-                self.mind.stay();
+                self.machine.stay();
                 // Each `leave` that waits finds that its answer will not come.
                 self.state.leavers.clear();
                 self.state.beat_now = true;
@@ -252,7 +252,7 @@ impl Driver {
                 // Whoever asked may have stopped waiting.
                 let _ = asker.send(laid_down);
             }
-            Event::Progressed(replica) => self.mind.progressed(now, &replica),
+            Event::Progressed(replica) => self.machine.progressed(now, &replica),
             Event::Stop => return Flow::Stop,
             Event::Abort => return Flow::End,
         }
@@ -267,10 +267,10 @@ impl Driver {
         actions: &mut Vec<Action>,
     ) {
         let of_shard = |key: &&ReplicaKey| key.keyspace == *keyspace && key.shard == shard;
-        let replicas: Vec<_> = self.mind.holdings().keys().filter(of_shard).cloned().collect();
+        let replicas: Vec<_> = self.machine.local_replicas().keys().filter(of_shard).cloned().collect();
         for replica in replicas {
             tracing::warn!(%keyspace, %shard, "the service reports it unhealthy: {reason}");
-            actions.extend(self.mind.unhealthy(self.now(), &replica, reason));
+            actions.extend(self.machine.unhealthy(self.now(), &replica, reason));
         }
         self.state.dirty = true;
     }
@@ -281,59 +281,61 @@ impl Driver {
         shard: ShardId,
         reason: &str,
         actions: &mut Vec<Action>,
-    ) -> Result<(), NoHeir> {
-        let leads = |(key, held): &(&ReplicaKey, &Holding)| {
+    ) -> Result<(), NoSuccessor> {
+        let leads = |(key, held): &(&ReplicaKey, &LocalReplica)| {
             key.keyspace == *keyspace && key.shard == shard && held.order.role == Role::Leader
         };
-        let replica = self.mind.holdings().iter().find(leads).map(|(key, _)| key.clone());
-        let replica = replica.ok_or(NoHeir::DoesNotLead)?;
-        actions.extend(self.mind.lay_down(self.now(), &replica, reason)?);
+        let replica = self.machine.local_replicas().iter().find(leads).map(|(key, _)| key.clone());
+        let replica = replica.ok_or(NoSuccessor::DoesNotLead)?;
+        actions.extend(self.machine.lay_down(self.now(), &replica, reason)?);
         tracing::warn!(%keyspace, %shard, "the service lays down its lead: {reason}");
         self.state.dirty = true;
         Ok(())
     }
 
-    fn hear(&mut self, heard: Heard, actions: &mut Vec<Action>) -> Flow {
-        match heard {
-            Heard::Due => {
-                let registration = self.mind.registration(self.spec.clone());
+    fn connection_event(&mut self, event: ConnectionEvent, actions: &mut Vec<Action>) -> Flow {
+        match event {
+            ConnectionEvent::BackoffOver => {
+                let registration = self.machine.registration(self.spec.clone());
                 let token = self.state.token.clone();
-                self.lines.open(proto::Register { token, ..(&registration).into() });
+                self.connection.open(proto::Register { token, ..(&registration).into() });
             }
-            Heard::Opened => {}
-            Heard::Lost { coordinator, why } => self.lost(&coordinator, &why),
-            Heard::SentOn(why) => {
+            ConnectionEvent::Opened => {}
+            ConnectionEvent::Lost { coordinator, why } => self.lost(&coordinator, &why),
+            ConnectionEvent::Redirected(why) => {
                 tracing::debug!(node = %self.spec.id, "{why}");
-                self.line_is_down();
+                self.connection_is_down();
             }
-            Heard::Message(to_worker::Message::Welcome(mut form)) => {
+            ConnectionEvent::Message(to_worker::Message::Welcome(mut form)) => {
                 let token = std::mem::take(&mut form.token);
                 match Welcome::try_from(form) {
                     Ok(welcome) => self.welcomed(welcome, token),
-                    Err(malformed) => self.give_up_line(&malformed.to_string()),
+                    Err(malformed) => self.give_up_connection(&malformed.to_string()),
                 }
             }
-            Heard::Message(to_worker::Message::Orders(form)) => match Orders::try_from(form) {
+            ConnectionEvent::Message(to_worker::Message::Orders(form)) => match Orders::try_from(form) {
                 Ok(orders) => self.ordered(orders, actions),
-                Err(malformed) => self.give_up_line(&malformed.to_string()),
+                Err(malformed) => self.give_up_connection(&malformed.to_string()),
             },
-            Heard::Message(to_worker::Message::Refused(form)) => return self.refused(form.into(), actions),
+            ConnectionEvent::Message(to_worker::Message::Refused(form)) => {
+                return self.refused(form.into(), actions);
+            }
         }
         Flow::On
     }
 
     fn welcomed(&mut self, welcome: Welcome, token: String) {
-        if let Err(mistrust) = self.mind.welcomed(&welcome) {
-            return self.refuse_coordinator(&mistrust.to_string());
+        if let Err(refusal) = self.machine.welcomed(&welcome) {
+            return self.refuse_coordinator(&refusal.to_string());
         }
         if !token.is_empty() {
             self.state.token = token;
         }
         tracing::info!(
             node = %self.spec.id, incarnation = %welcome.incarnation,
-            "registered at {}", self.lines.coordinator()
+            "registered at {}", self.connection.coordinator()
         );
-        self.lines.settled(welcome.lease_ms);
+        self.connection.settled(welcome.lease_ms);
         self.state.warned = None;
         self.state.last_answer = self.now();
         self.state.welcome = Some(welcome);
@@ -346,16 +348,16 @@ impl Driver {
         let quiet = orders.changed.is_empty() && orders.removed.is_empty() && orders.base != 0;
         self.state.dirty |= !quiet;
         if let Some(lease) = orders.lease {
-            self.lines.told(lease.spread_ms);
+            self.connection.told(lease.spread_ms);
             self.state.last_answer = now;
             self.state.renewed = true;
         }
-        let (had_lapsed, end) = (!self.mind.lease().holds(now), self.mind.lease().end());
-        actions.extend(self.mind.ordered(now, orders));
-        if let Some(mistrust) = self.mind.mistrust().cloned() {
-            self.refuse_coordinator(&mistrust.to_string());
+        let (had_lapsed, end) = (!self.machine.lease().holds(now), self.machine.lease().end());
+        actions.extend(self.machine.ordered(now, orders));
+        if let Some(refusal) = self.machine.refusal().cloned() {
+            self.refuse_coordinator(&refusal.to_string());
         }
-        if had_lapsed && self.mind.lease().holds(now) {
+        if had_lapsed && self.machine.lease().holds(now) {
             if self.state.lapses > 0 {
                 let late_ms = now.since(end);
                 tracing::warn!(node = %self.spec.id, late_ms, "the lease had lapsed: exclusive shards waited");
@@ -371,10 +373,10 @@ impl Driver {
         let now = self.now();
         let is_said = |(said, at): &(String, Millis)| said == why && now.since(*at) < limits::WARN_AGAIN_MS;
         if !self.state.refused.as_ref().is_some_and(is_said) {
-            tracing::error!(node = %self.spec.id, coordinator = self.lines.coordinator(), "{why}");
+            tracing::error!(node = %self.spec.id, coordinator = self.connection.coordinator(), "{why}");
             self.state.refused = Some((why.to_owned(), now));
         }
-        self.give_up_line(why);
+        self.give_up_connection(why);
     }
 
     /// A registration, a beat or a leave was refused.
@@ -383,16 +385,16 @@ impl Driver {
         match refusal.retry {
             Retry::Needless => {}
             Retry::Register => {
-                let coordinator = self.lines.coordinator().to_owned();
+                let coordinator = self.connection.coordinator().to_owned();
                 self.lost(&coordinator, &refusal.to_string());
-                self.lines.reopen();
+                self.connection.reopen();
             }
             Retry::AsNew => {
                 tracing::warn!(node = %self.spec.id, "{refusal}");
-                actions.extend(self.mind.ended(self.now()));
-                self.line_is_down();
+                actions.extend(self.machine.ended(self.now()));
+                self.connection_is_down();
                 self.state.dirty = true;
-                self.lines.reopen();
+                self.connection.reopen();
             }
             Retry::Never if starting => {
                 if let Some(starter) = self.starter.take() {
@@ -403,15 +405,15 @@ impl Driver {
             Retry::Later if refusal.kind == Refusal::OTHER_CLUSTER => {
                 self.refuse_coordinator(&refusal.message)
             }
-            Retry::Never | Retry::Later => self.give_up_line(&refusal.to_string()),
+            Retry::Never | Retry::Later => self.give_up_connection(&refusal.to_string()),
         }
         Flow::On
     }
 
-    fn give_up_line(&mut self, reason: &str) {
-        let coordinator = self.lines.coordinator().to_owned();
+    fn give_up_connection(&mut self, reason: &str) {
+        let coordinator = self.connection.coordinator().to_owned();
         self.lost(&coordinator, reason);
-        self.lines.leave_for_next();
+        self.connection.leave_for_next();
     }
 
     /// Says it once, and again now and then: a leader that was killed is tried many times until the next one leads.
@@ -423,62 +425,62 @@ impl Driver {
         } else {
             tracing::debug!(%node, coordinator, "no connection to a coordinator: {reason}");
         }
-        self.line_is_down();
+        self.connection_is_down();
     }
 
-    fn line_is_down(&mut self) {
-        self.mind.unanswered();
+    fn connection_is_down(&mut self) {
+        self.machine.unanswered();
         self.state.welcome = None;
         self.state.renewed = true;
     }
 
-    /// Beats when it is time, when something has to be said at once, or not at all on a line that is stuck.
+    /// Beats when it is time, when something has to be said at once, or not at all on a connection that is stuck.
     fn beat(&mut self) {
         let Some(Welcome { heartbeat_ms, lease_ms, .. }) = self.state.welcome.clone() else { return };
         let now = self.now();
         let due = now.since(self.state.last_beat) >= heartbeat_ms;
-        if !(due || self.state.beat_now || self.mind.has_news()) {
+        if !(due || self.state.beat_now || self.machine.has_news()) {
             return;
         }
         let patience_ms = (limits::SILENT_BEATS * heartbeat_ms).max(lease_ms / 2);
         if now.since(self.state.last_answer) > patience_ms {
-            self.lines.said_nothing();
-            self.give_up_line("it does not answer beats");
+            self.connection.said_nothing();
+            self.give_up_connection("it does not answer beats");
             return;
         }
         self.state.last_beat = now;
-        if !self.lines.is_free() {
-            self.mind.unanswered();
+        if !self.connection.is_free() {
+            self.machine.unanswered();
             return;
         }
-        self.mind.set_busy(f64::from_bits(self.shared.busy.load(Ordering::Relaxed)));
-        if let Some(beat) = self.mind.beat(now) {
+        self.machine.set_busy(f64::from_bits(self.shared.busy.load(Ordering::Relaxed)));
+        if let Some(beat) = self.machine.beat(now) {
             self.state.beat_now = false;
-            self.lines.send(from_worker::Message::Beat((&beat).into()));
+            self.connection.send(from_worker::Message::Beat((&beat).into()));
         }
     }
 
     async fn say_goodbye(&mut self) {
-        let Some(incarnation) = self.mind.incarnation() else { return };
+        let Some(incarnation) = self.machine.incarnation() else { return };
         // Nothing is held any more, and from here on nothing is believed.
-        let _ = self.mind.ended(self.now());
+        let _ = self.machine.ended(self.now());
         self.tell_leave(incarnation).await;
     }
 
     /// Ends what runs, and sends `leave` when nothing does: the next owners may begin then, without waiting for the
     /// lease.
     async fn stop(&mut self) {
-        let Some(incarnation) = self.mind.incarnation().filter(|_| self.state.welcome.is_some()) else {
+        let Some(incarnation) = self.machine.incarnation().filter(|_| self.state.welcome.is_some()) else {
             return;
         };
-        let mut actions = self.mind.ended(self.now());
+        let mut actions = self.machine.ended(self.now());
         let deadline = tokio::time::Instant::now() + limits::SHUTDOWN;
         loop {
             self.state.dirty = true;
             self.publish();
-            self.state.insides.values().for_each(|inside| inside.evict());
+            self.state.in_flight.values().for_each(|in_flight| in_flight.evict());
             std::mem::take(&mut actions).into_iter().for_each(|action| self.carry_out(action));
-            if self.mind.is_at_rest() {
+            if self.machine.is_at_rest() {
                 return self.tell_leave(incarnation).await;
             }
             tokio::select! {
@@ -494,14 +496,14 @@ impl Driver {
                     return;
                 }
             }
-            actions.extend(self.mind.run(self.now()));
+            actions.extend(self.machine.run(self.now()));
         }
     }
 
     async fn tell_leave(&mut self, incarnation: Incarnation) {
         let leave = proto::Leave { node: self.spec.id.to_string(), incarnation: incarnation.0 };
-        self.lines.send(from_worker::Message::Leave(leave));
-        self.lines.closed(limits::CONNECT).await;
+        self.connection.send(from_worker::Message::Leave(leave));
+        self.connection.closed(limits::CONNECT).await;
         for leaver in self.state.leavers.drain(..) {
             // Whoever asked may have stopped waiting.
             let _ = leaver.send(());
@@ -517,10 +519,10 @@ impl Driver {
             }
             Task::Abandon(_) => self.calls.abandon(&replica),
             Task::Drain => {
-                let Some(inside) = self.state.insides.get(&replica).cloned() else { return };
+                let Some(in_flight) = self.state.in_flight.get(&replica).cloned() else { return };
                 let events = self.own.clone();
                 tokio::spawn(async move {
-                    inside.emptied().await;
+                    in_flight.emptied().await;
                     if let Some(events) = events.upgrade() {
                         let _ = events.send(Event::Emptied(replica)).await;
                     }
@@ -528,19 +530,19 @@ impl Driver {
             }
             // Who waits for the replica to be empty waits on: the next owner may not begin before.
             Task::Evict => {
-                if let Some(inside) = self.state.insides.get(&replica) {
-                    let (shard, count) = (replica.shard, inside.count());
+                if let Some(in_flight) = self.state.in_flight.get(&replica) {
+                    let (shard, count) = (replica.shard, in_flight.count());
                     let requests = counted_with(count, "request", ("is", "are"));
                     tracing::warn!(keyspace = %replica.keyspace, %shard, "{requests} told to end");
-                    inside.evict();
+                    in_flight.evict();
                 }
             }
         }
     }
 
     fn assignment(&self, replica: &ReplicaKey) -> Option<Assignment> {
-        let holding = self.mind.holdings().get(replica)?;
-        Some(Assignment::new(holding, self.mind.keyspace(&replica.keyspace), self.mind.cluster()))
+        let local = self.machine.local_replicas().get(replica)?;
+        Some(Assignment::new(local, self.machine.keyspace(&replica.keyspace), self.machine.cluster()))
     }
 
     /// Shows requests what has changed.
@@ -552,15 +554,15 @@ impl Driver {
         }
         let before = self.shared.published.load_full();
         let (gates, replicas) = if dirty {
-            (self.mind.gates(), Arc::new(self.replicas()))
+            (self.machine.gates(), Arc::new(self.replicas()))
         } else {
-            (before.gates.renewed(*self.mind.lease()), before.replicas.clone())
+            (before.gates.renewed(*self.machine.lease()), before.replicas.clone())
         };
         let published = Published {
             gates,
             replicas,
             lapses: self.state.lapses,
-            incarnation: self.mind.incarnation(),
+            incarnation: self.machine.incarnation(),
             connected: self.state.welcome.is_some(),
             leaving: !self.state.leavers.is_empty(),
         };
@@ -569,17 +571,18 @@ impl Driver {
 
     fn replicas(&mut self) -> BTreeMap<ReplicaKey, Held> {
         let mut replicas = BTreeMap::new();
-        for (key, holding) in self.mind.holdings() {
-            let (brief, cluster) = (self.mind.keyspace(&key.keyspace), self.mind.cluster());
-            let assignment = Assignment::new(holding, brief, cluster);
-            let inside = match self.state.insides.remove(key) {
-                Some(inside) => inside,
-                None => Arc::new(Inside::new(assignment.clone())),
+        for (key, local) in self.machine.local_replicas() {
+            let (brief, cluster) = (self.machine.keyspace(&key.keyspace), self.machine.cluster());
+            let assignment = Assignment::new(local, brief, cluster);
+            let in_flight = match self.state.in_flight.remove(key) {
+                Some(in_flight) => in_flight,
+                None => Arc::new(InFlight::new(assignment.clone())),
             };
-            inside.assign(assignment);
-            replicas.insert(key.clone(), Held { inside, phase: holding.phase() });
+            in_flight.assign(assignment);
+            replicas.insert(key.clone(), Held { in_flight, phase: local.phase() });
         }
-        self.state.insides = replicas.iter().map(|(key, held)| (key.clone(), held.inside.clone())).collect();
+        self.state.in_flight =
+            replicas.iter().map(|(key, held)| (key.clone(), held.in_flight.clone())).collect();
         replicas
     }
 }

@@ -3,7 +3,7 @@
 use partage_core::count::counted_with;
 use partage_core::name::NameError;
 use partage_core::node::NodeSpecError;
-use partage_core::worker::NoHeir;
+use partage_core::worker::NoSuccessor;
 use partage_wire::Refusal;
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub enum StartError {
 pub enum LayDownError {
     /// There is none, or nobody could take it up. The worker goes on as before.
     #[error(transparent)]
-    Refused(#[from] NoHeir),
+    Refused(#[from] NoSuccessor),
     /// It was not running any more.
     #[error("the worker has stopped already")]
     Stopped,

@@ -32,7 +32,7 @@
 //!
 //! `serve` comes again when role or epoch change; a leader's requests are then let out first, a follower's go
 //! on. A call that fails, panics or hangs is reported to the coordinator with what it said, and made again
-//! later with longer and longer rests ([`partage_core::worker::Patience`]); only `unload` is not, because
+//! later with longer and longer rests ([`partage_core::worker::CallbackTimeouts`]); only `unload` is not, because
 //! the next owner waits for it: what it was to end must not go on even if it failed.
 //!
 //! A call that takes too long is cancelled and aborted at its next `await`. What blocks a thread cannot be
@@ -49,7 +49,7 @@ use partage_core::load::Load;
 use partage_core::map::Role;
 use partage_core::name::KeyspaceName;
 use partage_core::sharding::Bounds;
-use partage_core::worker::Holding;
+use partage_core::worker::LocalReplica;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
@@ -91,11 +91,11 @@ pub struct Assignment {
 
 impl Assignment {
     pub(crate) fn new(
-        holding: &Holding,
+        local: &LocalReplica,
         brief: Option<&KeyspaceBrief>,
         cluster: Option<ClusterId>,
     ) -> Assignment {
-        let order = &holding.order;
+        let order = &local.order;
         let unknown = || KeyspaceBrief::of_stored(order.replica.keyspace.clone(), &order.bounds);
         Assignment {
             replica: order.replica.clone(),
@@ -106,7 +106,7 @@ impl Assignment {
             peers: order.peers.clone(),
             brief: brief.cloned().unwrap_or_else(unknown),
             had_data: order.had_data,
-            has_data: holding.has_data(),
+            has_data: local.has_data(),
             cluster,
             scope: Scope::idle(),
         }

@@ -3,7 +3,7 @@
 //! [`router`] answers the coordinator's check-back. [`sharded`] stands before the service and lets each
 //! request in, forwards it to the owner, or refuses it with a hint:
 //!
-//! | entrance    | request                       | answer                                                |
+//! | admission   | request                       | answer                                                |
 //! |-------------|-------------------------------|-------------------------------------------------------|
 //! | `Serve`     |                               | the service's, with `partage-node`, `partage-epoch`   |
 //! | `Elsewhere` | as the client sent it         | the owner's, with `partage-proxied-to`                |
@@ -29,9 +29,9 @@
 //!
 //! A worker that has left closes each HTTP/1 connection with its next answer, so that no client sends a request
 //! into a server that is about to end; HTTP/2 says that itself. End the server gracefully after
-//! [`Worker::leave`], so that what is inside is answered.
+//! [`Worker::leave`], so that requests in flight are answered.
 
-use crate::admission::{Entrance, Guard};
+use crate::admission::{Admission, Guard};
 use crate::limits;
 pub use crate::locate::Locate;
 use crate::locate::{Finder, Located, Locator};
@@ -235,11 +235,11 @@ where
     }
 }
 
-/// An [`Entrance`] that is settled, as far as it can be.
-enum Way {
-    In(Guard),
-    Hop { node: NodeId, address: String, sequence: Option<u64> },
-    Out(Response),
+/// An [`Admission`] that is settled, as far as it can be.
+enum AdmitOutcome {
+    Serve(Guard),
+    Forward { node: NodeId, address: String, sequence: Option<u64> },
+    Reply(Response),
 }
 
 impl Sharded {
@@ -271,55 +271,55 @@ impl Sharded {
             }
         };
         let access = target.access.unwrap_or_else(|| access_of(&parts.method));
-        match self.way(&target, access, &parts.headers).await {
-            Way::In(guard) => self.serve(guard, Request::from_parts(parts, body), inner).await,
-            Way::Hop { node, address, sequence } => {
+        match self.admit(&target, access, &parts.headers).await {
+            AdmitOutcome::Serve(guard) => self.serve(guard, Request::from_parts(parts, body), inner).await,
+            AdmitOutcome::Forward { node, address, sequence } => {
                 let request = Request::from_parts(parts, body);
                 self.hop(&target, node.as_str(), &address, sequence, request).await
             }
-            Way::Out(response) => response,
+            AdmitOutcome::Reply(response) => response,
         }
     }
 
-    async fn way(&self, target: &Target, access: Access, headers: &HeaderMap) -> Way {
+    async fn admit(&self, target: &Target, access: Access, headers: &HeaderMap) -> AdmitOutcome {
         let until = Instant::now() + self.hold;
         let hopped = headers.contains_key(HOP);
-        let entrance = self.enter(target, access, number(headers, &GENERATION), until).await;
-        match entrance {
-            Entrance::Serve(guard) => return Way::In(guard),
-            Entrance::Soon => {
+        let admission = self.enter(target, access, number(headers, &GENERATION), until).await;
+        match admission {
+            Admission::Serve(guard) => return AdmitOutcome::Serve(guard),
+            Admission::Soon => {
                 let text = "the shard is being handed over to this node";
-                return Way::Out(self.unavailable(unavailable::SOON, text, AGAIN));
+                return AdmitOutcome::Reply(self.unavailable(unavailable::SOON, text, AGAIN));
             }
-            Entrance::Lapsed => {
+            Admission::Lapsed => {
                 let text = "this node does not hear its coordinator, so it may not own the shard any more; nothing was done";
-                return Way::Out(self.unavailable(unavailable::LAPSED, text, AGAIN));
+                return AdmitOutcome::Reply(self.unavailable(unavailable::LAPSED, text, AGAIN));
             }
-            Entrance::Elsewhere { .. } | Entrance::Unknown { .. } => {}
+            Admission::Elsewhere { .. } | Admission::Unknown { .. } => {}
         }
-        match self.locator.locate(&entrance, target, access, hopped, until).await {
+        match self.locator.locate(&admission, target, access, hopped, until).await {
             Located::At { node, .. } if node == *self.worker.node() => {
-                Way::Out(self.misdirected(target, None))
+                AdmitOutcome::Reply(self.misdirected(target, None))
             }
             Located::At { node, address, .. } if hopped => {
-                Way::Out(self.misdirected(target, Some((node.as_str(), &address))))
+                AdmitOutcome::Reply(self.misdirected(target, Some((node.as_str(), &address))))
             }
-            Located::At { node, address, sequence } => Way::Hop { node, address, sequence },
+            Located::At { node, address, sequence } => AdmitOutcome::Forward { node, address, sequence },
             Located::Nobody if !hopped => {
                 let text = "no node serves the shard at this moment, it is being handed over";
-                Way::Out(self.unavailable(unavailable::SOON, text, AGAIN))
+                AdmitOutcome::Reply(self.unavailable(unavailable::SOON, text, AGAIN))
             }
-            Located::Nobody | Located::Unknown => Way::Out(self.misdirected(target, None)),
+            Located::Nobody | Located::Unknown => AdmitOutcome::Reply(self.misdirected(target, None)),
         }
     }
 
     /// Enters, waiting while a gate is about to open, or while the sender goes by a newer map than this node.
-    async fn enter(&self, target: &Target, access: Access, theirs: Option<u64>, until: Instant) -> Entrance {
+    async fn enter(&self, target: &Target, access: Access, theirs: Option<u64>, until: Instant) -> Admission {
         let ours = || self.worker.generation(&target.keyspace).map(|generation| generation.sequence);
-        let is_early = |entrance: &Entrance| match entrance {
-            Entrance::Soon => true,
-            Entrance::Elsewhere { .. } | Entrance::Unknown { .. } => theirs > ours().or(theirs),
-            Entrance::Serve(_) | Entrance::Lapsed => false,
+        let is_early = |admission: &Admission| match admission {
+            Admission::Soon => true,
+            Admission::Elsewhere { .. } | Admission::Unknown { .. } => theirs > ours().or(theirs),
+            Admission::Serve(_) | Admission::Lapsed => false,
         };
         let attempt = || self.worker.enter(&target.keyspace, &target.key, access);
         self.worker.shared().await_change(until, attempt, is_early).await
@@ -492,7 +492,7 @@ fn handed_over() -> axum::Error {
     axum::Error::new("the shard was handed over")
 }
 
-/// A long answer's body: it may read the shard to its end, so its request stays inside until then, or until
+/// A long answer's body: it may read the shard to its end, so its request stays in flight until then, or until
 /// it is told to go. A client that reads slowly stops the reading, not the telling: a task waits for that.
 struct GuardedBody {
     body: Body,

@@ -13,8 +13,8 @@
 //!                   └──► Unknown    the caller's map is wrong, or ours
 //! ```
 //!
-//! Everything that decides is in [`partage_core::worker`]; here are its clock, its line to the coordinator,
-//! its tasks, and the counting of who is inside.
+//! Everything that decides is in [`partage_core::worker`]; here are its clock, its connection to the coordinator,
+//! its tasks, and the counting of requests in flight.
 //!
 //! ```no_run
 //! use partage_worker::{Assignment, DropReason, Epoch, Failure, Handler, Peer, Role, Worker, http};
@@ -64,10 +64,11 @@
 /// The book's page on this crate, so that its code is compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/src/worker-rust.md")]
-struct Book;
+struct GuideExamples;
 
 mod admission;
 mod calls;
+mod connection;
 mod driver;
 mod entropy;
 mod error;
@@ -75,16 +76,15 @@ pub mod fence;
 mod handler;
 mod heavy;
 pub mod http;
-mod inside;
+mod in_flight;
 pub mod limits;
-mod line;
 mod locate;
 mod measure;
 mod metrics;
 mod scope;
 mod worker;
 
-pub use admission::{Entrance, Guard, Tenure};
+pub use admission::{Admission, Guard, OwnershipHandle};
 pub use async_trait::async_trait;
 pub use error::{LayDownError, LeaveError, StartError};
 pub use handler::{Assignment, Closures, Failure, Handler, StoredReplicas};
@@ -101,4 +101,4 @@ pub use partage_core::map::Role;
 pub use partage_core::name::{KeyspaceName, NodeId};
 pub use partage_core::sharding::Bounds;
 pub use partage_core::worker::gates::{Access, Permit};
-pub use partage_core::worker::{NoHeir, Patience};
+pub use partage_core::worker::{CallbackTimeouts, NoSuccessor};

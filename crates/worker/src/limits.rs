@@ -22,17 +22,17 @@ pub const SERVES: usize = 512;
 /// ended are looked for and forgotten.
 pub const ENDING_CALLBACKS: usize = 1_024;
 
-/// Messages on their way to the coordinator. At the bound no beat is made: the line is stuck, and a later
+/// Messages on their way to the coordinator. At the bound no beat is made: the connection is stuck, and a later
 /// beat says the same and more.
 pub const OUTGOING: usize = 4;
 
-/// How long opening a line may take, the answer to the registration included.
+/// How long opening a connection may take, the answer to the registration included.
 pub const CONNECT: Duration = Duration::from_secs(5);
 
 /// For how long it is not said again that no coordinator has us, in milliseconds: longer than the next leader takes.
 pub const WARN_AGAIN_MS: u64 = 30_000;
 
-/// Beats without an answer, in heartbeats, after which the line is given up and another one is opened; half of the lease
+/// Beats without an answer, in heartbeats, after which the connection is given up and another one is opened; half of the lease
 /// at least, as a coordinator may be waiting for its disk.
 pub const SILENT_BEATS: u64 = 4;
 

@@ -8,7 +8,7 @@
 //! A request that says that it was sent on already does not make it begin: routers, who say so on each
 //! request, have maps of their own.
 
-use crate::admission::Entrance;
+use crate::admission::Admission;
 use crate::http::Target;
 use crate::{entropy, limits};
 use partage_core::name::NodeId;
@@ -167,24 +167,24 @@ pub(crate) enum Locator {
 }
 
 impl Locator {
-    /// Where the key is, if this worker's own entrance is [`Entrance::Unknown`]. `hopped`: the request was
+    /// Where the key is, if this worker's own admission is [`Admission::Unknown`]. `hopped`: the request was
     /// sent on already.
     pub(crate) async fn locate(
         &self,
-        entrance: &Entrance,
+        admission: &Admission,
         target: &Target,
         access: Access,
         hopped: bool,
         until: Instant,
     ) -> Located {
-        match (entrance, self) {
-            (Entrance::Elsewhere { node, address, .. }, _) => {
+        match (admission, self) {
+            (Admission::Elsewhere { node, address, .. }, _) => {
                 Located::At { node: node.clone(), address: address.clone(), sequence: None }
             }
-            (Entrance::Unknown { .. }, Locator::Maps(finder)) => {
+            (Admission::Unknown { .. }, Locator::Maps(finder)) => {
                 finder.find(target, access, hopped, until).await
             }
-            (Entrance::Unknown { .. }, Locator::Service(locate)) => match locate(target, access) {
+            (Admission::Unknown { .. }, Locator::Service(locate)) => match locate(target, access) {
                 Some((node, address)) => Located::At { node, address, sequence: None },
                 None => Located::Unknown,
             },

@@ -4,7 +4,7 @@ use crate::admission::Shared;
 use crate::calls::panicked;
 use crate::driver::Event;
 use crate::handler::Handler;
-use crate::inside::Inside;
+use crate::in_flight::InFlight;
 use crate::limits;
 use futures::FutureExt;
 use partage_core::exchange::{Phase, ReplicaKey};
@@ -47,15 +47,15 @@ struct Meter {
 impl Meter {
     /// Of a replica that has just come: the period that it came in is not measured. Taken for a whole one it
     /// would say less than is true, and something else would be moved here at once.
-    fn begin(inside: &Inside) -> Meter {
-        inside.heavy().take(HOT_KEYS);
-        Meter { requests: Rate::from(inside.requests()), cpu: Rate::from(inside.cpu()) }
+    fn begin(in_flight: &InFlight) -> Meter {
+        in_flight.heavy().take(HOT_KEYS);
+        Meter { requests: Rate::from(in_flight.requests()), cpu: Rate::from(in_flight.cpu()) }
     }
 
-    fn read(&mut self, inside: &Inside, seconds: f64) -> Load {
-        let (newest, requests_per_s) = self.requests.read(inside.requests(), seconds);
-        let (_, nanos_per_s) = self.cpu.read(inside.cpu(), seconds);
-        let heavy = inside.heavy().take(HOT_KEYS);
+    fn read(&mut self, in_flight: &InFlight, seconds: f64) -> Load {
+        let (newest, requests_per_s) = self.requests.read(in_flight.requests(), seconds);
+        let (_, nanos_per_s) = self.cpu.read(in_flight.cpu(), seconds);
+        let heavy = in_flight.heavy().take(HOT_KEYS);
         let hot = |(key, share)| HotKey { key, requests_per_s: share * newest };
         let profile = Profile::new(heavy.into_iter().map(hot).collect(), None);
         Load { requests_per_s, cpu_ms_per_s: nanos_per_s / 1e6, profile, ..Load::default() }
@@ -78,11 +78,11 @@ pub async fn run(shared: Arc<Shared>, handler: Arc<dyn Handler>, events: WeakSen
         let mut loads = Vec::new();
         for (replica, held) in replicas.iter().filter(|(_, held)| held.phase == Phase::Serving) {
             let Some(meter) = meters.get_mut(replica) else {
-                meters.insert(replica.clone(), Meter::begin(&held.inside));
+                meters.insert(replica.clone(), Meter::begin(&held.in_flight));
                 continue;
             };
-            let measured = meter.read(&held.inside, seconds);
-            let said = ask(&*handler, &held.inside, until).await;
+            let measured = meter.read(&held.in_flight, seconds);
+            let said = ask(&*handler, &held.in_flight, until).await;
             let load = said.map_or_else(|| measured.clone(), |said| filled(said, &measured));
             match load.check() {
                 Ok(()) => loads.push((replica.clone(), load)),
@@ -96,8 +96,8 @@ pub async fn run(shared: Arc<Shared>, handler: Arc<dyn Handler>, events: WeakSen
     }
 }
 
-async fn ask(handler: &dyn Handler, inside: &Inside, until: Instant) -> Option<Load> {
-    let shard = inside.assignment();
+async fn ask(handler: &dyn Handler, in_flight: &InFlight, until: Instant) -> Option<Load> {
+    let shard = in_flight.assignment();
     let asked = AssertUnwindSafe(handler.report(&shard)).catch_unwind();
     match timeout_at(until, asked).await {
         Ok(Ok(said)) => said,

@@ -37,7 +37,7 @@ pub fn text(worker: &Worker) -> String {
         "counter",
         "Requests that asked to be let in, by what was answered",
     );
-    for (outcome, count) in worker.shared().entrances.counts() {
+    for (outcome, count) in worker.shared().admissions.counts() {
         page.line("partage_worker_entrances_total", &[("outcome", &outcome)], count);
     }
     sums(&mut page, &replicas);
@@ -49,11 +49,11 @@ pub fn text(worker: &Worker) -> String {
 
 fn sums(page: &mut Page, replicas: &[Replica]) {
     let mut counts: BTreeMap<_, usize> = BTreeMap::new();
-    let mut inside: BTreeMap<_, usize> = BTreeMap::new();
+    let mut in_flight: BTreeMap<_, usize> = BTreeMap::new();
     for replica in replicas {
         let shard = &replica.assignment;
         *counts.entry((shard.keyspace(), shard.role.to_string(), word(&replica.phase))).or_default() += 1;
-        *inside.entry(shard.keyspace()).or_default() += replica.inside;
+        *in_flight.entry(shard.keyspace()).or_default() += replica.in_flight;
     }
     page.head("partage_worker_replicas", "gauge", "Replicas on this node");
     for ((keyspace, role, phase), count) in counts {
@@ -64,7 +64,7 @@ fn sums(page: &mut Page, replicas: &[Replica]) {
         );
     }
     page.head("partage_worker_requests_inside", "gauge", "Requests that are being served");
-    for (keyspace, count) in inside {
+    for (keyspace, count) in in_flight {
         page.line("partage_worker_requests_inside", &[("keyspace", &keyspace)], count);
     }
 }

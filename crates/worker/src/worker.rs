@@ -1,11 +1,11 @@
 //! The handle that a service holds, and how it is made.
 
-use crate::admission::{Entrance, Shared, Tenure};
+use crate::admission::{Admission, OwnershipHandle, Shared};
 use crate::calls::{Calls, sentence};
+use crate::connection::CoordinatorConnection;
 use crate::driver::{Driver, Event, State};
 use crate::error::{LayDownError, LeaveError, StartError};
 use crate::handler::{Assignment, Closures, Failure, Handler};
-use crate::line::Lines;
 use crate::{limits, measure, metrics};
 use partage_clock::Clock;
 use partage_core::exchange::{Phase, ReplicaKey};
@@ -14,7 +14,7 @@ use partage_core::keyspace::KeyspaceKind;
 use partage_core::name::{KeyspaceName, Label, NodeId, Zone};
 use partage_core::node::{CheckBack, NodeSpec};
 use partage_core::worker::gates::Access;
-use partage_core::worker::{Patience, Worker as Mind};
+use partage_core::worker::{CallbackTimeouts, Worker as Machine};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
@@ -45,7 +45,7 @@ pub struct Builder {
     labels: Vec<String>,
     kinds: BTreeSet<KeyspaceKind>,
     check_back: CheckBack,
-    patience: Patience,
+    callback_timeouts: CallbackTimeouts,
     within: Option<Duration>,
     loads: usize,
     serves: usize,
@@ -82,8 +82,8 @@ pub struct Replica {
     pub assignment: Arc<Assignment>,
     /// How far it is.
     pub phase: Phase,
-    /// Requests inside.
-    pub inside: usize,
+    /// Requests in flight.
+    pub in_flight: usize,
     /// Requests let in since it came.
     pub requests: u64,
     /// Processor time of its requests since it came.
@@ -123,18 +123,18 @@ impl Builder {
     }
 
     /// How long callbacks and last requests may take.
-    pub fn patience(self, patience: Patience) -> Builder {
-        Builder { patience, ..self }
+    pub fn callback_timeouts(self, callback_timeouts: CallbackTimeouts) -> Builder {
+        Builder { callback_timeouts, ..self }
     }
 
     /// How many `load` callbacks may run at once; [`limits::LOADS`] unless said, at least one. Further loads wait,
-    /// and their patience ([`Patience::load_ms`]) runs meanwhile.
+    /// and their timeout ([`CallbackTimeouts::load_ms`]) runs meanwhile.
     pub fn loads_at_once(self, loads: usize) -> Builder {
         Builder { loads, ..self }
     }
 
     /// How many `serve` callbacks may run at once; [`limits::SERVES`] unless said, at least one. Further ones wait, and
-    /// their patience ([`Patience::callback_ms`]) runs meanwhile.
+    /// their timeout ([`CallbackTimeouts::callback_ms`]) runs meanwhile.
     pub fn serves_at_once(self, serves: usize) -> Builder {
         Builder { serves, ..self }
     }
@@ -187,10 +187,11 @@ impl Builder {
             why: sentence(failure.to_string()),
         })?;
         let driver = Driver {
-            mind: Mind::new(spec.id.clone(), self.patience).with_stored(found.cluster, found.replicas),
+            machine: Machine::new(spec.id.clone(), self.callback_timeouts)
+                .with_stored(found.cluster, found.replicas),
             spec,
             shared: shared.clone(),
-            lines: Lines::new(self.coordinators.clone()),
+            connection: CoordinatorConnection::new(self.coordinators.clone()),
             calls: Calls::new(handler.clone(), events.downgrade(), self.loads, self.serves),
             events: inbox,
             own: events.downgrade(),
@@ -230,7 +231,7 @@ impl Worker {
             labels: Vec::new(),
             kinds: [KeyspaceKind::App].into(),
             check_back: CheckBack::Connect,
-            patience: Patience::default(),
+            callback_timeouts: CallbackTimeouts::default(),
             within: None,
             loads: limits::LOADS,
             serves: limits::SERVES,
@@ -281,11 +282,11 @@ impl Worker {
     pub fn replicas(&self) -> Vec<Replica> {
         let published = self.shared.published.load();
         let replica = |held: &crate::admission::Held| Replica {
-            assignment: held.inside.assignment(),
+            assignment: held.in_flight.assignment(),
             phase: held.phase.clone(),
-            inside: held.inside.count(),
-            requests: held.inside.requests(),
-            cpu: Duration::from_nanos(held.inside.cpu()),
+            in_flight: held.in_flight.count(),
+            requests: held.in_flight.requests(),
+            cpu: Duration::from_nanos(held.in_flight.cpu()),
         };
         published.replicas.values().map(replica).collect()
     }
@@ -296,11 +297,11 @@ impl Worker {
     }
 
     /// Lets a request for `key` in, or says why not. Costs well under a microsecond and never waits.
-    pub fn enter(&self, keyspace: &KeyspaceName, key: &[u8], access: Access) -> Entrance {
+    pub fn enter(&self, keyspace: &KeyspaceName, key: &[u8], access: Access) -> Admission {
         self.shared.enter(keyspace, key, access)
     }
 
-    /// The same; while the answer is [`Entrance::Soon`] it waits, at most for `hold`, and at once gives up
+    /// The same; while the answer is [`Admission::Soon`] it waits, at most for `hold`, and at once gives up
     /// when [`limits::WAITERS`] wait already.
     pub async fn enter_or_wait(
         &self,
@@ -308,7 +309,7 @@ impl Worker {
         key: &[u8],
         access: Access,
         hold: Duration,
-    ) -> Entrance {
+    ) -> Admission {
         self.shared.enter_or_wait(keyspace, key, access, Instant::now() + hold).await
     }
 
@@ -317,8 +318,8 @@ impl Worker {
     }
 
     /// A handle on a shard that is served here now, to be asked later whether it still is.
-    pub fn tenure(&self, keyspace: &KeyspaceName, shard: ShardId) -> Option<Tenure> {
-        Tenure::of(&self.shared, keyspace, shard)
+    pub fn ownership(&self, keyspace: &KeyspaceName, shard: ShardId) -> Option<OwnershipHandle> {
+        OwnershipHandle::of(&self.shared, keyspace, shard)
     }
 
     /// Says which share of this node's capacity foreground work takes, 0 to 1; moves give way above 0.5
@@ -422,7 +423,7 @@ impl Worker {
         Ok(heard.await.map_err(|_| LayDownError::Stopped)??)
     }
 
-    /// Says that the `load` of `replica` gets on: it may take another [`Patience::load_ms`] from now. Cheap; never
+    /// Says that the `load` of `replica` gets on: it may take another [`CallbackTimeouts::load_ms`] from now. Cheap; never
     /// waits. The next beat says so to the coordinator, whose own limit, `load_ms` of the keyspace, begins anew then,
     /// too; in all it gives a load [`partage_core::limits::LOAD_STRETCH`] times that.
     pub fn load_progressed(&self, replica: &ReplicaKey) {

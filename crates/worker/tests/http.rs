@@ -9,7 +9,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Extension, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use common::{KS, Town, eventually, keyspace};
+use common::{KS, TestCoordinator, eventually, keyspace};
 use futures::StreamExt;
 use http::{Method, StatusCode};
 use http_body::Frame;
@@ -19,7 +19,7 @@ use hyper_util::rt::TokioExecutor;
 use partage_wire::json::ErrorBody;
 use partage_worker::http::{Aim, METRICS_PATH, Sharded, Target, WORKER_PATH, router};
 use partage_worker::{
-    Access, Assignment, Closures, Entrance, Failure, Guard, NodeId, Ownership, Patience, Worker,
+    Access, Admission, Assignment, CallbackTimeouts, Closures, Failure, Guard, NodeId, Ownership, Worker,
 };
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ use tower::Layer;
 
 type Http = Client<HttpConnector, Body>;
 
-struct House {
+struct TestService {
     worker: Worker,
     address: String,
 }
@@ -99,20 +99,20 @@ impl http_body::Body for Paused {
 
 type Known = Arc<Mutex<Option<(NodeId, String)>>>;
 
-async fn house(name: &str, coordinator: &str, known: Known) -> House {
+async fn test_service(name: &str, coordinator: &str, known: Known) -> TestService {
     let gate = move |gate: Sharded| gate.locate_by(move |_: &Target, _| known.lock().unwrap().clone());
-    house_with(name, coordinator, gate).await.0
+    test_service_with(name, coordinator, gate).await.0
 }
 
-async fn house_with(
+async fn test_service_with(
     name: &str,
     coordinator: &str,
     gate: impl FnOnce(Sharded) -> Sharded,
-) -> (House, Sharded) {
+) -> (TestService, Sharded) {
     let (listener, address) = common::address().await;
     let nothing = |_: Assignment| async { Ok::<(), Failure>(()) };
     let worker = Worker::builder(name, [coordinator], address.to_string())
-        .patience(Patience { drain_ms: 300, ..Patience::default() })
+        .callback_timeouts(CallbackTimeouts { drain_ms: 300, ..CallbackTimeouts::default() })
         .start(Closures::new(nothing, nothing))
         .await
         .unwrap();
@@ -120,10 +120,10 @@ async fn house_with(
     let inner = Router::new().fallback(service);
     let app = router(&worker).fallback_service(gate.layer(inner));
     tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-    (House { worker, address: address.to_string() }, gate)
+    (TestService { worker, address: address.to_string() }, gate)
 }
 
-impl House {
+impl TestService {
     async fn ask(&self, http: &Http, method: Method, path: &str, headers: &[(&str, &str)]) -> Answer {
         let uri = format!("http://{}{path}", self.address);
         let mut request = Request::builder().method(method).uri(uri);
@@ -137,7 +137,7 @@ impl House {
     }
 
     fn serves(&self) -> bool {
-        matches!(self.worker.enter(&keyspace(), b"k", Access::Write), Entrance::Serve(_))
+        matches!(self.worker.enter(&keyspace(), b"k", Access::Write), Admission::Serve(_))
     }
 }
 
@@ -171,19 +171,19 @@ impl Answer {
 }
 
 /// `a` leads the only shard, `b` has nothing.
-async fn two_houses(town: &Town, known: &Known) -> (House, House) {
-    let (coordinator, _) = town.open().await;
-    town.create(1, Ownership::Exclusive);
-    let a = house("a", &coordinator, Arc::default()).await;
+async fn two_services(test_coordinator: &TestCoordinator, known: &Known) -> (TestService, TestService) {
+    let (coordinator, _) = test_coordinator.open().await;
+    test_coordinator.create(1, Ownership::Exclusive);
+    let a = test_service("a", &coordinator, Arc::default()).await;
     eventually("a serves", || a.serves()).await;
-    let b = house("b", &coordinator, known.clone()).await;
+    let b = test_service("b", &coordinator, known.clone()).await;
     (a, b)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn k19_a_request_is_forwarded_once_and_then_refused_with_a_hint() {
-    let (town, known) = (Town::new(), Known::default());
-    let (a, b) = two_houses(&town, &known).await;
+    let (test_coordinator, known) = (TestCoordinator::new(), Known::default());
+    let (a, b) = two_services(&test_coordinator, &known).await;
     let http = http();
     let own = a.ask(&http, Method::PUT, "/key/k", &[]).await;
     assert_eq!((own.status, own.text().as_str()), (StatusCode::OK, "s1 hello"));
@@ -218,16 +218,16 @@ async fn k19_a_request_is_forwarded_once_and_then_refused_with_a_hint() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a17_requests_inside_are_ended_when_their_time_is_up_and_others_go_on_at_the_new_owner() {
-    let (town, known) = (Town::new(), Known::default());
-    let (a, b) = two_houses(&town, &known).await;
+    let (test_coordinator, known) = (TestCoordinator::new(), Known::default());
+    let (a, b) = two_services(&test_coordinator, &known).await;
     let (a, http) = (Arc::new(a), http());
     let ask = |path: &'static str| {
         let (a, http) = (a.clone(), http.clone());
         tokio::spawn(async move { a.ask(&http, Method::PUT, path, &[]).await })
     };
     let (slow, stream) = (ask("/key/slow"), ask("/key/stream"));
-    eventually("both are inside", || a.worker.replicas()[0].inside == 2).await;
-    town.move_shard(town.shard(), "a", "b").await;
+    eventually("both are inside", || a.worker.replicas()[0].in_flight == 2).await;
+    test_coordinator.move_shard(test_coordinator.shard(), "a", "b").await;
     eventually("the gate is shut", || !a.serves()).await;
     // Comes in at a, is forwarded, and waits at b until b may begin.
     let next = ask("/key/next");
@@ -245,9 +245,9 @@ async fn a17_requests_inside_are_ended_when_their_time_is_up_and_others_go_on_at
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a18_a_frame_that_was_read_while_the_lease_ran_out_is_not_sent() {
-    let (town, known) = (Town::new(), Known::default());
-    let (a, _b) = two_houses(&town, &known).await;
-    town.be_silent(true);
+    let (test_coordinator, known) = (TestCoordinator::new(), Known::default());
+    let (a, _b) = two_services(&test_coordinator, &known).await;
+    test_coordinator.be_silent(true);
     let uri = format!("http://{}/key/paused", a.address);
     let request = Request::get(uri).body(Body::empty()).unwrap();
     // The connection breaks before or after the head of the answer, as it was sent already or not.
@@ -258,10 +258,10 @@ async fn a18_a_frame_that_was_read_while_the_lease_ran_out_is_not_sent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sender_with_a_newer_map_is_waited_for_and_one_without_is_not() {
-    let (town, known) = (Town::new(), Known::default());
-    let (a, b) = two_houses(&town, &known).await;
+    let (test_coordinator, known) = (TestCoordinator::new(), Known::default());
+    let (a, b) = two_services(&test_coordinator, &known).await;
     let http = http();
-    town.move_shard(town.shard(), "a", "b").await;
+    test_coordinator.move_shard(test_coordinator.shard(), "a", "b").await;
     eventually("b serves", || b.serves()).await;
     eventually("a has nothing left", || a.worker.replicas().is_empty()).await;
     // a learns nothing more of the keyspace once all is gone; b's map is at this generation:
@@ -282,16 +282,16 @@ async fn a_sender_with_a_newer_map_is_waited_for_and_one_without_is_not() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a18_what_outlasts_the_lease_is_not_answered_as_if_it_were_ours() {
-    let (town, known) = (Town::new(), Known::default());
-    let (a, _b) = two_houses(&town, &known).await;
+    let (test_coordinator, known) = (TestCoordinator::new(), Known::default());
+    let (a, _b) = two_services(&test_coordinator, &known).await;
     let http = http();
     let long = tokio::spawn({
         let (http, address) = (http.clone(), a.address.clone());
-        let a = House { worker: a.worker.clone(), address };
+        let a = TestService { worker: a.worker.clone(), address };
         async move { a.ask(&http, Method::PUT, "/key/long", &[]).await }
     });
-    eventually("it is inside", || a.worker.replicas()[0].inside == 1).await;
-    town.be_silent(true);
+    eventually("it is inside", || a.worker.replicas()[0].in_flight == 1).await;
+    test_coordinator.be_silent(true);
     let mut lapsed = a.ask(&http, Method::GET, "/key/k", &[]).await;
     let end = tokio::time::Instant::now() + Duration::from_secs(5);
     while lapsed.status == StatusCode::OK {
@@ -321,13 +321,13 @@ async fn a18_what_outlasts_the_lease_is_not_answered_as_if_it_were_ours() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn maps_are_followed_when_first_needed_and_not_for_what_was_sent_on() {
-    let town = Town::new();
-    let (coordinator, _door) = town.open().await;
-    town.create(1, Ownership::Exclusive);
-    let (a, of_a) = house_with("a", &coordinator, |gate| gate).await;
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
+    test_coordinator.create(1, Ownership::Exclusive);
+    let (a, of_a) = test_service_with("a", &coordinator, |gate| gate).await;
     eventually("a serves", || a.serves()).await;
-    let (b, of_b) = house_with("b", &coordinator, |gate| gate).await;
-    let (c, of_c) = house_with("c", &coordinator, Sharded::hints_only).await;
+    let (b, of_b) = test_service_with("b", &coordinator, |gate| gate).await;
+    let (c, of_c) = test_service_with("c", &coordinator, Sharded::hints_only).await;
     let http = http();
     assert_eq!(a.ask(&http, Method::GET, "/key/k", &[]).await.status, StatusCode::OK);
     assert_eq!(b.ask(&http, Method::GET, "/other", &[]).await.text(), "unsharded");
@@ -345,8 +345,8 @@ async fn maps_are_followed_when_first_needed_and_not_for_what_was_sent_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a13_who_has_left_closes_each_connection_with_its_answer() {
-    let (town, known) = (Town::new(), Known::default());
-    let (a, b) = two_houses(&town, &known).await;
+    let (test_coordinator, known) = (TestCoordinator::new(), Known::default());
+    let (a, b) = two_services(&test_coordinator, &known).await;
     let http = http();
     let before = a.ask(&http, Method::PUT, "/key/k", &[]).await;
     assert_eq!((before.status, before.header("connection")), (StatusCode::OK, ""));

@@ -4,45 +4,45 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-#[path = "../src/inside/occupancy.rs"]
-mod occupancy;
+#[path = "../src/in_flight/counter.rs"]
+mod counter;
 
 mod atomics {
     pub use loom::sync::atomic::{AtomicU64, Ordering};
 }
 
+use counter::{EvictionEpoch, InFlightCounter};
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use occupancy::{Came, Occupancy};
 
-struct House {
-    occupancy: Occupancy,
+struct ReplicaModel {
+    counter: InFlightCounter,
     is_open: AtomicBool,
     is_handed_over: AtomicBool,
     woken: Mutex<u64>,
     wake: Condvar,
-    /// As `Inside`'s own: rung at each eviction.
+    /// As `InFlight`'s own: notified at each eviction.
     evicted: Mutex<u64>,
-    rung: Condvar,
+    eviction: Condvar,
 }
 
-impl House {
-    fn open() -> Arc<House> {
-        Arc::new(House {
-            occupancy: Occupancy::new(),
+impl ReplicaModel {
+    fn open() -> Arc<ReplicaModel> {
+        Arc::new(ReplicaModel {
+            counter: InFlightCounter::new(),
             is_open: AtomicBool::new(true),
             is_handed_over: AtomicBool::new(false),
             woken: Mutex::new(0),
             wake: Condvar::new(),
             evicted: Mutex::new(0),
-            rung: Condvar::new(),
+            eviction: Condvar::new(),
         })
     }
 
     /// As `Shared::enter` and the drop of its guard do.
     fn request(&self) {
-        self.occupancy.come();
+        self.counter.enter();
         if self.is_open.load(Ordering::Acquire) {
             assert!(!self.is_handed_over.load(Ordering::Relaxed), "O1: inside, and the shard is another's");
         }
@@ -50,18 +50,18 @@ impl House {
     }
 
     fn leave(&self) {
-        if self.occupancy.go() {
+        if self.counter.leave() {
             *self.woken.lock().unwrap() += 1;
             self.wake.notify_all();
         }
     }
 
-    /// As `Inside::emptied` does.
+    /// As `InFlight::emptied` does.
     fn emptied(&self) {
-        self.occupancy.begin_to_wait();
+        self.counter.begin_to_wait();
         loop {
             let enabled = *self.woken.lock().unwrap();
-            if self.occupancy.count() == 0 {
+            if self.counter.count() == 0 {
                 break;
             }
             let mut woken = self.woken.lock().unwrap();
@@ -69,41 +69,44 @@ impl House {
                 woken = self.wake.wait(woken).unwrap();
             }
         }
-        self.occupancy.end_to_wait();
+        self.counter.end_to_wait();
     }
 
     /// As `Guard::mine_all_along` does, but for the lease.
-    fn mine_all_along(&self, came: Came) -> bool {
-        !self.occupancy.is_evicted(came)
+    fn mine_all_along(&self, entered_at: EvictionEpoch) -> bool {
+        !self.counter.is_evicted(entered_at)
     }
 
     /// A request that is let in asks whether the shard was its own all along, before it answers.
     fn answer(&self) {
-        let came = self.occupancy.come();
+        let entered_at = self.counter.enter();
         if self.is_open.load(Ordering::Acquire) {
             let is_anothers = self.is_handed_over.load(Ordering::Acquire);
-            assert!(!(is_anothers && self.mine_all_along(came)), "O7: another has it, and the answer counts");
+            assert!(
+                !(is_anothers && self.mine_all_along(entered_at)),
+                "O7: another has it, and the answer counts"
+            );
         }
         self.leave();
     }
 
     /// A request that goes only when it is told to.
     fn stay(&self) {
-        let came = self.occupancy.come();
+        let entered_at = self.counter.enter();
         if self.is_open.load(Ordering::Acquire) {
-            let mut rung = self.evicted.lock().unwrap();
-            while !self.occupancy.is_evicted(came) {
-                rung = self.rung.wait(rung).unwrap();
+            let mut evictions = self.evicted.lock().unwrap();
+            while !self.counter.is_evicted(entered_at) {
+                evictions = self.eviction.wait(evictions).unwrap();
             }
         }
         self.leave();
     }
 
-    /// As `Inside::evict` does.
+    /// As `InFlight::evict` does.
     fn evict(&self) {
-        self.occupancy.evict();
+        self.counter.evict();
         *self.evicted.lock().unwrap() += 1;
-        self.rung.notify_all();
+        self.eviction.notify_all();
     }
 
     /// As a driver does that stops without waiting: its lease runs out.
@@ -116,9 +119,9 @@ impl House {
     /// As the driver does when the requests inside have run out of time.
     fn hand_over_by_force(&self) {
         self.is_open.store(false, Ordering::Release);
-        self.occupancy.begin_to_wait();
+        self.counter.begin_to_wait();
         self.evict();
-        self.occupancy.end_to_wait();
+        self.counter.end_to_wait();
         self.emptied();
         self.is_handed_over.store(true, Ordering::Relaxed);
     }
@@ -138,17 +141,17 @@ fn all_orders(act: impl Fn() + Sync + Send + 'static) {
     model.check(act);
 }
 
-fn beside(house: &Arc<House>, act: fn(&House)) -> thread::JoinHandle<()> {
-    let house = house.clone();
-    thread::spawn(move || act(&house))
+fn beside(replica: &Arc<ReplicaModel>, act: fn(&ReplicaModel)) -> thread::JoinHandle<()> {
+    let replica = replica.clone();
+    thread::spawn(move || act(&replica))
 }
 
 #[test]
 fn o1_nobody_is_inside_when_a_shard_is_handed_over() {
     all_orders(|| {
-        let house = House::open();
-        let requests = [beside(&house, House::request), beside(&house, House::request)];
-        house.hand_over();
+        let replica = ReplicaModel::open();
+        let requests = [beside(&replica, ReplicaModel::request), beside(&replica, ReplicaModel::request)];
+        replica.hand_over();
         requests.into_iter().for_each(|request| request.join().unwrap());
     });
 }
@@ -157,12 +160,12 @@ fn o1_nobody_is_inside_when_a_shard_is_handed_over() {
 #[test]
 fn l1_all_who_wait_for_the_last_request_are_woken() {
     all_orders(|| {
-        let house = House::open();
-        house.occupancy.come();
-        let waiting = [beside(&house, House::emptied), beside(&house, House::hand_over)];
-        house.leave();
+        let replica = ReplicaModel::open();
+        replica.counter.enter();
+        let waiting = [beside(&replica, ReplicaModel::emptied), beside(&replica, ReplicaModel::hand_over)];
+        replica.leave();
         waiting.into_iter().for_each(|waits| waits.join().unwrap());
-        assert_eq!(house.occupancy.count(), 0);
+        assert_eq!(replica.counter.count(), 0);
     });
 }
 
@@ -170,9 +173,9 @@ fn l1_all_who_wait_for_the_last_request_are_woken() {
 #[test]
 fn o7_who_was_evicted_does_not_answer_as_the_owner() {
     all_orders(|| {
-        let house = House::open();
-        let requests = [beside(&house, House::answer), beside(&house, House::answer)];
-        house.abandon();
+        let replica = ReplicaModel::open();
+        let requests = [beside(&replica, ReplicaModel::answer), beside(&replica, ReplicaModel::answer)];
+        replica.abandon();
         requests.into_iter().for_each(|request| request.join().unwrap());
     });
 }
@@ -181,10 +184,10 @@ fn o7_who_was_evicted_does_not_answer_as_the_owner() {
 #[test]
 fn o1_l1_whoever_is_inside_hears_of_the_eviction() {
     all_orders(|| {
-        let house = House::open();
-        let requests = [beside(&house, House::stay), beside(&house, House::request)];
-        house.hand_over_by_force();
+        let replica = ReplicaModel::open();
+        let requests = [beside(&replica, ReplicaModel::stay), beside(&replica, ReplicaModel::request)];
+        replica.hand_over_by_force();
         requests.into_iter().for_each(|request| request.join().unwrap());
-        assert_eq!(house.occupancy.count(), 0);
+        assert_eq!(replica.counter.count(), 0);
     });
 }

@@ -4,14 +4,14 @@
 
 mod common;
 
-use common::{KS, Town, eventually, keyspace};
+use common::{KS, TestCoordinator, eventually, keyspace};
 use partage_core::cluster::admin::{Command, Presplit};
 use partage_core::hash::HashFunction;
 use partage_core::keyspace::{Keyspace, Throttle};
 use partage_core::sharding::Sharding;
 use partage_worker::{
-    Access, Assignment, DropReason, Entrance, Epoch, Failure, Handler, Health, LayDownError, LeaveError,
-    NoHeir, Ownership, Patience, Peer, Phase, Role, Worker, async_trait,
+    Access, Admission, Assignment, CallbackTimeouts, DropReason, Epoch, Failure, Handler, Health,
+    LayDownError, LeaveError, NoSuccessor, Ownership, Peer, Phase, Role, Worker, async_trait,
 };
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -70,9 +70,10 @@ impl Handler for Service {
 
 async fn start(node: &str, coordinator: &str, service: &Arc<Service>, load_ms: u64) -> Worker {
     let (_, address) = common::address().await;
-    let patience = Patience { load_ms, callback_ms: 5_000, drain_ms: 200, retry_ms: 20, retry_max_ms: 50 };
+    let callback_timeouts =
+        CallbackTimeouts { load_ms, callback_ms: 5_000, drain_ms: 200, retry_ms: 20, retry_max_ms: 50 };
     let worker = Worker::builder(node, [coordinator], address.to_string())
-        .patience(patience)
+        .callback_timeouts(callback_timeouts)
         .start_shared(service.clone())
         .await
         .unwrap();
@@ -80,11 +81,11 @@ async fn start(node: &str, coordinator: &str, service: &Arc<Service>, load_ms: u
     worker
 }
 
-fn create_replicated(town: &Town) {
+fn create_replicated(test_coordinator: &TestCoordinator) {
     let sharding = Sharding::Fixed { hash: HashFunction::Xxh3_64, shards: 1 };
     let keyspace =
         Keyspace { ownership: Ownership::Exclusive, replicas: 2, ..Keyspace::new(keyspace(), sharding) };
-    town.command(Command::CreateKeyspace {
+    test_coordinator.command(Command::CreateKeyspace {
         keyspace: Box::new(keyspace),
         presplit: Presplit::None,
         ahead: false,
@@ -92,7 +93,7 @@ fn create_replicated(town: &Town) {
 }
 
 fn is_led_by(worker: &Worker) -> bool {
-    matches!(worker.enter(&keyspace(), b"key", Access::Write), Entrance::Serve(guard) if guard.role() == Role::Leader)
+    matches!(worker.enter(&keyspace(), b"key", Access::Write), Admission::Serve(guard) if guard.role() == Role::Leader)
 }
 
 fn serves(worker: &Worker) -> bool {
@@ -101,25 +102,25 @@ fn serves(worker: &Worker) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a12_a_leader_whose_disk_died_lays_down_its_lead_and_follows_once_it_can_load_again() {
-    let town = Town::new();
-    let (coordinator, _door) = town.open().await;
-    create_replicated(&town);
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
+    create_replicated(&test_coordinator);
     let services = [Arc::new(Service::default()), Arc::new(Service::default())];
     let a = start("a", &coordinator, &services[0], 5_000).await;
     let b = start("b", &coordinator, &services[1], 5_000).await;
     eventually("both serve", || serves(&a) && serves(&b) && (is_led_by(&a) || is_led_by(&b))).await;
     let (leader, follower, service) =
         if is_led_by(&a) { (&a, &b, &services[0]) } else { (&b, &a, &services[1]) };
-    let Entrance::Serve(guard) = leader.enter(&keyspace(), b"key", Access::Write) else { panic!() };
+    let Admission::Serve(guard) = leader.enter(&keyspace(), b"key", Access::Write) else { panic!() };
 
     service.disk_is_dead.store(true, Ordering::SeqCst);
-    leader.report_unhealthy(&keyspace(), town.shard(), "the disk is dead").await.unwrap();
+    leader.report_unhealthy(&keyspace(), test_coordinator.shard(), "the disk is dead").await.unwrap();
     eventually("no request is let in", || !is_led_by(leader)).await;
     tokio::time::timeout(Duration::from_secs(5), guard.cancelled()).await.unwrap();
     assert!(!is_led_by(follower), "nobody else leads while a request is inside (O1)");
     drop(guard);
     eventually("the follower leads", || is_led_by(follower)).await;
-    let said = town.call(|cluster, _| {
+    let said = test_coordinator.call(|cluster, _| {
         let failed = |phase: &Phase| match phase {
             Phase::Failed(failure) => Some(failure.reason.clone()),
             _ => None,
@@ -143,12 +144,12 @@ async fn a12_a_leader_whose_disk_died_lays_down_its_lead_and_follows_once_it_can
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_load_that_gets_on_may_take_longer_than_its_limit() {
-    let town = Town::new();
-    let (coordinator, _door) = town.open().await;
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
     let service = Arc::new(Service::default());
     service.steps.store(40, Ordering::SeqCst);
     let a = start("a", &coordinator, &service, 1_000).await;
-    town.create(1, Ownership::Exclusive);
+    test_coordinator.create(1, Ownership::Exclusive);
     eventually("it serves", || is_led_by(&a)).await;
     assert_eq!(service.loads.load(Ordering::SeqCst), 1, "2 s of loading with a limit of 1 s");
 }
@@ -156,15 +157,15 @@ async fn a_load_that_gets_on_may_take_longer_than_its_limit() {
 /// The coordinator's own patience is shorter than the load.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b11_a_load_that_gets_on_may_take_longer_than_the_limit_of_its_keyspace() {
-    let town = Town::with_long_leases();
-    let (coordinator, _door) = town.open().await;
+    let test_coordinator = TestCoordinator::with_long_leases();
+    let (coordinator, _door) = test_coordinator.open().await;
     let service = Arc::new(Service::default());
     service.steps.store(160, Ordering::SeqCst);
     let a = start("a", &coordinator, &service, 60_000).await;
     let sharding = Sharding::Fixed { hash: HashFunction::Xxh3_64, shards: 1 };
     let throttle = Throttle { load_ms: 4_000, ..Throttle::default() };
     let keyspace = Keyspace { throttle, ..Keyspace::new(keyspace(), sharding) };
-    town.command(Command::CreateKeyspace {
+    test_coordinator.command(Command::CreateKeyspace {
         keyspace: Box::new(keyspace),
         presplit: Presplit::None,
         ahead: false,
@@ -175,31 +176,31 @@ async fn b11_a_load_that_gets_on_may_take_longer_than_the_limit_of_its_keyspace(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b11_a_lead_that_is_laid_down_goes_to_the_follower_without_any_load() {
-    let town = Town::with_long_leases();
-    let (coordinator, _door) = town.open().await;
-    create_replicated(&town);
+    let test_coordinator = TestCoordinator::with_long_leases();
+    let (coordinator, _door) = test_coordinator.open().await;
+    create_replicated(&test_coordinator);
     let services = [Arc::new(Service::default()), Arc::new(Service::default())];
     let a = start("a", &coordinator, &services[0], 5_000).await;
     let lay_down = |worker: Worker| async move {
         worker.lay_down_lead(&keyspace(), partage_worker::ShardId(1), "it is too hot").await
     };
     eventually("a leads", || is_led_by(&a)).await;
-    let shard = town.shard();
+    let shard = test_coordinator.shard();
     assert_eq!(shard, partage_worker::ShardId(1));
-    assert_eq!(lay_down(a.clone()).await, Err(LayDownError::Refused(NoHeir::Alone)));
+    assert_eq!(lay_down(a.clone()).await, Err(LayDownError::Refused(NoSuccessor::Alone)));
     assert!(is_led_by(&a), "it goes on");
 
     let b = start("b", &coordinator, &services[1], 5_000).await;
     eventually("both serve", || serves(&a) && serves(&b)).await;
-    assert_eq!(lay_down(b.clone()).await, Err(LayDownError::Refused(NoHeir::DoesNotLead)));
-    let Entrance::Serve(guard) = a.enter(&keyspace(), b"key", Access::Write) else {
+    assert_eq!(lay_down(b.clone()).await, Err(LayDownError::Refused(NoSuccessor::DoesNotLead)));
+    let Admission::Serve(guard) = a.enter(&keyspace(), b"key", Access::Write) else {
         panic!("a does not lead")
     };
     // It may serve before the orders of the other name it.
     let end = tokio::time::Instant::now() + Duration::from_secs(20);
     while let Err(refused) = lay_down(a.clone()).await {
         assert!(
-            refused == LayDownError::Refused(NoHeir::Alone) && tokio::time::Instant::now() < end,
+            refused == LayDownError::Refused(NoSuccessor::Alone) && tokio::time::Instant::now() < end,
             "{refused}"
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -220,9 +221,9 @@ async fn b11_a_lead_that_is_laid_down_goes_to_the_follower_without_any_load() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a13_a_leave_can_be_undone() {
-    let town = Town::new();
-    let (coordinator, _door) = town.open().await;
-    town.create(1, Ownership::Exclusive);
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
+    test_coordinator.create(1, Ownership::Exclusive);
     let service = Arc::new(Service::default());
     let a = start("a", &coordinator, &service, 5_000).await;
     eventually("a serves", || is_led_by(&a)).await;
@@ -230,7 +231,7 @@ async fn a13_a_leave_can_be_undone() {
         let a = a.clone();
         async move { a.leave(Duration::from_secs(60)).await }
     });
-    let is_leaving = || town.call(|cluster, _| cluster.nodes()["a"].leaving);
+    let is_leaving = || test_coordinator.call(|cluster, _| cluster.nodes()["a"].leaving);
     eventually("the coordinator knows", is_leaving).await;
     eventually("it says so", || a.health() == Health::Leaving).await;
     a.stay().await.unwrap();

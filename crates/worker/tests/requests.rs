@@ -4,9 +4,9 @@
 
 mod common;
 
-use common::{Town, eventually, keyspace};
+use common::{TestCoordinator, eventually, keyspace};
 use partage_worker::{
-    Access, Assignment, DropReason, Entrance, Epoch, Failure, Handler, Ownership, Peer, Role, Worker,
+    Access, Admission, Assignment, DropReason, Epoch, Failure, Handler, Ownership, Peer, Role, Worker,
     async_trait,
 };
 use std::collections::BTreeSet;
@@ -65,12 +65,12 @@ async fn owner(name: &'static str, coordinator: &str, owners: &Arc<Owners>) -> (
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn o1_nobody_is_inside_while_a_shard_is_handed_over_however_many_come() {
-    let town = Town::new();
-    let (coordinator, _door) = town.open().await;
-    town.create(1, Ownership::Exclusive);
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
+    test_coordinator.create(1, Ownership::Exclusive);
     let owners = Arc::new(Owners::default());
     let a = owner("a", &coordinator, &owners).await;
-    eventually("a serves", || town.leader().as_deref() == Some("a")).await;
+    eventually("a serves", || test_coordinator.leader().as_deref() == Some("a")).await;
     let b = owner("b", &coordinator, &owners).await;
     let stop = Arc::new(AtomicBool::new(false));
     let served = Arc::new(AtomicU64::new(0));
@@ -82,7 +82,8 @@ async fn o1_nobody_is_inside_while_a_shard_is_handed_over_however_many_come() {
             clients.push(tokio::spawn(async move {
                 let key = format!("key{client}");
                 while !stop.load(Ordering::Relaxed) {
-                    if let Entrance::Serve(guard) = worker.enter(&keyspace(), key.as_bytes(), Access::Write) {
+                    if let Admission::Serve(guard) = worker.enter(&keyspace(), key.as_bytes(), Access::Write)
+                    {
                         inside.fetch_add(1, Ordering::SeqCst);
                         tokio::task::yield_now().await;
                         let there = owners.now.lock().unwrap().contains(worker.node().as_str());
@@ -97,10 +98,10 @@ async fn o1_nobody_is_inside_while_a_shard_is_handed_over_however_many_come() {
     }
     for (from, to) in [("a", "b"), ("b", "a"), ("a", "b"), ("b", "a"), ("a", "b"), ("b", "a")] {
         let before = served.load(Ordering::Relaxed);
-        town.move_shard(town.shard(), from, to).await;
-        eventually("it has moved", || town.leader().as_deref() == Some(to)).await;
+        test_coordinator.move_shard(test_coordinator.shard(), from, to).await;
+        eventually("it has moved", || test_coordinator.leader().as_deref() == Some(to)).await;
         eventually("it has settled", || {
-            town.call(|cluster, _| cluster.keyspaces()[common::KS].unsettled().is_empty())
+            test_coordinator.call(|cluster, _| cluster.keyspaces()[common::KS].unsettled().is_empty())
         })
         .await;
         eventually("requests go on", || served.load(Ordering::Relaxed) > before + 100).await;
@@ -114,69 +115,70 @@ async fn o1_nobody_is_inside_while_a_shard_is_handed_over_however_many_come() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a17_who_comes_early_waits_for_the_gate_and_not_beyond_its_patience() {
-    let town = Town::new();
-    let (coordinator, _door) = town.open().await;
-    town.create(1, Ownership::Exclusive);
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
+    test_coordinator.create(1, Ownership::Exclusive);
     let owners = Arc::new(Owners::default());
     let (a, _) = owner("a", &coordinator, &owners).await;
-    eventually("a serves", || matches!(a.enter(&keyspace(), b"k", Access::Write), Entrance::Serve(_))).await;
+    eventually("a serves", || matches!(a.enter(&keyspace(), b"k", Access::Write), Admission::Serve(_))).await;
     let (b, _) = owner("b", &coordinator, &owners).await;
     let enter = async |hold| a.enter_or_wait(&keyspace(), b"key", Access::Write, hold).await;
-    let Entrance::Serve(last) = enter(Duration::from_secs(5)).await else { panic!() };
-    town.move_shard(town.shard(), "a", "b").await;
-    eventually("b is to lead", || town.leader().as_deref() == Some("b")).await;
-    eventually("b has heard so", || matches!(b.enter(&keyspace(), b"key", Access::Write), Entrance::Soon))
+    let Admission::Serve(last) = enter(Duration::from_secs(5)).await else { panic!() };
+    test_coordinator.move_shard(test_coordinator.shard(), "a", "b").await;
+    eventually("b is to lead", || test_coordinator.leader().as_deref() == Some("b")).await;
+    eventually("b has heard so", || matches!(b.enter(&keyspace(), b"key", Access::Write), Admission::Soon))
         .await;
     let brief = b.enter_or_wait(&keyspace(), b"key", Access::Write, Duration::from_millis(50)).await;
-    assert!(matches!(brief, Entrance::Soon), "{brief:?}");
+    assert!(matches!(brief, Admission::Soon), "{brief:?}");
     let waiting = tokio::spawn({
         let b = b.clone();
         async move { b.enter_or_wait(&keyspace(), b"key", Access::Write, Duration::from_secs(10)).await }
     });
     tokio::time::sleep(Duration::from_millis(50)).await;
     drop(last);
-    assert!(matches!(waiting.await.unwrap(), Entrance::Serve(_)));
+    assert!(matches!(waiting.await.unwrap(), Admission::Serve(_)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_handle_stops_the_worker_and_shutdown_evicts() {
-    let town = Town::new();
-    let (coordinator, _door) = town.open().await;
-    town.create(1, Ownership::Exclusive);
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
+    test_coordinator.create(1, Ownership::Exclusive);
     let owners = Arc::new(Owners::default());
     let (a, _) = owner("a", &coordinator, &owners).await;
-    eventually("a serves", || matches!(a.enter(&keyspace(), b"k", Access::Write), Entrance::Serve(_))).await;
-    let Entrance::Serve(guard) = a.enter(&keyspace(), b"k", Access::Write) else { panic!() };
+    eventually("a serves", || matches!(a.enter(&keyspace(), b"k", Access::Write), Admission::Serve(_))).await;
+    let Admission::Serve(guard) = a.enter(&keyspace(), b"k", Access::Write) else { panic!() };
     a.shutdown().await;
     tokio::time::timeout(Duration::from_secs(1), guard.cancelled()).await.unwrap();
     assert!(!guard.mine_all_along());
-    assert!(matches!(a.enter(&keyspace(), b"k", Access::Write), Entrance::Unknown { .. }));
+    assert!(matches!(a.enter(&keyspace(), b"k", Access::Write), Admission::Unknown { .. }));
     assert!(a.leave(Duration::from_secs(1)).await.is_err());
     let (b, _) = owner("b", &coordinator, &Arc::default()).await;
     drop(b);
-    let dead = || town.call(|cluster, at| !cluster.nodes()["b"].accepts(at.now, cluster.settings()));
+    let dead =
+        || test_coordinator.call(|cluster, at| !cluster.nodes()["b"].accepts(at.now, cluster.settings()));
     eventually("b is not heard any more", dead).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn k12_requests_processor_time_and_hot_keys_are_counted_and_reported() {
-    let town = Town::new();
-    let (coordinator, _door) = town.open().await;
-    town.create(1, Ownership::Exclusive);
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
+    test_coordinator.create(1, Ownership::Exclusive);
     let owners = Arc::new(Owners::default());
     let (a, _) = owner("a", &coordinator, &owners).await;
-    eventually("a serves", || matches!(a.enter(&keyspace(), b"k", Access::Write), Entrance::Serve(_))).await;
+    eventually("a serves", || matches!(a.enter(&keyspace(), b"k", Access::Write), Admission::Serve(_))).await;
     let load = || {
         for n in 0..40u32 {
             let key = if n % 2 == 0 { b"hot".to_vec() } else { n.to_be_bytes().to_vec() };
-            let Entrance::Serve(guard) = a.enter(&keyspace(), &key, Access::Read) else { continue };
+            let Admission::Serve(guard) = a.enter(&keyspace(), &key, Access::Read) else { continue };
             guard.meter(|| std::hint::black_box((0..50_000u64).map(std::hint::black_box).sum::<u64>()));
         }
         let observed = |cluster: &partage_core::cluster::Cluster| {
             let seen = cluster.keyspaces()[common::KS].observed.values().next()?;
             seen.load().cloned()
         };
-        town.call(|cluster, _| observed(cluster))
+        test_coordinator.call(|cluster, _| observed(cluster))
     };
     eventually("a load with the hot key is reported", || {
         load().is_some_and(|load| {

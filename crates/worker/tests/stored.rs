@@ -4,11 +4,11 @@
 
 mod common;
 
-use common::{KS, Town, eventually, keyspace};
+use common::{KS, TestCoordinator, eventually, keyspace};
 use partage_core::cluster::admin::Command;
 use partage_core::name::NodeId;
 use partage_worker::{
-    Access, Assignment, DropReason, Entrance, Epoch, Failure, Handler, Ownership, Peer, Role, Stored,
+    Access, Admission, Assignment, DropReason, Epoch, Failure, Handler, Ownership, Peer, Role, Stored,
     StoredReplicas, Worker, async_trait,
 };
 use std::sync::{Arc, Mutex};
@@ -51,7 +51,7 @@ async fn worker(node: &str, coordinator: &str, disk: &Arc<Disk>) -> Worker {
 }
 
 fn serves(worker: &Worker) -> bool {
-    matches!(worker.enter(&keyspace(), b"key", Access::Write), Entrance::Serve(_))
+    matches!(worker.enter(&keyspace(), b"key", Access::Write), Admission::Serve(_))
 }
 
 /// What a worker `a` that served and crashed has on its disk.
@@ -63,20 +63,21 @@ async fn crashed(coordinator: &str) -> Stored {
     stored
 }
 
-fn accepts(town: &Town, node: &str) -> bool {
-    town.call(|cluster, at| cluster.nodes()[node].accepts(at.now, cluster.settings()))
+fn accepts(test_coordinator: &TestCoordinator, node: &str) -> bool {
+    test_coordinator.call(|cluster, at| cluster.nodes()[node].accepts(at.now, cluster.settings()))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d7_stored_replicas_are_named_kept_and_deleted_when_others_serve() {
-    let town = Town::new();
-    let (coordinator, _door) = town.open().await;
-    town.create(1, Ownership::Exclusive);
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
+    test_coordinator.create(1, Ownership::Exclusive);
     let stored = crashed(&coordinator).await;
     let disk = Arc::new(Disk { stored: vec![stored.clone()], ..Disk::default() });
     let a = worker("a", &coordinator, &disk).await;
     let id = NodeId::new("a").unwrap();
-    let kept = town.call(|cluster, _| cluster.kept_on(&id).map(|(key, _)| key.clone()).collect::<Vec<_>>());
+    let kept = test_coordinator
+        .call(|cluster, _| cluster.kept_on(&id).map(|(key, _)| key.clone()).collect::<Vec<_>>());
     assert_eq!(kept, std::slice::from_ref(&stored.replica));
     eventually("a serves again", || serves(&a)).await;
     eventually("it may delete", || !disk.dropped.lock().unwrap().is_empty()).await;
@@ -86,13 +87,14 @@ async fn d7_stored_replicas_are_named_kept_and_deleted_when_others_serve() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d7_stored_replicas_of_a_deleted_keyspace_are_deleted_for_that_reason() {
-    let town = Town::new();
-    let (coordinator, _door) = town.open().await;
-    town.create(1, Ownership::Exclusive);
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
+    test_coordinator.create(1, Ownership::Exclusive);
     let stored = crashed(&coordinator).await;
-    eventually("a is dead", || !accepts(&town, "a")).await;
-    town.command(Command::DeleteKeyspace { keyspace: keyspace() });
-    eventually("it is gone", || town.call(|cluster, _| !cluster.keyspaces().contains_key(KS))).await;
+    eventually("a is dead", || !accepts(&test_coordinator, "a")).await;
+    test_coordinator.command(Command::DeleteKeyspace { keyspace: keyspace() });
+    eventually("it is gone", || test_coordinator.call(|cluster, _| !cluster.keyspaces().contains_key(KS)))
+        .await;
     let disk = Arc::new(Disk { stored: vec![stored.clone()], ..Disk::default() });
     let _a = worker("a", &coordinator, &disk).await;
     eventually("it may delete", || !disk.dropped.lock().unwrap().is_empty()).await;
@@ -102,15 +104,15 @@ async fn d7_stored_replicas_of_a_deleted_keyspace_are_deleted_for_that_reason() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn l1_a_worker_that_is_shut_down_says_goodbye() {
-    let town = Town::new();
-    let (coordinator, _door) = town.open().await;
-    town.create(1, Ownership::Exclusive);
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
+    test_coordinator.create(1, Ownership::Exclusive);
     let (a, b) = (worker("a", &coordinator, &Arc::default()).await, Arc::default());
     eventually("a serves", || serves(&a)).await;
     let b = worker("b", &coordinator, &b).await;
     a.shutdown().await;
-    assert!(!accepts(&town, "a"), "it has left, and its lease counts no more");
+    assert!(!accepts(&test_coordinator, "a"), "it has left, and its lease counts no more");
     eventually("b serves", || serves(&b)).await;
     b.abort().await;
-    assert!(accepts(&town, "b"), "a crash says nothing");
+    assert!(accepts(&test_coordinator, "b"), "a crash says nothing");
 }

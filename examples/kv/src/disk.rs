@@ -19,7 +19,7 @@ use crate::records::Record;
 use crate::shard::Shard;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use partage_door::state::make_private;
-use partage_journal::{AppendError, Book, Damage, Disk, FileHeader, RealDisk, UNFINISHED, read};
+use partage_journal::{AppendError, Damage, Disk, FileHeader, LogFile, RealDisk, UNFINISHED, read};
 use partage_wire::json;
 use partage_worker::{Assignment, ClusterId, Failure, PlacementId, ReplicaKey, ShardId, Stored};
 use std::fs;
@@ -65,7 +65,7 @@ pub struct Found {
 /// The open file of a replica.
 pub struct Log {
     /// None once a write has failed: it is not known what is on the disk.
-    book: Option<Book>,
+    file: Option<LogFile>,
     epoch: u64,
 }
 
@@ -172,11 +172,11 @@ impl Folder {
             }
         };
         let cluster = Some(ClusterId(contents.header.owner));
-        let book = match records > 2 * rows.len() + 100 {
+        let file = match records > 2 * rows.len() + 100 {
             true => self.write(path, contents.header, &stored, rows.all())?,
-            false => Book::reopen(&RealDisk, path, bytes.len(), &contents)?,
+            false => LogFile::reopen(&RealDisk, path, bytes.len(), &contents)?,
         };
-        rows.keep_in(Log { book: Some(book), epoch });
+        rows.keep_in(Log { file: Some(file), epoch });
         Ok(Found { stored, cluster, shard: Some(Arc::new(rows)) })
     }
 
@@ -198,9 +198,9 @@ impl Folder {
         }
         let file_number = assignment.replica.placement.0;
         let header = FileHeader { owner: cluster.0, file_number, step: STEP_BYTES };
-        let book = self.write(&path, header, &stored, Vec::new())?;
+        let file = self.write(&path, header, &stored, Vec::new())?;
         let mut shard = Shard::default();
-        shard.keep_in(Log { book: Some(book), epoch: 0 });
+        shard.keep_in(Log { file: Some(file), epoch: 0 });
         Ok(shard)
     }
 
@@ -210,13 +210,13 @@ impl Folder {
         header: FileHeader,
         stored: &Stored,
         rows: Vec<Record>,
-    ) -> Result<Book, Failure> {
+    ) -> Result<LogFile, Failure> {
         let mut first = vec![STORED];
         serde_json::to_writer(&mut first, &json::Stored::from(stored))?;
         let records = std::iter::once(first).chain(rows.chunks(1_000).map(payload));
-        let book = Book::write(&RealDisk, path, header, records)?;
-        book.publish(&RealDisk)?;
-        Ok(book)
+        let file = LogFile::write(&RealDisk, path, header, records)?;
+        file.publish(&RealDisk)?;
+        Ok(file)
     }
 
     /// Deletes what is stored of a replica; when it returns, that is durable.
@@ -265,14 +265,14 @@ pub struct DiskError(String);
 
 impl Log {
     fn append(&mut self, payload: Vec<u8>) -> Result<(), DiskError> {
-        let Some(book) = &mut self.book else {
+        let Some(file) = &mut self.file else {
             return Err(DiskError("an earlier write to the disk has failed".to_owned()));
         };
-        match book.append(payload) {
+        match file.append(payload) {
             Ok(()) => Ok(()),
             Err(AppendError::Full(error)) => Err(DiskError(format!("the disk is full: {error}"))),
             Err(AppendError::Unknown(error)) => {
-                self.book = None;
+                self.file = None;
                 Err(DiskError(error))
             }
         }
@@ -323,9 +323,9 @@ pub mod tests {
         let path = folder.path(&stored.replica);
         RealDisk.create_dir(path.parent().unwrap()).unwrap();
         let header = FileHeader { owner: 9, file_number: 7, step: STEP_BYTES };
-        let book = folder.write(&path, header, &stored, vec![]).unwrap();
+        let file = folder.write(&path, header, &stored, vec![]).unwrap();
         let mut shard = Shard::default();
-        shard.keep_in(Log { book: Some(book), epoch: 2 });
+        shard.keep_in(Log { file: Some(file), epoch: 2 });
         shard
     }
 

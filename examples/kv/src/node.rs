@@ -5,9 +5,9 @@ use crate::disk::{Folder, FolderError};
 use crate::limits;
 use crate::seed::Seed;
 use crate::service::Service;
-use partage_door::{Changes, Door, Ending, Role, Tower};
+use partage_door::{Changes, Door, Ending, Role, TowerService};
 use partage_worker::http::WORKER_PATH;
-use partage_worker::{Patience, Worker};
+use partage_worker::{CallbackTimeouts, Worker};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub struct Config {
     /// Where the data of durable keyspaces lies; none = it takes no shard of those.
     pub durable: Option<PathBuf>,
     /// How long callbacks may take.
-    pub patience: Patience,
+    pub callback_timeouts: CallbackTimeouts,
     /// Who may connect, and what that may cost.
     pub door: partage_door::Settings,
 }
@@ -67,7 +67,7 @@ pub struct Node {
 }
 
 impl Config {
-    /// A node of capacity 1 in no zone, without seed, with default patience.
+    /// A node of capacity 1 in no zone, without seed, with default timeouts.
     pub fn new(node: impl Into<String>, coordinator: impl Into<String>, listener: TcpListener) -> Config {
         Config {
             node: node.into(),
@@ -80,7 +80,7 @@ impl Config {
             labels: Vec::new(),
             seed: None,
             durable: None,
-            patience: Patience::default(),
+            callback_timeouts: CallbackTimeouts::default(),
             door: partage_door::Settings::default(),
         }
     }
@@ -97,7 +97,7 @@ impl Node {
             .check_path(WORKER_PATH)
             .capacity(config.capacity)
             .labels(config.labels)
-            .patience(config.patience);
+            .callback_timeouts(config.callback_timeouts);
         if let Some(zone) = config.zone {
             builder = builder.zone(zone);
         }
@@ -116,7 +116,7 @@ impl Node {
         let door = Door::new(role, config.door);
         let routes = api::routes(&worker, service, &door);
         let listener = config.listener;
-        let server = tokio::spawn(async move { door.listen(listener, Tower(routes), closed).await });
+        let server = tokio::spawn(async move { door.listen(listener, TowerService(routes), closed).await });
         Ok(Node { worker, address, close, server })
     }
 

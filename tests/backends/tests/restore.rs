@@ -22,9 +22,9 @@ use partage_core::map::ShardMap;
 use partage_core::name::KeyspaceName;
 use partage_core::settings::Settings;
 use partage_core::sharding::{PartitionKey, Sharding};
-use partage_wire::backup::{self, Label, Sealer};
+use partage_wire::backup::{self, BackupWriter, Label};
 use partage_wire::json::Reading;
-use partage_wire::stored::{Shelf, StoreOp};
+use partage_wire::stored::{StoreEncoder, StoreOp};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -70,9 +70,9 @@ fn read(file: &[u8]) -> Records {
 
 async fn take(door: &Door) -> Vec<u8> {
     let document = door.read("/v1/dump").await.to_string();
-    let (mut sealer, mut file) = Sealer::begin(&Label { taken_ms: now_ms(), by: "test".to_owned() });
-    file.extend(sealer.add(document.as_bytes()));
-    file.extend(sealer.end());
+    let (mut writer, mut file) = BackupWriter::begin(&Label { taken_ms: now_ms(), by: "test".to_owned() });
+    file.extend(writer.add(document.as_bytes()));
+    file.extend(writer.end());
     file
 }
 
@@ -382,7 +382,7 @@ async fn leftovers(store: &dyn Coordination, target: &Target) {
     let sharding = Sharding::HashRange { hash: HashFunction::Xxh3_64 };
     let mut map = ShardMap::empty(KeyspaceName::new("gone").unwrap(), sharding, PartitionKey::default());
     map.apply(&map.edit().commit(TransactionId([7; 20]))).unwrap();
-    let batch = Shelf::default().encode(&[Write::Map(map.whole())], |_| Some(&map)).unwrap();
+    let batch = StoreEncoder::default().encode(&[Write::Map(map.whole())], |_| Some(&map)).unwrap();
     let puts = batch.prepare.into_iter().chain(batch.commit).filter_map(|operation| match operation {
         StoreOp::Put(path, value) => Some((path, value)),
         StoreOp::Delete(_) => None,

@@ -1,6 +1,6 @@
 //! Real files and messages.
 
-use partage_wire::backup::{Label, Sealer};
+use partage_wire::backup::{BackupWriter, Label};
 use partage_wire::dataset::Manifest;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -119,10 +119,10 @@ pub fn worker_json() -> Vec<Vec<u8>> {
 
 pub fn backups() -> Vec<Vec<u8>> {
     let label = Label { taken_ms: 1_700_000_000_000, by: "mia".to_owned() };
-    let (mut sealer, mut file) = Sealer::begin(&label);
+    let (mut writer, mut file) = BackupWriter::begin(&label);
     let document =
         json!({"cluster": {"brake": null}, "keyspaces": [{"name": "ks", "shards": [1, 2, 3]}], "nodes": []});
-    file.extend(sealer.add(document.to_string().as_bytes()));
-    file.extend(sealer.end());
+    file.extend(writer.add(document.to_string().as_bytes()));
+    file.extend(writer.end());
     vec![file]
 }

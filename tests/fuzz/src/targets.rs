@@ -7,7 +7,7 @@ use partage_core::name::KeyspaceName;
 use partage_dataset::format::{Columns, Format, Options, records};
 use partage_engine::readonly::Reader;
 use partage_wire::config::{CoordinatorFile, DatasetNodeFile, NodeFile, RouterFile};
-use partage_wire::stored::book::BookReader;
+use partage_wire::stored::map_file::MapFileReader;
 use partage_wire::{backup, config, dataset, json, presence, stored};
 use std::io::{Cursor, Write};
 
@@ -68,16 +68,16 @@ pub fn journal(data: &[u8]) -> bool {
 
 pub fn metadata(data: &[u8]) -> bool {
     // What a metadata server sends is such a record, without the file around it.
-    let _taken = book_reader().take(data);
-    let mut reader = book_reader();
+    let _taken = map_file_reader().take(data);
+    let mut reader = map_file_reader();
     let read = partage_journal::read(data, FILE_NUMBER, |_, record| reader.take(&record));
     read.is_ok() && reader.finish().is_ok()
 }
 
 /// Of the keyspace and the file in `vectors/metadata.json`.
-fn book_reader() -> BookReader {
+fn map_file_reader() -> MapFileReader {
     let keyspace = KeyspaceName::new("ks").expect("a plain word is a name");
-    BookReader::new(keyspace, TransactionId([1; 20]))
+    MapFileReader::new(keyspace, TransactionId([1; 20]))
 }
 
 /// Keys and values as lines: the key, a blank, the value in hexadecimal digits.

@@ -3,12 +3,12 @@
 
 use partage_core::cluster::admin::{AdminError, Command, Presplit};
 use partage_core::cluster::{
-    Cluster, KeyspaceRecord, Moment, NodeState, Records, Registration, StoredFaults, Witness, note,
+    Cluster, KeyspaceRecord, LaterMap, Moment, NodeState, Records, Registration, StoredFaults, note,
 };
 use partage_core::exchange::{
     Beat, KeyspaceBrief, Known, Order, Permission, Phase, ReplicaKey, Report, Served, Stored,
 };
-use partage_core::handover::{self, Sight};
+use partage_core::handover::{self, ReplicaView};
 use partage_core::hash::HashFunction;
 use partage_core::id::{
     ClusterId, Epoch, Generation, Incarnation, PlacementId, SessionDigest, ShardId, TransactionId,
@@ -384,7 +384,7 @@ struct Parents {
     are_heard: bool,
 }
 
-impl Sight for Parents {
+impl ReplicaView for Parents {
     fn phase(&self, _: PlacementId) -> Option<&Phase> {
         None
     }
@@ -577,7 +577,7 @@ pub fn an_older_state_is_led_by_nobody() -> Outcome {
     let is_taken_in = leader.cluster.register(leader.at(), registration).is_ok();
     fails_if(is_taken_in, "D10: a worker that knows of a later map is commanded by an older one")?;
     let mut ahead = leader.cluster.ahead().clone();
-    note(&mut ahead, Witness { who: "this coordinator".to_owned(), known });
+    note(&mut ahead, LaterMap { who: "this coordinator".to_owned(), known });
     let mut faults = StoredFaults::default();
     records.refuse_older(&mut faults, &mut ahead);
     fails_if(!faults.quarantine.contains_key(&keyspace), "D10: an older state is taken for the latest")

@@ -19,7 +19,7 @@ use crate::message::{Event, Message, Place, Via};
 use crate::publisher::Publisher;
 use crate::scene::Scene;
 use crate::store::{Attended, Committed, Disk, SESSION, Session, Store};
-use partage_core::cluster::{Ahead, Cluster, Outbox, RecoverError, Slice, Witness, Work, note};
+use partage_core::cluster::{Cluster, LaterMap, LaterMaps, Outbox, RecoverError, Slice, Work, note};
 use partage_core::id::{ClusterId, TransactionId};
 use partage_core::name::KeyspaceName;
 use partage_core::planted::{self, Planted};
@@ -103,7 +103,7 @@ pub struct Coordinator {
     leading: Option<Box<Leading>>,
     publisher: Publisher,
     /// What workers know that it does not, since its process began.
-    ahead: Ahead,
+    ahead: LaterMaps,
     /// Its session, and until when that certainly lives, by its own clock.
     session: Option<(Session, Millis)>,
     numbers: u64,
@@ -133,7 +133,7 @@ impl Coordinator {
             cost: Cost::default(),
             leading: None,
             publisher: Publisher::default(),
-            ahead: Ahead::new(),
+            ahead: LaterMaps::new(),
             session: None,
             numbers: 0,
             timers: 0,
@@ -150,7 +150,7 @@ impl Coordinator {
         self.process += 1;
         self.up = true;
         self.publisher = Publisher::default();
-        self.ahead = Ahead::new();
+        self.ahead = LaterMaps::new();
         self.session = None;
         self.clock = Clock::drawn(&mut scene.draw, scene.now);
         scene
@@ -305,7 +305,7 @@ impl Coordinator {
         let moment = self.clock.moment(scene.now);
         let (mut records, mut faults) = (store.records.clone(), store.touched.faults());
         for known in self.publisher.known() {
-            note(&mut self.ahead, Witness { who: "this coordinator".to_owned(), known });
+            note(&mut self.ahead, LaterMap { who: "this coordinator".to_owned(), known });
         }
         records.refuse_older(&mut faults, &mut self.ahead);
         let is_touched = !faults.is_empty();
@@ -459,7 +459,7 @@ impl Coordinator {
             leading.order(scene, here, &granted);
             if !leading.cluster.ahead().is_empty() {
                 let (coordinator, process) = (self.at, self.process);
-                return scene.after(0, Event::Outdone { coordinator, process });
+                return scene.after(0, Event::FellBehind { coordinator, process });
             }
             let before = leading.cluster.work_done();
             let wake = leading.cluster.decide(moment, transaction(scene));
@@ -484,10 +484,10 @@ impl Coordinator {
     }
 
     /// A worker knows of a later map than its own: it reads everything anew.
-    pub fn outdone(&mut self, scene: &mut Scene, store: &mut Store) {
+    pub fn fell_behind(&mut self, scene: &mut Scene, store: &mut Store) {
         let Some(leading) = &self.leading else { return };
-        for witness in leading.cluster.ahead().values() {
-            note(&mut self.ahead, witness.clone());
+        for later_map in leading.cluster.ahead().values() {
+            note(&mut self.ahead, later_map.clone());
         }
         if !leading.cluster.ahead().is_empty() {
             scene.count("leaders that a worker outdid");

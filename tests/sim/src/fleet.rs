@@ -1,5 +1,6 @@
-//! A whole fleet that loses its leader (R6, R7): real minds of workers and of the coordinator, ten thousand of them, on
-//! a network that works. Who comes back when, what that is at its peak, and whether anything moves or is declared dead.
+//! A whole fleet that loses its leader (R6, R7): real state machines of workers and of the coordinator, ten thousand of
+//! them, on a network that works. Who comes back when, what that is at its peak, and whether anything moves or is
+//! declared dead.
 //!
 //! ```text
 //!  all register ──► all is placed ──► the leader is gone ──► nobody leads ──► another does ──► all are back
@@ -20,12 +21,12 @@ use partage_core::keyspace::{Keyspace, Mode, Ownership};
 use partage_core::map::ShardMap;
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::node::NodeSpec;
-use partage_core::publication::{Board, Kept, Since};
-use partage_core::reconnect::{self, Rests};
+use partage_core::publication::{Retention, Since, WatchCache};
+use partage_core::reconnect::{self, ReconnectBackoff};
 use partage_core::settings::Settings;
 use partage_core::sharding::{Bounds, Sharding, presplit};
 use partage_core::time::Millis;
-use partage_core::worker::{Action, Patience, Task, Worker};
+use partage_core::worker::{Action, CallbackTimeouts, Task, Worker};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -108,7 +109,7 @@ struct Client {
     /// The coordinator that has it.
     at: Option<usize>,
     next: usize,
-    rests: Rests,
+    backoff: ReconnectBackoff,
     applied: u64,
     /// When it was current again.
     current: Option<u64>,
@@ -119,7 +120,7 @@ struct Client {
 struct Leader {
     at: usize,
     cluster: Cluster,
-    board: Board,
+    cache: WatchCache,
     wake: Millis,
 }
 
@@ -175,7 +176,7 @@ impl Run {
         let mut draw = Draw::new(seed);
         let mut store = Store::default();
         store.records.keyspaces.push(first_records(2 * fleet.workers));
-        let patience = Patience {
+        let callback_timeouts = CallbackTimeouts {
             load_ms: 60_000,
             callback_ms: 60_000,
             drain_ms: 1_000,
@@ -183,8 +184,12 @@ impl Run {
             retry_max_ms: 1_000,
         };
         let client = |at: usize| Client {
-            worker: (at < fleet.workers).then(|| Worker::new(node(at), patience)),
-            rests: if at < fleet.workers { Rests::of_worker() } else { Rests::of_router() },
+            worker: (at < fleet.workers).then(|| Worker::new(node(at), callback_timeouts)),
+            backoff: if at < fleet.workers {
+                ReconnectBackoff::of_worker()
+            } else {
+                ReconnectBackoff::of_router()
+            },
             draw: Draw::new(draw.bits()),
             at: None,
             next: 0,
@@ -234,9 +239,9 @@ impl Run {
         let (moment, records) = (self.moment(), self.store.records.clone());
         let cluster = Cluster::recover(moment, self.fleet.settings.clone(), records)
             .expect("what was committed recovers");
-        let mut board = Board::new(Kept { diffs: 16, shards: 1_000, forgotten: 16 });
-        board.refresh(&cluster, moment.now);
-        self.leader = Some(Leader { at, cluster, board, wake: Millis(0) });
+        let mut cache = WatchCache::new(Retention { diffs: 16, shards: 1_000, forgotten: 16 });
+        cache.refresh(&cluster, moment.now);
+        self.leader = Some(Leader { at, cluster, cache, wake: Millis(0) });
     }
 
     /// Until everything has its place, and nothing was committed for a while.
@@ -270,7 +275,7 @@ impl Run {
                 client.at = None;
                 match &mut client.worker {
                     Some(worker) => worker.unanswered(),
-                    None => client.rests.told(spread_ms),
+                    None => client.backoff.set_spread(spread_ms),
                 }
                 self.rest(at);
             } else {
@@ -353,7 +358,7 @@ impl Run {
         let client = &mut self.clients[at];
         client.next = (client.next + 1) % coordinators;
         let lot = lot(&mut client.draw);
-        let after = client.rests.rest(Millis(self.now), coordinators, lot);
+        let after = client.backoff.next_delay_ms(Millis(self.now), coordinators, lot);
         self.again(at, after);
     }
 
@@ -361,7 +366,7 @@ impl Run {
         let moment = self.moment();
         let client = &mut self.clients[at];
         client.at = Some(coordinator);
-        client.rests.had();
+        client.backoff.connected();
         let Some(worker) = &mut client.worker else {
             client.current = Some(self.now);
             return;
@@ -385,7 +390,7 @@ impl Run {
         if let Some(lease) = orders.lease {
             let stands_for = self.fleet.stands_for;
             let scaled = reconnect::worker_spread_ms(self.fleet.workers * stands_for, lease.lease_ms);
-            client.rests.told(if stands_for == 1 { lease.spread_ms } else { scaled });
+            client.backoff.set_spread(if stands_for == 1 { lease.spread_ms } else { scaled });
         }
         let worker = client.worker.as_mut().expect("only workers beat");
         self.figures.lapses += u64::from(self.lost_at.is_some() && !worker.lease().holds(moment.now));
@@ -415,7 +420,7 @@ impl Run {
             }
             let committed = self.store.commit(self.store.term, &outbox.writes);
             committed.expect("maps follow each other");
-            leader.board.publish(&leader.cluster, outbox.maps, moment.now);
+            leader.cache.publish(&leader.cluster, outbox.maps, moment.now);
             told.extend(outbox.orders);
             let wake = leader.wake;
             told.iter().for_each(|id| self.tell(id));
@@ -458,7 +463,7 @@ impl Run {
             |map: &ShardMap| -> (KeyspaceName, Generation) { (map.keyspace().clone(), map.generation()) };
         let leader = self.leader.as_ref().expect("somebody leads in the end");
         for (name, generation) in maps.iter().map(|(_, map)| has(map)) {
-            assert_eq!(leader.board.since(&name, Some(generation)), Since::Nothing);
+            assert_eq!(leader.cache.since(&name, Some(generation)), Since::Nothing);
         }
         self.figures
     }

@@ -8,7 +8,7 @@ use crate::model::{KEYS, Space};
 use partage_core::key::Key;
 use partage_core::lifecycle::ReplicaState;
 use partage_core::load::{HotKey, Load, Profile};
-use partage_core::worker::{Gate, Holding, Worker};
+use partage_core::worker::{Gate, LocalReplica, Worker};
 
 /// Requests a second of a key that nobody cares about.
 const COLD: u64 = 10;
@@ -35,19 +35,19 @@ impl Heat {
 
     /// A worker measures what it serves.
     pub fn measured(&self, spaces: &[Space], worker: &mut Worker) {
-        let served = worker.holdings().iter().filter(|(_, holding)| holding.gate() != Gate::Shut);
+        let served = worker.local_replicas().iter().filter(|(_, local)| local.gate() != Gate::Shut);
         let loads: Vec<_> = served
-            .filter_map(|(replica, holding)| {
+            .filter_map(|(replica, local)| {
                 let at = spaces.iter().position(|space| space.keyspace.name == replica.keyspace)?;
-                Some((replica.clone(), load(self.rates.get(at)?, &spaces[at], holding)))
+                Some((replica.clone(), load(self.rates.get(at)?, &spaces[at], local)))
             })
             .collect();
         loads.into_iter().for_each(|(replica, load)| worker.measured(&replica, load));
     }
 }
 
-fn load(rates: &[u64; KEYS], space: &Space, holding: &Holding) -> Load {
-    let order = &holding.order;
+fn load(rates: &[u64; KEYS], space: &Space, local: &LocalReplica) -> Load {
+    let order = &local.order;
     // What is asked for is spread over the replicas that serve.
     let others = order.peers.iter().filter(|peer| peer.state == ReplicaState::Live);
     let share = 1.0 / (1 + others.count()) as f64;

@@ -69,7 +69,7 @@ pub struct Leading {
     heard: BTreeMap<NodeId, Heard>,
     /// The decision that is waited for.
     pub computing: Option<Computing>,
-    /// The mind.
+    /// The state machine.
     pub cluster: Cluster,
     /// What has come and was not taken in yet.
     pub inbox: VecDeque<Incoming>,

@@ -171,7 +171,7 @@ pub enum Event {
     /// A coordinator has computed a decision.
     Decided { coordinator: usize, process: u32, number: u64 },
     /// A worker has told a leader of a later map than its own.
-    Outdone { coordinator: usize, process: u32 },
+    FellBehind { coordinator: usize, process: u32 },
     /// A coordinator's transaction reaches the disk.
     Commits { coordinator: usize, process: u32, number: u64 },
     /// Its outcome is known to the coordinator.

@@ -23,7 +23,7 @@ use partage_core::name::{KeyspaceName, NodeId, Zone};
 use partage_core::node::NodeSpec;
 use partage_core::time::Millis;
 use partage_core::worker::gates::{Access, Gates, Verdict};
-use partage_core::worker::{Action, Callback, Gate, Patience, Task, Worker};
+use partage_core::worker::{Action, Callback, CallbackTimeouts, Gate, Task, Worker};
 use std::collections::VecDeque;
 
 /// How long a question to a coordinator waits for its answer.
@@ -32,9 +32,14 @@ const ANSWER_MS: u64 = 700;
 /// Between two beats that carry news.
 const NEWS_MS: u64 = 20;
 
-/// Patience of the run's workers: short, so that it runs out within a run.
-pub const PATIENCE: Patience =
-    Patience { load_ms: 4_000, callback_ms: 1_000, drain_ms: 500, retry_ms: 100, retry_max_ms: 1_000 };
+/// Timeouts of the callbacks of the run's workers: short, so that they pass within a run.
+pub const CALLBACK_TIMEOUTS: CallbackTimeouts = CallbackTimeouts {
+    load_ms: 4_000,
+    callback_ms: 1_000,
+    drain_ms: 500,
+    retry_ms: 100,
+    retry_max_ms: 1_000,
+};
 
 /// How callbacks fare at present. In thousandths, and microseconds.
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +91,7 @@ impl Link {
 /// A running process.
 #[derive(Debug)]
 pub struct Process {
-    /// The mind.
+    /// The state machine.
     pub worker: Worker,
     /// What requests are judged by.
     pub gates: Gates,
@@ -173,11 +178,11 @@ impl Node {
         self.process_number += 1;
         self.clock = Clock::drawn(&mut scene.draw, scene.now);
         scene.trace.event(scene.now, (10u8, self.at, self.process_number), || format!("{} starts", self.id));
-        let patience = self.stuck.patience(PATIENCE);
+        let callback_timeouts = self.stuck.callback_timeouts(CALLBACK_TIMEOUTS);
         let disks = &mut scene.oracles.storage.disks;
         disks.running.insert(self.at, self.process_number);
         disks.asleep.remove(&self.at);
-        let worker = Worker::new(self.id.clone(), patience);
+        let worker = Worker::new(self.id.clone(), callback_timeouts);
         let stored = disks.stored_on(self.at);
         let of = self.cluster.filter(|_| !stored.is_empty());
         let worker = worker.with_stored(of, stored);
@@ -236,7 +241,7 @@ impl Node {
     pub fn give_one_up(&mut self, scene: &mut Scene) {
         let now = self.clock.read(scene.now);
         let Some(process) = &mut self.process else { return };
-        let serving = process.worker.holdings().iter().filter(|(_, holding)| holding.gate() != Gate::Shut);
+        let serving = process.worker.local_replicas().iter().filter(|(_, local)| local.gate() != Gate::Shut);
         let serving: Vec<_> = serving.map(|(replica, _)| replica.clone()).collect();
         let Some(replica) = scene.draw.pick(&serving).cloned() else { return };
         scene.count("unhealthy replicas");
@@ -350,7 +355,7 @@ impl Node {
             self.strays -= 1;
             let stray = stray(scene, &self.id);
             beat.reports
-                .extend(stray.filter(|stray| !process.worker.holdings().contains_key(&stray.replica)));
+                .extend(stray.filter(|stray| !process.worker.local_replicas().contains_key(&stray.replica)));
         }
         process.last_beat = now;
         process.next_beat = now + process.heartbeat_ms;
@@ -517,19 +522,19 @@ impl Node {
         let who = (self.at, self.process_number);
         let Some(process) = &mut self.process else { return };
         let Some(ended) = process.calls.end(replica, call) else { return };
-        let fails =
-            fails || self.stuck.fails(callback, self.process_number, process.worker.holdings().get(replica));
+        let fails = fails
+            || self.stuck.fails(callback, self.process_number, process.worker.local_replicas().get(replica));
         let result = if fails || ended == Ended::Stopped {
             Err("the service refused".to_owned())
         } else {
-            match (callback, process.worker.holdings().get(replica)) {
-                (Callback::Load, Some(holding)) => process.service.load(scene, who, holding),
-                (Callback::Serve(_, epoch), Some(holding)) => {
-                    process.service.serve(scene, who, &holding.order, epoch)
+            match (callback, process.worker.local_replicas().get(replica)) {
+                (Callback::Load, Some(local)) => process.service.load(scene, who, local),
+                (Callback::Serve(_, epoch), Some(local)) => {
+                    process.service.serve(scene, who, &local.order, epoch)
                 }
-                (Callback::Drop(_), Some(holding)) => {
+                (Callback::Drop(_), Some(local)) => {
                     let needed = scene.oracles.maps.still_needs(self.at, replica);
-                    process.service.delete(scene, holding);
+                    process.service.delete(scene, local);
                     needed.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
                     Ok(())
                 }
@@ -564,7 +569,7 @@ impl Node {
                 }
             }
         }
-        let serving = process.worker.holdings().iter().filter(|(_, holding)| holding.gate() != Gate::Shut);
+        let serving = process.worker.local_replicas().iter().filter(|(_, local)| local.gate() != Gate::Shut);
         serving.for_each(|(replica, _)| scene.oracles.maps.serves(replica));
         let kills = claims.iter().any(|claim| scene.poison.contains(&claim.key));
         if kills && !std::mem::replace(&mut process.poisoned, true) {

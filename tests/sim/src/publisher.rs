@@ -1,9 +1,9 @@
-//! A coordinator's board and who reads it, as the publisher of the real one is: it outlives the turns of leading and
+//! A coordinator's cache and who reads it, as the publisher of the real one is: it outlives the turns of leading and
 //! standing by, so that whoever listens need not notice who leads.
 //!
 //! ```text
-//!  leads:      cluster ── committed maps ──► board ──► routers, and coordinators that stand by
-//!  stands by:  leader ──► table ── passed on ──► board ──► routers
+//!  leads:      cluster ── committed maps ──► cache ──► routers, and coordinators that stand by
+//!  stands by:  leader ──► table ── passed on ──► cache ──► routers
 //! ```
 //!
 //! What a coordinator passes on, it has taken into a [`RouteTable`] of its own, which refuses what is behind it (M2).
@@ -17,14 +17,14 @@ use partage_core::exchange::{KeyspaceBrief, Known};
 use partage_core::id::{Generation, ShardId};
 use partage_core::map::{MapDiff, ShardMap};
 use partage_core::name::KeyspaceName;
-use partage_core::publication::{Board, Kept, Since};
+use partage_core::publication::{Retention, Since, WatchCache};
 use partage_core::routing::table::{RouteTable, TableError};
 use partage_core::time::Millis;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What is kept for subscribers that were away: little, so that runs get beyond.
-const KEPT: Kept = Kept { diffs: 16, shards: 60, forgotten: 2 };
+const RETENTION: Retention = Retention { diffs: 16, shards: 60, forgotten: 2 };
 
 /// Silence after which the leader's stream is made anew.
 const SILENCE: True = 3 * SECOND;
@@ -40,9 +40,9 @@ struct Subscription {
 #[derive(Debug)]
 struct Subscriber {
     place: Place,
-    /// The board has sent it everything once.
+    /// The cache has sent it everything once.
     is_current: bool,
-    /// The board has told it a horizon.
+    /// The cache has told it a horizon.
     vouched: bool,
     keyspaces: BTreeMap<KeyspaceName, Subscription>,
     /// Which addresses it has heard of.
@@ -57,21 +57,21 @@ struct Following {
     heard: True,
 }
 
-/// The board, who reads it, and where it comes from.
+/// The cache, who reads it, and where it comes from.
 #[derive(Debug)]
 pub struct Publisher {
-    board: Board,
+    cache: WatchCache,
     subscribers: BTreeMap<u64, Subscriber>,
     table: RouteTable,
     following: Option<Following>,
-    /// What is not on the board does not exist, as far as is known here.
+    /// What is not in the cache does not exist, as far as is known here.
     is_current: bool,
 }
 
 impl Default for Publisher {
     fn default() -> Publisher {
         Publisher {
-            board: Board::new(KEPT),
+            cache: WatchCache::new(RETENTION),
             subscribers: BTreeMap::new(),
             table: RouteTable::default(),
             following: None,
@@ -89,14 +89,14 @@ impl Publisher {
     /// Its coordinator leads from here on.
     pub fn lead(&mut self, scene: &mut Scene, here: Place, cluster: &Cluster, now: Millis) {
         self.leave_leader(scene, here);
-        self.board.refresh(cluster, now);
+        self.cache.refresh(cluster, now);
         self.is_current = true;
     }
 
     /// Its coordinator leads no more: what others will say is taken from the beginning, unless it is older.
     pub fn stand_by(&mut self, scene: &mut Scene, here: Place) {
         self.leave_leader(scene, here);
-        self.table = RouteTable::not_before(self.board.briefs());
+        self.table = RouteTable::not_before(self.cache.briefs());
         self.is_current = false;
     }
 
@@ -149,10 +149,10 @@ impl Publisher {
         let (leader, name) = (Place::Coordinator(following.leader), publication.brief.name.clone());
         self.table.nodes(publication.nodes.changed.clone());
         self.table.forget(&publication.nodes.forgotten);
-        self.board.pass_on_nodes(publication.nodes.changed, publication.nodes.forgotten);
+        self.cache.pass_on_nodes(publication.nodes.changed, publication.nodes.forgotten);
         for diff in &publication.diffs {
             let before = (self.sequence(&name), self.table.map(&name).map(ShardMap::generation));
-            let life = self.board.brief(&name).map(|brief| brief.first_shard);
+            let life = self.cache.brief(&name).map(|brief| brief.first_shard);
             match self.table.change(Some(publication.brief.clone()), publication.resync, diff) {
                 Ok(_) => {}
                 // It lags behind: whoever leads is asked for again.
@@ -160,13 +160,13 @@ impl Publisher {
                 Err(error) => scene.violate("W4", format!("{here:?}, which stands by: {error}")),
             }
             if let Some(brief) = self.table.brief(&name).cloned() {
-                self.board.pass_on(brief, MapDiff::clone(diff));
+                self.cache.pass_on(brief, MapDiff::clone(diff));
             }
             let after = (self.sequence(&name), self.table.map(&name).map(ShardMap::generation));
             scene.trace.event(scene.now, (22u8, here, after.0), || {
                 format!("{here:?} passes on {name} {} from {}", diff.to, diff.from)
             });
-            let is_same = life == self.board.brief(&name).map(|brief| brief.first_shard);
+            let is_same = life == self.cache.brief(&name).map(|brief| brief.first_shard);
             let goes_back =
                 after.0 < before.0 || after.1.map(|at| at.sequence) < before.1.map(|at| at.sequence);
             if is_same && goes_back {
@@ -188,29 +188,29 @@ impl Publisher {
         match message {
             Message::Deleted(name, horizon) => {
                 self.table.delete(name, *horizon);
-                self.board.pass_on_end(name, *horizon);
+                self.cache.pass_on_end(name, *horizon);
             }
             Message::Current(horizon) => {
-                self.board.pass_on_horizon(*horizon);
+                self.cache.pass_on_horizon(*horizon);
                 self.is_current = true;
             }
             _ => {}
         }
     }
 
-    /// How far the board has got with a keyspace.
+    /// How far the cache has got with a keyspace.
     fn sequence(&self, name: &KeyspaceName) -> Option<u64> {
-        self.board.brief(name).map(|brief| brief.generation.sequence)
+        self.cache.brief(name).map(|brief| brief.generation.sequence)
     }
 
     /// Takes up what `cluster` has made durable.
     pub fn release(&mut self, cluster: &Cluster, maps: Vec<MapDiff>, now: Millis) {
-        self.board.publish(cluster, maps, now);
+        self.cache.publish(cluster, maps, now);
     }
 
     /// Sends every subscriber that is free what it lacks; whole maps are those of `cluster`, or of the table.
     pub fn publish(&mut self, scene: &mut Scene, here: Place, cluster: Option<&Cluster>) {
-        let (board, table) = (&self.board, &self.table);
+        let (cache, table) = (&self.cache, &self.table);
         let whole = |name: &KeyspaceName| match cluster {
             Some(cluster) => cluster.keyspaces().get(name).map(|state| state.map.whole()),
             None => table.map(name).map(ShardMap::whole),
@@ -220,10 +220,10 @@ impl Publisher {
                 continue;
             }
             let mut withholds = false;
-            for name in board.keyspaces() {
+            for name in cache.keyspaces() {
                 let held = subscriber.keyspaces.entry(name.clone()).or_default();
-                withholds |= board.since(name, held.has) == Since::Whole && whole(name).is_none();
-                let Some(publication) = lacks(board, name, held, subscriber.nodes, &whole) else { continue };
+                withholds |= cache.since(name, held.has) == Since::Whole && whole(name).is_none();
+                let Some(publication) = lacks(cache, name, held, subscriber.nodes, &whole) else { continue };
                 // Addresses alone are not answered.
                 held.under_way = !publication.diffs.is_empty();
                 subscriber.nodes = publication.nodes.version;
@@ -235,17 +235,17 @@ impl Publisher {
             let gone = subscriber
                 .keyspaces
                 .iter()
-                .filter(|(name, held)| has(held) && board.since(name, held.has) == Since::Deleted);
+                .filter(|(name, held)| has(held) && cache.since(name, held.has) == Since::Deleted);
             for name in gone.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
                 subscriber.keyspaces.remove(&name);
                 scene.send(
                     here,
                     subscriber.place,
                     Via::Stream(*stream),
-                    Message::Deleted(name, board.horizon()),
+                    Message::Deleted(name, cache.horizon()),
                 );
             }
-            let horizon = if withholds { ShardId(0) } else { board.horizon() };
+            let horizon = if withholds { ShardId(0) } else { cache.horizon() };
             let is_first = !std::mem::replace(&mut subscriber.is_current, true);
             if is_first || !subscriber.vouched && horizon > ShardId(0) {
                 subscriber.vouched = horizon > ShardId(0);
@@ -257,16 +257,16 @@ impl Publisher {
 
 /// What a subscriber is sent next about a keyspace, if there is anything and it is free.
 fn lacks(
-    board: &Board,
+    cache: &WatchCache,
     name: &KeyspaceName,
     held: &Subscription,
     nodes: u64,
     whole: &impl Fn(&KeyspaceName) -> Option<MapDiff>,
 ) -> Option<Publication> {
-    let brief: KeyspaceBrief = board.brief(name).filter(|_| !held.under_way).cloned()?;
-    let nodes = board.nodes_since(nodes);
+    let brief: KeyspaceBrief = cache.brief(name).filter(|_| !held.under_way).cloned()?;
+    let nodes = cache.nodes_since(nodes);
     let is_news = !(nodes.changed.is_empty() && nodes.forgotten.is_empty());
-    let (diffs, resync) = match board.since(name, held.has) {
+    let (diffs, resync) = match cache.since(name, held.has) {
         Since::Nothing if is_news => (Vec::new(), false),
         // `publish` tells its subscribers of what is gone.
         Since::Nothing | Since::Deleted => return None,

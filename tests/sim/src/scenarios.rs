@@ -15,12 +15,12 @@ use partage_core::keyspace::Ownership;
 use partage_core::lifecycle::ReplicaState;
 use partage_core::map::{MapDiff, Role};
 use partage_core::name::{KeyspaceName, NodeId};
-use partage_core::publication::{Board, Kept, Since};
+use partage_core::publication::{Retention, Since, WatchCache};
 use partage_core::settings::Settings;
 use partage_core::sharding::{Bounds, PartitionKey, Sharding};
 use partage_core::time::Millis;
 use partage_core::worker::gates::{Access, Verdict};
-use partage_core::worker::{Callback, Patience, Worker};
+use partage_core::worker::{Callback, CallbackTimeouts, Worker};
 
 /// What was seen instead.
 type Outcome = Result<(), String>;
@@ -49,7 +49,8 @@ pub fn a_key_that_kills_is_set_aside() -> Outcome {
 
 /// A worker that has orders of version 5.
 fn ordered_worker() -> Worker {
-    let mut worker = Worker::new(NodeId::new("node-0").expect("a plain word is a name"), Patience::default());
+    let mut worker =
+        Worker::new(NodeId::new("node-0").expect("a plain word is a name"), CallbackTimeouts::default());
     let welcome = Welcome {
         cluster: ClusterId(1),
         continues: Vec::new(),
@@ -228,10 +229,10 @@ pub fn a_standby_that_missed_a_change_leads_nobody_over_the_gap() -> Outcome {
         next_shard: ShardId(1),
         next_placement: PlacementId(1),
     };
-    let mut board = Board::new(Kept { diffs: 10, shards: 10, forgotten: 10 });
+    let mut cache = WatchCache::new(Retention { diffs: 10, shards: 10, forgotten: 10 });
     for sequence in [2, 3, 5] {
-        board.pass_on(brief(sequence), diff(sequence));
+        cache.pass_on(brief(sequence), diff(sequence));
     }
-    let lead = board.since(&keyspace, Some(at(2)));
+    let lead = cache.since(&keyspace, Some(at(2)));
     fails_if(lead != Since::Whole, &format!("W4: a reader at g2 is led to g5 by {lead:?}, without g4"))
 }

@@ -16,7 +16,7 @@ use partage_core::exchange::{Order, ReplicaKey};
 use partage_core::id::Epoch;
 use partage_core::map::Role;
 use partage_core::planted::{self, Planted};
-use partage_core::worker::Holding;
+use partage_core::worker::LocalReplica;
 use partage_core::worker::gates::{Permit, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -118,8 +118,8 @@ impl Service {
     }
 
     /// Prepares: there are shards whose data nobody can read at present.
-    pub fn load(&self, scene: &mut Scene, who: (usize, u32), holding: &Holding) -> Result<(), String> {
-        let (order, spaces) = (&holding.order, std::rc::Rc::clone(&scene.oracles.spaces));
+    pub fn load(&self, scene: &mut Scene, who: (usize, u32), local: &LocalReplica) -> Result<(), String> {
+        let (order, spaces) = (&local.order, std::rc::Rc::clone(&scene.oracles.spaces));
         let of_it = spaces.iter().enumerate().find(|(_, s)| s.keyspace.name == order.replica.keyspace);
         let broken = of_it.is_some_and(|(keyspace, space)| {
             let unloadable = |key| scene.unloadable.contains(&KeyAt { keyspace, key });
@@ -129,14 +129,14 @@ impl Service {
             return Err("its data cannot be read".to_owned());
         }
         match of_it.filter(|(_, space)| space.keyspace.durable) {
-            Some(space) => disk::load(scene, who, space, order, holding.has_data()),
+            Some(space) => disk::load(scene, who, space, order, local.has_data()),
             None => Ok(()),
         }
     }
 
     /// Deletes what the worker says may be deleted, as a service of the SDK does.
-    pub fn delete(&self, scene: &mut Scene, holding: &Holding) {
-        let replica = &holding.order.replica;
+    pub fn delete(&self, scene: &mut Scene, local: &LocalReplica) {
+        let replica = &local.order.replica;
         let spaces = &scene.oracles.spaces;
         let keyspace = spaces.iter().position(|space| space.keyspace.name == replica.keyspace);
         if let Some(keyspace) = keyspace.filter(|at| spaces[*at].keyspace.durable) {
@@ -251,9 +251,9 @@ impl Node {
         let (node, process_number) = (self.at, self.process_number);
         let Some(process) = &mut self.process else { return };
         let Some(inside) = process.service.inside.get(&(op, attempt)) else { return };
-        let Some(holding) = process.worker.holdings().get(&inside.permit.replica) else { return };
+        let Some(local) = process.worker.local_replicas().get(&inside.permit.replica) else { return };
         let write = deed.map(|deed| (op, deed));
-        let outcome = disk::replicate(scene, node, &holding.order, inside.permit.epoch, key, write);
+        let outcome = disk::replicate(scene, node, &local.order, inside.permit.epoch, key, write);
         let way = scene.draw.around(300);
         scene.after(way, disk::event(node, process_number, (op, attempt), outcome));
     }

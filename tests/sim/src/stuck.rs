@@ -1,7 +1,7 @@
 //! Workers that do not get on for ever, while they beat and answer (A12, L4).
 
 use crate::draw::Draw;
-use partage_core::worker::{Callback, Holding, Patience};
+use partage_core::worker::{Callback, CallbackTimeouts, LocalReplica};
 
 /// Most workers that are stuck.
 const MOST: usize = 3;
@@ -45,16 +45,16 @@ impl Stuck {
     }
 
     /// Whether a callback fails, in that process of the worker.
-    pub fn fails(self, callback: Callback, process: u32, holding: Option<&Holding>) -> bool {
-        let opens = || callback == Callback::Load && holding.is_some_and(Holding::has_data);
+    pub fn fails(self, callback: Callback, process: u32, local: Option<&LocalReplica>) -> bool {
+        let opens = || callback == Callback::Load && local.is_some_and(LocalReplica::has_data);
         self == Stuck::Opens && process > 1 && opens()
     }
 
     /// How long its worker waits for callbacks: for ever, where they never return.
-    pub fn patience(self, usual: Patience) -> Patience {
+    pub fn callback_timeouts(self, usual: CallbackTimeouts) -> CallbackTimeouts {
         match self {
-            Stuck::Loads => Patience { load_ms: u64::MAX / 2, ..usual },
-            Stuck::Unloads => Patience { callback_ms: u64::MAX / 2, ..usual },
+            Stuck::Loads => CallbackTimeouts { load_ms: u64::MAX / 2, ..usual },
+            Stuck::Unloads => CallbackTimeouts { callback_ms: u64::MAX / 2, ..usual },
             Stuck::No | Stuck::Opens => usual,
         }
     }

@@ -15,7 +15,7 @@
 //! touch every key of each engine. Here it is found out always, and what follows is tried: nobody is owner twice,
 //! nothing is dropped that is needed, nothing committed is lost, and when it is mended everything serves. An older snapshot
 //! contradicts itself nowhere: whether it is found out is up to the core's own rule
-//! ([`partage_core::cluster::Ahead`]).
+//! ([`partage_core::cluster::LaterMaps`]).
 
 use crate::clock::{MS, SECOND, True};
 use crate::faults::Mend;
@@ -24,9 +24,9 @@ use crate::scene::Scene;
 use crate::store::{SESSION, Store};
 use crate::world::World;
 use partage_core::cluster::{KeyspaceRecord, Records, StoredFaults, Write};
+use partage_core::counter_jump::CounterJump;
 use partage_core::id::{ClusterId, Incarnation, ShardId};
-use partage_core::leap::Leap;
-use partage_core::lease::Granted;
+use partage_core::lease::GrantedLease;
 use partage_core::map::ShardMap;
 use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::planted::{self, Planted};
@@ -171,7 +171,7 @@ impl Snapshot {
     }
 
     /// Whether a leader has changed maps since the snapshot was restored, or has given a node's process a number that
-    /// the newest state would give again (seed 174; numbers beyond a leap it would not), or serves with a node that the
+    /// the newest state would give again (seed 174; numbers beyond a jump it would not), or serves with a node that the
     /// newest state knows as ended (seed 40598).
     fn has_gone_on(&self, now: &Records) -> bool {
         let (given, next) = (now.cluster.next_incarnation.0, self.newest.cluster.next_incarnation.0);
@@ -279,7 +279,7 @@ impl World {
         let Some(backup) = &self.hands.backup else { return };
         self.store.records.cluster = backup.cluster.clone();
         self.store.touched.counters = Some(self.store.term);
-        // From what is set back once, numbers leap; what is backed up from now on has that leap.
+        // From what is set back once, numbers jump; what is backed up from now on has that jump.
         self.hands.backup = None;
     }
 
@@ -343,7 +343,7 @@ impl World {
 
     /// Coordinators are stopped, and the backup is written; then the leases of before are waited for.
     fn restore(&mut self, backup: Records) {
-        let lease = Granted::assumed(Millis(0), backup.cluster.longest_lease_ms).end().0;
+        let lease = GrantedLease::assumed(Millis(0), backup.cluster.longest_lease_ms).end().0;
         let wait = if planted::is(Planted::RestoreWait) { 0 } else { lease };
         self.stop_coordinators();
         self.store.touched.is_closed = true;
@@ -390,7 +390,7 @@ impl World {
                 let records = backup.after_loss(leap_ms);
                 self.hands.clusters += 1;
                 let cluster = ClusterId(FIRST.0 + self.hands.clusters);
-                let term = Leap::at(leap_ms).beyond(self.store.term);
+                let term = CounterJump::at(leap_ms).beyond(self.store.term);
                 self.scene.oracles.lineage.insert(cluster);
                 self.scene.oracles.maps.recalled(self.scene.now, &records);
                 self.scene.oracles.carried_elsewhere(&self.store.records, &records);

@@ -405,7 +405,7 @@ impl World {
             Event::Decided { coordinator, process, .. }
             | Event::Committed { coordinator, process, .. }
             | Event::Listens { coordinator, process, .. }
-            | Event::Outdone { coordinator, process }
+            | Event::FellBehind { coordinator, process }
             | Event::Attended { coordinator, process, .. }
             | Event::SessionAsked { coordinator, process } => {
                 (Place::Coordinator(*coordinator), Some(*process))
@@ -484,7 +484,7 @@ impl World {
             | Event::Commits { .. }
             | Event::Committed { .. }
             | Event::Listens { .. }
-            | Event::Outdone { .. }
+            | Event::FellBehind { .. }
             | Event::SessionAsked { .. }
             | Event::Attends { .. }
             | Event::Attended { .. }) => self.coordinate(event),
@@ -515,7 +515,7 @@ impl World {
             Event::Decided { coordinator, number, .. } => {
                 self.coordinators[coordinator].decided(scene, store, number);
             }
-            Event::Outdone { coordinator, .. } => self.coordinators[coordinator].outdone(scene, store),
+            Event::FellBehind { coordinator, .. } => self.coordinators[coordinator].fell_behind(scene, store),
             Event::Listens { coordinator, number, .. } => {
                 self.coordinators[coordinator].listens(scene, number);
             }

@@ -5,7 +5,7 @@
 use partage_core::dataset::{DatasetName, VersionName};
 use partage_dataset::build::{Load, Options, build_all, inspect, publish};
 use partage_dataset::format::{Columns, Format};
-use partage_dataset::source::{Patience, Settings, Source, Throttle, Trouble};
+use partage_dataset::source::{Settings, Source, SourceErrorKind, SourceRetryPolicy, Throttle};
 use partage_engine::readonly::Reader;
 use sources::tree::{FILES, KEYS, key, value, write};
 use sources::{azure::Azurite, dav::Dav, gcs::FakeGcs, hdfs::Hdfs, s3::Moto};
@@ -52,10 +52,10 @@ async fn conforms(url: &str, settings: &Settings) {
     assert_eq!(names, FILES);
     loads(&source).await;
     let empty = source.files(&words, &version("3")).await.unwrap_err();
-    assert!(matches!(empty.trouble, Trouble::Empty), "{empty}");
+    assert!(matches!(empty.kind, SourceErrorKind::Empty), "{empty}");
     // What is not there, and was never there, is not taken for empty.
     let gone = source.files(&words, &version("4")).await.unwrap_err();
-    assert!(matches!(gone.trouble, Trouble::NotThere | Trouble::Empty), "{gone}");
+    assert!(matches!(gone.kind, SourceErrorKind::NotThere | SourceErrorKind::Empty), "{gone}");
     assert!(gone.to_string().starts_with(&format!("{}/words/4", source.url())), "{gone}");
 }
 
@@ -89,17 +89,17 @@ async fn loads(source: &Source) {
 }
 
 /// Asks once, and waits for a second at most.
-fn impatient() -> Patience {
+fn impatient() -> SourceRetryPolicy {
     let short = Duration::from_secs(1);
-    Patience { connect_time: short, answer_time: short, retries: 0, retry_time: short }
+    SourceRetryPolicy { connect_time: short, answer_time: short, retries: 0, retry_time: short }
 }
 
 /// Nobody listens there.
 async fn is_away(url: &str, settings: &Settings) {
-    let source = Source::open_patient(url, settings, &impatient()).unwrap();
+    let source = Source::open_with_policy(url, settings, &impatient()).unwrap();
     let error = source.datasets().await.unwrap_err();
-    assert!(matches!(error.trouble, Trouble::Unreachable(_) | Trouble::Slow(_)), "{error:?}");
-    assert!(error.trouble.may_pass(), "{error}");
+    assert!(matches!(error.kind, SourceErrorKind::Unreachable(_) | SourceErrorKind::Slow(_)), "{error:?}");
+    assert!(error.kind.may_pass(), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,7 +140,7 @@ async fn azure() {
     conforms(&azurite.url("data/sets"), &Azurite::settings()).await;
     let denied = Source::open(&azurite.url("data/sets"), &Azurite::wrong_settings()).unwrap();
     let error = denied.datasets().await.unwrap_err();
-    assert!(matches!(error.trouble, Trouble::Denied(_)), "{error:?}");
+    assert!(matches!(error.kind, SourceErrorKind::Denied(_)), "{error:?}");
     let url = azurite.url("data/sets");
     drop(azurite);
     is_away(&url, &Azurite::settings()).await;
@@ -167,7 +167,7 @@ async fn hdfs() {
     hdfs.hide("bucket/data/sets/words/1");
     let hidden = Source::open(&hdfs.url("bucket/data/sets"), &Settings::new()).unwrap();
     let error = hidden.files(&dataset("words"), &version("1")).await.unwrap_err();
-    assert!(matches!(error.trouble, Trouble::Denied(_)), "{error:?}");
+    assert!(matches!(error.kind, SourceErrorKind::Denied(_)), "{error:?}");
     let url = hdfs.url("bucket");
     drop(hdfs);
     is_away(&url, &Settings::new()).await;
@@ -224,7 +224,10 @@ async fn s3_takes_a_version_that_is_built_whole_or_not_at_all() {
     let is_nothing = |found: Result<partage_dataset::source::Files, _>| {
         matches!(
             found,
-            Err(partage_dataset::source::SourceError { trouble: Trouble::Empty | Trouble::NotThere, .. })
+            Err(partage_dataset::source::SourceError {
+                kind: SourceErrorKind::Empty | SourceErrorKind::NotThere,
+                ..
+            })
         )
     };
     assert!(target.versions(&words).await.unwrap().names.is_empty(), "nothing half built is a version");

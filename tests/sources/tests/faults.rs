@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use partage_core::dataset::{DatasetName, VersionName};
-use partage_dataset::source::{Patience, Source, SourceError, Throttle, Trouble};
+use partage_dataset::source::{Source, SourceError, SourceErrorKind, SourceRetryPolicy, Throttle};
 use sources::s3::Moto;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,13 +12,13 @@ use std::time::Duration;
 
 fn source(port: u16) -> Source {
     let url = format!("s3://bucket/data/sets?endpoint=http://127.0.0.1:{port}&region=us-east-1");
-    let patience = Patience {
+    let policy = SourceRetryPolicy {
         connect_time: Duration::from_secs(5),
         answer_time: Duration::from_millis(300),
         retries: 1,
         retry_time: Duration::from_secs(20),
     };
-    Source::open_patient(&url, &Moto::settings(), &patience).unwrap()
+    Source::open_with_policy(&url, &Moto::settings(), &policy).unwrap()
 }
 
 fn names() -> (DatasetName, VersionName) {
@@ -128,11 +128,11 @@ async fn downloaded(fault: Fault) -> Result<Vec<u8>, String> {
     let mut download = download.map_err(|error: SourceError| {
         assert!(
             matches!(
-                (&fault, &error.trouble),
-                (Fault::Status("403 Forbidden"), Trouble::Denied(_))
-                    | (Fault::Status("404 Not Found"), Trouble::NotThere)
-                    | (Fault::Status("500 Internal Server Error"), Trouble::Failing(_))
-                    | (Fault::Silence, Trouble::Slow(_))
+                (&fault, &error.kind),
+                (Fault::Status("403 Forbidden"), SourceErrorKind::Denied(_))
+                    | (Fault::Status("404 Not Found"), SourceErrorKind::NotThere)
+                    | (Fault::Status("500 Internal Server Error"), SourceErrorKind::Failing(_))
+                    | (Fault::Silence, SourceErrorKind::Slow(_))
             ),
             "{fault:?}: {error:?}"
         );
@@ -170,7 +170,7 @@ async fn a_list_that_is_refused_says_why() {
         ("500 Internal Server Error", "the source fails: "),
     ] {
         let error = source(faulty(Fault::Closed(status))).datasets().await.unwrap_err();
-        let (said, may_pass) = (error.to_string(), error.trouble.may_pass());
+        let (said, may_pass) = (error.to_string(), error.kind.may_pass());
         assert!(said.starts_with("s3://bucket/data/sets: ") && said.contains(what), "{status}: {said}");
         assert_eq!(may_pass, status.starts_with("500"), "{said}");
     }
@@ -190,5 +190,5 @@ async fn a_download_goes_on_where_it_broke_off() {
 async fn a_source_that_is_away_is_not_taken_for_an_empty_one() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let error = source(port).datasets().await.unwrap_err();
-    assert!(matches!(error.trouble, Trouble::Unreachable(_)) && error.trouble.may_pass(), "{error}");
+    assert!(matches!(error.kind, SourceErrorKind::Unreachable(_)) && error.kind.may_pass(), "{error}");
 }

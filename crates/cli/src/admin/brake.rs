@@ -3,7 +3,7 @@
 use super::begin;
 use super::confirm::Yes;
 use super::wait::Wait;
-use crate::client::{Door, DryRun};
+use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output};
 use clap::Subcommand;
 use partage_wire::json::{Command, Summary};
@@ -15,13 +15,13 @@ pub enum BrakeCommand {
     /// restart
     Show {
         #[command(flatten)]
-        door: Door,
+        client: ApiClient,
     },
     /// Release the brake, so that automatic moves continue; the coordinator gives up nodes that are still silent, with
     /// the data that only they hold in memory
     Release {
         #[command(flatten)]
-        door: Door,
+        client: ApiClient,
         #[command(flatten)]
         dry: DryRun,
         #[command(flatten)]
@@ -35,8 +35,8 @@ impl BrakeCommand {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         match self {
-            BrakeCommand::Show { door } => {
-                let summary: Summary = door.get("/v1/status").await?;
+            BrakeCommand::Show { client } => {
+                let summary: Summary = client.get("/v1/status").await?;
                 if output.is_json() {
                     let (brake, unrest) = (summary.brake, summary.unrest);
                     return output.json(&serde_json::json!({ "brake": brake, "unrest": unrest }));
@@ -44,10 +44,10 @@ impl BrakeCommand {
                 output.text(&shown(summary));
                 Ok(())
             }
-            BrakeCommand::Release { door, dry, yes, wait } => {
+            BrakeCommand::Release { client, dry, yes, wait } => {
                 let command = Command::ReleaseBrake {};
-                yes.ask(&door, &command, dry.dry_run).await?;
-                begin(&door, output, command, dry.dry_run, wait).await
+                yes.ask(&client, &command, dry.dry_run).await?;
+                begin(&client, output, command, dry.dry_run, wait).await
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A question before something is lost, or given up, for good.
 
-use crate::client::Door;
+use crate::client::ApiClient;
 use crate::output::{self, Failure};
 use clap::Args;
 use partage_wire::json::Command;
@@ -22,11 +22,11 @@ impl Yes {
 
     /// Asks a person whether the command is meant, in the words that a dry run of it has. What would be refused anyway
     /// is refused without a question.
-    pub async fn ask(self, door: &Door, command: &Command, dry_run: bool) -> Result<(), Failure> {
+    pub async fn ask(self, client: &ApiClient, command: &Command, dry_run: bool) -> Result<(), Failure> {
         if self.yes || dry_run {
             return Ok(());
         }
-        let foreseen = door.command(command.clone(), true).await?;
+        let foreseen = client.command(command.clone(), true).await?;
         self.ask_for(&foreseen.summary, &foreseen.warnings)
     }
 

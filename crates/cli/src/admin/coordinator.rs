@@ -2,7 +2,7 @@
 
 use super::shard::since;
 use super::table;
-use crate::client::Door;
+use crate::client::ApiClient;
 use crate::output::{Failure, Output};
 use clap::Subcommand;
 use partage_core::count::counted;
@@ -14,15 +14,15 @@ pub enum CoordinatorCommand {
     /// List all coordinators: which one leads, since when, at what term, and which ones stand by
     List {
         #[command(flatten)]
-        door: Door,
+        client: ApiClient,
     },
 }
 
 impl CoordinatorCommand {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let CoordinatorCommand::List { door } = self;
-        let all: Coordinators = door.get("/v1/coordinators").await?;
+        let CoordinatorCommand::List { client } = self;
+        let all: Coordinators = client.get("/v1/coordinators").await?;
         if output.is_json() {
             return output.json(&all);
         }

@@ -1,6 +1,6 @@
 //! `partage events`: what changed, when, why and by whom.
 
-use crate::client::Door;
+use crate::client::ApiClient;
 use crate::clock::unix_ms;
 use crate::http::segment;
 use crate::output::{Failure, Output, say};
@@ -34,7 +34,7 @@ pub struct EventsArgs {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=MOST as u64))]
     limit: Option<u64>,
     #[command(flatten)]
-    door: Door,
+    client: ApiClient,
 }
 
 /// A while, as people write it.
@@ -57,7 +57,7 @@ impl EventsArgs {
         let limit = self.limit.unwrap_or(if self.since.is_some() { MOST as u64 } else { 100 });
         let since = self.since.map(|while_| unix_ms().saturating_sub(while_.as_millis() as u64));
         let since = since.map(|ms| format!("&since_ms={ms}")).unwrap_or_default();
-        let told: Events = self.door.get(&self.path(&format!("limit={limit}{since}"))).await?;
+        let told: Events = self.client.get(&self.path(&format!("limit={limit}{since}"))).await?;
         if told.events.is_empty() && !self.follow {
             self.look_for_names().await?;
             if !output.is_json() {
@@ -88,10 +88,11 @@ impl EventsArgs {
     /// Nothing is known of a name: is there such a thing?
     async fn look_for_names(&self) -> Result<(), Failure> {
         if let Some(name) = &self.keyspace {
-            let _: serde_json::Value = self.door.get(&format!("/v1/keyspaces/{}", segment(name))).await?;
+            let _: serde_json::Value = self.client.get(&format!("/v1/keyspaces/{}", segment(name))).await?;
         }
         if let Some(name) = &self.node {
-            let _: serde_json::Value = self.door.get(&format!("/v1/nodes/{}?limit=1", segment(name))).await?;
+            let _: serde_json::Value =
+                self.client.get(&format!("/v1/nodes/{}?limit=1", segment(name))).await?;
         }
         Ok(())
     }
@@ -100,7 +101,7 @@ impl EventsArgs {
         let mut is_away = false;
         loop {
             let path = self.path(&format!("limit={MOST}&after={next}"));
-            match self.door.get::<Events>(&path).await {
+            match self.client.get::<Events>(&path).await {
                 Ok(told) => {
                     is_away = false;
                     print(output, &told.events)?;

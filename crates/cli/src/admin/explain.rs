@@ -2,7 +2,7 @@
 
 use super::hex::Hex;
 use super::shard::{bounds_text, key_text, replica_text, since};
-use crate::client::Door;
+use crate::client::ApiClient;
 use crate::http::segment;
 use crate::output::{Failure, Output};
 use clap::Args;
@@ -18,7 +18,7 @@ pub struct ExplainArgs {
     #[command(flatten)]
     hex: Hex,
     #[command(flatten)]
-    door: Door,
+    client: ApiClient,
 }
 
 impl ExplainArgs {
@@ -26,7 +26,7 @@ impl ExplainArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let (keyspace, key) = (segment(&self.keyspace), segment(&self.key));
         let by = if self.hex.hex { "key_hex" } else { "key" };
-        let told: Explanation = self.door.get(&format!("/v1/explain/{keyspace}?{by}={key}")).await?;
+        let told: Explanation = self.client.get(&format!("/v1/explain/{keyspace}?{by}={key}")).await?;
         if output.is_json() {
             return output.json(&told);
         }

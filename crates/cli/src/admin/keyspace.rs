@@ -3,10 +3,10 @@
 use super::confirm::Yes;
 use super::constraint::{Ahead, ConstraintArgs};
 use super::resharding::ReshardingArgs;
-use super::sharding::{Said, ShardingArgs};
+use super::sharding::{ShardingArgs, ShardingSpec};
 use super::wait::{Begun, Wait};
 use super::{begin, carry_out, keyspace_show, table};
-use crate::client::{Door, DryRun};
+use crate::client::{ApiClient, DryRun};
 use crate::http::segment;
 use crate::output::{Failure, Output};
 use clap::{Args, Subcommand};
@@ -30,14 +30,14 @@ pub enum KeyspaceCommand {
     /// List all keyspaces
     List {
         #[command(flatten)]
-        door: Door,
+        client: ApiClient,
     },
     /// Show one keyspace with every setting
     Show {
         /// Name of the keyspace
         name: String,
         #[command(flatten)]
-        door: Door,
+        client: ApiClient,
     },
     /// Change the settings of a keyspace: replicas, policy, mode, spread, placement constraints, throttle,
     /// split and merge thresholds, or number of slots
@@ -47,7 +47,7 @@ pub enum KeyspaceCommand {
         /// Name of the keyspace
         name: String,
         #[command(flatten)]
-        door: Door,
+        client: ApiClient,
         #[command(flatten)]
         dry: DryRun,
         #[command(flatten)]
@@ -94,7 +94,7 @@ pub struct CreateArgs {
     #[command(flatten)]
     resharding: ReshardingArgs,
     #[command(flatten, next_help_heading = REQUEST)]
-    door: Door,
+    client: ApiClient,
     #[command(flatten, next_help_heading = REQUEST)]
     dry: DryRun,
     #[command(flatten, next_help_heading = REQUEST)]
@@ -132,7 +132,7 @@ pub struct UpdateArgs {
     #[command(flatten, next_help_heading = PLACEMENT)]
     ahead: Ahead,
     #[command(flatten, next_help_heading = REQUEST)]
-    door: Door,
+    client: ApiClient,
     #[command(flatten, next_help_heading = REQUEST)]
     dry: DryRun,
     #[command(flatten, next_help_heading = REQUEST)]
@@ -196,9 +196,9 @@ impl KeyspaceCommand {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         match self {
             KeyspaceCommand::Create(args) => create(*args, output).await,
-            KeyspaceCommand::List { door } => list(&door, output).await,
-            KeyspaceCommand::Show { name, door } => {
-                let keyspace = settings(&door, &name).await?;
+            KeyspaceCommand::List { client } => list(&client, output).await,
+            KeyspaceCommand::Show { name, client } => {
+                let keyspace = settings(&client, &name).await?;
                 if output.is_json() {
                     return output.json(&keyspace);
                 }
@@ -206,26 +206,29 @@ impl KeyspaceCommand {
                 Ok(())
             }
             KeyspaceCommand::Update(args) => update(*args, output).await,
-            KeyspaceCommand::Delete { name, door, dry, yes, wait } => {
+            KeyspaceCommand::Delete { name, client, dry, yes, wait } => {
                 let command = Command::DeleteKeyspace { keyspace: name.clone() };
-                yes.ask(&door, &command, dry.dry_run).await?;
-                let Nodes { mut nodes } =
-                    if wait.is_asked() { door.get("/v1/nodes").await? } else { Nodes { nodes: Vec::new() } };
+                yes.ask(&client, &command, dry.dry_run).await?;
+                let Nodes { mut nodes } = if wait.is_asked() {
+                    client.get("/v1/nodes").await?
+                } else {
+                    Nodes { nodes: Vec::new() }
+                };
                 nodes.retain(|node| node.replicas.contains_key(&name));
-                carry_out(&door, output, command, dry.dry_run).await?;
+                carry_out(&client, output, command, dry.dry_run).await?;
                 output.flush();
                 let holders = nodes.into_iter().map(|node| node.id).collect();
-                wait.stay(&door, Begun::of_deletion(name, holders)).await
+                wait.stay(&client, Begun::of_deletion(name, holders)).await
             }
         }
     }
 }
 
 async fn update(args: UpdateArgs, output: &mut Output) -> Result<(), Failure> {
-    let UpdateArgs { constraint, throttle, resharding, door, name, .. } = args;
+    let UpdateArgs { constraint, throttle, resharding, client, name, .. } = args;
     let keeps_all = constraint.is_empty() && throttle.is_empty() && resharding.is_empty();
     // Flags change parts of what is sent whole.
-    let now = if keeps_all { None } else { Some(settings(&door, &name).await?) };
+    let now = if keeps_all { None } else { Some(settings(&client, &name).await?) };
     let now = now.as_ref();
     let constrained = now.filter(|_| !constraint.is_empty());
     let constraint = match args.anywhere {
@@ -244,15 +247,15 @@ async fn update(args: UpdateArgs, output: &mut Output) -> Result<(), Failure> {
         dataset_replication: None,
     };
     let command = Command::UpdateKeyspace { keyspace: name, changes, ahead: args.ahead.ahead };
-    begin(&door, output, command, args.dry.dry_run, args.wait).await
+    begin(&client, output, command, args.dry.dry_run, args.wait).await
 }
 
-async fn settings(door: &Door, name: &str) -> Result<Keyspace, Failure> {
-    door.get(&format!("/v1/keyspaces/{}", segment(name))).await
+async fn settings(client: &ApiClient, name: &str) -> Result<Keyspace, Failure> {
+    client.get(&format!("/v1/keyspaces/{}", segment(name))).await
 }
 
 async fn create(args: CreateArgs, output: &mut Output) -> Result<(), Failure> {
-    let Said { sharding, partition_key, presplit } = args.sharding.said()?;
+    let ShardingSpec { sharding, partition_key, presplit } = args.sharding.spec()?;
     let keyspace = Keyspace {
         name: args.name,
         kind: Some(args.kind),
@@ -270,11 +273,11 @@ async fn create(args: CreateArgs, output: &mut Output) -> Result<(), Failure> {
         durable: args.durable,
     };
     let command = Command::CreateKeyspace { keyspace, presplit, ahead: args.ahead.ahead };
-    begin(&args.door, output, command, args.dry.dry_run, args.wait).await
+    begin(&args.client, output, command, args.dry.dry_run, args.wait).await
 }
 
-async fn list(door: &Door, output: &mut Output) -> Result<(), Failure> {
-    let keyspaces: Keyspaces = door.get("/v1/keyspaces").await?;
+async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
+    let keyspaces: Keyspaces = client.get("/v1/keyspaces").await?;
     if output.is_json() {
         return output.json(&keyspaces);
     }

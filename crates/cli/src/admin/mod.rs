@@ -31,7 +31,7 @@ pub use plan::PlanCommand;
 pub use shard::ShardCommand;
 pub use status::StatusArgs;
 
-use crate::client::Door;
+use crate::client::ApiClient;
 use crate::output::{Failure, Output, say};
 use comfy_table::{ContentArrangement, Table, presets};
 use partage_core::count::counted;
@@ -51,23 +51,28 @@ fn table<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
 }
 
 /// Carries out a command and prints what came of it.
-async fn carry_out(door: &Door, output: &mut Output, command: Command, dry_run: bool) -> Result<(), Failure> {
-    let answer = door.command(command, dry_run).await?;
+async fn carry_out(
+    client: &ApiClient,
+    output: &mut Output,
+    command: Command,
+    dry_run: bool,
+) -> Result<(), Failure> {
+    let answer = client.command(command, dry_run).await?;
     print_answer(output, &answer)
 }
 
 /// The same, for a command that begins something that takes a while.
 async fn begin(
-    door: &Door,
+    client: &ApiClient,
     output: &mut Output,
     command: Command,
     dry_run: bool,
     wait: Wait,
 ) -> Result<(), Failure> {
-    let answer = door.command(command.clone(), dry_run).await?;
+    let answer = client.command(command.clone(), dry_run).await?;
     print_answer(output, &answer)?;
     output.flush();
-    wait.stay(door, Begun::of(&command, &answer)).await
+    wait.stay(client, Begun::of(&command, &answer)).await
 }
 
 fn print_answer(output: &mut Output, answer: &Answer) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 use super::confirm::Yes;
 use super::wait::Wait;
 use super::{bar, begin, node_show, table};
-use crate::client::{Door, DryRun};
+use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output};
 use clap::{ArgGroup, Args, Subcommand};
 use partage_core::count::counted;
@@ -16,14 +16,14 @@ pub enum NodeCommand {
     /// List all nodes with health, zone, address, replicas and load
     List {
         #[command(flatten)]
-        door: Door,
+        client: ApiClient,
     },
     /// Show one node: its health, when the coordinator last heard it, and every shard with a replica on it
     Show {
         /// The node to show
         node: String,
         #[command(flatten)]
-        door: Door,
+        client: ApiClient,
     },
     /// Move all shards off a node (or a zone) without losing a request; `partage status` shows when it is safe to stop
     Drain(DrainArgs),
@@ -36,7 +36,7 @@ pub enum NodeCommand {
         #[arg(long)]
         zone: Option<String>,
         #[command(flatten)]
-        door: Door,
+        client: ApiClient,
         #[command(flatten)]
         dry: DryRun,
         #[command(flatten)]
@@ -48,7 +48,7 @@ pub enum NodeCommand {
         /// The node to remove
         node: String,
         #[command(flatten)]
-        door: Door,
+        client: ApiClient,
         #[command(flatten)]
         dry: DryRun,
         #[command(flatten)]
@@ -74,7 +74,7 @@ pub struct DrainArgs {
     #[arg(long, value_name = "COUNT")]
     max_down: Option<u32>,
     #[command(flatten)]
-    door: Door,
+    client: ApiClient,
     #[command(flatten)]
     dry: DryRun,
     #[command(flatten)]
@@ -90,34 +90,34 @@ impl NodeCommand {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         match self {
-            NodeCommand::List { door } => list(&door, output).await,
-            NodeCommand::Show { node, door } => node_show::show(&door, &node, output).await,
+            NodeCommand::List { client } => list(&client, output).await,
+            NodeCommand::Show { node, client } => node_show::show(&client, &node, output).await,
             NodeCommand::Drain(args) => {
-                let DrainArgs { node, zone, reason, max_down, door, dry, wait } = args;
+                let DrainArgs { node, zone, reason, max_down, client, dry, wait } = args;
                 let command = match (node, zone) {
                     (_, Some(zone)) => Command::DrainZone { zone, reason, max_down },
                     (node, None) => Command::DrainNode { node: node.unwrap_or_default(), reason, max_down },
                 };
-                begin(&door, output, command, dry.dry_run, wait).await
+                begin(&client, output, command, dry.dry_run, wait).await
             }
-            NodeCommand::Undrain { node, zone, door, dry, wait } => {
+            NodeCommand::Undrain { node, zone, client, dry, wait } => {
                 let command = match (node, zone) {
                     (_, Some(zone)) => Command::UndrainZone { zone },
                     (node, None) => Command::UndrainNode { node: node.unwrap_or_default() },
                 };
-                begin(&door, output, command, dry.dry_run, wait).await
+                begin(&client, output, command, dry.dry_run, wait).await
             }
-            NodeCommand::Remove { node, door, dry, yes, wait } => {
+            NodeCommand::Remove { node, client, dry, yes, wait } => {
                 let command = Command::RemoveNode { node };
-                yes.ask(&door, &command, dry.dry_run).await?;
-                begin(&door, output, command, dry.dry_run, wait).await
+                yes.ask(&client, &command, dry.dry_run).await?;
+                begin(&client, output, command, dry.dry_run, wait).await
             }
         }
     }
 }
 
-async fn list(door: &Door, output: &mut Output) -> Result<(), Failure> {
-    let nodes: Nodes = door.get("/v1/nodes").await?;
+async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
+    let nodes: Nodes = client.get("/v1/nodes").await?;
     if output.is_json() {
         return output.json(&nodes);
     }

@@ -2,7 +2,7 @@
 
 use super::shard::{bounds_text, since};
 use super::table;
-use crate::client::Door;
+use crate::client::ApiClient;
 use crate::http::segment;
 use crate::output::{Failure, Output};
 use partage_wire::json::{Drains, HostedShard, NodeDetail};
@@ -11,13 +11,15 @@ use partage_wire::json::{Drains, HostedShard, NodeDetail};
 const MOST: usize = 10_000;
 
 /// Prints it.
-pub async fn show(door: &Door, id: &str, output: &mut Output) -> Result<(), Failure> {
-    let node: NodeDetail = door.get(&format!("/v1/nodes/{}?limit={MOST}", segment(id))).await?;
+pub async fn show(client: &ApiClient, id: &str, output: &mut Output) -> Result<(), Failure> {
+    let node: NodeDetail = client.get(&format!("/v1/nodes/{}?limit={MOST}", segment(id))).await?;
     if output.is_json() {
         return output.json(&node);
     }
     let drain = match node.node.draining {
-        Some(_) => door.get::<Drains>("/v1/drains").await?.drains.into_iter().find(|drain| drain.node == id),
+        Some(_) => {
+            client.get::<Drains>("/v1/drains").await?.drains.into_iter().find(|drain| drain.node == id)
+        }
         None => None,
     };
     let mut text = facts(&node);

@@ -3,7 +3,7 @@
 use super::shard::{bounds_text, key_text};
 use super::wait::Wait;
 use super::{begin, carry_out, table};
-use crate::client::{Door, DryRun};
+use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output};
 use clap::Subcommand;
 use partage_wire::json::{Bounds, Change, Child, Command, Plan, Planned};
@@ -18,21 +18,21 @@ pub enum PlanCommand {
     /// List all plans that the coordinator keeps, newest first
     List {
         #[command(flatten)]
-        door: Door,
+        client: ApiClient,
     },
     /// Show one plan with each change, its reason and its progress
     Show {
         /// Number of the plan
         plan: u64,
         #[command(flatten)]
-        door: Door,
+        client: ApiClient,
     },
     /// Approve a suggested plan, so that the coordinator executes it
     Approve {
         /// Number of the plan
         plan: u64,
         #[command(flatten)]
-        door: Door,
+        client: ApiClient,
         #[command(flatten)]
         dry: DryRun,
         #[command(flatten)]
@@ -43,7 +43,7 @@ pub enum PlanCommand {
         /// Number of the plan
         plan: u64,
         #[command(flatten)]
-        door: Door,
+        client: ApiClient,
         #[command(flatten)]
         dry: DryRun,
     },
@@ -55,7 +55,7 @@ pub enum PlanCommand {
         #[arg(long, required = true, value_delimiter = ',')]
         drop: Vec<usize>,
         #[command(flatten)]
-        door: Door,
+        client: ApiClient,
         #[command(flatten)]
         dry: DryRun,
     },
@@ -70,23 +70,23 @@ impl PlanCommand {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         match self {
-            PlanCommand::List { door } => list(&door, output).await,
-            PlanCommand::Show { plan, door } => {
-                let plan: Plan = door.get(&format!("/v1/plans/{plan}")).await?;
+            PlanCommand::List { client } => list(&client, output).await,
+            PlanCommand::Show { plan, client } => {
+                let plan: Plan = client.get(&format!("/v1/plans/{plan}")).await?;
                 if output.is_json() {
                     return output.json(&plan);
                 }
                 output.text(&preview(&plan));
                 Ok(())
             }
-            PlanCommand::Approve { plan, door, dry, wait } => {
-                begin(&door, output, Command::ApprovePlan { plan }, dry.dry_run, wait).await
+            PlanCommand::Approve { plan, client, dry, wait } => {
+                begin(&client, output, Command::ApprovePlan { plan }, dry.dry_run, wait).await
             }
-            PlanCommand::Reject { plan, door, dry } => {
-                carry_out(&door, output, Command::RejectPlan { plan }, dry.dry_run).await
+            PlanCommand::Reject { plan, client, dry } => {
+                carry_out(&client, output, Command::RejectPlan { plan }, dry.dry_run).await
             }
-            PlanCommand::Edit { plan, drop, door, dry } => {
-                carry_out(&door, output, Command::EditPlan { plan, drop }, dry.dry_run).await
+            PlanCommand::Edit { plan, drop, client, dry } => {
+                carry_out(&client, output, Command::EditPlan { plan, drop }, dry.dry_run).await
             }
         }
     }
@@ -96,8 +96,8 @@ fn origin(plan: &Plan) -> &str {
     plan.person.as_deref().unwrap_or(&plan.origin)
 }
 
-async fn list(door: &Door, output: &mut Output) -> Result<(), Failure> {
-    let plans: Plans = door.get("/v1/plans").await?;
+async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
+    let plans: Plans = client.get("/v1/plans").await?;
     if output.is_json() {
         return output.json(&plans);
     }

@@ -2,7 +2,7 @@
 
 use super::wait::{Begun, Wait};
 use super::{answer_text, begin, shard};
-use crate::client::{Door, DryRun};
+use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output, say};
 use clap::Args;
 use partage_wire::json::{Answer, Command, SetAside, Summary};
@@ -24,7 +24,7 @@ pub struct ReleaseArgs {
     #[arg(long, value_name = "TEXT", requires = "all", conflicts_with = "shard")]
     reason: Option<String>,
     #[command(flatten)]
-    door: Door,
+    client: ApiClient,
     #[command(flatten)]
     dry: DryRun,
     #[command(flatten)]
@@ -53,14 +53,14 @@ impl ReleaseArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         if let (false, Some(keyspace), Some(shard)) = (self.all, &self.keyspace, &self.shard) {
             let command = Command::ReleaseShard { keyspace: keyspace.clone(), shard: shard::number(shard)? };
-            return begin(&self.door, output, command, self.dry.dry_run, self.wait).await;
+            return begin(&self.client, output, command, self.dry.dry_run, self.wait).await;
         }
-        let status: Summary = self.door.get("/v1/status").await?;
+        let status: Summary = self.client.get("/v1/status").await?;
         let (keyspace, reason) = (self.keyspace.as_deref(), self.reason.as_deref());
         let (mut released, mut failed) = (Vec::new(), Vec::new());
         for SetAside { keyspace, shard, .. } in chosen(&status.set_aside, keyspace, reason) {
             let command = Command::ReleaseShard { keyspace: keyspace.clone(), shard: *shard };
-            let answer = match self.door.command(command, self.dry.dry_run).await {
+            let answer = match self.client.command(command, self.dry.dry_run).await {
                 Ok(answer) => answer,
                 // The others are released all the same.
                 Err(failure) => {
@@ -88,7 +88,7 @@ impl ReleaseArgs {
         }
         if shards.is_empty() {
             output.flush();
-            return self.wait.stay(&self.door, Begun::of_all()).await;
+            return self.wait.stay(&self.client, Begun::of_all()).await;
         }
         let what = format!("{done} of {all} shards are released; these are not: {}", shards.join(", "));
         Err(Failure::failed(what)

@@ -7,7 +7,7 @@ use super::release::ReleaseArgs;
 use super::shard_show::ShowArgs;
 use super::wait::Wait;
 use super::{begin, table};
-use crate::client::{Door, DryRun};
+use crate::client::{ApiClient, DryRun};
 use crate::clock::ago;
 use crate::draw;
 use crate::http::segment;
@@ -89,7 +89,7 @@ pub enum ShardCommand {
         #[command(flatten)]
         hex: Hex,
         #[command(flatten)]
-        door: Door,
+        client: ApiClient,
         #[command(flatten)]
         dry: DryRun,
         #[command(flatten)]
@@ -166,7 +166,7 @@ pub struct Of {
     /// The shard, as `s12` or `12`
     shard: String,
     #[command(flatten)]
-    door: Door,
+    client: ApiClient,
     #[command(flatten)]
     dry: DryRun,
     #[command(flatten)]
@@ -182,7 +182,7 @@ pub struct Partitions {
     #[arg(required = true)]
     partitions: Vec<String>,
     #[command(flatten)]
-    door: Door,
+    client: ApiClient,
     #[command(flatten)]
     dry: DryRun,
     #[command(flatten)]
@@ -204,7 +204,7 @@ pub struct ListArgs {
     #[arg(long, conflicts_with_all = ["long", "moves"])]
     unserved: bool,
     #[command(flatten)]
-    door: Door,
+    client: ApiClient,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -232,20 +232,20 @@ impl ShardCommand {
             ShardCommand::List(args) => return list(args, output).await,
             ShardCommand::Show(args) => return args.run(output).await,
             ShardCommand::Release(args) => return args.run(output).await,
-            ShardCommand::Isolate { keyspace, key, hex, door, dry, wait } => {
+            ShardCommand::Isolate { keyspace, key, hex, client, dry, wait } => {
                 let command = Command::IsolateKey { keyspace, key: hex.key(&key) };
-                return begin(&door, output, command, dry.dry_run, wait).await;
+                return begin(&client, output, command, dry.dry_run, wait).await;
             }
             ShardCommand::Register { partitions: of, replicas, ahead: Ahead { ahead } } => {
-                let Partitions { keyspace, partitions, door, dry, wait } = of;
+                let Partitions { keyspace, partitions, client, dry, wait } = of;
                 let command = Command::RegisterPartitions { keyspace, partitions, replicas, ahead };
-                return begin(&door, output, command, dry.dry_run, wait).await;
+                return begin(&client, output, command, dry.dry_run, wait).await;
             }
             ShardCommand::Unregister { partitions: of, yes } => {
-                let Partitions { keyspace, partitions, door, dry, wait } = of;
+                let Partitions { keyspace, partitions, client, dry, wait } = of;
                 let command = Command::UnregisterPartitions { keyspace, partitions };
-                yes.ask(&door, &command, dry.dry_run).await?;
-                return begin(&door, output, command, dry.dry_run, wait).await;
+                yes.ask(&client, &command, dry.dry_run).await?;
+                return begin(&client, output, command, dry.dry_run, wait).await;
             }
             ShardCommand::Move { of, from, to } => {
                 let (keyspace, shard) = of.which()?;
@@ -288,7 +288,7 @@ impl ShardCommand {
                 (of, Command::PinShard { keyspace, shard, constraint, ahead })
             }
         };
-        begin(&of.door, output, command, of.dry.dry_run, of.wait).await
+        begin(&of.client, output, command, of.dry.dry_run, of.wait).await
     }
 }
 
@@ -307,7 +307,7 @@ fn split_at(keys: &[String], hex: Hex) -> SplitAt {
 
 async fn list_moves(args: &ListArgs, output: &mut Output) -> Result<(), Failure> {
     let path = format!("/v1/moves?keyspace={}&limit={PAGE}", segment(&args.keyspace));
-    let moves: Moves = args.door.get(&path).await?;
+    let moves: Moves = args.client.get(&path).await?;
     if output.is_json() {
         return output.json(&moves);
     }
@@ -366,7 +366,7 @@ async fn list(args: ListArgs, output: &mut Output) -> Result<(), Failure> {
     if args.moves {
         return list_moves(&args, output).await;
     }
-    let mut shards = all(&args.door, &args.keyspace).await?;
+    let mut shards = all(&args.client, &args.keyspace).await?;
     if args.unserved {
         shards.retain(|shard| {
             shard.serving.as_deref().is_some_and(|serving| serving != "led") || is_short(shard)
@@ -383,19 +383,19 @@ async fn list(args: ListArgs, output: &mut Output) -> Result<(), Failure> {
         output.text(&lines(&shards));
         return Ok(());
     }
-    let Nodes { mut nodes } = args.door.get("/v1/nodes").await?;
-    let keyspace: Keyspace = args.door.get(&format!("/v1/keyspaces/{}", segment(&args.keyspace))).await?;
+    let Nodes { mut nodes } = args.client.get("/v1/nodes").await?;
+    let keyspace: Keyspace = args.client.get(&format!("/v1/keyspaces/{}", segment(&args.keyspace))).await?;
     // What serves other kinds has none of them.
     nodes.retain(|node| keyspace.kind.as_ref().is_none_or(|kind| node.kinds.contains(kind)));
     output.drawing(&draw::grid(&shards, &nodes));
     Ok(())
 }
 
-pub(super) async fn all(door: &Door, keyspace: &str) -> Result<Vec<Shard>, Failure> {
+pub(super) async fn all(client: &ApiClient, keyspace: &str) -> Result<Vec<Shard>, Failure> {
     let (mut shards, mut after) = (Vec::new(), String::new());
     loop {
         let path = format!("/v1/keyspaces/{}/shards?limit={PAGE}{after}", segment(keyspace));
-        let page: Shards = door.get(&path).await?;
+        let page: Shards = client.get(&path).await?;
         shards.extend(page.shards);
         match page.next {
             Some(next) => after = format!("&after={next}"),

@@ -2,7 +2,7 @@
 
 use super::hex::Hex;
 use super::shard::{bounds_text, key_text, move_line, number, replica_text, since, stage_text};
-use crate::client::Door;
+use crate::client::ApiClient;
 use crate::http::segment;
 use crate::output::{Failure, Output};
 use clap::Args;
@@ -23,7 +23,7 @@ pub struct ShowArgs {
     #[command(flatten)]
     hex: Hex,
     #[command(flatten)]
-    door: Door,
+    client: ApiClient,
 }
 
 /// A shard with what is on its way.
@@ -41,7 +41,7 @@ impl ShowArgs {
         let is_key = self.key || self.hex.hex || number(&self.which).is_err();
         let (shard, key) = if is_key { self.of_key().await? } else { (self.of_number().await?, None) };
         let moves: Moves =
-            self.door.get(&format!("/v1/moves?keyspace={}&limit=10000", segment(&self.keyspace))).await?;
+            self.client.get(&format!("/v1/moves?keyspace={}&limit=10000", segment(&self.keyspace))).await?;
         let moves: Vec<_> = moves.moves.into_iter().filter(|row| row.shard == shard.shard).collect();
         if output.is_json() {
             return output.json(&Shown { keyspace: self.keyspace, shard, moves });
@@ -56,7 +56,7 @@ impl ShowArgs {
     async fn of_key(&self) -> Result<(Shard, Option<String>), Failure> {
         let by = if self.hex.hex { "key_hex" } else { "key" };
         let path = format!("/v1/explain/{}?{by}={}", segment(&self.keyspace), segment(&self.which));
-        let told: Explanation = self.door.get(&path).await?;
+        let told: Explanation = self.client.get(&path).await?;
         Ok((told.shard, Some(key_text(&told.key))))
     }
 
@@ -64,7 +64,7 @@ impl ShowArgs {
         let id = number(&self.which)?;
         let after = id.checked_sub(1).map(|before| format!("&after={before}")).unwrap_or_default();
         let path = format!("/v1/keyspaces/{}/shards?limit=1{after}", segment(&self.keyspace));
-        let page: Shards = self.door.get(&path).await?;
+        let page: Shards = self.client.get(&path).await?;
         page.shards.into_iter().find(|shard| shard.shard == id).ok_or_else(|| {
             Failure::refused(format!("keyspace {} has no shard s{id}", self.keyspace)).kind("not_found").help(
                 format!(
@@ -88,7 +88,7 @@ impl ShowArgs {
         }
         for replica in &shard.replicas {
             let node: Result<NodeDetail, _> =
-                self.door.get(&format!("/v1/nodes/{}?limit=1", segment(&replica.node))).await;
+                self.client.get(&format!("/v1/nodes/{}?limit=1", segment(&replica.node))).await;
             // A node may be forgotten while its replica is still in the map.
             let address = node.map(|NodeDetail { node: Node { address, .. }, .. }| format!(" at {address}"));
             let load = replica.load.as_ref().map_or(String::new(), |load| {

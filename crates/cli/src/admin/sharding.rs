@@ -60,7 +60,7 @@ pub struct ShardingArgs {
 }
 
 /// What they say.
-pub struct Said {
+pub struct ShardingSpec {
     pub sharding: Sharding,
     pub partition_key: Option<PartitionKey>,
     pub presplit: Presplit,
@@ -89,7 +89,7 @@ fn partition_key(text: &str) -> Result<PartitionKey, String> {
 
 impl ShardingArgs {
     /// Refuses what does not go together, and reads the sample.
-    pub fn said(self) -> Result<Said, Failure> {
+    pub fn spec(self) -> Result<ShardingSpec, Failure> {
         let word = KNOWN.into_iter().find(|known| *known == self.sharding).ok_or_else(|| {
             let nearest = suggest::nearest(&self.sharding, KNOWN).unwrap_or_default();
             Failure::usage(format!("there is no sharding {:?}: did you mean {nearest:?}?", self.sharding))
@@ -104,7 +104,7 @@ impl ShardingArgs {
             FIXED => (Sharding::Fixed { hash, shards }, Presplit::None),
             _ => (Sharding::Named {}, Presplit::Names { names: self.partitions }),
         };
-        Ok(Said { sharding, partition_key: self.partition_key, presplit })
+        Ok(ShardingSpec { sharding, partition_key: self.partition_key, presplit })
     }
 
     /// Refuses a flag that means nothing here.

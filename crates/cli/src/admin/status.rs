@@ -3,7 +3,7 @@
 use super::events::time;
 use super::node::drain_line;
 use super::shard::move_line;
-use crate::client::Door;
+use crate::client::ApiClient;
 use crate::clock::unix_ms;
 use crate::output::{Failure, Output};
 use crate::role::asked_to_stop;
@@ -36,7 +36,7 @@ pub struct StatusArgs {
     #[arg(long, short)]
     watch: bool,
     #[command(flatten)]
-    door: Door,
+    client: ApiClient,
 }
 
 /// Rest between two looks of `--watch`.
@@ -51,7 +51,7 @@ impl StatusArgs {
                 stopped = asked_to_stop() => stopped,
             };
         }
-        let summary: Summary = self.door.get("/v1/status").await?;
+        let summary: Summary = self.client.get("/v1/status").await?;
         if output.is_json() {
             output.json(&summary)?;
         } else {
@@ -69,7 +69,7 @@ impl StatusArgs {
         let draws = std::io::stdout().is_terminal() && !output.is_json();
         let mut last = String::new();
         while !output.is_broken() {
-            let text = match self.door.get::<Summary>("/v1/status").await {
+            let text = match self.client.get::<Summary>("/v1/status").await {
                 Ok(summary) if output.is_json() => {
                     serde_json::to_string(&summary).map_err(|error| Failure::failed(error.to_string()))?
                 }

@@ -11,7 +11,7 @@
 
 use super::node::drain_line;
 use super::shard::{all, is_short};
-use crate::client::Door;
+use crate::client::ApiClient;
 use crate::http::segment;
 use crate::output::{Failure, say};
 use crate::redrawn::{is_watched, spinner};
@@ -130,9 +130,9 @@ impl Begun {
         Begun { plan: None, drains: vec![], rest: Rest::Deletion { keyspace, holders } }
     }
 
-    async fn look(&self, door: &Door) -> Result<Found, Failure> {
+    async fn look(&self, client: &ApiClient) -> Result<Found, Failure> {
         if let Some(plan) = self.plan {
-            return match door.get::<Plan>(&format!("/v1/plans/{plan}")).await {
+            return match client.get::<Plan>(&format!("/v1/plans/{plan}")).await {
                 Ok(plan) => Ok(of_plan(&plan)),
                 Err(failure) if failure.is_kind("not_found") => {
                     Ok(Found::Over(format!("plan {plan} is not kept any more")))
@@ -141,26 +141,26 @@ impl Begun {
             };
         }
         if !self.drains.is_empty() {
-            return Ok(of_drains(&self.drains, &door.get::<Drains>("/v1/drains").await?));
+            return Ok(of_drains(&self.drains, &client.get::<Drains>("/v1/drains").await?));
         }
         match &self.rest {
-            Rest::Keyspace(name) => of_keyspace(door, name).await,
-            Rest::Cluster => Ok(of_cluster(&door.get::<Summary>("/v1/status").await?)),
+            Rest::Keyspace(name) => of_keyspace(client, name).await,
+            Rest::Cluster => Ok(of_cluster(&client.get::<Summary>("/v1/status").await?)),
             Rest::Deletion { keyspace, holders } => {
-                Ok(of_deletion(keyspace, holders, &door.get::<Nodes>("/v1/nodes").await?))
+                Ok(of_deletion(keyspace, holders, &client.get::<Nodes>("/v1/nodes").await?))
             }
             Rest::Nothing => Ok(Found::Done("done".to_owned())),
         }
     }
 
     /// Looks until it is done or over.
-    async fn follow(&self, door: &Door, progress: &mut Progress) -> Result<(), Failure> {
+    async fn follow(&self, client: &ApiClient, progress: &mut Progress) -> Result<(), Failure> {
         let (mut calm, mut blocked) = (0, 0);
         let is_told =
             self.plan.is_some() || !self.drains.is_empty() || matches!(self.rest, Rest::Deletion { .. });
         let calm_looks = if is_told { 1 } else { CALM_LOOKS };
         loop {
-            match self.look(door).await {
+            match self.look(client).await {
                 Ok(Found::Done(text)) => {
                     (calm, blocked) = (calm + 1, 0);
                     if calm >= calm_looks {
@@ -198,14 +198,14 @@ impl Wait {
     }
 
     /// Stays until it is done, if that was asked for.
-    pub async fn stay(self, door: &Door, begun: Begun) -> Result<(), Failure> {
+    pub async fn stay(self, client: &ApiClient, begun: Begun) -> Result<(), Failure> {
         if !self.wait {
             return Ok(());
         }
         let mut progress = Progress::new();
         let most = Duration::from_secs(self.timeout);
         let ended = tokio::select! {
-            ended = tokio::time::timeout(most, begun.follow(door, &mut progress)) => ended,
+            ended = tokio::time::timeout(most, begun.follow(client, &mut progress)) => ended,
             stopped = asked_to_stop() => {
                 stopped?;
                 progress.clear();
@@ -280,9 +280,9 @@ fn of_drains(nodes: &[String], all: &Drains) -> Found {
     }
 }
 
-async fn of_keyspace(door: &Door, name: &str) -> Result<Found, Failure> {
-    let shards = all(door, name).await?;
-    let moves: Moves = door.get(&format!("/v1/moves?keyspace={}", segment(name))).await?;
+async fn of_keyspace(client: &ApiClient, name: &str) -> Result<Found, Failure> {
+    let shards = all(client, name).await?;
+    let moves: Moves = client.get(&format!("/v1/moves?keyspace={}", segment(name))).await?;
     let wants_service = shards.iter().filter(|shard| shard.serving.is_some());
     let (want, served) = (
         wants_service.clone().count(),
@@ -298,7 +298,7 @@ async fn of_keyspace(door: &Door, name: &str) -> Result<Found, Failure> {
     let under_way = moves.moves.len();
     let text = format!("{text}, {}", lacks(short, under_way));
     if under_way == 0 && changing == 0 {
-        let keyspace: Keyspace = door.get(&format!("/v1/keyspaces/{}", segment(name))).await?;
+        let keyspace: Keyspace = client.get(&format!("/v1/keyspaces/{}", segment(name))).await?;
         if keyspace.mode.as_deref() == Some("manual") {
             return Ok(Found::Blocked(format!(
                 "{text}; it is in mode manual, so nothing of it is placed by itself"

@@ -1,7 +1,7 @@
 //! Verbs that ask a running node.
 
-use super::door::{NodeDoor, refusal};
-use super::told::{Cluster, Dataset, Standing, Version};
+use super::node_client::{NodeClient, refusal};
+use super::node_status::{Cluster, Dataset, NodeStatus, Version};
 use super::wait::Wait;
 use crate::http::{segment, segment_of};
 use crate::output::{Failure, Output, say};
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Args)]
 pub struct ListArgs {
     #[command(flatten)]
-    door: NodeDoor,
+    client: NodeClient,
 }
 
 /// `partage dataset status`
@@ -28,7 +28,7 @@ pub struct StatusArgs {
     /// The dataset to show
     dataset: String,
     #[command(flatten)]
-    door: NodeDoor,
+    client: NodeClient,
     #[command(flatten)]
     wait: Wait,
 }
@@ -39,7 +39,7 @@ pub struct VersionsArgs {
     /// The dataset whose versions are listed
     dataset: String,
     #[command(flatten)]
-    door: NodeDoor,
+    client: NodeClient,
 }
 
 /// `partage dataset refresh`
@@ -49,7 +49,7 @@ pub struct RefreshArgs {
     #[arg(required_if_eq("wait", "true"))]
     dataset: Option<String>,
     #[command(flatten)]
-    door: NodeDoor,
+    client: NodeClient,
     #[command(flatten)]
     wait: Wait,
 }
@@ -70,7 +70,7 @@ pub struct RollbackArgs {
     #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
     #[command(flatten)]
-    door: NodeDoor,
+    client: NodeClient,
     #[command(flatten)]
     wait: Wait,
 }
@@ -83,7 +83,7 @@ pub struct GetArgs {
     /// The key, as plain text
     key: String,
     #[command(flatten)]
-    door: NodeDoor,
+    client: NodeClient,
 }
 
 /// `partage dataset scan`
@@ -104,7 +104,7 @@ pub struct ScanArgs {
     #[arg(long, default_value_t = 100)]
     limit: u64,
     #[command(flatten)]
-    door: NodeDoor,
+    client: NodeClient,
 }
 
 fn table<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
@@ -123,7 +123,7 @@ pub(super) fn warn(unreachable: &[String]) {
 impl ListArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let all: Cluster = self.door.json("/").await?;
+        let all: Cluster = self.client.json("/").await?;
         warn(&all.unreachable);
         if output.is_json() {
             return output.json(&all);
@@ -155,7 +155,7 @@ impl ListArgs {
 }
 
 /// What does not work at whole nodes.
-fn troubles(nodes: &BTreeMap<String, Standing>, output: &mut Output) {
+fn troubles(nodes: &BTreeMap<String, NodeStatus>, output: &mut Output) {
     for (node, standing) in nodes {
         if let Some(trouble) = &standing.source_error {
             output.text(&format!("the source cannot be read at {node}, {trouble}"));
@@ -176,7 +176,7 @@ fn troubles(nodes: &BTreeMap<String, Standing>, output: &mut Output) {
 impl VersionsArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let dataset = look(&self.door, &self.dataset).await?;
+        let dataset = look(&self.client, &self.dataset).await?;
         if output.is_json() {
             return output.json(&dataset.versions);
         }
@@ -203,7 +203,7 @@ fn versions(dataset: &Dataset) -> Table {
 }
 
 /// What is wrong with a dataset, and where; not with all of the source at a node, which is said already.
-fn errors(dataset: &str, told: &Dataset, nodes: &BTreeMap<String, Standing>, output: &mut Output) {
+fn errors(dataset: &str, told: &Dataset, nodes: &BTreeMap<String, NodeStatus>, output: &mut Output) {
     let of_all = |node: &String| nodes.get(node).and_then(|standing| standing.source_error.as_ref());
     for (node, trouble) in told.source_errors.iter().filter(|(node, own)| of_all(node) != Some(*own)) {
         output.text(&format!("{dataset} cannot be read from the source at {node}, {trouble}"));
@@ -234,9 +234,9 @@ impl StatusArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         if self.wait.wait {
-            self.wait.until_served(&self.door, &self.dataset, output.is_json()).await?;
+            self.wait.until_served(&self.client, &self.dataset, output.is_json()).await?;
         }
-        let dataset = look(&self.door, &self.dataset).await?;
+        let dataset = look(&self.client, &self.dataset).await?;
         if output.is_json() {
             return output.json(&dataset);
         }
@@ -279,15 +279,15 @@ fn percent(part: u64, whole: u64) -> String {
 }
 
 /// How a dataset stands, with a warning for nodes that do not answer.
-pub(super) async fn look(door: &NodeDoor, name: &str) -> Result<Dataset, Failure> {
-    let (dataset, silent) = seen(door, name).await?;
+pub(super) async fn look(client: &NodeClient, name: &str) -> Result<Dataset, Failure> {
+    let (dataset, silent) = seen(client, name).await?;
     warn(&silent);
     Ok(dataset)
 }
 
 /// How a dataset stands, and the nodes that do not answer or do not know it.
-pub(super) async fn seen(door: &NodeDoor, name: &str) -> Result<(Dataset, Vec<String>), Failure> {
-    let mut told: Value = door.json(&format!("/{}", segment(name))).await?;
+pub(super) async fn seen(client: &NodeClient, name: &str) -> Result<(Dataset, Vec<String>), Failure> {
+    let mut told: Value = client.json(&format!("/{}", segment(name))).await?;
     let silent: Vec<String> = serde_json::from_value(told["unreachable"].take()).unwrap_or_default();
     let dataset = serde_json::from_value(told)
         .map_err(|error| Failure::failed(format!("the status of {name} is not understood: {error}")))?;
@@ -297,15 +297,15 @@ pub(super) async fn seen(door: &NodeDoor, name: &str) -> Result<(Dataset, Vec<St
 impl RefreshArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        self.door.ask(Method::POST, "/-/refresh", Bytes::new()).await?;
+        self.client.ask(Method::POST, "/-/refresh", Bytes::new()).await?;
         match &self.dataset {
             Some(name) if self.wait.wait => {
-                self.wait.until_served(&self.door, name, output.is_json()).await?
+                self.wait.until_served(&self.client, name, output.is_json()).await?
             }
             Some(_) | None => {}
         }
         if output.is_json() {
-            return output.json(&json!({ "refreshed": self.door.node }));
+            return output.json(&json!({ "refreshed": self.client.node }));
         }
         output.text("the node looks at its source now: `partage dataset list` shows what it finds");
         Ok(())
@@ -316,7 +316,7 @@ impl RollbackArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         self.version.as_deref().map(VersionName::new).transpose().map_err(Failure::usage)?;
-        let dataset = look(&self.door, &self.dataset).await?;
+        let dataset = look(&self.client, &self.dataset).await?;
         let now = dataset.current().map_or("none", |(name, _)| name.as_str());
         let (name, to) = (&self.dataset, self.version.as_deref().unwrap_or("the latest"));
         if let Some(version) =
@@ -334,15 +334,15 @@ impl RollbackArgs {
             match &self.version {
                 Some(version) => {
                     let path = format!("{path}?version={}", segment(version));
-                    self.door.ask(Method::POST, &path, Bytes::new()).await?
+                    self.client.ask(Method::POST, &path, Bytes::new()).await?
                 }
-                None => self.door.ask(Method::DELETE, &path, Bytes::new()).await?,
+                None => self.client.ask(Method::DELETE, &path, Bytes::new()).await?,
             };
         }
         if self.wait.wait {
             match &self.version {
-                Some(version) => self.wait.until_given(&self.door, name, version).await?,
-                None => self.wait.until_served(&self.door, name, output.is_json()).await?,
+                Some(version) => self.wait.until_given(&self.client, name, version).await?,
+                None => self.wait.until_served(&self.client, name, output.is_json()).await?,
             }
         }
         if output.is_json() {
@@ -362,7 +362,7 @@ impl GetArgs {
             return Err(Failure::usage(what));
         }
         let path = format!("/{}/{}", segment(&self.dataset), segment_of(self.key.as_bytes()));
-        let reply = self.door.answer(Method::GET, &path, Bytes::new()).await?;
+        let reply = self.client.answer(Method::GET, &path, Bytes::new()).await?;
         let version = reply.headers.get(VERSION).and_then(|version| version.to_str().ok());
         match (reply.status, version) {
             (StatusCode::OK, version) if output.is_json() => {
@@ -390,7 +390,7 @@ impl ScanArgs {
         for (name, value) in [("prefix", &self.prefix), ("from", &self.from), ("to", &self.to)] {
             path.extend(value.iter().map(|value| format!("&{name}={}", segment(value))));
         }
-        let told: Value = self.door.json(&path).await?;
+        let told: Value = self.client.json(&path).await?;
         let entries = told["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
         for entry in entries {
             if output.is_json() {

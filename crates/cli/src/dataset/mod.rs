@@ -1,11 +1,12 @@
 //! `partage dataset …`: batch data served by key.
 //!
-//! Some verbs ask a running node ([`door`]), some write to the source ([`origin`]), some work on files alone
+//! Some verbs ask a running node ([`node_client`]), some write to the source ([`origin`]), some work on files alone
 //! ([`offline`]); `serve` is a node.
 
 mod ask;
-mod door;
 mod neighbours;
+mod node_client;
+mod node_status;
 mod offline;
 mod origin;
 mod progress;
@@ -13,7 +14,6 @@ mod release;
 mod remove;
 mod serve;
 mod settings;
-mod told;
 mod wait;
 
 use crate::output::{Failure, Output};

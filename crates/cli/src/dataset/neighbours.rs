@@ -5,7 +5,7 @@
 //! coordinator is away, it goes to those that it saw before it was restarted. They may all have moved: so it asks the
 //! coordinator again and again, and says hello to those whom it does not see.
 
-use crate::client::Door;
+use crate::client::ApiClient;
 use partage_coordination::{Backend, Coordination, Error, Late, Listen, Target};
 use partage_core::dataset::DatasetName;
 use partage_dataset::node::{Membership, last_peers};
@@ -39,10 +39,10 @@ const MEET: Duration = Duration::from_secs(15);
 const MEET_AGAIN: Duration = Duration::from_secs(600);
 
 /// Where peers reach this node, as soon as it listens.
-pub type Here = Arc<OnceLock<String>>;
+pub type OwnAddress = Arc<OnceLock<String>>;
 
 /// Where gossip of a node begins.
-pub struct Beginning {
+pub struct GossipConfig {
     /// Which cluster of dataset nodes.
     pub cluster: DatasetName,
     /// Where to listen, if that is said.
@@ -54,52 +54,52 @@ pub struct Beginning {
     /// Where it remembers whom it saw.
     pub data_dir: PathBuf,
     /// Where it is.
-    pub here: Here,
+    pub here: OwnAddress,
 }
 
-struct Seeker {
-    door: Door,
+struct PeerFinder {
+    client: ApiClient,
     id: String,
-    beginning: Beginning,
+    config: GossipConfig,
 }
 
 /// Gossip with whoever serves datasets under the same coordinator.
-pub fn gossip(membership: &Membership, beginning: Beginning) -> Arc<dyn Coordination> {
-    let door = Door { coordinator: membership.coordinators.clone(), who: WHO.to_owned() };
-    let seeker = Arc::new(Seeker { door, id: membership.id.clone(), beginning });
-    let finding = seeker.clone();
+pub fn gossip(membership: &Membership, config: GossipConfig) -> Arc<dyn Coordination> {
+    let client = ApiClient { coordinator: membership.coordinators.clone(), who: WHO.to_owned() };
+    let finder = Arc::new(PeerFinder { client, id: membership.id.clone(), config });
+    let finding = finder.clone();
     let late = Arc::new(Late::found(Backend::Gossip, move || {
-        let seeker = finding.clone();
-        Box::pin(async move { seeker.find().await })
+        let finder = finding.clone();
+        Box::pin(async move { finder.find().await })
     }));
-    tokio::spawn(meet(seeker, Arc::downgrade(&late)));
+    tokio::spawn(meet(finder, Arc::downgrade(&late)));
     late
 }
 
 /// Says hello now and then, for as long as the node runs.
-async fn meet(seeker: Arc<Seeker>, late: Weak<Late>) {
+async fn meet(finder: Arc<PeerFinder>, late: Weak<Late>) {
     let mut rest = MEET;
     loop {
         sleep(rest).await;
         let Some(late) = late.upgrade() else { return };
         // A coordinator that is away is told of by the worker.
-        let Ok((_, others)) = seeker.registered().await else { continue };
+        let Ok((_, others)) = finder.registered().await else { continue };
         rest = MEET_AGAIN;
         let mut there = Vec::new();
         for other in others {
             // Who cannot be resolved cannot be met.
             there.extend(resolved(&other.address).await.ok());
         }
-        if let Err(error) = late.meet(&there).await {
+        if let Err(error) = late.add_peers(&there).await {
             tracing::debug!(%error, "nobody was met");
         }
     }
 }
 
-impl Seeker {
+impl PeerFinder {
     /// This node, if it is registered, and the others that serve datasets.
     async fn registered(&self) -> Result<(Option<Node>, Vec<Node>), Error> {
-        let told: Result<Nodes, _> = self.door.get("/v1/nodes").await;
+        let told: Result<Nodes, _> = self.client.get("/v1/nodes").await;
         let told = told.map_err(|failure| unavailable(failure.to_string()))?;
         let (mine, others): (Vec<Node>, Vec<Node>) =
             told.nodes.into_iter().partition(|node| node.id == self.id);
@@ -125,7 +125,7 @@ impl Seeker {
 
     /// Without a coordinator: whom it saw last.
     async fn as_before(&self, away: Error) -> Result<Target, Error> {
-        let Beginning { data_dir, here, .. } = &self.beginning;
+        let GossipConfig { data_dir, here, .. } = &self.config;
         let data_dir = data_dir.clone();
         let known = tokio::task::spawn_blocking(move || last_peers(&data_dir)).await.unwrap_or_default();
         let Some(here) = here.get().filter(|_| !known.is_empty()) else { return Err(away) };
@@ -134,7 +134,7 @@ impl Seeker {
     }
 
     async fn target(&self, mine: &str, others: Vec<String>) -> Result<Target, Error> {
-        let Beginning { cluster, listen, ip, key_file, .. } = &self.beginning;
+        let GossipConfig { cluster, listen, ip, key_file, .. } = &self.config;
         // An address has one host at least; who is alone talks to nobody.
         let is_alone = others.is_empty();
         let hosts = if is_alone { vec![mine.to_owned()] } else { others };

@@ -89,7 +89,7 @@ impl BuildArgs {
         let built = build_watched(&source, (&dataset, &version), &out, &options, &counters, output.is_json());
         let manifest = built.await;
         let built = out.join(dataset.as_str()).join(version.as_str());
-        if manifest.is_err() && counters.seen().rejected > 0 {
+        if manifest.is_err() && counters.snapshot().rejected > 0 {
             // The failure names the list of bad rows: it stays where it is.
             work.map(tempfile::TempDir::keep);
         }
@@ -102,25 +102,25 @@ impl BuildArgs {
                 (format!("{}/{dataset}/{version}", target.url()), PathBuf::from("."))
             }
         };
-        let rejects = kept_rejects(&built, &lists, counters.seen().rejected)?;
+        let rejects = kept_rejects(&built, &lists, counters.snapshot().rejected)?;
         let (keys, bytes) =
             manifest.files.iter().fold((0, 0), |(keys, bytes), file| (keys + file.keys, bytes + file.bytes));
         if output.is_json() {
             return output.json(&json!({
                 "folder": folder, "partitions": manifest.partitions, "keys": keys, "bytes": bytes,
-                "records": counters.seen().records, "partitioner": manifest.partitioner.to_string(),
-                "rejected": counters.seen().rejected,
+                "records": counters.snapshot().records, "partitioner": manifest.partitioner.to_string(),
+                "rejected": counters.snapshot().rejected,
             }));
         }
         output.text(&format!(
             "{folder}: {} in {}, {bytes} bytes, of {}; partitions by {}",
             counted(keys, "key"),
             counted(manifest.partitions, "store file"),
-            counted(counters.seen().records, "record"),
+            counted(counters.snapshot().records, "record"),
             manifest.partitioner,
         ));
         if let Some(list) = rejects {
-            let rejected = counters.seen().rejected;
+            let rejected = counters.snapshot().rejected;
             let rows = counted_with(rejected, "bad row", ("was", "were"));
             output.text(&format!("{rows} left out: see {}", list.display()));
         }
@@ -142,7 +142,7 @@ async fn build_watched(
         let (counters, bar) = (counters.clone(), bar.clone());
         tokio::spawn(async move {
             loop {
-                let seen = counters.seen();
+                let seen = counters.snapshot();
                 bar.set_length(seen.bytes_in_all);
                 bar.set_position(seen.bytes);
                 tokio::time::sleep(TICK).await;

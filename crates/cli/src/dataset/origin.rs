@@ -1,9 +1,9 @@
 //! Verbs that write to the source: what a dataset is lies beside its versions, where all nodes find it.
 
 use super::ask::warn;
-use super::door::NodeDoor;
+use super::node_client::NodeClient;
+use super::node_status::Cluster;
 use super::settings::{SettingsArgs, checked, kept, named, open, there};
-use super::told::Cluster;
 use super::wait::Wait;
 use crate::output::{Failure, Output, say};
 use clap::Args;
@@ -54,7 +54,7 @@ pub struct AddArgs {
     #[arg(long)]
     replace: bool,
     #[command(flatten)]
-    node: NodeDoor,
+    node: NodeClient,
     #[command(flatten)]
     wait: Wait,
     /// Print the settings, and whether the latest version can be read with them; write nothing

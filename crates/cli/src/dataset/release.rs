@@ -1,8 +1,8 @@
 //! `partage dataset release`: a version that is held is given to clients.
 
 use super::ask::look;
-use super::door::NodeDoor;
-use super::wait::Most;
+use super::node_client::NodeClient;
+use super::wait::Timeout;
 use crate::http::segment;
 use crate::output::{Failure, Output};
 use bytes::Bytes;
@@ -23,9 +23,9 @@ pub struct ReleaseArgs {
     /// The held version to give to clients
     version: String,
     #[command(flatten)]
-    most: Most,
+    timeout: Timeout,
     #[command(flatten)]
-    door: NodeDoor,
+    client: NodeClient,
 }
 
 impl ReleaseArgs {
@@ -33,7 +33,7 @@ impl ReleaseArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let (name, version) = (&self.dataset, &self.version);
         VersionName::new(version).map_err(Failure::usage)?;
-        let dataset = look(&self.door, name).await?;
+        let dataset = look(&self.client, name).await?;
         let held = dataset.versions.get(version).and_then(|version| version.holds().next());
         let Some((_, why)) = held else {
             let what = format!("version {version} of dataset {name} is not held");
@@ -43,12 +43,12 @@ impl ReleaseArgs {
         let why = why.to_owned();
         let path = format!("/-/pin/{}", segment(name));
         let order = format!("{path}?version={}", segment(version));
-        self.door.ask(Method::POST, &order, Bytes::new()).await?;
+        self.client.ask(Method::POST, &order, Bytes::new()).await?;
         let help =
             format!("it stays pinned: `partage dataset rollback {name} --latest` follows the latest again");
         let late = (format!("not every node gives version {version}"), help);
-        self.most.within(self.is_given(), late).await?;
-        self.door.ask(Method::DELETE, &path, Bytes::new()).await?;
+        self.timeout.within(self.is_given(), late).await?;
+        self.client.ask(Method::DELETE, &path, Bytes::new()).await?;
         if output.is_json() {
             return output.json(&json!({ "dataset": name, "version": version, "held": why }));
         }
@@ -58,7 +58,7 @@ impl ReleaseArgs {
 
     async fn is_given(&self) -> Result<(), Failure> {
         loop {
-            let dataset = look(&self.door, &self.dataset).await?;
+            let dataset = look(&self.client, &self.dataset).await?;
             let version = dataset.versions.get(&self.version);
             if version.is_some_and(|version| version.served_by() == version.nodes.len()) {
                 return Ok(());

@@ -4,12 +4,12 @@
 //! serves the dataset any more, then the keyspace goes, so none of them creates it again.
 
 use super::ask::look;
-use super::door::NodeDoor;
+use super::node_client::NodeClient;
 use super::origin::{From, toml};
 use super::settings::{kept, named, open, there};
 use super::wait::{Wait, let_go};
 use crate::admin::Yes;
-use crate::client::Door;
+use crate::client::ApiClient;
 use crate::http::{address, segment};
 use crate::output::{Failure, Output, say};
 use clap::Args;
@@ -39,7 +39,7 @@ pub struct RemoveArgs {
     coordinator: Vec<String>,
     /// Which node knows who serves it, for --wait
     #[command(flatten)]
-    node: NodeDoor,
+    node: NodeClient,
     #[command(flatten)]
     wait: Wait,
     #[command(flatten)]
@@ -57,7 +57,7 @@ struct Nodes {
 /// A keyspace that is to go, and who deletes it.
 struct Leaving {
     dataset: DatasetName,
-    door: Door,
+    client: ApiClient,
 }
 
 impl RemoveArgs {
@@ -85,7 +85,7 @@ impl RemoveArgs {
         } else {
             source.write(&dataset, FILE, toml(&file)?.into()).await.map_err(Failure::failed)?;
             if let Some(leaving) = &leaving {
-                gone = Some(self.wait.most.within(leaving.leave(), leaving.late()).await?);
+                gone = Some(self.wait.timeout.within(leaving.leave(), leaving.late()).await?);
             }
             self.wait.until_gone(&serving, dataset.as_str()).await?;
         }
@@ -121,8 +121,8 @@ impl RemoveArgs {
 }
 
 /// The addresses of the nodes that serve the dataset, as one of them knows.
-async fn serving(door: &NodeDoor, dataset: &DatasetName) -> Result<Vec<String>, Failure> {
-    match look(door, dataset.as_str()).await {
+async fn serving(client: &NodeClient, dataset: &DatasetName) -> Result<Vec<String>, Failure> {
+    match look(client, dataset.as_str()).await {
         Ok(told) => Ok(told.nodes.into_keys().collect()),
         Err(failure) if failure.is_kind("no_dataset") => Ok(vec![]),
         Err(failure) => {
@@ -137,10 +137,10 @@ impl Leaving {
         if coordinators.is_empty() {
             return Ok(None);
         }
-        let door = Door { coordinator: coordinators.to_vec(), who: "dataset remove".to_owned() };
-        match door.get::<Keyspace>(&format!("/v1/keyspaces/{}", segment(dataset.as_str()))).await {
+        let client = ApiClient { coordinator: coordinators.to_vec(), who: "dataset remove".to_owned() };
+        match client.get::<Keyspace>(&format!("/v1/keyspaces/{}", segment(dataset.as_str()))).await {
             Ok(found) if found.kind.as_deref() == Some("dataset") => {
-                Ok(Some(Leaving { dataset: dataset.clone(), door }))
+                Ok(Some(Leaving { dataset: dataset.clone(), client }))
             }
             Ok(_) => Ok(None),
             Err(failure) if failure.is_kind("not_found") => Ok(None),
@@ -153,7 +153,7 @@ impl Leaving {
 
     /// Returns what was deleted, when no node can create it again.
     async fn leave(&self) -> Result<String, Failure> {
-        let told: Nodes = self.door.get("/v1/nodes").await?;
+        let told: Nodes = self.client.get("/v1/nodes").await?;
         let serves = |node: &&Node| {
             node.kinds.iter().any(|kind| kind == "dataset") && !["down", "left"].contains(&&*node.health)
         };
@@ -175,7 +175,7 @@ impl Leaving {
 
     /// What would be deleted; none if a node has deleted it.
     async fn foresee(&self) -> Result<Option<String>, Failure> {
-        match self.door.command(self.command(), true).await {
+        match self.client.command(self.command(), true).await {
             Ok(answer) => Ok(Some(answer.summary)),
             Err(failure) if failure.is_kind("not_found") => Ok(None),
             Err(failure) => Err(failure.help("nothing was written: ask again when the coordinator answers")),
@@ -184,7 +184,7 @@ impl Leaving {
 
     /// Nodes may have been quicker.
     async fn delete(&self) -> Result<String, Failure> {
-        match self.door.command(self.command(), false).await {
+        match self.client.command(self.command(), false).await {
             Ok(answer) => Ok(answer.summary),
             Err(failure) if failure.is_kind("not_found") => {
                 Ok(format!("keyspace {} was deleted by a node", self.dataset))

@@ -1,6 +1,6 @@
 //! `partage dataset serve`: a node that serves the datasets of a source, alone or with others.
 
-use super::neighbours::{self, Beginning, Here};
+use super::neighbours::{self, GossipConfig, OwnAddress};
 use super::settings::{named, open, open_away};
 use crate::coordination::CoordinationArgs;
 use crate::door::{DoorArgs, prepare_process};
@@ -106,7 +106,7 @@ impl ServeArgs {
         let source = if has_stored { open_away(&url) } else { open(&url) }?;
         let mut options = self.options(&file)?;
         options.is_alone = options.coordinator.is_none() && self.target(&file)?.is_none();
-        let here = Here::default();
+        let here = OwnAddress::default();
         let coordination = self.coordination(&file, &options, here.clone())?;
         // Where the data directory is somebody else's, the store in it is this node's still.
         make_private(&options.data_dir);
@@ -136,7 +136,7 @@ impl ServeArgs {
         &self,
         file: &DatasetNodeFile,
         options: &NodeOptions,
-        here: Here,
+        here: OwnAddress,
     ) -> Result<Arc<dyn Coordination>, Failure> {
         let gossip = self.gossip.clone().or(file.gossip.clone());
         let key_file = self.gossip_key_file.clone().or(file.gossip_key_file.clone());
@@ -146,7 +146,7 @@ impl ServeArgs {
         }
         match (self.target(file)?, &options.coordinator) {
             (None, Some(membership)) => {
-                let beginning = Beginning {
+                let config = GossipConfig {
                     cluster: options.cluster.clone(),
                     listen: gossip.as_deref().map(gossip_at).transpose()?,
                     ip: options.listen.ip(),
@@ -154,7 +154,7 @@ impl ServeArgs {
                     data_dir: options.data_dir.clone(),
                     here,
                 };
-                Ok(neighbours::gossip(membership, beginning))
+                Ok(neighbours::gossip(membership, config))
             }
             (None, None) if gossip.is_some() => {
                 Err(Failure::usage("--gossip goes with --coordination gossip://HOST:PORT of another node"))

@@ -11,9 +11,9 @@
 //! if it came after the settings were written: nodes also try to read a dataset that has none.
 
 use super::ask::{look, of, seen};
-use super::door::NodeDoor;
+use super::node_client::NodeClient;
+use super::node_status::{Cluster, Dataset, Version};
 use super::progress;
-use super::told::{Cluster, Dataset, Version};
 use crate::http::segment;
 use crate::output::Failure;
 use bytes::Bytes;
@@ -37,18 +37,18 @@ pub struct Wait {
     #[arg(long)]
     pub wait: bool,
     #[command(flatten)]
-    pub most: Most,
+    pub timeout: Timeout,
 }
 
 /// For how long to wait.
 #[derive(Debug, Clone, Copy, Args)]
-pub struct Most {
+pub struct Timeout {
     /// Maximum number of seconds to wait
     #[arg(long, alias = "at-most-s", value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
 }
 
-impl Most {
+impl Timeout {
     /// Does it within that time. Else it is not done: `what`, and the way out.
     pub async fn within<T>(
         self,
@@ -70,10 +70,10 @@ impl Most {
 
 impl Wait {
     /// Until clients of every node get the latest version that is being taken up.
-    pub async fn until_served(self, door: &NodeDoor, name: &str, is_json: bool) -> Result<(), Failure> {
+    pub async fn until_served(self, client: &NodeClient, name: &str, is_json: bool) -> Result<(), Failure> {
         let bar = progress::bar(&format!("loading {name}"), is_json);
         let late = (format!("dataset {name} is not served everywhere"), status(name));
-        let served = self.most.within(is_served(door, name, &bar), late).await;
+        let served = self.timeout.within(is_served(client, name, &bar), late).await;
         bar.finish_and_clear();
         served
     }
@@ -81,18 +81,18 @@ impl Wait {
     /// Until clients of every node that told `before` get this version, whose settings have been written since.
     pub async fn until_added(
         self,
-        door: &NodeDoor,
+        client: &NodeClient,
         (name, version): (&str, &str),
         before: &Cluster,
         is_json: bool,
     ) -> Result<(), Failure> {
         let bar = progress::bar(&format!("loading {name}"), is_json);
         let mut missing = before.nodes.keys().cloned().collect();
-        let adding = is_added(door, (name, version), before, &mut missing, &bar);
-        let added = self.most.in_time(adding).await;
+        let adding = is_added(client, (name, version), before, &mut missing, &bar);
+        let added = self.timeout.in_time(adding).await;
         bar.finish_and_clear();
         added.unwrap_or_else(|| {
-            let late = self.most.late(&format!("dataset {name} is not served everywhere"));
+            let late = self.timeout.late(&format!("dataset {name} is not served everywhere"));
             Err(late.help(format!(
                 "its settings are written, and it is not served at {}; {}",
                 missing.join(", "),
@@ -102,12 +102,12 @@ impl Wait {
     }
 
     /// Until clients of every node get this version.
-    pub async fn until_given(self, door: &NodeDoor, name: &str, version: &str) -> Result<(), Failure> {
+    pub async fn until_given(self, client: &NodeClient, name: &str, version: &str) -> Result<(), Failure> {
         let late = (
             format!("not every node gives version {version} of dataset {name}"),
             format!("it stays pinned: {}", status(name)),
         );
-        self.most.within(is_given(door, name, version), late).await
+        self.timeout.within(is_given(client, name, version), late).await
     }
 
     /// Until none of these nodes serves the dataset any more.
@@ -121,7 +121,7 @@ impl Wait {
             }
             Ok(())
         };
-        self.most.within(gone, (format!("nodes have not let go of dataset {name}"), status(name))).await
+        self.timeout.within(gone, (format!("nodes have not let go of dataset {name}"), status(name))).await
     }
 }
 
@@ -129,11 +129,11 @@ fn status(name: &str) -> String {
     format!("see `partage dataset status {name}`; wait longer with --timeout SECONDS")
 }
 
-async fn is_served(door: &NodeDoor, name: &str, bar: &ProgressBar) -> Result<(), Failure> {
+async fn is_served(client: &NodeClient, name: &str, bar: &ProgressBar) -> Result<(), Failure> {
     loop {
         // What was there before the order is not what is waited for: a node looks within this.
         tokio::time::sleep(LOOK).await;
-        let dataset = match look(door, name).await {
+        let dataset = match look(client, name).await {
             // A node that was just started does not know yet which datasets there are.
             Err(failure) if failure.is_kind("starting") => continue,
             looked => looked?,
@@ -150,24 +150,24 @@ async fn is_served(door: &NodeDoor, name: &str, bar: &ProgressBar) -> Result<(),
 
 /// Leaves in `missing` the nodes whose clients do not get the version yet.
 async fn is_added(
-    door: &NodeDoor,
+    client: &NodeClient,
     (name, version): (&str, &str),
     before: &Cluster,
     missing: &mut Vec<String>,
     bar: &ProgressBar,
 ) -> Result<(), Failure> {
     let failed_before = before.dbs.get(name).and_then(|dataset| dataset.versions.get(version));
-    door.ask(Method::POST, REFRESH, Bytes::new()).await?;
+    client.ask(Method::POST, REFRESH, Bytes::new()).await?;
     let mut asking = JoinSet::new();
     for node in before.nodes.keys() {
-        let door = NodeDoor { node: vec![node.clone()] };
+        let client = NodeClient { node: vec![node.clone()] };
         // A node that cannot be reached from here looks at the source by itself before long.
-        asking.spawn(async move { door.ask(Method::POST, REFRESH, Bytes::new()).await.is_ok() });
+        asking.spawn(async move { client.ask(Method::POST, REFRESH, Bytes::new()).await.is_ok() });
     }
     loop {
         // What was there before the settings is not what is waited for: a node looks within this.
         tokio::time::sleep(LOOK).await;
-        let dataset = match seen(door, name).await {
+        let dataset = match seen(client, name).await {
             Err(failure) if failure.is_kind("starting") || failure.is_kind("no_dataset") => continue,
             looked => looked?.0,
         };
@@ -223,10 +223,10 @@ fn fails(version: &str, at: &Version) -> Result<(), Failure> {
     fails_anew(version, at, None)
 }
 
-async fn is_given(door: &NodeDoor, name: &str, version: &str) -> Result<(), Failure> {
+async fn is_given(client: &NodeClient, name: &str, version: &str) -> Result<(), Failure> {
     let nodes = |dataset: &Dataset, at: &Version| at.nodes.len().max(dataset.nodes.len()).max(1);
     loop {
-        let dataset = look(door, name).await?;
+        let dataset = look(client, name).await?;
         if let Some(at) = dataset.versions.get(version) {
             fails(version, at)?;
             if at.served_by() >= nodes(&dataset, at) {
@@ -239,13 +239,13 @@ async fn is_given(door: &NodeDoor, name: &str, version: &str) -> Result<(), Fail
 
 /// Waits until the node at this address does not serve the dataset; false if it does not answer.
 pub async fn let_go(node: &str, name: &str) -> bool {
-    let door = NodeDoor { node: vec![node.to_owned()] };
+    let client = NodeClient { node: vec![node.to_owned()] };
     let here = format!("/{}?proxy=status", segment(name));
     loop {
         // Each time: the look that goes on may have begun before the settings were written.
-        let asked = door.ask(Method::POST, REFRESH, Bytes::new()).await;
+        let asked = client.ask(Method::POST, REFRESH, Bytes::new()).await;
         let told = match asked {
-            Ok(_) => door.ask(Method::GET, &here, Bytes::new()).await.map(drop),
+            Ok(_) => client.ask(Method::GET, &here, Bytes::new()).await.map(drop),
             Err(failure) => Err(failure),
         };
         match told {

@@ -22,7 +22,7 @@ impl Progress {
     }
 
     /// A step of the comparison begins.
-    pub fn step(&mut self, step: &whatif::Begun<'_>) {
+    pub fn step(&mut self, step: &whatif::StepStarted<'_>) {
         self.line.set_message(line(&text(step)).into_owned());
     }
 
@@ -39,7 +39,7 @@ impl Drop for Progress {
     }
 }
 
-fn text(step: &whatif::Begun<'_>) -> String {
+fn text(step: &whatif::StepStarted<'_>) -> String {
     let when = if step.event.is_empty() { "start" } else { step.event };
     format!("{} of {}: {when}, {}", step.number, step.of, step.scheme)
 }
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn a_step_is_told_with_its_number_its_event_and_its_scheme() {
         let scheme = whatif::Scheme::parse("jump", 8).unwrap();
-        let step = |event| whatif::Begun { number: 2, of: 6, event, scheme: &scheme };
+        let step = |event| whatif::StepStarted { number: 2, of: 6, event, scheme: &scheme };
         assert_eq!(text(&step("")), "2 of 6: start, jump");
         assert_eq!(text(&step("n9 joins")), "2 of 6: n9 joins, jump");
     }

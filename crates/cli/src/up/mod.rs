@@ -3,24 +3,24 @@
 //!
 //! Nothing here is special: the parts are those of `partage coordinator`, `node`, `dataset serve` and `router`, on loopback.
 //! Only that nodes can be killed and added from outside, so that one can watch what happens, is `up`'s own
-//! ([`stage`]).
+//! ([`node_manager`]).
 
-mod library;
+mod node_manager;
 mod sample;
-mod stage;
+mod sample_dataset;
 
-use crate::client::Door;
+use crate::client::ApiClient;
 use crate::output::{Failure, Output, say};
 use crate::role::{asked_to_stop, log};
 use clap::Args;
-use library::Library;
+use node_manager::NodeManager;
 use partage_coordinator::{Backing, Config, Coordinator, StartError};
 use partage_core::count::counted;
 use partage_core::settings::Settings;
 use partage_door::state::make_private;
 use partage_router::{Options, Router, proxy};
+use sample_dataset::SampleDataset;
 use serde::Serialize;
-use stage::Stage;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -87,31 +87,31 @@ impl UpArgs {
             make_private(folder);
         }
         let dataset_dir = self.data_dir.as_ref().map(|dir| dir.join("datasets"));
-        let library = Library::open(dataset_dir.as_deref()).await?;
+        let dataset = SampleDataset::open(dataset_dir.as_deref()).await?;
         let doors = crate::door::settings();
         let coordinator = self.coordinator(doors.clone()).await?;
         let at = coordinator.address().to_string();
-        let door = Door { coordinator: vec![at.clone()], who: "up".to_owned() };
-        let stage = Stage::new(at.clone(), library, doors.clone());
-        self.add_nodes(&stage).await?;
-        let control = stage.open(self.address(2)).await?;
+        let client = ApiClient { coordinator: vec![at.clone()], who: "up".to_owned() };
+        let manager = NodeManager::new(at.clone(), dataset, doors.clone());
+        self.add_nodes(&manager).await?;
+        let control = manager.open(self.address(2)).await?;
         let router = Router::connect(vec![at.clone()], Options::default()).await;
         let config = proxy::Config { listen: self.address(1), door: doors, ..proxy::Config::default() };
         let proxy = proxy::serve(&router, config).await.map_err(Failure::failed)?;
-        sample::create_notes(&door).await?;
-        sample::wait_until_served(&door, READY).await?;
-        let (dataset_nodes, nodes) = stage
+        sample::create_notes(&client).await?;
+        sample::wait_until_served(&client, READY).await?;
+        let (dataset_nodes, nodes) = manager
             .nodes()
             .into_iter()
             .map(|(id, address)| NodeAddress { id, address: address.to_string() })
-            .partition(|node| stage::is_of_dataset(&node.id));
+            .partition(|node| node_manager::is_of_dataset(&node.id));
         let addresses = Addresses {
             coordinator: at,
             router: proxy.address().to_string(),
             stage: control.to_string(),
             nodes,
             dataset_nodes,
-            dataset_source: stage.library().folder().display().to_string(),
+            dataset_source: manager.dataset().folder().display().to_string(),
         };
         if output.is_json() {
             output.json(&addresses)?;
@@ -121,20 +121,20 @@ impl UpArgs {
         output.flush();
         asked_to_stop().await?;
         proxy.stop().await;
-        stage.clear();
+        manager.clear();
         coordinator.stop().await;
         Ok(())
     }
 
     /// All nodes side by side: each waits for the coordinator to take it in.
-    async fn add_nodes(&self, stage: &Stage) -> Result<(), Failure> {
+    async fn add_nodes(&self, manager: &NodeManager) -> Result<(), Failure> {
         let keep = (1..=self.nodes).map(|number| (format!("n{number}"), NODES_FROM + number));
         let serve = (1..=self.nodes.min(DATASET_NODES))
             .map(|number| (format!("d{number}"), DATASET_NODES_FROM + number));
         let mut begun = JoinSet::new();
         for (id, above) in keep.chain(serve) {
-            let (stage, listen) = (stage.clone(), self.address(above));
-            begun.spawn(async move { stage.add(&id, listen).await });
+            let (manager, listen) = (manager.clone(), self.address(above));
+            begun.spawn(async move { manager.add(&id, listen).await });
         }
         while let Some(added) = begun.join_next().await {
             added.map_err(Failure::failed)??;
@@ -213,7 +213,7 @@ fn to_try(at: &Addresses, usual_port: bool) -> Vec<(String, &'static str)> {
 fn to_try_of_datasets(at: &Addresses) -> Vec<(String, &'static str)> {
     let node = at.dataset_nodes.first().map_or("", |node| &node.address);
     let last = at.dataset_nodes.last().map_or("", |node| &node.address);
-    let [(old, _), _] = library::VERSIONS;
+    let [(old, _), _] = sample_dataset::VERSIONS;
     let partage = |command: &str| format!("partage dataset {command} --node {node}");
     vec![
         (format!("curl -i http://{node}/packages/libc6"), "any node answers; see partage-version"),
@@ -258,13 +258,13 @@ A version is a folder of files: copy one there to a later name, and all nodes lo
 {of_datasets}
 
 {kept} Ctrl-C stops everything.",
-        library::ROWS,
+        sample_dataset::ROWS,
         counted(at.dataset_nodes.len(), "node"),
         at.coordinator,
         at.router,
         named(&at.dataset_nodes),
         named(&at.nodes),
-        library::VERSIONS.map(|(name, _)| name).join(" and "),
+        sample_dataset::VERSIONS.map(|(name, _)| name).join(" and "),
         at.dataset_source,
     )
 }

@@ -1,13 +1,13 @@
 //! The keyspaces of `up`: the package index, which its nodes create, and an empty one whose plans wait for a person.
 
-use super::library::DATASET;
-use crate::client::Door;
+use super::sample_dataset::DATASET;
+use crate::client::ApiClient;
 use crate::output::Failure;
 use partage_wire::json::{Command, Keyspace, Presplit, Sharding, Summary};
 use std::time::Duration;
 
 /// Creates the keyspace that is not there from last time. Whoever runs one node may add more later.
-pub async fn create_notes(door: &Door) -> Result<(), Failure> {
+pub async fn create_notes(client: &ApiClient) -> Result<(), Failure> {
     let notes = Keyspace {
         name: "notes".to_owned(),
         kind: None,
@@ -29,23 +29,23 @@ pub async fn create_notes(door: &Door) -> Result<(), Failure> {
         presplit: Presplit::HashRanges { shards: 12 },
         ahead: true,
     };
-    if !is_there(door, "notes").await {
-        door.command(command, false).await?;
+    if !is_there(client, "notes").await {
+        client.command(command, false).await?;
     }
     Ok(())
 }
 
-async fn is_there(door: &Door, keyspace: &str) -> bool {
-    door.get::<Keyspace>(&format!("/v1/keyspaces/{keyspace}")).await.is_ok()
+async fn is_there(client: &ApiClient, keyspace: &str) -> bool {
+    client.get::<Keyspace>(&format!("/v1/keyspaces/{keyspace}")).await.is_ok()
 }
 
 /// Until every shard has a leader and nothing loads any more.
-pub async fn wait_until_served(door: &Door, most: Duration) -> Result<(), Failure> {
+pub async fn wait_until_served(client: &ApiClient, most: Duration) -> Result<(), Failure> {
     let served = async {
         loop {
-            let summary: Summary = door.get("/v1/status").await?;
+            let summary: Summary = client.get("/v1/status").await?;
             let led = summary.shards.led > 0 && summary.shards.unserved + summary.shards.unheard == 0;
-            if led && summary.loads == 0 && summary.moves == 0 && is_there(door, DATASET).await {
+            if led && summary.loads == 0 && summary.moves == 0 && is_there(client, DATASET).await {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(50)).await;

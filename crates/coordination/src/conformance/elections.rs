@@ -215,7 +215,7 @@ pub(super) async fn a_leader_hears_that_the_root_is_not_its_clusters(subject: &d
     }
 }
 
-/// D20: the engine is at a lower version than one that it gave to the leader: it was restored from an older state.
+/// D20: the backend is at a lower version than one that it gave to the leader: it was restored from an older state.
 pub(super) async fn a_leader_hears_that_the_store_went_back(subject: &dyn Subject) {
     let (store, election, session, leadership, lease) = leader_with_lease(subject).await;
     for _ in 0..3 {
@@ -235,7 +235,7 @@ pub(super) async fn a_leader_hears_that_the_store_went_back(subject: &dyn Subjec
     assert_eq!(ok(lease).check(), Ok(()));
 }
 
-/// D20: the engine lacks a commit that it acknowledged, though its version grew: it was restored from an older state, and
+/// D20: the backend lacks a commit that it acknowledged, though its version grew: it was restored from an older state, and
 /// versions leapt, as they do at each start of a MySQL, and after a restore of etcd that bumps revisions.
 pub(super) async fn a_leader_hears_that_its_commit_is_gone(subject: &dyn Subject) {
     let (store, election, session, leadership, lease) = leader_with_lease(subject).await;

@@ -1,11 +1,11 @@
 //! The journal: every transaction, on disk before anyone is told.
 //!
-//! A ship's log: lines are only added, each signed, and when the book is thick, the present state is
-//! copied into a new book and the old one thrown away, in that order. How lines lie in the file and
+//! A log file is only appended to, and each record has a checksum; when the file is large, the present state is
+//! copied into a new file and the old one is removed, in that order. How records lie in the file and
 //! how damage is found is in [`partage_journal`]; what they say is in `record`.
 //!
-//! The directory holds `journal-N` (the book, N grows), `identity` (that there must be a book, and whose), and
-//! `lock` (one process at a time). `*.tmp` is an unfinished book and is removed at open.
+//! The directory holds `journal-N` (the log file, N grows), `identity` (that there must be a log file, and whose), and
+//! `lock` (one process at a time). `*.tmp` is an unfinished log file and is removed at open.
 //!
 //! # Why not redb, or another library
 //!
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes};
-use partage_journal::{self as journal, Book, Damage, Disk, FileHeader, UNFINISHED, is_full};
+use partage_journal::{self as journal, Damage, Disk, FileHeader, LogFile, UNFINISHED, is_full};
 
 use crate::error::{Error, Result};
 use crate::limits::SNAPSHOT_RECORD_BYTES;
@@ -44,7 +44,7 @@ pub(crate) const LOCK: &str = "lock";
 pub(crate) struct Journal {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    book: Book,
+    file: LogFile,
     compact_bytes: u64,
     compact_at: u64,
     _lock: Box<dyn Any + Send>,
@@ -96,7 +96,7 @@ impl Journal {
         };
         journal.check_cluster(options)?;
         if identity.is_none() {
-            write_identity(&*journal.disk, dir, journal.book.header().owner)?;
+            write_identity(&*journal.disk, dir, journal.file.header().owner)?;
         }
         // Left by a crash between the rename of the newest and the deletion of the one before. The
         // newest has just been read from its first byte to its last.
@@ -118,21 +118,21 @@ impl Journal {
         let cluster = options.cluster.unwrap_or_else(ClusterId::random).0;
         let header = FileHeader { owner: cluster, file_number: 1, step: options.step_bytes };
         let path = dir.join(file_name(1));
-        let book = write_book(&*disk, &path, header, &tree);
-        let book = book.map_err(|error| failed("write", &path, &error))?;
-        book.publish(&*disk).map_err(|error| failed("publish", &path, &error))?;
-        Ok((Self::over(disk, dir, book, options.compact_bytes, lock), tree))
+        let file = write_log_file(&*disk, &path, header, &tree);
+        let file = file.map_err(|error| failed("write", &path, &error))?;
+        file.publish(&*disk).map_err(|error| failed("publish", &path, &error))?;
+        Ok((Self::over(disk, dir, file, options.compact_bytes, lock), tree))
     }
 
     fn over(
         disk: Arc<dyn Disk>,
         dir: &Path,
-        book: Book,
+        file: LogFile,
         compact_bytes: u64,
         lock: Box<dyn Any + Send>,
     ) -> Self {
-        let compact_at = compact_bytes.max(2 * book.end());
-        Self { disk, dir: dir.to_owned(), book, compact_bytes, compact_at, _lock: lock }
+        let compact_at = compact_bytes.max(2 * file.end());
+        Self { disk, dir: dir.to_owned(), file, compact_bytes, compact_at, _lock: lock }
     }
 
     fn reopen(
@@ -156,16 +156,16 @@ impl Journal {
                 "dropped a write that a crash left unfinished; it was never acknowledged"
             );
         }
-        let book = Book::reopen(&*disk, &path, bytes.len(), &contents);
-        let book = book.map_err(|error| failed("write", &path, &error))?;
-        let mut journal = Self::over(disk, dir, book, options.compact_bytes, lock);
+        let file = LogFile::reopen(&*disk, &path, bytes.len(), &contents);
+        let file = file.map_err(|error| failed("write", &path, &error))?;
+        let mut journal = Self::over(disk, dir, file, options.compact_bytes, lock);
         journal.compact_at = options.compact_bytes.max(2 * tree.live_bytes() as u64);
         Ok((journal, *tree))
     }
 
     fn check_cluster(&self, options: &Options) -> Result<()> {
         match options.cluster {
-            Some(expected) if expected.0 != self.book.header().owner => Err(Error::WrongCluster {
+            Some(expected) if expected.0 != self.file.header().owner => Err(Error::WrongCluster {
                 location: self.dir.display().to_string(),
                 expected: expected.to_string(),
                 found: self.cluster().to_string(),
@@ -176,25 +176,25 @@ impl Journal {
 
     /// Whose journal this is.
     pub fn cluster(&self) -> ClusterId {
-        ClusterId(self.book.header().owner)
+        ClusterId(self.file.header().owner)
     }
 
     /// Makes a batch durable, as one record with one sync.
     pub fn append(&mut self, batch: Vec<Committed>) -> Result<(), AppendError> {
-        let appended = self.book.append(Record::Batch(batch).encode());
+        let appended = self.file.append(Record::Batch(batch).encode());
         appended.map_err(|error| self.not_appended(error))
     }
 
     /// Makes the file long enough for a transaction of about so many bytes.
     pub fn make_room(&mut self, bytes: u64) -> Result<(), AppendError> {
-        let made = self.book.reserve(usize::try_from(bytes).unwrap_or(usize::MAX / 2));
+        let made = self.file.reserve(usize::try_from(bytes).unwrap_or(usize::MAX / 2));
         made.map_err(|error| self.not_appended(error))
     }
 
     fn not_appended(&self, error: journal::AppendError) -> AppendError {
         match error {
             journal::AppendError::Full(error) => {
-                AppendError::Nothing(failed("extend", self.book.path(), &error))
+                AppendError::Nothing(failed("extend", self.file.path(), &error))
             }
             journal::AppendError::Unknown(what) => AppendError::Unknown(what),
         }
@@ -203,17 +203,17 @@ impl Journal {
     /// Moves to a new file with `tree` alone, if the present one is long for what it holds. An error
     /// means that the journal must not be used any more.
     pub fn compact_if_long(&mut self, tree: &Tree) -> Result<(), String> {
-        if self.book.end() < self.compact_at {
+        if self.file.end() < self.compact_at {
             return Ok(());
         }
-        let header = self.book.header();
+        let header = self.file.header();
         let header = FileHeader { file_number: header.file_number + 1, ..header };
         let path = self.dir.join(file_name(header.file_number));
-        let book = match write_book(&*self.disk, &path, header, tree) {
-            Ok(book) => book,
+        let file = match write_log_file(&*self.disk, &path, header, tree) {
+            Ok(file) => file,
             Err(error) => {
                 // The old file is whole, so this costs room only. Not tried again at every commit.
-                self.compact_at = self.book.end() + self.compact_bytes;
+                self.compact_at = self.file.end() + self.compact_bytes;
                 tracing::warn!(file = %path.display(), %error, "journal not compacted, will try again later");
                 if let Err(error) = self.disk.remove(&journal::unfinished(&path)) {
                     tracing::warn!(file = %path.display(), %error, "unfinished file not removed");
@@ -221,9 +221,9 @@ impl Journal {
                 return Ok(());
             }
         };
-        book.publish(&*self.disk).map_err(|error| format!("publishing `{}`: {error}", path.display()))?;
-        let old = std::mem::replace(&mut self.book, book);
-        self.compact_at = self.compact_bytes.max(2 * self.book.end());
+        file.publish(&*self.disk).map_err(|error| format!("publishing `{}`: {error}", path.display()))?;
+        let old = std::mem::replace(&mut self.file, file);
+        self.compact_at = self.compact_bytes.max(2 * self.file.end());
         // Only now is the old one not needed. One that stays is removed at the next open.
         if let Err(error) = self.disk.remove(old.path()) {
             tracing::warn!(file = %old.path().display(), %error, "old journal not removed, will try again at start");
@@ -232,9 +232,9 @@ impl Journal {
     }
 }
 
-/// Writes a whole book that holds `tree`.
-fn write_book(disk: &dyn Disk, path: &Path, header: FileHeader, tree: &Tree) -> io::Result<Book> {
-    Book::write(disk, path, header, snapshot(tree).map(|record| record.encode()))
+/// Writes a whole log file that holds `tree`.
+fn write_log_file(disk: &dyn Disk, path: &Path, header: FileHeader, tree: &Tree) -> io::Result<LogFile> {
+    LogFile::write(disk, path, header, snapshot(tree).map(|record| record.encode()))
 }
 
 /// The records of a snapshot, made one at a time.

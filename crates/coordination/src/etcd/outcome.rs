@@ -10,7 +10,7 @@ use crate::error::Error;
 /// What went wrong with one attempt at one server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Trouble {
-    /// It did not leave, or was turned away at the door: another server may take it.
+    /// It did not leave, or was turned away before it was proposed: another server may take it.
     NotDone(String),
     /// It left, and what became of it is not known.
     Unknown(String),
@@ -45,7 +45,7 @@ pub(super) fn read(status: &Status, location: &str, prefix: &str) -> Trouble {
     let location = location.to_owned();
     match status.code() {
         Code::Unavailable if says("no leader") => Trouble::NotDone(what),
-        // Of a transaction with puts it is no outcome yet: `room` finds that out.
+        // Of a transaction with puts it is no outcome yet: `no_space` finds that out.
         Code::ResourceExhausted if says("database space exceeded") => Trouble::Refused(Error::NoRoom {
             location,
             what:

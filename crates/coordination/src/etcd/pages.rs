@@ -25,10 +25,13 @@ pub(super) fn entry(found: &KeyValue) -> Entry {
 
 /// One read.
 pub(super) async fn range(servers: &Servers, request: RangeRequest) -> Result<RangeResponse> {
-    let send = |line: super::servers::Line| {
-        let request = line.request(request.clone());
+    let send = |server: super::servers::ServerChannel| {
+        let request = server.request(request.clone());
         async move {
-            KvClient::new(line.channel).max_decoding_message_size(ETCD_MAX_ANSWER_BYTES).range(request).await
+            KvClient::new(server.channel)
+                .max_decoding_message_size(ETCD_MAX_ANSWER_BYTES)
+                .range(request)
+                .await
         }
     };
     let found = servers.call(Kind::Read, send).await?;

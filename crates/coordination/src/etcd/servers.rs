@@ -6,7 +6,7 @@
 //!
 //! | what happened                             | a read            | a change          |
 //! |-------------------------------------------|-------------------|-------------------|
-//! | no connection, or turned away at the door | the next server   | the next server   |
+//! | no connection, or turned away before it was proposed | the next server | the next server |
 //! | no answer in time, or the stream broke    | the next server   | `Indefinite`      |
 //! | the token is not taken                    | sign in, again    | sign in, again    |
 //! | etcd's last word                          | that error        | that error        |
@@ -42,14 +42,14 @@ pub(super) enum Kind {
     Change,
 }
 
-/// One way to one server, for one request.
+/// A channel to one server, for one request.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct ServerChannel {
     pub channel: Channel,
     token: Option<Token>,
 }
 
-impl Line {
+impl ServerChannel {
     /// A request that says who we are, and that a server without a leader shall say so instead of waiting.
     pub fn request<T>(&self, message: T) -> tonic::Request<T> {
         let mut request = tonic::Request::new(message);
@@ -156,12 +156,12 @@ impl Servers {
         }
     }
 
-    /// The way to the server whose turn it is.
-    pub fn line(&self) -> (usize, Line) {
+    /// The server whose turn it is.
+    pub fn current(&self) -> (usize, ServerChannel) {
         let turn = self.turn.load(Ordering::Relaxed);
         let channel = self.server(turn).channel.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let token = self.token.read().unwrap_or_else(PoisonError::into_inner).clone();
-        (turn, Line { channel, token })
+        (turn, ServerChannel { channel, token })
     }
 
     fn server(&self, turn: usize) -> &Server {
@@ -185,17 +185,17 @@ impl Servers {
         outcome::read(status, &self.location, &self.prefix)
     }
 
-    /// Signs in, if there are credentials and nobody has since `line` was given out.
-    pub async fn sign_in(&self, line: Option<&Line>) -> Result<()> {
+    /// Signs in, if there are credentials and nobody has since `server` was given out.
+    pub async fn sign_in(&self, server: Option<&ServerChannel>) -> Result<()> {
         let Some((user, password)) = &self.credentials else { return Ok(()) };
         let _one_at_a_time = self.signing_in.lock().await;
         let now = self.token.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if line.is_some_and(|line| line.token != now) {
+        if server.is_some_and(|server| server.token != now) {
             return Ok(());
         }
-        let asked = self.ask(Kind::Read, |line| async move {
+        let asked = self.ask(Kind::Read, |server| async move {
             let message = AuthenticateRequest { name: user.clone(), password: password.reveal().to_owned() };
-            AuthClient::new(line.channel).authenticate(message).await
+            AuthClient::new(server.channel).authenticate(message).await
         });
         let token = match asked.await {
             Ok(answer) => Some(answer.token.parse().map_err(|_| Error::Unavailable {
@@ -213,34 +213,34 @@ impl Servers {
     }
 
     /// Asks until there is an answer or nothing more that may be tried.
-    pub async fn call<T, F>(&self, kind: Kind, send: impl Fn(Line) -> F) -> Result<T>
+    pub async fn call<T, F>(&self, kind: Kind, send: impl Fn(ServerChannel) -> F) -> Result<T>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let line = match self.ask(kind, &send).await {
-            Err(Failed::Token(line, _)) => line,
+        let server = match self.ask(kind, &send).await {
+            Err(Failed::Token(server, _)) => server,
             outcome => return outcome.map_err(|failed| self.error(failed)),
         };
         // A refused token changed nothing: the request may be sent again, be it a change.
-        self.sign_in(Some(&line)).await?;
+        self.sign_in(Some(&server)).await?;
         self.ask(kind, &send).await.map_err(|failed| self.error(failed))
     }
 
-    async fn ask<T, F>(&self, kind: Kind, send: impl Fn(Line) -> F) -> Result<T, Failed>
+    async fn ask<T, F>(&self, kind: Kind, send: impl Fn(ServerChannel) -> F) -> Result<T, Failed>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
         let end = Instant::now() + ETCD_REQUEST;
         // A lone server is asked twice: it may have been restarted, and the connection be its old one.
         let mut attempts = self.servers.len().max(2);
-        let mut doors = self.servers.len();
+        let mut untried = self.servers.len();
         loop {
-            let (turn, line) = self.line();
+            let (turn, server) = self.current();
             let until = match kind {
                 Kind::Read => end.min(Instant::now() + ETCD_ATTEMPT),
                 Kind::Change => end,
             };
-            let trouble = match timeout_at(until, send(line.clone())).await {
+            let trouble = match timeout_at(until, send(server.clone())).await {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
                 Ok(Err(status)) => self.trouble(&status),
                 Err(_) => {
@@ -252,11 +252,11 @@ impl Servers {
             let more = attempts > 0 && Instant::now() < end;
             match trouble {
                 Trouble::Refused(error) => return Err(Failed::Error(error)),
-                Trouble::Token(what) => return Err(Failed::Token(line, what)),
+                Trouble::Token(what) => return Err(Failed::Token(server, what)),
                 Trouble::NotDone(what) => {
                     self.give_up_on(turn);
-                    doors -= 1;
-                    if doors == 0 || !more {
+                    untried -= 1;
+                    if untried == 0 || !more {
                         return Err(Failed::NotDone(what));
                     }
                 }
@@ -299,7 +299,7 @@ enum Failed {
     Error(Error),
     NotDone(String),
     Unknown(String),
-    Token(Line, String),
+    Token(ServerChannel, String),
 }
 
 fn read_tls(tls: &Tls) -> Result<ClientTlsConfig> {

@@ -25,7 +25,7 @@ use super::proto::{
     LeaseGrantRequest, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseRevokeRequest, PutRequest,
     RangeRequest, RangeResponse, RequestOp, ResponseHeader, TxnRequest, request_op,
 };
-use super::servers::{Kind, Line, Servers};
+use super::servers::{Kind, ServerChannel, Servers};
 use super::space::Space;
 
 /// Renewals that meet an election are asked again this often: elections are rare, and each ends.
@@ -34,9 +34,9 @@ const RENEWALS: usize = 4;
 pub(super) async fn open(servers: &Servers, space: &Space, ttl: Duration) -> Result<SessionId> {
     let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
     let asked = LeaseGrantRequest { ttl: i64::try_from(seconds).unwrap_or(i64::MAX), id: 0 };
-    let send = |line: Line| {
-        let request = line.request(asked);
-        async move { LeaseClient::new(line.channel).lease_grant(request).await }
+    let send = |server: ServerChannel| {
+        let request = server.request(asked);
+        async move { LeaseClient::new(server.channel).lease_grant(request).await }
     };
     let granted = servers.call(Kind::Change, send).await?;
     let opened = session(granted.id).filter(|_| granted.ttl >= asked.ttl);
@@ -50,9 +50,9 @@ pub(super) async fn open(servers: &Servers, space: &Space, ttl: Duration) -> Res
     let put = PutRequest { key: space.marker(opened), lease: granted.id, ..PutRequest::default() };
     let put = RequestOp { request: Some(request_op::Request::RequestPut(put)) };
     let marking = TxnRequest { success: vec![put], ..TxnRequest::default() };
-    let send = |line: Line| {
-        let request = line.request(marking.clone());
-        async move { KvClient::new(line.channel).txn(request).await }
+    let send = |server: ServerChannel| {
+        let request = server.request(marking.clone());
+        async move { KvClient::new(server.channel).txn(request).await }
     };
     match servers.call(Kind::Change, send).await {
         Ok(_) => Ok(opened),
@@ -81,11 +81,11 @@ pub(super) async fn renew(servers: &Servers, space: &Space, session: SessionId) 
         return Err(ended());
     }
     for _ in 0..RENEWALS {
-        let send = |line: Line| {
-            let looking = line.request(marker(space, session));
+        let send = |server: ServerChannel| {
+            let looking = server.request(marker(space, session));
             async move {
-                let renewed = keep_alive(&line, lease).await?;
-                let seen = KvClient::new(line.channel).range(looking).await?;
+                let renewed = keep_alive(&server, lease).await?;
+                let seen = KvClient::new(server.channel).range(looking).await?;
                 Ok(seen.map(|seen| (renewed, seen)))
             }
         };
@@ -101,9 +101,9 @@ pub(super) async fn renew(servers: &Servers, space: &Space, session: SessionId) 
     Err(Error::Unavailable { what })
 }
 
-async fn keep_alive(line: &Line, lease: i64) -> Result<LeaseKeepAliveResponse, Status> {
-    let asked = line.request(tokio_stream::once(LeaseKeepAliveRequest { id: lease }));
-    let mut answers = LeaseClient::new(line.channel.clone()).lease_keep_alive(asked).await?.into_inner();
+async fn keep_alive(server: &ServerChannel, lease: i64) -> Result<LeaseKeepAliveResponse, Status> {
+    let asked = server.request(tokio_stream::once(LeaseKeepAliveRequest { id: lease }));
+    let mut answers = LeaseClient::new(server.channel.clone()).lease_keep_alive(asked).await?.into_inner();
     answers.message().await?.ok_or_else(|| Status::unavailable("etcd ended a renewal without an answer"))
 }
 
@@ -120,9 +120,9 @@ pub(super) async fn end(servers: &Servers, space: &Space, session: SessionId) ->
 }
 
 async fn revoke(servers: &Servers, lease: i64) -> Result<()> {
-    let send = |line: Line| {
-        let request = line.request(LeaseRevokeRequest { id: lease });
-        async move { LeaseClient::new(line.channel).lease_revoke(request).await }
+    let send = |server: ServerChannel| {
+        let request = server.request(LeaseRevokeRequest { id: lease });
+        async move { LeaseClient::new(server.channel).lease_revoke(request).await }
     };
     servers.call(Kind::Change, send).await.map(|_| ())
 }

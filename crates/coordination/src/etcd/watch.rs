@@ -279,17 +279,17 @@ impl Followed {
             fragment: true,
         };
         let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
-        let (turn, line) = self.servers.line();
+        let (turn, server) = self.servers.current();
         // The stream of requests stays open as long as the watch does.
         let requests = tokio_stream::StreamExt::chain(tokio_stream::once(create), tokio_stream::pending());
-        let request = line.request(requests);
+        let request = server.request(requests);
         let mut client =
-            WatchClient::new(line.channel.clone()).max_decoding_message_size(ETCD_MAX_ANSWER_BYTES);
+            WatchClient::new(server.channel.clone()).max_decoding_message_size(ETCD_MAX_ANSWER_BYTES);
         let opened = tokio::time::timeout(crate::limits::ETCD_ATTEMPT, client.watch(request)).await;
         match opened {
             Ok(Ok(stream)) => Ok((turn, stream.into_inner())),
             Ok(Err(status)) => match self.servers.trouble(&status) {
-                Trouble::Token(what) => Err(self.signed_in(Some(&line), what).await),
+                Trouble::Token(what) => Err(self.signed_in(Some(&server), what).await),
                 Trouble::Refused(error) if !matches!(error, Error::Unavailable { .. }) => {
                     Err(End::Failed(error))
                 }
@@ -306,8 +306,8 @@ impl Followed {
     }
 
     /// Signs in again, so that the next stream has a token that is taken.
-    async fn signed_in(&self, line: Option<&super::servers::Line>, what: String) -> End {
-        match self.servers.sign_in(line).await {
+    async fn signed_in(&self, server: Option<&super::servers::ServerChannel>, what: String) -> End {
+        match self.servers.sign_in(server).await {
             Ok(()) | Err(Error::Unavailable { .. }) => End::Broken(what),
             Err(error) => End::Failed(error),
         }

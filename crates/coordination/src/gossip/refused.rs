@@ -96,11 +96,11 @@ impl Refused {
 
 /// Tells of what is refused: the first of each reason at once, then how many more there were in a minute.
 #[derive(Debug, Default)]
-pub(super) struct Teller {
+pub(super) struct RefusalReporter {
     told: [Option<(Instant, u64)>; Reason::ALL.len()],
 }
 
-impl Teller {
+impl RefusalReporter {
     /// How many are to be told of now, if any.
     fn due(&mut self, reason: Reason, count: u64, now: Instant) -> Option<u64> {
         let told = &mut self.told[reason as usize];
@@ -129,15 +129,15 @@ mod tests {
 
     #[test]
     fn sixty_thousand_are_counted_and_told_of_once_a_minute() {
-        let (refused, mut teller) = (Refused::default(), Teller::default());
+        let (refused, mut reporter) = (Refused::default(), RefusalReporter::default());
         let begun = Instant::now();
         let mut lines = Vec::new();
         for number in 0..60_000u64 {
             let count = refused.count(Reason::Strange);
-            lines.extend(teller.due(Reason::Strange, count, begun + Duration::from_millis(3 * number)));
+            lines.extend(reporter.due(Reason::Strange, count, begun + Duration::from_millis(3 * number)));
         }
         assert_eq!(lines, [1, 20_000, 20_000], "in three minutes");
-        assert!(teller.due(Reason::Again, 1, begun).is_some(), "another reason is told at once");
+        assert!(reporter.due(Reason::Again, 1, begun).is_some(), "another reason is told at once");
         let counts: Vec<u64> = refused.counts().map(|(_, count)| count).collect();
         assert_eq!(counts, [0, 0, 0, 0, 0, 0, 0, 60_000]);
     }

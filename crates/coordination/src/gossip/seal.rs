@@ -1,7 +1,7 @@
 //! Datagrams behind a shared key: sealed by who sends them, opened once by who gets them.
 //!
-//! A letter with a seal, a number and a date: a letter whose seal is broken, that came before, or that is from another
-//! day, is not read.
+//! Each datagram is authenticated, numbered and has a time: one that was changed, that came before, or that is from another
+//! time, is not read.
 //!
 //! ```text
 //! PGS1 │ id of the key, 4 │ sender, 16 │ number, 8 │ ms since 1970, 8 │ sealed: part, 1; what is said │ tag, 16
@@ -110,7 +110,7 @@ impl Sealer {
 
 /// What came of one sender.
 #[derive(Debug, Clone, Copy)]
-struct Heard {
+struct ReplayWindow {
     highest: u64,
     /// Bit n: `highest - n` came.
     came: u128,
@@ -118,7 +118,7 @@ struct Heard {
     sent_ms: u64,
 }
 
-impl Heard {
+impl ReplayWindow {
     /// Whether a number comes for the first time; it is then taken as come.
     fn is_first(&mut self, number: u64) -> bool {
         if let Some(ahead) = number.checked_sub(self.highest).filter(|ahead| *ahead > 0) {
@@ -145,7 +145,7 @@ struct Half {
 /// Opens what others have sealed, each datagram once.
 pub(super) struct Opener {
     cluster: String,
-    senders: BTreeMap<u128, Heard>,
+    senders: BTreeMap<u128, ReplayWindow>,
     /// By sender and by the number of the first half.
     halves: BTreeMap<(u128, u64), Half>,
 }
@@ -209,8 +209,8 @@ impl Opener {
                 return Err(Reason::TooMany);
             }
         }
-        let unheard = Heard { highest: 0, came: 0, sent_ms: 0 };
-        let heard = self.senders.entry(header.sender).or_insert(unheard);
+        let unused = ReplayWindow { highest: 0, came: 0, sent_ms: 0 };
+        let heard = self.senders.entry(header.sender).or_insert(unused);
         if header.number == 0 || !heard.is_first(header.number) {
             return Err(Reason::Again);
         }

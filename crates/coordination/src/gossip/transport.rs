@@ -4,12 +4,12 @@
 //! our own, which the network sees:
 //!
 //! ```text
-//! chitchat ──► its socket ──► hand ──► sealed ──► our socket ──► network
-//! chitchat ◄── its socket ◄── hand ◄── opened ◄── our socket ◄── network
-//!                         ◄── mark: what was handed over is through, be it understood or not
+//! chitchat ──► its socket ──► injector ──► sealed ──► our socket ──► network
+//! chitchat ◄── its socket ◄── injector ◄── opened ◄── our socket ◄── network
+//!                         ◄── mark: what was injected has been read, be it understood or not
 //! ```
 //!
-//! The mark is a message of the protocol that another socket hands over behind each datagram. If it comes out alone, the
+//! The mark is a message of the protocol that another socket injects behind each datagram. If it comes out alone, the
 //! datagram was nothing of the protocol: so that is counted here, and needs no clock.
 
 use std::io::{Error, ErrorKind};
@@ -26,14 +26,14 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::keys::Keys;
-use super::refused::{Reason, Refused, Teller};
+use super::refused::{Reason, RefusalReporter, Refused};
 use super::seal::{DATAGRAM_BYTES, Opener, Sealer, is_sealed};
 
 /// Longer than a datagram is on its way on loopback.
-const HANDED: Duration = Duration::from_secs(1);
+const PIPE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Over UDP, with the keys of the moment.
-pub(super) struct Guarded {
+pub(super) struct SealedTransport {
     /// Which cluster: others with the same keys are not heard.
     pub cluster: String,
     /// A number of this life of this process.
@@ -45,22 +45,22 @@ pub(super) struct Guarded {
 }
 
 #[async_trait]
-impl Transport for Guarded {
+impl Transport for SealedTransport {
     async fn open(&self, listen: SocketAddr) -> anyhow::Result<Box<dyn Socket>> {
         let outside =
             UdpSocket::bind(listen).await.with_context(|| format!("gossip cannot listen at {listen}/UDP"))?;
-        Ok(Box::new(GuardedSocket {
+        Ok(Box::new(SealedSocket {
             outside,
             inside: Pipe::open().await.context("a pipe on loopback")?,
-            guard: Guard {
+            codec: DatagramCodec {
                 keys: self.keys.clone(),
                 sealer: Sealer::new(self.cluster.clone(), self.sender),
                 opener: Opener::new(self.cluster.clone()),
                 refused: Arc::clone(&self.refused),
-                teller: Teller::default(),
+                reporter: RefusalReporter::default(),
             },
             received: vec![0; DATAGRAM_BYTES + 1],
-            handed: None,
+            injected: None,
         }))
     }
 }
@@ -69,8 +69,8 @@ impl Transport for Guarded {
 struct Pipe {
     library: chitchat::transport::UdpSocket,
     library_at: SocketAddr,
-    hand: UdpSocket,
-    hand_at: SocketAddr,
+    injector: UdpSocket,
+    injector_at: SocketAddr,
     mark: UdpSocket,
     mark_at: SocketAddr,
     /// A message as bytes.
@@ -80,15 +80,16 @@ struct Pipe {
 
 impl Pipe {
     async fn open() -> anyhow::Result<Pipe> {
-        let hand = loopback().await?;
-        let mut at = hand.local_addr()?;
+        let injector = loopback().await?;
+        let mut at = injector.local_addr()?;
         at.set_port(0);
         let mark = UdpSocket::bind(at).await?;
         let library = chitchat::transport::UdpSocket::open(at).await?;
-        let (library_at, hand_at, mark_at) = (library.local_addr()?, hand.local_addr()?, mark.local_addr()?);
+        let (library_at, injector_at, mark_at) =
+            (library.local_addr()?, injector.local_addr()?, mark.local_addr()?);
         let written = vec![0; DATAGRAM_BYTES];
         let mut pipe =
-            Pipe { library, library_at, hand, hand_at, mark, mark_at, marking: Vec::new(), written };
+            Pipe { library, library_at, injector, injector_at, mark, mark_at, marking: Vec::new(), written };
         let message = ChitchatMessage::BadCluster;
         pipe.marking = pipe.write(ChitchatEnvelope { version: ProtocolVersion::V0, message }).await?.to_vec();
         Ok(pipe)
@@ -96,17 +97,17 @@ impl Pipe {
 
     /// A message as bytes.
     async fn write(&mut self, envelope: ChitchatEnvelope) -> anyhow::Result<&[u8]> {
-        self.library.send(self.hand_at, envelope).await?;
+        self.library.send(self.injector_at, envelope).await?;
         loop {
-            let (length, from) = timeout(HANDED, self.hand.recv_from(&mut self.written)).await??;
+            let (length, from) = timeout(PIPE_TIMEOUT, self.injector.recv_from(&mut self.written)).await??;
             if from == self.library_at {
                 return Ok(&self.written[..length]);
             }
         }
     }
 
-    /// Hands bytes over, to be read by [`Pipe::read`].
-    async fn hand(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+    /// Injects bytes, to be read by [`Pipe::read`].
+    async fn inject(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         // What is left of an earlier mark does not belong to this one.
         loop {
             tokio::select! {
@@ -115,7 +116,7 @@ impl Pipe {
                 () = std::future::ready(()) => break,
             }
         }
-        self.hand.send_to(bytes, self.library_at).await?;
+        self.injector.send_to(bytes, self.library_at).await?;
         self.remark().await
     }
 
@@ -132,15 +133,15 @@ async fn loopback() -> std::io::Result<UdpSocket> {
     }
 }
 
-struct Guard {
+struct DatagramCodec {
     keys: Option<watch::Receiver<Keys>>,
     sealer: Sealer,
     opener: Opener,
     refused: Arc<Refused>,
-    teller: Teller,
+    reporter: RefusalReporter,
 }
 
-impl Guard {
+impl DatagramCodec {
     fn seal(&mut self, said: &[u8]) -> Vec<Vec<u8>> {
         match &self.keys {
             None => vec![said.to_vec()],
@@ -161,22 +162,22 @@ impl Guard {
     }
 
     fn refuse(&mut self, reason: Reason, from: SocketAddr) {
-        self.teller.refuse(&self.refused, reason, from);
+        self.reporter.refuse(&self.refused, reason, from);
     }
 }
 
 /// The UDP socket of gossip, which seals what is sent and opens what arrives if the cluster has keys.
-struct GuardedSocket {
+struct SealedSocket {
     outside: UdpSocket,
     inside: Pipe,
-    guard: Guard,
+    codec: DatagramCodec,
     received: Vec<u8>,
     /// What is on its way to the library: who sent it, how long it was, and what it was if it came out.
-    handed: Option<(SocketAddr, usize, Option<ChitchatEnvelope>)>,
+    injected: Option<(SocketAddr, usize, Option<ChitchatEnvelope>)>,
 }
 
 #[async_trait]
-impl Socket for GuardedSocket {
+impl Socket for SealedSocket {
     fn local_addr(&self) -> anyhow::Result<SocketAddr> {
         Ok(self.outside.local_addr()?)
     }
@@ -184,7 +185,7 @@ impl Socket for GuardedSocket {
     async fn send(&mut self, to: SocketAddr, envelope: ChitchatEnvelope) -> anyhow::Result<SendOutcome> {
         let said = self.inside.write(envelope).await?;
         let mut num_bytes_sent = 0;
-        for datagram in self.guard.seal(said) {
+        for datagram in self.codec.seal(said) {
             let sent = self.outside.send_to(&datagram, to).await;
             num_bytes_sent += sent.with_context(|| format!("gossip to {to}"))?;
         }
@@ -193,23 +194,23 @@ impl Socket for GuardedSocket {
 
     /// It may be dropped at any time, and goes on where it was when it is called again.
     async fn recv(&mut self) -> anyhow::Result<RecvOutcome> {
-        if self.handed.is_some() {
+        if self.injected.is_some() {
             // The mark may have been lost, if somebody on this machine fills the pipe.
             self.inside.remark().await?;
         }
         loop {
-            while let Some((from_addr, num_bytes_received, _)) = self.handed {
+            while let Some((from_addr, num_bytes_received, _)) = self.injected {
                 let out = self.inside.library.recv().await?;
-                if out.from_addr == self.inside.hand_at
-                    && let Some((.., envelope)) = &mut self.handed
+                if out.from_addr == self.inside.injector_at
+                    && let Some((.., envelope)) = &mut self.injected
                 {
                     *envelope = Some(out.envelope);
                 } else if out.from_addr == self.inside.mark_at {
-                    match self.handed.take() {
+                    match self.injected.take() {
                         Some((.., Some(envelope))) => {
                             return Ok(RecvOutcome { from_addr, envelope, num_bytes_received });
                         }
-                        _ => self.guard.refuse(Reason::Strange, from_addr),
+                        _ => self.codec.refuse(Reason::Strange, from_addr),
                     }
                 }
             }
@@ -218,9 +219,9 @@ impl Socket for GuardedSocket {
                 Err(error) if is_passing(&error) => continue,
                 Err(error) => return Err(error).context("gossip cannot receive any more"),
             };
-            if let Some(said) = self.guard.open(&self.received[..length], from) {
-                self.handed = Some((from, length, None));
-                self.inside.hand(&said).await?;
+            if let Some(said) = self.codec.open(&self.received[..length], from) {
+                self.injected = Some((from, length, None));
+                self.inside.inject(&said).await?;
             }
         }
     }
@@ -244,19 +245,20 @@ mod tests {
 
     const KEY: &str = "6f1c5d0a9b8e7f60112233445566778899aabbccddeeff00a1b2c3d4e5f60718";
 
-    struct End {
+    struct TestPeer {
         socket: Box<dyn Socket>,
         at: SocketAddr,
         refused: Arc<Refused>,
     }
 
-    impl End {
-        async fn open(sender: u128, keys: Option<&str>) -> End {
+    impl TestPeer {
+        async fn open(sender: u128, keys: Option<&str>) -> TestPeer {
             let refused = Arc::<Refused>::default();
             let keys = keys.map(|text| watch::Sender::new(Keys::parse(text).unwrap()).subscribe());
-            let guarded = Guarded { cluster: "one".to_owned(), sender, keys, refused: refused.clone() };
-            let socket = guarded.open("127.0.0.1:0".parse().unwrap()).await.unwrap();
-            End { at: socket.local_addr().unwrap(), socket, refused }
+            let transport =
+                SealedTransport { cluster: "one".to_owned(), sender, keys, refused: refused.clone() };
+            let socket = transport.open("127.0.0.1:0".parse().unwrap()).await.unwrap();
+            TestPeer { at: socket.local_addr().unwrap(), socket, refused }
         }
 
         fn counts(&self, reason: Reason) -> u64 {
@@ -271,7 +273,7 @@ mod tests {
     #[tokio::test]
     async fn messages_go_through_with_a_key_and_without() {
         for keys in [None, Some(KEY)] {
-            let (mut one, mut two) = (End::open(1, keys).await, End::open(2, keys).await);
+            let (mut one, mut two) = (TestPeer::open(1, keys).await, TestPeer::open(2, keys).await);
             for _ in 0..20 {
                 one.socket.send(two.at, envelope()).await.unwrap();
                 let heard = two.socket.recv().await.unwrap();
@@ -284,7 +286,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_not_understood_is_counted_and_what_comes_behind_it_is_heard() {
-        let (mut one, mut two) = (End::open(1, None).await, End::open(2, None).await);
+        let (mut one, mut two) = (TestPeer::open(1, None).await, TestPeer::open(2, None).await);
         let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         for garbage in [&b""[..], b"x", b"\x53\xb0\x01", b"\x53\xb0\x01\x00 and more", b"PGS1 and more"] {
             stranger.send_to(garbage, two.at).await.unwrap();
@@ -296,7 +298,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_receive_that_is_dropped_loses_nothing() {
-        let (mut one, mut two) = (End::open(1, Some(KEY)).await, End::open(2, Some(KEY)).await);
+        let (mut one, mut two) = (TestPeer::open(1, Some(KEY)).await, TestPeer::open(2, Some(KEY)).await);
         for _ in 0..50 {
             one.socket.send(two.at, envelope()).await.unwrap();
         }
@@ -317,15 +319,15 @@ mod tests {
 
     #[tokio::test]
     async fn z5_who_has_no_key_is_not_heard() {
-        let (mut one, mut two) = (End::open(1, Some(KEY)).await, End::open(2, Some(KEY)).await);
-        let mut clear = End::open(3, None).await;
+        let (mut one, mut two) = (TestPeer::open(1, Some(KEY)).await, TestPeer::open(2, Some(KEY)).await);
+        let mut clear = TestPeer::open(3, None).await;
         clear.socket.send(two.at, envelope()).await.unwrap();
         one.socket.send(clear.at, envelope()).await.unwrap();
         one.socket.send(two.at, envelope()).await.unwrap();
         assert_eq!(two.socket.recv().await.unwrap().from_addr, one.at);
         assert_eq!(two.counts(Reason::Unsealed), 1);
         two.socket.send(clear.at, envelope()).await.unwrap();
-        let fourth = End::open(4, None).await;
+        let fourth = TestPeer::open(4, None).await;
         let mut fourth_socket = fourth.socket;
         fourth_socket.send(clear.at, envelope()).await.unwrap();
         assert_eq!(clear.socket.recv().await.unwrap().from_addr, fourth.at);

@@ -11,16 +11,16 @@ use crate::error::{Error, Result};
 use crate::limits::{
     MYSQL_CONNECT, MYSQL_LIFE_GAP, MYSQL_LOCK_WAIT_SECONDS, MYSQL_MIN_PACKET_BYTES, MYSQL_SILENCE_SECONDS,
 };
-use crate::target::{Host, Target};
+use crate::target::{ServerAddress, Target};
 
-use super::fault::{Attempt, Fault, Silence};
-use super::line::{Line, hex};
+use super::connection::{RootConnection, hex};
+use super::fault::{AnswerError, Attempt, Fault};
 use super::schema;
 
 /// One target, as its connections are made.
 pub(super) struct Access {
     location: String,
-    hosts: Vec<(Host, MySqlConnectOptions)>,
+    hosts: Vec<(ServerAddress, MySqlConnectOptions)>,
     root: String,
     /// Which host worked last: tried first.
     last: AtomicUsize,
@@ -75,7 +75,7 @@ impl Access {
                 }
             }
         };
-        let of_host = |host: &Host| (host.clone(), common.clone().host(&host.name).port(host.port));
+        let of_host = |host: &ServerAddress| (host.clone(), common.clone().host(&host.name).port(host.port));
         let hosts = target.hosts.iter().map(of_host).collect();
         let root = target.root.as_str().to_owned();
         let (last, packet_bytes) = (AtomicUsize::new(0), AtomicUsize::new(MYSQL_MIN_PACKET_BYTES));
@@ -92,16 +92,16 @@ impl Access {
     }
 
     /// A connection that is set up, to the first host that takes changes.
-    pub async fn open(&self) -> Attempt<Line> {
+    pub async fn open(&self) -> Attempt<RootConnection> {
         let first = self.last.load(Ordering::Relaxed);
         let mut why = Vec::new();
         for turn in 0..self.hosts.len() {
             let index = (first + turn) % self.hosts.len();
             let (host, options) = &self.hosts[index];
             match self.enter(options).await {
-                Ok(line) => {
+                Ok(connection) => {
                     self.last.store(index, Ordering::Relaxed);
-                    return Ok(line);
+                    return Ok(connection);
                 }
                 // Another host may do.
                 Err(
@@ -115,25 +115,25 @@ impl Access {
         Err(Fault::Final(Error::Unavailable { what: format!("{}: {}", self.location, why.join("; ")) }))
     }
 
-    async fn enter(&self, options: &MySqlConnectOptions) -> Attempt<Line> {
+    async fn enter(&self, options: &MySqlConnectOptions) -> Attempt<RootConnection> {
         let connected = match timeout(MYSQL_CONNECT, options.connect()).await {
             Ok(Ok(connection)) => connection,
             Ok(Err(error)) => return Err(self.not_connected(error)),
             Err(_) => return Err(Fault::Passing(format!("no answer within {MYSQL_CONNECT:?}"))),
         };
-        let mut line = Line::new(connected, self.location.clone());
-        let facts = set_up(&mut line).await?;
+        let mut connection = RootConnection::new(connected, self.location.clone());
+        let facts = set_up(&mut connection).await?;
         self.check(&facts)?;
-        schema::prepare(&mut line).await?;
-        let life = life(&mut line, &facts).await?;
-        let root = self.find_root(&mut line, life).await?;
-        line.belongs_to(root, facts.packet_bytes);
-        Ok(line)
+        schema::prepare(&mut connection).await?;
+        let life = life(&mut connection, &facts).await?;
+        let root = self.find_root(&mut connection, life).await?;
+        connection.belongs_to(root, facts.packet_bytes);
+        Ok(connection)
     }
 
     fn not_connected(&self, error: sqlx::Error) -> Fault {
         let denied = match &error {
-            sqlx::Error::Database(_) => return Silence::from(error).nothing_happened(&self.location),
+            sqlx::Error::Database(_) => return AnswerError::from(error).nothing_happened(&self.location),
             // Of the files of this machine, or of the certificates: nothing that passes.
             sqlx::Error::Tls(_) | sqlx::Error::Configuration(_) => true,
             sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
@@ -172,7 +172,7 @@ impl Access {
     /// some versions are left out: InnoDB shows a commit to readers a moment before it is on disk, so one that
     /// somebody saw may be lost, and its version must not come again. A start is seen by a table that is only in
     /// the server's memory, and another server, which may have a copy of that, by when it started.
-    async fn find_root(&self, line: &mut Line, life: Option<i64>) -> Attempt<u32> {
+    async fn find_root(&self, connection: &mut RootConnection, life: Option<i64>) -> Attempt<u32> {
         let root = hex(&self.root);
         let find = match life {
             Some(life) => format!(
@@ -181,30 +181,31 @@ impl Access {
             ),
             None => format!("SELECT id FROM partage_roots WHERE root = {root}"),
         };
-        if let Some(row) = line.text(&find).await?[0].first() {
-            return line.get(row, 0);
+        if let Some(row) = connection.text(&find).await?[0].first() {
+            return connection.get(row, 0);
         }
         let life = life.unwrap_or_default();
         // `trimmed` gets what `version` has just become: no cursor from before is known any more. Several that do
         // this at once leave out more, which does no harm.
-        line.text(&format!(
-            "INSERT IGNORE INTO partage_roots VALUES (NULL, {root}, 0, 0, 0, {life}); \
+        connection
+            .text(&format!(
+                "INSERT IGNORE INTO partage_roots VALUES (NULL, {root}, 0, 0, 0, {life}); \
              UPDATE partage_roots SET version = version + {MYSQL_LIFE_GAP}, trimmed = version, life = {life} \
              WHERE root = {root}; \
              INSERT IGNORE INTO partage_life SELECT id FROM partage_roots WHERE root = {root}"
-        ))
-        .await?;
-        let rows = line.text(&find).await?;
+            ))
+            .await?;
+        let rows = connection.text(&find).await?;
         let Some(row) = rows[0].first() else {
             return Err(Fault::Passing("the server has started again just now".to_owned()));
         };
-        line.get(row, 0)
+        connection.get(row, 0)
     }
 }
 
 /// Puts the connection in the state that all statements rely on, and asks what the server is.
-async fn set_up(line: &mut Line) -> Attempt<Facts> {
-    let results = line
+async fn set_up(connection: &mut RootConnection) -> Attempt<Facts> {
+    let results = connection
         .text(&format!(
             "SET NAMES utf8mb4; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
              SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', SESSION autocommit = 1, \
@@ -216,7 +217,7 @@ async fn set_up(line: &mut Line) -> Attempt<Facts> {
         .await?;
     let mut facts = Facts::default();
     for row in results.last().into_iter().flatten() {
-        let (name, value): (String, String) = (line.get(row, 0)?, line.get(row, 1)?);
+        let (name, value): (String, String) = (connection.get(row, 0)?, connection.get(row, 1)?);
         match name.as_str() {
             "version" => facts.version = value,
             "max_allowed_packet" => facts.packet_bytes = value.parse().unwrap_or_default(),
@@ -228,26 +229,26 @@ async fn set_up(line: &mut Line) -> Attempt<Facts> {
     }
     if facts.galera {
         // A read waits until the node has what the others committed before.
-        line.text("SET SESSION wsrep_sync_wait = 7").await?;
+        connection.text("SET SESSION wsrep_sync_wait = 7").await?;
     }
     Ok(facts)
 }
 
 /// When the server started, in seconds: the two clocks are read in one statement, so a step does not change it. A
 /// Galera cluster lives on without one of its nodes, and what it shows is on the others.
-async fn life(line: &mut Line, facts: &Facts) -> Attempt<Option<i64>> {
+async fn life(connection: &mut RootConnection, facts: &Facts) -> Attempt<Option<i64>> {
     if facts.galera {
         return Ok(None);
     }
     let status = if facts.version.contains("MariaDB") { "information_schema" } else { "performance_schema" };
-    let rows = line
+    let rows = connection
         .text(&format!(
             "SELECT CAST(UNIX_TIMESTAMP() AS SIGNED) - CAST(variable_value AS SIGNED) FROM {status}.global_status \
              WHERE variable_name = 'UPTIME'"
         ))
         .await?;
     match rows[0].first() {
-        Some(row) => line.get(row, 0).map(Some),
+        Some(row) => connection.get(row, 0).map(Some),
         None => Err(Fault::Passing("the server does not say since when it runs".to_owned())),
     }
 }

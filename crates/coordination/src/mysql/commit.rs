@@ -19,16 +19,16 @@ use crate::limits::{
 use crate::session::SessionId;
 use crate::transaction::{Transaction, Version};
 
+use super::connection::{bytes_literal, hex};
 use super::decide::{Decided, Found, Needed, Put, decide, needed};
 use super::fault::Attempt;
-use super::line::{bytes_literal, hex};
-use super::pool::{Lease, Pool};
+use super::pool::{Pool, PooledConnection};
 use super::{Shared, key_of, session_of};
 
 /// Our root, locked. Dropped, nothing has happened.
 #[derive(Debug)]
 pub(super) struct Locked<'a> {
-    line: Lease<'a>,
+    connection: PooledConnection<'a>,
     /// The version before this transaction.
     version: Version,
     pub last_session: u64,
@@ -73,9 +73,9 @@ impl Shared {
 
 impl<'a> Locked<'a> {
     async fn new(pool: &'a Pool) -> Attempt<Self> {
-        let mut line = pool.take().await?;
-        let root = line.root();
-        let results = line
+        let mut connection = pool.take().await?;
+        let root = connection.root();
+        let results = connection
             .text(&format!(
                 "START TRANSACTION; \
                  SELECT version, last_session FROM partage_roots WHERE id = {root} FOR UPDATE; \
@@ -84,33 +84,34 @@ impl<'a> Locked<'a> {
             ))
             .await?;
         let Some(row) = results[1].first() else {
-            return Err(line.root_is_gone());
+            return Err(connection.root_is_gone());
         };
-        let (version, last_session) = (Version::new(line.get(row, 0)?), line.get(row, 1)?);
-        let over = results[2].iter().map(|row| Ok(session_of(line.get(row, 0)?))).collect::<Attempt<_>>()?;
-        Ok(Self { line, version, last_session, over })
+        let (version, last_session) = (Version::new(connection.get(row, 0)?), connection.get(row, 1)?);
+        let over =
+            results[2].iter().map(|row| Ok(session_of(connection.get(row, 0)?))).collect::<Attempt<_>>()?;
+        Ok(Self { connection, version, last_session, over })
     }
 
     /// Ends it without a change.
     pub async fn abandon(mut self) -> Attempt<()> {
-        self.line.text("ROLLBACK").await?;
-        self.line.give_back();
+        self.connection.text("ROLLBACK").await?;
+        self.connection.give_back();
         Ok(())
     }
 
     pub fn root(&self) -> u32 {
-        self.line.root()
+        self.connection.root()
     }
 
     /// Rows of one statement.
     pub async fn rows(&mut self, sql: &str) -> Attempt<Vec<u64>> {
-        let results = self.line.text(sql).await?;
-        results[0].iter().map(|row| self.line.get(row, 0)).collect()
+        let results = self.connection.text(sql).await?;
+        results[0].iter().map(|row| self.connection.get(row, 0)).collect()
     }
 
     /// Does `statements`, gives the root `version`, and commits.
     pub async fn finish(mut self, mut statements: Vec<String>, version: Version) -> Attempt<Version> {
-        let (root, number) = (self.line.root(), version.get());
+        let (root, number) = (self.connection.root(), version.get());
         if version != self.version {
             statements.push(format!("UPDATE partage_roots SET version = {number} WHERE id = {root}"));
         }
@@ -121,8 +122,8 @@ impl<'a> Locked<'a> {
                 "UPDATE partage_roots SET trimmed = GREATEST(trimmed, {old}) WHERE id = {root}"
             ));
         }
-        self.line.commit(&statements).await?;
-        self.line.give_back();
+        self.connection.commit(&statements).await?;
+        self.connection.give_back();
         Ok(version)
     }
 
@@ -176,15 +177,15 @@ impl<'a> Locked<'a> {
         let mut found = Found::default();
         for paths in texts(&needed.keys) {
             let rows = self
-                .line
+                .connection
                 .text(&format!(
                     "SELECT path, version, session FROM partage_keys WHERE root = {root} AND path IN ({paths})"
                 ))
                 .await?;
             for row in &rows[0] {
-                let session: Option<u64> = self.line.get(row, 2)?;
-                let version = Version::new(self.line.get(row, 1)?);
-                found.keys.insert(key_of(&self.line, row, 0)?, (version, session.map(session_of)));
+                let session: Option<u64> = self.connection.get(row, 2)?;
+                let version = Version::new(self.connection.get(row, 1)?);
+                found.keys.insert(key_of(&self.connection, row, 0)?, (version, session.map(session_of)));
             }
         }
         if !needed.sessions.is_empty() {
@@ -195,14 +196,14 @@ impl<'a> Locked<'a> {
         for leaf in &needed.leaves {
             let (from, to) = (hex(&format!("{leaf}/")), hex(&format!("{leaf}0")));
             let rows = self
-                .line
+                .connection
                 .text(&format!(
                     "SELECT path FROM partage_keys WHERE root = {root} AND path > {from} AND path < {to} \
                      LIMIT {operations}"
                 ))
                 .await?;
             for row in &rows[0] {
-                found.below.insert(key_of(&self.line, row, 0)?);
+                found.below.insert(key_of(&self.connection, row, 0)?);
             }
         }
         Ok(found)
@@ -220,7 +221,7 @@ impl<'a> Locked<'a> {
                  ON DUPLICATE KEY UPDATE value = VALUES(value), version = VALUES(version), session = VALUES(session)",
             );
             let query = query.bind(root).bind(put.key.as_str().as_bytes()).bind(&put.value[..]);
-            self.line.ask(query.bind(number).bind(session)).await?;
+            self.connection.ask(query.bind(number).bind(session)).await?;
         }
         let mut statements = Vec::new();
         if !small.is_empty() {

@@ -41,7 +41,7 @@ impl Fault {
 
 /// How the server failed to answer as it should.
 #[derive(Debug)]
-pub(super) enum Silence {
+pub(super) enum AnswerError {
     /// It answered, with an error.
     Said { number: u16, words: String },
     /// Nothing came, or nothing that can be understood.
@@ -50,7 +50,7 @@ pub(super) enum Silence {
     Late(Duration),
 }
 
-impl From<sqlx::Error> for Silence {
+impl From<sqlx::Error> for AnswerError {
     fn from(error: sqlx::Error) -> Self {
         match &error {
             sqlx::Error::Database(said) => match said.try_downcast_ref::<MySqlDatabaseError>() {
@@ -108,7 +108,7 @@ fn no_room(number: u16, words: &str, location: &str) -> Error {
     }
 }
 
-impl Silence {
+impl AnswerError {
     /// The error when it is certain that nothing happened. `location` names the target.
     pub fn nothing_happened(self, location: &str) -> Fault {
         let (number, words) = match self {
@@ -185,8 +185,8 @@ impl Silence {
 mod tests {
     use super::*;
 
-    fn said(number: u16, words: &str) -> Silence {
-        Silence::Said { number, words: words.to_owned() }
+    fn said(number: u16, words: &str) -> AnswerError {
+        AnswerError::Said { number, words: words.to_owned() }
     }
 
     fn is_no_room(fault: &Fault) -> bool {

@@ -15,42 +15,42 @@ use crate::error::Error;
 use crate::limits::{MYSQL_IDLE, MYSQL_STATEMENT};
 
 use super::access::Access;
+use super::connection::RootConnection;
 use super::fault::{Attempt, Fault};
-use super::line::Line;
 
 /// Some connections to one target.
 #[derive(Debug)]
 pub(super) struct Pool {
     access: Arc<Access>,
-    room: Semaphore,
-    idle: Mutex<VecDeque<(Instant, Line)>>,
+    permits: Semaphore,
+    idle: Mutex<VecDeque<(Instant, RootConnection)>>,
 }
 
 impl Pool {
     pub fn new(access: Arc<Access>, bound: usize) -> Self {
-        Self { access, room: Semaphore::new(bound), idle: Mutex::default() }
+        Self { access, permits: Semaphore::new(bound), idle: Mutex::default() }
     }
 
     /// A connection for the caller alone.
-    pub async fn take(&self) -> Attempt<Lease<'_>> {
-        let Ok(Ok(room)) = timeout(MYSQL_STATEMENT, self.room.acquire()).await else {
+    pub async fn take(&self) -> Attempt<PooledConnection<'_>> {
+        let Ok(Ok(permit)) = timeout(MYSQL_STATEMENT, self.permits.acquire()).await else {
             let what =
                 format!("{}: all connections were busy for {MYSQL_STATEMENT:?}", self.access.location());
             return Err(Fault::Final(Error::Unavailable { what }));
         };
-        let line = match self.rested() {
-            Some(line) => line,
+        let connection = match self.take_idle() {
+            Some(connection) => connection,
             None => self.access.open().await?,
         };
-        Ok(Lease { pool: self, line: Some(line), _room: room })
+        Ok(PooledConnection { pool: self, connection: Some(connection), _permit: permit })
     }
 
     /// A kept connection that the server has not closed yet, as far as we can know.
-    fn rested(&self) -> Option<Line> {
+    fn take_idle(&self) -> Option<RootConnection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         idle.retain(|(since, _)| now < *since + MYSQL_IDLE);
-        idle.pop_front().map(|(_, line)| line)
+        idle.pop_front().map(|(_, connection)| connection)
     }
 
     /// After one connection broke: the others are of the same server.
@@ -61,31 +61,31 @@ impl Pool {
 
 /// A connection in use. Dropped, it is closed.
 #[derive(Debug)]
-pub(super) struct Lease<'a> {
+pub(super) struct PooledConnection<'a> {
     pool: &'a Pool,
-    line: Option<Line>,
-    _room: SemaphorePermit<'a>,
+    connection: Option<RootConnection>,
+    _permit: SemaphorePermit<'a>,
 }
 
-impl Lease<'_> {
+impl PooledConnection<'_> {
     /// Nothing is under way on it: the next may have it.
     pub fn give_back(mut self) {
-        if let Some(line) = self.line.take() {
+        if let Some(connection) = self.connection.take() {
             let mut idle = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            idle.push_back((Instant::now(), line));
+            idle.push_back((Instant::now(), connection));
         }
     }
 }
 
-impl Deref for Lease<'_> {
-    type Target = Line;
-    fn deref(&self) -> &Line {
-        self.line.as_ref().expect("taken only when it is given back")
+impl Deref for PooledConnection<'_> {
+    type Target = RootConnection;
+    fn deref(&self) -> &RootConnection {
+        self.connection.as_ref().expect("taken only when it is given back")
     }
 }
 
-impl DerefMut for Lease<'_> {
-    fn deref_mut(&mut self) -> &mut Line {
-        self.line.as_mut().expect("taken only when it is given back")
+impl DerefMut for PooledConnection<'_> {
+    fn deref_mut(&mut self) -> &mut RootConnection {
+        self.connection.as_mut().expect("taken only when it is given back")
     }
 }

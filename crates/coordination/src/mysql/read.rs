@@ -9,8 +9,8 @@ use crate::key::{Key, Scope};
 use crate::transaction::{Entry, Version};
 use crate::watch::{Change, Update};
 
+use super::connection::RootConnection;
 use super::fault::Attempt;
-use super::line::Line;
 use super::{Shared, key_of, session_of};
 
 /// A scope as bounds on paths.
@@ -54,13 +54,13 @@ macro_rules! in_range {
 impl Shared {
     pub async fn read(&self, key: &Key) -> Result<Option<Entry>> {
         self.repeatedly(async || {
-            let mut line = self.work.take().await?;
-            let root = line.root();
+            let mut connection = self.work.take().await?;
+            let root = connection.root();
             let query =
                 sqlx::query("SELECT value, version, session FROM partage_keys WHERE root = ? AND path = ?");
-            let rows = line.ask(query.bind(root).bind(key.as_str().as_bytes())).await?;
-            let entry = rows.first().map(|row| entry(&line, row, 0)).transpose()?;
-            line.give_back();
+            let rows = connection.ask(query.bind(root).bind(key.as_str().as_bytes())).await?;
+            let entry = rows.first().map(|row| entry(&connection, row, 0)).transpose()?;
+            connection.give_back();
             Ok(entry)
         })
         .await
@@ -71,8 +71,8 @@ impl Shared {
         let after = after.map_or_else(Vec::new, |after| after.as_str().as_bytes().to_vec());
         let most = u32::try_from(limit + 1).unwrap_or(u32::MAX);
         self.repeatedly(async || {
-            let mut line = self.work.take().await?;
-            let root = line.root();
+            let mut connection = self.work.take().await?;
+            let root = connection.root();
             let query = sqlx::query(concat!(
                 "SELECT r.version, k.path, k.value, k.version, k.session FROM partage_roots r \
                  LEFT JOIN partage_keys k ON k.root = r.id AND k.path > ? AND ",
@@ -80,9 +80,9 @@ impl Shared {
                 " WHERE r.id = ? ORDER BY k.path LIMIT ?"
             ));
             let query = query.bind(&after).bind(&range.from).bind(&range.to).bind(range.flat_from);
-            let rows = line.ask(query.bind(range.flat_from).bind(root).bind(most)).await?;
-            let (at, mut entries) = content(&line, &rows)?;
-            line.give_back();
+            let rows = connection.ask(query.bind(range.flat_from).bind(root).bind(most)).await?;
+            let (at, mut entries) = content(&connection, &rows)?;
+            connection.give_back();
             let more = entries.len() > limit;
             entries.truncate(limit);
             let next = if more { entries.last().map(|(key, _)| key.clone()) } else { None };
@@ -96,19 +96,19 @@ impl Shared {
         let range = Range::of(scope);
         let from = *cursor;
         let found = self.repeatedly(async || {
-            let mut line = self.work.take().await?;
+            let mut connection = self.work.take().await?;
             let known = match from {
-                Some(from) => changes(&mut line, from, &range).await?,
+                Some(from) => changes(&mut connection, from, &range).await?,
                 None => None,
             };
             let next = match known {
                 Some((at, changes)) => (at, (!changes.is_empty()).then_some(Update::Changes { at, changes })),
                 None => {
-                    let (at, entries) = everything(&mut line, &range).await?;
+                    let (at, entries) = everything(&mut connection, &range).await?;
                     (at, Some(Update::Resync { at, entries }))
                 }
             };
-            line.give_back();
+            connection.give_back();
             Ok(next)
         });
         let (at, update) = found.await?;
@@ -118,7 +118,11 @@ impl Shared {
 }
 
 /// The keys that changed after `from`, as they are now; `None` if that is not known any more, or never was.
-async fn changes(line: &mut Line, from: Version, range: &Range) -> Attempt<Option<(Version, Vec<Change>)>> {
+async fn changes(
+    connection: &mut RootConnection,
+    from: Version,
+    range: &Range,
+) -> Attempt<Option<(Version, Vec<Change>)>> {
     // The inner table names each key once, however often it changed.
     let query = sqlx::query(concat!(
         "SELECT r.version, r.trimmed, h.path, k.value, k.version, k.session FROM partage_roots r \
@@ -126,26 +130,26 @@ async fn changes(line: &mut Line, from: Version, range: &Range) -> Attempt<Optio
         in_range!("path"),
         ") h ON TRUE LEFT JOIN partage_keys k ON k.root = r.id AND k.path = h.path WHERE r.id = ? ORDER BY h.path"
     ));
-    let query = query.bind(line.root()).bind(from.get()).bind(&range.from).bind(&range.to);
-    let query = query.bind(range.flat_from).bind(range.flat_from).bind(line.root());
-    let rows = line.ask(query).await?;
-    let at = version(line, &rows)?;
-    let trimmed = Version::new(line.get(&rows[0], 1)?);
+    let query = query.bind(connection.root()).bind(from.get()).bind(&range.from).bind(&range.to);
+    let query = query.bind(range.flat_from).bind(range.flat_from).bind(connection.root());
+    let rows = connection.ask(query).await?;
+    let at = version(connection, &rows)?;
+    let trimmed = Version::new(connection.get(&rows[0], 1)?);
     if !(trimmed..=at).contains(&from) {
         return Ok(None);
     }
     let mut changes = Vec::new();
     for row in &rows {
-        if line.get::<Option<&[u8]>, _>(row, 2)?.is_some() {
-            let there = line.get::<Option<u64>, _>(row, 4)?.is_some();
-            let entry = if there { Some(entry(line, row, 3)?) } else { None };
-            changes.push(Change { key: key_of(line, row, 2)?, entry });
+        if connection.get::<Option<&[u8]>, _>(row, 2)?.is_some() {
+            let there = connection.get::<Option<u64>, _>(row, 4)?.is_some();
+            let entry = if there { Some(entry(connection, row, 3)?) } else { None };
+            changes.push(Change { key: key_of(connection, row, 2)?, entry });
         }
     }
     Ok(Some((at, changes)))
 }
 
-async fn everything(line: &mut Line, range: &Range) -> Attempt<(Version, Vec<(Key, Entry)>)> {
+async fn everything(connection: &mut RootConnection, range: &Range) -> Attempt<(Version, Vec<(Key, Entry)>)> {
     let query = sqlx::query(concat!(
         "SELECT r.version, k.path, k.value, k.version, k.session FROM partage_roots r \
          LEFT JOIN partage_keys k ON k.root = r.id AND ",
@@ -153,31 +157,31 @@ async fn everything(line: &mut Line, range: &Range) -> Attempt<(Version, Vec<(Ke
         " WHERE r.id = ? ORDER BY k.path"
     ));
     let query = query.bind(&range.from).bind(&range.to).bind(range.flat_from).bind(range.flat_from);
-    let rows = line.ask(query.bind(line.root())).await?;
-    content(line, &rows)
+    let rows = connection.ask(query.bind(connection.root())).await?;
+    content(connection, &rows)
 }
 
 /// Rows of the root's version, then path, value, version, session; the last four are null if there is no key.
-fn content(line: &Line, rows: &[MySqlRow]) -> Attempt<(Version, Vec<(Key, Entry)>)> {
+fn content(connection: &RootConnection, rows: &[MySqlRow]) -> Attempt<(Version, Vec<(Key, Entry)>)> {
     let mut entries = Vec::new();
     for row in rows {
-        if line.get::<Option<u64>, _>(row, 3)?.is_some() {
-            entries.push((key_of(line, row, 1)?, entry(line, row, 2)?));
+        if connection.get::<Option<u64>, _>(row, 3)?.is_some() {
+            entries.push((key_of(connection, row, 1)?, entry(connection, row, 2)?));
         }
     }
-    Ok((version(line, rows)?, entries))
+    Ok((version(connection, rows)?, entries))
 }
 
 /// The root's version, first in the first row.
-fn version(line: &Line, rows: &[MySqlRow]) -> Attempt<Version> {
-    let row = rows.first().ok_or_else(|| line.root_is_gone())?;
-    Ok(Version::new(line.get(row, 0)?))
+fn version(connection: &RootConnection, rows: &[MySqlRow]) -> Attempt<Version> {
+    let row = rows.first().ok_or_else(|| connection.root_is_gone())?;
+    Ok(Version::new(connection.get(row, 0)?))
 }
 
 /// Value, version and session from `column` on.
-fn entry(line: &Line, row: &MySqlRow, column: usize) -> Attempt<Entry> {
-    let value = Bytes::copy_from_slice(line.get(row, column)?);
-    let version = Version::new(line.get(row, column + 1)?);
-    let session: Option<u64> = line.get(row, column + 2)?;
+fn entry(connection: &RootConnection, row: &MySqlRow, column: usize) -> Attempt<Entry> {
+    let value = Bytes::copy_from_slice(connection.get(row, column)?);
+    let version = Version::new(connection.get(row, column + 1)?);
+    let session: Option<u64> = connection.get(row, column + 2)?;
     Ok(Entry { value, version, session: session.map(session_of) })
 }

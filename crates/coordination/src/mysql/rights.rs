@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 
 use crate::contract::{Remark, Weight};
 
+use super::connection::RootConnection;
 use super::fault::Attempt;
-use super::line::Line;
 
 /// What the server tells our user.
 #[derive(Debug, Default)]
-pub(super) struct Guard {
+pub(super) struct UserRights {
     database: String,
     /// As `SHOW GRANTS` prints them; a password's hash may be in them.
     grants: Vec<String>,
@@ -24,35 +24,35 @@ pub(super) struct Guard {
 }
 
 /// Asks the server.
-pub(super) async fn look(line: &mut Line) -> Attempt<Guard> {
-    let results = line
+pub(super) async fn look(connection: &mut RootConnection) -> Attempt<UserRights> {
+    let results = connection
         .text(
             "SELECT DATABASE(); SHOW GRANTS; SHOW CREATE USER CURRENT_USER(); SHOW GLOBAL VARIABLES WHERE \
              Variable_name IN ('require_secure_transport', 'innodb_flush_log_at_trx_commit')",
         )
         .await?;
-    let mut guard = Guard::default();
+    let mut rights = UserRights::default();
     let mut results = results.into_iter().map(Vec::into_iter);
     for row in results.next().into_iter().flatten() {
-        guard.database = line.get(&row, 0)?;
+        rights.database = connection.get(&row, 0)?;
     }
     for row in results.next().into_iter().flatten() {
-        guard.grants.push(line.get(&row, 0)?);
+        rights.grants.push(connection.get(&row, 0)?);
     }
     for row in results.next().into_iter().flatten() {
-        guard.user = line.get(&row, 0)?;
+        rights.user = connection.get(&row, 0)?;
     }
     for row in results.next().into_iter().flatten() {
-        let (name, value): (String, String) = (line.get(&row, 0)?, line.get(&row, 1)?);
+        let (name, value): (String, String) = (connection.get(&row, 0)?, connection.get(&row, 1)?);
         match name.as_str() {
-            "require_secure_transport" => guard.is_tls_required = value == "ON",
-            _ => guard.is_durable = value == "1",
+            "require_secure_transport" => rights.is_tls_required = value == "ON",
+            _ => rights.is_durable = value == "1",
         }
     }
-    Ok(guard)
+    Ok(rights)
 }
 
-impl Guard {
+impl UserRights {
     /// What could do harm.
     pub fn remarks(&self) -> Vec<Remark> {
         let mut remarks = Vec::new();
@@ -112,8 +112,8 @@ mod tests {
     fn said(grants: &[&str], user: &str, is_tls_required: bool) -> String {
         let grants = grants.iter().map(|grant| (*grant).to_owned()).collect();
         let (database, user) = ("partage".to_owned(), user.to_owned());
-        let guard = Guard { database, grants, user, is_tls_required, is_durable: true };
-        guard.remarks().into_iter().map(|remark| remark.what).collect::<Vec<_>>().join("\n")
+        let rights = UserRights { database, grants, user, is_tls_required, is_durable: true };
+        rights.remarks().into_iter().map(|remark| remark.what).collect::<Vec<_>>().join("\n")
     }
 
     #[test]

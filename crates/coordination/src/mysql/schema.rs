@@ -7,8 +7,8 @@
 
 use crate::error::{Error, Result};
 
+use super::connection::{RootConnection, hex};
 use super::fault::Attempt;
-use super::line::{Line, hex};
 
 /// What the comment of each of our tables begins with.
 const MARK: &str = "partage coordination";
@@ -73,39 +73,39 @@ const TABLES: [&str; 6] = [
 pub(super) const VERSION: u64 = STEPS.len() as u64;
 
 /// Brings the schema to [`VERSION`], or says why not.
-pub(super) async fn prepare(line: &mut Line) -> Attempt<()> {
-    if version(line).await? == Some(VERSION) {
+pub(super) async fn prepare(connection: &mut RootConnection) -> Attempt<()> {
+    if version(connection).await? == Some(VERSION) {
         return Ok(());
     }
     // One at a time. The lock is only for politeness: each step can be done by several at once.
-    let lock = hex(&format!("partage_schema {}", line.location()));
-    line.text(&format!("SELECT GET_LOCK(MD5({lock}), 5)")).await?;
-    let done = migrate(line).await;
-    let freed = line.text(&format!("DO RELEASE_LOCK(MD5({lock}))")).await;
+    let lock = hex(&format!("partage_schema {}", connection.location()));
+    connection.text(&format!("SELECT GET_LOCK(MD5({lock}), 5)")).await?;
+    let done = migrate(connection).await;
+    let freed = connection.text(&format!("DO RELEASE_LOCK(MD5({lock}))")).await;
     done.and(freed.map(|_| ()))
 }
 
-async fn migrate(line: &mut Line) -> Attempt<()> {
-    let from = match version(line).await? {
+async fn migrate(connection: &mut RootConnection) -> Attempt<()> {
+    let from = match version(connection).await? {
         Some(version) => version,
         None => {
-            line.text(SCHEMA).await?;
-            line.text("INSERT IGNORE INTO partage_schema VALUES (1, 0)").await?;
+            connection.text(SCHEMA).await?;
+            connection.text("INSERT IGNORE INTO partage_schema VALUES (1, 0)").await?;
             0
         }
     };
     for (done, step) in STEPS.iter().enumerate().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
-        line.text(step).await?;
+        connection.text(step).await?;
         let now = done + 1;
-        line.text(&format!("UPDATE partage_schema SET version = GREATEST(version, {now})")).await?;
+        connection.text(&format!("UPDATE partage_schema SET version = GREATEST(version, {now})")).await?;
     }
     Ok(())
 }
 
 /// The version that the database has; `None` if it has none of our tables. Refuses what is not ours.
-async fn version(line: &mut Line) -> Attempt<Option<u64>> {
+async fn version(connection: &mut RootConnection) -> Attempt<Option<u64>> {
     let names = TABLES.map(|name| format!("'{name}'")).join(",");
-    let tables = line
+    let tables = connection
         .text(&format!(
             "SELECT CAST(table_name AS CHAR), CAST(table_comment AS CHAR) FROM information_schema.tables \
              WHERE table_schema = DATABASE() AND table_name IN ({names})"
@@ -113,9 +113,9 @@ async fn version(line: &mut Line) -> Attempt<Option<u64>> {
         .await?;
     let mut made = false;
     for row in &tables[0] {
-        let (name, comment): (String, String) = (line.get(row, 0)?, line.get(row, 1)?);
+        let (name, comment): (String, String) = (connection.get(row, 0)?, connection.get(row, 1)?);
         if !comment.starts_with(MARK) {
-            let location = line.location();
+            let location = connection.location();
             let what = format!(
                 "{location}: the table `{name}` there was not made by this program: it is left alone; choose \
                  another database, or rename that table"
@@ -127,10 +127,10 @@ async fn version(line: &mut Line) -> Attempt<Option<u64>> {
     if !made {
         return Ok(None);
     }
-    let rows = line.text("SELECT CAST(version AS UNSIGNED) FROM partage_schema").await?;
+    let rows = connection.text("SELECT CAST(version AS UNSIGNED) FROM partage_schema").await?;
     let Some(row) = rows[0].first() else { return Ok(None) };
-    let version = line.get(row, 0)?;
-    check(line.location(), version)?;
+    let version = connection.get(row, 0)?;
+    check(connection.location(), version)?;
     Ok(Some(version))
 }
 

@@ -21,9 +21,9 @@ use super::commit::number_of;
 use super::fault::Attempt;
 use super::{Shared, session_of};
 
-/// What one look at the root shows.
+/// What one read of the root shows.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(super) struct RootState {
     pub version: Version,
     /// Some session is over and has not been ended.
     pub over: bool,
@@ -63,15 +63,15 @@ impl Shared {
     pub async fn renew_session(&self, session: SessionId) -> Result<()> {
         let number = number_of(session);
         self.repeatedly(async || {
-            let mut line = self.pulse.take().await?;
-            let root = line.root();
-            let renewed = line
+            let mut connection = self.heartbeat.take().await?;
+            let root = connection.root();
+            let renewed = connection
                 .commits_itself(&format!(
                     "UPDATE partage_sessions SET expires = UTC_TIMESTAMP(6) + INTERVAL ttl MICROSECOND \
                      WHERE root = {root} AND id = {number} AND expires > UTC_TIMESTAMP(6)"
                 ))
                 .await?;
-            line.give_back();
+            connection.give_back();
             if renewed == 0 { Err(Error::SessionEnded { session }.into()) } else { Ok(()) }
         })
         .await
@@ -104,12 +104,12 @@ impl Shared {
         self.repeatedly(async || self.lock().await?.abandon().await).await
     }
 
-    /// Looks whether anything has changed, or ought to.
-    pub async fn look(&self) -> Result<Look> {
+    /// Reads whether anything has changed, or ought to.
+    pub async fn read_root(&self) -> Result<RootState> {
         self.repeatedly(async || {
-            let mut line = self.pulse.take().await?;
-            let root = line.root();
-            let results = line
+            let mut connection = self.heartbeat.take().await?;
+            let root = connection.root();
+            let results = connection
                 .text(&format!(
                     "SELECT version, \
                      CAST(EXISTS(SELECT 1 FROM partage_sessions WHERE root = {root} AND expires <= UTC_TIMESTAMP(6)) \
@@ -117,27 +117,28 @@ impl Shared {
                      TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) FROM partage_roots WHERE id = {root}"
                 ))
                 .await?;
-            let row = results[0].first().ok_or_else(|| line.root_is_gone())?;
-            let over: u64 = line.get(row, 1)?;
-            let look = Look { version: Version::new(line.get(row, 0)?), over: over > 0, now: line.get(row, 2)? };
-            line.give_back();
-            Ok(look)
+            let row = results[0].first().ok_or_else(|| connection.root_is_gone())?;
+            let over: u64 = connection.get(row, 1)?;
+            let version = Version::new(connection.get(row, 0)?);
+            let state = RootState { version, over: over > 0, now: connection.get(row, 2)? };
+            connection.give_back();
+            Ok(state)
         })
         .await
     }
 
     /// After the server's clock went back: no session ends later than its time-to-live from now.
-    pub async fn draw_ends_nearer(&self) -> Result<()> {
+    pub async fn shorten_sessions(&self) -> Result<()> {
         self.repeatedly(async || {
-            let mut line = self.pulse.take().await?;
-            let root = line.root();
-            let drawn = line
+            let mut connection = self.heartbeat.take().await?;
+            let root = connection.root();
+            let drawn = connection
                 .commits_itself(&format!(
                     "UPDATE partage_sessions SET expires = UTC_TIMESTAMP(6) + INTERVAL ttl MICROSECOND \
                      WHERE root = {root} AND expires > UTC_TIMESTAMP(6) + INTERVAL ttl MICROSECOND"
                 ))
                 .await?;
-            line.give_back();
+            connection.give_back();
             if drawn > 0 {
                 tracing::warn!(sessions = drawn, "the server's clock went back: sessions count from now");
             }
@@ -147,5 +148,5 @@ impl Shared {
     }
 }
 
-/// How long after its end a session is gone for all: one look, and the transaction that ends it.
+/// How long after its end a session is gone for all: one poll, and the transaction that ends it.
 pub const EXPIRY_BOUND: Duration = MYSQL_POLL.saturating_mul(10);

@@ -1,11 +1,11 @@
 //! Commits: one `multi` that moves the clock, on what is known of the znodes it touches.
 //!
-//! Think of a bound minute book with numbered pages. Whoever writes says "this is page 8", and is turned away
-//! if page 8 is written already; so everything it knew from pages 1 to 7 still holds when it is let in. The page number
-//! is the data version of the root. A lone writer knows the number and what it wrote itself, and needs no look
-//! into the book: one round trip. After being turned away it reads, all at one moment, and tries again.
+//! Optimistic concurrency: each commit is conditioned on the data version of the root, the clock, and moves it. A commit
+//! on an older clock is turned away; so everything that was known as of a clock still holds when a commit on it succeeds.
+//! A lone writer knows the clock and what it wrote itself, and needs no read: one round trip. After being turned away it
+//! reads, all at one moment, and tries again.
 //!
-//! What sessions take along when they end is on no page: see `plan`. So a refusal is given only on what was read
+//! What sessions take along when they end moves no clock: see `plan`. So a refusal is given only on what was read
 //! for this very transaction.
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ use zookeeper_client::{Client, CreateMode, Error as Fault, MultiWriteError, Mult
 use super::connection::Connection;
 use super::marks;
 use super::node::{Kind, Node, ROOT_MARK, data, version};
-use super::plan::{Known, Plan, Step, Stop, looked_at, plan, session_of};
+use super::plan::{Known, Plan, PlanError, Step, looked_at, plan, session_of};
 use super::sessions::Sessions;
 use super::snapshot::{Snapshot, read_nodes, read_scope};
 use crate::error::{Error, Result};
@@ -41,14 +41,14 @@ pub(super) struct Committer {
     connection: Arc<Connection>,
     sessions: Arc<Sessions>,
     /// One transaction at a time: two of one handle would only turn each other away.
-    book: Mutex<Option<Book>>,
+    cache: Mutex<Option<CommitCache>>,
     /// For pauses that differ between handles.
     draws: AtomicU64,
 }
 
 /// What is known as of one state of the clock.
 #[derive(Debug)]
-struct Book {
+struct CommitCache {
     clock: i32,
     known: Known,
 }
@@ -60,12 +60,12 @@ enum Sent {
         at: Version,
     },
     /// Something was not as it was known; nothing was changed.
-    TurnedAway,
+    Conflict,
 }
 
 impl Committer {
     pub fn new(connection: Arc<Connection>, sessions: Arc<Sessions>, seed: u64) -> Self {
-        Self { connection, sessions, book: Mutex::new(None), draws: AtomicU64::new(seed) }
+        Self { connection, sessions, cache: Mutex::new(None), draws: AtomicU64::new(seed) }
     }
 
     pub async fn commit(&self, transaction: Transaction) -> Result<Version> {
@@ -73,33 +73,33 @@ impl Committer {
         if let Some(session) = session {
             self.sessions.client(session)?;
         }
-        let mut place = self.book.lock().await;
+        let mut slot = self.cache.lock().await;
         let until = Instant::now() + ZOOKEEPER_CONTENTION_PATIENCE;
-        let mut turned_away = 0;
+        let mut conflicts = 0;
         loop {
             // Taken out: when this future is dropped on the way, nothing is known any more.
-            let book = place.take();
-            let (mut book, plan, read) = self.planned(&transaction, book).await?;
+            let cache = slot.take();
+            let (mut cache, plan, read) = self.planned(&transaction, cache).await?;
             if transaction.operations.is_empty()
                 && let Some(read) = read
             {
-                *place = Some(book);
+                *slot = Some(cache);
                 return Ok(read);
             }
-            match self.send(&plan, book.clock, session).await? {
+            match self.send(&plan, cache.clock, session).await? {
                 Sent::Done { clock, at } => {
-                    book.clock = clock;
-                    plan.apply(&mut book.known, at);
-                    *place = Some(book).filter(|book| book.known.len() <= ZOOKEEPER_KNOWN_NODES);
+                    cache.clock = clock;
+                    plan.apply(&mut cache.known, at);
+                    *slot = Some(cache).filter(|cache| cache.known.len() <= ZOOKEEPER_KNOWN_NODES);
                     return Ok(at);
                 }
-                Sent::TurnedAway if Instant::now() < until => {
-                    turned_away += 1;
-                    sleep(self.pause(turned_away)).await;
+                Sent::Conflict if Instant::now() < until => {
+                    conflicts += 1;
+                    sleep(self.pause(conflicts)).await;
                 }
-                Sent::TurnedAway => {
+                Sent::Conflict => {
                     let what = format!(
-                        "{}: others commit all the time: turned away {turned_away} times",
+                        "{}: others commit all the time: turned away {conflicts} times",
                         self.connection.target()
                     );
                     return Err(Error::Unavailable { what });
@@ -112,40 +112,40 @@ impl Committer {
     async fn planned(
         &self,
         transaction: &Transaction,
-        mut book: Option<Book>,
-    ) -> Result<(Book, Plan, Option<Version>)> {
+        mut cache: Option<CommitCache>,
+    ) -> Result<(CommitCache, Plan, Option<Version>)> {
         let keys = looked_at(transaction);
-        if let Some(book) = book.take_if(|book| {
-            !transaction.operations.is_empty() && keys.iter().all(|key| book.known.contains_key(key))
-        }) && let Ok(plan) = plan(transaction, &book.known, &BTreeSet::new())
+        if let Some(cache) = cache.take_if(|cache| {
+            !transaction.operations.is_empty() && keys.iter().all(|key| cache.known.contains_key(key))
+        }) && let Ok(plan) = plan(transaction, &cache.known, &BTreeSet::new())
         {
-            return Ok((book, plan, None));
+            return Ok((cache, plan, None));
         }
         let (connection, looked) = (&self.connection, &keys);
         let reading = |client| async move { read_nodes(connection, &client, looked, true).await };
         let snapshot = self.connection.reading(reading).await?;
         let read = snapshot.at();
-        let mut book = Book::new(snapshot, keys.clone()).with(book);
-        match plan(transaction, &book.known, &BTreeSet::new()) {
-            Ok(plan) => Ok((book, plan, Some(read))),
-            Err(Stop::Refused(error)) => Err(error),
-            Err(Stop::Below(key)) => {
-                let ways = self.ways_below(&key, transaction, &mut book, keys).await?;
-                match plan(transaction, &book.known, &ways) {
-                    Ok(plan) => Ok((book, plan, Some(read))),
-                    Err(Stop::Refused(error)) => Err(error),
-                    Err(Stop::Below(_)) => Err(put_below(transaction, &key)),
+        let mut cache = CommitCache::new(snapshot, keys.clone()).with(cache);
+        match plan(transaction, &cache.known, &BTreeSet::new()) {
+            Ok(plan) => Ok((cache, plan, Some(read))),
+            Err(PlanError::Refused(error)) => Err(error),
+            Err(PlanError::Below(key)) => {
+                let intermediates = self.intermediates_below(&key, transaction, &mut cache, keys).await?;
+                match plan(transaction, &cache.known, &intermediates) {
+                    Ok(plan) => Ok((cache, plan, Some(read))),
+                    Err(PlanError::Refused(error)) => Err(error),
+                    Err(PlanError::Below(_)) => Err(put_below(transaction, &key)),
                 }
             }
         }
     }
 
     /// The znodes below `key`, which are no keys: left over from keys that went with their sessions.
-    async fn ways_below(
+    async fn intermediates_below(
         &self,
         key: &Key,
         transaction: &Transaction,
-        book: &mut Book,
+        cache: &mut CommitCache,
         mut keys: BTreeSet<Key>,
     ) -> Result<BTreeSet<Key>> {
         let scope = Scope::Below(key.clone());
@@ -155,17 +155,17 @@ impl Committer {
         };
         let snapshot = self.connection.reading(reading).await?;
         let deleted = |key: &Key| transaction.operations.iter().any(|operation| operation.key() == key);
-        let mut ways = BTreeSet::new();
+        let mut intermediates = BTreeSet::new();
         for (key_below, node) in snapshot.nodes.iter().filter(|(key_below, _)| scope.contains(key_below)) {
             match node.kind {
-                Kind::Way => drop(ways.insert(key_below.clone())),
+                Kind::Intermediate => drop(intermediates.insert(key_below.clone())),
                 _ if deleted(key_below) => {}
                 _ => return Err(Error::below_ephemeral(key_below, key)),
             }
         }
-        keys.extend(ways.iter().cloned());
-        *book = Book::new(snapshot, keys);
-        Ok(ways)
+        keys.extend(intermediates.iter().cloned());
+        *cache = CommitCache::new(snapshot, keys);
+        Ok(intermediates)
     }
 
     async fn send(&self, plan: &Plan, clock: i32, session: Option<SessionId>) -> Result<Sent> {
@@ -177,8 +177,8 @@ impl Committer {
             }
             None => (self.connection.committing_client().await?, None),
         };
-        // Version -1 means "any" to ZooKeeper. The clock comes there after four thousand million commits; such a page is
-        // left empty.
+        // Version -1 means "any" to ZooKeeper. The clock comes there after four thousand million commits; a commit on that
+        // clock has no steps.
         let steps = if clock == -1 { &[] } else { &plan.steps[..] };
         let mut request = self.request(&client, clock, mark.as_ref(), steps)?;
         let before = 1 + usize::from(mark.is_some());
@@ -191,7 +191,7 @@ impl Committer {
                 Some(MultiWriteResult::SetData { stat }) if clock != -1 => {
                     Ok(Sent::Done { clock: stat.version, at: version(stat.mzxid) })
                 }
-                Some(_) if clock == -1 => Ok(Sent::TurnedAway),
+                Some(_) if clock == -1 => Ok(Sent::Conflict),
                 _ => Err(self.indefinite("an answer of the wrong kind")),
             },
             // Its mark is gone, and so is the session.
@@ -203,12 +203,12 @@ impl Committer {
                 | Fault::NoNode
                 | Fault::NodeExists
                 | Fault::NotEmpty
-                | Fault::NoChildrenForEphemerals => Ok(Sent::TurnedAway),
+                | Fault::NoChildrenForEphemerals => Ok(Sent::Conflict),
                 fault => Err(self.refused(&fault, &path_of(index), session)),
             },
             Err(MultiWriteError::RequestFailed { source }) => match source {
                 // The server said so, or it was never sent: a client whose connection broke says ConnectionLoss.
-                Fault::SessionExpired if session.is_none() => Ok(Sent::TurnedAway),
+                Fault::SessionExpired if session.is_none() => Ok(Sent::Conflict),
                 fault @ (Fault::SessionExpired
                 | Fault::NoAuth
                 | Fault::InvalidAcl
@@ -284,16 +284,16 @@ impl Committer {
     }
 
     /// Longer with each time, and never the same for two handles (splitmix64).
-    fn pause(&self, turned_away: u32) -> Duration {
+    fn pause(&self, conflicts: u32) -> Duration {
         let draw = self.draws.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         let mixed = (draw ^ (draw >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let most = ZOOKEEPER_CONTENTION_PAUSE * (1 << turned_away.min(5));
+        let most = ZOOKEEPER_CONTENTION_PAUSE * (1 << conflicts.min(5));
         most.mul_f64((mixed >> 40) as f64 / (1_u64 << 24) as f64)
     }
 }
 
-impl Book {
+impl CommitCache {
     fn new(snapshot: Snapshot, keys: BTreeSet<Key>) -> Self {
         let (clock, mut nodes) = (snapshot.clock, snapshot.nodes);
         let known = keys.into_iter().map(|key| {
@@ -306,7 +306,7 @@ impl Book {
     /// With what was known before, if nobody has committed since.
     fn with(mut self, before: Option<Self>) -> Self {
         for (key, node) in
-            before.filter(|before| before.clock == self.clock).into_iter().flat_map(|book| book.known)
+            before.filter(|before| before.clock == self.clock).into_iter().flat_map(|cache| cache.known)
         {
             self.known.entry(key).or_insert(node);
         }

@@ -22,7 +22,7 @@ use crate::limits::{
 };
 use crate::target::{Target, Tls};
 
-/// A target, and the way to it.
+/// A target, and how it is reached.
 #[derive(Debug)]
 pub(super) struct Connection {
     target: Target,
@@ -122,9 +122,9 @@ impl Connection {
         refusal(&self.target, fault, path)
     }
 
-    /// Makes the root and the way to it. One that is there must be ours, or empty.
+    /// Makes the root and the znodes above it. One that is there must be ours, or empty.
     async fn make_root(&self, client: &Client) -> Result<()> {
-        for path in self.root.way() {
+        for path in self.root.path_prefixes() {
             let failed = |fault: Fault| self.refusal(&fault, path);
             if client.check_stat(path).await.map_err(failed)?.is_some() {
                 continue;

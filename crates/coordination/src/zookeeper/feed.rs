@@ -51,19 +51,19 @@ impl Dirty {
 }
 
 #[derive(Debug)]
-struct Inbox {
+struct Subscriber {
     scope: Scope,
     dirty: Dirty,
-    bell: Arc<Notify>,
+    notify: Arc<Notify>,
 }
 
-type Inboxes = Mutex<BTreeMap<u64, Inbox>>;
+type Subscribers = Mutex<BTreeMap<u64, Subscriber>>;
 
 /// The watch of a handle, and its subscribers. Ends with the last of them.
 #[derive(Debug)]
 pub(super) struct Feed {
     connection: Arc<Connection>,
-    inboxes: Arc<Inboxes>,
+    subscribers: Arc<Subscribers>,
     source: watch::Receiver<Option<Source>>,
     asked: mpsc::Sender<oneshot::Sender<u64>>,
     task: JoinHandle<()>,
@@ -75,43 +75,44 @@ impl Drop for Feed {
     }
 }
 
-/// A subscriber's place.
+/// A subscription to the feed.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct FeedSubscription {
     pub feed: Arc<Feed>,
     number: u64,
-    bell: Arc<Notify>,
+    notify: Arc<Notify>,
 }
 
-impl Drop for Place {
+impl Drop for FeedSubscription {
     fn drop(&mut self) {
-        locked(&self.feed.inboxes).remove(&self.number);
+        locked(&self.feed.subscribers).remove(&self.number);
     }
 }
 
 impl Feed {
     pub fn start(connection: Arc<Connection>) -> Arc<Self> {
-        let inboxes = Arc::default();
+        let subscribers = Arc::default();
         let (sender, source) = watch::channel(None);
         let (asked, asking) = mpsc::channel(ZOOKEEPER_MAX_WATCHES);
-        let task = tokio::spawn(run(Arc::clone(&connection), Arc::clone(&inboxes), sender, asking));
-        Arc::new(Self { connection, inboxes, source, asked, task })
+        let task = tokio::spawn(run(Arc::clone(&connection), Arc::clone(&subscribers), sender, asking));
+        Arc::new(Self { connection, subscribers, source, asked, task })
     }
 
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    pub fn subscribe(self: &Arc<Self>, scope: Scope) -> Result<Place> {
-        let mut inboxes = locked(&self.inboxes);
-        if inboxes.len() >= ZOOKEEPER_MAX_WATCHES {
+    pub fn subscribe(self: &Arc<Self>, scope: Scope) -> Result<FeedSubscription> {
+        let mut subscribers = locked(&self.subscribers);
+        if subscribers.len() >= ZOOKEEPER_MAX_WATCHES {
             let what = "the number of watches of one handle".to_owned();
-            return Err(Error::TooLarge { what, size: inboxes.len() + 1, limit: ZOOKEEPER_MAX_WATCHES });
+            return Err(Error::TooLarge { what, size: subscribers.len() + 1, limit: ZOOKEEPER_MAX_WATCHES });
         }
-        let number = inboxes.last_key_value().map_or(0, |(last, _)| last + 1);
-        let bell = Arc::new(Notify::new());
-        inboxes.insert(number, Inbox { scope, dirty: Dirty::default(), bell: Arc::clone(&bell) });
-        Ok(Place { feed: Arc::clone(self), number, bell })
+        let number = subscribers.last_key_value().map_or(0, |(last, _)| last + 1);
+        let notify = Arc::new(Notify::new());
+        subscribers
+            .insert(number, Subscriber { scope, dirty: Dirty::default(), notify: Arc::clone(&notify) });
+        Ok(FeedSubscription { feed: Arc::clone(self), number, notify })
     }
 
     /// The connection that events come from; waits until there is one.
@@ -125,55 +126,55 @@ impl Feed {
         }
     }
 
-    /// Returns when everything that came before this call is in the inboxes. False if the connection broke since
-    /// `source` was given out.
+    /// Returns when everything that came before this call is known to the subscribers. False if the connection broke
+    /// since `source` was given out.
     pub async fn settled(&self, source: &Source) -> bool {
         let (answer, number) = oneshot::channel();
         self.asked.send(answer).await.is_ok() && number.await == Ok(source.number)
     }
 }
 
-impl Place {
+impl FeedSubscription {
     /// Waits until there is something to look at.
-    pub async fn rung(&self) {
+    pub async fn changed(&self) {
         loop {
-            let rung = self.bell.notified();
+            let changed = self.notify.notified();
             if self.look(|dirty| !dirty.is_empty()) {
                 return;
             }
-            rung.await;
+            changed.await;
         }
     }
 
-    /// Empties the inbox.
+    /// Takes what is dirty; nothing is then.
     pub fn take(&self) -> Dirty {
         self.look(std::mem::take)
     }
 
     fn look<T: Default>(&self, look: impl FnOnce(&mut Dirty) -> T) -> T {
-        locked(&self.feed.inboxes)
+        locked(&self.feed.subscribers)
             .get_mut(&self.number)
-            .map(|inbox| look(&mut inbox.dirty))
+            .map(|subscriber| look(&mut subscriber.dirty))
             .unwrap_or_default()
     }
 }
 
-fn locked(inboxes: &Inboxes) -> MutexGuard<'_, BTreeMap<u64, Inbox>> {
+fn locked(subscribers: &Subscribers) -> MutexGuard<'_, BTreeMap<u64, Subscriber>> {
     // Whoever panicked with it left it whole.
-    inboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    subscribers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Everyone may have missed something.
-fn all_dirty(inboxes: &Inboxes) {
-    for inbox in locked(inboxes).values_mut() {
-        inbox.dirty = Dirty::ALL;
-        inbox.bell.notify_one();
+fn all_dirty(subscribers: &Subscribers) {
+    for subscriber in locked(subscribers).values_mut() {
+        subscriber.dirty = Dirty::ALL;
+        subscriber.notify.notify_one();
     }
 }
 
 async fn run(
     connection: Arc<Connection>,
-    inboxes: Arc<Inboxes>,
+    subscribers: Arc<Subscribers>,
     source: watch::Sender<Option<Source>>,
     mut asking: mpsc::Receiver<oneshot::Sender<u64>>,
 ) {
@@ -189,8 +190,8 @@ async fn run(
             Ok((client, watcher)) => {
                 number += 1;
                 source.send_replace(Some(Source { client, number }));
-                all_dirty(&inboxes);
-                follow(&connection, &inboxes, watcher, number, &mut asking).await;
+                all_dirty(&subscribers);
+                follow(&connection, &subscribers, watcher, number, &mut asking).await;
                 source.send_replace(None);
             }
             Err(error) => {
@@ -205,14 +206,14 @@ async fn run(
 /// again by itself, and events in between are lost in any case (ZOOKEEPER-4698).
 async fn follow(
     connection: &Connection,
-    inboxes: &Inboxes,
+    subscribers: &Subscribers,
     mut watcher: PersistentWatcher,
     number: u64,
     asking: &mut mpsc::Receiver<oneshot::Sender<u64>>,
 ) {
     loop {
         let event = tokio::select! {
-            // In this order: an answer says that all that came before is in the inboxes.
+            // In this order: an answer says that all that came before is known to the subscribers.
             biased;
             event = watcher.changed() => event,
             Some(answer) = asking.recv() => {
@@ -226,9 +227,11 @@ async fn follow(
             EventType::Session => return,
             _ => {
                 let Some(key) = connection.root().key(&event.path) else { continue };
-                for inbox in locked(inboxes).values_mut().filter(|inbox| inbox.scope.contains(&key)) {
-                    inbox.dirty.add(Dirty { keys: BTreeSet::from([key.clone()]), all: false });
-                    inbox.bell.notify_one();
+                for subscriber in
+                    locked(subscribers).values_mut().filter(|subscriber| subscriber.scope.contains(&key))
+                {
+                    subscriber.dirty.add(Dirty { keys: BTreeSet::from([key.clone()]), all: false });
+                    subscriber.notify.notify_one();
                 }
             }
         }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use async_trait::async_trait;
 use tokio::time::sleep;
 
-use super::feed::{Dirty, Place, Source};
+use super::feed::{Dirty, FeedSubscription, Source};
 use super::node::{Node, ancestors};
 use super::snapshot::{Snapshot, read_nodes, read_scope};
 use crate::error::{Error, Result};
@@ -21,7 +21,7 @@ use crate::watch::{Change, Subscription, Update};
 
 #[derive(Debug)]
 pub(super) struct Follower {
-    place: Place,
+    subscription: FeedSubscription,
     scope: Scope,
     /// Where the subscriber left off, before anything was told.
     from: Option<Version>,
@@ -43,13 +43,13 @@ struct Seen {
 }
 
 impl Follower {
-    pub fn new(place: Place, scope: Scope, from: Option<Version>) -> Self {
-        Self { place, scope, from, told: None, at: Version::ZERO, dirty: Dirty::ALL }
+    pub fn new(subscription: FeedSubscription, scope: Scope, from: Option<Version>) -> Self {
+        Self { subscription, scope, from, told: None, at: Version::ZERO, dirty: Dirty::ALL }
     }
 
     /// One look at what is dirty. `None` if something has come in between, and it is to be done again.
     async fn look(&mut self, source: &Source) -> Result<Option<Seen>> {
-        let connection = self.place.feed.connection();
+        let connection = self.subscription.feed.connection();
         let (snapshot, read) = if self.dirty.all {
             let known = self.told.iter().flat_map(BTreeMap::keys).cloned();
             let first = self.told.is_none();
@@ -59,12 +59,12 @@ impl Follower {
             let keys: BTreeSet<Key> = keys.collect();
             (read_nodes(connection, &source.client, &keys, false).await?, Some(keys))
         };
-        if !self.place.feed.settled(source).await {
+        if !self.subscription.feed.settled(source).await {
             self.dirty = Dirty::ALL;
             return Ok(None);
         }
         // No await from here on: what is taken is told, or put back.
-        let late = self.place.take();
+        let late = self.subscription.take();
         // A scope that was read whole says so itself; of single keys, the events do.
         if read.as_ref().is_none_or(|keys| !late.all && late.keys.is_subset(keys)) {
             let touched = std::mem::replace(&mut self.dirty, late).keys;
@@ -96,9 +96,9 @@ impl Follower {
         let new = entries.into_iter().filter(|(key, entry)| told.get(key) != Some(&entry.version));
         let mut changes: Vec<Change> = new.map(|(key, entry)| Change { key, entry: Some(entry) }).collect();
         for key in read.iter().filter(|key| self.scope.contains(key) && !now.contains_key(*key)) {
-            // A znode that was made as a way, and is one, was no key at any time.
-            let way_only = |node: &Node| node.data_version == 0 || node.changed <= self.at;
-            let came_and_went = touched.contains(key) && !snapshot.nodes.get(key).is_some_and(way_only);
+            // A znode that was made as an intermediate one, and is one, was no key at any time.
+            let never_a_key = |node: &Node| node.data_version == 0 || node.changed <= self.at;
+            let came_and_went = touched.contains(key) && !snapshot.nodes.get(key).is_some_and(never_a_key);
             if told.remove(key).is_some() || came_and_went {
                 changes.push(Change { key: key.clone(), entry: None });
             }
@@ -119,12 +119,12 @@ impl Subscription for Follower {
         let mut again = 0;
         loop {
             if self.dirty.is_empty() {
-                self.place.rung().await;
+                self.subscription.changed().await;
                 again = 0;
             }
-            let taken = self.place.take();
+            let taken = self.subscription.take();
             self.dirty.add(taken);
-            let source = self.place.feed.source().await;
+            let source = self.subscription.feed.source().await;
             let outcome = match self.look(&source).await {
                 Ok(Some(seen)) => self.news(&seen),
                 Ok(None) => {

@@ -1,8 +1,8 @@
 //! Marks: for each session a znode that it writes with every renewal, so that the others can end it in time.
 //!
 //! Left alone, ZooKeeper ends the session of a process that died up to a `tickTime` late, and none is shorter than its
-//! `minSessionTimeout`: with its defaults, three seconds become four to six. A mark is like the lamp at a workshop's
-//! door that is wound up by hand: who sees that it went out need not wait for the watchman's round.
+//! `minSessionTimeout`: with its defaults, three seconds become four to six. A mark is a heartbeat:
+//! a process that sees that it is no longer written need not wait for ZooKeeper's next tick.
 //!
 //! | who                | does                                                                                   |
 //! |--------------------|----------------------------------------------------------------------------------------|

@@ -7,7 +7,7 @@
 //! /partage/prod/ sessions      no key, and none below: see `marks`
 //! ```
 //!
-//! So a key with an empty value, a key with keys below it, and a znode that is only a way to others all differ.
+//! So a key with an empty value, a key with keys below it, and a znode that is only there for others below it all differ.
 //! What does not begin with our byte was written by somebody else: it is named and left alone.
 
 use bytes::Bytes;
@@ -64,7 +64,7 @@ impl Root {
     }
 
     /// The znode itself and all above it, from the top.
-    pub fn way(&self) -> impl Iterator<Item = &str> {
+    pub fn path_prefixes(&self) -> impl Iterator<Item = &str> {
         let ends = self.path.match_indices('/').map(|(at, _)| at).skip(1).chain([self.path.len()]);
         ends.map(|end| &self.path[..end])
     }
@@ -86,8 +86,8 @@ pub(super) fn anchor(scope: &Scope) -> Option<&Key> {
 /// What a znode is to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A way to others.
-    Way,
+    /// No key: there because something lies below.
+    Intermediate,
     /// A key that stays.
     Lasting,
     /// A key that goes with its session.
@@ -115,7 +115,7 @@ impl Node {
     pub fn read(data: Vec<u8>, stat: &Stat) -> Self {
         let data = Bytes::from(data);
         let kind = match (data.first(), stat.ephemeral_owner) {
-            (None, 0) => Kind::Way,
+            (None, 0) => Kind::Intermediate,
             (Some(&VALUE), 0) => Kind::Lasting,
             (Some(&VALUE), owner) => Kind::Ephemeral(session_id(owner)),
             _ => Kind::Foreign,
@@ -138,7 +138,7 @@ impl Node {
     /// The key's version, if it is a key.
     pub fn found(&self, key: &Key) -> Result<Option<Version>> {
         match self.kind {
-            Kind::Way => Ok(None),
+            Kind::Intermediate => Ok(None),
             Kind::Lasting | Kind::Ephemeral(_) => Ok(Some(self.changed)),
             Kind::Foreign => Err(foreign(key)),
         }
@@ -152,7 +152,7 @@ impl Node {
     }
 }
 
-/// The data of a znode: of a key with its value, or of a way.
+/// The data of a znode: of a key with its value, or of an intermediate one.
 pub(super) fn data(value: Option<&Bytes>) -> Vec<u8> {
     value.map_or_else(Vec::new, |value| [&[VALUE], &value[..]].concat())
 }
@@ -207,7 +207,7 @@ mod tests {
         for path in ["/a/b", "/a/bc/x", "/a", "/a/b/x y", "/a/b/é", root.marks()] {
             assert_eq!(root.key(path), None, "{path}");
         }
-        assert_eq!(root.way().collect::<Vec<_>>(), ["/a", "/a/b"]);
+        assert_eq!(root.path_prefixes().collect::<Vec<_>>(), ["/a", "/a/b"]);
         assert!(Root::new(&key("zookeeper/x")).is_err());
         assert_eq!(ancestors(&key("a/b/c")).collect::<Vec<_>>(), [key("a/b"), key("a")]);
     }

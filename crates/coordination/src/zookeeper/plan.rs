@@ -1,8 +1,9 @@
 //! From a transaction to the steps of one ZooKeeper `multi`. Pure: what was read goes in, steps come out.
 //!
 //! ZooKeeper has no keys below nothing, no key that is deleted while others lie below it, and no children of
-//! ephemeral znodes. So a put makes the way to it, a delete leaves a way if something lies below, and takes the ways
-//! above along that lead nowhere now. Deletes come first, the deepest before all; then the rest from the top.
+//! ephemeral znodes. So a put makes the intermediate znodes above it, a delete leaves an intermediate znode if something
+//! lies below, and removes those above that have no children now. Deletes come first, the deepest before all; then the
+//! rest from the top.
 //!
 //! That what was read still holds is for the sender to see to: every `multi` is conditioned on the clock, which each of
 //! our transactions moves. Only what a session took along when it ended moves no clock; therefore a
@@ -26,9 +27,9 @@ pub(super) type Known = BTreeMap<Key, Option<Node>>;
 pub(super) enum Step {
     /// It is there and was set that often.
     Check { key: Key, data_version: i32 },
-    /// Made anew; a way if there is no value.
+    /// Made anew; intermediate if there is no value.
     Create { key: Key, value: Option<Bytes>, ephemeral: bool },
-    /// Set; a way from now on if there is no value.
+    /// Set; intermediate from now on if there is no value.
     Set { key: Key, value: Option<Bytes>, data_version: i32 },
     /// Removed.
     Delete { key: Key, data_version: i32 },
@@ -52,10 +53,11 @@ impl Step {
 
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum PlanError {
     /// There is none on what was read.
     Refused(Error),
-    /// An ephemeral key is to be where something lies below. It may be nothing but ways: read it all, and ask again.
+    /// An ephemeral key is to be where something lies below. It may be nothing but intermediate znodes: read it all, and
+    /// ask again.
     Below(Key),
 }
 
@@ -80,12 +82,12 @@ impl Plan {
 /// What becomes of a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct After {
-    what: What,
+    what: NodeChange,
     children: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum What {
+enum NodeChange {
     /// Its data is left alone; it may be absent.
     Same,
     Absent,
@@ -107,10 +109,10 @@ impl After {
             children,
         };
         match (&self.what, before) {
-            (What::Same, before) => before.map(|node| Node { children, ..node }),
-            (What::Absent, _) => None,
-            (What::Set(kind), Some(node)) => Some(new(*kind, node.data_version.wrapping_add(1))),
-            (What::Set(kind) | What::New(kind), _) => Some(new(*kind, 0)),
+            (NodeChange::Same, before) => before.map(|node| Node { children, ..node }),
+            (NodeChange::Absent, _) => None,
+            (NodeChange::Set(kind), Some(node)) => Some(new(*kind, node.data_version.wrapping_add(1))),
+            (NodeChange::Set(kind) | NodeChange::New(kind), _) => Some(new(*kind, 0)),
         }
     }
 }
@@ -141,9 +143,13 @@ pub(super) fn session_of(transaction: &Transaction) -> Result<Option<SessionId>>
 }
 
 /// The steps for `transaction`. `swept` are znodes below its keys that are no keys: they go when nothing lies below.
-pub(super) fn plan(transaction: &Transaction, known: &Known, swept: &BTreeSet<Key>) -> Result<Plan, Stop> {
-    let mut steps = conditions(transaction, known).map_err(Stop::Refused)?;
-    let mut drafts = Drafts::new(transaction, known, swept).map_err(Stop::Refused)?;
+pub(super) fn plan(
+    transaction: &Transaction,
+    known: &Known,
+    swept: &BTreeSet<Key>,
+) -> Result<Plan, PlanError> {
+    let mut steps = conditions(transaction, known).map_err(PlanError::Refused)?;
+    let mut drafts = Drafts::new(transaction, known, swept).map_err(PlanError::Refused)?;
     drafts.settle()?;
     drafts.write(&mut steps);
     let after = drafts.drafts.into_iter().map(|(key, draft)| {
@@ -181,9 +187,9 @@ enum Wanted {
     /// No key.
     NoKey,
     Value(Bytes, Option<SessionId>),
-    /// Found out to be: nothing at all, a way, or what it is.
+    /// Found out to be: nothing at all, intermediate, or what it is.
     Absent,
-    Way,
+    Intermediate,
     Same,
 }
 
@@ -196,23 +202,23 @@ struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    fn what(&self) -> What {
+    fn what(&self) -> NodeChange {
         let kind = match &self.wanted {
             Wanted::Value(_, session) => session.map_or(Kind::Lasting, Kind::Ephemeral),
-            Wanted::Way => Kind::Way,
-            Wanted::Absent if self.before.is_some() => return What::Absent,
-            _ => return What::Same,
+            Wanted::Intermediate => Kind::Intermediate,
+            Wanted::Absent if self.before.is_some() => return NodeChange::Absent,
+            _ => return NodeChange::Same,
         };
         match self.before.map(|node| node.kind) {
-            None => What::New(kind),
+            None => NodeChange::New(kind),
             Some(before) if is_ephemeral(before) || is_ephemeral(kind) => {
                 if before == kind {
-                    What::Set(kind)
+                    NodeChange::Set(kind)
                 } else {
-                    What::New(kind)
+                    NodeChange::New(kind)
                 }
             }
-            Some(_) => What::Set(kind),
+            Some(_) => NodeChange::Set(kind),
         }
     }
 
@@ -260,18 +266,18 @@ impl<'a> Drafts<'a> {
     }
 
     /// Decides for each znode, from the deepest, what it becomes.
-    fn settle(&mut self) -> Result<(), Stop> {
+    fn settle(&mut self) -> Result<(), PlanError> {
         let mut keys: Vec<Key> = self.drafts.keys().cloned().collect();
         keys.sort_by_key(|key| std::cmp::Reverse(key.as_str().matches('/').count()));
         for key in keys {
             let Some(draft) = self.drafts.get_mut(&key) else { continue };
             let settled = settled(&key, draft);
-            let Some(wanted) = settled? else { return Err(Stop::Refused(self.below_ephemeral(&key))) };
+            let Some(wanted) = settled? else { return Err(PlanError::Refused(self.below_ephemeral(&key))) };
             let Some(draft) = self.drafts.get_mut(&key) else { continue };
             draft.wanted = wanted;
             let was = usize::from(draft.before.is_some());
             let is = match draft.wanted {
-                Wanted::Value(..) | Wanted::Way => 1,
+                Wanted::Value(..) | Wanted::Intermediate => 1,
                 Wanted::Absent => 0,
                 _ => was,
             };
@@ -292,39 +298,39 @@ impl<'a> Drafts<'a> {
     fn write(&self, steps: &mut Vec<Step>) {
         // From the end, what is below comes before what it is below.
         for (key, draft) in self.drafts.iter().rev() {
-            if let (What::Absent | What::New(_), Some(node)) = (draft.what(), draft.before) {
+            if let (NodeChange::Absent | NodeChange::New(_), Some(node)) = (draft.what(), draft.before) {
                 steps.push(Step::Delete { key: key.clone(), data_version: node.data_version });
             }
         }
         for (key, draft) in &self.drafts {
             let (key, value) = (key.clone(), draft.value());
             match (draft.what(), draft.before) {
-                (What::Set(_), Some(Node { data_version, .. })) => {
+                (NodeChange::Set(_), Some(Node { data_version, .. })) => {
                     steps.push(Step::Set { key, value, data_version: *data_version });
                 }
-                (What::Set(kind) | What::New(kind), _) => {
+                (NodeChange::Set(kind) | NodeChange::New(kind), _) => {
                     steps.push(Step::Create { key, value, ephemeral: is_ephemeral(kind) });
                 }
-                (What::Same | What::Absent, _) => {}
+                (NodeChange::Same | NodeChange::Absent, _) => {}
             }
         }
     }
 }
 
 /// What a znode becomes, once it is known how many lie below it; `None`: it is ephemeral, and something would.
-fn settled(key: &Key, draft: &Draft<'_>) -> Result<Option<Wanted>, Stop> {
+fn settled(key: &Key, draft: &Draft<'_>) -> Result<Option<Wanted>, PlanError> {
     let before = draft.before.map(|node| node.kind);
     let empty = draft.children == 0;
     Ok(Some(match (&draft.wanted, before) {
-        (Wanted::Value(_, Some(_)), _) if !empty => return Err(Stop::Below(key.clone())),
+        (Wanted::Value(_, Some(_)), _) if !empty => return Err(PlanError::Below(key.clone())),
         (Wanted::Value(..), _) => draft.wanted.clone(),
         (_, None) if empty => Wanted::Absent,
-        (_, None) => Wanted::Way,
-        (Wanted::NoKey, Some(Kind::Lasting | Kind::Ephemeral(_))) if !empty => Wanted::Way,
-        (Wanted::NoKey, Some(_)) | (_, Some(Kind::Way)) if empty => Wanted::Absent,
+        (_, None) => Wanted::Intermediate,
+        (Wanted::NoKey, Some(Kind::Lasting | Kind::Ephemeral(_))) if !empty => Wanted::Intermediate,
+        (Wanted::NoKey, Some(_)) | (_, Some(Kind::Intermediate)) if empty => Wanted::Absent,
         (_, Some(Kind::Ephemeral(_))) if !empty => return Ok(None),
         // Below it lies or would lie one of our keys: whose is it?
-        (_, Some(Kind::Foreign)) => return Err(Stop::Refused(foreign(key))),
+        (_, Some(Kind::Foreign)) => return Err(PlanError::Refused(foreign(key))),
         _ => Wanted::Same,
     }))
 }

@@ -3,7 +3,7 @@
 //! A router's stream is drawn by its connection: when there is room for a message, the next one is looked
 //! for. No task and no channel stand behind it, and a router that takes nothing costs nothing.
 
-use crate::mind::Gone;
+use crate::decision_loop::LoopStopped;
 use crate::publish::Publisher;
 use bytes::Bytes;
 use futures::StreamExt;
@@ -28,20 +28,20 @@ use tonic::{Request, Response, Status};
 
 /// Serves `Maps` with messages that are encoded once for all routers.
 #[derive(Clone)]
-pub struct MapsDoor {
+pub struct MapsService {
     publisher: Arc<Publisher>,
 }
 
-impl MapsDoor {
-    /// In front of that board.
-    pub fn new(publisher: Arc<Publisher>) -> MapsDoor {
-        MapsDoor { publisher }
+impl MapsService {
+    /// Serves the maps of `publisher`.
+    pub fn new(publisher: Arc<Publisher>) -> MapsService {
+        MapsService { publisher }
     }
 
     fn watch(&self, request: WatchRequest) -> Result<BoxStream<'static, Result<Bytes, Status>>, Status> {
         let watch = Watch::try_from(request).map_err(|bad| Status::invalid_argument(bad.to_string()))?;
-        let session = Session {
-            bell: self.publisher.bell(),
+        let subscription = MapSubscription {
+            updates: self.publisher.subscribe(),
             publisher: self.publisher.clone(),
             only: watch.keyspaces,
             has: watch.known,
@@ -51,21 +51,21 @@ impl MapsDoor {
             identity: None,
             begun: false,
             withholds: false,
-            vouched: false,
+            horizon_sent: false,
             due: VecDeque::new(),
         };
-        let messages = stream::unfold(session, |mut session| async {
-            session.next().await.map(|message| (Ok(message), session))
+        let messages = stream::unfold(subscription, |mut subscription| async {
+            subscription.next().await.map(|message| (Ok(message), subscription))
         });
         Ok(messages.boxed())
     }
 }
 
-impl NamedService for MapsDoor {
+impl NamedService for MapsService {
     const NAME: &'static str = SERVICE_NAME;
 }
 
-impl<B> Service<http::Request<B>> for MapsDoor
+impl<B> Service<http::Request<B>> for MapsService
 where
     B: Body + Send + 'static,
     B::Error: Into<StdError> + Send + 'static,
@@ -79,18 +79,18 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let door = self.clone();
+        let service = self.clone();
         Box::pin(async move {
             if request.uri().path().strip_prefix('/') != Some(&format!("{SERVICE_NAME}/Watch")) {
                 let unknown = format!("{SERVICE_NAME} has one method: Watch");
                 return Ok(Status::unimplemented(unknown).into_http());
             }
-            Ok(Grpc::new(EncodedMaps).server_streaming(door, request).await)
+            Ok(Grpc::new(EncodedMaps).server_streaming(service, request).await)
         })
     }
 }
 
-impl ServerStreamingService<WatchRequest> for MapsDoor {
+impl ServerStreamingService<WatchRequest> for MapsService {
     type Response = Bytes;
     type ResponseStream = BoxStream<'static, Result<Bytes, Status>>;
     type Future = std::future::Ready<Result<Response<Self::ResponseStream>, Status>>;
@@ -101,9 +101,9 @@ impl ServerStreamingService<WatchRequest> for MapsDoor {
 }
 
 /// What one router has been sent.
-struct Session {
+struct MapSubscription {
     publisher: Arc<Publisher>,
-    bell: watch::Receiver<u64>,
+    updates: watch::Receiver<u64>,
     /// Empty = all.
     only: BTreeSet<KeyspaceName>,
     /// What the router has.
@@ -117,17 +117,17 @@ struct Session {
     /// The cluster that it was told of.
     identity: Option<ClusterIdentity>,
     begun: bool,
-    /// A keyspace is on the board, and this coordinator has no map of it to send: it led before, and the next leader, which may
-    /// have the keyspace in quarantine, has not sent it. Until then the session names no keyspace that is gone: with that word
-    /// the router would take this one for gone, too.
+    /// A keyspace is in the cache, and this coordinator has no map of it to send: it led before, and the next leader,
+    /// which may have the keyspace in quarantine, has not sent it. Until then the subscription names no keyspace that is
+    /// gone: with that word the router would take this one for gone, too.
     withholds: bool,
     /// Whether this coordinator has told the router a horizon.
-    vouched: bool,
+    horizon_sent: bool,
     /// Found and not taken yet; the bytes are everybody's.
     due: VecDeque<Bytes>,
 }
 
-impl Session {
+impl MapSubscription {
     /// The next message; none when nobody says what the maps are.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
@@ -135,12 +135,12 @@ impl Session {
                 return Some(message);
             }
             if self.begun {
-                self.bell.changed().await.ok()?;
+                self.updates.changed().await.ok()?;
                 self.tell_cluster();
                 let horizon = self.publisher.horizon();
                 self.look().await.ok()?;
-                if !(self.vouched || self.withholds) && horizon > ShardId(0) {
-                    self.vouch(horizon);
+                if !(self.horizon_sent || self.withholds) && horizon > ShardId(0) {
+                    self.send_horizon(horizon);
                 }
                 self.tell_spread();
             } else {
@@ -150,16 +150,16 @@ impl Session {
                 let horizon = self.publisher.horizon();
                 self.look().await.ok()?;
                 self.begun = true;
-                self.vouch(horizon);
+                self.send_horizon(horizon);
                 self.tell_spread();
             }
         }
     }
 
     /// Says that everything was sent, and with it that all keyspaces below the horizon were, or are gone.
-    fn vouch(&mut self, horizon: ShardId) {
+    fn send_horizon(&mut self, horizon: ShardId) {
         let horizon = if self.withholds { ShardId(0) } else { horizon };
-        self.vouched = horizon > ShardId(0);
+        self.horizon_sent = horizon > ShardId(0);
         let news = MapNews::Current(horizon);
         self.due.extend(encoded(&MapEvent { news, nodes: vec![], forgotten: vec![] }));
     }
@@ -188,7 +188,7 @@ impl Session {
     }
 
     /// Finds whatever the router does not have.
-    async fn look(&mut self) -> Result<(), Gone> {
+    async fn look(&mut self) -> Result<(), LoopStopped> {
         let (addresses, version) = self.publisher.nodes_since(self.nodes);
         self.nodes = version;
         self.due.extend(addresses.iter().flat_map(|messages| messages.iter().cloned()));
@@ -211,7 +211,12 @@ impl Session {
     }
 
     /// Takes up what leads on. Returns whether there may be more.
-    async fn catch_up(&mut self, name: KeyspaceName, since: Since, horizon: ShardId) -> Result<bool, Gone> {
+    async fn catch_up(
+        &mut self,
+        name: KeyspaceName,
+        since: Since,
+        horizon: ShardId,
+    ) -> Result<bool, LoopStopped> {
         match since {
             Since::Nothing => Ok(false),
             Since::Changes(changes) => {
@@ -236,7 +241,7 @@ impl Session {
                     self.briefed.insert(name.clone());
                     Ok(self.has.insert(name, map.to) != Some(map.to))
                 }
-                // Deleted since, and the bell says so; or not heard of from the next leader yet.
+                // Deleted since, and the next update says so; or not heard of from the next leader yet.
                 None => {
                     self.withholds = true;
                     Ok(false)
@@ -307,7 +312,7 @@ mod tests {
         let empty = Arc::new(Mutex::new(RouteTable::default()));
         let number = publisher.stand_by(empty.clone());
         publisher.pass_on(number, &RouteTable::default(), about_nothing(MapNews::Current(ShardId(0))));
-        let mut stream = MapsDoor::new(publisher.clone()).watch(WatchRequest::default()).unwrap();
+        let mut stream = MapsService::new(publisher.clone()).watch(WatchRequest::default()).unwrap();
         assert_next(&mut stream, MapNews::Current(ShardId(0))).await;
         empty.lock().unwrap().change(Some(brief.clone()), true, &map.whole()).unwrap();
         publisher.pass_on(number, &table, about_nothing(MapNews::Nothing));
@@ -325,8 +330,8 @@ mod tests {
         let publisher = Arc::new(Publisher::default());
         let number = publisher.stand_by(Arc::new(Mutex::new(RouteTable::default())));
         publisher.pass_on(number, &RouteTable::default(), about_nothing(MapNews::Current(ShardId(7))));
-        let door = MapsDoor::new(publisher.clone());
-        let watch = || door.watch(WatchRequest::default()).unwrap();
+        let service = MapsService::new(publisher.clone());
+        let watch = || service.watch(WatchRequest::default()).unwrap();
         let mut first = watch();
         assert_next(&mut first, MapNews::Current(ShardId(7))).await;
         let others: Vec<_> = (0..999).map(|_| watch()).collect();

@@ -1,11 +1,11 @@
-//! The gRPC doors: workers, routers, administration.
+//! The gRPC services: workers, routers, administration.
 
 mod admin;
 mod maps;
 mod reflection;
 mod worker;
 
-pub use admin::AdminDoor;
-pub use maps::MapsDoor;
+pub use admin::AdminService;
+pub use maps::MapsService;
 pub(crate) use reflection::with_reflection;
-pub use worker::WorkerDoor;
+pub use worker::WorkerService;

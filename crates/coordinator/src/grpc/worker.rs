@@ -1,9 +1,9 @@
 //! The worker protocol over one long-lived stream; see `worker.proto` for its rules.
 
+use crate::decision_loop::{CallError, DecisionLoop, LoopStopped, NotStored};
 use crate::limits;
-use crate::mind::{Gone, Mind, NotStored, Unanswered};
+use crate::order_channels::OrderReceiver;
 use crate::registering::Registered;
-use crate::trays::Tray;
 use futures::StreamExt;
 use partage_core::cluster::Registration;
 use partage_core::exchange::{Beat, Orders};
@@ -18,19 +18,19 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 /// Serves [`Worker`].
-pub struct WorkerDoor {
-    mind: Mind,
+pub struct WorkerService {
+    decision_loop: DecisionLoop,
 }
 
-impl WorkerDoor {
-    /// In front of that mind.
-    pub fn new(mind: Mind) -> WorkerDoor {
-        WorkerDoor { mind }
+impl WorkerService {
+    /// The worker protocol of that decision loop.
+    pub fn new(decision_loop: DecisionLoop) -> WorkerService {
+        WorkerService { decision_loop }
     }
 }
 
 #[tonic::async_trait]
-impl Worker for WorkerDoor {
+impl Worker for WorkerService {
     type AttendStream = ReceiverStream<Result<ToWorker, Status>>;
 
     async fn attend(
@@ -39,25 +39,25 @@ impl Worker for WorkerDoor {
     ) -> Result<Response<Self::AttendStream>, Status> {
         let from = request.extensions().get::<Peer>().copied();
         let (out, answers) = mpsc::channel(limits::WORKER_MESSAGES);
-        let mind = self.mind.clone();
+        let decision_loop = self.decision_loop.clone();
         let (incarnation, session) = (None, SessionDigest::default());
-        let session = Session { mind, out, from, incarnation, session, sent: 0 };
-        tokio::spawn(session.run(request.into_inner()));
+        let stream = WorkerStream { decision_loop, out, from, incarnation, session, sent: 0 };
+        tokio::spawn(stream.run(request.into_inner()));
         Ok(Response::new(ReceiverStream::new(answers)))
     }
 }
 
-/// Ends the stream: the worker or the mind is gone. The worker opens another one.
-struct Over;
+/// Ends the stream: the worker or the decision loop is gone. The worker opens another one.
+struct StreamClosed;
 
-impl From<Gone> for Over {
-    fn from(_: Gone) -> Over {
-        Over
+impl From<LoopStopped> for StreamClosed {
+    fn from(_: LoopStopped) -> StreamClosed {
+        StreamClosed
     }
 }
 
-struct Session {
-    mind: Mind,
+struct WorkerStream {
+    decision_loop: DecisionLoop,
     out: mpsc::Sender<Result<ToWorker, Status>>,
     from: Option<Peer>,
     incarnation: Option<Incarnation>,
@@ -67,22 +67,22 @@ struct Session {
     sent: u64,
 }
 
-impl Session {
+impl WorkerStream {
     async fn run(mut self, mut from: Streaming<FromWorker>) {
-        let mut tray: Option<Tray> = None;
+        let mut receiver: Option<OrderReceiver> = None;
         loop {
-            let laid = async {
-                match &mut tray {
-                    Some(tray) => tray.next().await,
+            let next_orders = async {
+                match &mut receiver {
+                    Some(receiver) => receiver.next().await,
                     None => std::future::pending().await,
                 }
             };
             let step = tokio::select! {
                 message = from.next() => match message {
-                    Some(Ok(message)) => self.take(message, &mut tray).await,
+                    Some(Ok(message)) => self.take(message, &mut receiver).await,
                     Some(Err(_)) | None => return,
                 },
-                orders = laid => match orders {
+                orders = next_orders => match orders {
                     Some(orders) => self.push(orders).await,
                     None => return,
                 },
@@ -90,16 +90,20 @@ impl Session {
             if step.is_err() {
                 return;
             }
-            if let Some(tray) = &tray {
-                tray.sent(self.sent);
+            if let Some(receiver) = &receiver {
+                receiver.sent(self.sent);
             }
         }
     }
 
-    async fn take(&mut self, message: FromWorker, tray: &mut Option<Tray>) -> Result<(), Over> {
+    async fn take(
+        &mut self,
+        message: FromWorker,
+        receiver: &mut Option<OrderReceiver>,
+    ) -> Result<(), StreamClosed> {
         match message.message {
             Some(from_worker::Message::Register(form)) => match Registration::try_from(form) {
-                Ok(registration) => self.register(registration, tray).await,
+                Ok(registration) => self.register(registration, receiver).await,
                 Err(malformed) => self.refuse(&Refusal::from(&malformed)).await,
             },
             Some(from_worker::Message::Beat(form)) => match Beat::try_from(form) {
@@ -117,13 +121,17 @@ impl Session {
         }
     }
 
-    async fn register(&mut self, registration: Registration, tray: &mut Option<Tray>) -> Result<(), Over> {
+    async fn register(
+        &mut self,
+        registration: Registration,
+        receiver: &mut Option<OrderReceiver>,
+    ) -> Result<(), StreamClosed> {
         let node = registration.spec.id.clone();
-        match crate::registering::register(&self.mind, registration, self.from).await {
-            Err(Unanswered::Gone(gone)) => Err(gone.into()),
-            Err(Unanswered::NotStored(why)) => self.not_stored(&why).await,
+        match crate::registering::register(&self.decision_loop, registration, self.from).await {
+            Err(CallError::Stopped(gone)) => Err(gone.into()),
+            Err(CallError::NotStored(why)) => self.not_stored(&why).await,
             Ok(Ok(Registered { welcome, token, session })) => {
-                *tray = Some(self.mind.tray(&node, 0));
+                *receiver = Some(self.decision_loop.subscribe_orders(&node, 0));
                 (self.incarnation, self.session) = (Some(welcome.incarnation), session);
                 self.sent = 0;
                 let token = token.map(|token| token.as_str().to_owned()).unwrap_or_default();
@@ -134,28 +142,32 @@ impl Session {
         }
     }
 
-    async fn beat(&mut self, mut beat: Beat) -> Result<(), Over> {
+    async fn beat(&mut self, mut beat: Beat) -> Result<(), StreamClosed> {
         beat.session = self.session;
         beat.applied = beat.applied.max(self.sent);
-        match self.mind.beat(beat).await? {
+        match self.decision_loop.beat(beat).await? {
             Ok(orders) => self.orders(orders).await,
             Err(error) => self.refuse(&Refusal::from(&error)).await,
         }
     }
 
-    async fn leave(&mut self, node: NodeId, incarnation: Incarnation) -> Result<(), Over> {
+    async fn leave(&mut self, node: NodeId, incarnation: Incarnation) -> Result<(), StreamClosed> {
         let session = self.session;
-        match self.mind.change(move |cluster, at| cluster.leave(at, &node, incarnation, session)).await {
-            Err(Unanswered::Gone(gone)) => Err(gone.into()),
-            Err(Unanswered::NotStored(why)) => self.not_stored(&why).await,
-            Ok(Ok(())) => Err(Over),
+        match self
+            .decision_loop
+            .change(move |cluster, at| cluster.leave(at, &node, incarnation, session))
+            .await
+        {
+            Err(CallError::Stopped(gone)) => Err(gone.into()),
+            Err(CallError::NotStored(why)) => self.not_stored(&why).await,
+            Ok(Ok(())) => Err(StreamClosed),
             Ok(Err(error)) => self.refuse(&Refusal::from(&error)).await,
         }
     }
 
     /// Orders that nobody asked for, because they have changed.
-    async fn push(&mut self, orders: Orders) -> Result<(), Over> {
-        // A later process of that name has registered: this one hears so when it beats. And what was laid down
+    async fn push(&mut self, orders: Orders) -> Result<(), StreamClosed> {
+        // A later process of that name has registered: this one hears so when it beats. And what was sent
         // before the last answer to a beat says nothing new.
         if self.incarnation != Some(orders.incarnation) || orders.version <= self.sent {
             return Ok(());
@@ -163,20 +175,20 @@ impl Session {
         self.orders(orders).await
     }
 
-    async fn orders(&mut self, orders: Orders) -> Result<(), Over> {
+    async fn orders(&mut self, orders: Orders) -> Result<(), StreamClosed> {
         self.sent = orders.version;
         self.send(to_worker::Message::Orders((&orders).into())).await
     }
 
-    async fn not_stored(&self, why: &NotStored) -> Result<(), Over> {
+    async fn not_stored(&self, why: &NotStored) -> Result<(), StreamClosed> {
         self.refuse(&Refusal::new("not_stored", format!("{why}: {}", why.way_out()), Retry::Later)).await
     }
 
-    async fn refuse(&self, refusal: &Refusal) -> Result<(), Over> {
+    async fn refuse(&self, refusal: &Refusal) -> Result<(), StreamClosed> {
         self.send(to_worker::Message::Refused(refusal.into())).await
     }
 
-    async fn send(&self, message: to_worker::Message) -> Result<(), Over> {
-        self.out.send(Ok(ToWorker { message: Some(message) })).await.map_err(|_| Over)
+    async fn send(&self, message: to_worker::Message) -> Result<(), StreamClosed> {
+        self.out.send(Ok(ToWorker { message: Some(message) })).await.map_err(|_| StreamClosed)
     }
 }

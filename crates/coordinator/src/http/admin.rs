@@ -3,11 +3,11 @@
 //! Commands are one path with one closed set of bodies, not a path for each: so what can be asked is what
 //! [`partage_core::cluster::admin::Command`] says and nothing else, a dry run is a field, and the same body
 //! goes over gRPC. Questions are `GET`s that change nothing. The OpenAPI document is made from this file; what
-//! is done is in [`crate::desk`].
+//! is done is in [`crate::admin`].
 
-use super::Doors;
-use super::answer::{Body, Path, Query, User};
-use crate::failed::Failed;
+use super::ApiState;
+use super::extract::{Body, Path, Query, User};
+use crate::api_error::ApiError;
 use axum::Json;
 use axum::extract::State;
 use axum::http::header;
@@ -18,7 +18,7 @@ use partage_wire::json::{
     WhichMoves,
 };
 
-type Told<T> = Result<Json<T>, Failed>;
+type JsonResult<T> = Result<Json<T>, ApiError>;
 
 /// Carries out a command, or says what it would do.
 #[utoipa::path(
@@ -34,23 +34,23 @@ type Told<T> = Result<Json<T>, Failed>;
     )
 )]
 pub(super) async fn command(
-    State(doors): State<Doors>,
+    State(state): State<ApiState>,
     User(by): User,
     Body(request): Body<CommandRequest>,
-) -> Told<Answer> {
-    Ok(Json((&doors.desk.command(by, request).await?).into()))
+) -> JsonResult<Answer> {
+    Ok(Json((&state.admin.command(by, request).await?).into()))
 }
 
 /// The cluster at a glance.
 #[utoipa::path(get, path = "/v1/status", tag = "admin", responses((status = 200, body = Summary)))]
-pub(super) async fn status(State(doors): State<Doors>) -> Told<Summary> {
-    Ok(Json((&doors.desk.status().await?).into()))
+pub(super) async fn status(State(state): State<ApiState>) -> JsonResult<Summary> {
+    Ok(Json((&state.admin.status().await?).into()))
 }
 
 /// All nodes.
 #[utoipa::path(get, path = "/v1/nodes", tag = "admin", responses((status = 200, body = Nodes)))]
-pub(super) async fn nodes(State(doors): State<Doors>) -> Told<Nodes> {
-    let rows = doors.desk.nodes().await?;
+pub(super) async fn nodes(State(state): State<ApiState>) -> JsonResult<Nodes> {
+    let rows = state.admin.nodes().await?;
     Ok(Json(Nodes { nodes: rows.iter().map(Into::into).collect() }))
 }
 
@@ -61,17 +61,17 @@ pub(super) async fn nodes(State(doors): State<Doors>) -> Told<Nodes> {
     responses((status = 200, body = NodeDetail), (status = 404, body = ErrorBody))
 )]
 pub(super) async fn node(
-    State(doors): State<Doors>,
+    State(state): State<ApiState>,
     Path(node): Path<String>,
     Query(asked): Query<NodePage>,
-) -> Told<NodeDetail> {
-    Ok(Json((&doors.desk.node(&node, asked.limit).await?).into()))
+) -> JsonResult<NodeDetail> {
+    Ok(Json((&state.admin.node(&node, asked.limit).await?).into()))
 }
 
 /// All keyspaces.
 #[utoipa::path(get, path = "/v1/keyspaces", tag = "admin", responses((status = 200, body = Keyspaces)))]
-pub(super) async fn keyspaces(State(doors): State<Doors>) -> Told<Keyspaces> {
-    let keyspaces = doors.desk.keyspaces().await?;
+pub(super) async fn keyspaces(State(state): State<ApiState>) -> JsonResult<Keyspaces> {
+    let keyspaces = state.admin.keyspaces().await?;
     Ok(Json(Keyspaces { keyspaces: keyspaces.iter().map(Into::into).collect() }))
 }
 
@@ -81,8 +81,11 @@ pub(super) async fn keyspaces(State(doors): State<Doors>) -> Told<Keyspaces> {
     params(("keyspace" = String, Path, description = "Its name")),
     responses((status = 200, body = Keyspace), (status = 404, body = ErrorBody))
 )]
-pub(super) async fn keyspace(State(doors): State<Doors>, Path(keyspace): Path<String>) -> Told<Keyspace> {
-    Ok(Json((&doors.desk.keyspace(&keyspace).await?).into()))
+pub(super) async fn keyspace(
+    State(state): State<ApiState>,
+    Path(keyspace): Path<String>,
+) -> JsonResult<Keyspace> {
+    Ok(Json((&state.admin.keyspace(&keyspace).await?).into()))
 }
 
 /// The shards of a keyspace, a page at a time.
@@ -92,11 +95,11 @@ pub(super) async fn keyspace(State(doors): State<Doors>, Path(keyspace): Path<St
     responses((status = 200, body = Shards), (status = 404, body = ErrorBody))
 )]
 pub(super) async fn shards(
-    State(doors): State<Doors>,
+    State(state): State<ApiState>,
     Path(keyspace): Path<String>,
     Query(asked): Query<ShardPage>,
-) -> Told<Shards> {
-    let page = doors.desk.shards(&keyspace, asked.after, asked.limit).await?;
+) -> JsonResult<Shards> {
+    let page = state.admin.shards(&keyspace, asked.after, asked.limit).await?;
     Ok(Json(Shards { shards: page.rows.iter().map(Into::into).collect(), next: page.next }))
 }
 
@@ -105,8 +108,8 @@ pub(super) async fn shards(
     get, path = "/v1/plans", tag = "admin", params(PlanPage),
     responses((status = 200, body = Plans), (status = 404, body = ErrorBody))
 )]
-pub(super) async fn plans(State(doors): State<Doors>, Query(asked): Query<PlanPage>) -> Told<Plans> {
-    let page = doors.desk.plans(asked.keyspace.as_deref(), asked.before, asked.limit).await?;
+pub(super) async fn plans(State(state): State<ApiState>, Query(asked): Query<PlanPage>) -> JsonResult<Plans> {
+    let page = state.admin.plans(asked.keyspace.as_deref(), asked.before, asked.limit).await?;
     Ok(Json(Plans { plans: page.rows.iter().map(Into::into).collect(), next: page.next }))
 }
 
@@ -116,8 +119,8 @@ pub(super) async fn plans(State(doors): State<Doors>, Query(asked): Query<PlanPa
     params(("plan" = u64, Path, description = "Its number")),
     responses((status = 200, body = Plan), (status = 404, body = ErrorBody))
 )]
-pub(super) async fn plan(State(doors): State<Doors>, Path(plan): Path<u64>) -> Told<Plan> {
-    Ok(Json((&doors.desk.plan(plan).await?).into()))
+pub(super) async fn plan(State(state): State<ApiState>, Path(plan): Path<u64>) -> JsonResult<Plan> {
+    Ok(Json((&state.admin.plan(plan).await?).into()))
 }
 
 /// Why a key is where it is.
@@ -127,11 +130,11 @@ pub(super) async fn plan(State(doors): State<Doors>, Path(plan): Path<u64>) -> T
     responses((status = 200, body = Explained), (status = 404, body = ErrorBody))
 )]
 pub(super) async fn explain(
-    State(doors): State<Doors>,
+    State(state): State<ApiState>,
     Path(keyspace): Path<String>,
     Query(which): Query<WhichKey>,
-) -> Told<Explained> {
-    Ok(Json((&doors.desk.explain(&keyspace, which.try_into()?).await?).into()))
+) -> JsonResult<Explained> {
+    Ok(Json((&state.admin.explain(&keyspace, which.try_into()?).await?).into()))
 }
 
 /// What is on its way: one line for each replica that is not yet, or not any more, live.
@@ -139,15 +142,18 @@ pub(super) async fn explain(
     get, path = "/v1/moves", tag = "admin", params(WhichMoves),
     responses((status = 200, body = Moves), (status = 404, body = ErrorBody))
 )]
-pub(super) async fn moves(State(doors): State<Doors>, Query(asked): Query<WhichMoves>) -> Told<Moves> {
-    let (rows, more) = doors.desk.moves(asked.keyspace.as_deref(), asked.limit).await?;
+pub(super) async fn moves(
+    State(state): State<ApiState>,
+    Query(asked): Query<WhichMoves>,
+) -> JsonResult<Moves> {
+    let (rows, more) = state.admin.moves(asked.keyspace.as_deref(), asked.limit).await?;
     Ok(Json(Moves { moves: rows.iter().map(Into::into).collect(), more }))
 }
 
 /// How the drains stand that were asked for.
 #[utoipa::path(get, path = "/v1/drains", tag = "admin", responses((status = 200, body = Drains)))]
-pub(super) async fn drains(State(doors): State<Doors>) -> Told<Drains> {
-    let drains = doors.desk.drains().await?;
+pub(super) async fn drains(State(state): State<ApiState>) -> JsonResult<Drains> {
+    let drains = state.admin.drains().await?;
     Ok(Json(Drains { drains: drains.iter().map(Into::into).collect() }))
 }
 
@@ -156,13 +162,16 @@ pub(super) async fn drains(State(doors): State<Doors>) -> Told<Drains> {
     get, path = "/v1/events", tag = "admin", params(EventPage),
     responses((status = 200, body = Events), (status = 400, body = ErrorBody))
 )]
-pub(super) async fn events(State(doors): State<Doors>, Query(asked): Query<EventPage>) -> Told<Events> {
-    doors.desk.events(asked).await.map(Json)
+pub(super) async fn events(
+    State(state): State<ApiState>,
+    Query(asked): Query<EventPage>,
+) -> JsonResult<Events> {
+    state.admin.events(asked).await.map(Json)
 }
 
 /// Everything durable, as one document: to keep, to check with `partage check`, to begin again from.
 #[utoipa::path(get, path = "/v1/dump", tag = "admin", responses((status = 200, body = Dump)))]
-pub(super) async fn dump(State(doors): State<Doors>) -> Result<Response, Failed> {
-    let document = doors.desk.dump().await?;
+pub(super) async fn dump(State(state): State<ApiState>) -> Result<Response, ApiError> {
+    let document = state.admin.dump().await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], document).into_response())
 }

@@ -1,18 +1,18 @@
-//! The JSON doors: health, metrics, the worker protocol for any language, administration.
+//! The JSON API: health, metrics, the worker protocol for any language, administration.
 
 mod admin;
-mod answer;
-mod document;
+mod extract;
+mod openapi;
 pub(crate) mod standby;
 mod worker;
 
-use crate::audience::Herald;
-use crate::desk::Desk;
-use crate::failed::Failed;
+use crate::admin::AdminHandler;
+use crate::api_error::ApiError;
+use crate::coordinator_list::CoordinatorList;
+use crate::decision_loop::{DecisionLoop, LoopStopped};
 use crate::forward::refuse_forwarded;
-use crate::metrics::Glance;
-use crate::mind::{Gone, Mind};
-use crate::roster::Roster;
+use crate::metrics::MetricsSnapshot;
+use crate::notifier::Notifier;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -26,11 +26,11 @@ use utoipa_axum::routes;
 
 /// What the handlers share.
 #[derive(Clone)]
-pub(crate) struct Doors {
-    pub(crate) mind: Mind,
-    pub(crate) desk: Desk,
-    pub(crate) herald: Arc<Herald>,
-    pub(crate) roster: Roster,
+pub(crate) struct ApiState {
+    pub(crate) decision_loop: DecisionLoop,
+    pub(crate) admin: AdminHandler,
+    pub(crate) notifier: Arc<Notifier>,
+    pub(crate) coordinators: CoordinatorList,
     /// At which it leads.
     pub(crate) term: u64,
 }
@@ -41,23 +41,29 @@ pub(crate) struct Doors {
     title = "Partage",
     description = "Shards on nodes: the worker protocol for any language, and administration."
 ))]
-struct Document;
+struct ApiDocument;
 
 /// Everything over HTTP, of a coordinator that leads.
-pub(crate) fn router(mind: Mind, herald: Arc<Herald>, roster: Roster, term: u64) -> Router {
-    let doors = Doors { desk: Desk::new(mind.clone(), herald.clone()), mind, herald, roster, term };
+pub(crate) fn router(
+    decision_loop: DecisionLoop,
+    notifier: Arc<Notifier>,
+    coordinators: CoordinatorList,
+    term: u64,
+) -> Router {
+    let admin = AdminHandler::new(decision_loop.clone(), notifier.clone());
+    let state = ApiState { decision_loop, admin, notifier, coordinators, term };
     let (documented, document) = documented();
-    let document = Arc::new(document::complete(&document));
+    let document = Arc::new(openapi::complete(&document));
     documented
         .route("/v1/openapi.json", get(async move || Json(document.clone())))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
-        .with_state(doors)
+        .with_state(state)
 }
 
 /// What the API document is of, and that document as it is derived.
-fn documented() -> (Router<Doors>, utoipa::openapi::OpenApi) {
-    OpenApiRouter::with_openapi(Document::openapi())
+fn documented() -> (Router<ApiState>, utoipa::openapi::OpenApi) {
+    OpenApiRouter::with_openapi(ApiDocument::openapi())
         .routes(routes!(admin::command))
         .routes(routes!(admin::status))
         .routes(routes!(admin::nodes))
@@ -83,8 +89,9 @@ fn documented() -> (Router<Doors>, utoipa::openapi::OpenApi) {
 }
 
 /// Of a coordinator that starts or stops.
-pub(crate) fn closed() -> Router {
-    let gone = async |request: Request| refuse_forwarded(&request).unwrap_or_else(|| Failed::from(Gone));
+pub(crate) fn unavailable() -> Router {
+    let gone =
+        async |request: Request| refuse_forwarded(&request).unwrap_or_else(|| ApiError::from(LoopStopped));
     Router::new().route("/health/live", get(live)).fallback(gone)
 }
 
@@ -99,8 +106,8 @@ async fn live() -> &'static str {
     (status = 200, body = String),
     (status = 503, body = String),
 ))]
-async fn ready(State(doors): State<Doors>) -> (StatusCode, &'static str) {
-    match doors.mind.call(|_, _| ()).await {
+async fn ready(State(state): State<ApiState>) -> (StatusCode, &'static str) {
+    match state.decision_loop.call(|_, _| ()).await {
         Ok(()) => (StatusCode::OK, "ok\n"),
         Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the coordinator is starting or stopping\n"),
     }
@@ -110,21 +117,21 @@ async fn ready(State(doors): State<Doors>) -> (StatusCode, &'static str) {
 #[utoipa::path(get, path = "/metrics", tag = "health", responses(
     (status = 200, body = String, content_type = "application/openmetrics-text"),
 ))]
-async fn metrics(State(doors): State<Doors>) -> Text {
-    let glance = doors.mind.call(|cluster, at| Glance::of(cluster, at)).await;
-    openmetrics(doors.herald.metrics_text(glance.ok().as_ref(), Some(doors.term)))
+async fn metrics(State(state): State<ApiState>) -> MetricsResponse {
+    let snapshot = state.decision_loop.call(|cluster, at| MetricsSnapshot::of(cluster, at)).await;
+    openmetrics(state.notifier.metrics_text(snapshot.ok().as_ref(), Some(state.term)))
 }
 
-type Text = ([(&'static str, &'static str); 1], String);
+type MetricsResponse = ([(&'static str, &'static str); 1], String);
 
-fn openmetrics(text: String) -> Text {
+fn openmetrics(text: String) -> MetricsResponse {
     ([("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
 }
 
 /// The coordinators of the cluster, and who leads. Answered by each of them.
 #[utoipa::path(get, path = "/v1/coordinators", tag = "admin", responses((status = 200, body = Coordinators)))]
-async fn coordinators(State(doors): State<Doors>) -> Result<Json<Coordinators>, Failed> {
-    doors.roster.list().await.map(Json)
+async fn coordinators(State(state): State<ApiState>) -> Result<Json<Coordinators>, ApiError> {
+    state.coordinators.list().await.map(Json)
 }
 
 /// Programs that speak gRPC are told so in gRPC, all others in JSON.
@@ -135,11 +142,11 @@ async fn no_such_path(request: Request) -> Response {
     }
     let message = format!("there is nothing at {}", request.uri().path());
     let body = ErrorBody::new("not_found", message, "see /v1/openapi.json for what there is");
-    Failed::http(StatusCode::NOT_FOUND, body).into_response()
+    ApiError::http(StatusCode::NOT_FOUND, body).into_response()
 }
 
 async fn no_such_method(method: Method, request: Request) -> Response {
     let message = format!("{method} is not for {}", request.uri().path());
     let body = ErrorBody::new("malformed", message, "see /v1/openapi.json for the method");
-    Failed::http(StatusCode::METHOD_NOT_ALLOWED, body).into_response()
+    ApiError::http(StatusCode::METHOD_NOT_ALLOWED, body).into_response()
 }

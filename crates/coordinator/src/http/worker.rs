@@ -16,11 +16,11 @@
 //! | `not_registered`, `register_again`        | 428    | register, as it is       |
 //! | `ended`, `unknown_node`, `wrong_token`    | 410    | keep data, register anew |
 
-use super::Doors;
-use super::answer::{Body, Query, name};
-use crate::failed::Failed;
+use super::ApiState;
+use super::extract::{Body, Query, name};
+use crate::api_error::ApiError;
+use crate::decision_loop::LoopStopped;
 use crate::limits;
-use crate::mind::Gone;
 use crate::registering::Registered;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -48,19 +48,19 @@ use tokio::time::timeout;
     )
 )]
 pub(super) async fn register(
-    State(doors): State<Doors>,
+    State(state): State<ApiState>,
     from: Option<Extension<Peer>>,
     headers: HeaderMap,
-    form: Result<Body<json::Register>, Failed>,
-) -> Result<Response, Unheard> {
+    form: Result<Body<json::Register>, ApiError>,
+) -> Result<Response, WorkerError> {
     let plain = wants_lines(&headers);
     let heard = async {
         let Body(form) = form?;
         let registration = Registration::try_from(form)?;
-        Ok(crate::registering::register(&doors.mind, registration, from.map(|Extension(peer)| peer))
+        Ok(crate::registering::register(&state.decision_loop, registration, from.map(|Extension(peer)| peer))
             .await??)
     };
-    let registered: Registered = heard.await.map_err(|failed| Unheard { failed, plain })?;
+    let registered: Registered = heard.await.map_err(|error| WorkerError { error, plain })?;
     let Registered { welcome, token, .. } = registered;
     Ok(match plain {
         true => lines::welcome(&welcome, token.as_ref()).into_response(),
@@ -83,43 +83,43 @@ pub(super) async fn register(
     )
 )]
 pub(super) async fn heartbeat(
-    State(doors): State<Doors>,
+    State(state): State<ApiState>,
     headers: HeaderMap,
-    patience: Result<Query<json::Patience>, Failed>,
-    form: Result<Body<json::Beat>, Failed>,
-) -> Result<Response, Unheard> {
+    patience: Result<Query<json::Patience>, ApiError>,
+    form: Result<Body<json::Beat>, ApiError>,
+) -> Result<Response, WorkerError> {
     let plain = wants_lines(&headers);
     let heard = async {
         let (Query(patience), Body(form)) = (patience?, form?);
-        beat(&doors, patience, form).await
+        beat(&state, patience, form).await
     };
-    let orders = heard.await.map_err(|failed| Unheard { failed, plain })?;
+    let orders = heard.await.map_err(|error| WorkerError { error, plain })?;
     Ok(match plain {
         true => lines::orders(&orders).into_response(),
         false => Json(json::Orders::from(&orders)).into_response(),
     })
 }
 
-async fn beat(doors: &Doors, patience: json::Patience, form: json::Beat) -> Result<Orders, Failed> {
+async fn beat(state: &ApiState, patience: json::Patience, form: json::Beat) -> Result<Orders, ApiError> {
     let wait_ms = patience.wait_ms.unwrap_or(0);
     if wait_ms > limits::WAIT_MS {
-        return Err(Failed::malformed("wait_ms", format!("{wait_ms} is above {}", limits::WAIT_MS)));
+        return Err(ApiError::malformed("wait_ms", format!("{wait_ms} is above {}", limits::WAIT_MS)));
     }
     let beat = Beat::try_from(form)?;
     let (node, incarnation, applied) = (beat.node.clone(), beat.incarnation, beat.applied);
     // Before the beat is taken in, so that nothing is missed.
-    let mut tray = doors.mind.tray(&node, applied);
-    let orders = doors.mind.beat(beat).await??;
+    let mut receiver = state.decision_loop.subscribe_orders(&node, applied);
+    let orders = state.decision_loop.beat(beat).await??;
     if wait_ms == 0 || is_news(&orders, applied) {
         return Ok(orders);
     }
     let lease_ms = orders.lease.map_or(0, |lease| lease.lease_ms);
     let wait = Duration::from_millis(wait_ms.min(lease_ms / 3));
-    match timeout(wait, tray.next()).await {
+    match timeout(wait, receiver.next()).await {
         // The wait is over: what is true is still true.
         Err(_) => Ok(orders),
-        // The mind is gone.
-        Ok(None) => Err(Gone.into()),
+        // The decision loop is gone.
+        Ok(None) => Err(LoopStopped.into()),
         // The lease is that of the beat: it counts from when the worker sent it, not from now.
         Ok(Some(later)) if later.incarnation == incarnation => {
             Ok(Orders { lease: orders.lease, permissions: orders.permissions, ..later })
@@ -146,17 +146,20 @@ fn is_news(orders: &Orders, applied: u64) -> bool {
     )
 )]
 pub(super) async fn leave(
-    State(doors): State<Doors>,
+    State(state): State<ApiState>,
     headers: HeaderMap,
-    form: Result<Body<json::Leave>, Failed>,
-) -> Result<StatusCode, Unheard> {
+    form: Result<Body<json::Leave>, ApiError>,
+) -> Result<StatusCode, WorkerError> {
     let left = async {
         let Body(form) = form?;
         let node: NodeId = name(&form.node, "node")?;
         let (incarnation, session) = (Incarnation(form.incarnation), form.token.parse::<Token>()?.digest());
-        Ok(doors.mind.change(move |cluster, at| cluster.leave(at, &node, incarnation, session)).await??)
+        Ok(state
+            .decision_loop
+            .change(move |cluster, at| cluster.leave(at, &node, incarnation, session))
+            .await??)
     };
-    left.await.map_err(|failed| Unheard { failed, plain: wants_lines(&headers) })?;
+    left.await.map_err(|error| WorkerError { error, plain: wants_lines(&headers) })?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -166,47 +169,47 @@ fn wants_lines(headers: &HeaderMap) -> bool {
 }
 
 /// An error in the form that the worker asked for.
-pub(super) struct Unheard {
-    failed: Failed,
+pub(super) struct WorkerError {
+    error: ApiError,
     plain: bool,
 }
 
-impl IntoResponse for Unheard {
+impl IntoResponse for WorkerError {
     fn into_response(self) -> Response {
         match self.plain {
-            true => self.failed.answer(lines::error(&self.failed.body)),
-            false => self.failed.into_response(),
+            true => self.error.answer(lines::error(&self.error.body)),
+            false => self.error.into_response(),
         }
     }
 }
 
-impl From<RegisterError> for Failed {
-    fn from(error: RegisterError) -> Failed {
+impl From<RegisterError> for ApiError {
+    fn from(error: RegisterError) -> ApiError {
         let refusal = Refusal::from(&error);
         match error {
             RegisterError::TooMany { wait_ms, .. } => {
-                let failed = Failed::http(StatusCode::TOO_MANY_REQUESTS, (&refusal).into());
-                failed.retry_after(Duration::from_millis(wait_ms))
+                let error = ApiError::http(StatusCode::TOO_MANY_REQUESTS, (&refusal).into());
+                error.retry_after(Duration::from_millis(wait_ms))
             }
             _ => refusal.into(),
         }
     }
 }
 
-impl From<BeatError> for Failed {
-    fn from(error: BeatError) -> Failed {
+impl From<BeatError> for ApiError {
+    fn from(error: BeatError) -> ApiError {
         Refusal::from(&error).into()
     }
 }
 
-impl From<Refusal> for Failed {
-    fn from(refusal: Refusal) -> Failed {
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> ApiError {
         let status = match refusal.retry {
             Retry::Never => StatusCode::BAD_REQUEST,
             Retry::Later | Retry::Needless => StatusCode::CONFLICT,
             Retry::Register => StatusCode::PRECONDITION_REQUIRED,
             Retry::AsNew => StatusCode::GONE,
         };
-        Failed::http(status, (&refusal).into())
+        ApiError::http(status, (&refusal).into())
     }
 }

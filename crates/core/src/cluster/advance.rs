@@ -56,7 +56,7 @@ impl KeyspaceState {
         let given_up: Vec<&Replica> = old.replicas.iter().filter(is_given_up).collect();
         let mut failed = false;
         for replica in given_up {
-            if self.debts.is_overdue(replica.placement, ReplicaState::Load) {
+            if self.pending_steps.is_overdue(replica.placement, ReplicaState::Load) {
                 self.avoid_hung(at, replica, old.id, settings);
                 failed = true;
             } else if let Some(Phase::Failed(failure)) =
@@ -161,12 +161,12 @@ impl Cluster {
         let awake = keyspace.take_awake(most);
         let more = !keyspace.awake.is_empty();
         self.work.settled += awake.len() as u64;
-        let mut turns = std::mem::take(&mut keyspace.turns);
+        let mut queue = std::mem::take(&mut keyspace.change_queue);
         let Some(keyspace) = self.keyspaces.get(name) else { return false };
         let mut edit = keyspace.map.edit();
         let refusals = self.settle(keyspace, &mut edit, &awake, at);
         let Beginnings { progress, meter, due, is_cut_short } =
-            self.start_changes(keyspace, &mut edit, (&plans, &mut turns, !awake.is_empty()), at);
+            self.start_changes(keyspace, &mut edit, (&plans, &mut queue, !awake.is_empty()), at);
         let diff = (!edit.is_empty()).then(|| edit.commit(transaction));
         for refusal in refusals {
             self.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {refusal}"));
@@ -175,11 +175,11 @@ impl Cluster {
         let committed = diff.is_some_and(|diff| self.commit(at, name, diff));
         self.grant(name, &awake, at);
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
-            awake.iter().for_each(|id| keyspace.note_debts(at, *id, &self.settings));
+            awake.iter().for_each(|id| keyspace.note_pending_steps(at, *id, &self.settings));
             if keyspace.record.keyspace.durable {
                 keyspace.note_resting(&self.nodes, awake.iter().copied());
             }
-            keyspace.turns = turns;
+            keyspace.change_queue = queue;
             keyspace.meter = meter;
             keyspace.copies_due = due;
         }
@@ -220,12 +220,12 @@ impl Cluster {
         awake: &BTreeSet<ShardId>,
         at: Moment,
     ) -> Vec<EditError> {
-        let sight = self.sight(keyspace, at.now);
+        let view = self.view(keyspace, at.now);
         // A shard may have been removed by the step of another one before it: that is no refusal.
         let there = |edit: &Edit<'_>, id| edit.shard(id).is_ok();
         awake
             .iter()
-            .filter_map(|id| there(edit, *id).then(|| handover::settle(edit, *id, &sight).err()).flatten())
+            .filter_map(|id| there(edit, *id).then(|| handover::settle(edit, *id, &view).err()).flatten())
             .collect()
     }
 
@@ -337,9 +337,9 @@ impl Cluster {
             keyspace.taken.remove(&replica.placement);
             keyspace.excused.remove(&replica.placement);
             keyspace.never_led.remove(&replica.placement);
-            keyspace.debts.forget(replica.placement);
+            keyspace.pending_steps.forget(replica.placement);
         }
-        keyspace.note_debts(at, id, &self.settings);
+        keyspace.note_pending_steps(at, id, &self.settings);
         for replica in gone {
             self.withdraw_order(name, id, replica);
         }
@@ -407,7 +407,7 @@ impl Cluster {
     /// Tells the leaders that have become the only possible owners, and the replicas that may begin after their leader.
     fn grant(&mut self, name: &KeyspaceName, awake: &BTreeSet<ShardId>, at: Moment) {
         let Some(keyspace) = self.keyspaces.get(name) else { return };
-        let sight = self.sight(keyspace, at.now);
+        let view = self.view(keyspace, at.now);
         // Each once: a worker that is always sent the same orders anew is never known to have taken them in.
         let ready = |waiting: &BTreeSet<ShardId>, is_ready: &dyn Fn(&Shard) -> bool| {
             let waiting = awake.iter().filter(|id| waiting.contains(id));
@@ -417,7 +417,7 @@ impl Cluster {
         let granted = ready(&keyspace.ungranted, &|shard| {
             let may_begin =
                 |leader: &Replica| !keyspace.is_unheard(&self.nodes, leader) && !keyspace.has_lost(leader);
-            shard.leader().is_some_and(may_begin) && handover::is_granted(shard, &keyspace.map, &sight)
+            shard.leader().is_some_and(may_begin) && handover::is_granted(shard, &keyspace.map, &view)
         });
         let announced = ready(&keyspace.unannounced, &|shard| self.is_announced(keyspace, shard));
         let followed = ready(&keyspace.unfollowed, &|shard| !self.follows_later(keyspace, shard));

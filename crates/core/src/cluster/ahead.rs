@@ -1,11 +1,11 @@
 //! Workers that were told more than this cluster knows: its stored state was set back, or another coordinator leads.
 //!
-//! A captain who has slept asks the crew what day it is. A worker says with its registration by which maps it was given
-//! orders. No commit is told before it is durable, so a coordinator that has older maps has not read what is durable
-//! now: it was deposed and does not know it yet, or somebody put an older state in the place of the newest. Either way it
-//! must command nobody by what it has. It takes the worker not in, decides no more ([`Cluster::ahead`]), and the driver
-//! reads everything anew. What is older even then goes into quarantine ([`Records::refuse_older`]), and the numbers go on
-//! far beyond what may have been given out.
+//! A worker says with its registration by which maps it was given orders. No commit is told before it is durable, so a
+//! coordinator that has older maps has not read what is durable now: it was deposed and does not know it yet, or
+//! somebody put an older state in the place of the newest. Either way it must command nobody by what it has. It takes
+//! the worker not in, decides no more ([`Cluster::ahead`]), and the driver reads everything anew. What is
+//! older even then goes into quarantine ([`Records::refuse_older`]), and the numbers go on far beyond what may have been
+//! given out.
 //!
 //! What is known of later maps is stored beside the older state ([`super::ClusterRecord::later_maps`]): coordinators and workers
 //! may all be started anew before the newest is put back, and nobody would know.
@@ -14,20 +14,20 @@
 
 use super::{Cluster, Moment, Records, StoredFaults};
 use crate::count::counted;
+use crate::counter_jump::CounterJump;
 use crate::exchange::{Known, ReplicaKey, Stored};
 use crate::id::{Generation, TransactionId};
-use crate::leap::Leap;
 use crate::limits;
 use crate::name::{KeyspaceName, NodeId};
 use crate::planted::{self, Planted};
 use std::collections::BTreeMap;
 
 /// What was known of keyspaces, by whom: the latest of each.
-pub type Ahead = BTreeMap<KeyspaceName, Witness>;
+pub type LaterMaps = BTreeMap<KeyspaceName, LaterMap>;
 
-/// Somebody who knows of a map: it was told, or has stored what such a map ordered.
+/// A map that somebody knows of: it was told of the map, or has stored what such a map ordered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Witness {
+pub struct LaterMap {
     /// Who, in words.
     pub who: String,
     /// Of which map.
@@ -56,9 +56,9 @@ impl Cluster {
         });
         let mut refused = None;
         for (who, known) in told.chain(stored).collect::<Vec<_>>() {
-            let Some(ours) = self.is_outdone(&known) else { continue };
+            let Some(ours) = self.is_behind(&known) else { continue };
             let (node, keyspace, theirs) = (node.clone(), known.keyspace.clone(), known.generation);
-            note(&mut self.ahead, Witness { who, known });
+            note(&mut self.ahead, LaterMap { who, known });
             refused.get_or_insert(super::RegisterError::Ahead { node, keyspace, ours, theirs });
         }
         refused.map_or(Ok(()), Err)
@@ -74,9 +74,9 @@ impl Cluster {
         }
         let Some(state) = self.keyspaces.get(keyspace) else {
             // One that there is no record of was created since, and began here or above. No number that was given out is
-            // beyond those with which a keyspace would begin after a leap.
+            // beyond those with which a keyspace would begin after a jump.
             let first_shard = self.record.next_shard;
-            let may_be = *shard >= first_shard && shard.0 < Leap::at(at.wall_ms).beyond(0);
+            let may_be = *shard >= first_shard && shard.0 < CounterJump::at(at.wall_ms).beyond(0);
             let known = Known { keyspace: keyspace.clone(), first_shard, generation: Generation::default() };
             return may_be.then_some(known);
         };
@@ -95,7 +95,7 @@ impl Cluster {
     }
 
     /// What this cluster has of a keyspace, if somebody knows more.
-    fn is_outdone(&self, known: &Known) -> Option<Option<Generation>> {
+    fn is_behind(&self, known: &Known) -> Option<Option<Generation>> {
         if planted::is(Planted::OlderState) {
             return None;
         }
@@ -112,24 +112,24 @@ impl Cluster {
 
     /// What workers were told that this cluster does not know. The driver of a cluster that has any lets it decide
     /// nothing more, and reads everything anew.
-    pub fn ahead(&self) -> &Ahead {
+    pub fn ahead(&self) -> &LaterMaps {
         &self.ahead
     }
 }
 
-/// Adds what a witness knows, if it is more than is known.
-pub fn note(ahead: &mut Ahead, witness: Witness) {
-    let is_news = match ahead.get(&witness.known.keyspace) {
+/// Adds a later map, if it is later than what is known.
+pub fn note(ahead: &mut LaterMaps, later_map: LaterMap) {
+    let is_news = match ahead.get(&later_map.known.keyspace) {
         // Which map it is says more than that it is another one.
-        Some(before) if witness.known.generation.transaction == TransactionId::OF_NONE => {
+        Some(before) if later_map.known.generation.transaction == TransactionId::OF_NONE => {
             let of = |known: &Known| (known.first_shard, known.generation.sequence);
-            of(&witness.known) > of(&before.known)
+            of(&later_map.known) > of(&before.known)
         }
-        Some(before) => witness.known.is_ahead_of(before.known.first_shard, before.known.generation),
+        Some(before) => later_map.known.is_ahead_of(before.known.first_shard, before.known.generation),
         None => ahead.len() < limits::KEYSPACES,
     };
     if is_news {
-        ahead.insert(witness.known.keyspace.clone(), witness);
+        ahead.insert(later_map.known.keyspace.clone(), later_map);
     }
 }
 
@@ -137,18 +137,18 @@ impl Records {
     /// Takes those keyspaces out whose map is older than one that somebody was told of, and puts them in quarantine. Then,
     /// and where one is missing, the whole state was set back, so that the counters are to go on far beyond
     /// ([`Records::mend`]). Forgets of `ahead` what is as new as that, and keeps the rest of it in these records, too.
-    pub fn refuse_older(&mut self, faults: &mut StoredFaults, ahead: &mut Ahead) {
+    pub fn refuse_older(&mut self, faults: &mut StoredFaults, ahead: &mut LaterMaps) {
         if planted::is(Planted::OlderState) {
             return;
         }
         let stored = self.cluster.later_maps.clone();
         for known in &stored {
-            note(ahead, Witness { who: "an earlier coordinator".to_owned(), known: known.clone() });
+            note(ahead, LaterMap { who: "an earlier coordinator".to_owned(), known: known.clone() });
         }
         let mut older = Vec::new();
         self.keyspaces.retain(|(record, map)| {
             let name = &record.keyspace.name;
-            let Some(Witness { who, known }) = ahead.get(name) else { return true };
+            let Some(LaterMap { who, known }) = ahead.get(name) else { return true };
             if !known.is_ahead_of(record.first_shard, map.generation()) {
                 ahead.remove(name);
                 return true;
@@ -162,7 +162,7 @@ impl Records {
             faults.quarantine.insert(name.clone(), why);
             false
         });
-        ahead.retain(|name, Witness { who, known }| {
+        ahead.retain(|name, LaterMap { who, known }| {
             if faults.quarantine.contains_key(name) {
                 return true;
             }
@@ -177,7 +177,7 @@ impl Records {
             is_missing
         });
         let later = ahead.iter().filter(|(name, _)| faults.quarantine.contains_key(*name));
-        self.cluster.later_maps = later.map(|(_, witness)| witness.known.clone()).collect();
+        self.cluster.later_maps = later.map(|(_, later_map)| later_map.known.clone()).collect();
         if !older.is_empty() {
             faults.was_set_back = true;
             let more = older.len().saturating_sub(limits::NAMES_SHOWN);

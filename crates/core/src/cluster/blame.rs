@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A shard that is placed nowhere new until it is known whether it is to blame. Not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct HeldBack {
     until: Millis,
     /// A part of a sentence: "3 nodes in a row died soon after they had taken it on".
     why: String,
@@ -191,7 +191,7 @@ impl Cluster {
             ),
         );
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
-            keyspace.held_back.insert(shard, Held { until: at.now + hold_ms, why });
+            keyspace.held_back.insert(shard, HeldBack { until: at.now + hold_ms, why });
         }
     }
 

@@ -1,9 +1,9 @@
 //! From an approved plan to replicas in `Load`: begins the changes that the throttle lets begin.
 //!
-//! Which ones are tried is a matter of [`super::turns`]. How far a change has got is read from the map, not remembered; so a coordinator that starts anew goes on
-//! where the last one stopped.
+//! Which ones are tried is a matter of [`super::change_queue`]. How far a change has got is read from the
+//! map, not remembered; so a coordinator that starts anew goes on where the last one stopped.
 
-use super::turns::{Due, Turns, Until};
+use super::change_queue::{ChangeQueue, Due, Until};
 use super::{Cluster, KeyspaceState, Moment, Write};
 use crate::event;
 use crate::exchange::Phase;
@@ -126,7 +126,7 @@ impl Cluster {
         &self,
         keyspace: &KeyspaceState,
         edit: &mut Edit<'_>,
-        (plans, turns, anew): (&[PlanId], &mut Turns, bool),
+        (plans, queue, anew): (&[PlanId], &mut ChangeQueue, bool),
         at: Moment,
     ) -> Beginnings {
         let mut under_way = UnderWay {
@@ -137,15 +137,15 @@ impl Cluster {
         let (mut progress, most) = (Vec::new(), self.beside_planning(limits::CHANGES_BEGUN));
         let plans: Vec<&Plan> = plans.iter().filter_map(|id| self.plans.get(id)).collect();
         let may_copy =
-            turns.has(&Until::Bytes) && under_way.may_copy(&keyspace.record.keyspace.throttle, at).is_ok();
+            queue.has(&Until::Bytes) && under_way.may_copy(&keyspace.record.keyspace.throttle, at).is_ok();
         let room = |until: &Until| self.may_begin(keyspace, &under_way.counts, (until, may_copy), at);
-        let Due { lines, mut is_cut_short } = turns.due(&plans, anew, room);
+        let Due { changes, mut is_cut_short } = queue.due(&plans, anew, room);
         let plans: BTreeMap<PlanId, &Plan> = plans.into_iter().map(|plan| (plan.id, plan)).collect();
-        for (line, before) in lines {
-            let plan = plans.get(&line.plan);
-            let waits = plan.and_then(|plan| Some((*plan, plan.changes.get(line.index)?)));
+        for (change, before) in changes {
+            let plan = plans.get(&change.plan);
+            let waits = plan.and_then(|plan| Some((*plan, plan.changes.get(change.index)?)));
             let Some((plan, planned)) = waits.filter(|(_, p)| p.progress == Progress::Waiting) else {
-                turns.note(line, before.as_ref(), None);
+                queue.note(change, before.as_ref(), None);
                 continue;
             };
             if progress.len() >= most {
@@ -161,8 +161,8 @@ impl Cluster {
                 Err(NotNow::Throttled(until)) => (Some(until), None),
                 Err(NotNow::Impossible(why)) => (None, Some(Progress::Dropped(why))),
             };
-            turns.note(line, before.as_ref(), now);
-            progress.extend(far.map(|far| (plan.id, line.index, far)));
+            queue.note(change, before.as_ref(), now);
+            progress.extend(far.map(|far| (plan.id, change.index, far)));
         }
         Beginnings {
             progress,
@@ -276,17 +276,18 @@ impl Cluster {
     ) -> Result<(), NotNow> {
         let current = edit.shard(shard)?;
         let is_led = current.leader().is_some_and(|leader| leader.placement != placement);
-        let heir = current.live().find(|r| r.placement == placement).filter(|_| is_led);
-        let Some(heir) = heir.filter(|_| !keyspace.serves(placement)) else {
+        let successor = current.live().find(|r| r.placement == placement).filter(|_| is_led);
+        let Some(successor) = successor.filter(|_| !keyspace.serves(placement)) else {
             return Ok(edit.lead(shard, placement)?);
         };
         let health = |node: &super::NodeState| node.signs.health(at.now, &self.settings);
-        let is_up = self.nodes.get(&heir.node).map(health) == Some(Health::Up);
+        let is_up = self.nodes.get(&successor.node).map(health) == Some(Health::Up);
         match is_up && keyspace.may_yet_serve(placement) {
             true => Err(NotNow::Throttled(Until::Anything)),
-            false => {
-                Err(NotNow::Impossible(format!("{placement} of {shard} on {} does not serve", heir.node)))
-            }
+            false => Err(NotNow::Impossible(format!(
+                "{placement} of {shard} on {} does not serve",
+                successor.node
+            ))),
         }
     }
 
@@ -413,7 +414,7 @@ impl Cluster {
             if plan.status == Status::Finished {
                 self.outbox.writes.push(Write::Plan(plan.clone()));
                 self.outbox.events.push(event::of_finished(plan));
-                keyspace.turns.forget(id);
+                keyspace.change_queue.forget(id);
                 keyspace.plan_again(at);
                 finished = true;
             }
@@ -476,12 +477,12 @@ fn remove(
     let is_last_copy = current.live().any(is_it) && current.live().all(is_it);
     let others = current.live().filter(|r| r.placement != placement && r.role == Role::Follower);
     let others: Vec<_> = others.map(|r| r.placement).collect();
-    let heir = others.iter().copied().find(|other| keyspace.serves(*other)).or(others.first().copied());
-    match heir {
-        Some(heir) if leads && keyspace.may_yet_serve(heir) => {
+    let successor = others.iter().copied().find(|other| keyspace.serves(*other)).or(others.first().copied());
+    match successor {
+        Some(successor) if leads && keyspace.may_yet_serve(successor) => {
             return Err(NotNow::Throttled(Until::Anything));
         }
-        Some(heir) if leads => edit.lead(shard, heir)?,
+        Some(successor) if leads => edit.lead(shard, successor)?,
         // Another one still loads.
         None if is_last_copy && !current.staying().all(is_it) => {
             return Err(NotNow::Throttled(Until::Anything));
@@ -510,7 +511,7 @@ impl KeyspaceState {
 
     /// Whether it is worth while to wait until it does.
     fn may_yet_serve(&self, placement: PlacementId) -> bool {
-        !self.serves(placement) && !self.debts.is_overdue(placement, ReplicaState::Live)
+        !self.serves(placement) && !self.pending_steps.is_overdue(placement, ReplicaState::Live)
     }
 }
 

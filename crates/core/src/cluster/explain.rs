@@ -58,8 +58,8 @@ impl Cluster {
             });
         };
         let reasons = shard.replicas.iter().map(|replica| self.reason(name, shard, replica)).collect();
-        let sight = self.sight(keyspace, at.now);
-        let granted = shard.leader().is_some() && handover::is_granted(shard, &keyspace.map, &sight);
+        let view = self.view(keyspace, at.now);
+        let granted = shard.leader().is_some() && handover::is_granted(shard, &keyspace.map, &view);
         Ok(Explanation {
             keyspace: name.clone(),
             key: key.clone(),

@@ -10,7 +10,7 @@
 //! |-----------------------------------|----------------------------------------------------------------------|
 //! | map or record of a keyspace       | the keyspace is in quarantine                                        |
 //! | settings of a keyspace are older  | with them, and with the keyspace's brake on                          |
-//! | the cluster's counters            | far beyond them ([`Leap`]), and with the brake on                    |
+//! | the cluster's counters            | far beyond them ([`CounterJump`]), and with the brake on                    |
 //! | nodes                             | nodes that maps name are known, without an address until they return |
 //! | plans                             | plans that were not over are refused; the planner makes new ones     |
 //! | manifests                         | they are written anew                                                |
@@ -20,8 +20,8 @@
 use super::restored::Heard;
 use super::{Cluster, Moment, Records, Write};
 use crate::check;
+use crate::counter_jump::CounterJump;
 use crate::id::{Incarnation, PlanId};
-use crate::leap::Leap;
 use crate::limits;
 use crate::name::KeyspaceName;
 use crate::plan::Status;
@@ -131,7 +131,7 @@ impl Records {
         let is_new = |node: &&super::NodeRecord| !before.contains(&known(node));
         writes.extend(self.nodes.iter().filter(is_new).cloned().map(Write::Node));
         if !faults.cluster.is_empty() {
-            self.leap_counters(Leap::at(wall_ms));
+            self.jump_counters(CounterJump::at(wall_ms));
             self.cluster.brake = Some(format!("faults of the stored state: {}", faults.cluster.join("; ")));
         }
         let names: BTreeSet<_> = self.keyspaces.iter().map(|(_, map)| map.keyspace().clone()).collect();
@@ -161,15 +161,15 @@ impl Records {
     }
 
     /// Counters beyond all that may have been given out.
-    fn leap_counters(&mut self, leap: Leap) {
+    fn jump_counters(&mut self, jump: CounterJump) {
         let cluster = &mut self.cluster;
         let starts = self.nodes.iter().map(|node| node.incarnation.next());
         let next = starts.chain([cluster.next_incarnation]).max().unwrap_or_default();
-        cluster.next_incarnation = Incarnation(leap.beyond(next.0));
+        cluster.next_incarnation = Incarnation(jump.beyond(next.0));
         let plans = self.plans.iter().map(|plan| plan.id.next());
         let next = plans.chain([cluster.next_plan]).max().unwrap_or_default();
-        cluster.next_plan = PlanId(leap.beyond(next.0));
-        cluster.leap_ids(leap, Default::default());
+        cluster.next_plan = PlanId(jump.beyond(next.0));
+        cluster.jump_ids(jump, Default::default());
         if cluster.longest_lease_ms == 0 {
             cluster.longest_lease_ms = limits::LOST_LEASE_MS;
         }
@@ -228,7 +228,7 @@ impl Cluster {
         if self.faults.quarantine.remove(name).is_none() {
             return;
         }
-        self.record.leap_ids(Leap::at(wall_ms), Default::default());
+        self.record.jump_ids(CounterJump::at(wall_ms), Default::default());
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
         self.outbox.writes.push(Write::DropKeyspace(name.clone()));
     }

@@ -14,7 +14,7 @@ use crate::event::{About, EventKind};
 use crate::exchange::{Beat, ClusterIdentity, LeaseRenewal, Orders, Phase, Report, Stored};
 use crate::health::Signs;
 use crate::id::{ClusterId, Incarnation, SessionDigest, ShardId};
-use crate::lease::Granted;
+use crate::lease::GrantedLease;
 use crate::limits;
 use crate::load::Load;
 use crate::map::Replica;
@@ -196,7 +196,7 @@ impl Cluster {
         let (session, since_ms) = (Some(session), at.wall_ms);
         let record = NodeRecord { session, held, drain, since_ms, ..NodeRecord::new(spec, incarnation) };
         self.outbox.writes.push(Write::Node(record.clone()));
-        let mut node = NodeState::recalled(record, at, Granted::default());
+        let mut node = NodeState::recalled(record, at, GrantedLease::default());
         node.signs.hear(at.now);
         node.registered = true;
         self.strike_for_restart(at, &id);
@@ -322,7 +322,7 @@ impl Cluster {
             &report.phase,
         );
         if report.phase == Phase::Loading {
-            keyspace.debts.progressed(placement, report.progress, at.now);
+            keyspace.pending_steps.progressed(placement, report.progress, at.now);
         }
         keyspace.observed.insert(placement, Observed::new(report.phase, report.epoch, load));
         if news {
@@ -368,7 +368,7 @@ impl Cluster {
         if late_ms < self.settings.heartbeat_ms {
             return;
         }
-        self.excuse_debts(at, late_ms);
+        self.extend_pending_steps(at, late_ms);
         self.notice(
             false,
             format!("this coordinator was asleep for {late_ms} ms: its nodes get as much more time"),
@@ -472,7 +472,7 @@ impl Cluster {
         node.record.ended = true;
         node.signs.ended = true;
         node.ended_at = at.now;
-        node.orders = orders::OrderBook::default();
+        node.orders = orders::OrderIndex::default();
         self.outbox.writes.push(Write::Node(node.record.clone()));
         self.forget_reports_of(id);
         self.wake_replicas_of(id);

@@ -1,4 +1,4 @@
-//! The coordinator's mind: everything it knows, and what follows from it. Its driver gathers what
+//! The coordinator's state machine: everything it knows, and what follows from it. Its driver gathers what
 //! happens, calls here, makes [`Outbox::writes`] durable in one transaction, and only then sends anything.
 //!
 //! ```text
@@ -18,7 +18,7 @@
 //! | who was told more than this cluster knows      | `ahead.rs`      |
 //! | which beats are answered during a commit       | `meanwhile.rs`  |
 //! | next step of moves, splits, merges under way   | `advance.rs`    |
-//! | which changes of a plan begin now              | `execute.rs`; which are tried: `turns.rs` |
+//! | which changes of a plan begin now              | `execute.rs`; which are tried: `change_queue.rs` |
 //! | what stops the planner                         | `guard.rs`; what ends by itself: `calm.rs` |
 //! | which shard is to blame when processes die     | `blame.rs`      |
 //! | what should change next, and who approves it   | `planning.rs`   |
@@ -34,7 +34,7 @@
 //! | which nodes are forgotten                       | `forget.rs`     |
 //! | how the memory of a replica stays small        | `observed.rs`, `packed.rs`, `runs.rs` |
 //! | how a node is found quickly by its name         | `numbered.rs`   |
-//! | how many may register from one address         | `newcomers.rs`  |
+//! | how many may register from one address         | `registration_limiter.rs` |
 //! | what people and services may ask to be done    | `admin.rs`      |
 //! | why a key is served where it is                | `explain.rs`    |
 //! | how everything stands, in counts and tables    | `status.rs`     |
@@ -47,6 +47,7 @@ mod advance;
 mod ahead;
 mod blame;
 mod calm;
+mod change_queue;
 mod execute;
 pub mod explain;
 mod faults;
@@ -57,7 +58,6 @@ mod kept;
 mod meanwhile;
 mod membership;
 pub mod moves;
-mod newcomers;
 pub mod node_detail;
 mod numbered;
 mod observed;
@@ -69,16 +69,16 @@ mod problems;
 mod reach;
 mod recall;
 mod record;
+mod registration_limiter;
 mod restored;
 mod runs;
 pub mod serving;
 mod session;
 pub mod status;
 mod stored;
-mod turns;
 mod work;
 
-pub use ahead::{Ahead, Witness, note};
+pub use ahead::{LaterMap, LaterMaps, note};
 pub use faults::StoredFaults;
 pub use kept::Kept;
 pub use meanwhile::Pending;
@@ -159,7 +159,7 @@ pub struct KeyspaceState {
     tracked_until: PlanId,
     untracked: usize,
     /// Changes of approved plans that have not begun; not stored.
-    turns: turns::Turns,
+    change_queue: change_queue::ChangeQueue,
     /// The map by nodes instead of by shards.
     hosted: hosted::Hosted,
     /// Children that prepare, by their parents.
@@ -182,12 +182,12 @@ pub struct KeyspaceState {
     /// Nodes where a shard could not be loaded, until when it is not tried there again, and why.
     avoid: BTreeMap<(ShardId, NodeId), overdue::Avoided>,
     /// The steps that are waited for; not stored.
-    debts: overdue::Debts,
+    pending_steps: overdue::PendingSteps,
     /// Processes that were restarted soon after they had taken a shard on, and until when it rather goes
     /// elsewhere; not stored.
     crashed: BTreeMap<(ShardId, NodeId), Millis>,
     /// Shards that are placed nowhere new until it is known whether they are to blame; not stored.
-    held_back: BTreeMap<ShardId, blame::Held>,
+    held_back: BTreeMap<ShardId, blame::HeldBack>,
     /// When to look for a better placement.
     plan_due: Millis,
     /// Since when each shard has its present epoch, in milliseconds of Unix time; not stored, so a shard that
@@ -256,7 +256,7 @@ pub struct NodeState {
     /// Share of its capacity that foreground work takes, as it says.
     pub busy: f64,
     /// What it should hold.
-    orders: orders::OrderBook,
+    orders: orders::OrderIndex,
     /// A map has named it since this coordinator leads, or it had ended before that. See [`reach`].
     has_held: bool,
     /// When its address is to be checked again.
@@ -303,7 +303,7 @@ pub struct Cluster {
     /// What was wrong with the stored state that it began with.
     faults: StoredFaults,
     /// What workers were told that it does not know; not stored.
-    ahead: Ahead,
+    ahead: LaterMaps,
     /// It began with replicas of which it had heard nothing: those of a coordinator before it.
     inherited: bool,
     /// From then on no lease runs that was granted before this coordinator led.
@@ -332,7 +332,7 @@ pub struct Cluster {
     /// Messages in the name of a node that came without its token; not stored.
     wrong_tokens: u64,
     /// New processes by where they come from; not stored.
-    newcomers: newcomers::Newcomers,
+    registration_limiter: registration_limiter::RegistrationLimiter,
     /// Why nothing can be stored for now, as the driver says.
     storage_problem: Option<String>,
     /// The keyspace that the last decision had no room for.
@@ -390,7 +390,7 @@ impl Cluster {
         self.prove();
         let wake =
             wake.min(self.judge_held_back(at)).min(self.watch_unrest(at)).min(self.forget_ended_nodes(at));
-        let overdue = self.call_in_debts(at);
+        let overdue = self.check_pending_steps(at);
         self.begin_drains(at);
         self.tell_emptied(at);
         let again = self.advance(at, transaction);

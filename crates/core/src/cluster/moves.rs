@@ -50,7 +50,7 @@ pub(super) struct Step {
     /// When it was taken, in milliseconds of Unix time.
     since_ms: u64,
     /// The node whose replica has taken its place. The map forgets that as soon as that one serves.
-    heir: Option<NodeId>,
+    successor: Option<NodeId>,
 }
 
 /// One replica on its way.
@@ -102,8 +102,8 @@ impl Cluster {
     ) -> Option<MoveRow> {
         let here = || Some(replica.node.clone());
         let step = keyspace.stepped.get(&replica.placement);
-        let heir = match step {
-            Some(step) => step.heir.clone(),
+        let successor = match step {
+            Some(step) => step.successor.clone(),
             // Begun under a coordinator before this one: whoever leads now is the best guess.
             None => shard.leader().map(|leader| leader.node.clone()),
         };
@@ -113,8 +113,8 @@ impl Cluster {
                 let old = replica.replaces().and_then(|old| shard.replica(old)).map(|old| old.node.clone());
                 (old, here(), MoveStage::Loading)
             }
-            ReplicaState::Unload => (here(), heir, MoveStage::HandingOver),
-            ReplicaState::UnloadFinal => (here(), heir, MoveStage::Dropping),
+            ReplicaState::Unload => (here(), successor, MoveStage::HandingOver),
+            ReplicaState::UnloadFinal => (here(), successor, MoveStage::Dropping),
         };
         Some(MoveRow {
             keyspace: name.clone(),
@@ -179,12 +179,12 @@ impl KeyspaceState {
                     self.stepped.remove(&placement);
                 }
                 now if state(old, placement) != Some(now) => {
-                    let heirs = old.into_iter().flat_map(|shard| &shard.replicas);
-                    let heir =
-                        heirs.filter(|r| r.replaces() == Some(placement)).map(|r| r.node.clone()).next();
-                    let known = || self.stepped.get(&placement)?.heir.clone();
-                    let heir = heir.or_else(known);
-                    self.stepped.insert(placement, Step { since_ms: at.wall_ms, heir });
+                    let successors = old.into_iter().flat_map(|shard| &shard.replicas);
+                    let successor =
+                        successors.filter(|r| r.replaces() == Some(placement)).map(|r| r.node.clone()).next();
+                    let known = || self.stepped.get(&placement)?.successor.clone();
+                    let successor = successor.or_else(known);
+                    self.stepped.insert(placement, Step { since_ms: at.wall_ms, successor });
                 }
                 ReplicaState::Load | ReplicaState::Unload | ReplicaState::UnloadFinal => {}
             }

@@ -11,18 +11,18 @@ use crate::load::Load;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observed {
     epoch: Epoch,
-    said: Said,
+    reported: ReportedPhase,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Said {
-    Well(Well, Option<Box<Load>>),
+enum ReportedPhase {
+    Healthy(HealthyPhase, Option<Box<Load>>),
     Failed(Box<(Phase, Option<Box<Load>>)>),
 }
 
 /// A [`Phase`] that is not [`Phase::Failed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Well {
+enum HealthyPhase {
     Loading,
     Ready,
     Serving,
@@ -32,16 +32,16 @@ enum Well {
     Dropped,
 }
 
-impl Well {
+impl HealthyPhase {
     fn phase(self) -> &'static Phase {
         match self {
-            Well::Loading => &Phase::Loading,
-            Well::Ready => &Phase::Ready,
-            Well::Serving => &Phase::Serving,
-            Well::Unloading => &Phase::Unloading,
-            Well::Unloaded => &Phase::Unloaded,
-            Well::Kept => &Phase::Kept,
-            Well::Dropped => &Phase::Dropped,
+            HealthyPhase::Loading => &Phase::Loading,
+            HealthyPhase::Ready => &Phase::Ready,
+            HealthyPhase::Serving => &Phase::Serving,
+            HealthyPhase::Unloading => &Phase::Unloading,
+            HealthyPhase::Unloaded => &Phase::Unloaded,
+            HealthyPhase::Kept => &Phase::Kept,
+            HealthyPhase::Dropped => &Phase::Dropped,
         }
     }
 }
@@ -50,23 +50,25 @@ impl Observed {
     /// What the worker has done, under which epoch, and the last measured load.
     pub fn new(phase: Phase, epoch: Epoch, load: Option<Box<Load>>) -> Observed {
         let well = match phase {
-            Phase::Loading => Well::Loading,
-            Phase::Ready => Well::Ready,
-            Phase::Serving => Well::Serving,
-            Phase::Unloading => Well::Unloading,
-            Phase::Unloaded => Well::Unloaded,
-            Phase::Kept => Well::Kept,
-            Phase::Dropped => Well::Dropped,
-            Phase::Failed(_) => return Observed { epoch, said: Said::Failed(Box::new((phase, load))) },
+            Phase::Loading => HealthyPhase::Loading,
+            Phase::Ready => HealthyPhase::Ready,
+            Phase::Serving => HealthyPhase::Serving,
+            Phase::Unloading => HealthyPhase::Unloading,
+            Phase::Unloaded => HealthyPhase::Unloaded,
+            Phase::Kept => HealthyPhase::Kept,
+            Phase::Dropped => HealthyPhase::Dropped,
+            Phase::Failed(_) => {
+                return Observed { epoch, reported: ReportedPhase::Failed(Box::new((phase, load))) };
+            }
         };
-        Observed { epoch, said: Said::Well(well, load) }
+        Observed { epoch, reported: ReportedPhase::Healthy(well, load) }
     }
 
     /// What its worker has done.
     pub fn phase(&self) -> &Phase {
-        match &self.said {
-            Said::Well(well, _) => well.phase(),
-            Said::Failed(failed) => &failed.0,
+        match &self.reported {
+            ReportedPhase::Healthy(well, _) => well.phase(),
+            ReportedPhase::Failed(failed) => &failed.0,
         }
     }
 
@@ -77,9 +79,9 @@ impl Observed {
 
     /// Its last measured load.
     pub fn load(&self) -> Option<&Load> {
-        match &self.said {
-            Said::Well(_, load) => load.as_deref(),
-            Said::Failed(failed) => failed.1.as_deref(),
+        match &self.reported {
+            ReportedPhase::Healthy(_, load) => load.as_deref(),
+            ReportedPhase::Failed(failed) => failed.1.as_deref(),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! What each worker should hold: derived from the maps, numbered, sent as differences.
 //!
-//! The book keeps no orders, only of which shards the node has a replica, and when that was last different where the
+//! `OrderIndex` keeps no orders, only of which shards the node has a replica, and when that was last different where the
 //! worker has not confirmed it yet; the order itself is computed from the map when it is sent. So a coordinator of
 //! a million replicas holds a number for each, not a message.
 
 use super::{Cluster, KeyspaceState, NodeState, PackedMap, Write, stored};
 use crate::exchange::{DropReason, KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey};
-use crate::handover::{self, Copy, Sight};
+use crate::handover::{self, Copy, ReplicaView};
 use crate::id::{Incarnation, PlacementId, ShardId};
 use crate::keyspace::Ownership;
 use crate::lifecycle::ReplicaState;
@@ -22,11 +22,11 @@ use std::collections::{BTreeMap, BTreeSet};
 const REMOVALS: usize = 4_096;
 
 /// A replica of the current incarnation of a node, with its shard and keyspace.
-pub(super) type Held<'a> = (&'a KeyspaceState, &'a Shard, &'a Replica);
+pub(super) type HostedReplica<'a> = (&'a KeyspaceState, &'a Shard, &'a Replica);
 
 /// What one node should hold, and when that was last different.
 #[derive(Debug, Clone, Default)]
-pub(super) struct OrderBook {
+pub(super) struct OrderIndex {
     version: u64,
     /// Shards of which it has a replica; by keyspace, so that its name is held once and not for each of them.
     held: BTreeMap<KeyspaceName, PackedMap<ShardId, ()>>,
@@ -40,7 +40,7 @@ pub(super) struct OrderBook {
     confirmed: u64,
 }
 
-impl OrderBook {
+impl OrderIndex {
     fn touch(&mut self, keyspace: &KeyspaceName, shard: ShardId) {
         self.version += 1;
         self.held.entry(keyspace.clone()).or_default().insert(shard, ());
@@ -135,15 +135,15 @@ impl OrderBook {
     }
 }
 
-/// The coordinator's sight of one keyspace, for [`handover`].
-pub(super) struct KeyspaceSight<'a> {
+/// The coordinator's view of one keyspace, for [`handover`].
+pub(super) struct KeyspaceView<'a> {
     pub(super) keyspace: &'a KeyspaceState,
     pub(super) nodes: &'a BTreeMap<NodeId, NodeState>,
     pub(super) settings: &'a Settings,
     pub(super) now: Millis,
 }
 
-impl Sight for KeyspaceSight<'_> {
+impl ReplicaView for KeyspaceView<'_> {
     fn phase(&self, placement: PlacementId) -> Option<&Phase> {
         self.keyspace.observed.get(&placement).map(super::Observed::phase)
     }
@@ -219,13 +219,13 @@ impl Sight for KeyspaceSight<'_> {
     }
 
     fn is_overdue(&self, placement: PlacementId, state: ReplicaState) -> bool {
-        self.keyspace.debts.is_overdue(placement, state)
+        self.keyspace.pending_steps.is_overdue(placement, state)
     }
 }
 
 impl Cluster {
-    pub(super) fn sight<'a>(&'a self, keyspace: &'a KeyspaceState, now: Millis) -> KeyspaceSight<'a> {
-        KeyspaceSight { keyspace, nodes: &self.nodes, settings: &self.settings, now }
+    pub(super) fn view<'a>(&'a self, keyspace: &'a KeyspaceState, now: Millis) -> KeyspaceView<'a> {
+        KeyspaceView { keyspace, nodes: &self.nodes, settings: &self.settings, now }
     }
 
     /// Notes that orders about `shards`, and about what is split from or merged into them, may differ.
@@ -266,7 +266,7 @@ impl Cluster {
     }
 
     /// The replicas that a node should hold.
-    pub(super) fn held<'a>(&'a self, node: &'a NodeState) -> impl Iterator<Item = Held<'a>> {
+    pub(super) fn held<'a>(&'a self, node: &'a NodeState) -> impl Iterator<Item = HostedReplica<'a>> {
         node.orders.shards().flat_map(|(keyspace, shard)| self.held_of(node, keyspace, shard))
     }
 
@@ -276,7 +276,7 @@ impl Cluster {
         node: &'a NodeState,
         keyspace: &KeyspaceName,
         shard: ShardId,
-    ) -> impl Iterator<Item = Held<'a>> {
+    ) -> impl Iterator<Item = HostedReplica<'a>> {
         let found =
             self.keyspaces.get(keyspace).and_then(|keyspace| Some((keyspace, keyspace.map.shard(shard)?)));
         let start = (&node.record.spec.id, node.record.incarnation);
@@ -289,20 +289,20 @@ impl Cluster {
     /// What `node` should hold, as a difference to the version it has `applied`, or whole.
     pub fn orders_since(&self, node: &NodeId, applied: u64, lease: Option<LeaseRenewal>) -> Option<Orders> {
         let state = self.nodes.get(node)?;
-        let book = &state.orders;
-        let base = book.base(applied);
-        let changed = book.changed_since(base).into_iter();
+        let index = &state.orders;
+        let base = index.base(applied);
+        let changed = index.changed_since(base).into_iter();
         let replicas = changed.flat_map(|(keyspace, shard)| self.held_of(state, keyspace, shard));
         let changed: Vec<Order> = replicas.map(|held| self.order(held)).collect();
         let names: BTreeSet<_> = changed.iter().map(|order| &order.replica.keyspace).collect();
         let keyspaces =
             names.into_iter().filter_map(|name| self.keyspaces.get(name)).map(KeyspaceState::brief).collect();
         let tells = base > 0 && !planted::is(Planted::Removals);
-        let gone = book.removed.iter().filter(|(_, version)| tells && **version > base);
+        let gone = index.removed.iter().filter(|(_, version)| tells && **version > base);
         Some(Orders {
             cluster: self.record.id,
             incarnation: state.record.incarnation,
-            version: book.version,
+            version: index.version,
             base,
             keyspaces,
             changed,
@@ -312,13 +312,13 @@ impl Cluster {
             // A process that has just begun has no orders yet for what it has stored, and a later copy than those of the map
             // is none of the map's.
             may_go: state.leaving
-                && book.is_empty()
+                && index.is_empty()
                 && self.last_copy_on(node).is_none()
                 && self.shards_that_wait_for(node) == 0,
         })
     }
 
-    fn order(&self, held: Held<'_>) -> Order {
+    fn order(&self, held: HostedReplica<'_>) -> Order {
         let (keyspace, shard, replica) = held;
         let leads = replica.role == Role::Leader && replica.state == ReplicaState::Live;
         Order {
@@ -348,9 +348,8 @@ impl Cluster {
     /// Whether followers of a durable shard begin later: after its leader, as that has to fetch what they lack, or when it
     /// is known that they are copies.
     pub(super) fn follows_later(&self, keyspace: &KeyspaceState, shard: &Shard) -> bool {
-        let sight = || self.sight(keyspace, Millis(0));
-        keyspace.is_unproven(shard.id)
-            || keyspace.inherits(shard) && !handover::leader_serves(shard, &sight())
+        let view = || self.view(keyspace, Millis(0));
+        keyspace.is_unproven(shard.id) || keyspace.inherits(shard) && !handover::leader_serves(shard, &view())
     }
 
     /// The other replicas that a replica needs to know: see [`Order::peers`].
@@ -422,7 +421,7 @@ fn drop_reason(shard: &Shard, replica: &Replica) -> Option<DropReason> {
 }
 
 /// Its name in a cluster.
-pub(super) fn key((keyspace, shard, replica): Held<'_>) -> ReplicaKey {
+pub(super) fn key((keyspace, shard, replica): HostedReplica<'_>) -> ReplicaKey {
     ReplicaKey { keyspace: keyspace.map.keyspace().clone(), shard: shard.id, placement: replica.placement }
 }
 
@@ -463,37 +462,37 @@ mod tests {
         /// The model remembers the version of every change there ever was.
         #[test]
         fn a_difference_says_all_that_has_changed_and_nothing_that_is_confirmed(events in events()) {
-            let (mut book, mut touched, mut gone) = (OrderBook::default(), BTreeMap::new(), BTreeMap::new());
+            let (mut index, mut touched, mut gone) = (OrderIndex::default(), BTreeMap::new(), BTreeMap::new());
             let (name, mut confirmed) = (named(), 0);
             for event in events {
                 match event {
                     Event::Touch(shard) => {
-                        book.touch(&name, ShardId(shard));
-                        touched.insert(ShardId(shard), book.version);
+                        index.touch(&name, ShardId(shard));
+                        touched.insert(ShardId(shard), index.version);
                     }
                     Event::Remove(shard) => {
                         // Every removal is of a replica of its own.
-                        let key = of(shard, book.version);
-                        book.remove(key.clone(), false);
+                        let key = of(shard, index.version);
+                        index.remove(key.clone(), false);
                         touched.remove(&ShardId(shard));
-                        gone.insert(key, book.version);
+                        gone.insert(key, index.version);
                     }
                     Event::Confirm(behind) => {
-                        let version = book.version.saturating_sub(behind);
-                        book.confirm(version);
+                        let version = index.version.saturating_sub(behind);
+                        index.confirm(version);
                         confirmed = version.max(confirmed);
                     }
                 }
-                prop_assert_eq!(book.shards().map(|(_, id)| id).collect::<Vec<_>>(), touched.keys().copied().collect::<Vec<_>>());
-                prop_assert!(book.changed.values().chain(book.removed.values()).all(|version| *version > confirmed));
-                for applied in 0..=book.version + 1 {
-                    let base = book.base(applied);
-                    prop_assert_eq!(base, if (confirmed..=book.version).contains(&applied) { applied } else { 0 });
-                    let said: BTreeSet<_> = book.changed_since(base).into_iter().map(|(_, id)| id).collect();
+                prop_assert_eq!(index.shards().map(|(_, id)| id).collect::<Vec<_>>(), touched.keys().copied().collect::<Vec<_>>());
+                prop_assert!(index.changed.values().chain(index.removed.values()).all(|version| *version > confirmed));
+                for applied in 0..=index.version + 1 {
+                    let base = index.base(applied);
+                    prop_assert_eq!(base, if (confirmed..=index.version).contains(&applied) { applied } else { 0 });
+                    let said: BTreeSet<_> = index.changed_since(base).into_iter().map(|(_, id)| id).collect();
                     let changed = touched.iter().filter(|(_, at)| **at > base).map(|(id, _)| *id).collect();
                     prop_assert_eq!(said, changed);
                     let lacks = gone.iter().filter(|(_, at)| base > 0 && **at > base);
-                    prop_assert!(lacks.map(|(key, _)| key).all(|key| book.removed.contains_key(key)));
+                    prop_assert!(lacks.map(|(key, _)| key).all(|key| index.removed.contains_key(key)));
                 }
             }
         }
@@ -545,11 +544,11 @@ mod tests {
 
     #[test]
     fn a_shard_is_held_while_another_replica_of_it_stays() {
-        let mut book = OrderBook::default();
-        book.touch(&named(), ShardId(1));
-        book.remove(of(1, 1), true);
-        assert_eq!((book.len(), book.removed.len()), (1, 1));
-        book.remove(of(1, 2), false);
-        assert_eq!((book.is_empty(), book.removed.len(), book.changed.len()), (true, 2, 0));
+        let mut index = OrderIndex::default();
+        index.touch(&named(), ShardId(1));
+        index.remove(of(1, 1), true);
+        assert_eq!((index.len(), index.removed.len()), (1, 1));
+        index.remove(of(1, 2), false);
+        assert_eq!((index.is_empty(), index.removed.len(), index.changed.len()), (true, 2, 0));
     }
 }

@@ -1,6 +1,6 @@
 //! What does not get on: replicas whose worker was asked for a step and does not take it (A12, L1, L4).
 //!
-//! Whoever waits at a counter looks at the clock, not at the cook who says "nearly done". Each replica that is
+//! Only time counts, not what a worker says of its progress. Each replica that is
 //! not as it should be owes its next step from the moment at which it could have been taken. A worker that
 //! fails once and rests, or sends the same news again, still owes it. A load that says that it gets on has its time anew,
 //! and [`limits::LOAD_STRETCH`] times as much in all: one that gets on for ever never ends.
@@ -43,7 +43,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A step that a replica owes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Debt {
+struct PendingStep {
     shard: ShardId,
     /// The state and role in which it is.
     state: ReplicaState,
@@ -56,18 +56,18 @@ struct Debt {
     is_overdue: bool,
 }
 
-impl Debt {
+impl PendingStep {
     /// When it is overdue, if nothing is heard.
-    fn due(&self, patience_ms: u64) -> Millis {
-        let most = self.since + patience_ms.saturating_mul(limits::LOAD_STRETCH);
-        most.min(self.renewed + patience_ms)
+    fn due(&self, timeout_ms: u64) -> Millis {
+        let most = self.since + timeout_ms.saturating_mul(limits::LOAD_STRETCH);
+        most.min(self.renewed + timeout_ms)
     }
 }
 
 /// The steps that the replicas of a keyspace owe; not stored.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Debts {
-    owed: BTreeMap<PlacementId, Debt>,
+pub(super) struct PendingSteps {
+    steps: BTreeMap<PlacementId, PendingStep>,
     /// None is overdue before; [`Millis::NEVER`] when there are none.
     due: Option<Millis>,
     /// Where the next decision goes on, when there are more than one decision looks at.
@@ -76,37 +76,37 @@ pub(super) struct Debts {
     due_then: Option<Millis>,
 }
 
-impl Debts {
+impl PendingSteps {
     /// Whether the replica has owed the step out of `state` for too long.
     pub(super) fn is_overdue(&self, placement: PlacementId, state: ReplicaState) -> bool {
-        self.owed.get(&placement).is_some_and(|debt| debt.is_overdue && debt.state == state)
+        self.steps.get(&placement).is_some_and(|step| step.is_overdue && step.state == state)
     }
 
     /// For how long it has owed the step that it owes now.
-    pub(super) fn owed_ms(&self, placement: PlacementId, now: Millis) -> Option<u64> {
-        self.owed.get(&placement).map(|debt| now.since(debt.since))
+    pub(super) fn pending_ms(&self, placement: PlacementId, now: Millis) -> Option<u64> {
+        self.steps.get(&placement).map(|step| now.since(step.since))
     }
 
     pub(super) fn forget(&mut self, placement: PlacementId) {
-        self.owed.remove(&placement);
+        self.steps.remove(&placement);
     }
 
     pub(super) fn due(&self) -> Millis {
         self.due.unwrap_or(Millis::NEVER)
     }
 
-    fn excuse(&mut self, now: Millis, ms: u64) {
-        for debt in self.owed.values_mut() {
-            debt.since = (debt.since + ms).min(now);
-            debt.renewed = (debt.renewed + ms).min(now);
+    fn extend(&mut self, now: Millis, ms: u64) {
+        for step in self.steps.values_mut() {
+            step.since = (step.since + ms).min(now);
+            step.renewed = (step.renewed + ms).min(now);
         }
     }
 
     /// A load says how often it has got on so far.
     pub(super) fn progressed(&mut self, placement: PlacementId, progress: u32, now: Millis) {
-        let owed = self.owed.get_mut(&placement).filter(|debt| debt.state == ReplicaState::Load);
-        if let Some(debt) = owed.filter(|debt| debt.progress != progress) {
-            (debt.progress, debt.renewed) = (progress, now);
+        let steps = self.steps.get_mut(&placement).filter(|step| step.state == ReplicaState::Load);
+        if let Some(step) = steps.filter(|step| step.progress != progress) {
+            (step.progress, step.renewed) = (progress, now);
         }
     }
 }
@@ -123,7 +123,7 @@ pub(super) struct Avoided {
 
 /// How long a replica may owe the step out of a state. A worker that has not said a word about what it should load
 /// has not begun, and need not have the time that a long load takes.
-fn patience_ms(
+fn timeout_ms(
     keyspace: &KeyspaceState,
     (placement, state): (PlacementId, ReplicaState),
     settings: &Settings,
@@ -171,14 +171,14 @@ impl KeyspaceState {
     /// What has been owed for [`limits::SLOW_MS`] or longer.
     pub(super) fn held_up(&self, at: Moment) -> HeldUp<'_> {
         let late = self
-            .debts
-            .owed
+            .pending_steps
+            .steps
             .iter()
-            .filter(|(_, debt)| debt.is_overdue || at.now.since(debt.since) >= limits::SLOW_MS);
+            .filter(|(_, step)| step.is_overdue || at.now.since(step.since) >= limits::SLOW_MS);
         let mut held_up = HeldUp::default();
-        for (placement, debt) in late {
-            held_up.shards.insert(debt.shard);
-            let replica = self.map.shard(debt.shard).and_then(|shard| shard.replica(*placement));
+        for (placement, step) in late {
+            held_up.shards.insert(step.shard);
+            let replica = self.map.shard(step.shard).and_then(|shard| shard.replica(*placement));
             held_up.nodes.extend(replica.map(|r| &r.node));
         }
         held_up
@@ -188,32 +188,40 @@ impl KeyspaceState {
     /// with that.
     pub(super) fn is_left_behind(&self, replica: &Replica) -> bool {
         let leaves = matches!(replica.state, ReplicaState::Unload | ReplicaState::UnloadFinal);
-        leaves && self.debts.is_overdue(replica.placement, replica.state)
+        leaves && self.pending_steps.is_overdue(replica.placement, replica.state)
     }
 
     /// Notes which steps the replicas of a shard owe from now on, and which no longer.
-    pub(super) fn note_debts(&mut self, at: Moment, id: ShardId, settings: &Settings) {
+    pub(super) fn note_pending_steps(&mut self, at: Moment, id: ShardId, settings: &Settings) {
         let Some(shard) = self.map.shard(id) else { return };
         let may_begin = !self.ungranted.contains(&id);
         let replicas: Vec<_> =
-            shard.replicas.iter().map(|r| (r.clone(), self.owes(shard, r, may_begin))).collect();
-        for (Replica { placement, state, role, .. }, owes) in replicas {
-            let known = self.debts.owed.get(&placement);
-            let known = known.filter(|debt| (debt.state, debt.role) == (state, role));
-            match (known, owes) {
+            shard.replicas.iter().map(|r| (r.clone(), self.is_pending(shard, r, may_begin))).collect();
+        for (Replica { placement, state, role, .. }, is_pending) in replicas {
+            let known = self.pending_steps.steps.get(&placement);
+            let known = known.filter(|step| (step.state, step.role) == (state, role));
+            match (known, is_pending) {
                 (None, true) => {
                     let (since, renewed) = (at.now, at.now);
-                    let debt =
-                        Debt { shard: id, state, role, since, renewed, progress: 0, is_overdue: false };
-                    let due = at.now + patience_ms(self, (placement, state), settings);
-                    self.debts.owed.insert(placement, debt);
-                    self.debts.due = Some(self.debts.due().min(due));
-                    self.debts.due_then = Some(self.debts.due_then.unwrap_or(Millis::NEVER).min(due));
+                    let step = PendingStep {
+                        shard: id,
+                        state,
+                        role,
+                        since,
+                        renewed,
+                        progress: 0,
+                        is_overdue: false,
+                    };
+                    let due = at.now + timeout_ms(self, (placement, state), settings);
+                    self.pending_steps.steps.insert(placement, step);
+                    self.pending_steps.due = Some(self.pending_steps.due().min(due));
+                    self.pending_steps.due_then =
+                        Some(self.pending_steps.due_then.unwrap_or(Millis::NEVER).min(due));
                 }
-                (Some(debt), false) if debt.is_overdue && state == ReplicaState::Live => {
-                    self.redeem(at, id, placement);
+                (Some(step), false) if step.is_overdue && state == ReplicaState::Live => {
+                    self.complete(at, id, placement);
                 }
-                (_, false) => self.debts.forget(placement),
+                (_, false) => self.pending_steps.forget(placement),
                 (Some(_), true) => {}
             }
         }
@@ -225,7 +233,7 @@ impl KeyspaceState {
     }
 
     /// Whether its worker has not yet taken the step that the map asks for.
-    fn owes(&self, shard: &Shard, replica: &Replica, may_begin: bool) -> bool {
+    fn is_pending(&self, shard: &Shard, replica: &Replica, may_begin: bool) -> bool {
         let seen = self.observed.get(&replica.placement);
         let is_current = seen.is_some_and(|seen| seen.epoch() >= shard.epoch);
         match (replica.state, seen.map(|seen| seen.phase())) {
@@ -247,8 +255,8 @@ impl KeyspaceState {
     }
 
     /// It serves after all.
-    fn redeem(&mut self, at: Moment, id: ShardId, placement: PlacementId) {
-        self.debts.forget(placement);
+    fn complete(&mut self, at: Moment, id: ShardId, placement: PlacementId) {
+        self.pending_steps.forget(placement);
         let node = self.map.shard(id).and_then(|shard| shard.replica(placement)).map(|r| r.node.clone());
         if let Some(node) = node {
             self.avoid.remove(&(id, node));
@@ -259,15 +267,15 @@ impl KeyspaceState {
     /// A shard is not tried on a node again for as long as three others may take to show whether it is the shard
     /// that cannot be loaded, or the node that cannot load (L5).
     pub(super) fn avoid_hung(&mut self, at: Moment, r: &Replica, shard: ShardId, settings: &Settings) {
-        let patience_ms = patience_ms(self, (r.placement, r.state), settings);
-        let owed_ms = self.debts.owed_ms(r.placement, at.now).unwrap_or(patience_ms);
+        let timeout_ms = timeout_ms(self, (r.placement, r.state), settings);
+        let pending_ms = self.pending_steps.pending_ms(r.placement, at.now).unwrap_or(timeout_ms);
         let others = u64::from(settings.poison_deaths).saturating_add(1);
-        let until = at.now + patience_ms.saturating_mul(others).max(limits::AVOID_MS);
+        let until = at.now + timeout_ms.saturating_mul(others).max(limits::AVOID_MS);
         let failure = match self.observed.get(&r.placement).map(|seen| seen.phase()) {
             Some(Phase::Failed(failure)) => format!(" ({})", failure.reason),
             _ => String::new(),
         };
-        let why = format!("{}{failure}", doing(self, r, owed_ms));
+        let why = format!("{}{failure}", doing(self, r, pending_ms));
         self.avoid.insert((shard, r.node.clone()), Avoided { until, why, hung: true });
         self.plan_again(at);
     }
@@ -275,10 +283,10 @@ impl KeyspaceState {
     /// A shard may be tried again where it was given up long ago, but not while a replica there still does not begin to
     /// serve: it has not left yet, as no other node could take it, and is to.
     pub(super) fn forget_avoided(&mut self, at: Moment) {
-        let (map, debts) = (&self.map, &self.debts);
+        let (map, pending_steps) = (&self.map, &self.pending_steps);
         let hangs = |shard: &ShardId, node: &NodeId| {
             let mut live = map.shard(*shard).into_iter().flat_map(Shard::live);
-            live.any(|r| r.node == *node && debts.is_overdue(r.placement, ReplicaState::Live))
+            live.any(|r| r.node == *node && pending_steps.is_overdue(r.placement, ReplicaState::Live))
         };
         self.avoid.retain(|(shard, node), avoided| {
             if avoided.until <= at.now && hangs(shard, node) {
@@ -300,20 +308,22 @@ impl KeyspaceState {
 
     /// What a replica is slow at, and what will follow; none while nobody needs to know.
     pub(super) fn slow(&self, at: Moment, replica: &Replica, settings: &Settings) -> Option<String> {
-        let owed_ms = self.debts.owed_ms(replica.placement, at.now)?;
-        let patience_ms = patience_ms(self, (replica.placement, replica.state), settings);
-        let what = doing(self, replica, owed_ms);
-        if self.debts.is_overdue(replica.placement, replica.state) {
+        let pending_ms = self.pending_steps.pending_ms(replica.placement, at.now)?;
+        let timeout_ms = timeout_ms(self, (replica.placement, replica.state), settings);
+        let what = doing(self, replica, pending_ms);
+        if self.pending_steps.is_overdue(replica.placement, replica.state) {
             return Some(format!("{what}: given up"));
         }
-        let due = self.debts.owed.get(&replica.placement).map(|debt| debt.due(patience_ms));
+        let due = self.pending_steps.steps.get(&replica.placement).map(|step| step.due(timeout_ms));
         let left_s = due.map_or(0, |due| due.since(at.now)).div_ceil(1_000);
-        (owed_ms >= limits::SLOW_MS).then(|| format!("{what}, and is given up in {left_s} s"))
+        (pending_ms >= limits::SLOW_MS).then(|| format!("{what}, and is given up in {left_s} s"))
     }
 
     /// Whether the leader of a shard may serve, and should long have begun to.
     pub(super) fn has_hung_leader(&self, shard: &Shard) -> bool {
-        shard.leader().is_some_and(|leader| self.debts.is_overdue(leader.placement, ReplicaState::Live))
+        shard
+            .leader()
+            .is_some_and(|leader| self.pending_steps.is_overdue(leader.placement, ReplicaState::Live))
     }
 
     /// Whether another replica of a shard stays than a leader that never begins.
@@ -330,7 +340,7 @@ impl KeyspaceState {
 
     /// What a replica should long have let go of, when nothing follows from that by itself.
     pub(super) fn lingers(&self, at: Moment, replica: &Replica, settings: &Settings) -> Option<String> {
-        let is_overdue = self.debts.is_overdue(replica.placement, ReplicaState::Unload);
+        let is_overdue = self.pending_steps.is_overdue(replica.placement, ReplicaState::Unload);
         let waits = is_overdue && self.record.keyspace.ownership == Ownership::Exclusive;
         waits.then(|| self.slow(at, replica, settings)).flatten()
     }
@@ -345,13 +355,18 @@ impl KeyspaceState {
 
     /// Whether a node still has not let go of something exclusive.
     fn is_held_fast(&self, node: &NodeId) -> bool {
-        let here = |placement: &PlacementId, debt: &Debt| {
-            let replica = self.map.shard(debt.shard).and_then(|shard| shard.replica(*placement));
+        let here = |placement: &PlacementId, step: &PendingStep| {
+            let replica = self.map.shard(step.shard).and_then(|shard| shard.replica(*placement));
             replica.is_some_and(|r| r.node == *node && r.role != Role::Leader)
         };
-        let may_own = |debt: &Debt| matches!(debt.state, ReplicaState::Live | ReplicaState::Unload);
+        let may_own = |step: &PendingStep| matches!(step.state, ReplicaState::Live | ReplicaState::Unload);
         let exclusive = self.record.keyspace.ownership == Ownership::Exclusive;
-        exclusive && self.debts.owed.iter().any(|(p, debt)| debt.is_overdue && may_own(debt) && here(p, debt))
+        exclusive
+            && self
+                .pending_steps
+                .steps
+                .iter()
+                .any(|(p, step)| step.is_overdue && may_own(step) && here(p, step))
     }
 
     fn waits_for_grant(&self, id: ShardId) -> bool {
@@ -368,70 +383,70 @@ impl KeyspaceState {
 
 impl Cluster {
     /// Finds what is overdue by now, and sees to it. Returns when to look again.
-    pub(super) fn call_in_debts(&mut self, at: Moment) -> Millis {
-        let due = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.debts.due() <= at.now);
+    pub(super) fn check_pending_steps(&mut self, at: Moment) -> Millis {
+        let due = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.pending_steps.due() <= at.now);
         let names: Vec<KeyspaceName> = due.map(|(name, _)| name.clone()).collect();
         for name in names {
             self.call_in(at, &name);
         }
         self.restore(at);
-        self.keyspaces.values().map(|keyspace| keyspace.debts.due()).min().unwrap_or(Millis::NEVER)
+        self.keyspaces.values().map(|keyspace| keyspace.pending_steps.due()).min().unwrap_or(Millis::NEVER)
     }
 
     fn call_in(&mut self, at: Moment, name: &KeyspaceName) {
         let settings = self.settings.clone();
         let most = self.beside_planning(limits::STEPS_CALLED_IN);
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        let from = keyspace.debts.next.take();
-        let before = from.and(keyspace.debts.due_then.take()).unwrap_or(Millis::NEVER);
+        let from = keyspace.pending_steps.next.take();
+        let before = from.and(keyspace.pending_steps.due_then.take()).unwrap_or(Millis::NEVER);
         let mut next = before;
         let mut overdue = Vec::new();
         let mut holding_up = BTreeSet::new();
-        let mut owed = std::mem::take(&mut keyspace.debts.owed);
-        for (looked_at, (placement, debt)) in owed.range_mut(from.unwrap_or_default()..).enumerate() {
+        let mut steps = std::mem::take(&mut keyspace.pending_steps.steps);
+        for (looked_at, (placement, step)) in steps.range_mut(from.unwrap_or_default()..).enumerate() {
             if looked_at >= most {
-                keyspace.debts.next = Some(*placement);
+                keyspace.pending_steps.next = Some(*placement);
                 break;
             }
-            let replica = keyspace.map.shard(debt.shard).and_then(|shard| shard.replica(*placement));
+            let replica = keyspace.map.shard(step.shard).and_then(|shard| shard.replica(*placement));
             let Some(replica) = replica else { continue };
-            let patience_ms = patience_ms(keyspace, (*placement, debt.state), &settings);
-            if debt.is_overdue {
-                holding_up.extend(keyspace.holds_up(debt.shard, replica).then(|| replica.node.clone()));
+            let timeout_ms = timeout_ms(keyspace, (*placement, step.state), &settings);
+            if step.is_overdue {
+                holding_up.extend(keyspace.holds_up(step.shard, replica).then(|| replica.node.clone()));
                 continue;
             }
-            let shard = keyspace.map.shard(debt.shard);
+            let shard = keyspace.map.shard(step.shard);
             let seen = (&self.nodes, at.now, &settings);
-            let waits = shard.is_some_and(|shard| match debt.state {
+            let waits = shard.is_some_and(|shard| match step.state {
                 ReplicaState::Load => !keyspace.has_source(seen, shard),
                 // Followers begin when their leader has what its parents had. One that was to lead before lets go first.
-                ReplicaState::Live if debt.role == Role::Follower => {
+                ReplicaState::Live if step.role == Role::Follower => {
                     let begins_later = keyspace.inherits(shard) && !keyspace.has_source(seen, shard);
                     // Nor does one that may be older than copies which the coordinator has not heard of since a restore.
                     (begins_later || keyspace.is_unproven(shard.id))
-                        && !keyspace.holds_up(debt.shard, replica)
+                        && !keyspace.holds_up(step.shard, replica)
                 }
                 ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => false,
             });
             let node = self.nodes.get(&replica.node);
             if waits || !node.is_some_and(|node| answers(node, replica, at, &settings)) {
-                (debt.since, debt.renewed) = (at.now, at.now);
+                (step.since, step.renewed) = (at.now, at.now);
             }
-            let due = debt.due(patience_ms);
+            let due = step.due(timeout_ms);
             if due <= at.now {
-                debt.is_overdue = true;
-                overdue.push((debt.shard, replica.clone()));
+                step.is_overdue = true;
+                overdue.push((step.shard, replica.clone()));
             } else {
                 next = next.min(due);
             }
         }
-        keyspace.debts.owed = owed;
+        keyspace.pending_steps.steps = steps;
         let again = !overdue.is_empty() || !holding_up.is_empty();
         let next = if again { next.min(at.now + settings.lease_ms) } else { next };
-        keyspace.debts.due_then = (next < Millis::NEVER).then_some(next);
-        keyspace.debts.due = match keyspace.debts.next {
+        keyspace.pending_steps.due_then = (next < Millis::NEVER).then_some(next);
+        keyspace.pending_steps.due = match keyspace.pending_steps.next {
             Some(_) => Some(at.now),
-            None => keyspace.debts.due_then,
+            None => keyspace.pending_steps.due_then,
         };
         for (shard, replica) in overdue {
             self.give_up(at, name, shard, &replica);
@@ -446,9 +461,9 @@ impl Cluster {
         let settings = self.settings.clone();
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
         keyspace.wake([shard]);
-        let owed_ms = keyspace.debts.owed_ms(replica.placement, at.now).unwrap_or(0);
+        let pending_ms = keyspace.pending_steps.pending_ms(replica.placement, at.now).unwrap_or(0);
         let node = &replica.node;
-        let what = doing(keyspace, replica, owed_ms);
+        let what = doing(keyspace, replica, pending_ms);
         let then = match replica.state {
             ReplicaState::Load => "given up there, and tried elsewhere where there is room".to_owned(),
             ReplicaState::Live => {
@@ -540,8 +555,8 @@ impl Cluster {
     }
 
     /// The coordinator itself was asleep: nobody could have told it anything.
-    pub(super) fn excuse_debts(&mut self, at: Moment, late_ms: u64) {
-        self.keyspaces.values_mut().for_each(|keyspace| keyspace.debts.excuse(at.now, late_ms));
+    pub(super) fn extend_pending_steps(&mut self, at: Moment, late_ms: u64) {
+        self.keyspaces.values_mut().for_each(|keyspace| keyspace.pending_steps.extend(at.now, late_ms));
     }
 
     /// A process that has just started has not hung anywhere yet.

@@ -47,10 +47,10 @@ use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
 use crate::plan::{Origin, Plan, Planned, Progress, Status};
 use crate::time::Millis;
-use changes::Wishes;
+use changes::DesiredChanges;
 pub(super) use footprint::Footprint;
 pub(super) use round::Round;
-use survey::Heard;
+use survey::KnownLoads;
 
 impl Cluster {
     /// Numbers a plan, checks it, approves it or lets it wait, and stores it. A plan that breaks the check is
@@ -252,9 +252,9 @@ impl Cluster {
     }
 
     /// What a person or a loss asks for; what could only be better is left.
-    fn submit_urgent(&mut self, at: Moment, name: &KeyspaceName, wishes: &mut Wishes) -> bool {
+    fn submit_urgent(&mut self, at: Moment, name: &KeyspaceName, desired: &mut DesiredChanges) -> bool {
         let mode = self.keyspaces.get(name).map(|keyspace| keyspace.record.keyspace.mode);
-        let (repair, drain) = (std::mem::take(&mut wishes.repair), std::mem::take(&mut wishes.drain));
+        let (repair, drain) = (std::mem::take(&mut desired.repair), std::mem::take(&mut desired.drain));
         let mut ready = false;
         if !repair.is_empty() && mode != Some(Mode::Manual) {
             ready |= self.submit_own(at, name, Origin::Repair, repair);
@@ -273,19 +273,19 @@ impl Cluster {
         let known = std::mem::take(&mut keyspace.unplaced);
         keyspace.failing = None;
         let mode = keyspace.record.keyspace.mode;
-        let (mut wishes, mut told) = match self.wishes_at_once(at, name) {
+        let (mut desired, mut told) = match self.desired_at_once(at, name) {
             Ok(found) => found,
             Err(why) => return vec![format!("keyspace {name} cannot be planned then: {why}")],
         };
         told.retain(|sentence| !known.contains(sentence));
-        if !self.submit_urgent(at, name, &mut wishes) && !wishes.rebalance.is_empty() {
+        if !self.submit_urgent(at, name, &mut desired) && !desired.rebalance.is_empty() {
             match mode {
                 Mode::Automatic | Mode::Suggested => {
-                    self.submit_own(at, name, Origin::Rebalance, wishes.rebalance);
+                    self.submit_own(at, name, Origin::Rebalance, desired.rebalance);
                 }
                 Mode::Manual => told.push(format!(
                     "{} would put keyspace {name} where its policy wants it: in mode manual a person makes the changes",
-                    counted(wishes.rebalance.len(), "change")
+                    counted(desired.rebalance.len(), "change")
                 )),
             }
         }
@@ -310,7 +310,7 @@ impl Cluster {
     /// taken for average, and be moved again as soon as it is known that it is not. So after a restart (R6) and
     /// after every change it is waited until all have reported, or have had `rebalance_ms` to do so. A keyspace
     /// whose workers report no loads at all waits after a restart only.
-    fn may_rebalance(&mut self, at: Moment, name: &KeyspaceName, heard: Heard) -> bool {
+    fn may_rebalance(&mut self, at: Moment, name: &KeyspaceName, heard: KnownLoads) -> bool {
         let patience_ms = self.settings.rebalance_ms.max(self.settings.dead_after_ms);
         let inherited_until = self.inherited.then_some(self.started + patience_ms);
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return true };

@@ -7,7 +7,7 @@ use super::numbered::Numbered;
 use super::{Cluster, Moment, Write};
 use crate::health::Signs;
 use crate::id::{Incarnation, ShardId};
-use crate::lease::Granted;
+use crate::lease::GrantedLease;
 use crate::map::ShardMap;
 use crate::name::NodeId;
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ pub(super) struct Starts {
 
 /// The replicas of a map by their nodes.
 #[derive(Default)]
-struct Held {
+struct ReplicasByNode {
     /// The nodes of the cluster under its numbers, then others that the map names.
     nodes: Numbered,
     /// The shards that have a replica on each.
@@ -61,9 +61,9 @@ impl Starts {
     }
 }
 
-impl Held {
-    fn of(map: &ShardMap, starts: &Starts) -> Held {
-        let mut held = Held { nodes: starts.nodes.clone(), ..Held::default() };
+impl ReplicasByNode {
+    fn of(map: &ShardMap, starts: &Starts) -> ReplicasByNode {
+        let mut held = ReplicasByNode { nodes: starts.nodes.clone(), ..ReplicasByNode::default() };
         held.shards.resize_with(held.nodes.len(), Vec::new);
         held.of_latest.resize_with(held.nodes.len(), || None);
         for shard in map.shards() {
@@ -106,8 +106,14 @@ impl Held {
 impl Cluster {
     /// Notes what follows from `map` for the nodes: which starts before the latest may still act until their leases
     /// are over, and what each should hold. Returns the map by nodes, and what is under way.
-    pub(super) fn recall(&mut self, map: &ShardMap, starts: &Starts, at: Moment, lease: Granted) -> Recalled {
-        let mut held = Held::of(map, starts);
+    pub(super) fn recall(
+        &mut self,
+        map: &ShardMap,
+        starts: &Starts,
+        at: Moment,
+        lease: GrantedLease,
+    ) -> Recalled {
+        let mut held = ReplicasByNode::of(map, starts);
         for (number, incarnation) in std::mem::take(&mut held.former) {
             let node = held.nodes.name(number).and_then(|name| self.nodes.get_mut(name));
             if let Some(node) = node {

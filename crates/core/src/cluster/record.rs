@@ -8,17 +8,17 @@ use super::execute::Counts;
 use super::recall::{Recalled, Starts};
 use super::restored::Heard;
 use super::{
-    Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, StoredFaults, Work, orders::OrderBook,
+    Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, StoredFaults, Work, orders::OrderIndex,
     runs::Runs,
 };
 use crate::brake::Losses;
 use crate::check;
+use crate::counter_jump::CounterJump;
 use crate::exchange::{Known, ReplicaKey};
 use crate::health::Signs;
 use crate::id::{ClusterId, Incarnation, PlacementId, PlanId, SessionDigest, ShardId};
 use crate::keyspace::{Constraint, Keyspace, KeyspaceError};
-use crate::leap::Leap;
-use crate::lease::Granted;
+use crate::lease::GrantedLease;
 use crate::limits;
 use crate::map::{MapDiff, ShardMap, Stage};
 use crate::name::{KeyspaceName, NodeId};
@@ -65,10 +65,10 @@ pub struct ClusterRecord {
 impl ClusterRecord {
     /// Keyspaces that are created from here on have ids beyond all that may have been given out, and beyond those
     /// that are `used`.
-    pub(super) fn leap_ids(&mut self, leap: Leap, used: (ShardId, PlacementId)) {
+    pub(super) fn jump_ids(&mut self, jump: CounterJump, used: (ShardId, PlacementId)) {
         let (shard, placement) = (self.next_shard, self.next_placement);
-        self.next_shard = ShardId(leap.beyond(shard.max(used.0).0));
-        self.next_placement = PlacementId(leap.beyond(placement.max(used.1).0));
+        self.next_shard = ShardId(jump.beyond(shard.max(used.0).0));
+        self.next_placement = PlacementId(jump.beyond(placement.max(used.1).0));
         let first = self.lost.map_or((shard, placement), |lost| (lost.shards.0, lost.placements.0));
         let next = (self.next_shard, self.next_placement);
         self.lost = Some(LostIds { shards: (first.0, next.0), placements: (first.1, next.1) });
@@ -128,14 +128,14 @@ impl LostIds {
             || (self.placements.0..self.placements.1).contains(&key.placement)
     }
 
-    /// Those of `map` when it went on to `leapt`, and those of before. What a split or merge was forming in `map` may have come
+    /// Those of `map` when it went on to `jumped`, and those of before. What a split or merge was forming in `map` may have come
     /// to serve since, and have become others.
-    fn between(before: Option<LostIds>, map: &ShardMap, leapt: &ShardMap) -> LostIds {
+    fn between(before: Option<LostIds>, map: &ShardMap, jumped: &ShardMap) -> LostIds {
         let forming = map.shards().filter(|shard| matches!(shard.stage(), Stage::Forming(_)));
         let first = forming.map(|shard| shard.id).min().unwrap_or(map.next_shard());
         let shard = before.map_or(first, |lost| lost.shards.0.min(first));
         let placement = before.map_or(map.next_placement(), |lost| lost.placements.0);
-        LostIds { shards: (shard, leapt.next_shard()), placements: (placement, leapt.next_placement()) }
+        LostIds { shards: (shard, jumped.next_shard()), placements: (placement, jumped.next_placement()) }
     }
 }
 
@@ -292,37 +292,37 @@ impl Records {
     /// in milliseconds of Unix time.
     ///
     /// What was lost may have given out ids, starts, epochs and maps that workers and routers hold. So each number
-    /// goes on far beyond ([`Leap`]: M5, O2, M2). A node whose record is lost but
+    /// goes on far beyond ([`CounterJump`]: M5, O2, M2). A node whose record is lost but
     /// that a map names gets a record again, without an address until it comes back: else its replicas would
     /// count as gone while it serves them (O1). Where not even the longest lease is known it is taken to be
     /// [`limits::LOST_LEASE_MS`]. A keyspace whose settings or map cannot be is left out, as [`Cluster::recover`] would
     /// refuse all of it.
     #[must_use]
     pub fn after_loss(mut self, wall_ms: u64) -> Records {
-        let leap = Leap::at(wall_ms);
+        let jump = CounterJump::at(wall_ms);
         self.remember_nodes();
         let cluster = &mut self.cluster;
         let starts = self.nodes.iter().map(|node| node.incarnation.next());
         let next = starts.chain([cluster.next_incarnation]).max().unwrap_or_default();
-        cluster.next_incarnation = Incarnation(leap.beyond(next.0));
+        cluster.next_incarnation = Incarnation(jump.beyond(next.0));
         let plans = self.plans.iter().map(|plan| plan.id.next());
         let next = plans.chain([cluster.next_plan]).max().unwrap_or_default();
-        cluster.next_plan = PlanId(leap.beyond(next.0));
+        cluster.next_plan = PlanId(jump.beyond(next.0));
         let shards = self.keyspaces.iter().map(|(_, map)| map.next_shard());
         let placements = self.keyspaces.iter().map(|(_, map)| map.next_placement());
         let used = (shards.max().unwrap_or_default(), placements.max().unwrap_or_default());
-        cluster.leap_ids(leap, used);
+        cluster.jump_ids(jump, used);
         cluster.later_maps.clear();
-        let leapt = self.keyspaces.into_iter().map(|(record, map)| {
-            let mut leapt = map.clone().after_loss(leap);
+        let jumped = self.keyspaces.into_iter().map(|(record, map)| {
+            let mut jumped = map.clone().after_loss(jump);
             let mut record = record;
             if record.keyspace.durable {
-                leapt = leapt.without_forming();
-                record.rules.retain(|id, _| leapt.shard(*id).is_some());
+                jumped = jumped.without_forming();
+                record.rules.retain(|id, _| jumped.shard(*id).is_some());
             }
-            (KeyspaceRecord { lost: Some(LostIds::between(record.lost, &map, &leapt)), ..record }, leapt)
+            (KeyspaceRecord { lost: Some(LostIds::between(record.lost, &map, &jumped)), ..record }, jumped)
         });
-        self.keyspaces = leapt.collect();
+        self.keyspaces = jumped.collect();
         if cluster.longest_lease_ms == 0 {
             cluster.longest_lease_ms = limits::LOST_LEASE_MS;
         }
@@ -400,7 +400,7 @@ impl Cluster {
         settings.check()?;
         let longest_lease_ms = records.cluster.longest_lease_ms.max(settings.lease_ms);
         let waits_ms = if planted::is(Planted::FormerLeases) { 0 } else { records.cluster.longest_lease_ms };
-        let lease = Granted::assumed(at.now, waits_ms);
+        let lease = GrantedLease::assumed(at.now, waits_ms);
         let mut cluster = Cluster {
             policies: Policies::default(),
             started: at.now,
@@ -421,8 +421,8 @@ impl Cluster {
             ahead: Default::default(),
             inherited: false,
             wrong_tokens: 0,
-            newcomers: Default::default(),
-            leases_before: Granted::assumed(at.now, longest_lease_ms).end(),
+            registration_limiter: Default::default(),
+            leases_before: GrantedLease::assumed(at.now, longest_lease_ms).end(),
             promised: at.now,
             listened: at.now,
             losses: Losses::default(),
@@ -485,7 +485,7 @@ impl Cluster {
     /// hands than its own, and had not heard of it yet (O5).
     pub fn allow_for_predecessor(&mut self, now: Millis, late_ms: u64) {
         let lease_ms = self.record.longest_lease_ms;
-        let mut latest = Granted::assumed(self.leases_before, 0);
+        let mut latest = GrantedLease::assumed(self.leases_before, 0);
         latest.allow_for_predecessor(now, late_ms, lease_ms);
         self.leases_before = latest.end();
         for node in self.nodes.values_mut() {
@@ -515,13 +515,13 @@ impl KeyspaceState {
             unsettled,
             tracked_until: PlanId::default(),
             untracked: 0,
-            turns: Default::default(),
+            change_queue: Default::default(),
             ungranted: ids,
             unannounced: BTreeSet::new(),
             unfollowed: BTreeSet::new(),
             half_ended: BTreeSet::new(),
             avoid: BTreeMap::new(),
-            debts: Default::default(),
+            pending_steps: Default::default(),
             crashed: BTreeMap::new(),
             held_back: BTreeMap::new(),
             plan_due: at.now,
@@ -564,7 +564,7 @@ impl KeyspaceState {
 }
 
 impl NodeState {
-    pub(super) fn recalled(record: NodeRecord, at: Moment, lease: Granted) -> NodeState {
+    pub(super) fn recalled(record: NodeRecord, at: Moment, lease: GrantedLease) -> NodeState {
         let (ended, left) = (record.ended, record.ended && record.left);
         let signs = Signs { ended, left, ..Signs::new(at.now, lease) };
         NodeState {
@@ -576,7 +576,7 @@ impl NodeState {
             revoked: false,
             has_no_lease: false,
             busy: 0.0,
-            orders: OrderBook::default(),
+            orders: OrderIndex::default(),
             has_held: ended,
             check_due: at.now,
             cut_off: false,

@@ -109,7 +109,7 @@ impl KeyspaceState {
         let first = self.record.lost.map(|lost| lost.shards.1.0);
         // All numbers went on from one moment, but where some were above it: then an epoch grew by far more than one.
         let first = first.filter(|first| *first <= shard.epoch.0);
-        epoch.0 < first.unwrap_or(shard.epoch.0.saturating_sub(limits::LEAP / 2))
+        epoch.0 < first.unwrap_or(shard.epoch.0.saturating_sub(limits::COUNTER_JUMP / 2))
     }
 
     /// What nodes have named since the coordinator's state was restored of a shard, or of what it became before, that has

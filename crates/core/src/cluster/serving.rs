@@ -121,7 +121,7 @@ impl Cluster {
         let seen = keyspace.observed.get(&leader.placement).map(|seen| seen.phase());
         let is_granted = || {
             !keyspace.ungranted.contains(&shard.id)
-                || handover::is_granted(shard, &keyspace.map, &self.sight(keyspace, at.now))
+                || handover::is_granted(shard, &keyspace.map, &self.view(keyspace, at.now))
         };
         // Without a lease it serves nothing that is exclusive, whatever it reports.
         let is_exclusive = keyspace.record.keyspace.ownership == Ownership::Exclusive;

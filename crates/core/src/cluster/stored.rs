@@ -15,7 +15,7 @@
 
 use super::{Cluster, Kept, KeyspaceState, Moment, NodeState, Observed};
 use crate::exchange::{Phase, ReplicaKey};
-use crate::handover::{self, Copy, Sight};
+use crate::handover::{self, Copy, ReplicaView};
 use crate::id::{Incarnation, PlacementId, ShardId};
 use crate::keyspace::Ownership;
 use crate::lifecycle::ReplicaState;
@@ -349,7 +349,7 @@ impl Cluster {
             node.is_some_and(|node| node.orders.has_taken_in(keyspace.map.keyspace(), shard.id))
         };
         keyspace.unannounced.contains(&shard.id)
-            && handover::leader_serves(shard, &self.sight(keyspace, Millis(0)))
+            && handover::leader_serves(shard, &self.view(keyspace, Millis(0)))
             && (shard.leader().is_some_and(knows) || planted::is(Planted::Announced))
     }
 
@@ -371,7 +371,7 @@ impl Cluster {
         if let Some(keyspace) = self.keyspaces.get_mut(&key.keyspace) {
             keyspace.observed.remove(&key.placement);
             keyspace.overtaken.remove(&key.placement);
-            keyspace.debts.forget(key.placement);
+            keyspace.pending_steps.forget(key.placement);
             keyspace.excused.remove(&key.placement);
             // The caller takes the leader out again.
             if state != ReplicaState::Load {
@@ -434,7 +434,7 @@ impl Cluster {
         replicas: &[&Replica],
     ) -> bool {
         let extent = |r: &Replica| {
-            let copy = self.sight(keyspace, Millis(0)).copy(shard, r);
+            let copy = self.view(keyspace, Millis(0)).copy(shard, r);
             let ended = has_ended(&self.nodes, r);
             match copy {
                 _ if r.state == ReplicaState::Load => (ended && copy != Copy::Gone).then_some(Extent::Part),
@@ -464,11 +464,10 @@ impl Cluster {
         let waits = keyspace.waits_for_copy(&self.nodes, shard);
         let is_away = move |r: &&Replica| {
             let ended = waits && has_ended(&self.nodes, r);
-            ended && self.sight(keyspace, at.now).copy(shard, r) == Copy::Away
+            ended && self.view(keyspace, at.now).copy(shard, r) == Copy::Away
         };
-        let is_parent_away = move |(parent, r): &(&Shard, &Replica)| {
-            self.sight(keyspace, at.now).copy(parent, r) == Copy::Away
-        };
+        let is_parent_away =
+            move |(parent, r): &(&Shard, &Replica)| self.view(keyspace, at.now).copy(parent, r) == Copy::Away;
         let parents = keyspace.parents_away(&self.nodes, shard);
         let parents = parents.flat_map(|parent| handover::handing_over(parent).map(move |r| (parent, r)));
         shard
@@ -484,11 +483,11 @@ impl Cluster {
         if !keyspace.record.keyspace.durable || !shard.had_data() {
             return Vec::new();
         }
-        let sight = self.sight(keyspace, at.now);
+        let view = self.view(keyspace, at.now);
         let ended = shard.staying().filter(|r| has_ended(&self.nodes, r));
         let sentence = |r: &Replica| {
             let Replica { node, placement, .. } = r;
-            match sight.copy(shard, r) {
+            match view.copy(shard, r) {
                 Copy::Damaged => format!("{node} has {placement} stored, and some of it cannot be read"),
                 Copy::Gone => format!("{node} is back without the data of {placement}"),
                 Copy::Intact(_) => {
@@ -545,7 +544,7 @@ impl Cluster {
 
     /// Which of its parents' replicas a shard waits for, one sentence each.
     fn waits_for_parents(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> Vec<String> {
-        let sight = self.sight(keyspace, at.now);
+        let view = self.view(keyspace, at.now);
         let parents = keyspace.parents_away(&self.nodes, shard);
         let replicas = parents.flat_map(|parent| handover::handing_over(parent).map(move |r| (parent, r)));
         let sentence = |(parent, r): (&Shard, &Replica)| {
@@ -553,7 +552,7 @@ impl Cluster {
             if keyspace.has_lost(r) {
                 return format!("{node} has nothing of {placement} of {of}, which it comes from");
             }
-            match sight.copy(parent, r) {
+            match view.copy(parent, r) {
                 Copy::Damaged => format!("{node} has {placement} of {of}, which it comes from, damaged"),
                 Copy::Gone => format!("{node} is back without {placement} of {of}, which it comes from"),
                 Copy::Away | Copy::Intact(_) | Copy::Unproven | Copy::Overtaken => {

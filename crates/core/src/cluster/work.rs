@@ -1,4 +1,4 @@
-//! How much the coordinator's mind does in one call, and when it stops and is called again.
+//! How much the coordinator's state machine does in one call, and when it stops and is called again.
 //!
 //! While it decides it answers no beat. So a decision looks at a bounded number of shards, and says that it wants to be
 //! called again at once; the next one goes on where this one stopped, round and round, so that no shard waits

@@ -1,8 +1,8 @@
 //! One node of a dataset cluster: what it tells, what it loads, and what it gives its clients (S9 to S15, S18).
 //!
-//! A branch of the library. It hangs out its sign, waits until no more signs go up, and knows from the signs alone which
-//! volumes are its own. It says of each volume when it stands on the shelf, lends it to other branches from that moment,
-//! and to its readers as soon as every volume of the edition stands in enough branches; then it lends no older one.
+//! A node publishes its presence, waits until no more nodes come, and computes from the presences alone which partitions
+//! are its own. It publishes each partition when it is ready, gives it to other nodes from that moment, and gives a version
+//! to its clients as soon as every partition of it is ready at enough nodes; then it gives them no older one.
 //!
 //! | event                     | seen                                        | does                                        |
 //! |---------------------------|---------------------------------------------|---------------------------------------------|
@@ -41,7 +41,7 @@
 //! | it starts                 | shards that it remembers                    | goes on with them until a coordinator is heard |
 //! | any                       | what is here goes with none of them, and others have it | withdraws it; later lets it go   |
 //!
-//! - (na) clients get versions in one direction only (S14, [`Shelf`]);
+//! - (na) clients get versions in one direction only (S14, [`DatasetState`]);
 //! - (nb) they get a version only when each partition is at `min` nodes, or when they had it before a restart (S10);
 //! - (nc) a partition is published only while it is here, and again whenever a session begins (S12);
 //! - (nd) nothing waits for the coordination service or the source but loading (S2);
@@ -51,22 +51,22 @@
 //! of the version that clients get to nodes that join (the next version will; S18 says how to switch on making good for
 //! lost ones).
 
+mod announcements;
+mod dataset_state;
 mod guard;
-mod hearsay;
 mod look;
 mod mirror;
 mod ordered;
 mod presence;
 mod settings;
-mod shelf;
 mod version;
 
-pub use guard::{Guard, Held};
-pub use hearsay::{Holders, Key, Layout, News, Pin, Value};
+pub use announcements::{Holders, Key, Layout, News, Pin, Value};
+pub use dataset_state::{DatasetState, Served};
+pub use guard::{Guard, HoldReason};
 pub use ordered::Readiness;
 pub use presence::Presence;
 pub use settings::{NodeSettings, Spread};
-pub use shelf::{Served, Shelf};
 pub use version::{State, Version};
 
 use super::name::{DatasetName, VersionName};
@@ -74,8 +74,8 @@ use super::seats::{Address, Seat};
 use crate::planted::{self, Planted};
 use crate::sharding::Slot;
 use crate::time::Millis;
+use dataset_state::NodeContext;
 use look::Look;
-use shelf::Around;
 use std::collections::{BTreeMap, BTreeSet};
 use version::{Inspection, other_layout};
 
@@ -170,9 +170,9 @@ pub enum Effect {
     },
     /// Stop to load a version. What is ready stays.
     Cancel(DatasetName, VersionName),
-    /// Show requests what there is of a version now: [`Shelf::versions`].
+    /// Show requests what there is of a version now: [`DatasetState::versions`].
     Show(DatasetName, VersionName),
-    /// Write down [`Shelf::served`], [`Shelf::pin`] and [`Shelf::kept`], on disk before the next effect.
+    /// Write down [`DatasetState::served`], [`DatasetState::pin`] and [`DatasetState::kept`], on disk before the next effect.
     Remember(DatasetName),
     /// Clients get this version from now on.
     Upgrade(DatasetName, VersionName),
@@ -213,7 +213,7 @@ pub struct Node {
     presence: Presence,
     /// What others are to see of it.
     published: BTreeMap<Key, Value>,
-    shelves: BTreeMap<DatasetName, Shelf>,
+    datasets: BTreeMap<DatasetName, DatasetState>,
     started: Millis,
     is_leaving: bool,
     look: Look,
@@ -228,30 +228,31 @@ impl Node {
         now: Millis,
     ) -> (Node, Vec<Effect>) {
         let presence = Presence::new(settings.address.clone(), settings.wish, settings.stable_ms, now);
-        let (published, shelves) = (BTreeMap::new(), BTreeMap::new());
+        let (published, datasets) = (BTreeMap::new(), BTreeMap::new());
         let (is_leaving, look) = (false, Look::default());
-        let mut node = Node { settings, presence, published, shelves, started: now, is_leaving, look, now };
+        let mut node = Node { settings, presence, published, datasets, started: now, is_leaving, look, now };
         let mut effects = Vec::new();
         for (dataset, stored) in stored {
-            let mut shelf = Shelf { before: stored.served, pin: stored.pin, ..Shelf::default() };
+            let mut state =
+                DatasetState { before: stored.served, pin: stored.pin, ..DatasetState::default() };
             if node.settings.is_ordered && !planted::is(Planted::Forgets) {
-                shelf.resume_orders(stored.slots);
+                state.resume_orders(stored.slots);
             }
             for (name, (layout, here)) in stored.versions {
                 for partition in &here {
                     let key = Key::Partition(dataset.clone(), name.clone(), *partition);
                     node.published.insert(key, Value::Layout(layout));
                 }
-                shelf.versions.insert(name, Version { layout: Some(layout), here, ..Version::default() });
+                state.versions.insert(name, Version { layout: Some(layout), here, ..Version::default() });
             }
             for (name, times) in stored.died {
-                shelf.remember_death(&name, times, now, node.settings.retry_ms);
+                state.remember_death(&name, times, now, node.settings.retry_ms);
                 effects.push(Effect::Show(dataset.clone(), name));
             }
-            if shelf.pin.order > 0 {
-                node.published.insert(Key::Pin(dataset.clone()), Value::Pin(shelf.pin.clone()));
+            if state.pin.order > 0 {
+                node.published.insert(Key::Pin(dataset.clone()), Value::Pin(state.pin.clone()));
             }
-            node.shelves.insert(dataset, shelf);
+            node.datasets.insert(dataset, state);
         }
         node.settle(&mut effects);
         (node, effects)
@@ -267,22 +268,22 @@ impl Node {
             Event::SessionLost => {
                 self.presence.has_session = false;
                 if planted::is(Planted::S2) {
-                    self.shelves.values_mut().for_each(Shelf::lose_holders);
+                    self.datasets.values_mut().for_each(DatasetState::lose_holders);
                     out.extend(self.all().map(|(dataset, version)| Effect::Show(dataset, version)));
                 }
             }
             Event::Mirror { is_whole, news } => self.hear(is_whole, news, out),
-            Event::Spread(dataset, spread) => self.shelf_mut(&dataset).spread = spread,
+            Event::Spread(dataset, spread) => self.dataset_mut(&dataset).spread = spread,
             Event::Ordered(dataset, slots) => {
-                if self.shelf_mut(&dataset).order(slots) {
+                if self.dataset_mut(&dataset).order(slots) {
                     out.push(Effect::Remember(dataset));
                 }
             }
-            Event::Guard(dataset, guard) => self.shelf_mut(&dataset).guard = guard,
+            Event::Guard(dataset, guard) => self.dataset_mut(&dataset).guard = guard,
             Event::Counted(dataset, version, keys) => self.version(&dataset, &version).keys = Some(keys),
-            Event::TryAgain => self.shelves.values_mut().for_each(Shelf::try_again),
-            Event::DiskFull => self.shelves.values_mut().for_each(|shelf| shelf.is_disk_full = true),
-            Event::Served(dataset, is_served) => self.shelf_mut(&dataset).is_dropped = !is_served,
+            Event::TryAgain => self.datasets.values_mut().for_each(DatasetState::try_again),
+            Event::DiskFull => self.datasets.values_mut().for_each(|state| state.is_disk_full = true),
+            Event::Served(dataset, is_served) => self.dataset_mut(&dataset).is_dropped = !is_served,
             Event::Listed(dataset, versions) => self.list(dataset, &versions),
             Event::Inspected(dataset, version, found) => self.inspected(dataset, version, found, out),
             Event::Ready(dataset, version, partition) => self.ready(dataset, version, partition, out),
@@ -311,18 +312,18 @@ impl Node {
     }
 
     /// A dataset, if it is known here.
-    pub fn shelf(&self, dataset: &DatasetName) -> Option<&Shelf> {
-        self.shelves.get(dataset)
+    pub fn dataset(&self, dataset: &DatasetName) -> Option<&DatasetState> {
+        self.datasets.get(dataset)
     }
 
     /// How a dataset is spread.
     pub fn spread(&self, dataset: &DatasetName) -> Spread {
-        self.shelf(dataset).map_or(self.settings.spread, |shelf| shelf.spread(&self.settings))
+        self.dataset(dataset).map_or(self.settings.spread, |state| state.spread(&self.settings))
     }
 
     /// All datasets that are known here.
-    pub fn shelves(&self) -> impl Iterator<Item = (&DatasetName, &Shelf)> {
-        self.shelves.iter()
+    pub fn datasets(&self) -> impl Iterator<Item = (&DatasetName, &DatasetState)> {
+        self.datasets.iter()
     }
 
     /// What others are to see of it.
@@ -333,30 +334,31 @@ impl Node {
     /// When [`Event::Tick`] is due, if nothing else comes before.
     pub fn deadline(&self) -> Millis {
         let stable = self.presence.stable_at().filter(|at| *at > self.now);
-        let is_waiting = self.shelves.values().any(|shelf| shelf.serving.is_none() && shelf.before.is_some());
+        let is_waiting =
+            self.datasets.values().any(|state| state.serving.is_none() && state.before.is_some());
         let resume = is_waiting.then(|| self.started + self.settings.resume_ms).filter(|at| *at > self.now);
-        let shelves = self.shelves.values().flat_map(|shelf| {
-            [shelf.deadline(&self.settings), shelf.parting_at(self.settings.let_go_ms, self.now)]
+        let deadlines = self.datasets.values().flat_map(|state| {
+            [state.deadline(&self.settings), state.parting_at(self.settings.let_go_ms, self.now)]
         });
-        let shelves = shelves.flatten().chain(stable).chain(resume).chain(self.look.at(self.now));
-        shelves.min().unwrap_or(Millis::NEVER)
+        let deadlines = deadlines.flatten().chain(stable).chain(resume).chain(self.look.at(self.now));
+        deadlines.min().unwrap_or(Millis::NEVER)
     }
 
     fn version(&mut self, dataset: &DatasetName, version: &VersionName) -> &mut Version {
-        self.shelf_mut(dataset).version(version)
+        self.dataset_mut(dataset).version(version)
     }
 
-    fn shelf_mut(&mut self, dataset: &DatasetName) -> &mut Shelf {
-        self.shelves.entry(dataset.clone()).or_default()
+    fn dataset_mut(&mut self, dataset: &DatasetName) -> &mut DatasetState {
+        self.datasets.entry(dataset.clone()).or_default()
     }
 
     /// Every version that is known, by its dataset.
     fn all(&self) -> impl Iterator<Item = (DatasetName, VersionName)> {
-        let of = |(dataset, shelf): (&DatasetName, &Shelf)| {
-            let names: Vec<_> = shelf.versions.keys().map(|name| (dataset.clone(), name.clone())).collect();
+        let of = |(dataset, state): (&DatasetName, &DatasetState)| {
+            let names: Vec<_> = state.versions.keys().map(|name| (dataset.clone(), name.clone())).collect();
             names
         };
-        self.shelves.iter().flat_map(of)
+        self.datasets.iter().flat_map(of)
     }
 
     fn publish(&mut self, key: Key, value: Value, out: &mut Vec<Effect>) {
@@ -378,13 +380,13 @@ impl Node {
 
     fn list(&mut self, dataset: DatasetName, versions: &[VersionName]) {
         let (settings, now) = (self.settings.clone(), self.now);
-        let shelf = self.shelf_mut(&dataset);
-        let min = shelf.spread(&settings).replication.min;
-        shelf.was_listed = true;
+        let state = self.dataset_mut(&dataset);
+        let min = state.spread(&settings).replication.min;
+        state.was_listed = true;
         for name in versions {
-            shelf.version(name);
+            state.version(name);
         }
-        for (name, version) in &mut shelf.versions {
+        for (name, version) in &mut state.versions {
             version.is_listed = versions.contains(name);
             version.refresh(min, now);
         }
@@ -439,15 +441,15 @@ impl Node {
     /// An operator's order: higher than all that are known, however wrong a clock was that gave them their numbers. The
     /// time of day puts orders in a row that are given to nodes which have not heard of each other's yet.
     fn order(&mut self, dataset: DatasetName, version: Option<VersionName>, at: u64, out: &mut Vec<Effect>) {
-        let order = at.max(self.shelf_mut(&dataset).pin.order.saturating_add(1));
+        let order = at.max(self.dataset_mut(&dataset).pin.order.saturating_add(1));
         self.follow(dataset, Pin { order, version }, out);
     }
 
     /// Follows an order, if it is higher than the one that holds.
     fn follow(&mut self, dataset: DatasetName, pin: Pin, out: &mut Vec<Effect>) {
-        let shelf = self.shelf_mut(&dataset);
-        if pin > shelf.pin {
-            shelf.pin_to(pin.clone());
+        let state = self.dataset_mut(&dataset);
+        if pin > state.pin {
+            state.pin_to(pin.clone());
             out.push(Effect::Remember(dataset.clone()));
             self.publish(Key::Pin(dataset), Value::Pin(pin), out);
         }
@@ -458,8 +460,8 @@ impl Node {
             self.withdraw(key, out);
         }
         self.is_leaving = true;
-        for (dataset, shelf) in &mut self.shelves {
-            for (name, version) in &mut shelf.versions {
+        for (dataset, state) in &mut self.datasets {
+            for (name, version) in &mut state.versions {
                 if !std::mem::take(&mut version.loading).is_empty() {
                     out.push(Effect::Cancel(dataset.clone(), name.clone()));
                 }
@@ -478,7 +480,7 @@ impl Node {
         self.presence.rest(self.now);
         let seats = self.presence.seats();
         let is_stable = self.presence.is_stable(self.now);
-        let around = Around {
+        let context = NodeContext {
             settings: &self.settings,
             now: self.now,
             dealer: self.presence.seat().filter(|_| is_stable).map(|seat| (seat, &seats)),
@@ -486,8 +488,8 @@ impl Node {
             may_resume: self.now >= self.started + self.settings.resume_ms,
             is_leaving: self.is_leaving,
         };
-        for (dataset, shelf) in &mut self.shelves {
-            shelf.settle(dataset, &around, out);
+        for (dataset, state) in &mut self.datasets {
+            state.settle(dataset, &context, out);
         }
         if !self.is_leaving {
             self.let_go(out);

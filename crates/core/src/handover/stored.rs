@@ -52,7 +52,7 @@
 //!
 //! What is removed stays on its disk until another table says that it may be deleted (`cluster/kept.rs`, D7).
 
-use super::{Copy, Sight, closing_parents, heir, leader_serves};
+use super::{Copy, ReplicaView, closing_parents, leader_serves, successor};
 use crate::exchange::Phase;
 use crate::id::{PlacementId, ShardId};
 use crate::keyspace::Ownership;
@@ -61,30 +61,34 @@ use crate::map::{Edit, EditError, Replica, Role, Shard, ShardMap, Stage};
 use crate::planted::{self, Planted};
 
 /// Takes the steps of the table for the replicas of a serving shard. Returns whether there were any.
-pub(super) fn settle_ended(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<bool, EditError> {
+pub(super) fn settle_ended(
+    edit: &mut Edit<'_>,
+    id: ShardId,
+    view: &dyn ReplicaView,
+) -> Result<bool, EditError> {
     let shard = edit.shard(id)?;
-    if !shard.replicas.iter().any(|r| cannot_act(r, sight) || is_given_up(r, sight)) {
+    if !shard.replicas.iter().any(|r| cannot_act(r, view) || is_given_up(r, view)) {
         return Ok(false);
     }
     let before = shard.clone();
-    settle_all(edit, id, sight)?;
+    settle_all(edit, id, view)?;
     Ok(*edit.shard(id)? != before)
 }
 
-fn settle_all(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
+fn settle_all(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
     if !shard.had_data() {
-        let ended = shard.replicas.iter().filter(|r| has_ended(r, sight));
+        let ended = shard.replicas.iter().filter(|r| has_ended(r, view));
         let ended: Vec<_> = ended.map(|r| r.placement).collect();
         return ended.into_iter().try_for_each(|placement| edit.remove_replica(id, placement));
     }
-    settle_copies(edit, id, sight)?;
+    settle_copies(edit, id, view)?;
     let shard = edit.shard(id)?;
-    let ended: Vec<_> = shard.replicas.iter().filter(|r| has_ended(r, sight)).cloned().collect();
+    let ended: Vec<_> = shard.replicas.iter().filter(|r| has_ended(r, view)).cloned().collect();
     for replica in ended {
-        let serves = leader_serves(edit.shard(id)?, sight);
+        let serves = leader_serves(edit.shard(id)?, view);
         match replica.state {
-            ReplicaState::Load => settle_behind(edit, id, &replica, sight)?,
+            ReplicaState::Load => settle_behind(edit, id, &replica, view)?,
             ReplicaState::Unload if serves => edit.remove_replica(id, replica.placement)?,
             ReplicaState::UnloadFinal => edit.remove_replica(id, replica.placement)?,
             ReplicaState::Live | ReplicaState::Unload => {}
@@ -93,13 +97,13 @@ fn settle_all(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(),
     Ok(())
 }
 
-fn has_ended(replica: &Replica, sight: &dyn Sight) -> bool {
-    sight.has_ended(&replica.node, replica.incarnation)
+fn has_ended(replica: &Replica, view: &dyn ReplicaView) -> bool {
+    view.has_ended(&replica.node, replica.incarnation)
 }
 
 /// Whether a process has said of a replica that it serves, and has not ended.
-fn serves(replica: &Replica, sight: &dyn Sight) -> bool {
-    sight.phase(replica.placement) == Some(&Phase::Serving) && !has_ended(replica, sight)
+fn serves(replica: &Replica, view: &dyn ReplicaView) -> bool {
+    view.phase(replica.placement) == Some(&Phase::Serving) && !has_ended(replica, view)
 }
 
 /// Whether the process of a copy reports that it is none: the worker has dropped the data, or knows that others have gone
@@ -110,51 +114,51 @@ pub(crate) fn is_reported_lost(replica: &Replica, reported: Option<&Phase>) -> b
 }
 
 /// The same, of a process that has not ended.
-fn has_lost(replica: &Replica, sight: &dyn Sight) -> bool {
-    !has_ended(replica, sight) && is_reported_lost(replica, sight.phase(replica.placement))
+fn has_lost(replica: &Replica, view: &dyn ReplicaView) -> bool {
+    !has_ended(replica, view) && is_reported_lost(replica, view.phase(replica.placement))
 }
 
 /// Whether no process can serve a replica, or hand it over, as things are.
-fn cannot_act(replica: &Replica, sight: &dyn Sight) -> bool {
-    has_ended(replica, sight) || has_lost(replica, sight)
+fn cannot_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
+    has_ended(replica, view) || has_lost(replica, view)
 }
 
 /// Whether a follower in `Live` is waited for no longer: its process lives, and its service cannot open it.
-fn is_given_up(replica: &Replica, sight: &dyn Sight) -> bool {
+fn is_given_up(replica: &Replica, view: &dyn ReplicaView) -> bool {
     let follows = replica.state == ReplicaState::Live && replica.role == Role::Follower;
-    let never_begins = || sight.is_overdue(replica.placement, ReplicaState::Live);
-    follows && !has_ended(replica, sight) && (super::has_failed_too_often(replica, sight) || never_begins())
+    let never_begins = || view.is_overdue(replica.placement, ReplicaState::Live);
+    follows && !has_ended(replica, view) && (super::has_failed_too_often(replica, view) || never_begins())
 }
 
 /// The replicas in `Live`.
-fn settle_copies(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
-    let is_out = |r: &Replica| cannot_act(r, sight) || is_given_up(r, sight);
+fn settle_copies(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
+    let is_out = |r: &Replica| cannot_act(r, view) || is_given_up(r, view);
     let (ended, rest): (Vec<Replica>, Vec<Replica>) = edit.shard(id)?.live().cloned().partition(is_out);
     if ended.is_empty() {
         return Ok(());
     }
-    let acting: Vec<&Replica> = rest.iter().filter(|r| acts_without_the_ended(r, sight)).collect();
+    let acting: Vec<&Replica> = rest.iter().filter(|r| acts_without_the_ended(r, view)).collect();
     if let [last] = acting[..]
-        && ended.iter().any(|r| has_ended(r, sight) && !sight.was_heard_since(last, r))
+        && ended.iter().any(|r| has_ended(r, view) && !view.was_heard_since(last, r))
         && !planted::is(Planted::UnheardCopy)
     {
         // It may be gone, too, and not be missed yet: then no copy would be left.
         return Ok(());
     }
     if acting.is_empty() {
-        return match rest.iter().any(|r| may_act(r, sight)) {
+        return match rest.iter().any(|r| may_act(r, view)) {
             true => Ok(()),
-            false => begin_from_stored(edit, id, &ended, sight),
+            false => begin_from_stored(edit, id, &ended, view),
         };
     }
-    lead_by_survivor(edit, id, sight)?;
+    lead_by_survivor(edit, id, view)?;
     edit.go_on_without(id)?;
     for replica in ended {
         let shard = edit.shard(id)?;
         let Some(replica) = shard.replica(replica.placement).filter(|r| is_out(r)).cloned() else {
             continue;
         };
-        match sight.copy(shard, &replica) {
+        match view.copy(shard, &replica) {
             Copy::Away | Copy::Intact(_) | Copy::Unproven | Copy::Overtaken => {
                 edit.begin_anew(id, replica.placement, replica.incarnation, ReplicaState::Load)?;
             }
@@ -169,17 +173,17 @@ fn begin_from_stored(
     edit: &mut Edit<'_>,
     id: ShardId,
     ended: &[Replica],
-    sight: &dyn Sight,
+    view: &dyn ReplicaView,
 ) -> Result<(), EditError> {
     // All of them are looked at before the first begins: one that has begun makes those of its epoch look late.
     let shard = edit.shard(id)?;
-    let stored = |r: &Replica| match sight.copy(shard, r) {
+    let stored = |r: &Replica| match view.copy(shard, r) {
         Copy::Intact(incarnation) => Some((r.placement, incarnation)),
         _ => None,
     };
     let back: Vec<_> = ended.iter().filter_map(stored).collect();
     let is_lost =
-        |r: &Replica| has_ended(r, sight) && matches!(sight.copy(shard, r), Copy::Gone | Copy::Damaged);
+        |r: &Replica| has_ended(r, view) && matches!(view.copy(shard, r), Copy::Gone | Copy::Damaged);
     // A follower may have opened nothing only because its leader does not answer: it leads when all others are lost.
     let others_are_lost = ended.iter().all(is_lost);
     for (placement, incarnation) in &back {
@@ -187,7 +191,7 @@ fn begin_from_stored(
     }
     // The others stay copies until one has opened what it has.
     if others_are_lost || !back.is_empty() {
-        lead_by_survivor(edit, id, sight)?;
+        lead_by_survivor(edit, id, view)?;
     }
     Ok(())
 }
@@ -197,54 +201,54 @@ fn begin_from_stored(
 /// One that its service has not opened, or cannot serve any more, does not: it may be that nothing of it can be read.
 /// Should it serve in the same moment, it acknowledges nothing without the ended, as its orders name them while the map
 /// calls them copies.
-fn acts_without_the_ended(replica: &Replica, sight: &dyn Sight) -> bool {
-    has_opened(replica, sight) == Some(true) && could_act(replica, sight)
+fn acts_without_the_ended(replica: &Replica, view: &dyn ReplicaView) -> bool {
+    has_opened(replica, view) == Some(true) && could_act(replica, view)
 }
 
 /// Whether that is so, or it may be for all that is known.
-fn may_act(replica: &Replica, sight: &dyn Sight) -> bool {
-    let may_live = || !sight.is_silent(&replica.node, replica.incarnation);
-    has_opened(replica, sight) != Some(false) && (may_live() || could_act(replica, sight))
+fn may_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
+    let may_live = || !view.is_silent(&replica.node, replica.incarnation);
+    has_opened(replica, view) != Some(false) && (may_live() || could_act(replica, view))
 }
 
 /// Whether a copy that is open may acknowledge writes, or come to lead.
 ///
 /// A leader that is heard follows its orders, and acknowledges writes without a replica that they do not name, even where
 /// its address no longer answers the coordinator: only the end of its lease ends that. A follower counts if it could lead.
-fn could_act(replica: &Replica, sight: &dyn Sight) -> bool {
-    let is_heard = sight.is_heard(&replica.node, replica.incarnation);
+fn could_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
+    let is_heard = view.is_heard(&replica.node, replica.incarnation);
     let may_acknowledge = replica.role == Role::Leader
-        && (sight.ownership() == Ownership::Eventual
-            || !sight.lease_is_over(&replica.node, replica.incarnation));
-    is_heard && (may_acknowledge || may_lead(replica, sight))
+        && (view.ownership() == Ownership::Eventual
+            || !view.lease_is_over(&replica.node, replica.incarnation));
+    is_heard && (may_acknowledge || may_lead(replica, view))
 }
 
 /// Whether its service has the data open, and goes on with it; none as long as the process has not said.
-fn has_opened(replica: &Replica, sight: &dyn Sight) -> Option<bool> {
-    if sight.is_overdue(replica.placement, ReplicaState::Live) {
+fn has_opened(replica: &Replica, view: &dyn ReplicaView) -> Option<bool> {
+    if view.is_overdue(replica.placement, ReplicaState::Live) {
         return Some(false);
     }
-    sight.phase(replica.placement).map(|phase| match phase {
+    view.phase(replica.placement).map(|phase| match phase {
         Phase::Ready | Phase::Serving | Phase::Unloading => true,
         Phase::Loading | Phase::Failed(_) | Phase::Unloaded | Phase::Kept | Phase::Dropped => false,
     })
 }
 
 /// Whether it can lead: its process is heard, others reach it, and it gets a lease.
-fn may_lead(replica: &Replica, sight: &dyn Sight) -> bool {
-    sight.is_heard(&replica.node, replica.incarnation)
-        && !sight.is_silent(&replica.node, replica.incarnation)
-        && !has_lost(replica, sight)
+fn may_lead(replica: &Replica, view: &dyn ReplicaView) -> bool {
+    view.is_heard(&replica.node, replica.incarnation)
+        && !view.is_silent(&replica.node, replica.incarnation)
+        && !has_lost(replica, view)
 }
 
 /// A replica that serves leads, or else one whose process is heard.
-fn lead_by_survivor(edit: &mut Edit<'_>, id: ShardId, sight: &dyn Sight) -> Result<(), EditError> {
+fn lead_by_survivor(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
-    if shard.leader().is_some_and(|leader| !cannot_act(leader, sight)) {
+    if shard.leader().is_some_and(|leader| !cannot_act(leader, view)) {
         return Ok(());
     }
-    let survivor = shard.live().find(|r| may_lead(r, sight)).map(|r| r.placement);
-    let leads = heir(shard, PlacementId(0), sight).or(survivor);
+    let survivor = shard.live().find(|r| may_lead(r, view)).map(|r| r.placement);
+    let leads = successor(shard, PlacementId(0), view).or(survivor);
     leads.map_or(Ok(()), |placement| edit.lead(id, placement))
 }
 
@@ -253,18 +257,18 @@ fn settle_behind(
     edit: &mut Edit<'_>,
     id: ShardId,
     replica: &Replica,
-    sight: &dyn Sight,
+    view: &dyn ReplicaView,
 ) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
-    let is_enough = copies(shard, sight) >= sight.wanted(id);
-    match sight.copy(shard, replica) {
-        _ if sight.may_be_later(shard, replica) => Ok(()),
+    let is_enough = copies(shard, view) >= view.wanted(id);
+    match view.copy(shard, replica) {
+        _ if view.may_be_later(shard, replica) => Ok(()),
         _ if replica.replaces().is_some() || is_enough => edit.remove_replica(id, replica.placement),
         Copy::Damaged | Copy::Gone => edit.remove_replica(id, replica.placement),
         Copy::Intact(incarnation) if planted::is(Planted::OvertakenCopy) => {
             edit.begin_anew(id, replica.placement, incarnation, ReplicaState::Live)
         }
-        Copy::Intact(incarnation) if leader_serves(shard, sight) => {
+        Copy::Intact(incarnation) if leader_serves(shard, view) => {
             edit.begin_anew(id, replica.placement, incarnation, ReplicaState::Load)
         }
         Copy::Intact(_) | Copy::Unproven | Copy::Overtaken | Copy::Away => Ok(()),
@@ -272,20 +276,20 @@ fn settle_behind(
 }
 
 /// How many replicas in `Live` have a process that lives and has the data.
-fn copies(shard: &Shard, sight: &dyn Sight) -> usize {
-    shard.live().filter(|r| !cannot_act(r, sight)).count()
+fn copies(shard: &Shard, view: &dyn ReplicaView) -> usize {
+    shard.live().filter(|r| !cannot_act(r, view)).count()
 }
 
 /// Whether all that the leader of a shard may lack is there: a replica of each parent that closes. A replica that serves
 /// lacks nothing: the first leader had fetched what the parents have, and let followers in after that.
-pub(super) fn last_writes_are_there(shard: &Shard, map: &ShardMap, sight: &dyn Sight) -> bool {
+pub(super) fn last_writes_are_there(shard: &Shard, map: &ShardMap, view: &dyn ReplicaView) -> bool {
     if planted::is(Planted::LastWrites) {
         return true;
     }
-    if shard.leader().is_some_and(|leader| serves(leader, sight)) {
+    if shard.leader().is_some_and(|leader| serves(leader, view)) {
         return true;
     }
-    let lives = |r: &Replica| sight.is_heard(&r.node, r.incarnation) && !has_lost(r, sight);
+    let lives = |r: &Replica| view.is_heard(&r.node, r.incarnation) && !has_lost(r, view);
     closing_parents(shard, map).filter(|parent| has_last_writes(parent)).all(|p| handing_over(p).any(lives))
 }
 
@@ -295,20 +299,20 @@ pub(super) fn other_beginner(
     edit: &Edit<'_>,
     shard: &Shard,
     leader: &Replica,
-    sight: &dyn Sight,
+    view: &dyn ReplicaView,
 ) -> Option<PlacementId> {
-    let never_begins = |r: &Replica| sight.is_overdue(r.placement, ReplicaState::Live);
+    let never_begins = |r: &Replica| view.is_overdue(r.placement, ReplicaState::Live);
     let mut parents = shard.parents().iter().filter_map(|id| edit.shard(*id).ok());
-    let inherits = sight.is_durable() && parents.any(has_last_writes);
-    if !inherits || !never_begins(leader) || leader_serves(shard, sight) {
+    let inherits = view.is_durable() && parents.any(has_last_writes);
+    if !inherits || !never_begins(leader) || leader_serves(shard, view) {
         return None;
     }
     let can_begin = |r: &&Replica| {
-        r.placement != leader.placement && may_lead(r, sight) && !has_ended(r, sight) && !never_begins(r)
+        r.placement != leader.placement && may_lead(r, view) && !has_ended(r, view) && !never_begins(r)
     };
     // One that has its data open before others; else each in its turn, as those before may fail again.
     let rank =
-        |r: &&Replica| (has_opened(r, sight) != Some(true), r.placement <= leader.placement, r.placement);
+        |r: &&Replica| (has_opened(r, view) != Some(true), r.placement <= leader.placement, r.placement);
     shard.live().filter(can_begin).min_by_key(rank).map(|r| r.placement)
 }
 
@@ -324,14 +328,13 @@ pub(crate) fn handing_over(parent: &Shard) -> impl Iterator<Item = &Replica> {
 }
 
 /// Whether every copy of a shard serves: then it has fetched what it lacked when it was made one.
-pub(super) fn is_whole(shard: &Shard, sight: &dyn Sight) -> bool {
-    shard.live().all(|r| serves(r, sight))
+pub(super) fn is_whole(shard: &Shard, view: &dyn ReplicaView) -> bool {
+    shard.live().all(|r| serves(r, view))
 }
 
 /// Whether that is so of all `parents`, where it matters.
-pub(super) fn are_whole(edit: &Edit<'_>, parents: &[ShardId], sight: &dyn Sight) -> bool {
-    !sight.is_durable()
-        || parents.iter().all(|id| edit.shard(*id).is_ok_and(|parent| is_whole(parent, sight)))
+pub(super) fn are_whole(edit: &Edit<'_>, parents: &[ShardId], view: &dyn ReplicaView) -> bool {
+    !view.is_durable() || parents.iter().all(|id| edit.shard(*id).is_ok_and(|parent| is_whole(parent, view)))
 }
 
 /// Takes the steps of the table for the replicas of a closing parent.
@@ -339,16 +342,16 @@ pub(super) fn settle_parent(
     edit: &mut Edit<'_>,
     id: ShardId,
     handed_over: bool,
-    sight: &dyn Sight,
+    view: &dyn ReplicaView,
 ) -> Result<(), EditError> {
     let parent = edit.shard(id)?.clone();
-    let lives = handing_over(&parent).any(|r| !cannot_act(r, sight));
-    for replica in parent.replicas.iter().filter(|r| has_ended(r, sight)) {
+    let lives = handing_over(&parent).any(|r| !cannot_act(r, view));
+    for replica in parent.replicas.iter().filter(|r| has_ended(r, view)) {
         if handed_over || replica.state != ReplicaState::Unload {
             edit.remove_replica(id, replica.placement)?;
             continue;
         }
-        match sight.copy(&parent, replica) {
+        match view.copy(&parent, replica) {
             Copy::Intact(incarnation) => {
                 edit.begin_anew(id, replica.placement, incarnation, ReplicaState::Unload)?;
             }

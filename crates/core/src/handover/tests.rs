@@ -33,7 +33,7 @@ impl Seen {
     }
 }
 
-impl Sight for Seen {
+impl ReplicaView for Seen {
     fn phase(&self, placement: PlacementId) -> Option<&Phase> {
         self.phases.get(&placement).map_or(Some(&Phase::Serving), Option::as_ref)
     }

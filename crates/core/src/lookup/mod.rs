@@ -9,8 +9,8 @@
 //! | hash ranges | [`HashIndex`] | 9 bytes a range |
 //! | fixed slots | [`SlotTable`] | 4 bytes a slot |
 
-mod guide;
 mod leaf;
+mod radix_table;
 mod range_index;
 mod search_tree;
 mod slot_table;

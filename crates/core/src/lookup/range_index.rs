@@ -6,8 +6,8 @@
 //! left out of the numbers.
 //!
 //! ```text
-//!  number of the key ──► Guide, or SearchTree where begins crowd ──► Leaf ──► position
-//!                        which leaf: small, in the second cache      one line of up to 28 begins
+//!  number of the key ──► RadixTable, or SearchTree where begins crowd ──► Leaf ──► position
+//!                        which leaf: small, in the second cache           one line of up to 28 begins
 //! ```
 //!
 //! A [`Leaf`] keeps a few bits of each number. A key that meets one in all of those is compared with its begins in
@@ -22,8 +22,8 @@
 //! unless it has to compare in full. Not here: compressed or succinct forms of the begins, as a map has them
 //! in memory anyway and a request pays for every step.
 
-use super::guide::{Guide, NEAR};
 use super::leaf::{Found, Leaf, NARROW};
+use super::radix_table::{NEAR, RadixTable};
 use super::search_tree::SearchTree;
 use crate::limits;
 
@@ -112,7 +112,7 @@ struct Level {
     /// The lowest number of each leaf.
     lowest: SearchTree,
     /// A short cut to them.
-    guide: Guide,
+    radix_table: RadixTable,
     leaves: Vec<Leaf>,
 }
 
@@ -163,8 +163,8 @@ impl Level {
             at += taken;
         }
         leaves.shrink_to_fit();
-        let (guide, lowest) = (Guide::build(&lowest), SearchTree::build(&lowest));
-        Level { first, count, known, common: common.into(), lowest, guide, leaves }
+        let (radix_table, lowest) = (RadixTable::build(&lowest), SearchTree::build(&lowest));
+        Level { first, count, known, common: common.into(), lowest, radix_table, leaves }
     }
 
     /// The next leaf: of the many begins that have the first number, or of those up to the next such number.
@@ -181,7 +181,7 @@ impl Level {
     /// The last leaf whose lowest number is at most `number`, and that number.
     #[inline]
     fn floor(&self, number: u64) -> Option<(usize, u64)> {
-        let Some((from, to)) = self.guide.near(number) else { return self.lowest.floor(number) };
+        let Some((from, to)) = self.radix_table.near(number) else { return self.lowest.floor(number) };
         let (mut at, mut lowest) = (from, self.lowest.get(from)?);
         for next in 1..=NEAR {
             let next = (from + next).min(to);
@@ -284,7 +284,7 @@ impl RangeIndex {
         let level = |level: &Level| {
             size_of::<Level>() - size_of::<SearchTree>()
                 + level.lowest.memory_bytes()
-                + level.guide.memory_bytes()
+                + level.radix_table.memory_bytes()
                 + level.common.len()
                 + level.leaves.capacity() * size_of::<Leaf>()
         };

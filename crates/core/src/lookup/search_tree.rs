@@ -7,7 +7,7 @@
 //! shape depends on the count of the numbers only: there is no bad distribution.
 //!
 //! Not here: interpolation and learned indexes, which are faster on even numbers and slow on real keys; the
-//! [`Guide`](super::guide::Guide) beside it is a table for the even ones.
+//! [`RadixTable`](super::radix_table::RadixTable) beside it is a table for the even ones.
 
 /// Numbers in a block; a block above has one more children than that.
 const BLOCK: usize = 16;

@@ -21,8 +21,8 @@ pub use family::Family;
 pub use lineage::Lineage;
 pub use replicas::Replicas;
 
+use crate::counter_jump::CounterJump;
 use crate::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
-use crate::leap::Leap;
 use crate::lifecycle::ReplicaState;
 use crate::name::{KeyspaceName, NodeId};
 use crate::sharding::{Bounds, PartitionKey, Sharding};
@@ -232,14 +232,14 @@ impl ShardMap {
     /// can have been given out (M5, O2, M2). Routers take a later map only; one that went back they would refuse for
     /// ever. A keyspace that has had no map yet has none to go on from.
     #[must_use]
-    pub fn after_loss(mut self, leap: Leap) -> ShardMap {
+    pub fn after_loss(mut self, jump: CounterJump) -> ShardMap {
         for shard in self.shards.values_mut() {
-            shard.epoch = Epoch(leap.beyond(shard.epoch.0));
+            shard.epoch = Epoch(jump.beyond(shard.epoch.0));
         }
-        self.next_shard = ShardId(leap.beyond(self.next_shard.0));
-        self.next_placement = PlacementId(leap.beyond(self.next_placement.0));
+        self.next_shard = ShardId(jump.beyond(self.next_shard.0));
+        self.next_placement = PlacementId(jump.beyond(self.next_placement.0));
         if self.generation.sequence > 0 {
-            let sequence = leap.beyond(self.generation.sequence);
+            let sequence = jump.beyond(self.generation.sequence);
             self.parent = Some(self.generation);
             self.generation = Generation { sequence, ..self.generation };
         }

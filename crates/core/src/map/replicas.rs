@@ -1,4 +1,4 @@
-//! The replicas of a shard, in no more room than they need.
+//! The replicas of a shard, in no more memory than they need.
 
 use super::Replica;
 use std::ops::{Deref, DerefMut};
@@ -6,11 +6,11 @@ use std::ops::{Deref, DerefMut};
 /// Replicas in the order of their placement ids. Most shards have one, or a few that stay as they are: one lies in
 /// the shard itself, several in an allocation of just their size. Reads as a slice.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Replicas(Room);
+pub struct Replicas(Storage);
 
-/// Equal lists lie in the same room: `Many` holds two or more.
+/// Equal lists have the same variant: `Many` holds two or more.
 #[derive(Clone, PartialEq, Eq, Default)]
-enum Room {
+enum Storage {
     #[default]
     None,
     One(Replica),
@@ -34,9 +34,9 @@ impl Replicas {
 
     fn take(&mut self) -> Vec<Replica> {
         match std::mem::take(&mut self.0) {
-            Room::None => vec![],
-            Room::One(replica) => vec![replica],
-            Room::Many(replicas) => replicas.into(),
+            Storage::None => vec![],
+            Storage::One(replica) => vec![replica],
+            Storage::Many(replicas) => replicas.into(),
         }
     }
 }
@@ -44,8 +44,8 @@ impl Replicas {
 impl From<Vec<Replica>> for Replicas {
     fn from(mut replicas: Vec<Replica>) -> Replicas {
         Replicas(match replicas.len() {
-            0 | 1 => replicas.pop().map_or(Room::None, Room::One),
-            _ => Room::Many(replicas.into()),
+            0 | 1 => replicas.pop().map_or(Storage::None, Storage::One),
+            _ => Storage::Many(replicas.into()),
         })
     }
 }
@@ -60,9 +60,9 @@ impl Deref for Replicas {
     type Target = [Replica];
     fn deref(&self) -> &[Replica] {
         match &self.0 {
-            Room::None => &[],
-            Room::One(replica) => std::slice::from_ref(replica),
-            Room::Many(replicas) => replicas,
+            Storage::None => &[],
+            Storage::One(replica) => std::slice::from_ref(replica),
+            Storage::Many(replicas) => replicas,
         }
     }
 }
@@ -70,9 +70,9 @@ impl Deref for Replicas {
 impl DerefMut for Replicas {
     fn deref_mut(&mut self) -> &mut [Replica] {
         match &mut self.0 {
-            Room::None => &mut [],
-            Room::One(replica) => std::slice::from_mut(replica),
-            Room::Many(replicas) => replicas,
+            Storage::None => &mut [],
+            Storage::One(replica) => std::slice::from_mut(replica),
+            Storage::Many(replicas) => replicas,
         }
     }
 }

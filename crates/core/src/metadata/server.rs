@@ -1,6 +1,6 @@
 //! A metadata server, and the map of one keyspace.
 //!
-//! It keeps *books*: a map with the operations that were stored on it and may yet count. There is one, except
+//! It keeps *map files*: a map with the operations that were stored on it and may yet count. There is one, except
 //! while a map is created or fetched anew. Which operations count is said by the head alone.
 //!
 //! | event                   | seen                                      | does                                     |
@@ -17,11 +17,11 @@
 //! | told: aborted           | it has it, and it does not count          | drops it, and what is built on it        |
 //! | the head, read          | it is in the list and can get there       | applies, drops what can count no more    |
 //! |                         | it is in the list and cannot              | fetches from another server              |
-//! |                         | it is not in the list, and cannot get in  | removes its books                        |
-//! |                         | there is none, for long                   | removes its books                        |
+//! |                         | it is not in the list, and cannot get in  | removes its files                        |
+//! |                         | there is none, for long                   | removes its files                        |
 //! |                         | it has gone back behind what counted here | keeps that map, too, for as long         |
-//! |                         | a map waits for long to be created        | removes its book                         |
-//! | fetched                 | the map is the head's                     | writes it as a new book                  |
+//! |                         | a map waits for long to be created        | removes its file                         |
+//! | fetched                 | the map is the head's                     | writes it as a new file                  |
 //! | the head was written    | to another than was last read             | looks at the head                        |
 //! | time passes             | it waits for something                    | looks at the head; fetches again         |
 //! |                         | it has not looked for long                | looks at the head                        |
@@ -29,7 +29,7 @@
 //! |                         |                                           | the change can count no more; then drops |
 //!
 //! The driver, in numbered sentences:
-//! 1. It reads the books from the disk, and begins with [`Server::recover`].
+//! 1. It reads the files from the disk, and begins with [`Server::recover`].
 //! 2. It carries out writes and removals in the order in which they are given, and says when each is on disk.
 //! 3. A write of which it is not known whether it is on the disk throws the server away: begin again at 1.
 //! 4. Reads of the head are linearizable, and each begins after the one before has ended.
@@ -51,9 +51,9 @@ use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-mod books;
+mod map_file;
 
-use books::{Book, Pending};
+use map_file::{MapFile, Pending};
 
 /// How often a server that waits for something looks at the head, in milliseconds.
 pub const LOOK_MS: u64 = 5_000;
@@ -85,8 +85,8 @@ pub const PENDING: usize = 64;
 /// Questions that may wait at once.
 pub const WAITING: usize = 1_024;
 
-/// Books at once: the one that counts, one that is fetched, and some that were to be created.
-pub const BOOKS: usize = 8;
+/// Files at once: the one that counts, one that is fetched, and some that were to be created.
+pub const MAP_FILES: usize = 8;
 
 /// Names what somebody waits for an answer to.
 pub type Request = u64;
@@ -127,15 +127,15 @@ pub enum Effect {
     Seal(Seen),
     /// Write this head if it is still at that version.
     Swap(u64, Head),
-    /// Write a new book that begins with this map, under the name of its transaction.
+    /// Write a new file that begins with this map, under the name of its transaction.
     Begin(u64, Arc<ShardMap>),
-    /// Add an operation to the book of that name.
+    /// Add an operation to the file of that name.
     Append(u64, TransactionId, Arc<MapDiff>),
-    /// Note in the book of that name that this change never counts. Need not be on disk to go on.
+    /// Note in the file of that name that this change never counts. Need not be on disk to go on.
     Drop(TransactionId, TransactionId),
-    /// Remove the book of that name.
+    /// Remove the file of that name.
     Remove(TransactionId),
-    /// The book of that name is at another map: it may be time to write it anew ([`Server::snapshot`]).
+    /// The file of that name is at another map: it may be time to write it anew ([`Server::snapshot`]).
     Settled(TransactionId),
     /// Ask that server for the map.
     Fetch(u64, NodeId),
@@ -185,8 +185,8 @@ pub enum Refused {
 
 #[derive(Debug, Clone)]
 enum Write {
-    Book { map: Arc<ShardMap>, fetched: bool, requests: Vec<Request> },
-    Operation { book: TransactionId, diff: Arc<MapDiff>, requests: Vec<Request> },
+    MapFile { map: Arc<ShardMap>, fetched: bool, requests: Vec<Request> },
+    Operation { file: TransactionId, diff: Arc<MapDiff>, requests: Vec<Request> },
 }
 
 #[derive(Debug, Clone)]
@@ -223,7 +223,7 @@ pub struct Server {
     absent: Option<Millis>,
     /// Since when the head is at an earlier map than one that counted here.
     behind: Option<Millis>,
-    books: BTreeMap<TransactionId, Book>,
+    files: BTreeMap<TransactionId, MapFile>,
     writes: BTreeMap<u64, Write>,
     /// Changes that were aborted while they were being written.
     aborted: BTreeSet<TransactionId>,
@@ -252,7 +252,7 @@ impl Server {
             seen: None,
             absent: None,
             behind: None,
-            books: BTreeMap::new(),
+            files: BTreeMap::new(),
             writes: BTreeMap::new(),
             aborted: BTreeSet::new(),
             number: 0,
@@ -269,23 +269,23 @@ impl Server {
         }
     }
 
-    /// A server that has these books on its disk: each with its map and the operations stored on it.
+    /// A server that has these files on its disk: each with its map and the operations stored on it.
     pub fn recover(
         me: NodeId,
-        books: Vec<(TransactionId, ShardMap, Vec<MapDiff>)>,
+        files: Vec<(TransactionId, ShardMap, Vec<MapDiff>)>,
         now: Millis,
     ) -> (Server, Vec<Effect>) {
         let mut server = Server::new(me);
         server.now = now;
-        server.doubt = (!books.is_empty()).then_some(None);
-        for (name, map, operations) in books {
-            let mut book = Book::new(Arc::new(map), now, 1);
+        server.doubt = (!files.is_empty()).then_some(None);
+        for (name, map, operations) in files {
+            let mut file = MapFile::new(Arc::new(map), now, 1);
             // Who makes an operation has seen the head at the map, or swaps in both under a fence of its own.
-            book.counts = !operations.is_empty();
+            file.counts = !operations.is_empty();
             for diff in operations {
-                book.pending.insert(diff.to.transaction, Pending::new(Arc::new(diff), now, 1));
+                file.pending.insert(diff.to.transaction, Pending::new(Arc::new(diff), now, 1));
             }
-            server.books.insert(name, book);
+            server.files.insert(name, file);
         }
         let mut effects = Vec::new();
         server.look(&mut effects);
@@ -325,44 +325,44 @@ impl Server {
     /// observers: answers are given after a new look.
     pub fn current(&self) -> Option<&Arc<ShardMap>> {
         let seen = self.seen.as_ref()?.as_ref()?;
-        let book = self.books.values().find(|book| book.map.generation() == seen.head.at)?;
-        seen.head.servers.contains(&self.me).then_some(&book.map)
+        let file = self.files.values().find(|file| file.map.generation() == seen.head.at)?;
+        seen.head.servers.contains(&self.me).then_some(&file.map)
     }
 
     /// The latest map that is kept here though the head is at an earlier one, and that of the head: somebody set the
     /// head back, or has just created the keyspace anew.
     pub fn is_ahead(&self) -> Option<(Generation, Generation)> {
         let at = self.head()?.at;
-        let ahead = self.books.values().filter(|book| book.counts && book.is_ahead_of(at));
-        ahead.map(|book| book.map.generation()).max().map(|ahead| (ahead, at))
+        let ahead = self.files.values().filter(|file| file.counts && file.is_ahead_of(at));
+        ahead.map(|file| file.map.generation()).max().map(|ahead| (ahead, at))
     }
 
     /// Whether it could bring forth the map of that generation from what is on its disk.
     pub fn has(&self, generation: Generation) -> bool {
-        self.books.values().any(|book| book.reaches(generation))
+        self.files.values().any(|file| file.reaches(generation))
     }
 
     /// How many changes wait to be committed or aborted.
     pub fn pending(&self) -> usize {
-        self.books.values().map(|book| book.pending.len()).sum()
+        self.files.values().map(|file| file.pending.len()).sum()
     }
 
-    /// How many books it has.
-    pub fn books(&self) -> usize {
-        self.books.len()
+    /// How many files it has.
+    pub fn files(&self) -> usize {
+        self.files.len()
     }
 
-    /// What a book must hold when it is written anew: its map and every operation on it, also those that are
+    /// What a file must hold when it is written anew: its map and every operation on it, also those that are
     /// being written.
     pub fn snapshot(&self, name: TransactionId) -> Option<(Arc<ShardMap>, Vec<Arc<MapDiff>>)> {
-        let book = self.books.get(&name)?;
+        let file = self.files.get(&name)?;
         let written = self.writes.values().filter_map(|write| match write {
-            Write::Operation { book, diff, .. } if *book == name => Some(diff),
-            Write::Operation { .. } | Write::Book { .. } => None,
+            Write::Operation { file, diff, .. } if *file == name => Some(diff),
+            Write::Operation { .. } | Write::MapFile { .. } => None,
         });
-        let mut all: Vec<_> = book.pending.values().map(|p| &p.diff).chain(written).cloned().collect();
+        let mut all: Vec<_> = file.pending.values().map(|p| &p.diff).chain(written).cloned().collect();
         all.sort_by_key(|diff| diff.to);
-        Some((book.map.clone(), all))
+        Some((file.map.clone(), all))
     }
 
     fn next(&mut self) -> u64 {
@@ -388,9 +388,9 @@ impl Server {
 
     fn ask(&mut self, request: Request, sequence: u64, out: &mut Vec<Effect>) {
         if planted::is(Planted::Head)
-            && let Some(book) = self.books.values().next()
+            && let Some(file) = self.files.values().next()
         {
-            return out.push(Effect::Answer(request, Ok(Answer::Map(book.map.clone()))));
+            return out.push(Effect::Answer(request, Ok(Answer::Map(file.map.clone()))));
         }
         if self.waiting.len() >= WAITING {
             return out.push(Effect::Answer(request, Err(Refused::Full("questions"))));
@@ -410,7 +410,7 @@ impl Server {
     }
 
     fn remove(&mut self, name: TransactionId, out: &mut Vec<Effect>) {
-        self.books.remove(&name);
+        self.files.remove(&name);
         out.push(Effect::Remove(name));
     }
 
@@ -475,7 +475,7 @@ impl Server {
     /// Whether a change that is stored here leads to that map, and has not counted so far.
     fn awaits(&self, generation: Generation) -> bool {
         let is_seen = matches!(self.seen, Some(Some(_)));
-        is_seen && self.books.values().any(|book| book.pending.contains_key(&generation.transaction))
+        is_seen && self.files.values().any(|file| file.pending.contains_key(&generation.transaction))
     }
 
     /// Whether a head that was heard of can be taken up without a look: it is that of the next map of the same servers,
@@ -515,7 +515,7 @@ impl Server {
     /// alone until somebody speaks to it, and may be forgotten.
     pub fn is_idle(&self) -> bool {
         let asked = !self.waiting.is_empty() || !self.creating.is_empty();
-        let has_nothing = self.books.is_empty() && self.writes.is_empty() && !asked;
+        let has_nothing = self.files.is_empty() && self.writes.is_empty() && !asked;
         let is_listed = self.head().is_some_and(|head| head.servers.contains(&self.me));
         has_nothing && self.seen.is_some() && !is_listed && self.joining.is_none() && self.doubt.is_none()
     }
@@ -524,7 +524,7 @@ impl Server {
 impl Write {
     fn leads_to(&self) -> Generation {
         match self {
-            Write::Book { map, .. } => map.generation(),
+            Write::MapFile { map, .. } => map.generation(),
             Write::Operation { diff, .. } => diff.to,
         }
     }

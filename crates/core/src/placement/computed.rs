@@ -130,13 +130,13 @@ pub(super) fn place(policy: &'static str, problem: &Problem, preference: &dyn Pr
     let mut draft = Draft::new(problem);
     let limited = problem.metrics.iter().any(|metric| metric.limit.is_some());
     for _ in 0..if limited { PASSES } else { 1 } {
-        let strokes = draft.begin_pass();
+        let logged = draft.begin_pass();
         let mut targets = Targets::new(&draft);
         for shard in 0..problem.shard_count() as ShardIndex {
             let chosen = targets.choose(&draft, shard, preference);
             carry_out(policy, &mut draft, shard, &chosen);
         }
-        if draft.strokes() == strokes {
+        if draft.logged() == logged {
             break;
         }
     }

@@ -1,9 +1,9 @@
 //! A placement being drawn up: the one mutable thing that policies work on.
 //!
-//! Think of a seating plan in pencil. Each wanted or present replica is a slot; a slot holds a node or is
-//! empty; the load of every node is kept up to date as slots change. At the end the slots are compared with
-//! the current placement, and what differs becomes the decisions. A replica that was moved twice on paper
-//! moves once in life, with the reason of the last stroke.
+//! Each wanted or present replica is a slot; a slot holds a node or is empty; the load of every node is kept
+//! up to date as slots change. At the end the slots are compared with the current placement, and what differs
+//! becomes the decisions. A replica that was moved twice in the draft is moved once in the cluster, with the
+//! reason of the last entry in the log.
 
 use super::balance::{self, Balance, Score};
 use super::problem::{
@@ -20,12 +20,12 @@ const EMPTY: NodeIndex = NodeIndex::MAX;
 
 pub(super) struct Draft<'p> {
     pub(super) problem: &'p Problem,
-    sheet: Sheet,
+    state: DraftState,
 }
 
 /// What a draft holds beside its problem: kept while it waits for its next piece of work.
 #[derive(Debug, Clone)]
-pub(super) struct Sheet {
+pub(super) struct DraftState {
     /// First slot of each shard, and one more.
     starts: Vec<u32>,
     slots: Vec<NodeIndex>,
@@ -53,7 +53,7 @@ impl<'p> Draft<'p> {
     /// The current placement, without what is on lost nodes. The problem must have passed its check.
     pub(super) fn new(problem: &'p Problem) -> Draft<'p> {
         let metrics = problem.metrics.len().max(1);
-        let sheet = Sheet {
+        let state = DraftState {
             starts: Vec::with_capacity(problem.shard_count() + 1),
             slots: Vec::with_capacity(problem.current.replicas()),
             metrics,
@@ -72,55 +72,55 @@ impl<'p> Draft<'p> {
             before: Balance::default(),
             no_rule: Rule::default(),
         };
-        let mut draft = Draft { problem, sheet };
+        let mut draft = Draft { problem, state };
         let mut totals = vec![0.0; metrics];
         let mut placed = vec![0.0; metrics];
-        draft.sheet.starts.push(0);
+        draft.state.starts.push(0);
         for (shard, now) in problem.current.iter().enumerate() {
             let wanted = problem.replicas[shard] as usize;
             for slot in 0..wanted.max(now.len()) {
                 let node = now.get(slot).copied().filter(|node| draft.standing(*node) != Standing::Gone);
-                draft.sheet.slots.push(EMPTY);
+                draft.state.slots.push(EMPTY);
                 if let Some(node) = node {
-                    draft.put(shard as ShardIndex, draft.sheet.slots.len() - 1, node);
+                    draft.put(shard as ShardIndex, draft.state.slots.len() - 1, node);
                 }
             }
-            draft.sheet.starts.push(draft.sheet.slots.len() as u32);
+            draft.state.starts.push(draft.state.slots.len() as u32);
             for (metric, total) in totals.iter_mut().enumerate() {
                 let size = draft.size(shard as ShardIndex, metric);
                 *total += wanted as f64 * size;
                 placed[metric] += if size > 0.0 { wanted as f64 } else { 0.0 };
-                draft.sheet.largest[metric] = draft.sheet.largest[metric].max(size);
+                draft.state.largest[metric] = draft.state.largest[metric].max(size);
             }
         }
-        for ((typical, total), placed) in draft.sheet.typical.iter_mut().zip(&totals).zip(placed) {
+        for ((typical, total), placed) in draft.state.typical.iter_mut().zip(&totals).zip(placed) {
             *typical = if placed > 0.0 { total / placed } else { 0.0 };
         }
         for (at, load) in problem.background.iter().enumerate() {
             totals[at % metrics] += load;
         }
         draft.set_shares(&totals);
-        draft.sheet.before = Balance::of(&draft);
+        draft.state.before = Balance::of(&draft);
         draft
     }
 
     /// Puts the draft aside until its next piece of work.
-    pub(super) fn into_sheet(self) -> Sheet {
-        self.sheet
+    pub(super) fn into_state(self) -> DraftState {
+        self.state
     }
 
     /// Goes on with a draft of the same problem.
-    pub(super) fn resume(problem: &'p Problem, sheet: Sheet) -> Draft<'p> {
-        Draft { problem, sheet }
+    pub(super) fn resume(problem: &'p Problem, state: DraftState) -> Draft<'p> {
+        Draft { problem, state }
     }
 
     fn set_shares(&mut self, totals: &[f64]) {
-        let (problem, metrics) = (self.problem, self.sheet.metrics);
+        let (problem, metrics) = (self.problem, self.state.metrics);
         let capacity = |node: usize, metric: usize| {
             problem.capacities.get(node * metrics + metric).copied().unwrap_or(1.0)
         };
         let ideals = balance::ideals(problem, totals, capacity);
-        self.sheet.share = (0..problem.nodes.len() * metrics)
+        self.state.share = (0..problem.nodes.len() * metrics)
             .map(|at| ideals[at % metrics] * capacity(at / metrics, at % metrics))
             .collect();
     }
@@ -129,7 +129,7 @@ impl<'p> Draft<'p> {
 
     /// Number of metrics; 1, the replicas, when the problem has none.
     pub(super) fn metrics(&self) -> usize {
-        self.sheet.metrics
+        self.state.metrics
     }
 
     pub(super) fn standing(&self, node: NodeIndex) -> Standing {
@@ -137,20 +137,20 @@ impl<'p> Draft<'p> {
     }
 
     pub(super) fn rule(&self, shard: ShardIndex) -> &Rule {
-        self.problem.rules.get(self.problem.rule_index(shard)).unwrap_or(&self.sheet.no_rule)
+        self.problem.rules.get(self.problem.rule_index(shard)).unwrap_or(&self.state.no_rule)
     }
 
     /// Load that one replica of the shard puts on its node.
     pub(super) fn size(&self, shard: ShardIndex, metric: usize) -> f64 {
-        self.problem.loads.get(shard as usize * self.sheet.metrics + metric).copied().unwrap_or(1.0)
+        self.problem.loads.get(shard as usize * self.state.metrics + metric).copied().unwrap_or(1.0)
     }
 
     pub(super) fn load(&self, node: NodeIndex, metric: usize) -> f64 {
-        self.sheet.load[node as usize * self.sheet.metrics + metric]
+        self.state.load[node as usize * self.state.metrics + metric]
     }
 
     pub(super) fn share(&self, node: NodeIndex, metric: usize) -> f64 {
-        self.sheet.share[node as usize * self.sheet.metrics + metric]
+        self.state.share[node as usize * self.state.metrics + metric]
     }
 
     /// Load as a multiple of the share; 0 where there is no load to share.
@@ -161,7 +161,7 @@ impl<'p> Draft<'p> {
 
     /// The highest level over the metrics, and which one it is.
     pub(super) fn highest(&self, node: NodeIndex) -> (f64, usize) {
-        (0..self.sheet.metrics).fold((0.0, 0), |best, metric| {
+        (0..self.state.metrics).fold((0.0, 0), |best, metric| {
             let level = self.level(node, metric);
             if level > best.0 { (level, metric) } else { best }
         })
@@ -169,7 +169,7 @@ impl<'p> Draft<'p> {
 
     /// The highest level that the node would have with the shard added.
     pub(super) fn level_with(&self, node: NodeIndex, shard: ShardIndex) -> f64 {
-        (0..self.sheet.metrics).fold(0.0, |highest: f64, metric| {
+        (0..self.state.metrics).fold(0.0, |highest: f64, metric| {
             let share = self.share(node, metric);
             let load = self.load(node, metric) + self.size(shard, metric);
             if share > 0.0 { highest.max(load / share) } else { highest }
@@ -177,25 +177,25 @@ impl<'p> Draft<'p> {
     }
 
     pub(super) fn count(&self, node: NodeIndex) -> u32 {
-        self.sheet.count[node as usize]
+        self.state.count[node as usize]
     }
 
     /// The slots of a shard; empty ones hold a number that is no node's.
     pub(super) fn nodes_of(&self, shard: ShardIndex) -> &[NodeIndex] {
-        &self.sheet.slots[self.slot_range(shard)]
+        &self.state.slots[self.slot_range(shard)]
     }
 
     pub(super) fn slot_range(&self, shard: ShardIndex) -> std::ops::Range<usize> {
-        self.sheet.starts[shard as usize] as usize..self.sheet.starts[shard as usize + 1] as usize
+        self.state.starts[shard as usize] as usize..self.state.starts[shard as usize + 1] as usize
     }
 
     pub(super) fn at(&self, slot: usize) -> Option<NodeIndex> {
-        Some(self.sheet.slots[slot]).filter(|node| *node != EMPTY)
+        Some(self.state.slots[slot]).filter(|node| *node != EMPTY)
     }
 
     /// Where the slot's replica is now, lost or not.
     pub(super) fn origin(&self, shard: ShardIndex, slot: usize) -> Option<NodeIndex> {
-        self.problem.current.of(shard).get(slot - self.sheet.starts[shard as usize] as usize).copied()
+        self.problem.current.of(shard).get(slot - self.state.starts[shard as usize] as usize).copied()
     }
 
     /// The slots that have a replica, as the solution has them, and so the next plan: those that stay where they were come
@@ -231,9 +231,9 @@ impl<'p> Draft<'p> {
     /// be. 128 shards on nine nodes leave 15 on two of them, a twentieth above the mean, whatever is moved.
     pub(super) fn mark(&self, node: NodeIndex, metric: usize) -> f64 {
         let even = 1.0 + self.tolerance(metric);
-        let (share, typical) = (self.share(node, metric), self.sheet.typical[metric]);
+        let (share, typical) = (self.share(node, metric), self.state.typical[metric]);
         let own = share - self.background(node, metric);
-        if own <= 0.0 || typical <= 0.0 || self.sheet.largest[metric] > limits::ALIKE * typical {
+        if own <= 0.0 || typical <= 0.0 || self.state.largest[metric] > limits::ALIKE * typical {
             return even;
         }
         let dealt = (own / typical * (1.0 - WHOLE)).ceil() * typical;
@@ -242,17 +242,17 @@ impl<'p> Draft<'p> {
     }
 
     fn background(&self, node: NodeIndex, metric: usize) -> f64 {
-        self.problem.background.get(node as usize * self.sheet.metrics + metric).copied().unwrap_or(0.0)
+        self.problem.background.get(node as usize * self.state.metrics + metric).copied().unwrap_or(0.0)
     }
 
     /// A share of the metric, to tell whether there is any load at all.
     pub(super) fn share_of_any(&self, metric: usize) -> f64 {
-        self.sheet.share.iter().skip(metric).step_by(self.sheet.metrics).copied().fold(0.0, f64::max)
+        self.state.share.iter().skip(metric).step_by(self.state.metrics).copied().fold(0.0, f64::max)
     }
 
     /// Whether nothing was left undone.
     pub(super) fn is_complete(&self) -> bool {
-        self.sheet.unplaced.is_empty() && self.sheet.deferred == 0
+        self.state.unplaced.is_empty() && self.state.deferred == 0
     }
 
     /// How many replicas of the shard have a node.
@@ -266,15 +266,15 @@ impl<'p> Draft<'p> {
         let empty: Vec<usize> = match missing {
             0 => Vec::new(),
             _ => {
-                self.slot_range(shard).filter(|slot| self.sheet.slots[*slot] == EMPTY).take(missing).collect()
+                self.slot_range(shard).filter(|slot| self.state.slots[*slot] == EMPTY).take(missing).collect()
             }
         };
         empty.into_iter()
     }
 
     /// How many changes have been made so far, those undone by later ones included.
-    pub(super) fn strokes(&self) -> usize {
-        self.sheet.log.len()
+    pub(super) fn logged(&self) -> usize {
+        self.state.log.len()
     }
 
     // What may be.
@@ -314,11 +314,11 @@ impl<'p> Draft<'p> {
 
     fn shares_domain(&self, shard: ShardIndex, node: NodeIndex, level: Level, but: Option<usize>) -> bool {
         let domain = self.domain(node, level);
-        let other = |slot: usize| self.sheet.slots[slot] != EMPTY && Some(slot) != but;
+        let other = |slot: usize| self.state.slots[slot] != EMPTY && Some(slot) != but;
         domain != UNKNOWN_DOMAIN
             && self
                 .slot_range(shard)
-                .any(|slot| other(slot) && self.domain(self.sheet.slots[slot], level) == domain)
+                .any(|slot| other(slot) && self.domain(self.state.slots[slot], level) == domain)
     }
 
     /// Whether two nodes are in the same known domain.
@@ -349,7 +349,7 @@ impl<'p> Draft<'p> {
         leaving: Option<ShardIndex>,
     ) -> Option<usize> {
         self.problem.metrics.iter().enumerate().position(|(metric, spec)| {
-            let capacity = self.problem.capacities[node as usize * self.sheet.metrics + metric];
+            let capacity = self.problem.capacities[node as usize * self.state.metrics + metric];
             spec.limit.is_some_and(|limit| {
                 let freed = leaving.map_or(0.0, |leaving| self.size(leaving, metric));
                 self.load(node, metric) + self.size(shard, metric) - freed > limit * capacity
@@ -362,24 +362,24 @@ impl<'p> Draft<'p> {
     /// Puts a replica of the shard, in an empty slot, on the node.
     pub(super) fn place(&mut self, shard: ShardIndex, slot: usize, node: NodeIndex, reason: Reason) {
         self.put(shard, slot, node);
-        self.sheet.log.push((slot as u32, reason));
+        self.state.log.push((slot as u32, reason));
     }
 
     fn put(&mut self, shard: ShardIndex, slot: usize, node: NodeIndex) {
-        debug_assert_eq!(self.sheet.slots[slot], EMPTY);
-        self.sheet.slots[slot] = node;
-        self.sheet.count[node as usize] += 1;
-        for metric in 0..self.sheet.metrics {
-            self.sheet.load[node as usize * self.sheet.metrics + metric] += self.size(shard, metric);
+        debug_assert_eq!(self.state.slots[slot], EMPTY);
+        self.state.slots[slot] = node;
+        self.state.count[node as usize] += 1;
+        for metric in 0..self.state.metrics {
+            self.state.load[node as usize * self.state.metrics + metric] += self.size(shard, metric);
         }
     }
 
     /// Empties a slot and says which node it held.
     pub(super) fn vacate(&mut self, shard: ShardIndex, slot: usize) -> NodeIndex {
-        let node = std::mem::replace(&mut self.sheet.slots[slot], EMPTY);
-        self.sheet.count[node as usize] -= 1;
-        for metric in 0..self.sheet.metrics {
-            self.sheet.load[node as usize * self.sheet.metrics + metric] -= self.size(shard, metric);
+        let node = std::mem::replace(&mut self.state.slots[slot], EMPTY);
+        self.state.count[node as usize] -= 1;
+        for metric in 0..self.state.metrics {
+            self.state.load[node as usize * self.state.metrics + metric] -= self.size(shard, metric);
         }
         node
     }
@@ -391,29 +391,29 @@ impl<'p> Draft<'p> {
 
     /// Notes why a slot is where it is, when it was put there by [`Draft::restore`].
     pub(super) fn note(&mut self, slot: usize, reason: Reason) {
-        self.sheet.log.push((slot as u32, reason));
+        self.state.log.push((slot as u32, reason));
     }
 
     /// Removes a replica for good.
     pub(super) fn remove(&mut self, shard: ShardIndex, slot: usize, reason: Reason) {
         self.vacate(shard, slot);
-        self.sheet.log.push((slot as u32, reason));
+        self.state.log.push((slot as u32, reason));
     }
 
-    /// Forgets what an earlier pass could not do; this one will find out again. Returns the strokes so far.
+    /// Forgets what an earlier pass could not do; this one will find out again. Returns the length of the log so far.
     pub(super) fn begin_pass(&mut self) -> usize {
-        self.sheet.unplaced.clear();
-        self.sheet.deferred = 0;
-        self.sheet.log.len()
+        self.state.unplaced.clear();
+        self.state.deferred = 0;
+        self.state.log.len()
     }
 
     /// Takes that many moves out of the budget, or counts them as deferred.
     pub(super) fn afford(&mut self, moves: u32) -> bool {
-        if self.sheet.budget < moves {
-            self.sheet.deferred += moves;
+        if self.state.budget < moves {
+            self.state.deferred += moves;
             return false;
         }
-        self.sheet.budget -= moves;
+        self.state.budget -= moves;
         true
     }
 
@@ -424,24 +424,24 @@ impl<'p> Draft<'p> {
 
     /// Gives back a move that came to nothing.
     pub(super) fn refund(&mut self) {
-        self.sheet.budget = self.sheet.budget.saturating_add(1);
+        self.state.budget = self.state.budget.saturating_add(1);
     }
 
     /// Takes out of the budget what a search has used of it.
     pub(super) fn charge(&mut self, moves: u32, deferred: u32) {
-        self.sheet.budget = self.sheet.budget.saturating_sub(moves);
-        self.sheet.deferred += deferred;
+        self.state.budget = self.state.budget.saturating_sub(moves);
+        self.state.deferred += deferred;
     }
 
     pub(super) fn budget(&self) -> u32 {
-        self.sheet.budget
+        self.state.budget
     }
 
     /// Notes that a slot has no node, or cannot leave the one it has, and finds out why.
     pub(super) fn give_up(&mut self, shard: ShardIndex, slot: usize) {
         let why = self.why_not(shard);
-        let replica = (slot - self.sheet.starts[shard as usize] as usize) as u8;
-        self.sheet.unplaced.push(Unplaced { shard, replica, stays: self.at(slot), why });
+        let replica = (slot - self.state.starts[shard as usize] as usize) as u8;
+        self.state.unplaced.push(Unplaced { shard, replica, stays: self.at(slot), why });
     }
 
     /// Which of the hurdles, taken in order, no node passes.
@@ -479,39 +479,39 @@ impl<'p> Draft<'p> {
     /// Ends the draft: what differs from the current placement, and how good it is.
     pub(super) fn finish(mut self) -> Solution {
         self.untangle();
-        let log = std::mem::take(&mut self.sheet.log);
+        let log = std::mem::take(&mut self.state.log);
         let after = Balance::of(&self);
-        let mut placement = Placement::with_capacity(self.problem.shard_count(), self.sheet.slots.len());
+        let mut placement = Placement::with_capacity(self.problem.shard_count(), self.state.slots.len());
         let (mut decisions, mut bytes) = (Vec::with_capacity(log.len()), 0);
         let mut log = log.into_iter().peekable();
         for shard in 0..self.problem.shard_count() as ShardIndex {
-            placement.push(self.in_order(shard).map(|slot| self.sheet.slots[slot]));
+            placement.push(self.in_order(shard).map(|slot| self.state.slots[slot]));
             for slot in self.slot_range(shard) {
                 let reason = log.next_if(|(of, _)| *of as usize == slot).map(|(_, reason)| reason);
                 let (from, to) = (self.origin(shard, slot), self.at(slot));
                 if from != to {
-                    // Only what is lost and found no place has no stroke.
+                    // Only what is lost and found no place has no entry in the log.
                     let reason = reason.unwrap_or(Reason::Lost);
                     decisions.push(Decision { shard, from, to, reason });
                     bytes += if to.is_some() { self.problem.move_bytes(shard) } else { 0 };
                 }
             }
         }
-        let nowhere = self.sheet.unplaced.iter().filter(|unplaced| unplaced.stays.is_none()).count() as u64;
+        let nowhere = self.state.unplaced.iter().filter(|unplaced| unplaced.stays.is_none()).count() as u64;
         let score = Score::of(&self, &after, nowhere, decisions.len() as u64, bytes);
-        let Sheet { unplaced, deferred, before, .. } = self.sheet;
+        let DraftState { unplaced, deferred, before, .. } = self.state;
         Solution { placement, decisions, unplaced, deferred, before, after, score }
     }
 
-    /// Untangles every shard that has strokes, and leaves one stroke for each slot in the log, in slot order: the slots
+    /// Untangles every shard that has log entries, and leaves one entry for each slot in the log, in slot order: the slots
     /// are then as the solution has them, and [`Draft::in_order`] is the order of the next plan.
     pub(super) fn untangle(&mut self) {
-        let mut log = std::mem::take(&mut self.sheet.log);
+        let mut log = std::mem::take(&mut self.state.log);
         log.sort_by_key(|(slot, _)| *slot);
         let mut reasons: Vec<Option<Reason>> = Vec::new();
         let mut logged = 0;
         while let Some((first, _)) = log.get(logged) {
-            let shard = self.sheet.starts.partition_point(|start| start <= first) - 1;
+            let shard = self.state.starts.partition_point(|start| start <= first) - 1;
             let slots = self.slot_range(shard as ShardIndex);
             reasons.clear();
             reasons.resize(slots.len(), None);
@@ -523,7 +523,7 @@ impl<'p> Draft<'p> {
             }
             self.untangle_shard(shard as ShardIndex, &mut reasons);
             let last = slots.zip(&reasons).filter_map(|(slot, reason)| Some((slot as u32, (*reason)?)));
-            self.sheet.log.extend(last);
+            self.state.log.extend(last);
         }
     }
 
@@ -536,7 +536,7 @@ impl<'p> Draft<'p> {
                 let was_here =
                     |other: &usize| self.origin(shard, *other) == Some(node) && self.at(*other) != Some(node);
                 let Some(other) = slots.clone().find(was_here) else { break };
-                self.sheet.slots.swap(slot, other);
+                self.state.slots.swap(slot, other);
                 let (mine, its) = (slot - slots.start, other - slots.start);
                 if self.at(slot).is_none() || reasons[mine].is_none() {
                     reasons[mine] = reasons[its];

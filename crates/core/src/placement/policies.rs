@@ -10,9 +10,9 @@
 //! /// Shard `s7` begins at the seventh node and goes on round the table.
 //! struct RoundTable;
 //!
-//! struct Seats(Vec<NodeIndex>);
+//! struct Members(Vec<NodeIndex>);
 //!
-//! impl Preference for Seats {
+//! impl Preference for Members {
 //!     fn first(&self, shard: ShardIndex, count: usize) -> Vec<NodeIndex> {
 //!         let from_there = self.0.iter().cycle().skip(shard as usize % self.0.len().max(1));
 //!         from_there.take(count.min(self.0.len())).copied().collect()
@@ -27,7 +27,7 @@
 //!         "round_table"
 //!     }
 //!     fn place(&self, problem: &Problem) -> Result<Solution, ProblemError> {
-//!         placement::by_preference(self.name(), problem, &Seats(placement::members(problem)))
+//!         placement::by_preference(self.name(), problem, &Members(placement::members(problem)))
 //!     }
 //! }
 //!
@@ -135,10 +135,10 @@ mod tests {
     use super::super::{NodeIndex, Preference, ShardIndex, by_preference};
     use super::*;
 
-    /// Answers as it was told, whatever it is asked.
-    struct Told(Solution);
+    /// Answers with the given solution, whatever it is asked.
+    struct FixedPolicy(Solution);
 
-    impl Policy for Told {
+    impl Policy for FixedPolicy {
         fn name(&self) -> &'static str {
             "told"
         }
@@ -187,7 +187,7 @@ mod tests {
         let problem = loaded(4, 2, &[1.0; 3]);
         let good = by_name("balanced").unwrap().place(&problem).unwrap();
         let answers = |solution: Solution| {
-            let policies = Policies::default().with(Told(solution));
+            let policies = Policies::default().with(FixedPolicy(solution));
             policies.place("told", &problem).map(|_| ()).map_err(|error| error.to_string())
         };
         assert_eq!(answers(good.clone()), Ok(()));

@@ -31,7 +31,7 @@ impl Policy for RingIndex {
 
     fn place(&self, problem: &Problem) -> Result<Solution, ProblemError> {
         problem.check()?;
-        Ok(computed::place(self.name(), problem, &Circle::new(problem)))
+        Ok(computed::place(self.name(), problem, &RingLayout::new(problem)))
     }
 }
 
@@ -47,15 +47,15 @@ pub fn dealt_to(place: u64, places: u64, shards: u64, replicas: u64) -> Vec<u64>
 }
 
 /// The places in the order of their index, with the nodes that can stand there.
-struct Circle {
+struct RingLayout {
     places: Vec<Vec<NodeIndex>>,
     /// The copies before each shard.
     before: Vec<u64>,
     nodes: usize,
 }
 
-impl Circle {
-    fn new(problem: &Problem) -> Circle {
+impl RingLayout {
+    fn new(problem: &Problem) -> RingLayout {
         let members = computed::members(problem);
         let mut places: BTreeMap<u32, Vec<NodeIndex>> = BTreeMap::new();
         for node in &members {
@@ -66,11 +66,11 @@ impl Circle {
             Some(*sum - u64::from(*replicas))
         };
         let before = problem.replicas.iter().scan(0, copies).collect();
-        Circle { places: places.into_values().collect(), before, nodes: members.len() }
+        RingLayout { places: places.into_values().collect(), before, nodes: members.len() }
     }
 }
 
-impl Preference for Circle {
+impl Preference for RingLayout {
     /// The first node of each place, from the shard's own place on; then the second of each, and so on.
     fn first(&self, shard: ShardIndex, count: usize) -> Vec<NodeIndex> {
         let many = self.places.len();

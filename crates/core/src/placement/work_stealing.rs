@@ -44,7 +44,7 @@ impl Policy for WorkStealing {
             queue.fill(&mut draft);
             queue.evict(&mut draft);
             queue.steal(&mut draft);
-            if draft.strokes() == before {
+            if draft.logged() == before {
                 break;
             }
         }

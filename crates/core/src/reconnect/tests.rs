@@ -7,12 +7,12 @@ use proptest::prelude::*;
 /// The moments at which somebody tries, from the loss at 0 on, who is told `spread_ms`, knows so many coordinators,
 /// draws these lots in turn, and is had by none before `leaderless_ms`.
 fn tries(spread_ms: u64, coordinators: usize, leaderless_ms: u64, lots: &[f64]) -> Vec<u64> {
-    let mut rests = Rests::of_worker();
-    rests.had();
-    rests.told(spread_ms);
+    let mut backoff = ReconnectBackoff::of_worker();
+    backoff.connected();
+    backoff.set_spread(spread_ms);
     let (mut now, mut tries) = (0, Vec::new());
     for lot in lots.iter().cycle() {
-        now += rests.rest(Millis(now), coordinators, *lot);
+        now += backoff.next_delay_ms(Millis(now), coordinators, *lot);
         tries.push(now);
         if now >= leaderless_ms {
             break;
@@ -31,10 +31,10 @@ fn peak(mut times: Vec<u64>) -> usize {
 #[test]
 fn r7_rests_are_a_quarter_of_the_time_looked_within_their_bounds() {
     let most = |looked: u64, attempts: u32, spread: u64, lot: f64| {
-        let mut rests = Rests::of_worker();
-        rests.told(spread);
-        rests.state = State::Looking(Millis(1_000), attempts - 1);
-        rests.rest(Millis(1_000 + looked), 2, lot)
+        let mut backoff = ReconnectBackoff::of_worker();
+        backoff.set_spread(spread);
+        backoff.state = State::Looking(Millis(1_000), attempts - 1);
+        backoff.next_delay_ms(Millis(1_000 + looked), 2, lot)
     };
     assert_eq!(
         [0, 400, 800, 4_000, 8_000, 100_000].map(|looked| most(looked, 2, 0, 1.0)),
@@ -50,10 +50,10 @@ fn r7_rests_are_a_quarter_of_the_time_looked_within_their_bounds() {
 #[test]
 fn r7_a_line_that_is_lost_is_made_anew_at_any_moment_of_the_spread() {
     let first = |spread, lot| {
-        let mut rests = Rests::of_router();
-        rests.told(spread);
-        rests.had();
-        rests.rest(Millis(7), 3, lot)
+        let mut backoff = ReconnectBackoff::of_router();
+        backoff.set_spread(spread);
+        backoff.connected();
+        backoff.next_delay_ms(Millis(7), 3, lot)
     };
     assert_eq!([0.0, 0.25, 1.0, 7.0].map(|lot| first(2_000, lot)), [0, 500, 2_000, 2_000]);
     assert_eq!([0.0, 0.5, 1.0].map(|lot| first(0, lot)), [0, 50, 100]);
@@ -62,12 +62,12 @@ fn r7_a_line_that_is_lost_is_made_anew_at_any_moment_of_the_spread() {
 
 #[test]
 fn r7_who_has_never_been_had_looks_from_its_first_attempt_on_and_then_begins_anew() {
-    let mut rests = Rests::of_router();
-    assert_eq!(rests.rest(Millis(50_000), 1, 1.0), 100);
-    assert_eq!(rests.rest(Millis(54_000), 1, 1.0), 1_000);
-    assert_eq!(rests.rest(Millis(500_000), 1, 1.0), ROUTER_REST_MS);
-    rests.had();
-    assert_eq!([0.5; 2].map(|lot| rests.rest(Millis(600_000), 1, lot)), [50, 75]);
+    let mut backoff = ReconnectBackoff::of_router();
+    assert_eq!(backoff.next_delay_ms(Millis(50_000), 1, 1.0), 100);
+    assert_eq!(backoff.next_delay_ms(Millis(54_000), 1, 1.0), 1_000);
+    assert_eq!(backoff.next_delay_ms(Millis(500_000), 1, 1.0), ROUTER_REST_MS);
+    backoff.connected();
+    assert_eq!([0.5; 2].map(|lot| backoff.next_delay_ms(Millis(600_000), 1, lot)), [50, 75]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Hot keys and hot shards (K12): one key that draws most requests gets a shard of its own; a shard that is
 //! hot and cannot be cut gets more replicas; and where that is used up, a person is told to pin it.
 
-use super::{Candidate, Carried, Proposals, Ripe, Terms};
+use super::{Candidate, Carried, Proposals, SustainedLoad, Terms};
 use crate::key::Key;
 use crate::keyspace::Resharding;
 use crate::limits;
@@ -15,18 +15,23 @@ pub fn heavy<'a>(carried: &'a Carried, limits: &Resharding) -> Option<&'a Key> {
 /// How many replicas a shard that is not being cut should have, when that is not the keyspace's own count.
 /// What it has now is the memory: a coordinator that has just started keeps it until it has been calm for
 /// a whole window.
-pub(super) fn replicas(candidate: &Candidate<'_>, terms: &Terms<'_>, ripe: &Ripe, out: &mut Proposals) {
+pub(super) fn replicas(
+    candidate: &Candidate<'_>,
+    terms: &Terms<'_>,
+    sustained: &SustainedLoad,
+    out: &mut Proposals,
+) {
     let (has, own, most) = (candidate.copies() as u32, terms.replicas, terms.resharding.max_replicas);
     let id = candidate.shard.id;
-    let wanted = match ripe {
-        Ripe { strained: true, .. } if has < most => has + 1,
-        Ripe { strained: true, .. } => {
+    let wanted = match sustained {
+        SustainedLoad { strained: true, .. } if has < most => has + 1,
+        SustainedLoad { strained: true, .. } => {
             if out.advice.len() < limits::COMPLAINTS {
                 out.advice.push(advice(candidate, most.max(own)));
             }
             has
         }
-        Ripe { calm: true, .. } => has - 1,
+        SustainedLoad { calm: true, .. } => has - 1,
         _ => has,
     };
     let wanted = wanted.min(most).max(own);

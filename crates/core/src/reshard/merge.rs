@@ -38,13 +38,13 @@ pub(super) fn propose(
         let Some(bounds) = joined(&[&left.shard.bounds, &right.shard.bounds]) else { continue };
         let ids = (left.shard.id, right.shard.id);
         let mut since = before.remove(&ids).unwrap_or_default();
-        let ripe = since.look(is_small(left, right, terms), now, terms.resharding.window_ms);
+        let sustained = since.look(is_small(left, right, terms), now, terms.resharding.window_ms);
         if since != Since::default() {
             small.insert(ids, since);
         }
         let free = !taken.contains(&ids.0) && !taken.contains(&ids.1);
         let allowed = shards > terms.resharding.min_shards.max(1) as usize;
-        if ripe && free && allowed && out.changes.len() < limits::RESHAPES {
+        if sustained && free && allowed && out.changes.len() < limits::RESHAPES {
             shards -= 1;
             taken.extend([ids.0, ids.1]);
             out.changes.push(join(left, right, bounds, terms));

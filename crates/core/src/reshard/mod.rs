@@ -161,7 +161,7 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// Looks at all candidates at `now` and says what has been ripe for the whole window.
+    /// Looks at all candidates at `now` and says what has been so for the whole window.
     pub fn look(&mut self, candidates: &[Candidate<'_>], terms: &Terms<'_>, now: Millis) -> Proposals {
         let mut proposals = Proposals::default();
         let mut shards = terms.shards;
@@ -173,38 +173,38 @@ impl Tracker {
             let new = || Watched { standing, ..Watched::default() };
             let mut state =
                 watched.remove(&id).filter(|state| state.standing == standing).unwrap_or_else(new);
-            let ripe = state.look(candidate, terms, now);
-            if let Some((change, reason, parts)) = cut(candidate, terms, &ripe, shards) {
+            let sustained = state.look(candidate, terms, now);
+            if let Some((change, reason, parts)) = cut(candidate, terms, &sustained, shards) {
                 if proposals.changes.len() < limits::RESHAPES {
                     shards += parts - 1;
                     taken.insert(id);
                     proposals.changes.push((change, reason));
                 }
             } else {
-                hot::replicas(candidate, terms, &ripe, &mut proposals);
+                hot::replicas(candidate, terms, &sustained, &mut proposals);
             }
             if state != new() {
                 self.shards.insert(id, state);
             }
         }
         merge::propose(&mut self.small, candidates, terms, now, &taken, &mut proposals);
-        proposals.look_again = self.next_ripe(terms, now);
+        proposals.look_again = self.next_deadline(terms, now);
         proposals
     }
 
-    fn next_ripe(&self, terms: &Terms<'_>, now: Millis) -> Option<Millis> {
+    fn next_deadline(&self, terms: &Terms<'_>, now: Millis) -> Option<Millis> {
         let of_shards = self
             .shards
             .values()
             .flat_map(|w| [w.big, w.busy, w.hot, w.strained, w.calm])
             .map(|since| since.0);
         let all = of_shards.chain(self.small.values().map(|since| since.0)).flatten();
-        all.map(|since| since + terms.resharding.window_ms).filter(|ripe| *ripe > now).min()
+        all.map(|since| since + terms.resharding.window_ms).filter(|end| *end > now).min()
     }
 }
 
 /// What has been so for the whole window.
-pub(crate) struct Ripe {
+pub(crate) struct SustainedLoad {
     big: bool,
     busy: bool,
     hot: Option<Key>,
@@ -213,7 +213,7 @@ pub(crate) struct Ripe {
 }
 
 impl Watched {
-    fn look(&mut self, candidate: &Candidate<'_>, terms: &Terms<'_>, now: Millis) -> Ripe {
+    fn look(&mut self, candidate: &Candidate<'_>, terms: &Terms<'_>, now: Millis) -> SustainedLoad {
         let limits = terms.resharding;
         let (carried, window) = (&candidate.carried, limits.window_ms);
         let above = |value: f64, threshold: f64| threshold > 0.0 && value > threshold;
@@ -229,7 +229,7 @@ impl Watched {
         let fewer = (replicas - 1.0).max(1.0);
         let calm = !above(carried.requests_per_s / fewer, limits.split_requests_per_s / 2.0);
         let hot = self.hot.look(self.hot_key.is_some(), now, window);
-        Ripe {
+        SustainedLoad {
             big: self.big.look(above(carried.size_bytes as f64, limits.split_bytes as f64), now, window),
             busy: self.busy.look(busy, now, window),
             hot: self.hot_key.clone().filter(|_| hot),
@@ -243,7 +243,7 @@ impl Watched {
 fn cut(
     candidate: &Candidate<'_>,
     terms: &Terms<'_>,
-    ripe: &Ripe,
+    sustained: &SustainedLoad,
     shards: usize,
 ) -> Option<(Change, String, usize)> {
     let id = candidate.shard.id;
@@ -251,8 +251,8 @@ fn cut(
     let seconds = terms.resharding.window_ms.div_ceil(1_000);
     let carried = &candidate.carried;
     let rate = format!("{:.0} requests a second", carried.requests_per_s);
-    let (parts, reason) = match &ripe.hot {
-        Some(key) if ripe.busy => {
+    let (parts, reason) = match &sustained.hot {
+        Some(key) if sustained.busy => {
             let position = terms.sharding.position(terms.partition_key, key.as_bytes());
             let parts = around(bounds, position).ok().filter(|parts| parts.len() > 1)?;
             let share = terms.resharding.hot_key_share * 100.0;
@@ -263,10 +263,10 @@ fn cut(
                 ),
             )
         }
-        _ if ripe.busy || ripe.big => {
+        _ if sustained.busy || sustained.big => {
             let (parts, at) = split::in_two(bounds, terms.partition_key, carried.median.as_ref())?;
-            let what = if ripe.busy { rate } else { format!("{} MiB", carried.size_bytes >> 20) };
-            let limit = if ripe.busy {
+            let what = if sustained.busy { rate } else { format!("{} MiB", carried.size_bytes >> 20) };
+            let limit = if sustained.busy {
                 format!("{:.0}", terms.resharding.split_requests_per_s)
             } else {
                 format!("{} MiB", terms.resharding.split_bytes >> 20)

@@ -1,4 +1,4 @@
-//! The router's mind: which map it has, whom it asks, and when it asks again.
+//! The router's state machine: which map it has, whom it asks, and when it asks again.
 //!
 //! Think of a switchboard with a telephone book that is corrected while people ring. The book ([`table`])
 //! is only ever replaced by a later one. For each call the operator picks a number ([`choose`]); when nobody

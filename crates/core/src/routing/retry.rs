@@ -59,7 +59,7 @@ impl Default for RetryPolicy {
 
 /// What may be done with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Nature {
+pub struct RequestTraits {
     /// Doing it twice is as doing it once.
     pub idempotent: bool,
     /// It only reads, and there is somebody else to ask: it may be hedged.
@@ -131,16 +131,16 @@ pub enum Reason {
     /// The connection broke and it may have been done: its outcome is unknown.
     Broken,
     /// The deadline passed, after this happened last.
-    Deadline(Trouble),
+    Deadline(LastFailure),
     /// So many tries were made; this happened last.
-    Tries(Trouble),
+    Tries(LastFailure),
     /// It should be sent again, but its body was too large to be kept; this happened.
-    NotKept(Trouble),
+    NotKept(LastFailure),
 }
 
 /// What stood in the way last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub enum LastFailure {
     /// Nothing: no answer came.
     Silence,
     /// There was nobody to ask.
@@ -167,7 +167,7 @@ enum State {
 #[derive(Debug, Clone)]
 pub struct Attempts {
     state: State,
-    nature: Nature,
+    traits: RequestTraits,
     deadline: Millis,
     tries: u32,
     rests: u32,
@@ -177,16 +177,16 @@ pub struct Attempts {
     owes: bool,
     /// An earlier try broke off.
     may_be_done: bool,
-    trouble: Trouble,
+    last_failure: LastFailure,
     seed: u64,
 }
 
 impl Attempts {
     /// A request that begins at `now`: its first action is [`Action::Ask`].
-    pub fn begin(now: Millis, policy: &RetryPolicy, nature: Nature, seed: u64) -> Attempts {
+    pub fn begin(now: Millis, policy: &RetryPolicy, traits: RequestTraits, seed: u64) -> Attempts {
         Attempts {
             state: State::Asking,
-            nature,
+            traits,
             deadline: now + policy.deadline_ms,
             tries: 1,
             rests: 0,
@@ -194,7 +194,7 @@ impl Attempts {
             hedged: false,
             owes: false,
             may_be_done: false,
-            trouble: Trouble::Silence,
+            last_failure: LastFailure::Silence,
             seed,
         }
     }
@@ -221,7 +221,7 @@ impl Attempts {
         self.may_be_done |= under_way && matches!(event, Event::Broken | Event::Late);
         match (self.state, event) {
             (State::Over, _) => Action::Listen,
-            (_, Event::Late) => self.over(Reason::Deadline(self.trouble)),
+            (_, Event::Late) => self.over(Reason::Deadline(self.last_failure)),
             (State::Resting, Event::Woke) => self.woke(now, policy, purse),
             (State::Resting, _) | (_, Event::Woke) => Action::Listen,
 
@@ -236,33 +236,37 @@ impl Attempts {
             }
 
             (State::Asking, Event::Slow) => {
-                if !self.nature.hedged || self.hedged || !purse.spend(now) {
+                if !self.traits.hedged || self.hedged || !purse.spend(now) {
                     return Action::Listen;
                 }
                 (self.state, self.hedged, self.tries) = (State::Hedging, true, self.tries + 1);
                 Action::Hedge
             }
-            (State::Asking, Event::Nobody) => self.rest(now, 0, Trouble::Nobody, policy),
+            (State::Asking, Event::Nobody) => self.rest(now, 0, LastFailure::Nobody, policy),
             (State::Asking, Event::Elsewhere { hinted }) => self.elsewhere(now, hinted, policy, purse),
             (State::Asking, Event::Soon { after_ms }) => {
-                self.refused(now, after_ms, Trouble::Soon, policy, purse)
+                self.refused(now, after_ms, LastFailure::Soon, policy, purse)
             }
             (State::Asking, Event::NotConnected { another }) => {
-                self.trouble = Trouble::NotConnected;
-                if another { self.ask(Action::Ask, policy) } else { self.rest(now, 0, self.trouble, policy) }
+                self.last_failure = LastFailure::NotConnected;
+                if another {
+                    self.ask(Action::Ask, policy)
+                } else {
+                    self.rest(now, 0, self.last_failure, policy)
+                }
             }
             (State::Asking, Event::Broken) => {
-                self.trouble = Trouble::Broken;
-                if !self.nature.idempotent {
+                self.last_failure = LastFailure::Broken;
+                if !self.traits.idempotent {
                     return self.over(Reason::Broken);
                 }
-                if !self.nature.replayable {
-                    return self.over(Reason::NotKept(Trouble::Broken));
+                if !self.traits.replayable {
+                    return self.over(Reason::NotKept(LastFailure::Broken));
                 }
                 if !purse.spend(now) {
                     return self.over(Reason::Broken);
                 }
-                self.rest(now, 0, Trouble::Broken, policy)
+                self.rest(now, 0, LastFailure::Broken, policy)
             }
         }
     }
@@ -274,28 +278,28 @@ impl Attempts {
 
     fn ask(&mut self, action: Action, policy: &RetryPolicy) -> Action {
         if self.tries >= policy.tries {
-            return self.over(Reason::Tries(self.trouble));
+            return self.over(Reason::Tries(self.last_failure));
         }
         self.tries += 1;
-        (self.state, self.trouble) = (State::Asking, Trouble::Silence);
+        (self.state, self.last_failure) = (State::Asking, LastFailure::Silence);
         action
     }
 
     fn woke(&mut self, now: Millis, policy: &RetryPolicy, purse: &mut Budget) -> Action {
         if self.owes && !purse.spend(now) {
-            return self.rest(now, policy.longest_rest_ms, self.trouble, policy);
+            return self.rest(now, policy.longest_rest_ms, self.last_failure, policy);
         }
         self.owes = false;
         self.ask(Action::Ask, policy)
     }
 
     fn elsewhere(&mut self, now: Millis, hinted: bool, policy: &RetryPolicy, purse: &mut Budget) -> Action {
-        self.trouble = Trouble::Elsewhere;
-        if hinted && !self.hint_used && self.nature.replayable && purse.spend(now) {
+        self.last_failure = LastFailure::Elsewhere;
+        if hinted && !self.hint_used && self.traits.replayable && purse.spend(now) {
             self.hint_used = true;
             return self.ask(Action::AskHinted, policy);
         }
-        self.refused(now, 0, Trouble::Elsewhere, policy, purse)
+        self.refused(now, 0, LastFailure::Elsewhere, policy, purse)
     }
 
     /// Nothing was done, but the node had work: a coin for the next try, or a rest as long as there is.
@@ -303,22 +307,28 @@ impl Attempts {
         &mut self,
         now: Millis,
         after_ms: u64,
-        trouble: Trouble,
+        last_failure: LastFailure,
         policy: &RetryPolicy,
         purse: &mut Budget,
     ) -> Action {
-        if !self.nature.replayable {
-            return self.over(Reason::NotKept(trouble));
+        if !self.traits.replayable {
+            return self.over(Reason::NotKept(last_failure));
         }
         self.owes = !purse.spend(now);
         // After a rest that was long enough the hints are about another map.
         self.hint_used = false;
-        self.rest(now, after_ms, trouble, policy)
+        self.rest(now, after_ms, last_failure, policy)
     }
 
-    fn rest(&mut self, now: Millis, least_ms: u64, trouble: Trouble, policy: &RetryPolicy) -> Action {
+    fn rest(
+        &mut self,
+        now: Millis,
+        least_ms: u64,
+        last_failure: LastFailure,
+        policy: &RetryPolicy,
+    ) -> Action {
         self.state = State::Resting;
-        self.trouble = trouble;
+        self.last_failure = last_failure;
         let whole = policy.rest_ms.saturating_mul(1 << self.rests);
         let whole = whole.clamp(1, policy.longest_rest_ms.max(1));
         self.rests = (self.rests + 1).min(32);

@@ -1,7 +1,7 @@
 //! The routes of all keyspaces at one moment: never changed, only replaced, so that threads read them
 //! without a lock. A lookup allocates nothing.
 //!
-//! Like the pages of a loose-leaf book: a new edition shares all pages with the one before but those that
+//! The routes of a keyspace lie in pages. New routes share all pages with those before but the pages that
 //! changed. So one replica that moves in a map of a million shards copies one page of [`PAGE`] pointers and
 //! the list of pages, not the map.
 //!
@@ -24,7 +24,7 @@ const PAGE: usize = 256;
 
 /// A live replica, as a route keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seat {
+pub(super) struct ReplicaEntry {
     pub(super) node: u32,
     pub(super) incarnation: Incarnation,
     pub(super) role: Role,
@@ -36,7 +36,7 @@ pub(super) struct ShardRoute {
     pub(super) shard: ShardId,
     pub(super) epoch: Epoch,
     /// The live replicas, the leader first.
-    pub(super) seats: Box<[Seat]>,
+    pub(super) replicas: Box<[ReplicaEntry]>,
 }
 
 /// A node that some route refers to.
@@ -162,7 +162,7 @@ impl Routes {
 }
 
 impl KeyspaceRoutes {
-    /// Of a whole map. `seats` gives the live replicas of a shard.
+    /// Of a whole map. `route` gives the route of a shard, with its live replicas.
     pub(super) fn build(
         brief: KeyspaceBrief,
         map: &ShardMap,
@@ -263,10 +263,10 @@ impl<'a> Route<'a> {
     #[inline]
     pub fn replicas(&self) -> impl Iterator<Item = RouteReplica<'a>> + use<'a> {
         let nodes = self.nodes;
-        self.route.seats.iter().filter_map(move |seat| {
-            let node = nodes.get(seat.node as usize)?.as_ref()?.at.as_ref()?;
-            let usable = node.incarnation <= seat.incarnation && node.health != Health::Left;
-            usable.then_some(RouteReplica { number: seat.node, node, role: seat.role })
+        self.route.replicas.iter().filter_map(move |replica| {
+            let node = nodes.get(replica.node as usize)?.as_ref()?.at.as_ref()?;
+            let usable = node.incarnation <= replica.incarnation && node.health != Health::Left;
+            usable.then_some(RouteReplica { number: replica.node, node, role: replica.role })
         })
     }
 

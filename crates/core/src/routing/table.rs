@@ -11,7 +11,7 @@
 
 use super::NodeAddress;
 use super::layout::LayoutError;
-use super::routes::{KeyspaceRoutes, RouteNode, Routes, Seat, ShardRoute};
+use super::routes::{KeyspaceRoutes, ReplicaEntry, RouteNode, Routes, ShardRoute};
 use crate::exchange::{ClusterIdentity, KeyspaceBrief, Known};
 use crate::id::{ClusterId, Generation, ShardId};
 use crate::map::{DiffError, MapDiff, Role, Shard, ShardMap};
@@ -91,8 +91,8 @@ struct Space {
 struct Numbers {
     by_id: BTreeMap<NodeId, u32>,
     nodes: Vec<Option<RouteNode>>,
-    /// How many seats refer to each.
-    seats: Vec<usize>,
+    /// How many replicas refer to each.
+    references: Vec<usize>,
     free: Vec<u32>,
 }
 
@@ -364,7 +364,7 @@ impl Numbers {
             }
             None => {
                 self.nodes.push(node);
-                self.seats.push(0);
+                self.references.push(0);
                 (self.nodes.len() - 1) as u32
             }
         };
@@ -374,7 +374,7 @@ impl Numbers {
 
     fn free_if_unused(&mut self, number: u32) {
         let entry = &mut self.nodes[number as usize];
-        if self.seats[number as usize] == 0 && entry.as_ref().is_some_and(|node| node.at.is_none()) {
+        if self.references[number as usize] == 0 && entry.as_ref().is_some_and(|node| node.at.is_none()) {
             if let Some(node) = entry.take() {
                 self.by_id.remove(&node.id);
             }
@@ -385,26 +385,26 @@ impl Numbers {
     fn enter(&mut self, shard: &Shard) {
         for replica in shard.live() {
             let number = self.of(&replica.node);
-            self.seats[number as usize] += 1;
+            self.references[number as usize] += 1;
         }
     }
 
     fn leave(&mut self, shard: &Shard) {
         for replica in shard.live() {
             if let Some(number) = self.by_id.get(&replica.node).copied() {
-                self.seats[number as usize] -= 1;
+                self.references[number as usize] -= 1;
                 self.free_if_unused(number);
             }
         }
     }
 
     fn route(&self, shard: &Shard) -> ShardRoute {
-        let seat = |replica: &crate::map::Replica| {
+        let entry = |replica: &crate::map::Replica| {
             let node = self.by_id.get(&replica.node).copied()?;
-            Some(Seat { node, incarnation: replica.incarnation, role: replica.role })
+            Some(ReplicaEntry { node, incarnation: replica.incarnation, role: replica.role })
         };
-        let mut seats: Vec<Seat> = shard.live().filter_map(seat).collect();
-        seats.sort_by_key(|seat| seat.role != Role::Leader);
-        ShardRoute { shard: shard.id, epoch: shard.epoch, seats: seats.into() }
+        let mut replicas: Vec<ReplicaEntry> = shard.live().filter_map(entry).collect();
+        replicas.sort_by_key(|replica| replica.role != Role::Leader);
+        ShardRoute { shard: shard.id, epoch: shard.epoch, replicas: replicas.into() }
     }
 }

@@ -28,7 +28,7 @@ where
         BySharder { name, make }
     }
 
-    fn wishes(&self, problem: &Problem) -> Result<Wishes, SharderError> {
+    fn node_orders(&self, problem: &Problem) -> Result<NodeOrders, SharderError> {
         let members = members(problem);
         let index: BTreeMap<&NodeId, NodeIndex> =
             members.iter().map(|node| (&problem.nodes[*node as usize].name, *node)).collect();
@@ -48,7 +48,7 @@ where
                 order[shard] = told.iter().filter_map(|node| index.get(node).copied()).collect();
             }
         }
-        Ok(Wishes { order, nodes: members.len() })
+        Ok(NodeOrders { order, nodes: members.len() })
     }
 }
 
@@ -57,12 +57,12 @@ fn partition(shard: ShardId) -> PartitionName {
     PartitionName::new(&shard.to_string()).expect("a name")
 }
 
-struct Wishes {
+struct NodeOrders {
     order: Vec<Vec<NodeIndex>>,
     nodes: usize,
 }
 
-impl Preference for Wishes {
+impl Preference for NodeOrders {
     fn first(&self, shard: ShardIndex, count: usize) -> Vec<NodeIndex> {
         self.order[shard as usize].iter().take(count).copied().collect()
     }
@@ -84,6 +84,6 @@ where
     fn place(&self, problem: &Problem) -> Result<Solution, ProblemError> {
         problem.check()?;
         let refuses = |why: SharderError| ProblemError::Sharder { policy: self.name, why: why.to_string() };
-        by_preference(self.name, problem, &self.wishes(problem).map_err(refuses)?)
+        by_preference(self.name, problem, &self.node_orders(problem).map_err(refuses)?)
     }
 }

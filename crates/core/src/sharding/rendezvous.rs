@@ -62,11 +62,11 @@ fn cost(lot: u64) -> u64 {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Seat {
+struct SeededNode {
     seed: u64,
     weight: u64,
     /// Where the node is in the caller's list.
-    node: u32,
+    index: u32,
 }
 
 /// A node's draw for one key.
@@ -90,7 +90,7 @@ impl Draw {
 #[derive(Debug, Clone)]
 pub struct Rendezvous {
     /// In the order of names, which decides between equal lots.
-    seats: Vec<Seat>,
+    nodes: Vec<SeededNode>,
     /// Whether all weights are the same, so that the highest lot wins without a logarithm.
     even: bool,
 }
@@ -102,31 +102,31 @@ impl Rendezvous {
         nodes::check(nodes)?;
         let mut order: Vec<usize> = (0..nodes.len()).collect();
         order.sort_unstable_by_key(|index| &nodes[*index].name);
-        let seat = |index: usize| Seat {
+        let node = |index: usize| SeededNode {
             seed: nodes::seed(&nodes[index].name),
             weight: nodes[index].weight.into(),
-            node: index as u32,
+            index: index as u32,
         };
         let even = nodes.iter().all(|node| node.weight == nodes[0].weight);
-        Ok(Rendezvous { seats: order.into_iter().map(seat).collect(), even })
+        Ok(Rendezvous { nodes: order.into_iter().map(node).collect(), even })
     }
 
     fn draws(&self, hash: u64) -> impl Iterator<Item = Draw> {
         let key = mix(hash);
-        self.seats.iter().map(move |seat| {
-            let lot = mix(seat.seed ^ key);
-            Draw { lot, cost: cost(lot), weight: seat.weight, node: seat.node }
+        self.nodes.iter().map(move |node| {
+            let lot = mix(node.seed ^ key);
+            Draw { lot, cost: cost(lot), weight: node.weight, node: node.index }
         })
     }
 
     /// The highest lot; the first in the order of names if there are two.
     fn highest(&self, hash: u64) -> usize {
         let key = mix(hash);
-        let (mut best, mut winner) = (mix(self.seats[0].seed ^ key), self.seats[0].node);
-        for seat in &self.seats[1..] {
-            let lot = mix(seat.seed ^ key);
+        let (mut best, mut winner) = (mix(self.nodes[0].seed ^ key), self.nodes[0].index);
+        for node in &self.nodes[1..] {
+            let lot = mix(node.seed ^ key);
             if lot > best {
-                (best, winner) = (lot, seat.node);
+                (best, winner) = (lot, node.index);
             }
         }
         winner as usize
@@ -156,11 +156,11 @@ impl NodeScheme for Rendezvous {
     }
 
     fn nodes(&self) -> usize {
-        self.seats.len()
+        self.nodes.len()
     }
 
     fn memory_bytes(&self) -> usize {
-        size_of::<Rendezvous>() + size_of_val(&*self.seats)
+        size_of::<Rendezvous>() + size_of_val(&*self.nodes)
     }
 }
 

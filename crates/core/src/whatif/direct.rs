@@ -2,7 +2,7 @@
 
 use super::error::WhatIfError;
 use super::scheme::Scheme;
-use super::world::World;
+use super::simulated_cluster::SimulatedCluster;
 use crate::hash::HashFunction;
 use crate::key::Key;
 use crate::limits;
@@ -36,15 +36,15 @@ impl Direct {
     pub(super) fn build(
         scheme: Arc<dyn NodeScheme + Send + Sync>,
         ways: u32,
-        world: &World,
+        cluster: &SimulatedCluster,
     ) -> Result<Direct, WhatIfError> {
         if ways != 0 && !(2..=limits::SALT_WAYS).contains(&ways) {
             return Err(WhatIfError::SaltWays { ways });
         }
-        let above = SALT_ABOVE * world.fair_weight();
-        let hot = world.sample.items().iter().filter(|item| ways > 0 && item.weight > above);
+        let above = SALT_ABOVE * cluster.fair_weight();
+        let hot = cluster.sample.items().iter().filter(|item| ways > 0 && item.weight > above);
         let salted = hot.map(|item| item.key.clone()).collect();
-        Ok(Direct { scheme, nodes: world.present.clone(), hash: world.hash, ways, salted })
+        Ok(Direct { scheme, nodes: cluster.present.clone(), hash: cluster.hash, ways, salted })
     }
 
     #[inline]
@@ -70,8 +70,8 @@ impl Direct {
 /// The scheme that goes from hashes to nodes, if `scheme` is of that kind, and the sub-keys of a hot key.
 pub(super) type Schemes = Option<(Arc<dyn NodeScheme + Send + Sync>, u32)>;
 
-pub(super) fn node_scheme(scheme: &Scheme, world: &World) -> Result<Schemes, WhatIfError> {
-    let nodes = world.weighted();
+pub(super) fn node_scheme(scheme: &Scheme, cluster: &SimulatedCluster) -> Result<Schemes, WhatIfError> {
+    let nodes = cluster.weighted();
     Ok(Some(match scheme {
         Scheme::Modulo => (Arc::new(Modulo::build(&nodes)?), 0),
         Scheme::Ring { tokens } => (Arc::new(Ring::build(&nodes, *tokens)?), 0),

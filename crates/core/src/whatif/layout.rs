@@ -4,7 +4,7 @@ use super::direct::{self, Direct};
 use super::error::WhatIfError;
 use super::scheme::Scheme;
 use super::shards::Shards;
-use super::world::World;
+use super::simulated_cluster::SimulatedCluster;
 use std::collections::BTreeMap;
 
 /// Answers who owns a key, by the code that answers it in production.
@@ -30,20 +30,20 @@ pub(super) struct Owners {
 
 impl Layout {
     /// At the start.
-    pub fn build(scheme: &Scheme, world: &World) -> Result<Layout, WhatIfError> {
-        let kind = match direct::node_scheme(scheme, world)? {
-            Some((scheme, ways)) => Kind::Direct(Direct::build(scheme, ways, world)?),
-            None => Kind::Shards(Shards::build(scheme, world)?),
+    pub fn build(scheme: &Scheme, cluster: &SimulatedCluster) -> Result<Layout, WhatIfError> {
+        let kind = match direct::node_scheme(scheme, cluster)? {
+            Some((scheme, ways)) => Kind::Direct(Direct::build(scheme, ways, cluster)?),
+            None => Kind::Shards(Shards::build(scheme, cluster)?),
         };
         Ok(Layout { kind })
     }
 
-    /// After the world has changed. Schemes that compute are computed again; shards are split and placed
+    /// After the cluster has changed. Schemes that compute are computed again; shards are split and placed
     /// again, beginning with who holds what.
-    pub fn follow(&self, scheme: &Scheme, world: &World) -> Result<Layout, WhatIfError> {
+    pub fn follow(&self, scheme: &Scheme, cluster: &SimulatedCluster) -> Result<Layout, WhatIfError> {
         match &self.kind {
-            Kind::Direct(_) => Layout::build(scheme, world),
-            Kind::Shards(shards) => Ok(Layout { kind: Kind::Shards(shards.follow(scheme, world)?) }),
+            Kind::Direct(_) => Layout::build(scheme, cluster),
+            Kind::Shards(shards) => Ok(Layout { kind: Kind::Shards(shards.follow(scheme, cluster)?) }),
         }
     }
 
@@ -73,8 +73,8 @@ impl Layout {
         }
     }
 
-    pub(super) fn owners(&self, world: &World) -> Owners {
-        let items = world.sample.items();
+    pub(super) fn owners(&self, cluster: &SimulatedCluster) -> Owners {
+        let items = cluster.sample.items();
         let mut owners = Owners {
             first: items.iter().map(|item| self.owner(item.key.as_bytes())).collect(),
             parts: BTreeMap::new(),

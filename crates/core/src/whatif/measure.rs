@@ -1,7 +1,7 @@
 //! What is written down after each event.
 
 use super::layout::{Layout, Owners};
-use super::world::World;
+use super::simulated_cluster::SimulatedCluster;
 use crate::key::Key;
 
 /// Keys, and what they weigh together.
@@ -105,35 +105,36 @@ const HOTTEST: usize = 5;
 
 /// Measures a layout, and what moved if there is a `before` (its owners, and how many keys it knew).
 pub(super) fn step(
-    world: &World,
+    cluster: &SimulatedCluster,
     layout: &Layout,
     owners: &Owners,
     before: Option<(&Owners, usize)>,
 ) -> Step {
-    let loads = loads(world, owners);
+    let loads = loads(cluster, owners);
     let per_capacity = |figure: usize| -> Vec<f64> {
-        let load =
-            |at: &u32| loads[*at as usize].figures()[figure] / f64::from(world.roster[*at as usize].capacity);
-        world.present.iter().map(load).collect()
+        let load = |at: &u32| {
+            loads[*at as usize].figures()[figure] / f64::from(cluster.roster[*at as usize].capacity)
+        };
+        cluster.present.iter().map(load).collect()
     };
-    let [keys, weight, bytes] = [0, 1, 2].map(|figure| balance(world, &per_capacity(figure)));
+    let [keys, weight, bytes] = [0, 1, 2].map(|figure| balance(cluster, &per_capacity(figure)));
     let weights = per_capacity(1);
     let hottest = (0..weights.len()).fold(0, |best, at| if weights[at] > weights[best] { at } else { best });
     Step {
         shards: layout.shards(),
         memory_bytes: layout.memory_bytes(),
         balances: Balances { keys, weight, bytes },
-        hottest_node: world.present[hottest],
-        hottest_keys: hottest_keys(world, owners),
-        movement: before.map(|(before, known)| movement(world, before, owners, known)),
+        hottest_node: cluster.present[hottest],
+        hottest_keys: hottest_keys(cluster, owners),
+        movement: before.map(|(before, known)| movement(cluster, before, owners, known)),
         loads,
     }
 }
 
 /// The loads of nodes by all keys.
-fn loads(world: &World, owners: &Owners) -> Vec<Load> {
-    let mut loads = vec![Load::default(); world.roster.len()];
-    for (at, item) in world.sample.items().iter().enumerate() {
+fn loads(cluster: &SimulatedCluster, owners: &Owners) -> Vec<Load> {
+    let mut loads = vec![Load::default(); cluster.roster.len()];
+    for (at, item) in cluster.sample.items().iter().enumerate() {
         let Some(parts) = owners.parts.get(&(at as u32)) else {
             loads[owners.first[at] as usize].add(1, item.weight, item.bytes);
             continue;
@@ -150,12 +151,12 @@ fn loads(world: &World, owners: &Owners) -> Vec<Load> {
 }
 
 /// Keys, weight and bytes of nodes by the first `known` keys, with parts of keys in fractions.
-fn figures(world: &World, owners: &Owners, known: usize) -> Vec<[f64; 3]> {
-    let mut sums = vec![[0.0; 3]; world.roster.len()];
+fn figures(cluster: &SimulatedCluster, owners: &Owners, known: usize) -> Vec<[f64; 3]> {
+    let mut sums = vec![[0.0; 3]; cluster.roster.len()];
     let mut add = |node: u32, figures: [f64; 3]| {
         sums[node as usize].iter_mut().zip(figures).for_each(|(sum, figure)| *sum += figure);
     };
-    for (at, item) in world.sample.items()[..known].iter().enumerate() {
+    for (at, item) in cluster.sample.items()[..known].iter().enumerate() {
         let (weight, bytes) = (item.weight, item.bytes as f64);
         match owners.parts.get(&(at as u32)) {
             None => add(owners.first[at], [1.0, weight, bytes]),
@@ -170,9 +171,9 @@ fn figures(world: &World, owners: &Owners, known: usize) -> Vec<[f64; 3]> {
 }
 
 /// `per_capacity` is in the order of the nodes that are there.
-fn balance(world: &World, per_capacity: &[f64]) -> Balance {
-    let capacity = |at: &u32| f64::from(world.roster[*at as usize].capacity);
-    let capacities: Vec<f64> = world.present.iter().map(capacity).collect();
+fn balance(cluster: &SimulatedCluster, per_capacity: &[f64]) -> Balance {
+    let capacity = |at: &u32| f64::from(cluster.roster[*at as usize].capacity);
+    let capacities: Vec<f64> = cluster.present.iter().map(capacity).collect();
     let whole: f64 = capacities.iter().sum();
     let mean =
         per_capacity.iter().zip(&capacities).map(|(load, capacity)| load * capacity).sum::<f64>() / whole;
@@ -184,10 +185,10 @@ fn balance(world: &World, per_capacity: &[f64]) -> Balance {
     Balance { max_over_mean: max / mean, variation: (squares / per_capacity.len() as f64).sqrt() }
 }
 
-fn movement(world: &World, before: &Owners, after: &Owners, known: usize) -> Movement {
-    let (from, to) = (figures(world, before, known), figures(world, after, known));
+fn movement(cluster: &SimulatedCluster, before: &Owners, after: &Owners, known: usize) -> Movement {
+    let (from, to) = (figures(cluster, before, known), figures(cluster, after, known));
     let mut moved = [0.0; 3];
-    for (at, item) in world.sample.items()[..known].iter().enumerate() {
+    for (at, item) in cluster.sample.items()[..known].iter().enumerate() {
         let first = f64::from(u8::from(before.first[at] != after.first[at]));
         let id = at as u32;
         let part = if before.parts.contains_key(&id) || after.parts.contains_key(&id) {
@@ -223,8 +224,8 @@ fn moved_part(before: &[u32], after: &[u32]) -> f64 {
     nodes.iter().map(|node| (share(after, *node) - share(before, *node)).max(0.0)).sum()
 }
 
-fn hottest_keys(world: &World, owners: &Owners) -> Vec<HotKey> {
-    let items = world.sample.items();
+fn hottest_keys(cluster: &SimulatedCluster, owners: &Owners) -> Vec<HotKey> {
+    let items = cluster.sample.items();
     let mut top: Vec<usize> = Vec::with_capacity(HOTTEST + 1);
     for at in 0..items.len() {
         if top.len() == HOTTEST && items[at].weight <= items[top[HOTTEST - 1]].weight {

@@ -1,11 +1,11 @@
 //! What would happen to my keys? Schemes compared on a sample, before anything is built on one of them.
 //!
-//! Think of a dress rehearsal. On stage are a [`Sample`] of real keys and a [`World`] of nodes; the play is a
-//! list of [`Event`]s: a node joins, one leaves, the keys grow, one becomes hot. Each [`Scheme`] plays it from
-//! the beginning, and after every scene the same things are written down: how even the nodes are, what had
+//! A simulation starts with a [`Sample`] of real keys and a [`SimulatedCluster`] of nodes, and applies a
+//! list of [`Event`]s: a node joins, one leaves, the keys grow, one becomes hot. It runs the list with each [`Scheme`] from
+//! the beginning, and measures the same things after every event ([`Scene`]): how even the nodes are, what had
 //! to move and what the least was, who is hottest, and what the lookup table weighs.
 //!
-//! The actors are those of the first night: [`sharding`](crate::sharding), [`lookup`](crate::lookup) and
+//! It runs [`sharding`](crate::sharding), [`lookup`](crate::lookup) and
 //! [`placement`](crate::placement), the code that production runs. Only the splitting of ranges is decided
 //! here, by a simple rule (a range with more than twice the load that ranges had at the start is cut at its
 //! median), as there is no time in a what-if and thus no hysteresis.
@@ -24,7 +24,7 @@ mod measure;
 mod sample;
 mod scheme;
 mod shards;
-mod world;
+mod simulated_cluster;
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +34,7 @@ pub use layout::Layout;
 pub use measure::{Balance, Balances, HotKey, Load, Moved, Movement, Step};
 pub use sample::{Item, Sample};
 pub use scheme::{Cut, Placed, Scheme, UnknownScheme};
-pub use world::{Event, Heat, Node, World};
+pub use simulated_cluster::{Event, Heat, Node, SimulatedCluster};
 
 use crate::hash::HashFunction;
 use crate::limits;
@@ -91,7 +91,7 @@ pub struct Outcome {
 
 /// A step of a comparison that begins: one scheme at one event.
 #[derive(Debug, Clone, Copy)]
-pub struct Begun<'a> {
+pub struct StepStarted<'a> {
     /// Which step, from 1.
     pub number: usize,
     /// How many there are.
@@ -110,41 +110,41 @@ pub fn compare(question: Question) -> Result<Comparison, WhatIfError> {
 /// The same; large samples take minutes, so `begun` hears of every step when it begins.
 pub fn compare_telling(
     question: Question,
-    mut begun: impl FnMut(Begun<'_>),
+    mut begun: impl FnMut(StepStarted<'_>),
 ) -> Result<Comparison, WhatIfError> {
     let Question { sample, nodes, events, schemes, hash, seed } = question;
     check_counts(&events, &schemes)?;
-    let mut world = World::new(sample, nodes, hash, seed)?;
-    let mut scenes = vec![world.scene(String::new())];
+    let mut cluster = SimulatedCluster::new(sample, nodes, hash, seed)?;
+    let mut scenes = vec![cluster.scene(String::new())];
     let mut outcomes = Vec::with_capacity(schemes.len());
     let mut now = Vec::with_capacity(schemes.len());
     let of = schemes.len() * (events.len() + 1);
     let mut number = 0;
     let mut tell = |event: &str, scheme: &Scheme| {
         number += 1;
-        begun(Begun { number, of, event, scheme });
+        begun(StepStarted { number, of, event, scheme });
     };
     for scheme in schemes {
         tell("", &scheme);
-        let start = Layout::build(&scheme, &world)?;
-        let owners = start.owners(&world);
-        let step = measure::step(&world, &start, &owners, None);
+        let start = Layout::build(&scheme, &cluster)?;
+        let owners = start.owners(&cluster);
+        let step = measure::step(&cluster, &start, &owners, None);
         outcomes.push(Outcome { scheme, steps: vec![step], start: start.clone() });
         now.push((start, owners));
     }
     for event in &events {
-        let known = world.sample.len();
-        let title = world.apply(event)?;
-        scenes.push(world.scene(title.clone()));
+        let known = cluster.sample.len();
+        let title = cluster.apply(event)?;
+        scenes.push(cluster.scene(title.clone()));
         for ((layout, owners), outcome) in now.iter_mut().zip(&mut outcomes) {
             tell(&title, &outcome.scheme);
-            let next = layout.follow(&outcome.scheme, &world)?;
-            let after = next.owners(&world);
-            outcome.steps.push(measure::step(&world, &next, &after, Some((owners, known))));
+            let next = layout.follow(&outcome.scheme, &cluster)?;
+            let after = next.owners(&cluster);
+            outcome.steps.push(measure::step(&cluster, &next, &after, Some((owners, known))));
             (*layout, *owners) = (next, after);
         }
     }
-    Ok(Comparison { scenes, outcomes, roster: world.roster })
+    Ok(Comparison { scenes, outcomes, roster: cluster.roster })
 }
 
 fn check_counts(events: &[Event], schemes: &[Scheme]) -> Result<(), WhatIfError> {

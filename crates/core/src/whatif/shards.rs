@@ -2,7 +2,7 @@
 
 use super::error::WhatIfError;
 use super::scheme::{Cut, Placed, Scheme};
-use super::world::World;
+use super::simulated_cluster::SimulatedCluster;
 use crate::hash::{HashFunction, mix};
 use crate::key::{Key, KeyRange};
 use crate::limits;
@@ -51,24 +51,24 @@ pub(super) struct Shards {
 }
 
 impl Shards {
-    pub(super) fn build(scheme: &Scheme, world: &World) -> Result<Shards, WhatIfError> {
-        let begins = first_begins(scheme, world)?;
-        let average = world.total().weight / begins.len() as f64;
+    pub(super) fn build(scheme: &Scheme, cluster: &SimulatedCluster) -> Result<Shards, WhatIfError> {
+        let begins = first_begins(scheme, cluster)?;
+        let average = cluster.total().weight / begins.len() as f64;
         let splits = matches!(scheme, Scheme::HashRange { .. } | Scheme::KeyRange { cut: Cut::Load, .. })
             && average > 0.0;
         let split_above = if splits { SPLIT_ABOVE * average } else { f64::INFINITY };
         let owners = vec![None; begins.len()];
-        Unplaced { hash: world.hash, begins, owners, split_above }.split(world)?.place(scheme, world)
+        Unplaced { hash: cluster.hash, begins, owners, split_above }.split(cluster)?.place(scheme, cluster)
     }
 
     /// Splits what has grown too heavy, and places all again.
-    pub(super) fn follow(&self, scheme: &Scheme, world: &World) -> Result<Shards, WhatIfError> {
-        let there = |owner: &u32| world.present.contains(owner).then_some(*owner);
+    pub(super) fn follow(&self, scheme: &Scheme, cluster: &SimulatedCluster) -> Result<Shards, WhatIfError> {
+        let there = |owner: &u32| cluster.present.contains(owner).then_some(*owner);
         let owners = self.owners.iter().map(there).collect();
         let begins = self.begins.clone();
         Unplaced { hash: self.hash, begins, owners, split_above: self.split_above }
-            .split(world)?
-            .place(scheme, world)
+            .split(cluster)?
+            .place(scheme, cluster)
     }
 
     #[inline]
@@ -94,16 +94,16 @@ impl Shards {
     }
 }
 
-fn first_begins(scheme: &Scheme, world: &World) -> Result<Begins, WhatIfError> {
-    let hash = world.hash;
-    let items = world.sample.items();
+fn first_begins(scheme: &Scheme, cluster: &SimulatedCluster) -> Result<Begins, WhatIfError> {
+    let hash = cluster.hash;
+    let items = cluster.sample.items();
     Ok(match *scheme {
         Scheme::HashRange { shards, .. } => {
             let ranges = presplit::even_hashes(shards as usize)?;
             Begins::Points(ranges.iter().map(|range| range.first).collect())
         }
         Scheme::KeyRange { shards, cut: Cut::Load, .. } => {
-            let unit = unit(world);
+            let unit = unit(cluster);
             let sample = items.iter().map(|item| (item.key.clone(), in_units(item.weight, unit)));
             // A sample that has fewer keys than shards cannot be cut further.
             let shards = (shards as usize).min(items.len());
@@ -129,8 +129,8 @@ fn begins_of(ranges: &[KeyRange]) -> Vec<Key> {
 }
 
 /// Weight of an average key, by which weights become whole numbers.
-fn unit(world: &World) -> f64 {
-    world.total().weight / world.sample.len() as f64 / UNITS
+fn unit(cluster: &SimulatedCluster) -> f64 {
+    cluster.total().weight / cluster.sample.len() as f64 / UNITS
 }
 
 /// At least 1, as every key has to be somewhere; at most 2^52, so that sums of them are far from any edge.
@@ -208,13 +208,13 @@ struct Unplaced {
 impl Unplaced {
     /// Cuts each range that is too heavy at the median of its load, until none is, or it is a single key.
     /// The parts begin where the whole was.
-    fn split(mut self, world: &World) -> Result<Unplaced, WhatIfError> {
+    fn split(mut self, cluster: &SimulatedCluster) -> Result<Unplaced, WhatIfError> {
         if self.split_above.is_infinite() {
             return Ok(self);
         }
-        let heavy: Vec<bool> = self.loads(world).iter().map(|load| load.0 > self.split_above).collect();
+        let heavy: Vec<bool> = self.loads(cluster).iter().map(|load| load.0 > self.split_above).collect();
         let mut held: BTreeMap<usize, BTreeMap<Key, f64>> = BTreeMap::new();
-        for item in world.sample.items() {
+        for item in cluster.sample.items() {
             let shard = self.begins.find(self.hash, item.key.as_bytes());
             if heavy[shard] {
                 let position = self.begins.position(self.hash, &item.key);
@@ -225,7 +225,7 @@ impl Unplaced {
         for (shard, keys) in held.into_iter().rev() {
             let keys: Vec<(Key, f64)> = keys.into_iter().collect();
             let mut cuts = Vec::new();
-            self.cut(&keys, unit(world), &mut cuts)?;
+            self.cut(&keys, unit(cluster), &mut cuts)?;
             self.insert(shard, cuts);
         }
         if self.begins.len() > limits::SHARDS {
@@ -266,24 +266,24 @@ impl Unplaced {
     }
 
     /// Weight and bytes of each shard.
-    fn loads(&self, world: &World) -> Vec<(f64, u64)> {
+    fn loads(&self, cluster: &SimulatedCluster) -> Vec<(f64, u64)> {
         let mut loads = vec![(0.0, 0); self.begins.len()];
-        for item in world.sample.items() {
+        for item in cluster.sample.items() {
             let load = &mut loads[self.begins.find(self.hash, item.key.as_bytes())];
             *load = (load.0 + item.weight, load.1 + item.bytes);
         }
         loads
     }
 
-    fn place(self, scheme: &Scheme, world: &World) -> Result<Shards, WhatIfError> {
+    fn place(self, scheme: &Scheme, cluster: &SimulatedCluster) -> Result<Shards, WhatIfError> {
         let owners = match placed(scheme) {
             Some(Placed::BoundedRing { slack_percent }) => {
-                let ring = Ring::build(&world.weighted(), limits::RING_TOKENS)?;
+                let ring = Ring::build(&cluster.weighted(), limits::RING_TOKENS)?;
                 let nodes = ring.bounded(&self.begins.hashes(), *slack_percent);
-                nodes.into_iter().map(|node| world.present[node]).collect()
+                nodes.into_iter().map(|node| cluster.present[node]).collect()
             }
-            Some(Placed::Policy(name)) => self.by_policy(name, world)?,
-            None => vec![world.present[0]; self.begins.len()],
+            Some(Placed::Policy(name)) => self.by_policy(name, cluster)?,
+            None => vec![cluster.present[0]; self.begins.len()],
         };
         let table = match &self.begins {
             Begins::Slots(_) => Table::Slots(SlotTable::build(owners.clone())?),
@@ -293,19 +293,19 @@ impl Unplaced {
         Ok(Shards { hash: self.hash, begins: self.begins, table, owners, split_above: self.split_above })
     }
 
-    fn by_policy(&self, name: &str, world: &World) -> Result<Vec<u32>, WhatIfError> {
-        let problem = self.problem(world);
+    fn by_policy(&self, name: &str, cluster: &SimulatedCluster) -> Result<Vec<u32>, WhatIfError> {
+        let problem = self.problem(cluster);
         let solution = placement::by_name(name)?.place(&problem)?;
         if let Some(unplaced) = solution.unplaced.first() {
             return Err(WhatIfError::Unplaced { why: unplaced.sentence(&problem) });
         }
         // Each shard wants one replica, and none is unplaced.
-        let node = |nodes: &[u32]| world.present[nodes.first().map_or(0, |node| *node as usize)];
+        let node = |nodes: &[u32]| cluster.present[nodes.first().map_or(0, |node| *node as usize)];
         Ok(solution.placement.iter().map(node).collect())
     }
 
-    fn problem(&self, world: &World) -> Problem {
-        let mut zones: Vec<&Zone> = world.nodes().filter_map(|node| node.zone.as_ref()).collect();
+    fn problem(&self, cluster: &SimulatedCluster) -> Problem {
+        let mut zones: Vec<&Zone> = cluster.nodes().filter_map(|node| node.zone.as_ref()).collect();
         zones.sort_unstable();
         zones.dedup();
         let spec = |(at, node): (u32, &super::Node)| {
@@ -313,19 +313,19 @@ impl Unplaced {
             let zone = zone.map_or(UNKNOWN_DOMAIN, |zone| zone as u32);
             NodeSpec { zone, ..NodeSpec::new(node.name.clone(), at) }
         };
-        let nodes = (0..).zip(world.nodes()).map(spec).collect();
-        let loads = self.loads(world);
-        let at: BTreeMap<u32, u32> = world.present.iter().copied().zip(0..).collect();
+        let nodes = (0..).zip(cluster.nodes()).map(spec).collect();
+        let loads = self.loads(cluster);
+        let at: BTreeMap<u32, u32> = cluster.present.iter().copied().zip(0..).collect();
         let current = |owner: &Option<u32>| owner.and_then(|owner| at.get(&owner).copied());
         let current: Placement = self.owners.iter().map(current).collect();
         Problem {
             metrics: vec![Metric { name: Arc::from("weight"), tolerance: TOLERANCE, limit: None }],
-            capacities: world.nodes().map(|node| f64::from(node.capacity)).collect(),
+            capacities: cluster.nodes().map(|node| f64::from(node.capacity)).collect(),
             hashes: self.begins.hashes(),
             loads: loads.iter().map(|load| load.0).collect(),
             bytes: loads.iter().map(|load| load.1).collect(),
             current,
-            seed: world.seed,
+            seed: cluster.seed,
             ..Problem::new(nodes, vec![1; loads.len()])
         }
     }

@@ -4,12 +4,12 @@
 //! to all its threads. The lease is part of it and is asked at every request, so that a process that was
 //! paused beyond its lease answers nothing after it wakes, not even for a moment.
 
-use super::{Gate, Holding};
+use super::{Gate, LocalReplica};
 use crate::exchange::{KeyspaceBrief, Peer, ReplicaKey};
 use crate::hash::modulo;
 use crate::id::{Epoch, Generation, PlacementId, ShardId};
 use crate::keyspace::Ownership;
-use crate::lease::Held;
+use crate::lease::HeldLease;
 use crate::lifecycle::ReplicaState;
 use crate::map::Role;
 use crate::name::{KeyspaceName, NodeId};
@@ -93,15 +93,15 @@ struct Table {
 /// The table. A copy shares everything but the lease.
 #[derive(Debug, Clone, Default)]
 pub struct Gates {
-    lease: Held,
+    lease: HeldLease,
     tables: Arc<BTreeMap<KeyspaceName, Table>>,
 }
 
 impl Gates {
     pub(super) fn new<'a>(
-        lease: Held,
+        lease: HeldLease,
         briefs: &BTreeMap<KeyspaceName, KeyspaceBrief>,
-        holdings: impl Iterator<Item = &'a Holding>,
+        local_replicas: impl Iterator<Item = &'a LocalReplica>,
     ) -> Gates {
         let table = |brief: &KeyspaceBrief| Table {
             brief: brief.clone(),
@@ -113,15 +113,15 @@ impl Gates {
         let mut tables: BTreeMap<_, _> =
             briefs.iter().map(|(name, brief)| (name.clone(), table(brief))).collect();
         // What is kept answers nothing, and would be looked through at every request.
-        for holding in holdings.filter(|holding| !holding.is_kept()) {
-            let order = &holding.order;
+        for local in local_replicas.filter(|local| !local.is_kept()) {
+            let order = &local.order;
             let Some(table) = tables.get_mut(&order.replica.keyspace) else { continue };
-            table.by_shard.insert((order.replica.shard, order.replica.placement), holding.gate());
-            let state = if holding.is_withdrawn() { ReplicaState::UnloadFinal } else { order.state };
+            table.by_shard.insert((order.replica.shard, order.replica.placement), local.gate());
+            let state = if local.is_withdrawn() { ReplicaState::UnloadFinal } else { order.state };
             let entries = if state == ReplicaState::Live { &mut table.live } else { &mut table.in_change };
             entries.push(Entry {
                 bounds: order.bounds.clone(),
-                gate: holding.gate(),
+                gate: local.gate(),
                 state,
                 replica: order.replica.clone(),
                 leads: order.role == Role::Leader,
@@ -137,12 +137,12 @@ impl Gates {
 
     /// The same table under a renewed lease: all that most answers to beats change.
     #[must_use]
-    pub fn renewed(&self, lease: Held) -> Gates {
+    pub fn renewed(&self, lease: HeldLease) -> Gates {
         Gates { lease, tables: self.tables.clone() }
     }
 
     /// The lease that it counts on.
-    pub fn lease(&self) -> &Held {
+    pub fn lease(&self) -> &HeldLease {
         &self.lease
     }
 

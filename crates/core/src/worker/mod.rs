@@ -1,24 +1,24 @@
-//! The worker's mind: what it holds, what it owes the coordinator, what it may answer.
+//! The worker's state machine: what it holds, what it owes the coordinator, what it may answer.
 //!
 //! Its driver feeds it orders, returned callbacks and time, and carries out [`Action`]s; it sends what
 //! [`Worker::beat`] gives and answers requests by [`gates::Gates`]. The SDK and the simulator's workers
 //! both run this very code.
 //!
 //! ```text
-//!  orders ──► holdings (one state machine each) ──► callbacks, gates
+//!  orders ──► local replicas (one state machine each) ──► callbacks, gates
 //!                      │
 //!                      └──► reports ──► the next beat
 //! ```
 
 pub mod gates;
-mod holding;
+mod local_replica;
 
-pub use holding::{Callback, Gate, Holding, NoHeir, Patience, Task};
+pub use local_replica::{Callback, CallbackTimeouts, Gate, LocalReplica, NoSuccessor, Task};
 
 use crate::cluster::{Registration, Welcome};
 use crate::exchange::{Beat, KeyspaceBrief, Orders, Phase, ReplicaKey, Report, Stored};
 use crate::id::{ClusterId, Epoch, Generation, Incarnation, SessionDigest, ShardId};
-use crate::lease::Held;
+use crate::lease::HeldLease;
 use crate::limits;
 use crate::load::Load;
 use crate::name::{KeyspaceName, NodeId};
@@ -39,7 +39,7 @@ pub struct Action {
 
 /// A coordinator that a worker does not obey (D11). The worker keeps what it has, and goes on asking.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Mistrust {
+pub enum CoordinatorRefusal {
     /// It is of another cluster, or its state was emptied.
     #[error(
         "the coordinator is of cluster {theirs}, this worker of cluster {ours}: its orders are refused and all data \
@@ -77,12 +77,12 @@ pub struct Worker {
     /// Of which what it found stored is.
     stored_of: Option<ClusterId>,
     /// Why the last coordinator is not obeyed.
-    mistrust: Option<Mistrust>,
+    refusal: Option<CoordinatorRefusal>,
     incarnation: Option<Incarnation>,
-    patience: Patience,
-    lease: Held,
+    callback_timeouts: CallbackTimeouts,
+    lease: HeldLease,
     keyspaces: BTreeMap<KeyspaceName, KeyspaceBrief>,
-    holdings: BTreeMap<ReplicaKey, Holding>,
+    local_replicas: BTreeMap<ReplicaKey, LocalReplica>,
     loads: BTreeMap<ReplicaKey, Load>,
     /// What was reported in a beat that is not known to have arrived, or never.
     unsaid: BTreeSet<ReplicaKey>,
@@ -100,17 +100,17 @@ pub struct Worker {
 
 impl Worker {
     /// A worker that has not registered yet.
-    pub fn new(node: NodeId, patience: Patience) -> Worker {
+    pub fn new(node: NodeId, callback_timeouts: CallbackTimeouts) -> Worker {
         Worker {
             node,
             cluster: None,
             stored_of: None,
-            mistrust: None,
+            refusal: None,
             incarnation: None,
-            patience,
-            lease: Held::default(),
+            callback_timeouts,
+            lease: HeldLease::default(),
             keyspaces: BTreeMap::new(),
-            holdings: BTreeMap::new(),
+            local_replicas: BTreeMap::new(),
             loads: BTreeMap::new(),
             unsaid: BTreeSet::new(),
             progressing: BTreeSet::new(),
@@ -128,8 +128,8 @@ impl Worker {
     #[must_use]
     pub fn with_stored(mut self, cluster: Option<ClusterId>, stored: Vec<Stored>) -> Worker {
         (self.cluster, self.stored_of) = (cluster, cluster);
-        let held = stored.into_iter().map(|stored| (stored.replica.clone(), Holding::stored(stored)));
-        self.holdings.extend(held);
+        let held = stored.into_iter().map(|stored| (stored.replica.clone(), LocalReplica::stored(stored)));
+        self.local_replicas.extend(held);
         self
     }
 
@@ -139,8 +139,8 @@ impl Worker {
     }
 
     /// Why the coordinator that it asks is not obeyed, if it is not.
-    pub fn mistrust(&self) -> Option<&Mistrust> {
-        self.mistrust.as_ref()
+    pub fn refusal(&self) -> Option<&CoordinatorRefusal> {
+        self.refusal.as_ref()
     }
 
     /// How it registers: with what it is of, what it has been, what it keeps, and what it was told.
@@ -151,7 +151,7 @@ impl Worker {
             // The driver has the token.
             session: SessionDigest::default(),
             cluster: self.cluster,
-            stored: self.holdings.values().filter_map(Holding::as_stored).collect(),
+            stored: self.local_replicas.values().filter_map(LocalReplica::as_stored).collect(),
             stored_of: self.stored_of,
             known: self.keyspaces.values().map(KeyspaceBrief::known).collect(),
             from: None,
@@ -169,8 +169,8 @@ impl Worker {
     }
 
     /// What it holds.
-    pub fn holdings(&self) -> &BTreeMap<ReplicaKey, Holding> {
-        &self.holdings
+    pub fn local_replicas(&self) -> &BTreeMap<ReplicaKey, LocalReplica> {
+        &self.local_replicas
     }
 
     /// What it knows of a keyspace.
@@ -179,7 +179,7 @@ impl Worker {
     }
 
     /// Its lease.
-    pub fn lease(&self) -> &Held {
+    pub fn lease(&self) -> &HeldLease {
         &self.lease
     }
 
@@ -189,23 +189,23 @@ impl Worker {
     }
 
     /// Registered, or back at a coordinator: the next beat is a whole one. Refuses a coordinator of another cluster.
-    pub fn welcomed(&mut self, welcome: &Welcome) -> Result<(), Mistrust> {
+    pub fn welcomed(&mut self, welcome: &Welcome) -> Result<(), CoordinatorRefusal> {
         let theirs = welcome.cluster;
         if let Some(ours) = self.cluster
             && ours != theirs
             && !welcome.continues.contains(&ours)
             && !planted::is(Planted::AnyCluster)
         {
-            let mistrust = Mistrust::OtherCluster { ours, theirs };
-            self.mistrust = Some(mistrust.clone());
-            return Err(mistrust);
+            let refusal = CoordinatorRefusal::OtherCluster { ours, theirs };
+            self.refusal = Some(refusal.clone());
+            return Err(refusal);
         }
         if self.cluster.replace(theirs).is_some_and(|ours| ours != theirs) {
-            self.holdings.values_mut().for_each(Holding::restored);
+            self.local_replicas.values_mut().for_each(LocalReplica::restored);
             // A restored cluster may be of before a keyspace was deleted and created anew. It numbers on far beyond.
             self.keyspaces.values_mut().for_each(|brief| brief.first_shard = ShardId(0));
         }
-        self.mistrust = None;
+        self.refusal = None;
         let incarnation = welcome.incarnation;
         if self.incarnation != Some(incarnation) {
             self.sequence = 0;
@@ -227,13 +227,13 @@ impl Worker {
         if !planted::is(Planted::EndedLease) {
             self.lease.give_up();
         }
-        self.holdings.values_mut().for_each(Holding::withdraw);
+        self.local_replicas.values_mut().for_each(LocalReplica::withdraw);
         self.run(now)
     }
 
     /// Whether nothing runs here any more: no request, no callback that must be followed by `unload`.
     pub fn is_at_rest(&self) -> bool {
-        self.holdings.values().all(Holding::is_at_rest)
+        self.local_replicas.values().all(LocalReplica::is_at_rest)
     }
 
     /// Asks to leave: the coordinator moves everything first (A13).
@@ -247,31 +247,31 @@ impl Worker {
         self.may_go = false;
     }
 
-    /// The service no longer leads a shard, for that reason; see [`Holding::lay_down`]. Whether there is something to lay
+    /// The service no longer leads a shard, for that reason; see [`LocalReplica::lay_down`]. Whether there is something to lay
     /// down and somebody to take it up; if not, nothing changes.
     pub fn lay_down(
         &mut self,
         now: Millis,
         replica: &ReplicaKey,
         reason: &str,
-    ) -> Result<Vec<Action>, NoHeir> {
-        let holding = self.holdings.get_mut(replica);
-        holding.map_or(Err(NoHeir::DoesNotLead), |holding| holding.lay_down(reason.to_owned()))?;
+    ) -> Result<Vec<Action>, NoSuccessor> {
+        let local = self.local_replicas.get_mut(replica);
+        local.map_or(Err(NoSuccessor::DoesNotLead), |local| local.lay_down(reason.to_owned()))?;
         Ok(self.run_one(now, replica))
     }
 
-    /// The service cannot serve what it has of a shard, for that reason; see [`Holding::unhealthy`]. Nothing is done
+    /// The service cannot serve what it has of a shard, for that reason; see [`LocalReplica::unhealthy`]. Nothing is done
     /// about replicas that do not serve.
     pub fn unhealthy(&mut self, now: Millis, replica: &ReplicaKey, reason: &str) -> Vec<Action> {
-        if let Some(holding) = self.holdings.get_mut(replica) {
-            holding.unhealthy(reason.to_owned());
+        if let Some(local) = self.local_replicas.get_mut(replica) {
+            local.unhealthy(reason.to_owned());
         }
         self.run_one(now, replica)
     }
 
-    /// The `load` of a replica that runs gets on: [`Patience::load_ms`] counts from now, and the coordinator hears of it.
+    /// The `load` of a replica that runs gets on: [`CallbackTimeouts::load_ms`] counts from now, and the coordinator hears of it.
     pub fn progressed(&mut self, now: Millis, replica: &ReplicaKey) {
-        if self.holdings.get_mut(replica).is_some_and(|holding| holding.progressed(now)) {
+        if self.local_replicas.get_mut(replica).is_some_and(|local| local.progressed(now)) {
             self.progressing.insert(replica.clone());
         }
     }
@@ -283,7 +283,7 @@ impl Worker {
 
     /// A newly measured load, reported with the next beat.
     pub fn measured(&mut self, replica: &ReplicaKey, load: Load) {
-        if self.holdings.contains_key(replica) {
+        if self.local_replicas.contains_key(replica) {
             self.loads.insert(replica.clone(), load);
         }
     }
@@ -294,8 +294,8 @@ impl Worker {
         if Some(orders.incarnation) != self.incarnation {
             return Vec::new();
         }
-        if let Some(mistrust) = self.doubts(&orders) {
-            self.mistrust = Some(mistrust);
+        if let Some(refusal) = self.doubts(&orders) {
+            self.refusal = Some(refusal);
             return self.run(now);
         }
         self.may_go = orders.may_go && self.leaving;
@@ -315,14 +315,14 @@ impl Worker {
         }
         if orders.base == 0 {
             let named: BTreeSet<_> = orders.changed.iter().map(|order| &order.replica).collect();
-            let unnamed = self.holdings.iter_mut().filter(|(key, _)| !named.contains(key));
-            unnamed.for_each(|(_, holding)| holding.withdraw());
+            let unnamed = self.local_replicas.iter_mut().filter(|(key, _)| !named.contains(key));
+            unnamed.for_each(|(_, local)| local.withdraw());
         }
         for key in &orders.removed {
-            self.holdings.get_mut(key).map(Holding::withdraw).unwrap_or_default();
+            self.local_replicas.get_mut(key).map(LocalReplica::withdraw).unwrap_or_default();
         }
         for permission in &orders.permissions {
-            self.holdings
+            self.local_replicas
                 .get_mut(&permission.replica)
                 .map(|held| held.permit(permission))
                 .unwrap_or_default();
@@ -331,34 +331,34 @@ impl Worker {
             self.keyspaces.insert(brief.name.clone(), brief);
         }
         for order in orders.changed {
-            match self.holdings.get_mut(&order.replica) {
-                Some(holding) => {
-                    if holding.is_withdrawn() {
+            match self.local_replicas.get_mut(&order.replica) {
+                Some(local) => {
+                    if local.is_withdrawn() {
                         // What was said of it meanwhile was of nothing that the map named.
                         self.said.remove(&order.replica);
                     }
-                    holding.take(order);
+                    local.take(order);
                 }
-                None => drop(self.holdings.insert(order.replica.clone(), Holding::new(order))),
+                None => drop(self.local_replicas.insert(order.replica.clone(), LocalReplica::new(order))),
             }
         }
         self.applied = orders.version;
-        self.mistrust = None;
+        self.refusal = None;
         self.run(now)
     }
 
     /// Why orders are not obeyed (D11): they come from another cluster, or from one that knows less than this
     /// worker was told.
-    fn doubts(&self, orders: &Orders) -> Option<Mistrust> {
+    fn doubts(&self, orders: &Orders) -> Option<CoordinatorRefusal> {
         let is_other = |ours: &ClusterId| *ours != orders.cluster && !planted::is(Planted::AnyCluster);
         if let Some(ours) = self.cluster.filter(is_other) {
-            return Some(Mistrust::OtherCluster { ours, theirs: orders.cluster });
+            return Some(CoordinatorRefusal::OtherCluster { ours, theirs: orders.cluster });
         }
         orders.keyspaces.iter().find_map(|brief| {
             let known = self.keyspaces.get(&brief.name)?;
             let (ours, theirs) = (known.generation, brief.generation);
             let is_set_back = (brief.first_shard, theirs.sequence) < (known.first_shard, ours.sequence);
-            is_set_back.then(|| Mistrust::Outdated { keyspace: brief.name.clone(), ours, theirs })
+            is_set_back.then(|| CoordinatorRefusal::Outdated { keyspace: brief.name.clone(), ours, theirs })
         })
     }
 
@@ -370,15 +370,15 @@ impl Worker {
         callback: Callback,
         result: Result<(), String>,
     ) -> Vec<Action> {
-        if let Some(holding) = self.holdings.get_mut(replica) {
-            holding.returned(callback, result, now, &self.patience);
+        if let Some(local) = self.local_replicas.get_mut(replica) {
+            local.returned(callback, result, now, &self.callback_timeouts);
         }
         self.run_one(now, replica)
     }
 
     /// No request is inside a replica whose gate was shut.
     pub fn drained(&mut self, now: Millis, replica: &ReplicaKey) -> Vec<Action> {
-        let task = self.holdings.get_mut(replica).and_then(|holding| holding.drained(now));
+        let task = self.local_replicas.get_mut(replica).and_then(|local| local.drained(now));
         let mut actions: Vec<_> =
             task.map(|task| Action { replica: replica.clone(), task }).into_iter().collect();
         actions.extend(self.run_one(now, replica));
@@ -387,26 +387,26 @@ impl Worker {
 
     /// Lets everything take the steps that are due. Returns what is to be done.
     pub fn run(&mut self, now: Millis) -> Vec<Action> {
-        let keys: Vec<_> = self.holdings.keys().cloned().collect();
+        let keys: Vec<_> = self.local_replicas.keys().cloned().collect();
         keys.iter().flat_map(|key| self.run_one(now, key)).collect()
     }
 
     fn run_one(&mut self, now: Millis, key: &ReplicaKey) -> Vec<Action> {
-        let Some(holding) = self.holdings.get_mut(key) else { return Vec::new() };
+        let Some(local) = self.local_replicas.get_mut(key) else { return Vec::new() };
         let is_durable = self.keyspaces.get(&key.keyspace).is_some_and(|brief| brief.durable);
         let mut actions = Vec::new();
-        holding.durable = is_durable;
+        local.durable = is_durable;
         if is_durable {
-            holding.admit_loss();
+            local.admit_loss();
         }
-        while let Some(task) = holding.next(now, &self.patience) {
-            if task == Task::Call(Callback::Load) && is_durable && holding.lacks_source() {
-                holding.returned(Callback::Load, Err(no_source(key)), now, &self.patience);
+        while let Some(task) = local.next(now, &self.callback_timeouts) {
+            if task == Task::Call(Callback::Load) && is_durable && local.lacks_source() {
+                local.returned(Callback::Load, Err(no_source(key)), now, &self.callback_timeouts);
                 continue;
             }
             actions.push(Action { replica: key.clone(), task });
         }
-        let state = (holding.phase(), holding.epoch());
+        let state = (local.phase(), local.epoch());
         if self.said.get(key) != Some(&state) {
             self.unsaid.insert(key.clone());
         }
@@ -415,7 +415,11 @@ impl Worker {
 
     /// When [`Worker::run`] is next due by itself.
     pub fn wake_at(&self) -> Millis {
-        self.holdings.values().map(|holding| holding.wake_at(&self.patience)).min().unwrap_or(Millis::NEVER)
+        self.local_replicas
+            .values()
+            .map(|local| local.wake_at(&self.callback_timeouts))
+            .min()
+            .unwrap_or(Millis::NEVER)
     }
 
     /// Whether a beat should go out now because the coordinator waits for something it says.
@@ -430,7 +434,7 @@ impl Worker {
         self.sequence += 1;
         let whole = self.whole;
         let keys: Vec<_> = if whole {
-            self.holdings.keys().cloned().collect()
+            self.local_replicas.keys().cloned().collect()
         } else {
             self.unsaid
                 .iter()
@@ -461,18 +465,18 @@ impl Worker {
     }
 
     fn report(&mut self, key: &ReplicaKey, whole: bool) -> Option<Report> {
-        let holding = self.holdings.get(key)?;
-        let (phase, epoch) = (holding.phase(), holding.epoch());
+        let local = self.local_replicas.get(key)?;
+        let (phase, epoch) = (local.phase(), local.epoch());
         self.said.insert(key.clone(), (phase.clone(), epoch));
-        let progress = holding.progress();
-        let served = (whole || phase == Phase::Kept).then(|| holding.served());
+        let progress = local.progress();
+        let served = (whole || phase == Phase::Kept).then(|| local.served());
         Some(Report { replica: key.clone(), phase, epoch, load: self.loads.remove(key), progress, served })
     }
 
     /// What the coordinator has withdrawn and is dropped need not be known any longer.
     fn forget_dropped(&mut self) {
-        self.holdings.retain(|_, holding| !(holding.is_dropped() && holding.is_withdrawn()));
-        let held = &self.holdings;
+        self.local_replicas.retain(|_, local| !(local.is_dropped() && local.is_withdrawn()));
+        let held = &self.local_replicas;
         let in_use: BTreeSet<_> = held.keys().map(|key| &key.keyspace).collect();
         let unused = self.keyspaces.values().filter(|brief| !in_use.contains(&brief.name));
         let mut unused: Vec<_> = unused.map(|brief| (brief.first_shard, brief.name.clone())).collect();
@@ -489,7 +493,7 @@ impl Worker {
     /// The table by which requests are answered, as things stand. Made anew after every call that returned
     /// actions or changed a gate; see [`gates`].
     pub fn gates(&self) -> Gates {
-        Gates::new(self.lease, &self.keyspaces, self.holdings.values())
+        Gates::new(self.lease, &self.keyspaces, self.local_replicas.values())
     }
 }
 

@@ -62,7 +62,7 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Fixture {
-        let mut worker = Worker::new(NodeId::new("a").unwrap(), Patience::default());
+        let mut worker = Worker::new(NodeId::new("a").unwrap(), CallbackTimeouts::default());
         worker.welcomed(&welcome(1, 1)).unwrap();
         Fixture { worker, version: 0, incarnation: 1, generation: 1, durable: false, cluster: 1 }
     }
@@ -262,7 +262,7 @@ fn d7_a_replica_that_no_order_names_is_unloaded_and_kept_until_there_is_a_permis
     assert_eq!(fixture.permit(2, 9, 1), [Task::Call(Callback::Drop(DropReason::Superseded))]);
     fixture.done(2, Callback::Drop(DropReason::Superseded));
     assert_eq!(fixture.reported().0, Phase::Dropped);
-    assert!(fixture.worker.holdings().is_empty());
+    assert!(fixture.worker.local_replicas().is_empty());
 }
 
 /// A part of a split that was given up while it was loaded: its epoch is later than that of any shard that serves.
@@ -306,9 +306,9 @@ fn d7_an_ended_worker_keeps_its_data_names_it_and_takes_it_back_when_ordered() {
 fn d11_a_coordinator_of_another_cluster_is_refused_and_nothing_is_touched() {
     let mut fixture = Fixture::leading(1);
     let refused = fixture.worker.welcomed(&welcome(2, 9)).unwrap_err();
-    assert_eq!(refused, Mistrust::OtherCluster { ours: ClusterId(1), theirs: ClusterId(2) });
+    assert_eq!(refused, CoordinatorRefusal::OtherCluster { ours: ClusterId(1), theirs: ClusterId(2) });
     assert_eq!(
-        (fixture.worker.mistrust(), fixture.worker.incarnation()),
+        (fixture.worker.refusal(), fixture.worker.incarnation()),
         (Some(&refused), Some(Incarnation(1)))
     );
     let mut orders = fixture.whole(9, vec![], vec![]);
@@ -320,7 +320,7 @@ fn d11_a_coordinator_of_another_cluster_is_refused_and_nothing_is_touched() {
     );
     let restored = Welcome { continues: vec![ClusterId(7), ClusterId(1)], ..welcome(2, 1) };
     fixture.worker.welcomed(&restored).unwrap();
-    assert_eq!((fixture.worker.cluster(), fixture.worker.mistrust()), (Some(ClusterId(2)), None));
+    assert_eq!((fixture.worker.cluster(), fixture.worker.refusal()), (Some(ClusterId(2)), None));
 }
 
 #[test]
@@ -334,14 +334,14 @@ fn d11_orders_of_a_coordinator_that_knows_less_are_refused_and_nothing_is_touche
     let lease = fixture.worker.lease().end();
     fixture.generation = 6;
     assert_eq!(fixture.order(500, order(ReplicaState::Unload, Role::Follower, 2, true)), []);
-    let Some(Mistrust::Outdated { ours, theirs, .. }) = fixture.worker.mistrust() else { panic!() };
+    let Some(CoordinatorRefusal::Outdated { ours, theirs, .. }) = fixture.worker.refusal() else { panic!() };
     assert_eq!((ours.sequence, theirs.sequence), (7, 6));
     assert_eq!(fixture.worker.lease().end(), lease, "its lease is worth nothing");
     assert!(matches!(fixture.judge(500, Access::Write), Verdict::Serve(_)));
     fixture.generation = 8;
     fixture.version -= 1;
     assert_eq!(fixture.order(600, order(ReplicaState::Unload, Role::Follower, 2, true)), [Task::Drain]);
-    assert_eq!(fixture.worker.mistrust(), None);
+    assert_eq!(fixture.worker.refusal(), None);
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn d7_what_an_earlier_process_has_stored_is_kept_and_named() {
         store: 77,
         damaged: true,
     };
-    let worker = Worker::new(NodeId::new("a").unwrap(), Patience::default());
+    let worker = Worker::new(NodeId::new("a").unwrap(), CallbackTimeouts::default());
     let mut worker = worker.with_stored(Some(ClusterId(1)), vec![stored.clone()]);
     assert_eq!(tasks(worker.run(Millis(0))), []);
     let spec = NodeSpec::new(NodeId::new("a").unwrap(), "h:1");
@@ -416,7 +416,7 @@ fn b9_what_it_knows_of_keyspaces_that_it_has_left_is_bounded() {
     assert_eq!(fixture.permit(0, version + 1, 1), [Task::Call(drop)]);
     fixture.done(0, drop);
     fixture.worker.beat(Millis(0));
-    assert!(fixture.worker.holdings().is_empty());
+    assert!(fixture.worker.local_replicas().is_empty());
     assert!(fixture.worker.keyspace(&keyspace()).is_some(), "its generation still tells an older map");
 
     let brief = fixture.worker.keyspace(&keyspace()).unwrap().clone();
@@ -532,7 +532,7 @@ fn with_stored(damaged: bool) -> Fixture {
         store: 9,
         damaged,
     };
-    let mut worker = Worker::new(NodeId::new("a").unwrap(), Patience::default())
+    let mut worker = Worker::new(NodeId::new("a").unwrap(), CallbackTimeouts::default())
         .with_stored(Some(ClusterId(1)), vec![stored.clone()]);
     assert_eq!(worker.registration(NodeSpec::new(NodeId::new("a").unwrap(), "a:1")).stored, [stored]);
     worker.welcomed(&welcome(1, 1)).unwrap();
@@ -546,7 +546,7 @@ fn d10_what_an_earlier_process_stored_is_kept_and_opened_when_it_is_ordered() {
     assert_eq!(fixture.reported(), (Phase::Kept, Epoch(3)));
     let live = order(ReplicaState::Live, Role::Leader, 4, true);
     assert_eq!(fixture.order(1, live), [Task::Call(Callback::Load)]);
-    assert!(fixture.worker.holdings()[&replica()].has_data());
+    assert!(fixture.worker.local_replicas()[&replica()].has_data());
     assert_eq!(fixture.done(2, Callback::Load), [Task::Call(Callback::Serve(Role::Leader, Epoch(4)))]);
 
     // Others went on without it, and are away: it waits for one of them.

@@ -152,7 +152,7 @@ pub enum Error {
 impl Error {
     /// Whether the next try may succeed without anybody doing anything.
     pub fn may_pass(&self) -> bool {
-        matches!(self, Error::Source(error) if error.trouble.may_pass())
+        matches!(self, Error::Source(error) if error.kind.may_pass())
     }
 
     /// Whether something is longer than the memory for it.

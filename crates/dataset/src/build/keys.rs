@@ -16,17 +16,23 @@ pub struct Builders {
 
 /// What became of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
+pub enum RecordOutcome {
     /// It is in a store file, or in one that others make.
-    Yes,
+    Kept,
     /// It is where it should not be, and nobody may have looked for it there.
     Stray,
 }
 
 /// What takes the records of a file that is this partition, or mixed. Of equal keys the highest `order` counts.
-pub trait Keep: Send + 'static {
+pub trait RecordSink: Send + 'static {
     /// Takes one.
-    fn keep(&mut self, of: Option<u32>, order: u64, key: &[u8], value: &[u8]) -> Result<Kept, BuildError>;
+    fn accept(
+        &mut self,
+        of: Option<u32>,
+        order: u64,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<RecordOutcome, BuildError>;
 }
 
 impl Builders {
@@ -44,25 +50,37 @@ impl Builders {
 }
 
 /// Who reads alone waits for nobody: a lock for each record would also wait until the one before is all in memory.
-impl Keep for Builders {
-    fn keep(&mut self, of: Option<u32>, order: u64, key: &[u8], value: &[u8]) -> Result<Kept, BuildError> {
-        let Some(place) = place(self.layout, of, key) else { return Ok(Kept::Stray) };
+impl RecordSink for Builders {
+    fn accept(
+        &mut self,
+        of: Option<u32>,
+        order: u64,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<RecordOutcome, BuildError> {
+        let Some(place) = place(self.layout, of, key) else { return Ok(RecordOutcome::Stray) };
         if let Some(builder) = self.slots.get_mut(&place) {
             builder.get_mut().unwrap_or_else(PoisonError::into_inner).add_at(order, key, value)?;
         }
-        Ok(Kept::Yes)
+        Ok(RecordOutcome::Kept)
     }
 }
 
 /// Several files are read at once.
-impl Keep for Arc<Builders> {
-    fn keep(&mut self, of: Option<u32>, order: u64, key: &[u8], value: &[u8]) -> Result<Kept, BuildError> {
-        let Some(place) = place(self.layout, of, key) else { return Ok(Kept::Stray) };
+impl RecordSink for Arc<Builders> {
+    fn accept(
+        &mut self,
+        of: Option<u32>,
+        order: u64,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<RecordOutcome, BuildError> {
+        let Some(place) = place(self.layout, of, key) else { return Ok(RecordOutcome::Stray) };
         if let Some(builder) = self.slots.get(&place) {
             // A thread that panicked has left a builder behind that nobody finishes.
             builder.lock().unwrap_or_else(PoisonError::into_inner).add_at(order, key, value)?;
         }
-        Ok(Kept::Yes)
+        Ok(RecordOutcome::Kept)
     }
 }
 

@@ -10,9 +10,9 @@ use partage_engine::limits::LEAST_MEMORY_BYTES;
 use partage_engine::readonly::{self, Arenas, Builder, Reader};
 use tokio::runtime::Handle;
 
-use super::keys::{Builders, Keep, Kept};
-use super::plan::{Job, Means, Plan, plan};
-use super::progress::{Alive, Crew, Progress, Watched};
+use super::keys::{Builders, RecordOutcome, RecordSink};
+use super::plan::{Job, Plan, Resources, plan};
+use super::progress::{Alive, CountingReader, Progress, ThreadGroup};
 use super::{Error, Inspection, Options, Rejects, file_name, prebuilt};
 use crate::format;
 use crate::limits::{LOAD_NICE, RECORDS_COUNTED};
@@ -123,24 +123,24 @@ impl Load {
         rejects: &Arc<Rejects>,
         ready: Ready<'_>,
     ) -> Result<(), Error> {
-        let crew = Crew::new();
-        let means = Means {
+        let threads = ThreadGroup::new();
+        let resources = Resources {
             at_once: self.options.at_once,
             memory_bytes: self.options.memory_bytes,
             least_bytes: LEAST_MEMORY_BYTES,
         };
         let Plan { jobs, jobs_at_once, builder_bytes } =
-            plan(self.files.files.len() as u32, whole, wanted, means);
+            plan(self.files.files.len() as u32, whole, wanted, resources);
         let to_read = || jobs.iter().flat_map(|job| &job.files);
         let bytes = to_read().map(|file| self.file(*file).bytes).sum();
         self.progress.begin(to_read().count() as u64, bytes);
         let at_once = if jobs_at_once > 1 { 1 } else { self.options.at_once.max(1) };
         let (arenas, rejects) = (Arenas::default(), Arc::clone(rejects));
-        let work = Work { whole, builder_bytes, at_once, arenas, rejects, alive: crew.alive() };
+        let work = Work { whole, builder_bytes, at_once, arenas, rejects, alive: threads.alive() };
         // Collected, here and below, since a task cannot hold a closure over references.
         let jobs: Vec<_> = jobs.iter().map(|job| self.job(job, &work, ready)).collect();
         let done = stream::iter(jobs).buffer_unordered(jobs_at_once).try_collect().await;
-        crew.gone().await;
+        threads.join().await;
         done
     }
 
@@ -186,16 +186,16 @@ impl Load {
     }
 
     /// Reads a file to its end.
-    async fn read<K: Keep>(&self, number: u32, work: &Work<'_>, keep: K) -> Result<K, Error> {
+    async fn read<K: RecordSink>(&self, number: u32, work: &Work<'_>, sink: K) -> Result<K, Error> {
         let (file, of) = (self.file(number), work.whole.get(&number).copied());
         let download = self.source.download(file, &self.throttle).await?;
         let _stopper = download.stopper();
         let progress = Arc::clone(&self.progress);
-        let bytes = Watched { bytes: download, progress: Arc::clone(&progress) };
+        let bytes = CountingReader { bytes: download, progress: Arc::clone(&progress) };
         let mut options = self.options.format.clone().within(self.options.memory_bytes);
         options.temporary.get_or_insert_with(|| self.folder.clone());
-        let (url, held, rejects) = (file.url.clone(), (keep, work.alive.clone()), Arc::clone(&work.rejects));
-        let (keep, _alive) = on_a_thread(&file.url, move || {
+        let (url, held, rejects) = (file.url.clone(), (sink, work.alive.clone()), Arc::clone(&work.rejects));
+        let (sink, _alive) = on_a_thread(&file.url, move || {
             // The builders are let go before the thread is, whoever lets them go.
             let mut held = held;
             let mut records = format::records(&url, bytes, &options).map_err(Error::of_format)?;
@@ -212,10 +212,10 @@ impl Load {
                     }
                 };
                 let order = u64::from(number) << FILE_SHIFT | record;
-                let kept = held.0.keep(of, order, key, value);
-                match kept.map_err(|error| Error::of_record(error, &url, record))? {
-                    Kept::Yes => {}
-                    Kept::Stray => return Err(Error::Stray { file: url, record }),
+                let outcome = held.0.accept(of, order, key, value);
+                match outcome.map_err(|error| Error::of_record(error, &url, record))? {
+                    RecordOutcome::Kept => {}
+                    RecordOutcome::Stray => return Err(Error::Stray { file: url, record }),
                 }
                 record += 1;
                 if record - counted == RECORDS_COUNTED {
@@ -229,7 +229,7 @@ impl Load {
             Ok(held)
         })
         .await?;
-        Ok(keep)
+        Ok(sink)
     }
 
     fn file(&self, number: u32) -> &SourceFile {

@@ -29,7 +29,7 @@ pub struct Plan {
 
 /// What there is to work with.
 #[derive(Debug, Clone, Copy)]
-pub struct Means {
+pub struct Resources {
     /// Files at once.
     pub at_once: usize,
     /// Memory in all.
@@ -39,11 +39,11 @@ pub struct Means {
 }
 
 /// Divides the work. `whole` says which files are one partition.
-pub fn plan(files: u32, whole: &BTreeMap<u32, u32>, wanted: &BTreeSet<u32>, means: Means) -> Plan {
+pub fn plan(files: u32, whole: &BTreeMap<u32, u32>, wanted: &BTreeSet<u32>, resources: Resources) -> Plan {
     let mixed: Vec<u32> = (0..files).filter(|file| !whole.contains_key(file)).collect();
-    let at_once = means.at_once.max(1);
+    let at_once = resources.at_once.max(1);
     // Several builders at once as long as each has the least.
-    let together = (means.memory_bytes / means.least_bytes.max(1)).max(1);
+    let together = (resources.memory_bytes / resources.least_bytes.max(1)).max(1);
     let (size, jobs_at_once) = match mixed.is_empty() {
         true => (1, at_once.min(together)),
         false => (together.min(wanted.len().max(1)), 1),
@@ -59,7 +59,7 @@ pub fn plan(files: u32, whole: &BTreeMap<u32, u32>, wanted: &BTreeSet<u32>, mean
     Plan {
         jobs: jobs.collect(),
         jobs_at_once,
-        builder_bytes: (means.memory_bytes / builders).max(means.least_bytes),
+        builder_bytes: (resources.memory_bytes / builders).max(resources.least_bytes),
     }
 }
 
@@ -80,8 +80,8 @@ mod tests {
             let whole: BTreeMap<u32, u32> =
                 whole.into_iter().filter(|(f, p)| *f < files && *p < files).collect();
             let wanted: BTreeSet<u32> = wanted.into_iter().filter(|p| *p < files).collect();
-            let means = Means { at_once, memory_bytes, least_bytes: 2 };
-            let plan = plan(files, &whole, &wanted, means);
+            let resources = Resources { at_once, memory_bytes, least_bytes: 2 };
+            let plan = plan(files, &whole, &wanted, resources);
             prop_assert!((1..=at_once.max(1)).contains(&plan.jobs_at_once), "pl4");
             let made: Vec<u32> = plan.jobs.iter().flat_map(|job| job.partitions.clone()).collect();
             prop_assert_eq!(made, wanted.iter().copied().collect::<Vec<_>>(), "pl1");

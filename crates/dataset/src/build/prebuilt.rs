@@ -17,7 +17,7 @@ use partage_wire::dataset::{Manifest, StoredPartition};
 use tempfile::TempPath;
 
 use super::load::{Load, Ready, on_a_thread};
-use super::progress::{Alive, Crew, Watched};
+use super::progress::{Alive, CountingReader, ThreadGroup};
 use super::{Error, file_name, sync_folder};
 use crate::limits::READ_BYTES;
 use crate::source::Download;
@@ -29,12 +29,12 @@ pub async fn fetch(
     wanted: &BTreeSet<u32>,
     ready: Ready<'_>,
 ) -> Result<(), Error> {
-    let crew = Crew::new();
+    let threads = ThreadGroup::new();
     let stored = || manifest.files.iter().filter(|stored| wanted.contains(&stored.partition));
     load.progress.begin(wanted.len() as u64, stored().map(|stored| stored.bytes).sum());
-    let fetched: Vec<_> = stored().map(|stored| fetch_one(load, *stored, crew.alive(), ready)).collect();
+    let fetched: Vec<_> = stored().map(|stored| fetch_one(load, *stored, threads.alive(), ready)).collect();
     let done = stream::iter(fetched).buffer_unordered(load.options.at_once.max(1)).try_collect().await;
-    crew.gone().await;
+    threads.join().await;
     done
 }
 
@@ -51,7 +51,7 @@ async fn fetch_one(
     let download = load.source.download(file, &load.throttle).await?;
     let _stopper = download.stopper();
     let progress = Arc::clone(&load.progress);
-    let bytes = Watched { bytes: download, progress: Arc::clone(&progress) };
+    let bytes = CountingReader { bytes: download, progress: Arc::clone(&progress) };
     let (folder, url, alive) = (load.folder.clone(), file.url.clone(), alive.clone());
     let is_linked = load.options.is_linked;
     let work = move || {
@@ -100,7 +100,7 @@ impl Fetched<'_> {
     }
 
     /// Checks what was linked; it is all there.
-    fn take_linked(&self, mut bytes: Watched<Download>, name: TempPath) -> Result<Reader, Error> {
+    fn take_linked(&self, mut bytes: CountingReader<Download>, name: TempPath) -> Result<Reader, Error> {
         self.check(&mut bytes, &name, READ_BYTES, |_| Ok(()))?;
         bytes.bytes.sync().map_err(|error| self.disk(error))?;
         self.finish(name)

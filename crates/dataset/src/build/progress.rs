@@ -19,7 +19,7 @@ pub struct Progress {
 
 /// What was seen of it at one moment. It may go back when files have to be read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Seen {
+pub struct ProgressSnapshot {
     /// Read from the source.
     pub bytes: u64,
     /// To be read, all together.
@@ -36,9 +36,9 @@ pub struct Seen {
 
 impl Progress {
     /// As it is now.
-    pub fn seen(&self) -> Seen {
+    pub fn snapshot(&self) -> ProgressSnapshot {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Seen {
+        ProgressSnapshot {
             bytes: of(&self.bytes),
             bytes_in_all: of(&self.bytes_in_all),
             records: of(&self.records),
@@ -70,12 +70,12 @@ impl Progress {
 }
 
 /// Counts what is read.
-pub(super) struct Watched<R> {
+pub(super) struct CountingReader<R> {
     pub bytes: R,
     pub progress: Arc<Progress>,
 }
 
-impl<R: Read> Read for Watched<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.bytes.read(into)?;
         self.progress.bytes.fetch_add(count as u64, Ordering::Relaxed);
@@ -85,18 +85,18 @@ impl<R: Read> Read for Watched<R> {
 
 /// The threads of a load. A task can be dropped, a thread ends by itself: whoever begins anew waits for that.
 #[derive(Debug)]
-pub(super) struct Crew {
+pub(super) struct ThreadGroup {
     alive: mpsc::Sender<()>,
     gone: mpsc::Receiver<()>,
 }
 
-/// Held by each thread of a crew.
+/// Held by each thread of a group.
 pub(super) type Alive = mpsc::Sender<()>;
 
-impl Crew {
-    pub fn new() -> Crew {
+impl ThreadGroup {
+    pub fn new() -> ThreadGroup {
         let (alive, gone) = mpsc::channel(1);
-        Crew { alive, gone }
+        ThreadGroup { alive, gone }
     }
 
     pub fn alive(&self) -> &Alive {
@@ -104,8 +104,8 @@ impl Crew {
     }
 
     /// Waits until no thread is left.
-    pub async fn gone(self) {
-        let Crew { alive, mut gone } = self;
+    pub async fn join(self) {
+        let ThreadGroup { alive, mut gone } = self;
         drop(alive);
         // Nobody sends: it ends when the last sender is dropped.
         gone.recv().await;

@@ -12,7 +12,7 @@ use partage_wire::dataset::{MANIFEST, Manifest};
 
 use super::{Error, file_name};
 use crate::limits::UPLOADS_AT_ONCE;
-use crate::source::{Source, SourceError, Trouble};
+use crate::source::{Source, SourceError, SourceErrorKind};
 
 /// Whether a version may be published: nothing is there under its name.
 ///
@@ -25,9 +25,9 @@ pub async fn may_publish(
     match target.files(dataset, version).await {
         Ok(_) => {
             let url = format!("{}/{dataset}/{version}", target.url());
-            Err(Error::Source(SourceError::new(url, Trouble::There)))
+            Err(Error::Source(SourceError::new(url, SourceErrorKind::There)))
         }
-        Err(SourceError { trouble: Trouble::Empty | Trouble::NotThere, .. }) => Ok(()),
+        Err(SourceError { kind: SourceErrorKind::Empty | SourceErrorKind::NotThere, .. }) => Ok(()),
         Err(error) => Err(Error::Source(error)),
     }
 }
@@ -44,7 +44,7 @@ pub async fn publish(folder: &Path, manifest: &Manifest, target: &Source) -> Res
     let place = format!("_built-{version}-{:08x}", crc32c::crc32c(&text));
     let named = VersionName::new(&place).map_err(|error| {
         let url = format!("{}/{dataset}/{place}", target.url());
-        Error::Source(SourceError::new(url, Trouble::Symlink(error)))
+        Error::Source(SourceError::new(url, SourceErrorKind::Symlink(error)))
     })?;
     let files = manifest.files.iter().map(|file| file_name(file.partition));
     let files: Vec<String> = files.chain([MANIFEST.to_owned()]).collect();

@@ -1,7 +1,7 @@
 //! Rows that are no records: how many a version may have, and where they are listed.
 //!
-//! A few letters of every sack have no address. They are put aside with a note of where they lay and what they lack, and
-//! when there are too many of them the sack goes back to who sent it.
+//! A few rows of a file may be no records. They are skipped, and listed with their place and what is wrong with them; when
+//! there are too many of them the load fails.
 //!
 //! A row counts once, however often its file is read. Its place and the reason are listed, not what stands in it.
 
@@ -90,11 +90,11 @@ impl std::fmt::Display for Tolerance {
 pub struct Rejects {
     tolerance: Tolerance,
     path: PathBuf,
-    listed: Mutex<Listed>,
+    listed: Mutex<RejectList>,
 }
 
 #[derive(Debug, Default)]
-struct Listed {
+struct RejectList {
     /// By file, the most that one reading of it has found.
     files: BTreeMap<u32, u64>,
     rows: u64,
@@ -162,7 +162,7 @@ impl Rejects {
         Error::BadRows { found, last, limit: self.tolerance, list: self.path.clone() }
     }
 
-    fn list(&self, listed: &mut Listed, row: &FormatError) -> Result<(), Error> {
+    fn list(&self, listed: &mut RejectList, row: &FormatError) -> Result<(), Error> {
         if listed.bytes >= REJECT_BYTES {
             return Ok(());
         }

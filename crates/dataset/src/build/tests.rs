@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::format::{Columns, Format};
-use crate::source::{Files, Settings, Source, Throttle, Trouble};
+use crate::source::{Files, Settings, Source, SourceErrorKind, Throttle};
 use partage_wire::presence::PARTITIONS;
 
 mod linked;
@@ -153,7 +153,7 @@ async fn s7_files_of_one_partition_are_read_only_where_it_is_wanted() {
         assert_eq!(load.inspection.layout.partitioner, expected);
         assert_eq!(readers.len(), 2);
         assert_all_found(&load, &readers, 2_000);
-        let seen = load.progress.seen();
+        let seen = load.progress.snapshot();
         assert_eq!((seen.files, seen.files_in_all), (2, 2));
         assert_eq!(seen.bytes, seen.bytes_in_all);
         assert_eq!(seen.records, readers.values().map(|reader| reader.len()).sum::<u64>());
@@ -168,7 +168,7 @@ async fn s7_mixed_files_load_right() {
     let (load, readers) = bench.built(Some(&[2])).await.unwrap();
     assert!(!load.inspection.is_followed && load.inspection.whole.is_empty());
     assert_all_found(&load, &readers, 3_000);
-    assert_eq!(load.progress.seen().files, 3);
+    assert_eq!(load.progress.snapshot().files, 3);
 }
 
 #[tokio::test]
@@ -273,7 +273,7 @@ async fn s19_what_is_finished_is_not_loaded_again() {
     fs::write(&damaged, &bytes[..bytes.len() - 1]).unwrap();
     let (load, readers) = bench.built(Some(&[0, 1, 2])).await.unwrap();
     assert_all_found(&load, &readers, 2_000);
-    assert_eq!((readers.len(), load.progress.seen().files), (3, 2));
+    assert_eq!((readers.len(), load.progress.snapshot().files), (3, 2));
 }
 
 #[tokio::test]
@@ -287,7 +287,7 @@ async fn dropped_it_stops_and_leaves_nothing_half_done() {
     let wanted = BTreeSet::from([0, 1, 2, 3]);
     tokio::select! {
         done = slow.run(&wanted, &|_, _| {}) => panic!("{done:?}"),
-        () = async { while slow.progress.seen().bytes == 0 { tokio::time::sleep(Duration::from_millis(1)).await } } => {}
+        () = async { while slow.progress.snapshot().bytes == 0 { tokio::time::sleep(Duration::from_millis(1)).await } } => {}
     }
     assert_eq!(
         fs::read_dir(bench.local())
@@ -326,7 +326,10 @@ async fn errors_name_the_file_the_place_and_the_reason() {
 
     fs::remove_file(bench.folder.path().join("source/set/1/part-00001")).unwrap();
     let error = load.run(&BTreeSet::from([0, 1, 2]), &|_, _| {}).await.unwrap_err();
-    assert!(matches!(&error, Error::Source(error) if matches!(error.trouble, Trouble::NotThere)), "{error}");
+    assert!(
+        matches!(&error, Error::Source(error) if matches!(error.kind, SourceErrorKind::NotThere)),
+        "{error}"
+    );
     assert_eq!(bench.unfinished(), 0);
 }
 
@@ -401,7 +404,7 @@ async fn store_files_that_were_built_before_are_fetched_and_checked() {
     let (load, readers) = fetched(&bench).await.unwrap();
     assert_eq!(load.inspection.layout.partitioner, Partitioner::HadoopBytes);
     assert_all_found(&load, &readers, 1_000);
-    assert_eq!(load.progress.seen().records, 1_000);
+    assert_eq!(load.progress.snapshot().records, 1_000);
 
     let (dataset, version) = names();
     let out = bench.folder.path().join("built");

@@ -1,6 +1,6 @@
 //! A dataset: the version that clients get, and those that peers may ask for by name.
 
-use super::stripes::Inside;
+use super::stripes::InFlightCounter;
 use super::version::Version;
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use partage_core::dataset::name::{DatasetName, VersionName};
@@ -249,8 +249,9 @@ impl Reading {
             None => None,
             Some(name) => Some(versions.prepared.get_key_value(name)?.0.clone()),
         };
-        let inside: &Inside = find(&versions, named.as_ref())?.version.inside();
-        let column = inside.enter();
+        let in_flight_counter: &InFlightCounter =
+            find(&versions, named.as_ref())?.version.in_flight_counter();
+        let column = in_flight_counter.enter();
         Some(Reading { versions, named, order: None, column })
     }
 
@@ -302,6 +303,6 @@ impl Deref for Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        self.inside().leave(self.column);
+        self.in_flight_counter().leave(self.column);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Counted in columns as in `stripes.rs`; a histogram has a bucket for each power of two of microseconds.
 
-use super::stripes::{Alone, COLUMNS, column};
+use super::stripes::{COLUMNS, CachePadded, column};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What became of a request.
@@ -46,7 +46,7 @@ type Column = [Row; OUTCOMES.len() * HOPS.len()];
 
 /// The counters of one version.
 #[derive(Debug, Default)]
-pub struct Meter([Alone<Column>; COLUMNS]);
+pub struct Meter([CachePadded<Column>; COLUMNS]);
 
 /// The sum of all columns for one outcome and hop.
 #[derive(Debug, Clone, PartialEq)]

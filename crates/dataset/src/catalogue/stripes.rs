@@ -28,14 +28,14 @@ pub fn column() -> usize {
 /// A value alone on its line of memory.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Alone<T>(pub T);
+pub struct CachePadded<T>(pub T);
 
-/// How many are inside.
+/// How many readers are in flight.
 #[derive(Debug, Default)]
-pub struct Inside([Alone<AtomicI64>; COLUMNS]);
+pub struct InFlightCounter([CachePadded<AtomicI64>; COLUMNS]);
 
-impl Inside {
-    /// One more; the column is where it goes out again.
+impl InFlightCounter {
+    /// One more; it leaves in the column that is returned.
     pub fn enter(&self) -> usize {
         let column = column();
         self.0[column].0.fetch_add(1, Ordering::SeqCst);
@@ -47,7 +47,7 @@ impl Inside {
         self.0[column].0.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// How many there are. Once nobody comes in any more, 0 stays 0.
+    /// How many there are. Once nobody enters any more, 0 stays 0.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|column| column.0.load(Ordering::SeqCst)).sum::<i64>().max(0) as u64
     }

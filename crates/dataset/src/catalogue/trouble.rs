@@ -1,6 +1,6 @@
 //! What does not work at this node, for its pages and metrics: the source, and the coordination service.
 //!
-//! A notice on the door: what is shut, since when, and how often somebody has rattled at it since.
+//! Each failure is kept with its reason, since when it lasts, and how often it has been met since.
 
 use partage_core::dataset::name::DatasetName;
 use std::collections::BTreeMap;

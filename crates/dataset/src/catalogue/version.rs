@@ -2,7 +2,7 @@
 
 use super::dataset::NotTaken;
 use super::meter::Meter;
-use super::stripes::Inside;
+use super::stripes::InFlightCounter;
 use arc_swap::{ArcSwap, Guard};
 use partage_core::dataset::name::VersionName;
 use partage_core::dataset::partition::Partitioner;
@@ -62,7 +62,7 @@ impl State {
 
 /// How far loading is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Progress {
+pub struct LoadProgress {
     /// Partitions that are to be here in the end; those that are here already are in [`Version::places`].
     pub partitions_in_all: u32,
     /// Bytes read from the source so far.
@@ -73,9 +73,9 @@ pub struct Progress {
 
 /// What is told of a version, beside where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Story {
+struct VersionStatus {
     state: State,
-    progress: Progress,
+    progress: LoadProgress,
     /// Seconds since 1970.
     active_at: Option<u64>,
 }
@@ -88,11 +88,11 @@ pub struct Version {
     partitioner: Partitioner,
     places: ArcSwap<Vec<Place>>,
     created_at: u64,
-    story: ArcSwap<Story>,
+    status: ArcSwap<VersionStatus>,
     /// Partitions whose store file here is damaged, and how. What is sound in it is read on.
     damaged: ArcSwap<BTreeMap<u32, String>>,
     last_request: AtomicU64,
-    inside: Inside,
+    in_flight_counter: InFlightCounter,
     meter: Meter,
 }
 
@@ -115,10 +115,10 @@ impl Version {
             partitioner,
             places: ArcSwap::from_pointee(vec![Place::default(); partitions as usize]),
             created_at,
-            story: ArcSwap::default(),
+            status: ArcSwap::default(),
             damaged: ArcSwap::default(),
             last_request: AtomicU64::new(0),
-            inside: Inside::default(),
+            in_flight_counter: InFlightCounter::default(),
             meter: Meter::default(),
         })
     }
@@ -188,38 +188,41 @@ impl Version {
 
     /// How it stands here.
     pub fn state(&self) -> State {
-        self.story.load().state.clone()
+        self.status.load().state.clone()
     }
 
     /// Says how it stands here.
     pub fn set_state(&self, state: State) {
         let now = crate::clock::unix_seconds();
-        self.story.rcu(|story| {
+        self.status.rcu(|status| {
             let active_at = match state {
-                State::Active => story.active_at.or(Some(now)),
-                _ => story.active_at,
+                State::Active => status.active_at.or(Some(now)),
+                _ => status.active_at,
             };
-            Story { state: state.clone(), active_at, ..Story::clone(story) }
+            VersionStatus { state: state.clone(), active_at, ..VersionStatus::clone(status) }
         });
     }
 
     /// How far loading is.
-    pub fn progress(&self) -> Progress {
-        self.story.load().progress
+    pub fn progress(&self) -> LoadProgress {
+        self.status.load().progress
     }
 
     /// So many partitions are to be here in the end.
     pub fn set_partitions_to_load(&self, partitions_in_all: u32) {
-        self.change_progress(|progress| Progress { partitions_in_all, ..progress });
+        self.change_progress(|progress| LoadProgress { partitions_in_all, ..progress });
     }
 
     /// So many bytes have been read from the source, of so many.
     pub fn set_bytes_loaded(&self, bytes: u64, bytes_in_all: u64) {
-        self.change_progress(|progress| Progress { bytes, bytes_in_all, ..progress });
+        self.change_progress(|progress| LoadProgress { bytes, bytes_in_all, ..progress });
     }
 
-    fn change_progress(&self, change: impl Fn(Progress) -> Progress) {
-        self.story.rcu(|story| Story { progress: change(story.progress), ..Story::clone(story) });
+    fn change_progress(&self, change: impl Fn(LoadProgress) -> LoadProgress) {
+        self.status.rcu(|status| VersionStatus {
+            progress: change(status.progress),
+            ..VersionStatus::clone(status)
+        });
     }
 
     /// The store file of a partition is damaged; whether that is news.
@@ -238,7 +241,7 @@ impl Version {
     }
 
     /// Another store file has taken the place of a damaged one.
-    pub fn mended(&self, partition: u32) {
+    pub fn repaired(&self, partition: u32) {
         if self.damaged.load().contains_key(&partition) {
             self.damaged.rcu(|damaged| {
                 let mut damaged = BTreeMap::clone(damaged);
@@ -250,12 +253,12 @@ impl Version {
 
     /// Since when it is active here, in seconds since 1970.
     pub fn active_at(&self) -> Option<u64> {
-        self.story.load().active_at
+        self.status.load().active_at
     }
 
     /// How many requests have hold of it now. Once it is retired this only falls.
     pub fn in_flight(&self) -> u64 {
-        self.inside.count()
+        self.in_flight_counter.count()
     }
 
     /// When the last request for it came, by [`super::Catalogue::clock`]; 0 if none did.
@@ -276,7 +279,7 @@ impl Version {
         &self.meter
     }
 
-    pub(super) fn inside(&self) -> &Inside {
-        &self.inside
+    pub(super) fn in_flight_counter(&self) -> &InFlightCounter {
+        &self.in_flight_counter
     }
 }

@@ -20,7 +20,7 @@ pub struct Delimited {
     file: String,
     format: Format,
     source: &'static str,
-    rows: Reader<Rationed>,
+    rows: Reader<RowLimitReader>,
     names: Vec<String>,
     key: Vec<usize>,
     values: Selection,
@@ -60,7 +60,12 @@ impl Delimited {
             .quoting(is_quoted)
             .quote(quote.unwrap_or(b'"'))
             .buffer_capacity(READ_BYTES)
-            .from_reader(Rationed { stream: input.stream, left: 0, delimiter, end: End::Ahead(is_quoted) });
+            .from_reader(RowLimitReader {
+                stream: input.stream,
+                left: 0,
+                delimiter,
+                end: EndRow::Ahead(is_quoted),
+            });
         let mut file = Delimited {
             file,
             format,
@@ -127,7 +132,7 @@ impl Delimited {
     fn reason(&self, error: csv::Error) -> Reason {
         let how = error.to_string();
         match error.into_kind() {
-            ErrorKind::Io(error) if error.get_ref().is_some_and(|e| e.is::<RationOver>()) => {
+            ErrorKind::Io(error) if error.get_ref().is_some_and(|e| e.is::<RowTooLong>()) => {
                 Reason::record_too_long(self.most_bytes as u64 + 1, self.most_bytes)
             }
             ErrorKind::Io(error) => Reason::uncompressing(self.source, error),
@@ -223,18 +228,18 @@ impl Records for Delimited {
 
 /// Gives no more for one row than a record may have, so that a quote that is not closed does not fill the memory; nor do
 /// fields without number, each of which takes a few bytes more than stand in the file.
-struct Rationed {
+struct RowLimitReader {
     stream: Box<dyn Read + Send>,
     left: usize,
     delimiter: u8,
-    end: End,
+    end: EndRow,
 }
 
 /// A row of its own after the last one: where a quoted field is open at the end of the file, it is read as a part of that.
 const END: &[u8] = b"\x01end of the file\x01";
 
 /// Of the row that is added.
-enum End {
+enum EndRow {
     /// The file goes on; whether one is added.
     Ahead(bool),
     /// So much of it was given.
@@ -244,35 +249,35 @@ enum End {
 /// What is kept of each field beside its bytes.
 const FIELD_BYTES: usize = size_of::<usize>();
 
-impl Rationed {
+impl RowLimitReader {
     fn is_at_end(&self) -> bool {
-        matches!(self.end, End::Given(_))
+        matches!(self.end, EndRow::Given(_))
     }
 
     fn give_end(&mut self, given: usize, into: &mut [u8]) -> usize {
         let end = [b"\n", END, b"\n"].concat();
         let count = into.len().min(end.len() - given);
         into[..count].copy_from_slice(&end[given..given + count]);
-        self.end = End::Given(given + count);
+        self.end = EndRow::Given(given + count);
         count
     }
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("the row is too long")]
-struct RationOver;
+struct RowTooLong;
 
-impl Read for Rationed {
+impl Read for RowLimitReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if let End::Given(given) = self.end {
+        if let EndRow::Given(given) = self.end {
             return Ok(self.give_end(given, into));
         }
         if self.left == 0 {
-            return Err(io::Error::other(RationOver));
+            return Err(io::Error::other(RowTooLong));
         }
         let most = into.len().min(self.left);
         let count = self.stream.read(&mut into[..most])?;
-        if let (0, End::Ahead(true)) = (count, &self.end) {
+        if let (0, EndRow::Ahead(true)) = (count, &self.end) {
             return Ok(self.give_end(0, into));
         }
         let fields = into[..count].iter().filter(|byte| **byte == self.delimiter).count();

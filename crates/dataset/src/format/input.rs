@@ -137,9 +137,9 @@ mod tests {
     use super::*;
 
     /// Gives one byte at a time.
-    struct Drop(Vec<u8>, usize);
+    struct OneByteReader(Vec<u8>, usize);
 
-    impl Read for Drop {
+    impl Read for OneByteReader {
         fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
             let Some(byte) = self.0.get(self.1) else { return Ok(0) };
             into[0] = *byte;
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn bytes_come_in_order_however_they_arrive() {
         let bytes: Vec<u8> = (0..=255).cycle().take(2_000).collect();
-        let mut input = Input::new(Box::new(Drop(bytes.clone(), 0)));
+        let mut input = Input::new(Box::new(OneByteReader(bytes.clone(), 0)));
         assert_eq!(input.peek(3).unwrap(), &bytes[..3]);
         assert_eq!(input.next_bytes(700, "").unwrap(), &bytes[..700]);
         assert_eq!(input.array::<4>("").unwrap(), bytes[700..704]);

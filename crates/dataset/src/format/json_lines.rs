@@ -143,7 +143,7 @@ fn fields<'a>(line: &'a [u8], columns: &[String]) -> Result<Vec<&'a RawValue>, R
         how: format!("{error}; each line is one object"),
     };
     let mut reader = serde_json::Deserializer::from_slice(line);
-    let fields = reader.deserialize_map(Wanted(columns)).map_err(malformed)?;
+    let fields = reader.deserialize_map(ColumnsVisitor(columns)).map_err(malformed)?;
     reader.end().map_err(malformed)?;
     let field = |column: &String| {
         // The key may be part of the value too: a field is kept at the first of equal columns.
@@ -176,9 +176,9 @@ fn write_plain(into: &mut Vec<u8>, field: &str) -> Result<(), Reason> {
 }
 
 /// Keeps the fields of these columns of an object, the last of equal names.
-struct Wanted<'c>(&'c [String]);
+struct ColumnsVisitor<'c>(&'c [String]);
 
-impl<'de> Visitor<'de> for Wanted<'_> {
+impl<'de> Visitor<'de> for ColumnsVisitor<'_> {
     type Value = Vec<Option<&'de RawValue>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -187,7 +187,7 @@ impl<'de> Visitor<'de> for Wanted<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut fields = vec![None; self.0.len()];
-        while let Some(column) = map.next_key_seed(Name(self.0))? {
+        while let Some(column) = map.next_key_seed(ColumnSeed(self.0))? {
             match column {
                 Some(column) => fields[column] = Some(map.next_value()?),
                 None => {
@@ -200,9 +200,9 @@ impl<'de> Visitor<'de> for Wanted<'_> {
 }
 
 /// Which of the columns a name is.
-struct Name<'c>(&'c [String]);
+struct ColumnSeed<'c>(&'c [String]);
 
-impl<'de> DeserializeSeed<'de> for Name<'_> {
+impl<'de> DeserializeSeed<'de> for ColumnSeed<'_> {
     type Value = Option<usize>;
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Option<usize>, D::Error> {
@@ -210,7 +210,7 @@ impl<'de> DeserializeSeed<'de> for Name<'_> {
     }
 }
 
-impl Visitor<'_> for Name<'_> {
+impl Visitor<'_> for ColumnSeed<'_> {
     type Value = Option<usize>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -29,19 +29,19 @@ use super::error::{Failure, FormatError, Place, Reason};
 use super::input::Input;
 use super::recognise::Format;
 use super::{Options, Record, Records};
-use bounded::{Bounded, Memory, TooLarge};
-use paths::Columns;
+use bounded::{BoundedFile, MemoryBudget, TooLarge};
+use paths::SchemaColumns;
 
 /// A file of rows with typed fields.
 pub struct Parquet {
     file: String,
     rows: RowIter<'static>,
     /// Those that are read.
-    columns: Columns,
+    columns: SchemaColumns,
     key: Vec<usize>,
     values: Selection,
     number: u64,
-    memory: Arc<Memory>,
+    memory: Arc<MemoryBudget>,
     most_bytes: usize,
     key_bytes: Vec<u8>,
     /// One column of it.
@@ -59,14 +59,14 @@ impl Parquet {
         columns.key().map_err(Failure::at_start)?;
         let mut copy = copy(input, temporary.as_deref())?;
         is_whole(&mut copy).map_err(Failure::at_start)?;
-        let (most_bytes, memory) = (*most_bytes, Memory::new(*most_bytes));
-        let opened = guarded(|| Bounded::open(copy, Arc::clone(&memory))).map_err(Failure::at_start)?;
+        let (most_bytes, memory) = (*most_bytes, MemoryBudget::new(*most_bytes));
+        let opened = guarded(|| BoundedFile::open(copy, Arc::clone(&memory))).map_err(Failure::at_start)?;
         is_readable(opened.metadata()).map_err(Failure::at_start)?;
         let schema = opened.metadata().file_metadata().schema();
-        let all = Columns::of(schema);
+        let all = SchemaColumns::of(schema);
         let wanted = find(columns, &all.names).map_err(Failure::at_start)?;
         let wanted = projection(schema, &all, &wanted).map_err(Failure::at_start)?;
-        let read = Columns::of(&wanted);
+        let read = SchemaColumns::of(&wanted);
         let (key, values) = find(columns, &read.names).map_err(Failure::at_start)?;
         let batch = opened.batch();
         let rows = guarded(|| RowIter::from_file_into(Box::new(opened)).project(Some(wanted)));
@@ -154,7 +154,7 @@ fn copy(mut input: Input, temporary: Option<&Path>) -> Result<File, Failure> {
 /// The columns that are wanted, in the order of the file.
 fn projection(
     schema: &Type,
-    columns: &Columns,
+    columns: &SchemaColumns,
     (key, values): &(Vec<usize>, Selection),
 ) -> Result<Type, Reason> {
     let is_wanted = |column: usize| match values {
@@ -165,7 +165,7 @@ fn projection(
     columns.projection(schema, is_wanted).map_err(of_library)
 }
 
-fn field<'a>(columns: &Columns, row: &'a Row, column: usize) -> Result<&'a Field, Reason> {
+fn field<'a>(columns: &SchemaColumns, row: &'a Row, column: usize) -> Result<&'a Field, Reason> {
     let lacks =
         || damaged(format!("a row that does not have {:?} as its schema says", columns.names[column]));
     columns.field(row, column).ok_or_else(lacks)
@@ -173,7 +173,7 @@ fn field<'a>(columns: &Columns, row: &'a Row, column: usize) -> Result<&'a Field
 
 fn write_object(
     into: &mut Vec<u8>,
-    columns: &Columns,
+    columns: &SchemaColumns,
     row: &Row,
     wanted: impl Iterator<Item = usize>,
 ) -> Result<(), Reason> {

@@ -41,11 +41,11 @@ fn filled() -> (TempDir, PathBuf) {
     (data, folder)
 }
 
-fn reopened(data: &TempDir) -> Scan {
+fn reopened(data: &TempDir) -> StoreContents {
     Store::open(data.path()).unwrap().1
 }
 
-fn here(scan: &Scan) -> Vec<u32> {
+fn here(scan: &StoreContents) -> Vec<u32> {
     scan.versions.iter().flat_map(|stored| stored.partitions.keys().copied()).collect()
 }
 

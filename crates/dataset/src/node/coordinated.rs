@@ -1,7 +1,7 @@
 //! Under a coordinator: the node is a worker, and the shards that are ordered here say what it is to have (K19, S18).
 //!
 //! ```text
-//! coordinator ──orders──► worker ──load, drop──► stays ──which slots──► the machine
+//! coordinator ──orders──► worker ──load, drop──► shards ─which slots──► the machine
 //!                           ▲                                             │ ready, or why not
 //!                           └─────────────────────────────────────────────┘
 //! ```
@@ -16,8 +16,8 @@ use partage_core::dataset::shards::{LOAD_MS, partitions_of};
 use partage_core::dataset::{Address, DatasetName};
 use partage_core::sharding::Slot;
 use partage_worker::{
-    Assignment, Bounds, DropReason, Epoch, Failure, Handler, KeyspaceKind, Load, Patience, Peer, ReplicaKey,
-    Role, Worker,
+    Assignment, Bounds, CallbackTimeouts, DropReason, Epoch, Failure, Handler, KeyspaceKind, Load, Peer,
+    ReplicaKey, Role, Worker,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,20 +44,21 @@ pub struct Membership {
     pub labels: Vec<String>,
 }
 
-/// The stays of shards here: which slots the machine is told of.
+/// The shards that are assigned to this node: which slots the machine is told of.
 #[derive(Debug, Default)]
-pub struct Stays {
+pub struct AssignedShards {
     held: Mutex<BTreeMap<ReplicaKey, (DatasetName, Slot)>>,
     /// Nothing is known of orders before.
     is_registered: AtomicBool,
 }
 
-impl Stays {
+impl AssignedShards {
     fn held(&self) -> MutexGuard<'_, BTreeMap<ReplicaKey, (DatasetName, Slot)>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The slots of a dataset that are ordered here. A shard that comes back while an earlier stay of it goes is one.
+    /// The slots of a dataset that are ordered here. A shard that is assigned again while
+    /// its earlier assignment is being dropped is one.
     pub fn slots(&self, dataset: &DatasetName) -> BTreeSet<Slot> {
         self.held().values().filter(|(of, _)| of == dataset).map(|(_, slot)| *slot).collect()
     }
@@ -74,8 +75,8 @@ impl Stays {
 }
 
 /// The worker's handler on a dataset node: it passes the coordinator's orders for shards on to the driver.
-pub struct Holder {
-    pub stays: Arc<Stays>,
+pub struct DatasetHandler {
+    pub assigned: Arc<AssignedShards>,
     pub inputs: mpsc::Sender<Input>,
     pub catalogue: Arc<Catalogue>,
     /// The datasets it takes part in; empty: all.
@@ -85,23 +86,28 @@ pub struct Holder {
 }
 
 /// Registers, as soon as a coordinator is there. Reads wait for nothing of it.
-pub async fn join(membership: Membership, address: Address, holder: Holder, joined: Arc<OnceLock<Worker>>) {
-    let stays = holder.stays.clone();
+pub async fn join(
+    membership: Membership,
+    address: Address,
+    handler: DatasetHandler,
+    joined: Arc<OnceLock<Worker>>,
+) {
+    let assigned = handler.assigned.clone();
     let Membership { coordinators, id, capacity, zone, rack, labels } = membership;
     let mut builder = Worker::builder(id.clone(), coordinators, address.as_str())
         .capacity(capacity)
         .labels(labels)
         .kinds([KeyspaceKind::Dataset])
-        .patience(Patience { load_ms: LOAD_MS, ..Patience::default() })
+        .callback_timeouts(CallbackTimeouts { load_ms: LOAD_MS, ..CallbackTimeouts::default() })
         .check_path(WORKER_PATH);
     builder = zone.into_iter().fold(builder, partage_worker::Builder::zone);
     builder = rack.into_iter().fold(builder, partage_worker::Builder::rack);
-    let (inputs, told) = (holder.inputs.clone(), builder.start(holder).await);
+    let (inputs, told) = (handler.inputs.clone(), builder.start(handler).await);
     match told {
         Ok(worker) => {
             // It joins once.
             let _ = joined.set(worker);
-            stays.is_registered.store(true, Ordering::Relaxed);
+            assigned.is_registered.store(true, Ordering::Relaxed);
             // Whether anything is ordered here or not is known from now on. Without a receiver the node has ended.
             let _ = inputs.send(Input::Refresh).await;
         }
@@ -109,7 +115,7 @@ pub async fn join(membership: Membership, address: Address, holder: Holder, join
     }
 }
 
-impl Holder {
+impl DatasetHandler {
     /// Which slot of which dataset is meant.
     fn meant(&self, shard: &Assignment) -> Result<(DatasetName, Slot), Failure> {
         let keyspace = shard.keyspace();
@@ -141,11 +147,11 @@ fn has_ended() -> Failure {
 }
 
 #[partage_worker::async_trait]
-impl Handler for Holder {
+impl Handler for DatasetHandler {
     /// Returns when all that goes with the shard is here, of what clients get and of what they get next.
     async fn load(&self, shard: &Assignment, _: &[Peer]) -> Result<(), Failure> {
         let (dataset, slot) = self.meant(shard)?;
-        self.stays.held().insert(shard.replica.clone(), (dataset.clone(), slot));
+        self.assigned.held().insert(shard.replica.clone(), (dataset.clone(), slot));
         // Shards that are ordered together load together: each load reads the whole version.
         tokio::time::sleep(limits::ORDERS_GATHER).await;
         self.tell(&dataset).await?;
@@ -168,7 +174,7 @@ impl Handler for Holder {
 
     /// The machine lets go of it when it is sure that others have it, which may be later.
     async fn drop(&self, shard: &Assignment, _: DropReason) -> Result<(), Failure> {
-        let gone = self.stays.held().remove(&shard.replica);
+        let gone = self.assigned.held().remove(&shard.replica);
         self.reported.lock().unwrap_or_else(PoisonError::into_inner).remove(&shard.replica);
         match gone {
             Some((dataset, _)) => self.tell(&dataset).await,
@@ -184,7 +190,7 @@ impl Handler for Holder {
         let (size_bytes, keys) = serving.map(|version| held(&version, slot)).unwrap_or_default();
         // Requests are counted by dataset; its shards here are taken for equal.
         let requests = versions.iter().map(|version| answered(version)).sum::<u64>();
-        let requests = requests / (self.stays.slots(&name).len() as u64).max(1);
+        let requests = requests / (self.assigned.slots(&name).len() as u64).max(1);
         let now = self.catalogue.clock().now().0;
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let before = reported.insert(shard.replica.clone(), (requests, now));

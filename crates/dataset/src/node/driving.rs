@@ -1,8 +1,8 @@
 //! The one task that has the machine: it looks at one input after the other, and has done what follows from it.
 
-use super::coordinated::Stays;
-use super::effects::Hands;
-use super::loading::{Failed, Inspected, Which};
+use super::coordinated::AssignedShards;
+use super::effects::EffectExecutor;
+use super::loading::{Inspected, LoadFailure, VersionId};
 use super::refreshing::{self, Listed};
 use super::{Handle, NodeOptions, keyspace, presence, remembering, trouble, watching};
 use crate::catalogue::Catalogue;
@@ -32,9 +32,9 @@ pub enum Input {
     /// For the machine as it is.
     Core(Event),
     /// What a version is, or why that cannot be told.
-    Inspected(Which, Result<Arc<Inspected>, String>),
+    Inspected(VersionId, Result<Arc<Inspected>, String>),
     /// A load of that number ended.
-    LoadEnded(Which, u64, Result<(), Failed>),
+    LoadEnded(VersionId, u64, Result<(), LoadFailure>),
     /// What the source has of a dataset.
     Listed(Box<Listed>),
     /// What could not be read of the source: a dataset, or all.
@@ -45,12 +45,12 @@ pub enum Input {
     Refresh,
     /// An operator's order.
     Pin(DatasetName, Option<VersionName>),
-    /// Other shards of a dataset are ordered here: [`Stays::slots`].
+    /// Other shards of a dataset are ordered here: [`AssignedShards::slots`].
     Ordered(DatasetName),
     /// A shard was ordered here: somebody waits until it is ready, or cannot be.
     Await(DatasetName, Slot, Waiting),
     /// A coordinator has seen to the keyspace of a dataset, or none has.
-    Keyspace(keyspace::Seen),
+    Keyspace(keyspace::Reconciled),
     /// The node is to leave.
     Leave,
 }
@@ -58,7 +58,7 @@ pub enum Input {
 /// The event loop of a dataset node: it feeds inputs to the state machine and has the effects carried out.
 pub struct Driver {
     machine: Machine,
-    hands: Hands,
+    executor: EffectExecutor,
     source: Source,
     inputs: mpsc::Sender<Input>,
     /// Whether somebody looks at the source, and whether that is wanted once more.
@@ -68,7 +68,7 @@ pub struct Driver {
     leaving: watch::Sender<bool>,
     helpers: JoinSet<()>,
     /// What is ordered here, and who waits for it.
-    stays: Arc<Stays>,
+    assigned: Arc<AssignedShards>,
     worker: Arc<OnceLock<Worker>>,
     waiting: Vec<(DatasetName, Slot, Waiting)>,
 }
@@ -79,50 +79,52 @@ impl Driver {
         options: NodeOptions,
         address: Address,
         source: Source,
-        (store, scan): (Store, Vec<local::Stored>),
+        (store, scan): (Store, Vec<local::StoredVersion>),
         (catalogue, handle): (Arc<Catalogue>, Handle),
     ) -> Driver {
         let remembered = remembering::read(store.folder());
         let settings = settings(&options, address, &remembered);
         let stored = stored(&remembered, &scan, store.died());
         let (machine, effects) = Machine::start(settings, stored, catalogue.clock().now());
-        let (inputs, stays, worker) = (handle.inputs.clone(), handle.stays.clone(), handle.worker.clone());
-        let hands = Hands::new(options, source.clone(), (store, scan), remembered, (catalogue, handle));
+        let (inputs, assigned, worker) =
+            (handle.inputs.clone(), handle.assigned.clone(), handle.worker.clone());
+        let executor =
+            EffectExecutor::new(options, source.clone(), (store, scan), remembered, (catalogue, handle));
         let (leaving, helpers) = (watch::Sender::new(false), JoinSet::new());
         let (looking, has_looked, waiting) = ((false, false), false, Vec::new());
         let mut driver = Driver {
             machine,
-            hands,
+            executor,
             source,
             inputs,
             looking,
             has_looked,
             leaving,
             helpers,
-            stays,
+            assigned,
             worker,
             waiting,
         };
-        for which in driver.hands.readers.keys().cloned().collect::<Vec<_>>() {
-            driver.tell(driver.hands.counted(&which)).await;
+        for id in driver.executor.readers.keys().cloned().collect::<Vec<_>>() {
+            driver.tell(driver.executor.counted(&id)).await;
         }
-        let told = driver.hands.act(&driver.machine, effects).await;
+        let told = driver.executor.act(&driver.machine, effects).await;
         for event in told {
             driver.tell(event).await;
         }
-        driver.hands.catalogue.set_awaited(driver.awaited());
+        driver.executor.catalogue.set_awaited(driver.awaited());
         driver
     }
 
     /// Runs until the node leaves.
     pub async fn run(mut self, mut queue: mpsc::Receiver<Input>, coordination: Arc<dyn Coordination>) {
         let saying = self.join(coordination.clone());
-        let check = self.hands.check_stored();
-        let mut refresh = interval(self.hands.options.refresh);
+        let check = self.executor.start_store_check();
+        let mut refresh = interval(self.executor.options.refresh);
         refresh.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut progress = interval(PROGRESS_EVERY);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (clock, loader) = (self.hands.catalogue.clock(), self.hands.loader.clone());
+        let (clock, loader) = (self.executor.catalogue.clock(), self.executor.loader.clone());
         loop {
             let deadline = clock.at(self.machine.deadline());
             tokio::select! {
@@ -134,15 +136,15 @@ impl Driver {
                 () = sleep_until(deadline) => self.tell(Event::Tick).await,
                 _ = refresh.tick() => self.look(),
                 _ = progress.tick() => {
-                    self.hands.show_progress();
-                    self.hands.mend();
+                    self.executor.show_progress();
+                    self.executor.repair();
                     self.show_coordinator();
-                    self.hands.warnings.tell(&self.machine, &self.hands.catalogue);
-                    self.hands.catalogue.doings().unheard(coordination.refused());
+                    self.executor.warnings.tell(&self.machine, &self.executor.catalogue);
+                    self.executor.catalogue.driver_metrics().unheard(coordination.refused());
                 }
             }
-            if self.hands.catalogue.awaited().is_some() {
-                self.hands.catalogue.set_awaited(self.awaited());
+            if self.executor.catalogue.awaited().is_some() {
+                self.executor.catalogue.set_awaited(self.awaited());
             }
         }
         drop(check);
@@ -153,9 +155,9 @@ impl Driver {
     }
 
     fn show_coordinator(&self) {
-        if let Some(membership) = &self.hands.options.coordinator {
+        if let Some(membership) = &self.executor.options.coordinator {
             let health = self.worker.get().map(Worker::health);
-            trouble::coordinator(&self.hands.catalogue, &membership.coordinators, health);
+            trouble::coordinator(&self.executor.catalogue, &membership.coordinators, health);
         }
     }
 
@@ -166,34 +168,34 @@ impl Driver {
             return Some("the coordination service has not answered yet".to_owned());
         }
         if !self.has_looked {
-            let troubles = self.hands.catalogue.troubles();
+            let troubles = self.executor.catalogue.troubles();
             let why = troubles.source.as_ref().map_or("", |trouble| trouble.reason.as_str());
             let what = format!("the source {} has not been read yet {why}", self.source.url());
             return Some(what.trim_end().to_owned());
         }
-        if self.hands.options.coordinator.is_some() && !self.stays.is_known() {
+        if self.executor.options.coordinator.is_some() && !self.assigned.is_known() {
             return Some("no coordinator has answered yet".to_owned());
         }
-        let stable = self.hands.options.stable.as_secs_f32();
-        let is_stable = presence.is_stable(self.hands.catalogue.clock().now());
+        let stable = self.executor.options.stable.as_secs_f32();
+        let is_stable = presence.is_stable(self.executor.catalogue.clock().now());
         (!is_stable).then(|| format!("the list of nodes has not been the same for {stable} s yet"))
     }
 
     /// Begins to publish and to listen.
     fn join(&mut self, coordination: Arc<dyn Coordination>) -> tokio::task::JoinHandle<()> {
-        let NodeOptions { cluster, session_ttl, .. } = &self.hands.options;
+        let NodeOptions { cluster, session_ttl, .. } = &self.executor.options;
         let root =
             Key::new(partage_wire::presence::root(cluster)).expect("names of clusters are segments of keys");
-        let is_alone = self.hands.options.is_alone;
-        let line = Arc::new(trouble::Line::new(self.hands.catalogue.clone(), is_alone));
-        self.helpers.spawn(watching::follow(coordination.clone(), root, line.clone(), self.inputs.clone()));
-        let (outbox, inputs) = (self.hands.outbox.clone(), self.inputs.clone());
+        let is_alone = self.executor.options.is_alone;
+        let health = Arc::new(trouble::CoordinationHealth::new(self.executor.catalogue.clone(), is_alone));
+        self.helpers.spawn(watching::follow(coordination.clone(), root, health.clone(), self.inputs.clone()));
+        let (outbox, inputs) = (self.executor.outbox.clone(), self.inputs.clone());
         tokio::spawn(presence::keep(
             coordination,
             *session_ttl,
             outbox,
             inputs,
-            line,
+            health,
             self.leaving.subscribe(),
         ))
     }
@@ -207,8 +209,8 @@ impl Driver {
         self.looking = (true, false);
         // Those that have ended told all they had to tell.
         while self.helpers.try_join_next().is_some() {}
-        self.hands.catalogue.doings().refreshed();
-        let names = self.hands.options.datasets.clone();
+        self.executor.catalogue.driver_metrics().refreshed();
+        let names = self.executor.options.datasets.clone();
         self.helpers.spawn(refreshing::look(self.source.clone(), names, self.inputs.clone()));
     }
 
@@ -222,22 +224,22 @@ impl Driver {
     async fn tell(&mut self, event: Event) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
-            let effects = self.machine.take(self.hands.catalogue.clock().now(), event);
+            let effects = self.machine.take(self.executor.catalogue.clock().now(), event);
             if effects.contains(&Effect::Look) {
                 self.look();
             }
             // What doing something tells at once: that a version went, or that it is used.
-            events.extend(self.hands.act(&self.machine, effects).await);
+            events.extend(self.executor.act(&self.machine, effects).await);
         }
-        self.hands.show_pins(&self.machine);
+        self.executor.show_pins(&self.machine);
         self.answer();
     }
 
     /// Tells those who wait for a shard, as far as there is something to tell.
     fn answer(&mut self) {
         for (dataset, slot, told) in std::mem::take(&mut self.waiting) {
-            let is_listed = self.hands.settings.contains_key(&dataset);
-            let troubles = self.hands.catalogue.troubles();
+            let is_listed = self.executor.settings.contains_key(&dataset);
+            let troubles = self.executor.catalogue.troubles();
             let unread = || troubles.of(dataset.as_str()).filter(|_| !is_listed);
             let answer = match self.machine.readiness(&dataset, slot) {
                 // Nobody waits any more.
@@ -258,34 +260,34 @@ impl Driver {
     }
 
     async fn order(&mut self, dataset: &DatasetName) {
-        let slots = self.stays.slots(dataset);
+        let slots = self.assigned.slots(dataset);
         self.tell(Event::Ordered(dataset.clone(), slots)).await;
     }
 
     /// What is ordered of a dataset is told, and its keyspace seen to, if a coordinator is there. `is_read`: the settings
     /// of the dataset were read just now.
     async fn coordinate(&mut self, dataset: &DatasetName, is_read: bool) {
-        let Some(membership) = self.hands.options.coordinator.clone() else { return };
-        if self.stays.is_known() {
+        let Some(membership) = self.executor.options.coordinator.clone() else { return };
+        if self.assigned.is_known() {
             self.order(dataset).await;
         }
         if let Some(wanted) = self.keyspace(dataset, is_read) {
             let (coordinators, inputs) = (membership.coordinators, self.inputs.clone());
-            self.helpers.spawn(keyspace::see_to(coordinators, dataset.clone(), wanted, inputs));
+            self.helpers.spawn(keyspace::reconcile(coordinators, dataset.clone(), wanted, inputs));
         }
     }
 
     /// What the keyspace of a dataset is to be, as far as that is known.
     fn keyspace(&self, dataset: &DatasetName, is_read: bool) -> Option<Wanted> {
-        let shelf = self.machine.shelf(dataset)?;
-        if !shelf.is_served() {
+        let state = self.machine.dataset(dataset)?;
+        if !state.is_served() {
             return is_read.then_some(Wanted::Gone);
         }
-        let layouts = shelf.versions().filter(|(_, version)| version.failure().is_none());
+        let layouts = state.versions().filter(|(_, version)| version.failure().is_none());
         let layout = layouts.filter_map(|(_, version)| version.layout()).last()?;
-        let said = self.hands.settings.get(dataset).and_then(|settings| settings.spread.replication);
-        let said = self.hands.keyspaces.news(dataset, said.filter(|_| is_read));
-        let keyspace = shards::keyspace(dataset, layout, self.hands.wanted(dataset));
+        let said = self.executor.settings.get(dataset).and_then(|settings| settings.spread.replication);
+        let said = self.executor.keyspaces.news(dataset, said.filter(|_| is_read));
+        let keyspace = shards::keyspace(dataset, layout, self.executor.wanted(dataset));
         let keyspace = keyspace.inspect_err(|error| {
             tracing::error!(%dataset, %error, "no keyspace can be named so: give the dataset another name");
         });
@@ -293,21 +295,21 @@ impl Driver {
     }
 
     /// A coordinator has told of a keyspace.
-    fn seen(&mut self, seen: keyspace::Seen) {
-        let dataset = seen.dataset.clone();
-        let Some(shelf) = self.machine.shelf(&dataset) else { return };
-        let serving = shelf.versions().find(|(name, _)| Some(*name) == shelf.serving());
+    fn reconciled(&mut self, reconciled: keyspace::Reconciled) {
+        let dataset = reconciled.dataset.clone();
+        let Some(state) = self.machine.dataset(&dataset) else { return };
+        let serving = state.versions().find(|(name, _)| Some(*name) == state.serving());
         let layout = serving.and_then(|(_, version)| version.layout());
         let min = self.machine.spread(&dataset).replication.min;
-        self.hands.keyspaces.take(seen, layout, min);
-        self.hands.show_options(&dataset);
+        self.executor.keyspaces.take(reconciled, layout, min);
+        self.executor.show_options(&dataset);
     }
 
     /// A look at the source has ended: datasets of which shards are ordered, and of which it has nothing, have no
     /// versions.
     async fn miss(&mut self) {
-        for dataset in self.stays.datasets() {
-            if !self.hands.settings.contains_key(&dataset) {
+        for dataset in self.assigned.datasets() {
+            if !self.executor.settings.contains_key(&dataset) {
                 self.tell(Event::Listed(dataset, Vec::new())).await;
             }
         }
@@ -319,28 +321,28 @@ impl Driver {
             Input::Inspected((dataset, version), found) => {
                 let layout = found.map(|found| {
                     let layout = found.inspection.layout;
-                    self.hands.inspected.insert((dataset.clone(), version.clone()), found);
+                    self.executor.inspected.insert((dataset.clone(), version.clone()), found);
                     layout
                 });
                 self.tell(Event::Inspected(dataset.clone(), version, layout)).await;
                 self.coordinate(&dataset, false).await;
             }
-            Input::LoadEnded(which, number, ended) => self.load_ended(which, number, ended).await,
+            Input::LoadEnded(id, number, ended) => self.load_ended(id, number, ended).await,
             Input::Listed(listed) => {
                 let Listed { dataset, settings, versions, refused } = *listed;
-                trouble::refused(&self.hands.catalogue, &dataset, refused);
+                trouble::refused(&self.executor.catalogue, &dataset, refused);
                 let (is_served, guard) = (settings.is_served, settings.guard);
-                let spread = self.hands.set(&dataset, settings, &versions).await;
+                let spread = self.executor.set(&dataset, settings, &versions).await;
                 self.tell(Event::Served(dataset.clone(), is_served)).await;
                 self.tell(Event::Spread(dataset.clone(), spread)).await;
                 self.tell(Event::Guard(dataset.clone(), guard)).await;
-                trouble::source_works(&self.hands.catalogue, Some(&dataset));
-                self.hands.mend_again(&dataset);
+                trouble::source_works(&self.executor.catalogue, Some(&dataset));
+                self.executor.retry_repairs(&dataset);
                 self.tell(Event::Listed(dataset.clone(), versions)).await;
                 self.coordinate(&dataset, true).await;
             }
             Input::SourceFailed(dataset, reason) => {
-                trouble::source_failed(&self.hands.catalogue, dataset.as_ref(), &reason);
+                trouble::source_failed(&self.executor.catalogue, dataset.as_ref(), &reason);
                 if dataset.is_none() {
                     self.looked();
                 }
@@ -348,8 +350,8 @@ impl Driver {
             }
             Input::Refreshed(names) => {
                 self.has_looked = true;
-                trouble::source_works(&self.hands.catalogue, None);
-                trouble::source_has(&self.hands.catalogue, &names);
+                trouble::source_works(&self.executor.catalogue, None);
+                trouble::source_has(&self.executor.catalogue, &names);
                 self.miss().await;
                 self.looked();
             }
@@ -365,28 +367,28 @@ impl Driver {
                 self.waiting.push((dataset, slot, told));
                 self.answer();
             }
-            Input::Keyspace(seen) => self.seen(seen),
+            Input::Keyspace(reconciled) => self.reconciled(reconciled),
             Input::Leave => {}
         }
     }
 
     async fn take_ready(&mut self) {
-        for (which, partition, reader) in self.hands.loader.take_ready() {
-            self.hands.readers.entry(which.clone()).or_default().insert(partition, reader);
+        for (id, partition, reader) in self.executor.loader.take_ready() {
+            self.executor.readers.entry(id.clone()).or_default().insert(partition, reader);
             // First: with its last partition it may be given to clients.
-            self.tell(self.hands.counted(&which)).await;
-            self.tell(Event::Ready(which.0.clone(), which.1.clone(), partition)).await;
-            self.hands.mended(&which, partition);
+            self.tell(self.executor.counted(&id)).await;
+            self.tell(Event::Ready(id.0.clone(), id.1.clone(), partition)).await;
+            self.executor.repaired(&id, partition);
         }
     }
 
-    async fn load_ended(&mut self, which: Which, number: u64, ended: Result<(), Failed>) {
+    async fn load_ended(&mut self, id: VersionId, number: u64, ended: Result<(), LoadFailure>) {
         self.take_ready().await;
-        if !self.hands.ended(&which, number, ended.is_ok()) {
+        if !self.executor.ended(&id, number, ended.is_ok()) {
             return;
         }
-        if let Err(Failed { reason, is_disk_full }) = ended {
-            let (dataset, version) = which;
+        if let Err(LoadFailure { reason, is_disk_full }) = ended {
+            let (dataset, version) = id;
             tracing::error!(%dataset, %version, reason, "not loaded; it is tried again");
             if is_disk_full {
                 self.tell(Event::DiskFull).await;
@@ -419,8 +421,8 @@ fn settings(options: &NodeOptions, address: Address, remembered: &Remembered) ->
 /// What the machine is told of the local store.
 fn stored(
     remembered: &Remembered,
-    scan: &[local::Stored],
-    died: Vec<(Which, u32)>,
+    scan: &[local::StoredVersion],
+    died: Vec<(VersionId, u32)>,
 ) -> BTreeMap<DatasetName, Stored> {
     let mut stored: BTreeMap<DatasetName, Stored> = BTreeMap::new();
     for (dataset, known) in &remembered.datasets {
@@ -429,7 +431,7 @@ fn stored(
         let known = Stored { served, pin, slots, ..Stored::default() };
         stored.insert(dataset.clone(), known);
     }
-    for local::Stored { dataset, version, layout, partitions } in scan {
+    for local::StoredVersion { dataset, version, layout, partitions } in scan {
         let here = partitions.keys().copied().collect();
         stored.entry(dataset.clone()).or_default().versions.insert(version.clone(), (*layout, here));
     }

@@ -1,12 +1,12 @@
 //! What the machine says, done: keys for the coordination service, loads, the local store, and the catalogue.
 
 use super::keyspace::Keyspaces;
-use super::loading::{Inspected, Loader, Loading, Wanted, Which};
+use super::loading::{Inspected, LoadRequest, Loader, Loading, VersionId};
 use super::presence::Outbox;
 use super::remembering;
 use super::warnings::Warnings;
 use super::{Handle, Known, NodeOptions};
-use crate::catalogue::{Catalogue, Dataset, Load, Neighbours, NodeCard, Options, Place, State, Version};
+use crate::catalogue::{Catalogue, Dataset, LoadEvent, Neighbours, NodeInfo, Options, Place, State, Version};
 use crate::clock::unix_seconds;
 use crate::local::{self, Store};
 use crate::settings::DatasetSettings;
@@ -23,22 +23,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
 /// The executor of the effects that the state machine of a dataset node asks for.
-pub struct Hands {
+pub struct EffectExecutor {
     pub options: NodeOptions,
     pub catalogue: Arc<Catalogue>,
     pub outbox: Arc<Outbox>,
     pub loader: Arc<Loader>,
     /// What can be read here.
-    pub readers: BTreeMap<Which, BTreeMap<u32, Arc<Reader>>>,
-    pub inspected: BTreeMap<Which, Arc<Inspected>>,
+    pub readers: BTreeMap<VersionId, BTreeMap<u32, Arc<Reader>>>,
+    pub inspected: BTreeMap<VersionId, Arc<Inspected>>,
     pub settings: BTreeMap<DatasetName, DatasetSettings>,
     pub keyspaces: Keyspaces,
     pub warnings: Warnings,
     /// The partitions that are published, by version: they share a key.
-    held: BTreeMap<Which, Held>,
-    loads: BTreeMap<Which, Loading>,
+    held: BTreeMap<VersionId, Held>,
+    loads: BTreeMap<VersionId, Loading>,
     /// Partitions whose store file is damaged and that are to be loaded once more.
-    pub damaged: BTreeMap<Which, BTreeSet<u32>>,
+    pub damaged: BTreeMap<VersionId, BTreeSet<u32>>,
     load_number: u64,
     remembered: Remembered,
     store: Arc<Store>,
@@ -46,17 +46,17 @@ pub struct Hands {
     url: String,
 }
 
-impl Hands {
+impl EffectExecutor {
     pub fn new(
         options: NodeOptions,
         source: Source,
-        (store, scan): (Store, Vec<local::Stored>),
+        (store, scan): (Store, Vec<local::StoredVersion>),
         remembered: Remembered,
         (catalogue, handle): (Arc<Catalogue>, Handle),
-    ) -> Hands {
+    ) -> EffectExecutor {
         let (store, url) = (Arc::new(store), source.url().to_owned());
         let readers = scan.into_iter().map(|stored| ((stored.dataset, stored.version), stored.partitions));
-        Hands {
+        EffectExecutor {
             readers: readers.collect(),
             loader: Arc::new(Loader::new(source, store.clone(), options.clone(), handle.inputs)),
             known: handle.known,
@@ -116,15 +116,16 @@ impl Hands {
             }
             Effect::Cancel(dataset, version) => {
                 if self.loads.remove(&(dataset.clone(), version)).is_some() {
-                    self.catalogue.doings().load(&dataset, Load::Stopped);
+                    self.catalogue.driver_metrics().load(&dataset, LoadEvent::Stopped);
                 }
             }
             Effect::Show(dataset, version) => self.show(machine, (dataset, version)),
             Effect::Remember(name) => {
-                if let Some(shelf) = machine.shelf(&name) {
+                if let Some(dataset_state) = machine.dataset(&name) {
                     let known = self.remembered.datasets.entry(name.clone()).or_default();
-                    (known.served, known.pin) = (shelf.served().cloned(), shelf.pin().clone());
-                    known.slots.clone_from(shelf.kept());
+                    (known.served, known.pin) =
+                        (dataset_state.served().cloned(), dataset_state.pin().clone());
+                    known.slots.clone_from(dataset_state.kept());
                     self.remember().await;
                     self.show_order(machine, &name);
                 }
@@ -137,9 +138,9 @@ impl Hands {
                 return Some(self.retire((dataset, version), unused_since));
             }
             Effect::LetGo { dataset, version, partitions } => {
-                let which = (dataset, version);
-                self.let_go(which.clone(), partitions).await;
-                return Some(self.counted(&which));
+                let id = (dataset, version);
+                self.let_go(id.clone(), partitions).await;
+                return Some(self.counted(&id));
             }
             Effect::Drop(dataset) => {
                 tracing::info!(%dataset, "not served any more");
@@ -151,9 +152,9 @@ impl Hands {
     }
 
     /// How many keys of a version are here.
-    pub fn counted(&self, which: &Which) -> Event {
-        let keys = self.readers.get(which).into_iter().flatten().map(|(_, reader)| reader.len()).sum();
-        Event::Counted(which.0.clone(), which.1.clone(), keys)
+    pub fn counted(&self, id: &VersionId) -> Event {
+        let keys = self.readers.get(id).into_iter().flatten().map(|(_, reader)| reader.len()).sum();
+        Event::Counted(id.0.clone(), id.1.clone(), keys)
     }
 
     fn settings_of(&self, dataset: &DatasetName) -> DatasetSettings {
@@ -198,7 +199,7 @@ impl Hands {
         match PublishedKey::new(format!("{root}/{name}")) {
             Ok(key) => {
                 let keys = self.outbox.say(key, value.map(Into::into));
-                self.catalogue.doings().published(keys);
+                self.catalogue.driver_metrics().published(keys);
             }
             Err(error) => {
                 tracing::error!(%error, "not published: give the dataset or version a shorter name")
@@ -225,35 +226,35 @@ impl Hands {
         for effect in effects {
             match effect {
                 Effect::Publish(Key::Partition(dataset, version, partition), Value::Layout(layout)) => {
-                    let which = (dataset.clone(), version.clone());
+                    let id = (dataset.clone(), version.clone());
                     let nothing = || Held { layout: *layout, partitions: BTreeSet::new(), keys: None };
-                    let held = self.held.entry(which.clone()).or_insert_with(nothing);
+                    let held = self.held.entry(id.clone()).or_insert_with(nothing);
                     held.layout = *layout;
                     held.partitions.insert(*partition);
-                    changed.insert(which);
+                    changed.insert(id);
                 }
                 Effect::Withdraw(Key::Partition(dataset, version, partition)) => {
-                    let which = (dataset.clone(), version.clone());
-                    if let Some(held) = self.held.get_mut(&which) {
+                    let id = (dataset.clone(), version.clone());
+                    if let Some(held) = self.held.get_mut(&id) {
                         held.partitions.remove(partition);
                     }
-                    changed.insert(which);
+                    changed.insert(id);
                 }
                 _ => {}
             }
         }
-        for which in changed {
-            if self.held.get(&which).is_some_and(|held| held.partitions.is_empty()) {
-                self.held.remove(&which);
+        for id in changed {
+            if self.held.get(&id).is_some_and(|held| held.partitions.is_empty()) {
+                self.held.remove(&id);
             }
-            let readers = self.readers.get(&which);
-            if let Some(held) = self.held.get_mut(&which) {
+            let readers = self.readers.get(&id);
+            if let Some(held) = self.held.get_mut(&id) {
                 // Published without the number if a reader is away.
                 let of = |partition| readers.and_then(|all| all.get(partition)).map(|reader| reader.len());
                 held.keys = held.partitions.iter().map(of).sum();
             }
-            let held = self.held.get(&which).cloned();
-            let (dataset, version) = which;
+            let held = self.held.get(&id).cloned();
+            let (dataset, version) = id;
             let address = machine.presence().me().clone();
             self.say(&Presence::Holding(Holding { dataset, version, address }, held));
         }
@@ -261,13 +262,13 @@ impl Hands {
 
     fn show_neighbours(&self, machine: &Machine) {
         let presence = machine.presence();
-        let card = |seat: Option<String>, address: &str| NodeCard {
+        let info = |seat: Option<String>, address: &str| NodeInfo {
             shard_id: seat.unwrap_or_default(),
             address: address.into(),
         };
-        let me = card(presence.seat().map(|seat| seat.to_string()), presence.me().as_str());
+        let me = info(presence.seat().map(|seat| seat.to_string()), presence.me().as_str());
         let others =
-            presence.others().map(|(address, seat)| card(Some(seat.to_string()), address.as_str())).collect();
+            presence.others().map(|(address, seat)| info(Some(seat.to_string()), address.as_str())).collect();
         self.catalogue.set_neighbours(Neighbours { me, others });
     }
 
@@ -283,41 +284,43 @@ impl Hands {
 
     // ── The local store ─────────────────────────────────────────────────────────────────────────────────
 
-    pub fn load(&mut self, which: Which, layout: Layout, partitions: BTreeSet<u32>) {
-        if let Some(loading) = self.loads.get_mut(&which) {
+    pub fn load(&mut self, id: VersionId, layout: Layout, partitions: BTreeSet<u32>) {
+        if let Some(loading) = self.loads.get_mut(&id) {
             return loading.further.extend(partitions);
         }
-        self.begin(which, layout, partitions);
+        self.begin(id, layout, partitions);
     }
 
-    fn begin(&mut self, which: Which, layout: Layout, partitions: BTreeSet<u32>) {
+    fn begin(&mut self, id: VersionId, layout: Layout, partitions: BTreeSet<u32>) {
         self.load_number += 1;
-        let (dataset, version) = &which;
+        let (dataset, version) = &id;
         tracing::info!(%dataset, %version, partitions = partitions.len(), "loading");
-        self.catalogue.doings().load(dataset, Load::Begun);
-        let (settings, known) = (self.settings_of(dataset), self.inspected.get(&which).cloned());
-        let damaged = self.damaged.get(&which).into_iter().flatten().copied();
+        self.catalogue.driver_metrics().load(dataset, LoadEvent::Begun);
+        let (settings, known) = (self.settings_of(dataset), self.inspected.get(&id).cloned());
+        let damaged = self.damaged.get(&id).into_iter().flatten().copied();
         let replaced = damaged.filter(|partition| partitions.contains(partition)).collect();
-        let wanted = Wanted { layout, partitions, replaced };
-        let mark = self.store.mark(&which.0, &which.1);
-        let loading = self.loader.load(self.load_number, which.clone(), settings, wanted, known, mark);
-        self.loads.insert(which, loading);
+        let request = LoadRequest { layout, partitions, replaced };
+        let mark = self.store.mark(&id.0, &id.1);
+        let loading = self.loader.load(self.load_number, id.clone(), settings, request, known, mark);
+        self.loads.insert(id, loading);
     }
 
     /// A load has ended; whether it was the one of its version that counts. What was wanted meanwhile is begun.
-    pub fn ended(&mut self, which: &Which, number: u64, is_done: bool) -> bool {
-        if self.loads.get(which).is_none_or(|loading| loading.number != number) {
+    pub fn ended(&mut self, id: &VersionId, number: u64, is_done: bool) -> bool {
+        if self.loads.get(id).is_none_or(|loading| loading.number != number) {
             return false;
         }
         self.show_progress();
-        self.catalogue.doings().load(&which.0, if is_done { Load::Done } else { Load::Failed });
-        let Some(mut ended) = self.loads.remove(which) else { return false };
+        self.catalogue
+            .driver_metrics()
+            .load(&id.0, if is_done { LoadEvent::Done } else { LoadEvent::Failed });
+        let Some(mut ended) = self.loads.remove(id) else { return false };
         let further = std::mem::take(&mut ended.further);
         if !is_done {
             // The files may be other ones by the next time.
-            self.inspected.remove(which);
+            self.inspected.remove(id);
         } else if !further.is_empty() {
-            self.begin(which.clone(), ended.layout, further);
+            self.begin(id.clone(), ended.layout, further);
         }
         true
     }
@@ -331,12 +334,12 @@ impl Hands {
     }
 
     /// Others have them. Requests that read from them keep their readers.
-    async fn let_go(&mut self, which: Which, partitions: BTreeSet<u32>) {
-        if let Some(readers) = self.readers.get_mut(&which) {
+    async fn let_go(&mut self, id: VersionId, partitions: BTreeSet<u32>) {
+        if let Some(readers) = self.readers.get_mut(&id) {
             readers.retain(|partition, _| !partitions.contains(partition));
         }
-        partitions.iter().for_each(|partition| self.mended(&which, *partition));
-        let (store, (dataset, version)) = (self.store.clone(), which);
+        partitions.iter().for_each(|partition| self.repaired(&id, *partition));
+        let (store, (dataset, version)) = (self.store.clone(), id);
         tracing::info!(%dataset, %version, partitions = partitions.len(), "let go: other nodes have them");
         let removing = move || store.remove_partitions((&dataset, &version), partitions);
         if let Ok(Err(error)) = tokio::task::spawn_blocking(removing).await {
@@ -344,14 +347,14 @@ impl Hands {
         }
     }
 
-    async fn delete(&mut self, which: Which) {
-        if self.loads.remove(&which).is_some() {
-            self.catalogue.doings().load(&which.0, Load::Stopped);
+    async fn delete(&mut self, id: VersionId) {
+        if self.loads.remove(&id).is_some() {
+            self.catalogue.driver_metrics().load(&id.0, LoadEvent::Stopped);
         }
-        self.readers.remove(&which);
-        self.damaged.remove(&which);
-        self.inspected.remove(&which);
-        let (store, (dataset, version)) = (self.store.clone(), which);
+        self.readers.remove(&id);
+        self.damaged.remove(&id);
+        self.inspected.remove(&id);
+        let (store, (dataset, version)) = (self.store.clone(), id);
         tracing::info!(%dataset, %version, "removed");
         let removed = tokio::task::spawn_blocking(move || store.remove(&dataset, &version)).await;
         if let Ok(Err(error)) = removed {
@@ -401,7 +404,7 @@ impl Hands {
     }
 
     /// The version in the catalogue, likewise.
-    fn version(&self, (dataset, name): &Which, layout: Layout) -> Option<Arc<Version>> {
+    fn version(&self, (dataset, name): &VersionId, layout: Layout) -> Option<Arc<Version>> {
         let dataset = self.dataset(dataset)?;
         if let Some(known) = dataset.version(name.as_str()) {
             if (known.partitions(), known.partitioner()) == (layout.partitions, layout.partitioner) {
@@ -420,19 +423,19 @@ impl Hands {
     }
 
     /// Shows requests what there is of a version now.
-    fn show(&mut self, machine: &Machine, which: Which) {
-        let Some(shelf) = machine.shelf(&which.0) else { return };
-        let Some((_, known)) = shelf.versions().find(|(name, _)| *name == &which.1) else { return };
-        self.know(&which.0, std::slice::from_ref(&which.1));
+    fn show(&mut self, machine: &Machine, id: VersionId) {
+        let Some(dataset_state) = machine.dataset(&id.0) else { return };
+        let Some((_, known)) = dataset_state.versions().find(|(name, _)| *name == &id.1) else { return };
+        self.know(&id.0, std::slice::from_ref(&id.1));
         // One that could not be read is shown as a single partition that nobody has.
         let unread = Layout { partitioner: Partitioner::default(), partitions: 1 };
         if let (None, Some(reason)) = (known.layout(), known.failure()) {
-            let (dataset, version) = &which;
+            let (dataset, version) = &id;
             tracing::error!(%dataset, %version, reason, "not read; the next refresh tries again");
         }
         let layout = known.layout().unwrap_or(unread);
-        let Some(version) = self.version(&which, layout) else { return };
-        let readers = self.readers.get(&which);
+        let Some(version) = self.version(&id, layout) else { return };
+        let readers = self.readers.get(&id);
         let place = |partition: u32| Place {
             here: readers
                 .filter(|_| known.here().contains(&partition))
@@ -441,9 +444,9 @@ impl Hands {
             peers: known.peers(partition).map(|address| Arc::from(address.as_str())).collect(),
         };
         version.arrange((0..layout.partitions).map(place).collect());
-        let state = state(shelf, &which, known, self.catalogue.clock().now());
+        let state = state(dataset_state, &id, known, self.catalogue.clock().now());
         if let (State::Held { reason }, false) = (&state, matches!(version.state(), State::Held { .. })) {
-            let (dataset, version) = &which;
+            let (dataset, version) = &id;
             tracing::warn!(%dataset, %version, reason, "held: clients get it when a person releases it");
         }
         version.set_state(state);
@@ -453,7 +456,8 @@ impl Hands {
     /// Shows which versions a person has ordered.
     pub(super) fn show_pins(&self, machine: &Machine) {
         for dataset in self.catalogue.datasets().iter() {
-            let ordered = machine.shelf(dataset.name()).and_then(|shelf| shelf.pin().version.clone());
+            let ordered =
+                machine.dataset(dataset.name()).and_then(|dataset_state| dataset_state.pin().version.clone());
             if dataset.pinned().as_deref() != ordered.as_ref() {
                 dataset.set_pinned(ordered);
             }
@@ -464,7 +468,7 @@ impl Hands {
     fn show_order(&self, machine: &Machine, dataset: &DatasetName) {
         let Some(shown) = self.catalogue.dataset(dataset.as_str()) else { return };
         let (Some(now), order) = (shown.read(), order(machine, dataset)) else { return };
-        let is_same = machine.shelf(dataset).and_then(machine::Shelf::serving) == Some(now.name());
+        let is_same = machine.dataset(dataset).and_then(machine::DatasetState::serving) == Some(now.name());
         if is_same
             && now.order() != order
             && let Err(error) = shown.upgrade_by(order, now.name().as_str())
@@ -475,7 +479,7 @@ impl Hands {
 
     fn upgrade(&self, dataset: &DatasetName, order: u64, version: &str) {
         tracing::info!(%dataset, version, "clients get it from now on");
-        self.catalogue.doings().upgraded(dataset);
+        self.catalogue.driver_metrics().upgraded(dataset);
         let Some(shown) = self.dataset(dataset) else { return };
         if let Err(error) = shown.upgrade_by(order, version) {
             tracing::error!(%error, "not upgraded");
@@ -486,7 +490,7 @@ impl Hands {
     }
 
     /// Lets a version go, unless it is used.
-    fn retire(&self, (dataset, version): Which, unused_since: Millis) -> Event {
+    fn retire(&self, (dataset, version): VersionId, unused_since: Millis) -> Event {
         let shown = self.catalogue.dataset(dataset.as_str());
         // A request at that very moment was known when the machine said so.
         let since = Millis(unused_since.0.saturating_add(1));
@@ -504,14 +508,14 @@ impl Hands {
     /// Shows how far loads are.
     pub fn show_progress(&mut self) {
         for ((dataset, version), loading) in &mut self.loads {
-            let seen = loading.progress.seen();
+            let snapshot = loading.progress.snapshot();
             // Files that have to be read again are counted again.
-            let before = if seen.bytes < loading.told_bytes { 0 } else { loading.told_bytes };
-            self.catalogue.doings().read(dataset, seen.bytes - before);
-            loading.told_bytes = seen.bytes;
+            let before = if snapshot.bytes < loading.told_bytes { 0 } else { loading.told_bytes };
+            self.catalogue.driver_metrics().read(dataset, snapshot.bytes - before);
+            loading.told_bytes = snapshot.bytes;
             let shown = self.catalogue.dataset(dataset.as_str());
             if let Some(version) = shown.and_then(|dataset| dataset.version(version.as_str())) {
-                version.set_bytes_loaded(seen.bytes, seen.bytes_in_all);
+                version.set_bytes_loaded(snapshot.bytes, snapshot.bytes_in_all);
             }
         }
     }
@@ -519,11 +523,16 @@ impl Hands {
 
 /// The order of an operator by which clients get what they get.
 fn order(machine: &Machine, dataset: &DatasetName) -> u64 {
-    machine.shelf(dataset).and_then(machine::Shelf::served).map_or(0, |served| served.order)
+    machine.dataset(dataset).and_then(machine::DatasetState::served).map_or(0, |served| served.order)
 }
 
-fn state(shelf: &machine::Shelf, (dataset, name): &Which, known: &machine::Version, now: Millis) -> State {
-    match shelf.state(name) {
+fn state(
+    dataset_state: &machine::DatasetState,
+    (dataset, name): &VersionId,
+    known: &machine::Version,
+    now: Millis,
+) -> State {
+    match dataset_state.state(name) {
         Some(machine::State::Active) => State::Active,
         Some(machine::State::Removing) => State::Removing,
         Some(machine::State::Error) => {

@@ -28,7 +28,7 @@ use tonic::{Code, Status};
 
 /// What a coordinator was asked to see to, and what came of it.
 #[derive(Debug)]
-pub struct Seen {
+pub struct Reconciled {
     pub dataset: DatasetName,
     /// What the settings say of replication, if it was told.
     said: Option<u32>,
@@ -60,8 +60,8 @@ impl Keyspaces {
     }
 
     /// A coordinator has answered, or none has. `layout` is that of what clients get, who get it from `min` nodes on.
-    pub fn take(&mut self, seen: Seen, layout: Option<Layout>, min: u32) {
-        let Seen { dataset, said, told } = seen;
+    pub fn take(&mut self, reconciled: Reconciled, layout: Option<Layout>, min: u32) {
+        let Reconciled { dataset, said, told } = reconciled;
         let there = match told {
             Ok(there) => there,
             Err(why) => return self.fail(dataset, why),
@@ -116,7 +116,7 @@ impl Keyspaces {
 }
 
 /// Has the first coordinator that answers see to it, and tells.
-pub async fn see_to(
+pub async fn reconcile(
     coordinators: Vec<String>,
     dataset: DatasetName,
     wanted: Wanted,
@@ -128,17 +128,17 @@ pub async fn see_to(
     };
     let mut told = Err(String::from("no coordinator is named"));
     for coordinator in coordinators {
-        let asked = timeout(KEYSPACE, see_to_at(&coordinator, &dataset, wanted.clone())).await;
+        let asked = timeout(KEYSPACE, reconcile_at(&coordinator, &dataset, wanted.clone())).await;
         told = asked.unwrap_or_else(|_| Err(format!("{coordinator} does not answer")));
         if told.is_ok() {
             break;
         }
     }
     // Without a receiver the node has ended.
-    let _ = inputs.send(Input::Keyspace(Seen { dataset, said, told })).await;
+    let _ = inputs.send(Input::Keyspace(Reconciled { dataset, said, told })).await;
 }
 
-async fn see_to_at(
+async fn reconcile_at(
     coordinator: &str,
     dataset: &DatasetName,
     wanted: Wanted,

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
-/// A version of a dataset.
-pub type Which = (DatasetName, VersionName);
+/// Names a version: its dataset, and its name there.
+pub type VersionId = (DatasetName, VersionName);
 
 /// What was found out of a version.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct Inspected {
 
 /// What is to be loaded of a version.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct LoadRequest {
     /// How it is divided.
     pub layout: Layout,
     /// The numbers of the partitions to load, from 0.
@@ -47,7 +47,7 @@ pub struct Loader {
     /// Versions that are loaded at a time.
     turn: Arc<Semaphore>,
     /// Partitions that are ready and not told yet: as many as are being loaded, at most.
-    ready: Mutex<Vec<(Which, u32, Arc<Reader>)>>,
+    ready: Mutex<Vec<(VersionId, u32, Arc<Reader>)>>,
     pub is_ready: Notify,
 }
 
@@ -71,16 +71,16 @@ pub struct Loading {
 
 /// Why a load ended without what was wanted.
 #[derive(Debug)]
-pub struct Failed {
+pub struct LoadFailure {
     /// As it is told.
     pub reason: String,
     /// Whether it was for want of room on the disk.
     pub is_disk_full: bool,
 }
 
-impl From<build::Error> for Failed {
-    fn from(error: build::Error) -> Failed {
-        Failed { is_disk_full: error.is_disk_full(), reason: error.to_string() }
+impl From<build::Error> for LoadFailure {
+    fn from(error: build::Error) -> LoadFailure {
+        LoadFailure { is_disk_full: error.is_disk_full(), reason: error.to_string() }
     }
 }
 
@@ -102,23 +102,23 @@ impl Loader {
     }
 
     /// The partitions that have become ready since this was last asked.
-    pub fn take_ready(&self) -> Vec<(Which, u32, Arc<Reader>)> {
+    pub fn take_ready(&self) -> Vec<(VersionId, u32, Arc<Reader>)> {
         std::mem::take(&mut *self.ready.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Finds out what a version is, and tells.
-    pub fn inspect(self: Arc<Self>, which: Which, settings: DatasetSettings) {
+    pub fn inspect(self: Arc<Self>, id: VersionId, settings: DatasetSettings) {
         tokio::spawn(async move {
-            let _mark = self.store.mark(&which.0, &which.1);
-            let found = self.look(&which, &settings).await.map(Arc::new).map_err(|error| error.to_string());
+            let _mark = self.store.mark(&id.0, &id.1);
+            let found = self.look(&id, &settings).await.map(Arc::new).map_err(|error| error.to_string());
             // Without a receiver the node has ended.
-            let _ = self.inputs.send(Input::Inspected(which, found)).await;
+            let _ = self.inputs.send(Input::Inspected(id, found)).await;
         });
     }
 
     async fn look(
         &self,
-        (dataset, version): &Which,
+        (dataset, version): &VersionId,
         settings: &DatasetSettings,
     ) -> Result<Inspected, build::Error> {
         let files = self.source.files(dataset, version).await?;
@@ -142,53 +142,53 @@ impl Loader {
     pub fn load(
         self: &Arc<Self>,
         number: u64,
-        which: Which,
+        id: VersionId,
         settings: DatasetSettings,
-        wanted: Wanted,
+        request: LoadRequest,
         known: Option<Arc<Inspected>>,
         mark: Mark,
     ) -> Loading {
-        let (progress, loader, layout) = (Arc::new(Progress::default()), self.clone(), wanted.layout);
+        let (progress, loader, layout) = (Arc::new(Progress::default()), self.clone(), request.layout);
         let seen = progress.clone();
         let task = tokio::spawn(async move {
-            let ended = loader.run(&which, &settings, wanted, known, seen).await;
+            let ended = loader.run(&id, &settings, request, known, seen).await;
             // Without a receiver the node has ended.
-            let _ = loader.inputs.send(Input::LoadEnded(which, number, ended)).await;
+            let _ = loader.inputs.send(Input::LoadEnded(id, number, ended)).await;
         });
         Loading { number, progress, told_bytes: 0, layout, further: BTreeSet::new(), task, _mark: mark }
     }
 
     async fn run(
         &self,
-        which: &Which,
+        id: &VersionId,
         settings: &DatasetSettings,
-        Wanted { layout, partitions, replaced }: Wanted,
+        LoadRequest { layout, partitions, replaced }: LoadRequest,
         known: Option<Arc<Inspected>>,
         progress: Arc<Progress>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), LoadFailure> {
         // It is never closed.
         let _turn = self.turn.acquire().await;
         let inspected = match known {
             Some(known) => known,
-            None => Arc::new(self.look(which, settings).await?),
+            None => Arc::new(self.look(id, settings).await?),
         };
         let found = inspected.inspection.layout;
         if found != layout {
             let reason = format!(
                 "the source has version {} of dataset {} as {} by {}, the cluster as {} by {}: a version must \
                  not change; give the new files a new version",
-                which.1,
-                which.0,
+                id.1,
+                id.0,
                 counted(found.partitions, "partition"),
                 found.partitioner,
                 layout.partitions,
                 layout.partitioner
             );
-            return Err(Failed { reason, is_disk_full: false });
+            return Err(LoadFailure { reason, is_disk_full: false });
         }
         let folder = self.store.begin(&inspected.inspection).map_err(|error| match error {
-            local::Error::Disk(error) => Failed::from(error),
-            error @ local::Error::Locked(_) => Failed { reason: error.to_string(), is_disk_full: false },
+            local::Error::Disk(error) => LoadFailure::from(error),
+            error @ local::Error::Locked(_) => LoadFailure { reason: error.to_string(), is_disk_full: false },
         })?;
         let load = Load {
             source: self.source.clone(),
@@ -202,7 +202,7 @@ impl Loader {
         };
         let ready = |partition: u32, reader: Arc<Reader>| {
             let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-            ready.push((which.clone(), partition, reader));
+            ready.push((id.clone(), partition, reader));
             drop(ready);
             self.is_ready.notify_one();
         };

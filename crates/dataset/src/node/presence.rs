@@ -1,10 +1,10 @@
 //! Keeps a session, and what this node publishes in it.
 //!
-//! What is to be said is kept as the latest word on each key, so that a service that is slow is told once what has
+//! What is to be published is kept as the latest value of each key, so that a service that is slow is told once what has
 //! changed ten times meanwhile, and nothing piles up.
 
 use super::driving::Input;
-use super::trouble::{Line, Part};
+use super::trouble::{CoordinationHealth, CoordinationPart};
 use crate::limits::{COORDINATION_PAUSE, LEAVE_FLUSH};
 use bytes::Bytes;
 use partage_coordination::{Coordination, Error, Key, Session, SessionId, Transaction};
@@ -18,53 +18,53 @@ use tokio::time::{sleep, timeout};
 /// Keys that are changed in one transaction, where the backend takes several.
 const AT_ONCE: usize = 64;
 
-/// The latest word on each key that is not said yet.
+/// The latest value of each key that is not published yet.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    words: Mutex<BTreeMap<Key, Option<Bytes>>>,
+    pending: Mutex<BTreeMap<Key, Option<Bytes>>>,
     /// All keys that are to be there.
-    standing: Mutex<BTreeSet<Key>>,
+    published: Mutex<BTreeSet<Key>>,
     changed: Notify,
 }
 
 impl Outbox {
-    fn words(&self) -> MutexGuard<'_, BTreeMap<Key, Option<Bytes>>> {
-        self.words.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, BTreeMap<Key, Option<Bytes>>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says it, or takes it back; how many keys are to be there now.
     pub fn say(&self, key: Key, value: Option<Bytes>) -> usize {
-        let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         match value {
-            Some(_) => standing.insert(key.clone()),
-            None => standing.remove(&key),
+            Some(_) => published.insert(key.clone()),
+            None => published.remove(&key),
         };
-        self.words().insert(key, value);
+        self.pending().insert(key, value);
         self.changed.notify_one();
-        standing.len()
+        published.len()
     }
 
     fn some(&self, count: usize) -> Vec<(Key, Option<Bytes>)> {
-        let words = self.words();
-        words.iter().take(count).map(|(key, value)| (key.clone(), value.clone())).collect()
+        let pending = self.pending();
+        pending.iter().take(count).map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
     /// These were said. What has changed meanwhile is still to be said.
     fn said(&self, said: &[(Key, Option<Bytes>)]) {
-        let mut words = self.words();
+        let mut pending = self.pending();
         for (key, value) in said {
-            if words.get(key) == Some(value) {
-                words.remove(key);
+            if pending.get(key) == Some(value) {
+                pending.remove(key);
             }
         }
     }
 
     fn clear(&self) {
-        self.words().clear();
+        self.pending().clear();
     }
 
     fn is_empty(&self) -> bool {
-        self.words().is_empty()
+        self.pending().is_empty()
     }
 }
 
@@ -74,7 +74,7 @@ pub async fn keep(
     ttl: Duration,
     outbox: Arc<Outbox>,
     inputs: mpsc::Sender<Input>,
-    line: Arc<Line>,
+    health: Arc<CoordinationHealth>,
     mut leaving: watch::Receiver<bool>,
 ) {
     while !*leaving.borrow() {
@@ -85,12 +85,12 @@ pub async fn keep(
         let session = match opened {
             Ok(session) => session,
             Err(error) => {
-                line.failed(Part::Session, error);
+                health.failed(CoordinationPart::Session, error);
                 pause(&mut leaving).await;
                 continue;
             }
         };
-        line.works(Part::Session);
+        health.works(CoordinationPart::Session);
         // All of it is said anew when the machine hears of the session.
         outbox.clear();
         if inputs.send(Input::Core(Event::Session)).await.is_err() {
@@ -100,12 +100,12 @@ pub async fn keep(
             () = session.lost() => {
                 // Not more often than sessions last.
                 tracing::info!("the session with the coordination service is lost; the next is opened");
-                line.failed(Part::Session, "the session is lost");
+                health.failed(CoordinationPart::Session, "the session is lost");
                 if inputs.send(Input::Core(Event::SessionLost)).await.is_err() {
                     return;
                 }
             }
-            () = publish(&coordination, session.id(), &outbox, &line, leaving.clone()) => {
+            () = publish(&coordination, session.id(), &outbox, &health, leaving.clone()) => {
                 // A session that does not end now ends by its time-to-live.
                 let _ = timeout(LEAVE_FLUSH, session.end()).await;
                 return;
@@ -119,7 +119,7 @@ async fn publish(
     coordination: &Arc<dyn Coordination>,
     session: SessionId,
     outbox: &Outbox,
-    line: &Line,
+    health: &CoordinationHealth,
     mut leaving: watch::Receiver<bool>,
 ) {
     let at_once = if coordination.backend() == "gossip" { 1 } else { AT_ONCE };
@@ -144,7 +144,7 @@ async fn publish(
         }
         match coordination.commit(transaction).await {
             Ok(_) => {
-                line.works(Part::Keys);
+                health.works(CoordinationPart::Keys);
                 outbox.said(&batch);
             }
             // Gossip: it is of an earlier life, and goes by itself.
@@ -154,7 +154,10 @@ async fn publish(
                 outbox.said(&batch);
             }
             Err(error) => {
-                line.failed(Part::Keys, format_args!("{} keys are not published: {error}", batch.len()));
+                health.failed(
+                    CoordinationPart::Keys,
+                    format_args!("{} keys are not published: {error}", batch.len()),
+                );
                 if *leaving.borrow() {
                     return;
                 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The source, or a dataset in it, could not be looked at.
 pub fn source_failed(catalogue: &Catalogue, dataset: Option<&DatasetName>, reason: &str) {
-    catalogue.doings().source_failed(dataset);
+    catalogue.driver_metrics().source_failed(dataset);
     let now = unix_seconds();
     let mut told = None;
     catalogue.change_troubles(|troubles| {
@@ -109,7 +109,7 @@ pub fn coordinator(catalogue: &Catalogue, coordinators: &[String], health: Optio
 
 /// What a node does with the coordination service. Each may fail by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum CoordinationPart {
     /// The session.
     Session,
     /// What it publishes.
@@ -118,25 +118,25 @@ pub enum Part {
     Mirror,
 }
 
-/// The line to the coordination service.
+/// The health of what this node does with the coordination service.
 #[derive(Debug)]
-pub struct Line {
+pub struct CoordinationHealth {
     catalogue: Arc<Catalogue>,
-    /// Whether it leads nowhere: no coordination service was named.
+    /// Whether there is nothing to reach: no coordination service was named.
     is_alone: bool,
     /// Of each that was tried, whether it works.
-    works: Mutex<BTreeMap<Part, bool>>,
+    works: Mutex<BTreeMap<CoordinationPart, bool>>,
 }
 
-impl Line {
-    pub fn new(catalogue: Arc<Catalogue>, is_alone: bool) -> Line {
+impl CoordinationHealth {
+    pub fn new(catalogue: Arc<Catalogue>, is_alone: bool) -> CoordinationHealth {
         let link = if is_alone { Link::Unused } else { Link::Connecting };
         catalogue.change_troubles(|troubles| troubles.link = link.clone());
-        Line { catalogue, is_alone, works: Mutex::default() }
+        CoordinationHealth { catalogue, is_alone, works: Mutex::default() }
     }
 
     /// That failed.
-    pub fn failed(&self, part: Part, reason: impl Display) {
+    pub fn failed(&self, part: CoordinationPart, reason: impl Display) {
         let mut works = self.works.lock().unwrap_or_else(PoisonError::into_inner);
         works.insert(part, false);
         let (reason, now) = (reason.to_string(), unix_seconds());
@@ -157,17 +157,19 @@ impl Line {
     }
 
     /// That works.
-    pub fn works(&self, part: Part) {
+    pub fn works(&self, part: CoordinationPart) {
         let mut works = self.works.lock().unwrap_or_else(PoisonError::into_inner);
         if works.insert(part, true) == Some(true) {
             return;
         }
-        if part == Part::Session {
+        if part == CoordinationPart::Session {
             // What could not be published before is published anew.
-            works.remove(&Part::Keys);
+            works.remove(&CoordinationPart::Keys);
         }
-        let is_up = |part: Part| works.get(&part) == Some(&true);
-        let is_down = works.values().any(|works| !works) || !is_up(Part::Session) || !is_up(Part::Mirror);
+        let is_up = |part: CoordinationPart| works.get(&part) == Some(&true);
+        let is_down = works.values().any(|works| !works)
+            || !is_up(CoordinationPart::Session)
+            || !is_up(CoordinationPart::Mirror);
         if is_down || self.is_alone {
             return;
         }
@@ -192,19 +194,19 @@ mod tests {
     fn the_line_is_up_when_all_of_it_works_and_down_when_any_of_it_fails() {
         let catalogue = Arc::new(Catalogue::default());
         assert_eq!(link(&catalogue), Link::Unused);
-        let line = Line::new(catalogue.clone(), false);
-        line.works(Part::Session);
+        let health = CoordinationHealth::new(catalogue.clone(), false);
+        health.works(CoordinationPart::Session);
         assert_eq!(link(&catalogue), Link::Connecting);
-        line.works(Part::Mirror);
+        health.works(CoordinationPart::Mirror);
         assert_eq!(link(&catalogue), Link::Connected);
-        line.failed(Part::Keys, "busy");
-        line.failed(Part::Mirror, "gone");
-        line.failed(Part::Session, "gone, too");
+        health.failed(CoordinationPart::Keys, "busy");
+        health.failed(CoordinationPart::Mirror, "gone");
+        health.failed(CoordinationPart::Session, "gone, too");
         let Link::Away(trouble) = link(&catalogue) else { panic!("{:?}", link(&catalogue)) };
         assert_eq!((trouble.times, trouble.reason.as_str()), (3, "gone, too"));
-        line.works(Part::Mirror);
+        health.works(CoordinationPart::Mirror);
         assert_eq!(link(&catalogue).word(), "away");
-        line.works(Part::Session);
+        health.works(CoordinationPart::Session);
         assert_eq!(link(&catalogue), Link::Connected, "what was to be published is published anew");
     }
 

@@ -28,10 +28,10 @@ impl Warnings {
     /// Logs what is new.
     pub fn tell(&mut self, machine: &Machine, catalogue: &Catalogue) {
         let now = catalogue.clock().now();
-        for (dataset, shelf) in machine.shelves() {
-            self.tell_overdue(dataset, shelf.overdue());
-            let unlisted: Vec<&VersionName> = shelf.unlisted().collect();
-            catalogue.doings().unlisted(dataset, unlisted.len());
+        for (dataset, state) in machine.datasets() {
+            self.tell_overdue(dataset, state.overdue());
+            let unlisted: Vec<&VersionName> = state.unlisted().collect();
+            catalogue.driver_metrics().unlisted(dataset, unlisted.len());
             self.tell_unlisted(dataset, &unlisted, now);
         }
     }

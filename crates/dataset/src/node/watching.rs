@@ -1,7 +1,7 @@
 //! The mirror: what all nodes publish, as news for the machine.
 
 use super::driving::Input;
-use super::trouble::{Line, Part};
+use super::trouble::{CoordinationHealth, CoordinationPart};
 use crate::clock::unix_ms;
 use crate::limits::COORDINATION_PAUSE;
 use partage_coordination::{Change, Coordination, Key, Scope, Update};
@@ -16,7 +16,7 @@ use tokio::time::sleep;
 pub async fn follow(
     coordination: Arc<dyn Coordination>,
     root: Key,
-    line: Arc<Line>,
+    health: Arc<CoordinationHealth>,
     inputs: mpsc::Sender<Input>,
 ) {
     let mut mirror = Mirror { root, held: BTreeMap::new() };
@@ -27,7 +27,7 @@ pub async fn follow(
                 match watch.next().await {
                     Err(error) => break error,
                     Ok(update) => {
-                        line.works(Part::Mirror);
+                        health.works(CoordinationPart::Mirror);
                         let (is_whole, news) = mirror.fold(update);
                         let event = Event::Mirror { is_whole, news };
                         if inputs.send(Input::Core(event)).await.is_err() {
@@ -37,7 +37,7 @@ pub async fn follow(
                 }
             },
         };
-        line.failed(Part::Mirror, error);
+        health.failed(CoordinationPart::Mirror, error);
         sleep(COORDINATION_PAUSE).await;
         if inputs.is_closed() {
             return;

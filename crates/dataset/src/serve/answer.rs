@@ -1,9 +1,9 @@
-//! The answer to a request for one key, as both clerks give it, and how the quick one writes it.
+//! The answer to a request for one key, as both paths give it, and how the fast path writes it.
 
-use super::ask::Wants;
 use super::encoding;
-use super::range::{Part, part};
+use super::range::{ByteRange, byte_range};
 use super::refusal::Refusal;
+use super::request::Wants;
 use super::{SEQUINS_VERSION, VERSION};
 use crate::catalogue::Reading;
 use bytes::Bytes;
@@ -19,26 +19,26 @@ use std::time::{Duration, UNIX_EPOCH};
 pub fn head_of(reading: &Reading) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(header::CONTENT_TYPE, text(&reading.options().content_type));
-    Named::of(reading).tell(&mut headers);
+    VersionHeaders::of(reading).insert_into(&mut headers);
     let created = UNIX_EPOCH + Duration::from_secs(reading.created_at());
     headers.insert(header::LAST_MODIFIED, text(&httpdate::fmt_http_date(created)));
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers
 }
 
-/// Which version an answer is of, and by which order.
+/// The headers that say which version an answer is of, and by which order.
 #[derive(Debug, Clone)]
-pub struct Named {
+pub struct VersionHeaders {
     version: HeaderValue,
     order: u64,
 }
 
-impl Named {
-    pub fn of(reading: &Reading) -> Named {
-        Named { version: text(reading.name().as_str()), order: reading.order() }
+impl VersionHeaders {
+    pub fn of(reading: &Reading) -> VersionHeaders {
+        VersionHeaders { version: text(reading.name().as_str()), order: reading.order() }
     }
 
-    pub fn tell(self, headers: &mut HeaderMap) {
+    pub fn insert_into(self, headers: &mut HeaderMap) {
         if self.order > 0 {
             headers.insert(ORDER, HeaderValue::from(self.order));
         }
@@ -80,17 +80,18 @@ pub fn found(head: &HeaderMap, value: Value<'_>, wants: &Wants<'_>) -> Response<
         return response;
     }
     let same = wants.if_range.is_none_or(|tag| tag == plain_tag);
-    let part = wants.range.filter(|_| same).map_or(Part::Whole, |range| part(range, value.len()));
+    let byte_range =
+        wants.range.filter(|_| same).map_or(ByteRange::Whole, |range| byte_range(range, value.len()));
     response.headers_mut().insert(header::ETAG, tag_value(&plain_tag));
-    match part {
-        Part::Whole => whole(&mut response, value, wants),
-        Part::Some(range) => {
+    match byte_range {
+        ByteRange::Whole => whole(&mut response, value, wants),
+        ByteRange::Some(range) => {
             *response.status_mut() = StatusCode::PARTIAL_CONTENT;
             let place = format!("bytes {}-{}/{}", range.start, range.end - 1, value.len());
             response.headers_mut().insert(header::CONTENT_RANGE, text(&place));
             *response.body_mut() = Bytes::copy_from_slice(&value[range]);
         }
-        Part::Nothing => {
+        ByteRange::Unsatisfiable => {
             *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
             response.headers_mut().remove(header::CONTENT_TYPE);
             let place = format!("bytes */{}", value.len());
@@ -128,7 +129,7 @@ fn names(tags: &[u8], tag: &[u8; 18]) -> bool {
 pub fn absent(reading: &Reading) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = StatusCode::NOT_FOUND;
-    Named::of(reading).tell(response.headers_mut());
+    VersionHeaders::of(reading).insert_into(response.headers_mut());
     response
 }
 

@@ -1,9 +1,9 @@
 //! A request that is answered by a peer: the driver of `core::dataset::fetch` (S16).
 
-use super::ask::{Ask, Wants, encoded};
 use super::peers::PeerError;
 use super::refusal::Refusal;
-use super::server::Desk;
+use super::request::{KeyRequest, Wants, encoded};
+use super::server::ThreadState;
 use super::{SEQUINS_PROXIED_TO, VERSION, answer};
 use crate::catalogue::{Hop, Outcome, Place, Reading};
 use bytes::Bytes;
@@ -13,25 +13,25 @@ use partage_core::dataset::fetch::{Failure, Fetch, Next};
 use partage_wire::headers::PROXIED_TO;
 use std::sync::Arc;
 
-/// What is sent to a peer, as it goes over the line.
+/// A request to a peer, as it goes over the connection.
 #[derive(Debug, Clone)]
-pub struct Errand {
+pub struct PeerRequest {
     bytes: Vec<u8>,
     is_head: bool,
     /// What an answer must be of: another one is no answer (D5).
     version: String,
 }
 
-impl Errand {
+impl PeerRequest {
     /// For one key, with what the client wants of it.
-    pub fn key(ask: &Ask<'_>, version: &str) -> Errand {
-        let method = if ask.is_head { Method::HEAD } else { Method::GET };
-        let path = format!("/{}/{}?proxy={version}", ask.dataset, encoded(&ask.key));
-        Errand::new(&method, &path, version, &ask.wants, &[])
+    pub fn key(request: &KeyRequest<'_>, version: &str) -> PeerRequest {
+        let method = if request.is_head { Method::HEAD } else { Method::GET };
+        let path = format!("/{}/{}?proxy={version}", request.dataset, encoded(&request.key));
+        PeerRequest::new(&method, &path, version, &request.wants, &[])
     }
 
     /// Any, with a body.
-    pub fn new(method: &Method, path: &str, version: &str, wants: &Wants<'_>, body: &[u8]) -> Errand {
+    pub fn new(method: &Method, path: &str, version: &str, wants: &Wants<'_>, body: &[u8]) -> PeerRequest {
         let mut bytes = Vec::with_capacity(path.len() + body.len() + 128);
         bytes.extend_from_slice(method.as_str().as_bytes());
         bytes.extend_from_slice(b" ");
@@ -59,7 +59,7 @@ impl Errand {
         }
         bytes.extend_from_slice(b"\r\n");
         bytes.extend_from_slice(body);
-        Errand { bytes, is_head: *method == Method::HEAD, version: version.to_owned() }
+        PeerRequest { bytes, is_head: *method == Method::HEAD, version: version.to_owned() }
     }
 
     /// Of a key that is there or is not; of a part, or that it has not changed; that what is asked for makes no sense.
@@ -86,13 +86,17 @@ pub struct Unanswered {
     pub is_too_long: bool,
 }
 
-impl Desk {
+impl ThreadState {
     /// The first answer of those who are asked; it says who gave it. The others are dropped, and their connections
     /// with them.
-    pub async fn fetch(&self, peers: &[Arc<str>], errand: &Errand) -> Result<Response<Bytes>, Unanswered> {
-        let clock = self.house.clock;
+    pub async fn fetch(
+        &self,
+        peers: &[Arc<str>],
+        peer_request: &PeerRequest,
+    ) -> Result<Response<Bytes>, Unanswered> {
+        let clock = self.server.clock;
         let is_slow = |peer: usize| self.slow.is(&peers[peer], clock.now());
-        let fetch = Fetch::new(peers.len(), self.draw(), self.house.settings.fetch, clock.now());
+        let fetch = Fetch::new(peers.len(), self.draw(), self.server.settings.fetch, clock.now());
         let mut fetch = fetch.with_last(is_slow);
         let mut asked = FuturesUnordered::new();
         // Who has not answered yet.
@@ -103,7 +107,7 @@ impl Desk {
                 Next::Ask(peer) => {
                     self.were_slow(&open);
                     open.push(&peers[peer]);
-                    asked.push(self.attempt(&peers[peer], errand));
+                    asked.push(self.attempt(&peers[peer], peer_request));
                 }
                 Next::Fail(failure) => {
                     self.were_slow(&open);
@@ -137,19 +141,22 @@ impl Desk {
 
     /// These have let a stage pass.
     fn were_slow(&self, peers: &[&Arc<str>]) {
-        let rest_ms = u64::try_from(self.house.settings.slow_rest.as_millis()).unwrap_or(u64::MAX);
-        let until = self.house.clock.now() + rest_ms;
+        let rest_ms = u64::try_from(self.server.settings.slow_rest.as_millis()).unwrap_or(u64::MAX);
+        let until = self.server.clock.now() + rest_ms;
         peers.iter().for_each(|peer| self.slow.remember(peer, until));
     }
 
     async fn attempt<'a>(
         &self,
         peer: &'a Arc<str>,
-        errand: &Errand,
+        peer_request: &PeerRequest,
     ) -> Result<(&'a Arc<str>, Response<Bytes>), (&'a Arc<str>, PeerError)> {
-        let mut response =
-            self.pool.ask(peer, &errand.bytes, errand.is_head).await.map_err(|error| (peer, error))?;
-        if !errand.is_answered_by(&response) {
+        let mut response = self
+            .pool
+            .send(peer, &peer_request.bytes, peer_request.is_head)
+            .await
+            .map_err(|error| (peer, error))?;
+        if !peer_request.is_answered_by(&response) {
             let version = response.headers().get(VERSION).and_then(|v| v.to_str().ok()).unwrap_or_default();
             let wrong = PeerError::Wrong { status: response.status(), version: version.to_owned() };
             return Err((peer, wrong));
@@ -161,7 +168,7 @@ impl Desk {
     }
 }
 
-impl Desk {
+impl ThreadState {
     /// The answer of a peer that has the partition, or why there is none; counted.
     pub async fn proxied(
         &self,
@@ -169,19 +176,19 @@ impl Desk {
         places: &[Place],
         partition: u32,
         began: u64,
-        errand: impl FnOnce(&str) -> Errand,
+        peer_request: impl FnOnce(&str) -> PeerRequest,
     ) -> Response<Bytes> {
         let version = reading.name().as_str();
         let peers = places.get(partition as usize).map(|place| place.peers.clone()).unwrap_or_default();
-        let fetched = match self.house.waiting.try_acquire() {
+        let fetched = match self.server.waiting.try_acquire() {
             Err(_) => Err(Refusal::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "busy",
-                format!("{} requests wait for peers, the limit", self.house.settings.waiting),
+                format!("{} requests wait for peers, the limit", self.server.settings.waiting),
                 "try again, or another node",
             )),
             Ok(_permit) => {
-                self.fetch(&peers, &errand(version)).await.map_err(|Unanswered { failure, .. }| {
+                self.fetch(&peers, &peer_request(version)).await.map_err(|Unanswered { failure, .. }| {
                     let what = format!("partition {partition} of version {version}: {failure}");
                     Refusal::of_peers(&failure, what)
                 })
@@ -193,11 +200,11 @@ impl Desk {
             Err(_) => Outcome::Failed,
         };
         let bytes = fetched.as_ref().map_or(0, |response| response.body().len() as u64);
-        let nanos = self.house.clock.nanos().saturating_sub(began);
+        let nanos = self.server.clock.nanos().saturating_sub(began);
         reading.meter().count(outcome, Hop::Proxied, nanos, 1, bytes);
         match fetched {
             Ok(mut response) => {
-                answer::Named::of(reading).tell(response.headers_mut());
+                answer::VersionHeaders::of(reading).insert_into(response.headers_mut());
                 response
             }
             Err(refusal) => answer::refused(&refusal),

@@ -6,7 +6,7 @@ use partage_engine::readonly::{Reader, Search, Value};
 
 /// What is known here of a key.
 #[derive(Debug)]
-pub enum Looked<'a> {
+pub enum LookupResult<'a> {
     /// Its value.
     Value(Value<'a>),
     /// It is not in this version.
@@ -16,46 +16,50 @@ pub enum Looked<'a> {
 }
 
 /// Looks in the partition of a key, and, for a few keys of some versions, in the one where Cascading puts it.
-pub fn look<'a>(version: &Version, places: &'a [Place], key: &[u8]) -> Looked<'a> {
-    Look::begin(version, places, key).end(version, places)
+pub fn lookup<'a>(version: &Version, places: &'a [Place], key: &[u8]) -> LookupResult<'a> {
+    PendingLookup::begin(version, places, key).end(version, places)
 }
 
-/// [`look`] for each of many keys, in their order; waits for memory overlap.
-pub fn look_for_all<'a>(
+/// [`lookup`] for each of many keys, in their order; waits for memory overlap.
+pub fn lookup_all<'a>(
     version: &Version,
     places: &'a [Place],
     keys: &[&[u8]],
-    mut take: impl FnMut(Looked<'a>),
+    mut take: impl FnMut(LookupResult<'a>),
 ) {
-    let mut looks = Vec::with_capacity(TOGETHER.min(keys.len()));
+    let mut lookups = Vec::with_capacity(TOGETHER.min(keys.len()));
     for keys in keys.chunks(TOGETHER) {
-        looks.clear();
-        looks.extend(keys.iter().map(|key| Look::begin(version, places, key)));
-        look_ahead(&mut looks);
-        looks.iter().for_each(|look| take(look.end(version, places)));
+        lookups.clear();
+        lookups.extend(keys.iter().map(|key| PendingLookup::begin(version, places, key)));
+        prefetch(&mut lookups);
+        lookups.iter().for_each(|lookup| take(lookup.end(version, places)));
     }
 }
 
-/// Has the memory fetched in which up to [`TOGETHER`] looks that have begun will end: see [`Search`].
-pub fn look_ahead(looks: &mut [Look<'_, '_>]) {
-    looks.iter().filter_map(|look| look.search.as_ref()).for_each(Search::turn_to_page);
-    looks.iter_mut().filter_map(|look| look.search.as_mut()).for_each(Search::turn_to_entry);
+/// Has the memory fetched in which up to [`TOGETHER`] lookups that have begun will end: see [`Search`].
+pub fn prefetch(lookups: &mut [PendingLookup<'_, '_>]) {
+    lookups.iter().filter_map(|lookup| lookup.search.as_ref()).for_each(Search::prefetch_directory);
+    lookups.iter_mut().filter_map(|lookup| lookup.search.as_mut()).for_each(Search::prefetch_entry);
 }
 
-/// A look that has begun.
+/// A lookup that has begun.
 #[derive(Debug)]
-pub struct Look<'a, 'k> {
+pub struct PendingLookup<'a, 'k> {
     key: &'k [u8],
     partition: u32,
     /// If the partition is here.
     search: Option<Search<'a, 'k>>,
 }
 
-impl<'a, 'k> Look<'a, 'k> {
+impl<'a, 'k> PendingLookup<'a, 'k> {
     /// Begins to look for a key.
-    pub fn begin(version: &Version, places: &'a [Place], key: &'k [u8]) -> Look<'a, 'k> {
+    pub fn begin(version: &Version, places: &'a [Place], key: &'k [u8]) -> PendingLookup<'a, 'k> {
         let partition = version.partitioner().partition(key, places.len() as u32);
-        Look { key, partition, search: here(places, partition).map(|reader| Search::new(reader, key)) }
+        PendingLookup {
+            key,
+            partition,
+            search: here(places, partition).map(|reader| Search::new(reader, key)),
+        }
     }
 
     /// How many columns the key must have, if it has not, and so is in no partition.
@@ -68,16 +72,16 @@ impl<'a, 'k> Look<'a, 'k> {
         match self.search {
             Some(_) => None,
             None => match self.end(version, places) {
-                Looked::Elsewhere(partition) => Some(partition),
-                Looked::Value(_) | Looked::Absent => None,
+                LookupResult::Elsewhere(partition) => Some(partition),
+                LookupResult::Value(_) | LookupResult::Absent => None,
             },
         }
     }
 
     /// What is known of the key.
-    pub fn end(&self, version: &Version, places: &'a [Place]) -> Looked<'a> {
+    pub fn end(&self, version: &Version, places: &'a [Place]) -> LookupResult<'a> {
         let first = found(version, self.partition, self.search.as_ref());
-        if matches!(first, Looked::Value(_)) {
+        if matches!(first, LookupResult::Value(_)) {
             return first;
         }
         let other = version.partitioner().alternative(self.key, places.len() as u32);
@@ -86,21 +90,23 @@ impl<'a, 'k> Look<'a, 'k> {
             found(version, other, search.as_ref())
         });
         match other {
-            Some(Looked::Value(value)) => Looked::Value(value),
-            Some(Looked::Elsewhere(other)) if matches!(first, Looked::Absent) => Looked::Elsewhere(other),
+            Some(LookupResult::Value(value)) => LookupResult::Value(value),
+            Some(LookupResult::Elsewhere(other)) if matches!(first, LookupResult::Absent) => {
+                LookupResult::Elsewhere(other)
+            }
             _ => first,
         }
     }
 }
 
-fn found<'a>(version: &Version, partition: u32, search: Option<&Search<'a, '_>>) -> Looked<'a> {
-    let Some(search) = search else { return Looked::Elsewhere(partition) };
+fn found<'a>(version: &Version, partition: u32, search: Option<&Search<'a, '_>>) -> LookupResult<'a> {
+    let Some(search) = search else { return LookupResult::Elsewhere(partition) };
     match search.end() {
-        Ok(Some(value)) => Looked::Value(value),
-        Ok(None) => Looked::Absent,
+        Ok(Some(value)) => LookupResult::Value(value),
+        Ok(None) => LookupResult::Absent,
         Err(error) => {
             version.report_damage(partition, &error.to_string());
-            Looked::Elsewhere(partition)
+            LookupResult::Elsewhere(partition)
         }
     }
 }

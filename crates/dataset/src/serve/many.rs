@@ -12,12 +12,12 @@
 //! by who has them.
 
 use super::answer;
-use super::ask::{Wants, by_peer};
-use super::fetch::{Errand, Unanswered};
+use super::fetch::{PeerRequest, Unanswered};
 use super::full::{Body, whole};
-use super::lookup::{Looked, look_for_all};
+use super::lookup::{LookupResult, lookup_all};
 use super::refusal::Refusal;
-use super::server::Desk;
+use super::request::{Wants, by_peer};
+use super::server::ThreadState;
 use crate::catalogue::{Hop, Outcome, Place, Reading, Version};
 use crate::limits;
 use base64::Engine;
@@ -28,7 +28,7 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Limited, StreamBody};
 use hyper::body::Frame;
-use partage_door::Brought;
+use partage_door::RequestBody;
 use partage_engine::readonly::{Losses, Value};
 use partage_wire::at_least::AT_LEAST;
 use partage_wire::json::ErrorBody;
@@ -51,7 +51,7 @@ const TOO_MUCH: u32 = u32::MAX - 2;
 
 /// What became of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Slot<'a> {
+pub enum KeyResult<'a> {
     /// Its value.
     Value(Value<'a>),
     /// It is not there.
@@ -92,66 +92,66 @@ fn too_many() -> Refusal {
 }
 
 /// Looks for all keys in what is here.
-pub fn slots<'a>(version: &Version, places: &'a [Place], keys: &[&[u8]]) -> Vec<Slot<'a>> {
-    let mut slots = Vec::with_capacity(keys.len());
-    look_for_all(version, places, keys, |looked| {
-        slots.push(match looked {
-            Looked::Value(value) => Slot::Value(value),
-            Looked::Absent => Slot::Absent,
-            Looked::Elsewhere(partition) => Slot::Elsewhere(partition),
+pub fn lookup_keys<'a>(version: &Version, places: &'a [Place], keys: &[&[u8]]) -> Vec<KeyResult<'a>> {
+    let mut results = Vec::with_capacity(keys.len());
+    lookup_all(version, places, keys, |result| {
+        results.push(match result {
+            LookupResult::Value(value) => KeyResult::Value(value),
+            LookupResult::Absent => KeyResult::Absent,
+            LookupResult::Elsewhere(partition) => KeyResult::Elsewhere(partition),
         });
     });
-    slots
+    results
 }
 
-/// Writes slots as an answer in bytes.
-pub fn write(out: &mut Vec<u8>, slots: &[Slot<'_>]) {
-    for slot in slots {
-        match slot {
-            Slot::Value(value) => {
+/// Writes results as an answer in bytes.
+pub fn write(out: &mut Vec<u8>, results: &[KeyResult<'_>]) {
+    for result in results {
+        match result {
+            KeyResult::Value(value) => {
                 out.extend_from_slice(&(value.len() as u32).to_le_bytes());
                 out.extend_from_slice(value);
             }
-            Slot::Absent => out.extend_from_slice(&ABSENT.to_le_bytes()),
-            Slot::TooMuch => out.extend_from_slice(&TOO_MUCH.to_le_bytes()),
-            Slot::Unknown | Slot::Elsewhere(_) => out.extend_from_slice(&UNKNOWN.to_le_bytes()),
+            KeyResult::Absent => out.extend_from_slice(&ABSENT.to_le_bytes()),
+            KeyResult::TooMuch => out.extend_from_slice(&TOO_MUCH.to_le_bytes()),
+            KeyResult::Unknown | KeyResult::Elsewhere(_) => out.extend_from_slice(&UNKNOWN.to_le_bytes()),
         }
     }
 }
 
 /// How long [`write`] makes them.
-pub fn length(slots: &[Slot<'_>]) -> usize {
-    let of = |slot: &Slot<'_>| if let Slot::Value(value) = slot { value.len() } else { 0 };
-    slots.iter().map(|slot| 4 + of(slot)).sum()
+pub fn length(results: &[KeyResult<'_>]) -> usize {
+    let of = |result: &KeyResult<'_>| if let KeyResult::Value(value) = result { value.len() } else { 0 };
+    results.iter().map(|result| 4 + of(result)).sum()
 }
 
 /// The head of an answer in bytes that is sent whole.
 pub fn write_head(out: &mut Vec<u8>, reading: &Reading, length: usize, date: &[u8]) {
     let mut response = Response::new(Bytes::new());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(VALUES));
-    answer::Named::of(reading).tell(response.headers_mut());
+    answer::VersionHeaders::of(reading).insert_into(response.headers_mut());
     answer::write_head(out, &response, Some(length), date);
     out.reserve(length);
 }
 
 /// Reads an answer in bytes to so many keys.
-fn read(mut rest: &[u8], count: usize) -> Option<Vec<Slot<'static>>> {
-    let mut slots = Vec::with_capacity(count);
+fn read(mut rest: &[u8], count: usize) -> Option<Vec<KeyResult<'static>>> {
+    let mut results = Vec::with_capacity(count);
     while !rest.is_empty() {
         let (length, after) = rest.split_first_chunk::<4>()?;
-        let (slot, after) = match u32::from_le_bytes(*length) {
-            ABSENT => (Slot::Absent, after),
-            UNKNOWN => (Slot::Unknown, after),
-            TOO_MUCH => (Slot::TooMuch, after),
+        let (result, after) = match u32::from_le_bytes(*length) {
+            ABSENT => (KeyResult::Absent, after),
+            UNKNOWN => (KeyResult::Unknown, after),
+            TOO_MUCH => (KeyResult::TooMuch, after),
             length => {
                 let (value, after) = after.split_at_checked(length as usize)?;
-                (Slot::Value(Cow::Owned(value.to_vec())), after)
+                (KeyResult::Value(Cow::Owned(value.to_vec())), after)
             }
         };
-        slots.push(slot);
+        results.push(result);
         rest = after;
     }
-    (slots.len() == count).then_some(slots)
+    (results.len() == count).then_some(results)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,10 +162,10 @@ enum Form {
 
 /// Answers `POST /<dataset>`.
 pub async fn answer(
-    desk: &Arc<Desk>,
+    thread: &Arc<ThreadState>,
     name: &str,
     parts: &Parts,
-    body: Brought,
+    body: RequestBody,
 ) -> Result<Response<Body>, Refusal> {
     let by_peer = by_peer(parts.uri.query())?;
     let form = form(&parts.headers)?;
@@ -179,31 +179,39 @@ pub async fn answer(
         Form::Bytes => keys(&body)?.into_iter().map(|key| body.slice_ref(key)).collect(),
         Form::Json => json_keys(&body)?,
     };
-    let (began, is_by_peer) = (desk.house.clock.nanos(), by_peer.is_some());
+    let (began, is_by_peer) = (thread.server.clock.nanos(), by_peer.is_some());
     let at_least = parts.headers.get(AT_LEAST).map(HeaderValue::as_bytes);
-    let reading = desk.house.open(name, by_peer.as_deref(), at_least, began)?;
+    let reading = thread.server.open(name, by_peer.as_deref(), at_least, began)?;
     if let Some(columns) = keys.iter().find_map(|key| reading.partitioner().lacks(key)) {
         return Err(Refusal::not_that_many_columns(name, columns));
     }
-    let named = answer::Named::of(&reading);
-    let mut asked =
-        Asked { desk: desk.clone(), dataset: name.to_owned(), reading, keys, at: 0, form, is_by_peer, began };
-    let mut response = match asked.keys.len() <= limits::MANY_TOGETHER {
+    let version_headers = answer::VersionHeaders::of(&reading);
+    let mut multi_get = MultiGet {
+        thread: thread.clone(),
+        dataset: name.to_owned(),
+        reading,
+        keys,
+        at: 0,
+        form,
+        is_by_peer,
+        began,
+    };
+    let mut response = match multi_get.keys.len() <= limits::MANY_TOGETHER {
         true => {
-            let bytes = asked.next().await.transpose().map_err(|_| Refusal::lost())?;
+            let bytes = multi_get.next().await.transpose().map_err(|_| Refusal::lost())?;
             whole(Response::new(Bytes::from(bytes.unwrap_or_default())))
         }
         false => {
-            let frames = stream::unfold(asked, |mut asked| async move {
-                let bytes = asked.next().await?;
-                Some((bytes.map(|bytes| Frame::data(Bytes::from(bytes))), asked))
+            let frames = stream::unfold(multi_get, |mut multi_get| async move {
+                let bytes = multi_get.next().await?;
+                Some((bytes.map(|bytes| Frame::data(Bytes::from(bytes))), multi_get))
             });
             Response::new(StreamBody::new(frames).boxed_unsync())
         }
     };
     let kind = if form == Form::Bytes { VALUES } else { JSON };
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    named.tell(response.headers_mut());
+    version_headers.insert_into(response.headers_mut());
     Ok(response)
 }
 
@@ -237,9 +245,9 @@ fn json_keys(body: &[u8]) -> Result<Vec<Bytes>, Refusal> {
     keys.iter().enumerate().map(key).collect()
 }
 
-/// A question that is being answered.
-struct Asked {
-    desk: Arc<Desk>,
+/// A request for many keys that is being answered.
+struct MultiGet {
+    thread: Arc<ThreadState>,
     dataset: String,
     reading: Reading,
     keys: Vec<Bytes>,
@@ -249,7 +257,7 @@ struct Asked {
     began: u64,
 }
 
-impl Asked {
+impl MultiGet {
     /// The next part of the answer.
     async fn next(&mut self) -> Option<std::io::Result<Vec<u8>>> {
         let from = self.at;
@@ -258,15 +266,15 @@ impl Asked {
         }
         let to = (from + limits::MANY_TOGETHER).min(self.keys.len());
         self.at = to.max(1);
-        // Of a file that loses bytes meanwhile the next look says so, and peers are asked.
-        for _ in 0..limits::LOOKS {
+        // Of a file that loses bytes meanwhile the next lookup says so, and peers are asked.
+        for _ in 0..limits::READ_ATTEMPTS {
             let losses = Losses::from_now();
             let out = self.part(from, to).await;
             if losses.have_been() {
                 continue;
             }
             if to == self.keys.len() {
-                let nanos = self.desk.house.clock.nanos().saturating_sub(self.began);
+                let nanos = self.thread.server.clock.nanos().saturating_sub(self.began);
                 let hop = if self.is_by_peer { Hop::Peer } else { Hop::Here };
                 let (keys, bytes) = (self.keys.len() as u64, out.len() as u64);
                 self.reading.meter().count(Outcome::Found, hop, nanos, keys, bytes);
@@ -280,23 +288,23 @@ impl Asked {
     async fn part(&self, from: usize, to: usize) -> Vec<u8> {
         let keys: Vec<&[u8]> = self.keys[from..to].iter().map(AsRef::as_ref).collect();
         let places = self.reading.places();
-        let mut slots = slots(&self.reading, &places, &keys);
+        let mut results = lookup_keys(&self.reading, &places, &keys);
         if !self.is_by_peer {
-            self.fetch(&places, &keys, &mut slots).await;
+            self.fetch(&places, &keys, &mut results).await;
         }
         let mut out = Vec::new();
         match self.form {
-            Form::Bytes => write(&mut out, &slots),
-            Form::Json => self.write_json(&mut out, &keys, &slots, from == 0, to == self.keys.len()),
+            Form::Bytes => write(&mut out, &results),
+            Form::Json => self.write_json(&mut out, &keys, &results, from == 0, to == self.keys.len()),
         }
         out
     }
 
     /// Asks peers for what is elsewhere: one request to each group of peers that has some of it, all at a time.
-    async fn fetch(&self, places: &[Place], keys: &[&[u8]], slots: &mut [Slot<'_>]) {
+    async fn fetch(&self, places: &[Place], keys: &[&[u8]], results: &mut [KeyResult<'_>]) {
         let mut groups: BTreeMap<&[Arc<str>], Vec<usize>> = BTreeMap::new();
-        for (number, slot) in slots.iter().enumerate() {
-            if let Slot::Elsewhere(partition) = slot {
+        for (number, result) in results.iter().enumerate() {
+            if let KeyResult::Elsewhere(partition) = result {
                 groups.entry(&places[*partition as usize].peers).or_default().push(number);
             }
         }
@@ -308,15 +316,15 @@ impl Asked {
                 body.extend_from_slice(&(keys[*number].len() as u32).to_le_bytes());
                 body.extend_from_slice(keys[*number]);
             }
-            let errand = Errand::new(&Method::POST, &path, version, &Wants::default(), &body);
+            let peer_request = PeerRequest::new(&Method::POST, &path, version, &Wants::default(), &body);
             async move {
-                let lacking = match self.desk.fetch(peers, &errand).await {
+                let lacking = match self.thread.fetch(peers, &peer_request).await {
                     Ok(answer) => match read(answer.body(), numbers.len()) {
                         Some(found) => return (numbers, Ok(found)),
-                        None => Slot::Unknown,
+                        None => KeyResult::Unknown,
                     },
-                    Err(Unanswered { is_too_long: true, .. }) => Slot::TooMuch,
-                    Err(Unanswered { .. }) => Slot::Unknown,
+                    Err(Unanswered { is_too_long: true, .. }) => KeyResult::TooMuch,
+                    Err(Unanswered { .. }) => KeyResult::Unknown,
                 };
                 (numbers, Err(lacking))
             }
@@ -324,9 +332,9 @@ impl Asked {
         for (numbers, found) in futures::future::join_all(asked).await {
             match found {
                 Ok(found) => {
-                    numbers.into_iter().zip(found).for_each(|(number, slot)| slots[number] = slot);
+                    numbers.into_iter().zip(found).for_each(|(number, result)| results[number] = result);
                 }
-                Err(lacking) => numbers.into_iter().for_each(|number| slots[number] = lacking.clone()),
+                Err(lacking) => numbers.into_iter().for_each(|number| results[number] = lacking.clone()),
             }
         }
     }
@@ -335,7 +343,7 @@ impl Asked {
         &self,
         out: &mut Vec<u8>,
         keys: &[&[u8]],
-        slots: &[Slot<'_>],
+        results: &[KeyResult<'_>],
         is_first: bool,
         is_last: bool,
     ) {
@@ -343,24 +351,24 @@ impl Asked {
             let version = self.reading.name().as_str();
             out.extend_from_slice(format!("{{\"version\":\"{version}\",\"entries\":[").as_bytes());
         }
-        for (number, (key, slot)) in keys.iter().zip(slots).enumerate() {
+        for (number, (key, result)) in keys.iter().zip(results).enumerate() {
             if number > 0 || !is_first {
                 out.extend_from_slice(b",\n");
             }
             let mut entry = serde_json::Map::new();
             entry.insert("key".to_owned(), String::from_utf8_lossy(key).into());
-            match slot {
-                Slot::Value(value) => {
+            match result {
+                KeyResult::Value(value) => {
                     let (name, value) = json_bytes("value", value);
                     entry.insert(name, value);
                 }
-                Slot::Absent => drop(entry.insert("value".to_owned(), serde_json::Value::Null)),
-                Slot::TooMuch => {
+                KeyResult::Absent => drop(entry.insert("value".to_owned(), serde_json::Value::Null)),
+                KeyResult::TooMuch => {
                     let limit = limits::PEER_BODY_BYTES;
                     let what = format!("more than {limit} bytes of one peer at a time");
                     entry.insert("error".to_owned(), trouble("too_large", &what, "ask for fewer keys"));
                 }
-                Slot::Unknown | Slot::Elsewhere(_) => {
+                KeyResult::Unknown | KeyResult::Elsewhere(_) => {
                     let what = "no node that has its partition answered";
                     entry.insert("error".to_owned(), trouble("no_peer", what, "ask for it again"));
                 }
@@ -426,11 +434,11 @@ mod tests {
 
         #[test]
         fn answers_come_back(values in prop::collection::vec(prop::option::of(prop::collection::vec(any::<u8>(), 0..20)), 0..20)) {
-            let slots: Vec<Slot<'_>> = values.into_iter().map(|value| value.map_or(Slot::Absent, |value| Slot::Value(value.into()))).collect();
+            let results: Vec<KeyResult<'_>> = values.into_iter().map(|value| value.map_or(KeyResult::Absent, |value| KeyResult::Value(value.into()))).collect();
             let mut out = Vec::new();
-            write(&mut out, &slots);
-            prop_assert_eq!(read(&out, slots.len()).unwrap(), slots.clone());
-            prop_assert!(read(&out, slots.len() + 1).is_none());
+            write(&mut out, &results);
+            prop_assert_eq!(read(&out, results.len()).unwrap(), results.clone());
+            prop_assert!(read(&out, results.len() + 1).is_none());
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Numbers are counted by threads; a registry is only made for the moment in which they are shown.
 
 use super::refusal::Refusal;
-use super::server::House;
+use super::server::ServerState;
 use crate::catalogue::{Labels, Link, Series, Version};
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
@@ -17,9 +17,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 /// All of this node.
-pub fn answer(house: &House) -> Result<Response<Bytes>, Refusal> {
+pub fn answer(server: &ServerState) -> Result<Response<Bytes>, Refusal> {
     let mut written = String::new();
-    encode(&mut written, &registry(house))
+    encode(&mut written, &registry(server))
         .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "metrics", error, "ask again"))?;
     let mut response = Response::new(Bytes::from(written));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
@@ -61,11 +61,11 @@ struct Families {
     versions: Family<Labels, Gauge>,
 }
 
-fn registry(house: &House) -> Registry {
+fn registry(server: &ServerState) -> Registry {
     let mut registry = Registry::with_prefix("partage_dataset");
     let families = Families::default();
     let mut durations = Vec::new();
-    for dataset in house.catalogue.datasets() {
+    for dataset in server.catalogue.datasets() {
         for version in dataset.versions() {
             let labels: Labels =
                 vec![("dataset", dataset.name().to_string()), ("version", version.name().to_string())];
@@ -110,46 +110,50 @@ fn registry(house: &House) -> Registry {
     );
     registry.register("damaged", "Partitions whose store file here is damaged", families.damaged);
     registry.register("versions", "Versions by their state", families.versions);
-    of_the_driver(house, &mut registry);
+    of_the_driver(server, &mut registry);
     let connections = Gauge::<i64>::default();
-    connections.set(house.door.connections() as i64);
+    connections.set(server.door.connections() as i64);
     registry.register("connections", "Connections of clients and peers", connections);
-    house.door.register(&mut registry);
+    server.door.register(&mut registry);
     let waiting = Gauge::<i64>::default();
-    waiting.set((house.settings.waiting - house.waiting.available_permits()) as i64);
+    waiting.set((server.settings.waiting - server.waiting.available_permits()) as i64);
     registry.register("waiting", "Requests that wait for peers", waiting);
     registry
 }
 
 /// What the driver has done, and what does not work.
-fn of_the_driver(house: &House, registry: &mut Registry) {
-    let doings = house.catalogue.doings().clone();
-    registry.register("loads", "Loads of a version by what became of them", doings.loads);
-    registry.register_with_unit("read", "Read from the source", Unit::Bytes, doings.read);
-    registry.register("upgrades", "Changes to another version", doings.upgrades);
-    registry.register("damages", "Store files that turned out to be damaged", doings.damaged);
-    registry.register("refreshes", "Looks at the source", doings.refreshes);
+fn of_the_driver(server: &ServerState, registry: &mut Registry) {
+    let driver_metrics = server.catalogue.driver_metrics().clone();
+    registry.register("loads", "Loads of a version by what became of them", driver_metrics.loads);
+    registry.register_with_unit("read", "Read from the source", Unit::Bytes, driver_metrics.read);
+    registry.register("upgrades", "Changes to another version", driver_metrics.upgrades);
+    registry.register("damages", "Store files that turned out to be damaged", driver_metrics.damaged);
+    registry.register("refreshes", "Looks at the source", driver_metrics.refreshes);
     registry.register(
         "source_errors",
         "Looks that failed, at the source (no dataset) or at a dataset in it",
-        doings.source_errors,
+        driver_metrics.source_errors,
     );
     registry.register(
         "gossip_unheard",
         "Datagrams of gossip that were not heard, by the reason",
-        doings.unheard,
+        driver_metrics.unheard,
     );
     registry.register(
         "versions_unlisted",
         "Versions that peers have and the source of this node does not list",
-        doings.unlisted,
+        driver_metrics.unlisted,
     );
-    registry.register("presence_keys", "Keys published in the coordination service", doings.published);
-    let troubles = house.catalogue.troubles();
+    registry.register(
+        "presence_keys",
+        "Keys published in the coordination service",
+        driver_metrics.published,
+    );
+    let troubles = server.catalogue.troubles();
     let failing: Family<Labels, Gauge> = Family::default();
     let of = |name: &str| vec![("dataset", name.to_owned())];
     failing.get_or_create(&of("")).set(i64::from(troubles.source.is_some()));
-    for dataset in house.catalogue.datasets() {
+    for dataset in server.catalogue.datasets() {
         let is_failing = troubles.of(dataset.name().as_str()).is_some();
         failing.get_or_create(&of(dataset.name().as_str())).set(i64::from(is_failing));
     }

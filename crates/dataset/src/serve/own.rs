@@ -1,8 +1,8 @@
 //! The server's own pages, below `/-/`: health, metrics, and what an operator has it do.
 
-use super::ask::fields;
 use super::refusal::Refusal;
-use super::server::Desk;
+use super::request::fields;
+use super::server::ThreadState;
 use super::{metrics, status};
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
@@ -27,22 +27,22 @@ pub trait Orders: Send + Sync {
 
 /// `/-/<name>`.
 pub fn page(
-    desk: &Desk,
+    thread: &ThreadState,
     name: &str,
     method: &Method,
     query: Option<&str>,
 ) -> Result<Response<Bytes>, Refusal> {
     let is_read = method == Method::GET || method == Method::HEAD;
     match name.split_once('/').unwrap_or((name, "")) {
-        ("health", "") if is_read => Ok(status::health(&desk.house)),
-        ("metrics", "") if is_read => metrics::answer(&desk.house),
-        ("worker", "") if is_read => worker(desk),
+        ("health", "") if is_read => Ok(status::health(&thread.server)),
+        ("metrics", "") if is_read => metrics::answer(&thread.server),
+        ("worker", "") if is_read => worker(thread),
         ("refresh", "") if method == Method::POST => {
-            orders(desk)?.refresh();
+            orders(thread)?.refresh();
             Ok(accepted("{\"refresh\":\"begun\"}"))
         }
         ("pin", dataset) if method == Method::POST || method == Method::DELETE => {
-            pin(desk, dataset, method, query)
+            pin(thread, dataset, method, query)
         }
         ("health" | "metrics" | "worker", "") => Err(Refusal::method("GET, HEAD")),
         ("refresh", "") => Err(Refusal::method("POST")),
@@ -56,9 +56,14 @@ pub fn page(
     }
 }
 
-fn pin(desk: &Desk, dataset: &str, method: &Method, query: Option<&str>) -> Result<Response<Bytes>, Refusal> {
-    let orders = orders(desk)?;
-    if !desk.house.shelf().contains_key(dataset) {
+fn pin(
+    thread: &ThreadState,
+    dataset: &str,
+    method: &Method,
+    query: Option<&str>,
+) -> Result<Response<Bytes>, Refusal> {
+    let orders = orders(thread)?;
+    if !thread.server.datasets().contains_key(dataset) {
         return Err(Refusal::no_dataset(dataset));
     }
     let fields = fields(query.unwrap_or(""))?;
@@ -77,16 +82,16 @@ fn pin(desk: &Desk, dataset: &str, method: &Method, query: Option<&str>) -> Resu
     Ok(accepted("{\"pin\":\"told\"}"))
 }
 
-fn orders(desk: &Desk) -> Result<&dyn Orders, Refusal> {
-    desk.house.settings.orders.as_deref().ok_or_else(|| {
+fn orders(thread: &ThreadState) -> Result<&dyn Orders, Refusal> {
+    thread.server.settings.orders.as_deref().ok_or_else(|| {
         let what = "this server serves what it was given, and takes no orders";
         Refusal::new(StatusCode::NOT_FOUND, "no_orders", what, "ask a node of a cluster")
     })
 }
 
 /// Who is here, for the coordinator that checks back.
-fn worker(desk: &Desk) -> Result<Response<Bytes>, Refusal> {
-    let told = desk.house.settings.orders.as_deref().and_then(Orders::worker).ok_or_else(|| {
+fn worker(thread: &ThreadState) -> Result<Response<Bytes>, Refusal> {
+    let told = thread.server.settings.orders.as_deref().and_then(Orders::worker).ok_or_else(|| {
         let what = "this node is under no coordinator";
         Refusal::new(StatusCode::NOT_FOUND, "no_worker", what, "start it with --coordinator to have it be")
     })?;

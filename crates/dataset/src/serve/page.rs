@@ -20,7 +20,7 @@ pub fn render(status: &Value, dataset: Option<&str>) -> String {
     page += "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">";
     add(
         &mut page,
-        format_args!("<title>{}</title><style>{}</style><main>", Text(&title), include_str!("page.css")),
+        format_args!("<title>{}</title><style>{}</style><main>", Escaped(&title), include_str!("page.css")),
     );
     let mut nodes = status["dbs"].as_object().into_iter().flatten().flat_map(|(_, one)| {
         let versions = one["versions"].as_object().into_iter().flatten();
@@ -29,12 +29,12 @@ pub fn render(status: &Value, dataset: Option<&str>) -> String {
     // Who watches it need not press a key, and sees what is loaded go on.
     let again_s = if nodes.any(|(_, node)| is_loading(node)) { 2 } else { REFRESH_S };
     add(&mut page, format_args!("<meta http-equiv=\"refresh\" content=\"{again_s}\">"));
-    add(&mut page, format_args!("<header><h1>{}</h1>", Text(&title)));
+    add(&mut page, format_args!("<header><h1>{}</h1>", Escaped(&title)));
     add(
         &mut page,
         format_args!(
             "<span class=\"soft\">as node {} and its peers tell it</span>",
-            Text(word(status, "node"))
+            Escaped(word(status, "node"))
         ),
     );
     if dataset.is_some() {
@@ -48,7 +48,7 @@ pub fn render(status: &Value, dataset: Option<&str>) -> String {
             &mut page,
             format_args!(
                 "<p class=\"alert\">No word from {}: what only they have is not counted.</p>",
-                Text(&silent)
+                Escaped(&silent)
             ),
         );
     }
@@ -73,9 +73,9 @@ fn add(page: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 /// Text as it stands in HTML.
-struct Text<'a>(&'a str);
+struct Escaped<'a>(&'a str);
 
-impl std::fmt::Display for Text<'_> {
+impl std::fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.chars().try_for_each(|letter| match letter {
             '<' => f.write_str("&lt;"),
@@ -143,7 +143,7 @@ fn of_nodes(page: &mut String, nodes: &Value) {
         let all: Vec<_> = nodes().filter(|(_, node)| node[name].is_object()).collect();
         for (node, told) in all.iter().take(TROUBLES) {
             *page += "<p class=\"alert\">";
-            add(page, format_args!("<b>{what}</b> at {}, ", Text(node)));
+            add(page, format_args!("<b>{what}</b> at {}, ", Escaped(node)));
             trouble(page, &told[name]);
             *page += "</p>";
         }
@@ -158,7 +158,7 @@ fn of_nodes(page: &mut String, nodes: &Value) {
             page,
             format_args!(
                 "<p class=\"soft\">{} reads its store through for damage: {} of {}</p>",
-                Text(node),
+                Escaped(node),
                 size(read),
                 size(all)
             ),
@@ -169,7 +169,10 @@ fn of_nodes(page: &mut String, nodes: &Value) {
 fn trouble(page: &mut String, told: &Value) {
     let (since, times) = (word(told, "since"), number(told, "times"));
     let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
-    add(page, format_args!("since {}, {times}: <code>{}</code>", Text(since), Text(word(told, "error"))));
+    add(
+        page,
+        format_args!("since {}, {times}: <code>{}</code>", Escaped(since), Escaped(word(told, "error"))),
+    );
 }
 
 /// The versions that nodes were ordered to give to clients: one, but for a moment.
@@ -178,10 +181,10 @@ fn pinned(one: &Value) -> BTreeSet<&str> {
 }
 
 fn of_dataset(page: &mut String, name: &str, one: &Value, nodes: &Value) {
-    add(page, format_args!("<section><header><h2><a href=\"/{0}\">{0}</a></h2>", Text(name)));
-    add(page, format_args!("<span class=\"soft\">{}</span></header>", Text(word(one, "content_type"))));
+    add(page, format_args!("<section><header><h2><a href=\"/{0}\">{0}</a></h2>", Escaped(name)));
+    add(page, format_args!("<span class=\"soft\">{}</span></header>", Escaped(word(one, "content_type"))));
     for version in pinned(one) {
-        let (dataset, version) = (Text(name), Text(version));
+        let (dataset, version) = (Escaped(name), Escaped(version));
         add(
             page,
             format_args!(
@@ -195,7 +198,7 @@ fn of_dataset(page: &mut String, name: &str, one: &Value, nodes: &Value) {
     let own = errors.filter(|(node, told)| nodes[node.as_str()]["source_error"] != **told);
     for (node, told) in own.take(TROUBLES) {
         *page += "<article class=\"trouble\">";
-        add(page, format_args!("<b>Not read from the source</b> at {}, ", Text(node)));
+        add(page, format_args!("<b>Not read from the source</b> at {}, ", Escaped(node)));
         trouble(page, told);
         *page += "</article>";
     }
@@ -204,7 +207,7 @@ fn of_dataset(page: &mut String, name: &str, one: &Value, nodes: &Value) {
             page,
             format_args!(
                 "<article class=\"trouble\"><b>No version</b>: <code>{}</code></article>",
-                Text(refused)
+                Escaped(refused)
             ),
         );
     }
@@ -221,7 +224,7 @@ fn of_dataset(page: &mut String, name: &str, one: &Value, nodes: &Value) {
 
 fn of_version(page: &mut String, name: &str, version: &Value) {
     let nodes = || version["nodes"].as_object().into_iter().flatten().map(|(_, node)| node);
-    add(page, format_args!("<article><header><h3>{}</h3>", Text(name)));
+    add(page, format_args!("<article><header><h3>{}</h3>", Escaped(name)));
     for state in ["ACTIVE", "BUILDING", "HELD", "REMOVING", "ERROR"] {
         let count = nodes().filter(|node| node["state"] == *state).count();
         if count > 0 {
@@ -233,7 +236,7 @@ fn of_version(page: &mut String, name: &str, version: &Value) {
         page,
         format_args!(
             "<span class=\"soft\">{}</span></header><div class=\"facts\">",
-            Text(word(version, "path"))
+            Escaped(word(version, "path"))
         ),
     );
     let fact = |page: &mut String, what: &str, value: String, class: &str| {
@@ -309,30 +312,30 @@ fn is_loading(node: &Value) -> bool {
 fn of_node(page: &mut String, node: &Value) {
     let state = word(node, "state");
     let class = state.to_ascii_lowercase();
-    add(page, format_args!("<tr><td>{}", Text(word(node, "name"))));
+    add(page, format_args!("<tr><td>{}", Escaped(word(node, "name"))));
     if !word(node, "shard_id").is_empty() {
-        add(page, format_args!(" <span class=\"soft\">({})</span>", Text(word(node, "shard_id"))));
+        add(page, format_args!(" <span class=\"soft\">({})</span>", Escaped(word(node, "shard_id"))));
     }
-    add(page, format_args!("<td><span class=\"tag {}\">{}</span>", Text(&class), Text(state)));
+    add(page, format_args!("<td><span class=\"tag {}\">{}</span>", Escaped(&class), Escaped(state)));
     if node["current"] == true {
         *page += " <span class=\"soft\">clients get it</span>";
     }
     if !word(node, "error").is_empty() {
-        add(page, format_args!("<br><span class=\"bad\">{}</span>", Text(word(node, "error"))));
+        add(page, format_args!("<br><span class=\"bad\">{}</span>", Escaped(word(node, "error"))));
     }
     if !word(node, "next_try_at").is_empty() {
         let (tries, at) = (number(node, "tries"), word(node, "next_try_at"));
         add(
             page,
-            format_args!("<br><span class=\"soft\">failed {tries} times; again at {}</span>", Text(at)),
+            format_args!("<br><span class=\"soft\">failed {tries} times; again at {}</span>", Escaped(at)),
         );
     }
     if !word(node, "held").is_empty() {
-        add(page, format_args!("<br><span class=\"warn\">{}</span>", Text(word(node, "held"))));
+        add(page, format_args!("<br><span class=\"warn\">{}</span>", Escaped(word(node, "held"))));
     }
     for (partition, reason) in node["damaged"].as_object().into_iter().flatten() {
         let reason = reason.as_str().unwrap_or_default();
-        add(page, format_args!("<br><span class=\"bad\">partition {partition}: {}</span>", Text(reason)));
+        add(page, format_args!("<br><span class=\"bad\">partition {partition}: {}</span>", Escaped(reason)));
     }
     add(page, format_args!("<td class=\"parts\">{}", runs(&node["partitions"])));
     let (keys, bytes) = (spaced(number(node, "keys")), size(number(node, "bytes")));

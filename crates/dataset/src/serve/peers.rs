@@ -58,7 +58,7 @@ impl Pool {
     }
 
     /// Sends a request, whole as it stands, and waits for the answer.
-    pub async fn ask(
+    pub async fn send(
         &self,
         peer: &Arc<str>,
         request: &[u8],
@@ -93,9 +93,9 @@ impl Pool {
 
 /// Peers that let a stage pass without an answer, and until when they are asked after the others; of one thread.
 #[derive(Debug, Default)]
-pub struct Slow(Mutex<BTreeMap<Arc<str>, Millis>>);
+pub struct SlowPeers(Mutex<BTreeMap<Arc<str>, Millis>>);
 
-impl Slow {
+impl SlowPeers {
     /// Whether that peer was slow lately.
     pub fn is(&self, peer: &str, now: Millis) -> bool {
         let slow = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,23 +4,23 @@
 
 use std::ops::Range;
 
-/// What is to be sent of a value.
+/// What a `Range` header asks for of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub enum ByteRange {
     /// 200.
     Whole,
     /// 206.
     Some(Range<usize>),
     /// 416: there is nothing of it.
-    Nothing,
+    Unsatisfiable,
 }
 
 /// Reads the header. What is not understood asks for the whole.
-pub fn part(header: &[u8], length: usize) -> Part {
-    wanted(header, length).unwrap_or(Part::Whole)
+pub fn byte_range(header: &[u8], length: usize) -> ByteRange {
+    wanted(header, length).unwrap_or(ByteRange::Whole)
 }
 
-fn wanted(header: &[u8], length: usize) -> Option<Part> {
+fn wanted(header: &[u8], length: usize) -> Option<ByteRange> {
     let (unit, ranges) = std::str::from_utf8(header).ok()?.split_once('=')?;
     if !unit.trim().eq_ignore_ascii_case("bytes") {
         return None;
@@ -42,7 +42,7 @@ fn wanted(header: &[u8], length: usize) -> Option<Part> {
             first..last.saturating_add(1).min(length)
         }
     };
-    Some(if range.start >= range.end { Part::Nothing } else { Part::Some(range) })
+    Some(if range.start >= range.end { ByteRange::Unsatisfiable } else { ByteRange::Some(range) })
 }
 
 #[cfg(test)]
@@ -52,15 +52,15 @@ mod tests {
 
     #[test]
     fn one_range_is_understood_in_its_three_forms() {
-        assert_eq!(part(b"bytes=0-3", 10), Part::Some(0..4));
-        assert_eq!(part(b"Bytes=4-", 10), Part::Some(4..10));
-        assert_eq!(part(b"bytes=-3", 10), Part::Some(7..10));
-        assert_eq!(part(b"bytes=-30", 10), Part::Some(0..10));
-        assert_eq!(part(b"bytes=8-99999999999999999999999", 10), Part::Some(8..10));
+        assert_eq!(byte_range(b"bytes=0-3", 10), ByteRange::Some(0..4));
+        assert_eq!(byte_range(b"Bytes=4-", 10), ByteRange::Some(4..10));
+        assert_eq!(byte_range(b"bytes=-3", 10), ByteRange::Some(7..10));
+        assert_eq!(byte_range(b"bytes=-30", 10), ByteRange::Some(0..10));
+        assert_eq!(byte_range(b"bytes=8-99999999999999999999999", 10), ByteRange::Some(8..10));
         for nothing in ["bytes=10-", "bytes=10-20", "bytes=-0", "bytes=99999999999999999999999-"] {
-            assert_eq!(part(nothing.as_bytes(), 10), Part::Nothing, "{nothing}");
+            assert_eq!(byte_range(nothing.as_bytes(), 10), ByteRange::Unsatisfiable, "{nothing}");
         }
-        assert_eq!(part(b"bytes=0-0", 0), Part::Nothing);
+        assert_eq!(byte_range(b"bytes=0-0", 0), ByteRange::Unsatisfiable);
         for whole in [
             "",
             "bytes",
@@ -72,14 +72,14 @@ mod tests {
             "bytes=+1-2",
             "bytes=a-b",
         ] {
-            assert_eq!(part(whole.as_bytes(), 10), Part::Whole, "{whole}");
+            assert_eq!(byte_range(whole.as_bytes(), 10), ByteRange::Whole, "{whole}");
         }
     }
 
     proptest! {
         #[test]
         fn a_part_lies_within_the_value(header in prop::collection::vec(any::<u8>(), 0..30), length in 0usize..100) {
-            if let Part::Some(range) = part(&header, length) {
+            if let ByteRange::Some(range) = byte_range(&header, length) {
                 prop_assert!(range.start < range.end && range.end <= length);
             }
         }
@@ -87,8 +87,8 @@ mod tests {
         #[test]
         fn a_plain_range_is_cut_at_the_end(first in 0usize..50, more in 0usize..50, length in 1usize..50) {
             let last = first + more;
-            let found = part(format!("bytes={first}-{last}").as_bytes(), length);
-            let expected = if first >= length { Part::Nothing } else { Part::Some(first..(last + 1).min(length)) };
+            let found = byte_range(format!("bytes={first}-{last}").as_bytes(), length);
+            let expected = if first >= length { ByteRange::Unsatisfiable } else { ByteRange::Some(first..(last + 1).min(length)) };
             prop_assert_eq!(found, expected);
         }
     }

@@ -4,12 +4,12 @@
 //! is the next of the whole.
 
 use super::answer;
-use super::ask::Wants;
-use super::fetch::Errand;
+use super::fetch::PeerRequest;
 use super::full::{Body, whole};
 use super::many::json_bytes;
 use super::refusal::Refusal;
-use super::server::Desk;
+use super::request::Wants;
+use super::server::ThreadState;
 use crate::catalogue::{Hop, Outcome, Reading};
 use crate::limits;
 use bytes::Bytes;
@@ -31,7 +31,7 @@ pub const ENTRIES: &str = "application/x-partage-entries";
 
 /// The entries that a scan asks for: a range of keys, the partitions to look in, and the most to return.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Span {
+struct ScanQuery {
     from: Bound<Vec<u8>>,
     to: Bound<Vec<u8>>,
     /// What all keys begin with, where that was asked for.
@@ -47,8 +47,8 @@ pub fn is_scan(fields: &[(&str, Vec<u8>)]) -> bool {
     fields.iter().any(|(name, _)| ["prefix", "from", "after", "to", "limit"].contains(name))
 }
 
-fn span(fields: &[(&str, Vec<u8>)]) -> Result<Span, Refusal> {
-    let mut span = Span {
+fn parse_query(fields: &[(&str, Vec<u8>)]) -> Result<ScanQuery, Refusal> {
+    let mut query = ScanQuery {
         from: Bound::Unbounded,
         to: Bound::Unbounded,
         prefix: None,
@@ -62,12 +62,12 @@ fn span(fields: &[(&str, Vec<u8>)]) -> Result<Span, Refusal> {
         match *name {
             "prefix" => {
                 prefix = Some(value.clone());
-                span.prefix.clone_from(&prefix);
+                query.prefix.clone_from(&prefix);
             }
-            "from" => span.from = Bound::Included(value.clone()),
-            "after" => span.from = Bound::Excluded(value.clone()),
-            "to" => span.to = Bound::Excluded(value.clone()),
-            "proxy" if !value.is_empty() => span.by_peer = Some(text()),
+            "from" => query.from = Bound::Included(value.clone()),
+            "after" => query.from = Bound::Excluded(value.clone()),
+            "to" => query.to = Bound::Excluded(value.clone()),
+            "proxy" if !value.is_empty() => query.by_peer = Some(text()),
             "limit" => {
                 let limit =
                     text().parse().ok().filter(|limit| (1..=limits::SCAN_MOST_ENTRIES).contains(limit));
@@ -79,13 +79,13 @@ fn span(fields: &[(&str, Vec<u8>)]) -> Result<Span, Refusal> {
                         format!("1 to {most} can be asked for"),
                     )
                 };
-                span.limit = limit.ok_or_else(wrong)?;
+                query.limit = limit.ok_or_else(wrong)?;
             }
             "partition" => {
                 let numbers: Result<Vec<u32>, _> = text().split(',').map(str::parse).collect();
                 let wrong =
                     |_| Refusal::bad("partition", "partition is no list of numbers", "write them as in 0,7");
-                span.partitions = Some(numbers.map_err(wrong)?);
+                query.partitions = Some(numbers.map_err(wrong)?);
             }
             other => {
                 let other: String = other.chars().take(64).collect();
@@ -95,28 +95,28 @@ fn span(fields: &[(&str, Vec<u8>)]) -> Result<Span, Refusal> {
         }
     }
     if let Some(prefix) = prefix {
-        narrow(&mut span, prefix);
+        narrow(&mut query, prefix);
     }
-    Ok(span)
+    Ok(query)
 }
 
 /// Keeps to keys that begin so.
-fn narrow(span: &mut Span, prefix: Vec<u8>) {
+fn narrow(query: &mut ScanQuery, prefix: Vec<u8>) {
     let after_all = after_all(&prefix);
-    let begins_later = match &span.from {
+    let begins_later = match &query.from {
         Bound::Unbounded => false,
         Bound::Included(from) | Bound::Excluded(from) => *from >= prefix,
     };
     if !begins_later {
-        span.from = Bound::Included(prefix);
+        query.from = Bound::Included(prefix);
     }
-    let ends_sooner = match (&span.to, &after_all) {
+    let ends_sooner = match (&query.to, &after_all) {
         (Bound::Excluded(to), Bound::Excluded(end)) => to < end,
         (Bound::Excluded(_), _) => true,
         _ => false,
     };
     if !ends_sooner {
-        span.to = after_all;
+        query.to = after_all;
     }
 }
 
@@ -143,28 +143,28 @@ fn is_empty(from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> bool {
 
 /// Answers a scan.
 pub async fn answer(
-    desk: &Arc<Desk>,
+    thread: &Arc<ThreadState>,
     name: &str,
     fields: &[(&str, Vec<u8>)],
     parts: &Parts,
 ) -> Result<Response<Body>, Refusal> {
-    let span = span(fields)?;
-    let began = desk.house.clock.nanos();
+    let query = parse_query(fields)?;
+    let began = thread.server.clock.nanos();
     let at_least = parts.headers.get(AT_LEAST).map(HeaderValue::as_bytes);
-    let reading = desk.house.open(name, span.by_peer.as_deref(), at_least, began)?;
-    let named = answer::Named::of(&reading);
+    let reading = thread.server.open(name, query.by_peer.as_deref(), at_least, began)?;
+    let version_headers = answer::VersionHeaders::of(&reading);
     let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
-    let in_bytes = span.by_peer.is_some() || accept.contains(ENTRIES);
-    let mut scan = Scan::new(desk.clone(), name, reading, span, in_bytes, began)?;
+    let in_bytes = query.by_peer.is_some() || accept.contains(ENTRIES);
+    let mut scan = ScanStream::new(thread.clone(), name, reading, query, in_bytes, began)?;
     // The first part before the head goes out: what cannot be scanned at all is then told by the status.
     let first = match scan.part().await {
         Ok(first) => first,
-        Err(Broken::Refused(refusal)) => {
+        Err(ScanError::Refused(refusal)) => {
             let mut response = answer::refused(&refusal);
-            named.tell(response.headers_mut());
+            version_headers.insert_into(response.headers_mut());
             return Ok(whole(response));
         }
-        Err(Broken::Told(response)) => return Ok(whole(response)),
+        Err(ScanError::Told(response)) => return Ok(whole(response)),
     };
     let mut response = match scan.is_over {
         true => whole(Response::new(Bytes::from(first))),
@@ -173,9 +173,9 @@ pub async fn answer(
                 let part = match first {
                     Some(first) => Ok(first),
                     None if scan.is_over => return None,
-                    None => scan.part().await.map_err(|broken| {
+                    None => scan.part().await.map_err(|error| {
                         scan.is_over = true;
-                        std::io::Error::other(broken.text())
+                        std::io::Error::other(error.text())
                     }),
                 };
                 Some((part.map(|part| Frame::data(Bytes::from(part))), (scan, None)))
@@ -185,45 +185,45 @@ pub async fn answer(
     };
     let kind = if in_bytes { ENTRIES } else { "application/json" };
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    named.tell(response.headers_mut());
+    version_headers.insert_into(response.headers_mut());
     Ok(response)
 }
 
 /// Why there are no further entries.
-enum Broken {
+enum ScanError {
     Refused(Refusal),
     /// A peer has told why.
     Told(Response<Bytes>),
 }
 
-impl Broken {
+impl ScanError {
     fn text(&self) -> String {
         match self {
-            Broken::Refused(refusal) => refusal.text.clone(),
-            Broken::Told(response) => format!("a peer answered {}", response.status()),
+            ScanError::Refused(refusal) => refusal.text.clone(),
+            ScanError::Told(response) => format!("a peer answered {}", response.status()),
         }
     }
 }
 
 /// Where entries come from, each in order by itself.
-enum Source {
+enum EntrySource {
     Here(u32, Arc<Reader>),
     Peers(Arc<[Arc<str>]>, Vec<u32>),
 }
 
 struct Cursor {
-    source: Source,
+    source: EntrySource,
     held: VecDeque<Pair>,
     /// After which nothing was read yet.
     from: Bound<Vec<u8>>,
     is_over: bool,
 }
 
-struct Scan {
-    desk: Arc<Desk>,
+struct ScanStream {
+    thread: Arc<ThreadState>,
     dataset: String,
     reading: Reading,
-    span: Span,
+    query: ScanQuery,
     cursors: Vec<Cursor>,
     given: usize,
     in_bytes: bool,
@@ -231,31 +231,31 @@ struct Scan {
     is_over: bool,
 }
 
-impl Scan {
+impl ScanStream {
     fn new(
-        desk: Arc<Desk>,
+        thread: Arc<ThreadState>,
         dataset: &str,
         reading: Reading,
-        span: Span,
+        query: ScanQuery,
         in_bytes: bool,
         began: u64,
-    ) -> Result<Scan, Refusal> {
+    ) -> Result<ScanStream, Refusal> {
         let places = reading.places();
         // Rows that agree on the column that they are divided by are in one partition.
         let of_prefix =
             |prefix: &Vec<u8>| reading.partitioner().partition_of_prefix(prefix, places.len() as u32);
-        let all = match span.prefix.as_ref().and_then(of_prefix) {
+        let all = match query.prefix.as_ref().and_then(of_prefix) {
             Some(one) => one..one + 1,
             None => 0..places.len() as u32,
         };
         let mut sources = Vec::new();
         let mut groups: BTreeMap<Arc<[Arc<str>]>, Vec<u32>> = BTreeMap::new();
-        for partition in span.partitions.clone().unwrap_or_else(|| all.collect()) {
+        for partition in query.partitions.clone().unwrap_or_else(|| all.collect()) {
             let version = reading.name().as_str();
             let place = places.get(partition as usize);
             match place.and_then(|place| place.here.clone()) {
-                Some(reader) => sources.push(Source::Here(partition, reader)),
-                None if span.by_peer.is_some() => {
+                Some(reader) => sources.push(EntrySource::Here(partition, reader)),
+                None if query.by_peer.is_some() => {
                     return Err(Refusal::not_that_partition(dataset, version, partition));
                 }
                 None => {
@@ -264,26 +264,26 @@ impl Scan {
                 }
             }
         }
-        sources.extend(groups.into_iter().map(|(peers, partitions)| Source::Peers(peers, partitions)));
-        let is_over = is_empty(&span.from, &span.to);
+        sources.extend(groups.into_iter().map(|(peers, partitions)| EntrySource::Peers(peers, partitions)));
+        let is_over = is_empty(&query.from, &query.to);
         let cursors = sources
             .into_iter()
-            .map(|source| Cursor { source, held: VecDeque::new(), from: span.from.clone(), is_over })
+            .map(|source| Cursor { source, held: VecDeque::new(), from: query.from.clone(), is_over })
             .collect();
         drop(places);
         let dataset = dataset.to_owned();
-        Ok(Scan { desk, dataset, reading, span, cursors, given: 0, in_bytes, began, is_over: false })
+        Ok(ScanStream { thread, dataset, reading, query, cursors, given: 0, in_bytes, began, is_over: false })
     }
 
     /// The next part of the answer.
-    async fn part(&mut self) -> Result<Vec<u8>, Broken> {
+    async fn part(&mut self) -> Result<Vec<u8>, ScanError> {
         let mut out = Vec::new();
         if self.given == 0 && !self.in_bytes {
             let version = self.reading.name().as_str();
             out.extend_from_slice(format!("{{\"version\":\"{version}\",\"entries\":[").as_bytes());
         }
         while out.len() < limits::SCAN_PART_BYTES {
-            let next = match self.given < self.span.limit {
+            let next = match self.given < self.query.limit {
                 true => self.next().await?,
                 false => None,
             };
@@ -294,19 +294,19 @@ impl Scan {
             self.given += 1;
         }
         // A peer comes again for what is behind; it would have to hold the whole in memory.
-        if self.span.by_peer.is_some() {
+        if self.query.by_peer.is_some() {
             return self.end(out).await;
         }
         Ok(out)
     }
 
-    async fn end(&mut self, mut out: Vec<u8>) -> Result<Vec<u8>, Broken> {
+    async fn end(&mut self, mut out: Vec<u8>) -> Result<Vec<u8>, ScanError> {
         if !self.in_bytes {
-            let has_more = self.given == self.span.limit && self.next().await?.is_some();
+            let has_more = self.given == self.query.limit && self.next().await?.is_some();
             out.extend_from_slice(format!("],\"more\":{has_more}}}\n").as_bytes());
         }
-        let nanos = self.desk.house.clock.nanos().saturating_sub(self.began);
-        let hop = if self.span.by_peer.is_some() { Hop::Peer } else { Hop::Here };
+        let nanos = self.thread.server.clock.nanos().saturating_sub(self.began);
+        let hop = if self.query.by_peer.is_some() { Hop::Peer } else { Hop::Here };
         self.reading.meter().count(Outcome::Found, hop, nanos, self.given as u64, out.len() as u64);
         self.is_over = true;
         Ok(out)
@@ -329,7 +329,7 @@ impl Scan {
     }
 
     /// The smallest of what the cursors have next.
-    async fn next(&mut self) -> Result<Option<Pair>, Broken> {
+    async fn next(&mut self) -> Result<Option<Pair>, ScanError> {
         for at in 0..self.cursors.len() {
             if self.cursors[at].held.is_empty() && !self.cursors[at].is_over {
                 self.fill(at).await?;
@@ -340,28 +340,28 @@ impl Scan {
         Ok(with_some.min_by_key(first).and_then(|cursor| cursor.held.pop_front()))
     }
 
-    async fn fill(&mut self, at: usize) -> Result<(), Broken> {
-        let count = limits::SCAN_TOGETHER.min(self.span.limit + 1);
+    async fn fill(&mut self, at: usize) -> Result<(), ScanError> {
+        let count = limits::SCAN_TOGETHER.min(self.query.limit + 1);
         let cursor = &self.cursors[at];
         let pairs = match &cursor.source {
-            Source::Here(partition, reader) => here(reader, &cursor.from, &self.span.to, count)
-                .map_err(|error| Broken::Refused(self.unread(*partition, &error)))?,
-            Source::Peers(peers, partitions) => {
+            EntrySource::Here(partition, reader) => here(reader, &cursor.from, &self.query.to, count)
+                .map_err(|error| ScanError::Refused(self.unread(*partition, &error)))?,
+            EntrySource::Peers(peers, partitions) => {
                 let path = self.path(&cursor.from, partitions, count);
                 let version = self.reading.name().as_str();
-                let errand = Errand::new(&Method::GET, &path, version, &Wants::default(), &[]);
+                let peer_request = PeerRequest::new(&Method::GET, &path, version, &Wants::default(), &[]);
                 let answer = self
-                    .desk
-                    .fetch(peers, &errand)
+                    .thread
+                    .fetch(peers, &peer_request)
                     .await
-                    .map_err(|unanswered| Broken::Refused(failed(unanswered.failure, partitions)))?;
+                    .map_err(|unanswered| ScanError::Refused(failed(unanswered.failure, partitions)))?;
                 if answer.status() != StatusCode::OK {
-                    return Err(Broken::Told(answer));
+                    return Err(ScanError::Told(answer));
                 }
                 read(answer.body()).ok_or_else(|| {
                     let what = "a peer's entries are not understood";
                     let way_out = "have all nodes run one version";
-                    Broken::Refused(Refusal::new(StatusCode::BAD_GATEWAY, "no_peer", what, way_out))
+                    ScanError::Refused(Refusal::new(StatusCode::BAD_GATEWAY, "no_peer", what, way_out))
                 })?
             }
         };
@@ -391,11 +391,11 @@ impl Scan {
             format!("/{}?proxy={version}&limit={count}&partition={}", self.dataset, numbers.join(","));
         match from {
             Bound::Unbounded => {}
-            Bound::Included(key) => path += &format!("&from={}", super::ask::encoded(key)),
-            Bound::Excluded(key) => path += &format!("&after={}", super::ask::encoded(key)),
+            Bound::Included(key) => path += &format!("&from={}", super::request::encoded(key)),
+            Bound::Excluded(key) => path += &format!("&after={}", super::request::encoded(key)),
         }
-        if let Bound::Excluded(to) = &self.span.to {
-            path += &format!("&to={}", super::ask::encoded(to));
+        if let Bound::Excluded(to) = &self.query.to {
+            path += &format!("&to={}", super::request::encoded(to));
         }
         path
     }
@@ -445,10 +445,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn of(fields: &[(&str, &str)]) -> Result<Span, Refusal> {
+    fn of(fields: &[(&str, &str)]) -> Result<ScanQuery, Refusal> {
         let fields: Vec<(&str, Vec<u8>)> =
             fields.iter().map(|(name, value)| (*name, value.as_bytes().to_vec())).collect();
-        span(&fields)
+        parse_query(&fields)
     }
 
     #[test]
@@ -472,11 +472,11 @@ mod tests {
     proptest! {
         #[test]
         fn a_prefix_and_bounds_hold_what_they_say(prefix in "[ab\u{ff}]{0,3}", from in "[ab]{0,3}", to in "[ab]{0,3}", key in "[ab\u{ff}]{0,4}") {
-            let span = of(&[("prefix", &prefix), ("from", &from), ("to", &to)]).unwrap();
+            let query = of(&[("prefix", &prefix), ("from", &from), ("to", &to)]).unwrap();
             let (key, bytes) = (key.as_bytes(), |text: &String| text.as_bytes().to_vec());
             let expected = key.starts_with(&bytes(&prefix)) && key >= bytes(&from).as_slice() && key < bytes(&to).as_slice();
-            let from = match &span.from { Bound::Included(from) => key >= from.as_slice(), Bound::Excluded(from) => key > from.as_slice(), Bound::Unbounded => true };
-            let to = match &span.to { Bound::Excluded(to) => key < to.as_slice(), _ => true };
+            let from = match &query.from { Bound::Included(from) => key >= from.as_slice(), Bound::Excluded(from) => key > from.as_slice(), Bound::Unbounded => true };
+            let to = match &query.to { Bound::Excluded(to) => key < to.as_slice(), _ => true };
             prop_assert_eq!(from && to, expected);
         }
 

@@ -1,9 +1,9 @@
 //! Listens, and spreads connections over threads.
 
 use super::own::Orders;
-use super::peers::{Pool, Slow};
+use super::peers::{Pool, SlowPeers};
 use super::refusal::Refusal;
-use super::{full, quick};
+use super::{fast_path, full};
 use crate::catalogue::{Catalogue, Dataset, Reading};
 use crate::clock::{Clock, unix_seconds};
 use crate::limits;
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use partage_core::dataset::fetch::FetchSettings;
 use partage_core::dataset::name::DatasetName;
 use partage_core::time::Millis;
-use partage_door::{Changes, Door, Ending, Handed, Role};
+use partage_door::{Changes, DetachedConnection, Door, Ending, Role};
 use partage_wire::at_least::{self, AT_LEAST};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -82,8 +82,8 @@ pub struct ServeError {
     pub source: std::io::Error,
 }
 
-/// What all threads share.
-pub struct House {
+/// The state that all threads of a server share.
+pub struct ServerState {
     pub catalogue: Arc<Catalogue>,
     pub settings: Settings,
     pub clock: Clock,
@@ -94,20 +94,20 @@ pub struct House {
     date: ArcSwap<String>,
 }
 
-impl House {
+impl ServerState {
     /// The time of day, for headers.
     pub fn date(&self) -> Guard<Arc<String>> {
         self.date.load()
     }
 
-    fn tell_date(&self) {
+    fn update_date(&self) {
         let now = std::time::UNIX_EPOCH + Duration::from_secs(unix_seconds());
         self.date.store(Arc::new(httpdate::fmt_http_date(now)));
     }
 
-    /// A dataset, without counting.
-    pub fn shelf(&self) -> Guard<Arc<BTreeMap<DatasetName, Arc<Dataset>>>> {
-        self.catalogue.shelf()
+    /// All datasets of one moment, without counting.
+    pub fn datasets(&self) -> Guard<Arc<BTreeMap<DatasetName, Arc<Dataset>>>> {
+        self.catalogue.snapshot()
     }
 
     /// Nobody should take for absent what a node that was just started has not heard of yet.
@@ -123,8 +123,8 @@ impl House {
         at_least: Option<&[u8]>,
         nanos: u64,
     ) -> Result<Reading, Refusal> {
-        let shelf = self.shelf();
-        let reading = match (shelf.get(name), by_peer) {
+        let datasets = self.datasets();
+        let reading = match (datasets.get(name), by_peer) {
             (None, None) => return Err(self.not_there(Refusal::no_dataset(name))),
             (None, Some(_)) => return Err(Refusal::not_that_version(name, "any")),
             (Some(dataset), None) => {
@@ -168,18 +168,18 @@ fn caught_up(
         .ok_or_else(|| Refusal::behind(dataset.name().as_str(), &text()))
 }
 
-/// What one thread has.
-pub struct Desk {
-    pub house: Arc<House>,
+/// The state of one thread of a server.
+pub struct ThreadState {
+    pub server: Arc<ServerState>,
     pub pool: Pool,
-    pub slow: Slow,
+    pub slow: SlowPeers,
     draws: AtomicU64,
 }
 
-impl Desk {
-    fn new(house: Arc<House>) -> Desk {
+impl ThreadState {
+    fn new(server: Arc<ServerState>) -> ThreadState {
         let draws = AtomicU64::new(crate::entropy::seed());
-        Desk { house, pool: Pool::default(), slow: Slow::default(), draws }
+        ThreadState { server, pool: Pool::default(), slow: SlowPeers::default(), draws }
     }
 
     /// Another number each time.
@@ -191,7 +191,7 @@ impl Desk {
 /// A server that runs until it is stopped or dropped.
 pub struct Server {
     address: SocketAddr,
-    house: Arc<House>,
+    state: Arc<ServerState>,
     stop: watch::Sender<bool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -215,7 +215,7 @@ impl Server {
         listener.set_nonblocking(true).map_err(failed)?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let count = if settings.threads == 0 { cores } else { settings.threads.min(limits::THREADS) };
-        let house = Arc::new(House {
+        let server = Arc::new(ServerState {
             clock: catalogue.clock(),
             waiting: Semaphore::new(settings.waiting),
             catalogue,
@@ -224,26 +224,27 @@ impl Server {
             stopping: AtomicBool::new(false),
             date: ArcSwap::default(),
         });
-        house.tell_date();
+        server.update_date();
         let (stop, stopped) = watch::channel(false);
         let mut threads = Vec::new();
-        let mut doors = Vec::new();
+        let mut queues = Vec::new();
         for number in 0..count {
-            let (door, arrivals) = mpsc::channel(limits::ARRIVALS);
-            doors.push(door);
-            let (house, stopped) = (house.clone(), stopped.clone());
-            let work =
-                move |runtime: tokio::runtime::Runtime| runtime.block_on(desk(house, arrivals, stopped));
-            threads.push(thread(&format!("dataset-{number}"), work).map_err(failed)?);
+            let (queue, arrivals) = mpsc::channel(limits::ARRIVALS);
+            queues.push(queue);
+            let (server, stopped) = (server.clone(), stopped.clone());
+            let work = move |runtime: tokio::runtime::Runtime| {
+                runtime.block_on(run_thread(server, arrivals, stopped))
+            };
+            threads.push(spawn_thread(&format!("dataset-{number}"), work).map_err(failed)?);
         }
-        let (shared, stopped) = (house.clone(), stopped);
+        let (shared, stopped) = (server.clone(), stopped);
         let work = move |runtime: tokio::runtime::Runtime| {
-            if let Err(error) = runtime.block_on(accept(listener, shared, doors, stopped)) {
+            if let Err(error) = runtime.block_on(accept(listener, shared, queues, stopped)) {
                 tracing::error!("the door for dataset requests at {address} is closed: {error}");
             }
         };
-        threads.push(thread("dataset-door", work).map_err(failed)?);
-        Ok(Server { address, house, stop, threads })
+        threads.push(spawn_thread("dataset-door", work).map_err(failed)?);
+        Ok(Server { address, state: server, stop, threads })
     }
 
     /// Where it listens.
@@ -257,7 +258,7 @@ impl Server {
     }
 
     fn end(&mut self) {
-        self.house.stopping.store(true, Ordering::Relaxed);
+        self.state.stopping.store(true, Ordering::Relaxed);
         self.stop.send_replace(true);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -273,7 +274,7 @@ impl Drop for Server {
     }
 }
 
-fn thread(
+fn spawn_thread(
     name: &str,
     work: impl FnOnce(tokio::runtime::Runtime) + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
@@ -283,53 +284,59 @@ fn thread(
 
 async fn accept(
     listener: TcpListener,
-    house: Arc<House>,
-    doors: Vec<mpsc::Sender<Handed>>,
+    server: Arc<ServerState>,
+    queues: Vec<mpsc::Sender<DetachedConnection>>,
     mut stopped: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     let mut turn = 0;
     loop {
-        let arrival = tokio::select! {
+        let accepted = tokio::select! {
             _ = stopped.changed() => return Ok(()),
             _ = tick.tick() => {
-                house.tell_date();
+                server.update_date();
                 continue;
             }
-            arrival = house.door.accept(&listener) => arrival,
+            accepted = server.door.accept(&listener) => accepted,
         };
-        turn = (turn + 1) % doors.len();
-        if let Ok(handed) = arrival.hand_over() {
+        turn = (turn + 1) % queues.len();
+        if let Ok(detached) = accepted.detach() {
             // The thread is behind with its arrivals, or at its end: the client comes again.
-            let _ = doors[turn].try_send(handed);
+            let _ = queues[turn].try_send(detached);
         }
     }
 }
 
-async fn desk(house: Arc<House>, mut arrivals: mpsc::Receiver<Handed>, mut stopped: watch::Receiver<bool>) {
-    let desk = Arc::new(Desk::new(house));
+async fn run_thread(
+    server: Arc<ServerState>,
+    mut arrivals: mpsc::Receiver<DetachedConnection>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let thread = Arc::new(ThreadState::new(server));
     loop {
-        let handed = tokio::select! {
+        let detached = tokio::select! {
             _ = stopped.changed() => break,
-            Some(handed) = arrivals.recv() => handed,
+            Some(detached) = arrivals.recv() => detached,
         };
-        tokio::spawn(connection(desk.clone(), handed, stopped.clone()));
+        tokio::spawn(connection(thread.clone(), detached, stopped.clone()));
     }
     // What is being answered now may still be.
     tokio::time::sleep(limits::CLOSING).await;
 }
 
-async fn connection(desk: Arc<Desk>, handed: Handed, stopped: watch::Receiver<bool>) {
+async fn connection(thread: Arc<ThreadState>, detached: DetachedConnection, stopped: watch::Receiver<bool>) {
     let served = async {
-        let Some(arrival) = desk.house.door.first_word(handed.take()?).await else { return Ok(()) };
-        // Who is in the reserve may ask once; the quick clerk lets each ask on.
-        if arrival.is_in_reserve() {
-            return full::serve(desk, arrival, Bytes::new(), stopped).await;
+        let Some(accepted) = thread.server.door.wait_for_first_byte(detached.attach()?).await else {
+            return Ok(());
+        };
+        // Who is in the reserve may ask once; the fast path lets each ask on.
+        if accepted.is_in_reserve() {
+            return full::serve(thread, accepted, Bytes::new(), stopped).await;
         }
-        match quick::serve(&desk, arrival).await? {
-            quick::End::Closed => Ok(()),
-            quick::End::PassedOn { arrival, read } => full::serve(desk, arrival, read, stopped).await,
+        match fast_path::serve(&thread, accepted).await? {
+            fast_path::End::Closed => Ok(()),
+            fast_path::End::PassedOn { accepted, read } => full::serve(thread, accepted, read, stopped).await,
         }
     };
     let ended: std::io::Result<()> = served.await;

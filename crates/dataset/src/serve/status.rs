@@ -3,9 +3,9 @@
 //! Each node tells of itself; the one that is asked puts together what all say. The JSON has the names that Sequins
 //! gives these things, and a few more, so that what reads the one reads the other.
 
-use super::ask::by_peer;
 use super::refusal::Refusal;
-use super::server::{Desk, House};
+use super::request::by_peer;
+use super::server::{ServerState, ThreadState};
 use super::{answer, page};
 use crate::catalogue::{Dataset, Link, State, Trouble, Version};
 use crate::limits;
@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// `GET /`.
-pub async fn home(desk: &Desk, parts: &Parts) -> Result<Response<Bytes>, Refusal> {
-    let mut status = here(&desk.house, None);
+pub async fn home(thread: &ThreadState, parts: &Parts) -> Result<Response<Bytes>, Refusal> {
+    let mut status = here(&thread.server, None);
     if by_peer(parts.uri.query())?.is_none() {
-        let silent = merge_others(desk, &mut status, "/").await;
+        let silent = merge_others(thread, &mut status, "/").await;
         status["unreachable"] = json!(silent);
     }
     summarise(&mut status);
@@ -30,14 +30,14 @@ pub async fn home(desk: &Desk, parts: &Parts) -> Result<Response<Bytes>, Refusal
 }
 
 /// `GET /<dataset>`.
-pub async fn dataset(desk: &Desk, name: &str, parts: &Parts) -> Result<Response<Bytes>, Refusal> {
-    let is_known = desk.house.shelf().contains_key(name);
-    if !is_known && !desk.house.catalogue.troubles().datasets.contains_key(name) {
-        return Err(desk.house.not_there(Refusal::no_dataset(name)));
+pub async fn dataset(thread: &ThreadState, name: &str, parts: &Parts) -> Result<Response<Bytes>, Refusal> {
+    let is_known = thread.server.datasets().contains_key(name);
+    if !is_known && !thread.server.catalogue.troubles().datasets.contains_key(name) {
+        return Err(thread.server.not_there(Refusal::no_dataset(name)));
     }
-    let mut status = here(&desk.house, Some(name));
+    let mut status = here(&thread.server, Some(name));
     if by_peer(parts.uri.query())?.is_none() {
-        let silent = merge_others(desk, &mut status, &format!("/{name}")).await;
+        let silent = merge_others(thread, &mut status, &format!("/{name}")).await;
         status["unreachable"] = json!(silent);
     }
     summarise(&mut status);
@@ -45,17 +45,17 @@ pub async fn dataset(desk: &Desk, name: &str, parts: &Parts) -> Result<Response<
 }
 
 /// `GET /-/health`: well is who can answer requests; what is behind is said, and is no reason to be stopped.
-pub fn health(house: &House) -> Response<Bytes> {
-    let serving = house.catalogue.datasets().iter().filter(|dataset| dataset.serving().is_some()).count();
-    let stopping = house.stopping.load(std::sync::atomic::Ordering::Relaxed);
+pub fn health(server: &ServerState) -> Response<Bytes> {
+    let serving = server.catalogue.datasets().iter().filter(|dataset| dataset.serving().is_some()).count();
+    let stopping = server.stopping.load(std::sync::atomic::Ordering::Relaxed);
     let status = if stopping { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
-    let awaited = house.catalogue.awaited();
+    let awaited = server.catalogue.awaited();
     let word = match (stopping, &awaited) {
         (true, _) => "stopping",
         (false, Some(_)) => "starting",
         (false, None) => "ok",
     };
-    let datasets = house.catalogue.datasets().len();
+    let datasets = server.catalogue.datasets().len();
     let mut told = json!({ "status": word, "datasets": datasets, "serving": serving });
     if let Some(awaited) = awaited {
         told["awaited"] = awaited.as_str().into();
@@ -64,25 +64,25 @@ pub fn health(house: &House) -> Response<Bytes> {
 }
 
 /// `GET /healthz`, as Sequins has it: this node's versions; 404 unless one is active or being built.
-pub fn healthz(house: &House) -> Response<Bytes> {
-    let me = address(house);
+pub fn healthz(server: &ServerState) -> Response<Bytes> {
+    let me = address(server);
     let mut all = Map::new();
     let mut is_well = false;
-    for dataset in house.catalogue.datasets() {
+    for dataset in server.catalogue.datasets() {
         let current = dataset.serving();
         let versions: Map<String, Value> = dataset
             .versions()
             .iter()
             .map(|version| {
                 is_well |= matches!(version.state(), State::Active | State::Building | State::Held { .. });
-                (version.name().to_string(), node(house, version, current.as_ref(), &me))
+                (version.name().to_string(), node(server, version, current.as_ref(), &me))
             })
             .collect();
         all.insert(dataset.name().to_string(), Value::Object(versions));
     }
     let status = if is_well { StatusCode::OK } else { StatusCode::NOT_FOUND };
     let mut response = json_answer(status, &Value::Object(all));
-    let shard_id = &house.catalogue.neighbours().me.shard_id;
+    let shard_id = &server.catalogue.neighbours().me.shard_id;
     if !shard_id.is_empty() {
         response.headers_mut().insert(super::SEQUINS_SHARD_ID, answer::text(shard_id));
     }
@@ -123,22 +123,22 @@ fn shown(parts: &Parts, status: &Value, dataset: Option<&str>) -> Response<Bytes
     response
 }
 
-fn address(house: &House) -> String {
-    let me = house.catalogue.neighbours().me.address.to_string();
+fn address(server: &ServerState) -> String {
+    let me = server.catalogue.neighbours().me.address.to_string();
     if me.is_empty() { "localhost".to_owned() } else { me }
 }
 
 /// What this node tells of itself.
-fn here(house: &House, only: Option<&str>) -> Value {
-    let me = address(house);
-    let datasets = house.catalogue.datasets();
+fn here(server: &ServerState, only: Option<&str>) -> Value {
+    let me = address(server);
+    let datasets = server.catalogue.datasets();
     let is_asked = |name: &str| only.is_none_or(|only| name == only);
     let mut told: Map<String, Value> = datasets
         .iter()
         .filter(|dataset| is_asked(dataset.name().as_str()))
-        .map(|dataset| (dataset.name().to_string(), one(house, dataset, &me)))
+        .map(|dataset| (dataset.name().to_string(), one(server, dataset, &me)))
         .collect();
-    let troubles = house.catalogue.troubles();
+    let troubles = server.catalogue.troubles();
     for name in troubles.datasets.keys().filter(|name| is_asked(name.as_str())) {
         // One that never could be looked at is told of, too.
         let nothing = || json!({ "content_type": "", "versions": {}, "source_errors": {} });
@@ -152,14 +152,14 @@ fn here(house: &House, only: Option<&str>) -> Value {
             one["source_errors"][&me] = trouble_told(trouble);
         }
     }
-    let shard_id = house.catalogue.neighbours().me.shard_id.clone();
-    json!({ "dbs": told, "shard_id": shard_id, "node": me, "nodes": { me: of_me(house) } })
+    let shard_id = server.catalogue.neighbours().me.shard_id.clone();
+    json!({ "dbs": told, "shard_id": shard_id, "node": me, "nodes": { me: of_me(server) } })
 }
 
 /// What this node tells of itself, whatever its datasets.
-fn of_me(house: &House) -> Value {
-    let troubles = house.catalogue.troubles();
-    let shard_id = &house.catalogue.neighbours().me.shard_id;
+fn of_me(server: &ServerState) -> Value {
+    let troubles = server.catalogue.troubles();
+    let shard_id = &server.catalogue.neighbours().me.shard_id;
     let mut told = json!({ "shard_id": shard_id, "coordination": troubles.link.word() });
     if let Link::Away(trouble) = &troubles.link {
         told["coordination_error"] = trouble_told(trouble);
@@ -171,7 +171,7 @@ fn of_me(house: &House) -> Value {
     if let Some(trouble) = &troubles.source {
         told["source_error"] = trouble_told(trouble);
     }
-    if let Some(check) = house.catalogue.store_check() {
+    if let Some(check) = server.catalogue.store_check() {
         told["store_check"] = json!({ "bytes": check.bytes, "bytes_in_all": check.bytes_in_all });
     }
     told
@@ -181,7 +181,7 @@ fn trouble_told(trouble: &Trouble) -> Value {
     json!({ "error": trouble.reason, "since": written(trouble.since), "times": trouble.times })
 }
 
-fn one(house: &House, dataset: &Dataset, me: &str) -> Value {
+fn one(server: &ServerState, dataset: &Dataset, me: &str) -> Value {
     let current = dataset.serving();
     let versions: Map<String, Value> = dataset
         .versions()
@@ -192,7 +192,7 @@ fn one(house: &House, dataset: &Dataset, me: &str) -> Value {
                 "num_partitions": version.partitions(),
                 "partitioner": version.partitioner().to_string(),
                 "target_replication": dataset.options().replication,
-                "nodes": { me: node(house, version, current.as_ref(), me) },
+                "nodes": { me: node(server, version, current.as_ref(), me) },
             });
             (version.name().to_string(), told)
         })
@@ -205,7 +205,7 @@ fn one(house: &House, dataset: &Dataset, me: &str) -> Value {
     told
 }
 
-fn node(house: &House, version: &Arc<Version>, current: Option<&Arc<Version>>, me: &str) -> Value {
+fn node(server: &ServerState, version: &Arc<Version>, current: Option<&Arc<Version>>, me: &str) -> Value {
     let places = version.places();
     let partitions: Vec<usize> = (0..places.len()).filter(|number| places[*number].here.is_some()).collect();
     let (keys, bytes) = places
@@ -215,7 +215,7 @@ fn node(house: &House, version: &Arc<Version>, current: Option<&Arc<Version>>, m
     let progress = version.progress();
     let mut told = json!({
         "name": me,
-        "shard_id": house.catalogue.neighbours().me.shard_id,
+        "shard_id": server.catalogue.neighbours().me.shard_id,
         "created_at": written(version.created_at()),
         "current": current.is_some_and(|current| current.name() == version.name()),
         "state": version.state().word(),
@@ -268,14 +268,17 @@ fn written(seconds: u64) -> String {
 }
 
 /// Adds what the other nodes tell; returns those that told nothing.
-async fn merge_others(desk: &Desk, status: &mut Value, path: &str) -> Vec<String> {
-    let others = desk.house.catalogue.neighbours().others.clone();
-    let errand = format!("GET {path}?proxy=status HTTP/1.1\r\naccept: application/json\r\n\r\n").into_bytes();
+async fn merge_others(thread: &ThreadState, status: &mut Value, path: &str) -> Vec<String> {
+    let others = thread.server.catalogue.neighbours().others.clone();
+    let peer_request =
+        format!("GET {path}?proxy=status HTTP/1.1\r\naccept: application/json\r\n\r\n").into_bytes();
     let asked = others.iter().take(limits::STATUS_NODES).map(|other| {
-        let errand = &errand;
+        let peer_request = &peer_request;
         async move {
-            let answered =
-                tokio::time::timeout(limits::STATUS_TIMEOUT, desk.pool.ask(&other.address, errand, false));
+            let answered = tokio::time::timeout(
+                limits::STATUS_TIMEOUT,
+                thread.pool.send(&other.address, peer_request, false),
+            );
             let answer = answered.await.ok()?.ok()?;
             let is_told = answer.status() == StatusCode::OK;
             is_told.then(|| serde_json::from_slice::<Value>(answer.body()).ok()).flatten()

@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::error::{SourceError, Trouble};
+use super::error::{SourceError, SourceErrorKind};
 use super::layout::SourceFile;
 use super::{Source, Throttle};
 use crate::limits::{PIECES_AHEAD, READ_BYTES, RESUMES, STOP_TIME};
@@ -29,7 +29,7 @@ use crate::limits::{PIECES_AHEAD, READ_BYTES, RESUMES, STOP_TIME};
 /// Read it on a thread that may wait, not in a task.
 #[derive(Debug)]
 pub struct Download {
-    bytes: From,
+    bytes: ByteSource,
     file: SourceFile,
     /// How many have been read.
     read: u64,
@@ -58,24 +58,24 @@ impl Drop for Stopper {
 pub struct Stopped;
 
 #[derive(Debug)]
-enum From {
+enum ByteSource {
     Disk { file: File, throttle: Throttle, runtime: Handle },
-    Task { pieces: mpsc::Receiver<Result<Bytes, Trouble>>, piece: Bytes, task: AbortHandle },
+    Task { pieces: mpsc::Receiver<Result<Bytes, SourceErrorKind>>, piece: Bytes, task: AbortHandle },
 }
 
 impl Source {
     /// Begins to read a file. Errors come where it is read.
     pub async fn download(&self, file: &SourceFile, throttle: &Throttle) -> Result<Download, SourceError> {
-        let got = Fetch { store: Arc::clone(&self.store), file: file.clone() }.ask(0).await;
-        let bytes = match got.map_err(|trouble| SourceError::new(&file.url, trouble))? {
+        let got = FetchTask { store: Arc::clone(&self.store), file: file.clone() }.ask(0).await;
+        let bytes = match got.map_err(|kind| SourceError::new(&file.url, kind))? {
             GetResultPayload::File(local, _) => {
-                From::Disk { file: local, throttle: throttle.clone(), runtime: Handle::current() }
+                ByteSource::Disk { file: local, throttle: throttle.clone(), runtime: Handle::current() }
             }
             GetResultPayload::Stream(stream) => {
                 let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
-                let fetch = Fetch { store: Arc::clone(&self.store), file: file.clone() };
+                let fetch = FetchTask { store: Arc::clone(&self.store), file: file.clone() };
                 let task = tokio::spawn(fetch.run(stream, throttle.clone(), sender)).abort_handle();
-                From::Task { pieces, piece: Bytes::new(), task }
+                ByteSource::Task { pieces, piece: Bytes::new(), task }
             }
         };
         Ok(Download { bytes, file: file.clone(), read: 0, stopped: Arc::default() })
@@ -86,8 +86,8 @@ impl Download {
     /// What ends it.
     pub fn stopper(&self) -> Stopper {
         let task = match &self.bytes {
-            From::Disk { .. } => None,
-            From::Task { task, .. } => Some(task.clone()),
+            ByteSource::Disk { .. } => None,
+            ByteSource::Task { task, .. } => Some(task.clone()),
         };
         Stopper { stopped: Arc::clone(&self.stopped), task }
     }
@@ -95,7 +95,9 @@ impl Download {
     /// Gives the very file that is read another name. Not if it does not lie on this machine, nor where the system does not
     /// do that: on another file system, without the right to, with too many names already.
     pub fn link(&self, name: &Path) -> io::Result<()> {
-        let From::Disk { file, .. } = &self.bytes else { return Err(io::ErrorKind::Unsupported.into()) };
+        let ByteSource::Disk { file, .. } = &self.bytes else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
         // By its number, so that it is this file whatever has its old name by now, and never a symbolic link.
         let number = format!("/proc/self/fd/{}", file.as_raw_fd());
         Ok(linkat(CWD, number, CWD, name, AtFlags::SYMLINK_FOLLOW)?)
@@ -104,8 +106,8 @@ impl Download {
     /// Makes what was read durable, if it lies on this machine.
     pub fn sync(&self) -> io::Result<()> {
         match &self.bytes {
-            From::Disk { file, .. } => file.sync_all(),
-            From::Task { .. } => Ok(()),
+            ByteSource::Disk { file, .. } => file.sync_all(),
+            ByteSource::Task { .. } => Ok(()),
         }
     }
 
@@ -113,15 +115,15 @@ impl Download {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    fn failed(&self, trouble: Trouble) -> io::Error {
-        io::Error::other(SourceError::new(&self.file.url, trouble))
+    fn failed(&self, kind: SourceErrorKind) -> io::Error {
+        io::Error::other(SourceError::new(&self.file.url, kind))
     }
 
-    fn read_some(&mut self, into: &mut [u8]) -> Result<usize, Trouble> {
+    fn read_some(&mut self, into: &mut [u8]) -> Result<usize, SourceErrorKind> {
         match &mut self.bytes {
-            From::Disk { file, throttle, runtime } => {
+            ByteSource::Disk { file, throttle, runtime } => {
                 let most = into.len().min(READ_BYTES);
-                let count = file.read(&mut into[..most]).map_err(Trouble::of_disk)?;
+                let count = file.read(&mut into[..most]).map_err(SourceErrorKind::of_disk)?;
                 while !self.stopped.load(Ordering::Relaxed)
                     && let Some(wait) = throttle.try_take(count)
                 {
@@ -130,7 +132,7 @@ impl Download {
                 }
                 Ok(count)
             }
-            From::Task { pieces, piece, .. } => {
+            ByteSource::Task { pieces, piece, .. } => {
                 while piece.is_empty() {
                     match pieces.blocking_recv() {
                         None => return Ok(0),
@@ -154,36 +156,41 @@ impl Read for Download {
         if self.is_stopped() {
             return Err(io::Error::other(Stopped));
         }
-        let count = read.map_err(|trouble| self.failed(trouble))?;
+        let count = read.map_err(|kind| self.failed(kind))?;
         self.read += count as u64;
         // A file that is cut off between two records would look whole.
         if (count == 0 && self.read < self.file.bytes) || self.read > self.file.bytes {
-            return Err(self.failed(Trouble::Length { bytes: self.read, expected: self.file.bytes }));
+            return Err(self.failed(SourceErrorKind::Length { bytes: self.read, expected: self.file.bytes }));
         }
         Ok(count)
     }
 }
 
 /// What the task knows.
-struct Fetch {
+struct FetchTask {
     store: Arc<dyn ObjectStore>,
     file: SourceFile,
 }
 
 type Pieces = Pin<Box<dyn Stream<Item = object_store::Result<Bytes>> + Send>>;
 
-impl Fetch {
-    async fn ask(&self, from: u64) -> Result<GetResultPayload, Trouble> {
+impl FetchTask {
+    async fn ask(&self, from: u64) -> Result<GetResultPayload, SourceErrorKind> {
         let range = (from > 0).then_some(GetRange::Offset(from));
         let options = GetOptions { range, if_match: self.file.e_tag.clone(), ..GetOptions::default() };
         match self.store.get_opts(&self.file.location, options).await {
             Ok(got) => Ok(got.payload),
-            Err(object_store::Error::Precondition { .. }) => Err(Trouble::Replaced),
-            Err(error) => Err(Trouble::of(error)),
+            Err(object_store::Error::Precondition { .. }) => Err(SourceErrorKind::Replaced),
+            Err(error) => Err(SourceErrorKind::of(error)),
         }
     }
 
-    async fn run(self, mut stream: Pieces, throttle: Throttle, sender: mpsc::Sender<Result<Bytes, Trouble>>) {
+    async fn run(
+        self,
+        mut stream: Pieces,
+        throttle: Throttle,
+        sender: mpsc::Sender<Result<Bytes, SourceErrorKind>>,
+    ) {
         let (mut at, mut resumes) = (0, 0);
         loop {
             match stream.next().await {
@@ -196,11 +203,11 @@ impl Fetch {
                         return;
                     }
                 }
-                Some(Err(error)) => match self.resume(Trouble::of(error), at, &mut resumes).await {
+                Some(Err(error)) => match self.resume(SourceErrorKind::of(error), at, &mut resumes).await {
                     Ok(again) => stream = again,
-                    Err(trouble) => {
+                    Err(kind) => {
                         // Who has gone away needs no reason.
-                        let _ = sender.send(Err(trouble)).await;
+                        let _ = sender.send(Err(kind)).await;
                         return;
                     }
                 },
@@ -209,14 +216,19 @@ impl Fetch {
     }
 
     /// Asks for the rest, unless nothing has come the last few times.
-    async fn resume(&self, trouble: Trouble, at: u64, resumes: &mut usize) -> Result<Pieces, Trouble> {
+    async fn resume(
+        &self,
+        kind: SourceErrorKind,
+        at: u64,
+        resumes: &mut usize,
+    ) -> Result<Pieces, SourceErrorKind> {
         *resumes += 1;
-        if !trouble.may_pass() || *resumes > RESUMES {
-            return Err(trouble);
+        if !kind.may_pass() || *resumes > RESUMES {
+            return Err(kind);
         }
         match self.ask(at).await? {
             GetResultPayload::Stream(stream) => Ok(stream),
-            GetResultPayload::File(..) => Err(trouble),
+            GetResultPayload::File(..) => Err(kind),
         }
     }
 }

@@ -9,24 +9,24 @@ use crate::limits::{SOURCE_ENTRIES, SYMLINKS};
 
 /// What went wrong at a URL.
 #[derive(Debug, thiserror::Error)]
-#[error("{url}: {trouble}")]
+#[error("{url}: {kind}")]
 pub struct SourceError {
     /// The file or folder, without what secrets there may be.
     pub url: String,
     /// What is wrong.
-    pub trouble: Trouble,
+    pub kind: SourceErrorKind,
 }
 
 impl SourceError {
     /// At this URL.
-    pub fn new(url: impl Into<String>, trouble: Trouble) -> SourceError {
-        SourceError { url: url.into(), trouble }
+    pub fn new(url: impl Into<String>, kind: SourceErrorKind) -> SourceError {
+        SourceError { url: url.into(), kind }
     }
 }
 
 /// What can be wrong with a source.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum SourceErrorKind {
     /// No URL of a source.
     #[error("{0}; give a path or a URL such as s3://bucket/prefix")]
     Url(String),
@@ -106,21 +106,26 @@ pub enum Trouble {
     Empty,
 }
 
-impl Trouble {
+impl SourceErrorKind {
     /// Whether asking again later may help without anybody doing anything.
     pub fn may_pass(&self) -> bool {
         matches!(
             self,
-            Trouble::Slow(_) | Trouble::Unreachable(_) | Trouble::Failing(_) | Trouble::Length { .. }
+            SourceErrorKind::Slow(_)
+                | SourceErrorKind::Unreachable(_)
+                | SourceErrorKind::Failing(_)
+                | SourceErrorKind::Length { .. }
         )
     }
 
     /// What an error of the library means.
-    pub fn of(error: object_store::Error) -> Trouble {
+    pub fn of(error: object_store::Error) -> SourceErrorKind {
         match error {
-            object_store::Error::NotFound { .. } => return Trouble::NotThere,
-            object_store::Error::PermissionDenied { .. } => return Trouble::Denied("these credentials"),
-            object_store::Error::Unauthenticated { .. } => return Trouble::Unknown,
+            object_store::Error::NotFound { .. } => return SourceErrorKind::NotThere,
+            object_store::Error::PermissionDenied { .. } => {
+                return SourceErrorKind::Denied("these credentials");
+            }
+            object_store::Error::Unauthenticated { .. } => return SourceErrorKind::Unknown,
             _ => {}
         }
         for cause in causes(&error) {
@@ -128,23 +133,25 @@ impl Trouble {
             if let Some(http) = cause.downcast_ref::<object_store::client::HttpError>() {
                 match http.kind() {
                     object_store::client::HttpErrorKind::Timeout => {
-                        return Trouble::Slow(error.to_string());
+                        return SourceErrorKind::Slow(error.to_string());
                     }
                     object_store::client::HttpErrorKind::Connect => {
-                        return Trouble::Unreachable(error.to_string());
+                        return SourceErrorKind::Unreachable(error.to_string());
                     }
                     _ => {}
                 }
             }
             if let Some(io) = cause.downcast_ref::<io::Error>() {
                 match io.kind() {
-                    io::ErrorKind::PermissionDenied => return Trouble::Denied("this user"),
-                    io::ErrorKind::NotFound => return Trouble::NotThere,
-                    io::ErrorKind::TimedOut => return Trouble::Slow(error.to_string()),
+                    io::ErrorKind::PermissionDenied => return SourceErrorKind::Denied("this user"),
+                    io::ErrorKind::NotFound => return SourceErrorKind::NotThere,
+                    io::ErrorKind::TimedOut => return SourceErrorKind::Slow(error.to_string()),
                     io::ErrorKind::ConnectionRefused
                     | io::ErrorKind::ConnectionReset
                     | io::ErrorKind::HostUnreachable
-                    | io::ErrorKind::NetworkUnreachable => return Trouble::Unreachable(error.to_string()),
+                    | io::ErrorKind::NetworkUnreachable => {
+                        return SourceErrorKind::Unreachable(error.to_string());
+                    }
                     _ => {}
                 }
             }
@@ -152,25 +159,25 @@ impl Trouble {
         let said = error.to_string();
         // A list that is refused is told with its status in words only.
         match said.split_once("status code: ").and_then(|(_, status)| status.get(..3)) {
-            Some("401") => return Trouble::Unknown,
-            Some("403") => return Trouble::Denied("these credentials"),
-            Some("404") => return Trouble::NotThere,
+            Some("401") => return SourceErrorKind::Unknown,
+            Some("403") => return SourceErrorKind::Denied("these credentials"),
+            Some("404") => return SourceErrorKind::NotThere,
             Some(_) | None => {}
         }
         // HDFS names a class of Java, and its library has no other word for it.
         if cfg!(feature = "hdfs") && said.contains("security.AccessControlException") {
-            return Trouble::Denied("this user");
+            return SourceErrorKind::Denied("this user");
         }
         // What follows in an answer of HDFS is where in Java it happened.
-        Trouble::Failing(said.lines().next().unwrap_or_default().to_owned())
+        SourceErrorKind::Failing(said.lines().next().unwrap_or_default().to_owned())
     }
 
     /// What an error of a local file means.
-    pub fn of_disk(error: io::Error) -> Trouble {
+    pub fn of_disk(error: io::Error) -> SourceErrorKind {
         match error.kind() {
-            io::ErrorKind::NotFound => Trouble::NotThere,
-            io::ErrorKind::PermissionDenied => Trouble::Denied("this user"),
-            _ => Trouble::Disk(error),
+            io::ErrorKind::NotFound => SourceErrorKind::NotThere,
+            io::ErrorKind::PermissionDenied => SourceErrorKind::Denied("this user"),
+            _ => SourceErrorKind::Disk(error),
         }
     }
 }

@@ -6,7 +6,7 @@ use object_store::{ListResult, ObjectMeta, ObjectStore, ObjectStoreExt};
 use partage_core::dataset::{DatasetName, DatasetNameError, VersionName};
 
 use super::Source;
-use super::error::{SourceError, Trouble};
+use super::error::{SourceError, SourceErrorKind};
 use crate::limits::{SOURCE_ENTRIES, SYMLINK_BYTES, SYMLINKS};
 
 /// Folders whose names are names, and why the others are none.
@@ -75,7 +75,7 @@ impl Source {
         for version in self.versions(dataset).await?.names.into_iter().rev() {
             match self.files(dataset, &version).await {
                 Ok(files) if files.is_success || !needs_success => return Ok(Some(version)),
-                Ok(_) | Err(SourceError { trouble: Trouble::Empty, .. }) => {}
+                Ok(_) | Err(SourceError { kind: SourceErrorKind::Empty, .. }) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -94,7 +94,7 @@ impl Source {
                 Some(link) => version = self.symlink(link, &url).await?,
             }
         }
-        Err(SourceError::new(dataset_url, Trouble::Symlinks))
+        Err(SourceError::new(dataset_url, SourceErrorKind::Symlinks))
     }
 
     /// A small file beside a dataset's versions, or `None` if it is not there: what begins with `_` is no data.
@@ -114,7 +114,7 @@ impl Source {
         let (path, url) = self.below(&self.root, &self.url, dataset.as_str());
         let (path, url) = self.below(&path, &url, name);
         let put = self.store.put(&path, bytes.into()).await;
-        put.map(drop).map_err(|error| SourceError::new(&url, Trouble::of(error)))
+        put.map(drop).map_err(|error| SourceError::new(&url, SourceErrorKind::of(error)))
     }
 
     /// The same beside the files of a version.
@@ -132,53 +132,53 @@ impl Source {
     }
 
     async fn small(&self, path: &Path, url: &str, limit: u64) -> Result<Option<Bytes>, SourceError> {
-        let failed = |trouble| SourceError::new(url, trouble);
+        let failed = |kind| SourceError::new(url, kind);
         let got = match self.store.get(path).await {
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
-            got => got.map_err(|error| failed(Trouble::of(error)))?,
+            got => got.map_err(|error| failed(SourceErrorKind::of(error)))?,
         };
         self.stays_inside(path).map_err(failed)?;
         if got.meta.size > limit {
-            return Err(failed(Trouble::TooLong { bytes: got.meta.size, limit }));
+            return Err(failed(SourceErrorKind::TooLong { bytes: got.meta.size, limit }));
         }
-        got.bytes().await.map(Some).map_err(|error| failed(Trouble::of(error)))
+        got.bytes().await.map(Some).map_err(|error| failed(SourceErrorKind::of(error)))
     }
 
     async fn symlink(&self, link: &ObjectMeta, url: &str) -> Result<VersionName, SourceError> {
         let url = format!("{url}/{SYMLINK}");
         let bytes = self.small(&link.location, &url, SYMLINK_BYTES).await?.unwrap_or_default();
         let name = String::from_utf8_lossy(&bytes);
-        VersionName::new(name.trim()).map_err(|error| SourceError::new(url, Trouble::Symlink(error)))
+        VersionName::new(name.trim()).map_err(|error| SourceError::new(url, SourceErrorKind::Symlink(error)))
     }
 
     async fn list(&self, path: &Path, url: &str) -> Result<ListResult, SourceError> {
-        let failed = |trouble| SourceError::new(url, trouble);
+        let failed = |kind| SourceError::new(url, kind);
         if let Some(folder) = &self.folder {
             // The library lists what is not there as empty.
-            std::fs::read_dir(folder.join(path.as_ref())).map_err(|error| failed(Trouble::of_disk(error)))?;
+            std::fs::read_dir(folder.join(path.as_ref()))
+                .map_err(|error| failed(SourceErrorKind::of_disk(error)))?;
         }
         self.stays_inside(path).map_err(failed)?;
         let listed = self.store.list_with_delimiter(Some(path)).await;
-        let listed = listed.map_err(|error| failed(Trouble::of(error)))?;
+        let listed = listed.map_err(|error| failed(SourceErrorKind::of(error)))?;
         for object in &listed.objects {
-            let outside = |trouble| {
-                SourceError::new(format!("{url}/{}", object.location.filename().unwrap_or("")), trouble)
-            };
+            let outside =
+                |kind| SourceError::new(format!("{url}/{}", object.location.filename().unwrap_or("")), kind);
             self.stays_inside(&object.location).map_err(outside)?;
         }
         match listed.objects.len() + listed.common_prefixes.len() {
-            count if count > SOURCE_ENTRIES => Err(failed(Trouble::TooMany(count))),
+            count if count > SOURCE_ENTRIES => Err(failed(SourceErrorKind::TooMany(count))),
             _ => Ok(listed),
         }
     }
 
     /// Whether what is there in a local folder is there, and not elsewhere behind a link: who may write to a source may
     /// not read with a node's eyes.
-    fn stays_inside(&self, path: &Path) -> Result<(), Trouble> {
+    fn stays_inside(&self, path: &Path) -> Result<(), SourceErrorKind> {
         let Some(folder) = &self.folder else { return Ok(()) };
-        let whole = folder.join(path.as_ref()).canonicalize().map_err(Trouble::of_disk)?;
-        let root = folder.canonicalize().map_err(Trouble::of_disk)?;
-        if whole.starts_with(root) { Ok(()) } else { Err(Trouble::Outside) }
+        let whole = folder.join(path.as_ref()).canonicalize().map_err(SourceErrorKind::of_disk)?;
+        let root = folder.canonicalize().map_err(SourceErrorKind::of_disk)?;
+        if whole.starts_with(root) { Ok(()) } else { Err(SourceErrorKind::Outside) }
     }
 
     fn below(&self, path: &Path, url: &str, name: &str) -> (Path, String) {
@@ -206,7 +206,7 @@ fn folders<N: Ord>(listed: &ListResult, name: impl Fn(&str) -> Result<N, Dataset
 fn files(version: VersionName, listed: ListResult, path: &Path, url: &str) -> Result<Files, SourceError> {
     let mut folders = listed.common_prefixes.iter().filter_map(Path::filename);
     if let Some(folder) = folders.find(|name| !is_hidden(name)) {
-        return Err(SourceError::new(format!("{url}/{folder}"), Trouble::Folder));
+        return Err(SourceError::new(format!("{url}/{folder}"), SourceErrorKind::Folder));
     }
     let is_success = listed.objects.iter().any(|object| object.location.filename() == Some(SUCCESS));
     let file = |object: ObjectMeta| {
@@ -222,7 +222,7 @@ fn files(version: VersionName, listed: ListResult, path: &Path, url: &str) -> Re
     let mut files: Vec<SourceFile> = listed.objects.into_iter().filter_map(file).collect();
     files.sort_by(|one, other| one.name.cmp(&other.name));
     if files.is_empty() {
-        return Err(SourceError::new(url, Trouble::Empty));
+        return Err(SourceError::new(url, SourceErrorKind::Empty));
     }
     Ok(Files { files, version, is_success })
 }
@@ -248,6 +248,6 @@ mod tests {
         let found = files(version.clone(), marked, &path, "s3://b/pre/ds/1").unwrap().files;
         assert_eq!(found.iter().map(|file| file.name.as_str()).collect::<Vec<_>>(), ["part-0"]);
         let alone = files(version, listed(vec![object("pre/ds/1", 0)]), &path, "s3://b/pre/ds/1");
-        assert!(matches!(alone, Err(SourceError { trouble: Trouble::Empty, .. })));
+        assert!(matches!(alone, Err(SourceError { kind: SourceErrorKind::Empty, .. })));
     }
 }

@@ -83,11 +83,11 @@ async fn s5_a_symlink_names_another_version() {
 
     link("a/2/_SYMLINK", "3");
     let circle = source.files(&dataset("a"), &version("3")).await.unwrap_err();
-    assert!(matches!(circle.trouble, Trouble::Symlinks), "{circle} {SYMLINKS}");
+    assert!(matches!(circle.kind, SourceErrorKind::Symlinks), "{circle} {SYMLINKS}");
     for trick in ["../b/1", "", "%2e%2e", "1\0", "/etc"] {
         link("a/3/_SYMLINK", trick);
         let refused = source.files(&dataset("a"), &version("3")).await.unwrap_err();
-        assert!(matches!(refused.trouble, Trouble::Symlink(_)), "{trick:?}: {refused}");
+        assert!(matches!(refused.kind, SourceErrorKind::Symlink(_)), "{trick:?}: {refused}");
     }
 }
 
@@ -98,21 +98,21 @@ async fn a_small_file_beside_the_versions_is_read_whole_or_refused() {
     assert_eq!(read.as_deref(), Some(&b"a/_dataset.toml"[..]));
     assert_eq!(source.read(&dataset("a"), "_other", 15).await.unwrap(), None);
     let long = source.read(&dataset("a"), "_dataset.toml", 14).await.unwrap_err();
-    assert!(matches!(long.trouble, Trouble::TooLong { bytes: 15, limit: 14 }), "{long}");
+    assert!(matches!(long.kind, SourceErrorKind::TooLong { bytes: 15, limit: 14 }), "{long}");
 }
 
 #[tokio::test]
 async fn what_is_not_there_is_not_taken_for_empty() {
     let (folder, source) = folder(&["a/1/_SUCCESS", "a/2/sub/x"]);
     let empty = source.files(&dataset("a"), &version("1")).await.unwrap_err();
-    assert!(matches!(empty.trouble, Trouble::Empty), "{empty}");
+    assert!(matches!(empty.kind, SourceErrorKind::Empty), "{empty}");
     let nested = source.files(&dataset("a"), &version("2")).await.unwrap_err();
-    assert!(matches!(nested.trouble, Trouble::Folder) && nested.url.ends_with("/a/2/sub"), "{nested}");
+    assert!(matches!(nested.kind, SourceErrorKind::Folder) && nested.url.ends_with("/a/2/sub"), "{nested}");
     let gone = source.files(&dataset("a"), &version("3")).await.unwrap_err();
     assert_eq!(gone.to_string(), format!("{}/a/3: not there (404)", source.url()));
     fs::remove_dir_all(folder.path()).unwrap();
     let away = source.datasets().await.unwrap_err();
-    assert!(matches!(away.trouble, Trouble::NotThere), "{away}");
+    assert!(matches!(away.kind, SourceErrorKind::NotThere), "{away}");
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn s20_a_folder_that_is_away_may_come_back() {
     for url in [url.clone(), format!("{url}/"), format!("file://{url}")] {
         let source = Source::open_away(&url, &Settings::new()).unwrap();
         let gone = source.datasets().await.unwrap_err();
-        assert!(matches!(gone.trouble, Trouble::NotThere), "{gone}");
+        assert!(matches!(gone.kind, SourceErrorKind::NotThere), "{gone}");
         fs::rename(&away, &here).unwrap();
         assert_eq!(source.datasets().await.unwrap().names, [dataset("a")]);
         let files = source.files(&dataset("a"), &version("1")).await.unwrap();
@@ -180,7 +180,7 @@ async fn a_file_that_is_shorter_than_it_was_is_noticed() {
     );
     fs::remove_file(folder.path().join("a/1/x")).unwrap();
     let gone = source.download(&files.files[0], &throttle).await.unwrap_err();
-    assert!(matches!(gone.trouble, Trouble::NotThere), "{gone}");
+    assert!(matches!(gone.kind, SourceErrorKind::NotThere), "{gone}");
 }
 
 #[tokio::test]

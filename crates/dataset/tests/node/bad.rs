@@ -4,7 +4,7 @@
 use super::log;
 use super::town::{Town, get, until};
 use partage_dataset::node::NodeOptions;
-use partage_dataset::source::{Patience, Settings, Source, Throttle};
+use partage_dataset::source::{Settings, Source, SourceRetryPolicy, Throttle};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -276,7 +276,7 @@ impl Wrong {
     }
 
     fn source(port: u16) -> Source {
-        let patience = Patience {
+        let policy = SourceRetryPolicy {
             connect_time: Duration::from_millis(500),
             answer_time: Duration::from_millis(500),
             retries: 1,
@@ -285,7 +285,7 @@ impl Wrong {
         let keys = [("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "secret")];
         let keys = keys.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let url = format!("s3://bucket?endpoint=http://127.0.0.1:{port}&region=eu");
-        Source::open_patient(&url, &keys, &patience).unwrap()
+        Source::open_with_policy(&url, &keys, &policy).unwrap()
     }
 }
 

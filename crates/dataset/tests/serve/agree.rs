@@ -1,4 +1,4 @@
-//! The two clerks say the same: each request is sent to both, and every byte but the date is compared.
+//! The two paths answer the same: each request is sent to both, and every byte but the date is compared.
 
 use crate::town::{Answer, Line, Town, entries};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ static TOWN: LazyLock<Town> = LazyLock::new(|| {
     town
 });
 
-/// More headers than the quick clerk takes: he passes the connection on.
+/// More headers than the fast path takes: it passes the connection on.
 fn for_hyper(request: &str) -> String {
     let many: String = (0..40).map(|number| format!("x-{number}: y\r\n")).collect();
     format!("{}{many}\r\n", request.strip_suffix("\r\n").unwrap())

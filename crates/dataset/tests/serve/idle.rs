@@ -1,4 +1,4 @@
-//! Connections on which nothing is asked are closed, whichever clerk has them.
+//! Connections on which nothing is asked are closed, whichever path serves them.
 
 use crate::town::{Line, Town, entries};
 use partage_dataset::serve::Settings;

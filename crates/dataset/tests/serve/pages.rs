@@ -1,7 +1,7 @@
 //! Status, health, metrics, refresh.
 
 use crate::town::{Town, dataset, entries};
-use partage_dataset::catalogue::{Neighbours, NodeCard, State};
+use partage_dataset::catalogue::{Neighbours, NodeInfo, State};
 use partage_dataset::serve::{Orders, Settings};
 use partage_engine::readonly::Layout;
 use std::sync::{Arc, Mutex};
@@ -24,13 +24,13 @@ fn town() -> Town {
 
 fn acquaint(town: &Town, more: &[Arc<str>]) {
     for (number, node) in town.nodes.iter().enumerate() {
-        let card = |number: usize| NodeCard { shard_id: number.to_string(), address: town.address(number) };
-        let mut others: Vec<NodeCard> =
-            (0..town.nodes.len()).filter(|other| *other != number).map(card).collect();
+        let info = |number: usize| NodeInfo { shard_id: number.to_string(), address: town.address(number) };
+        let mut others: Vec<NodeInfo> =
+            (0..town.nodes.len()).filter(|other| *other != number).map(info).collect();
         others.extend(
-            more.iter().map(|address| NodeCard { shard_id: String::new(), address: address.clone() }),
+            more.iter().map(|address| NodeInfo { shard_id: String::new(), address: address.clone() }),
         );
-        node.catalogue.set_neighbours(Neighbours { me: card(number), others });
+        node.catalogue.set_neighbours(Neighbours { me: info(number), others });
     }
 }
 

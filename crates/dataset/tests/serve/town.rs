@@ -3,7 +3,7 @@
 use partage_core::dataset::fetch::FetchSettings;
 use partage_core::dataset::name::{DatasetName, VersionName};
 use partage_core::dataset::partition::Partitioner;
-use partage_dataset::catalogue::{Catalogue, Dataset, NodeCard, Options, State, Version};
+use partage_dataset::catalogue::{Catalogue, Dataset, NodeInfo, Options, State, Version};
 use partage_dataset::serve::{Server, Settings};
 use partage_engine::readonly::{self, Builder, Layout, Reader};
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ impl Town {
             .map(|number| {
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 let address = listener.local_addr().unwrap().to_string().into();
-                let me = NodeCard { shard_id: number.to_string(), address };
+                let me = NodeInfo { shard_id: number.to_string(), address };
                 let catalogue = Arc::new(Catalogue::new(me));
                 let server = Server::start(listener, catalogue.clone(), settings.clone()).unwrap();
                 Node { catalogue, server }

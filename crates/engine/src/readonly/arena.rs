@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::{Advice, MmapMut};
 
-use super::fetch::fetch;
+use super::prefetch::prefetch;
 use crate::limits::{HUGE_BYTES, LINE_BYTES};
 
-/// What is fetched at once: an entry of common size.
-pub const FORESEEN_BYTES: usize = 3 * LINE_BYTES;
+/// What is prefetched at once: an entry of common size.
+pub const PREFETCHED_BYTES: usize = 3 * LINE_BYTES;
 
 /// Bytes to write to.
 #[derive(Debug)]
@@ -76,10 +76,10 @@ impl Arenas {
 /// Asks the processor to fetch the memory where these bytes are, of which a hundred or two are to be read, or written,
 /// soon: nothing waits for it.
 #[inline]
-pub fn foresee<const IS_WRITTEN: bool>(bytes: &[u8], at: usize) {
-    for line in (at..at + FORESEEN_BYTES).step_by(LINE_BYTES) {
+pub fn prefetch_range<const IS_WRITTEN: bool>(bytes: &[u8], at: usize) {
+    for line in (at..at + PREFETCHED_BYTES).step_by(LINE_BYTES) {
         if let Some(byte) = bytes.get(line) {
-            fetch::<IS_WRITTEN>(byte);
+            prefetch::<IS_WRITTEN>(byte);
         }
     }
 }

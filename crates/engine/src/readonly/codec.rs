@@ -1,7 +1,7 @@
 //! Compressing and decompressing, and the dictionary that both share.
 //!
-//! A phrase book: it is written from what the values have in common, lies in the file once, and every value is then
-//! told in its phrases. What does not get shorter is kept as it is.
+//! The dictionary is trained on what the values have in common and stored in the file once; every value is then compressed
+//! with it. What does not get shorter is kept as it is.
 
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};

@@ -1,6 +1,6 @@
 //! Header, footer and small numbers: the parts that both layouts share.
 //!
-//! The envelope of the letter: who it is from, which form, and at the back a list of what is inside with its sums.
+//! The header says what the file is and in which format; the footer lists its sections with their checksums.
 //! All numbers are little-endian. The first 16 bytes have this form in every version, so that a reader of today can
 //! name the version of a file of tomorrow.
 

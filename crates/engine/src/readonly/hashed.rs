@@ -1,6 +1,6 @@
 //! The layout for lookups: pages in the order of their keys' hashes, and a table that says where each page is.
 //!
-//! A cloakroom: the ticket's number says which hook, and on a hook hang about four coats with small labels. The hash
+//! The hash says which page a key is on, and a page holds about four keys, each with a fingerprint of one byte. The hash
 //! of a key, as a part of 2^64, times the number of pages is its page; there is nothing to search. One look into the
 //! table (8 bytes a page, so 2 a key), one at the page's directory with a fingerprint of each key, one at the entry
 //! just before it: two misses of the cache to places that cannot be foreseen, the third is next door. Who has several
@@ -32,8 +32,8 @@ const DIRECTORY_HEAD: u64 = 6;
 /// Checksum and coding.
 const ENTRY_HEAD: u64 = 5;
 
-/// Of a directory ahead of a lookup: that of a page with eight keys.
-const FETCHED_DIRECTORY: u64 = DIRECTORY_HEAD + 8 * 5;
+/// How much of a directory is prefetched for a lookup: that of a page with eight keys.
+const PREFETCHED_DIRECTORY_BYTES: u64 = DIRECTORY_HEAD + 8 * 5;
 
 /// How many pages so many keys get.
 pub fn pages(keys: u64) -> u64 {
@@ -218,26 +218,26 @@ impl<'a> Pages<'a> {
     /// The first of three steps ahead of a lookup, each to be taken for many keys before the next: has the table entry
     /// fetched.
     #[inline]
-    pub fn fetch_table(&self, rank: u64) {
-        self.map.fetch(self.table_entry(page_of(rank, self.footer.parts)));
+    pub fn prefetch_table(&self, rank: u64) {
+        self.map.prefetch(self.table_entry(page_of(rank, self.footer.parts)));
     }
 
     /// Has the directory fetched, or the beginning of one that is long.
     #[inline]
-    pub fn fetch_directory(&self, rank: u64) {
+    pub fn prefetch_directory(&self, rank: u64) {
         if let Ok(bytes) = self.map.slice(self.table_entry(page_of(rank, self.footer.parts))) {
             let at = u64_at(bytes, 0);
-            self.map.fetch(at..at.saturating_add(FETCHED_DIRECTORY));
+            self.map.prefetch(at..at.saturating_add(PREFETCHED_DIRECTORY_BYTES));
         }
     }
 
     /// Checks the directory, and has the entry fetched that will be looked at first. What is wrong with the directory, if
     /// something is, the lookup finds again and tells.
     #[inline]
-    pub fn fetch_entry(&self, rank: u64) -> Option<Directory<'a>> {
+    pub fn prefetch_entry(&self, rank: u64) -> Option<Directory<'a>> {
         let directory = self.directory(page_of(rank, self.footer.parts)).ok()?;
         if let Some(number) = directory.find(rank, 0) {
-            self.map.fetch(directory.entry(number));
+            self.map.prefetch(directory.entry(number));
         }
         Some(directory)
     }

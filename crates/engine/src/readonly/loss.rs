@@ -1,8 +1,8 @@
 //! Store files that lose bytes while they are mapped: somebody cuts one off, or the disk cannot read it any more.
 //!
-//! A look through a window at what has gone would end the process: the kernel sends SIGBUS to the thread that looked. The
-//! handler here puts an empty wall behind the window instead. It maps zeros over the place, and over all behind it in the
-//! same file, marks the file as lost, and lets the thread look again. The lookup then finds that its file is lost, and
+//! Reading mapped memory whose bytes have gone would end the process: the kernel sends SIGBUS to the thread that read. The
+//! handler here maps zeros over the place, and over all behind it in the same file, marks the file as lost, and lets the
+//! thread read again. The lookup then finds that its file is lost, and
 //! says so instead of what it has seen.
 //!
 //! What was not done: reading by `pread`, which takes a system call and a copy for each of a lookup's three reads;
@@ -19,32 +19,32 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// How often any mapped file has lost something.
 static LOSSES: AtomicU64 = AtomicU64::new(0);
 
-/// The newest place; each leads to the one before it. Places are added and used again, but never freed.
-static NEWEST: AtomicPtr<Place> = AtomicPtr::new(std::ptr::null_mut());
+/// The newest region; each leads to the one before it. Regions are added and used again, but never freed.
+static NEWEST: AtomicPtr<MappedRegion> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Places that no map uses.
-static FREE: Mutex<Vec<&'static Place>> = Mutex::new(Vec::new());
+/// Regions that no map uses.
+static FREE: Mutex<Vec<&'static MappedRegion>> = Mutex::new(Vec::new());
 
 /// The size of a page of memory, and the handler before ours; set before ours is.
-static BEFORE: OnceLock<Before> = OnceLock::new();
+static PREVIOUS: OnceLock<PreviousHandler> = OnceLock::new();
 
-struct Before {
+struct PreviousHandler {
     page_bytes: usize,
     action: libc::sigaction,
 }
 
 /// Where a file is mapped, for the handler.
 #[derive(Debug)]
-struct Place {
+struct MappedRegion {
     /// Odd while the two below change.
     turn: AtomicUsize,
     begin: AtomicUsize,
     end: AtomicUsize,
     is_lost: AtomicBool,
-    older: AtomicPtr<Place>,
+    older: AtomicPtr<MappedRegion>,
 }
 
-impl Place {
+impl MappedRegion {
     fn set(&self, begin: usize, end: usize) {
         let turn = self.turn.load(Ordering::Relaxed);
         self.turn.store(turn.wrapping_add(1), Ordering::Relaxed);
@@ -67,16 +67,16 @@ impl Place {
 
 /// That a map is watched: as long as this is there, losing some of its file does not end the process.
 #[derive(Debug)]
-pub struct Watch(&'static Place);
+pub struct Watch(&'static MappedRegion);
 
 impl Watch {
     /// Watches memory that is mapped to a file.
     pub fn over(bytes: &[u8]) -> io::Result<Watch> {
-        catch()?;
-        let place = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_else(add_place);
+        install_handler()?;
+        let region = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_else(add_region);
         let begin = bytes.as_ptr().addr();
-        place.set(begin, begin + bytes.len());
-        Ok(Watch(place))
+        region.set(begin, begin + bytes.len());
+        Ok(Watch(region))
     }
 
     /// Whether the file has lost something that was looked at. What was read before this is then not to be relied on.
@@ -97,20 +97,20 @@ impl Drop for Watch {
     }
 }
 
-fn add_place() -> &'static Place {
-    let place = Box::leak(Box::new(Place {
+fn add_region() -> &'static MappedRegion {
+    let region = Box::leak(Box::new(MappedRegion {
         turn: AtomicUsize::new(0),
         begin: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
         is_lost: AtomicBool::new(false),
         older: AtomicPtr::new(std::ptr::null_mut()),
     }));
-    let at = std::ptr::from_mut(place);
+    let at = std::ptr::from_mut(region);
     let mut newest = NEWEST.load(Ordering::Relaxed);
     loop {
-        place.older.store(newest, Ordering::Relaxed);
+        region.older.store(newest, Ordering::Relaxed);
         match NEWEST.compare_exchange_weak(newest, at, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => return place,
+            Ok(_) => return region,
             Err(other) => newest = other,
         }
     }
@@ -139,15 +139,15 @@ impl Losses {
 
 /// Installs the handler, once in a process.
 #[expect(unsafe_code, reason = "a handler of signals is set; the proof is in the function")]
-fn catch() -> io::Result<()> {
-    static CAUGHT: Mutex<bool> = Mutex::new(false);
-    let mut is_caught = CAUGHT.lock().unwrap_or_else(PoisonError::into_inner);
-    if *is_caught {
+fn install_handler() -> io::Result<()> {
+    static INSTALLED: Mutex<bool> = Mutex::new(false);
+    let mut is_installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if *is_installed {
         return Ok(());
     }
     // SAFETY: the structures are plain numbers and one pointer to a function, for which zeros are a value ("the default
     // handler"); each call gets pointers to such that live during the call. `on_sigbus` has the signature that
-    // SA_SIGINFO asks for, and calls nothing that must not be called in a handler (see there). What it reads, `BEFORE`, is
+    // SA_SIGINFO asks for, and calls nothing that must not be called in a handler (see there). What it reads, `PREVIOUS`, is
     // set before it is installed.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -155,7 +155,7 @@ fn catch() -> io::Result<()> {
             return Err(io::Error::last_os_error());
         }
         let page_bytes = usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)).map_err(io::Error::other)?;
-        BEFORE.get_or_init(|| Before { page_bytes, action });
+        PREVIOUS.get_or_init(|| PreviousHandler { page_bytes, action });
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_sigbus;
         action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
@@ -164,7 +164,7 @@ fn catch() -> io::Result<()> {
             return Err(io::Error::last_os_error());
         }
     }
-    *is_caught = true;
+    *is_installed = true;
     Ok(())
 }
 
@@ -174,19 +174,19 @@ fn catch() -> io::Result<()> {
     reason = "pointers come from the kernel, and memory is mapped; the proof is in the function"
 )]
 extern "C" fn on_sigbus(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    let Some(before) = BEFORE.get() else { return };
+    let Some(previous) = PREVIOUS.get() else { return };
     // SAFETY: the kernel gives a pointer to what it says of the signal, which lives during the call. Of SIGBUS that the
     // kernel sends by itself (a positive code) there is an address.
     let (is_of_kernel, address) = unsafe { ((*info).si_code > 0, (*info).si_addr().addr()) };
-    let is_mended = is_of_kernel && mend(address, before.page_bytes);
-    if is_mended {
+    let is_mapped = is_of_kernel && map_zeros(address, previous.page_bytes);
+    if is_mapped {
         return;
     }
     // SAFETY: gives the signal back to the handler before ours, by two calls that a handler may make, with a pointer to a
     // static. Whatever it was about happens again under that one: the kernel repeats the instruction, and what somebody
     // sent is sent again.
     unsafe {
-        libc::sigaction(libc::SIGBUS, &raw const before.action, std::ptr::null_mut());
+        libc::sigaction(libc::SIGBUS, &raw const previous.action, std::ptr::null_mut());
         if !is_of_kernel {
             libc::raise(libc::SIGBUS);
         }
@@ -196,15 +196,15 @@ extern "C" fn on_sigbus(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc
 /// Maps zeros from the page of an address to the end of the watched map that it lies in, if there is one.
 #[expect(
     unsafe_code,
-    reason = "places are leaked, and a map is replaced in part; the proof is in the function"
+    reason = "regions are leaked, and a map is replaced in part; the proof is in the function"
 )]
-fn mend(address: usize, page_bytes: usize) -> bool {
+fn map_zeros(address: usize, page_bytes: usize) -> bool {
     let mut next = NEWEST.load(Ordering::Acquire);
-    // SAFETY: places are never freed, so a pointer that was taken from the list stays valid; only their atomic fields are
+    // SAFETY: regions are never freed, so a pointer that was taken from the list stays valid; only their atomic fields are
     // used, also by others.
-    while let Some(place) = unsafe { next.as_ref() } {
-        if let Some(end) = place.end_of(address) {
-            place.is_lost.store(true, Ordering::SeqCst);
+    while let Some(region) = unsafe { next.as_ref() } {
+        if let Some(end) = region.end_of(address) {
+            region.is_lost.store(true, Ordering::SeqCst);
             LOSSES.fetch_add(1, Ordering::SeqCst);
             let begin = address - address % page_bytes;
             // SAFETY: the thread is reading from this map, so it is there until the handler has returned; pages from `begin`
@@ -221,7 +221,7 @@ fn mend(address: usize, page_bytes: usize) -> bool {
                 return mapped == at;
             }
         }
-        next = place.older.load(Ordering::Relaxed);
+        next = region.older.load(Ordering::Relaxed);
     }
     false
 }

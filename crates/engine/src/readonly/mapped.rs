@@ -1,7 +1,7 @@
 //! A file as a slice of memory, by one unsafe call.
 //!
-//! A window in the wall: what stands in the file is seen through it without being carried over first. The kernel reads
-//! a page when it is looked at, and forgets it when memory is short, so a store may be larger than memory.
+//! What stands in the file is read without being copied first. The kernel reads a page when it is accessed, and forgets it
+//! when memory is short, so a store may be larger than memory.
 
 use std::fs::File;
 use std::ops::Range;
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use memmap2::{Advice, Mmap};
 
 use super::error::{ReadError, Reason};
-use super::fetch::fetch;
 use super::loss::Watch;
-use crate::limits::{FETCHED_LINES, LINE_BYTES, SURELY_FETCHED_LINES};
+use super::prefetch::prefetch;
+use crate::limits::{LEAST_PREFETCHED_LINES, LINE_BYTES, PREFETCHED_LINES};
 
 /// A mapped store file.
 #[derive(Debug)]
@@ -74,16 +74,16 @@ impl Mapped {
 
     /// Has the beginning of some of its bytes fetched into the processor's cache, if they are in memory, and does not wait.
     #[inline]
-    pub fn fetch(&self, range: Range<u64>) {
+    pub fn prefetch(&self, range: Range<u64>) {
         let (Ok(begin), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end)) else { return };
         let Some(bytes) = self.map.get(begin..end) else { return };
         let Some(last) = bytes.len().checked_sub(1) else { return };
         // The first lines in any case, be some of them the last one again: nothing foresees how many a short part has.
-        for line in 0..SURELY_FETCHED_LINES {
-            fetch::<false>(&bytes[(line * LINE_BYTES).min(last)]);
+        for line in 0..LEAST_PREFETCHED_LINES {
+            prefetch::<false>(&bytes[(line * LINE_BYTES).min(last)]);
         }
-        for line in (SURELY_FETCHED_LINES..FETCHED_LINES).take_while(|line| line * LINE_BYTES < last) {
-            fetch::<false>(&bytes[line * LINE_BYTES]);
+        for line in (LEAST_PREFETCHED_LINES..PREFETCHED_LINES).take_while(|line| line * LINE_BYTES < last) {
+            prefetch::<false>(&bytes[line * LINE_BYTES]);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The layout for scans: blocks of entries in the order of their keys, and the first key of each block in memory.
 //!
-//! A dictionary on paper: the words at the top of each page lead to the page, and on it one searches by halves. A
+//! A lookup finds the block by a binary search of those first keys, and the entry by a binary search within the block. A
 //! block is compressed as a whole, so neighbours that resemble each other cost little.
 //!
 //! ```text

@@ -99,8 +99,8 @@ impl Reader {
         for keys in keys.chunks(TOGETHER) {
             searches.clear();
             searches.extend(keys.iter().map(|key| Search::new(self, key)));
-            searches.iter().for_each(Search::turn_to_page);
-            searches.iter_mut().for_each(Search::turn_to_entry);
+            searches.iter().for_each(Search::prefetch_directory);
+            searches.iter_mut().for_each(Search::prefetch_entry);
             for search in &searches {
                 values.push(search.end()?);
             }
@@ -218,24 +218,24 @@ impl<'a, 'k> Search<'a, 'k> {
         let mut search = Search { reader, key, rank: 0, directory: None };
         if let Parts::Pages(pages) = reader.parts() {
             search.rank = rank(Layout::Hashed, key);
-            pages.fetch_table(search.rank);
+            pages.prefetch_table(search.rank);
         }
         search
     }
 
-    /// Finds out on which page it must be.
+    /// Finds out on which page it must be, and prefetches the directory of that page.
     #[inline]
-    pub fn turn_to_page(&self) {
+    pub fn prefetch_directory(&self) {
         if let Parts::Pages(pages) = self.reader.parts() {
-            pages.fetch_directory(self.rank);
+            pages.prefetch_directory(self.rank);
         }
     }
 
-    /// Finds out where on the page.
+    /// Finds out where on the page, and prefetches the entry.
     #[inline]
-    pub fn turn_to_entry(&mut self) {
+    pub fn prefetch_entry(&mut self) {
         if let Parts::Pages(pages) = self.reader.parts() {
-            self.directory = pages.fetch_entry(self.rank);
+            self.directory = pages.prefetch_entry(self.rank);
         }
     }
 

@@ -1,16 +1,16 @@
 //! Entries of any number brought into the order of the file, with bounded memory.
 //!
-//! A clerk with a small desk: when the [desk](super::desk) is full, its slips are put in order, bound, and laid on the
-//! [floor](super::floor); at the end the bundles are merged, looking only at the top slip of each. If there are too many bundles
-//! to stand around, some are merged into larger ones first.
+//! An external merge sort: when the [buffer](super::sort_buffer) is full, its entries are sorted and written as a run to the
+//! [spill file](super::spill); at the end the runs are merged, looking only at the first entry of each. If there are too many
+//! runs to be merged at a time, some are merged into longer ones first.
 
 use std::path::{Path, PathBuf};
 
 use super::arena::Arenas;
-use super::desk::Desk;
 use super::error::BuildError;
-use super::floor::{Floor, failed, merge};
 use super::form::Layout;
+use super::sort_buffer::SortBuffer;
+use super::spill::{SpillFile, failed, merge};
 use crate::limits::{KEY_BYTES, MERGED_RUNS, RUN_BUFFER_BYTES};
 
 /// One entry on its way into the file.
@@ -39,13 +39,13 @@ pub fn rank(layout: Layout, key: &[u8]) -> u64 {
     }
 }
 
-/// The desk and the floor.
+/// Sorts entries: the buffer, and the spill file for what it cannot hold.
 #[derive(Debug)]
 pub struct Sorter {
     folder: PathBuf,
-    desk: Desk,
+    buffer: SortBuffer,
     memory: usize,
-    floor: Option<Floor>,
+    spill_file: Option<SpillFile>,
     /// Entries that a later one replaced.
     replaced: u64,
     /// Bytes written to the temporary folder.
@@ -55,14 +55,14 @@ pub struct Sorter {
 impl Sorter {
     /// `memory`: bytes that entries may take. An entry larger than that is held all the same, alone.
     pub fn new(folder: &Path, memory: usize, arenas: Arenas) -> Sorter {
-        let desk = Desk::new(memory, arenas);
-        Sorter { folder: folder.to_owned(), desk, memory, floor: None, replaced: 0, spilled_bytes: 0 }
+        let buffer = SortBuffer::new(memory, arenas);
+        Sorter { folder: folder.to_owned(), buffer, memory, spill_file: None, replaced: 0, spilled_bytes: 0 }
     }
 
     /// `number`: of equal keys the highest counts.
     pub fn add(&mut self, entry: Entry<'_>, number: u64) -> Result<(), BuildError> {
         loop {
-            match self.desk.add(entry, number) {
+            match self.buffer.add(entry, number) {
                 Ok(true) => return Ok(()),
                 Ok(false) => self.spill()?,
                 Err(error) => return Err(failed(&self.folder, "taking memory for entries")(error)),
@@ -72,44 +72,44 @@ impl Sorter {
 
     /// Gives out all entries in order, of equal keys the last. Says how many were replaced, and what was spilled.
     pub fn drain(mut self, take: Take<'_>) -> Result<(u64, u64), BuildError> {
-        if self.floor.is_none() {
-            self.replaced += self.desk.drain(|entry, _| take(entry))?;
+        if self.spill_file.is_none() {
+            self.replaced += self.buffer.drain(|entry, _| take(entry))?;
             return Ok((self.replaced, 0));
         }
         self.spill()?;
-        let Sorter { folder, desk, memory, mut floor, mut replaced, mut spilled_bytes } = self;
+        let Sorter { folder, buffer, memory, mut spill_file, mut replaced, mut spilled_bytes } = self;
         // What is read ahead takes as much.
-        desk.end();
+        buffer.discard();
         let together = (memory / (RUN_BUFFER_BYTES + KEY_BYTES)).clamp(2, MERGED_RUNS);
-        while let Some(full) = floor.take() {
+        while let Some(full) = spill_file.take() {
             let full = full.closed()?;
             if full.runs.len() <= together {
                 replaced += merge(&full, &full.runs, &mut |entry, _| take(entry))?;
                 break;
             }
-            let mut next = Floor::new(&folder)?;
+            let mut next = SpillFile::new(&folder)?;
             for runs in full.runs.chunks(together) {
                 next.begin();
                 replaced += merge(&full, runs, &mut |entry, number| next.write(entry, number))?;
                 next.end();
             }
             spilled_bytes += next.length;
-            floor = Some(next);
+            spill_file = Some(next);
         }
         Ok((replaced, spilled_bytes))
     }
 
     fn spill(&mut self) -> Result<(), BuildError> {
-        let floor = match self.floor.take() {
-            Some(floor) => floor,
-            None => Floor::new(&self.folder)?,
+        let spill_file = match self.spill_file.take() {
+            Some(spill_file) => spill_file,
+            None => SpillFile::new(&self.folder)?,
         };
-        let floor = self.floor.insert(floor);
-        let before = floor.length;
-        floor.begin();
-        self.replaced += self.desk.drain(|entry, number| floor.write(entry, number))?;
-        floor.end();
-        self.spilled_bytes += floor.length - before;
+        let spill_file = self.spill_file.insert(spill_file);
+        let before = spill_file.length;
+        spill_file.begin();
+        self.replaced += self.buffer.drain(|entry, number| spill_file.write(entry, number))?;
+        spill_file.end();
+        self.spilled_bytes += spill_file.length - before;
         Ok(())
     }
 }

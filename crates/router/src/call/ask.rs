@@ -1,7 +1,7 @@
 //! One try: one node is asked, and what it says is put into one of few classes.
 
 use super::body::{AnswerBody, Outgoing};
-use super::pool::{Connected, Home, Pools, Unanswered};
+use super::pool::{Connected, PoolHandle, Pools, Unanswered};
 use crate::limits;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use partage_core::id::{Generation, ShardId};
@@ -85,7 +85,7 @@ pub async fn ask(
     {
         headers.insert(FORWARDED_HOST, asked);
     }
-    let home = Home::new(pools, target.place.clone());
+    let pool = PoolHandle::new(pools, target.place.clone());
     loop {
         let pooled = match &target.place {
             Some((number, node)) => pools.take(*number, node).await,
@@ -101,7 +101,7 @@ pub async fn ask(
         };
         match connected.exchange(request).await {
             Ok(answer) => {
-                let answer = answer.map(|incoming| AnswerBody::driven(incoming, connected, home));
+                let answer = answer.map(|incoming| AnswerBody::driven(incoming, connected, pool));
                 return classify(answer, idempotent).await;
             }
             Err(Unanswered::Broken(error)) => return Outcome::Broken(error),

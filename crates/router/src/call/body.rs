@@ -1,10 +1,10 @@
 //! Bodies: what is sent to a node, and what comes back.
 
-use super::pool::{Connected, Home};
+use super::pool::{Connected, PoolHandle};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use partage_door::Brought;
+use partage_door::RequestBody;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -21,7 +21,7 @@ pub enum Outgoing {
     /// All of it, at hand: it can be sent again.
     Whole(Bytes),
     /// As it comes in from a client of the proxy.
-    Incoming(Brought),
+    Incoming(RequestBody),
     /// Any other stream.
     Stream(Pin<Box<dyn Body<Data = Bytes, Error = BodyError> + Send>>),
 }
@@ -131,12 +131,12 @@ enum Answer {
 struct Driven {
     incoming: Incoming,
     connected: Option<Connected>,
-    home: Option<Home>,
+    pool: Option<PoolHandle>,
 }
 
 impl AnswerBody {
-    pub(super) fn driven(incoming: Incoming, connected: Connected, home: Home) -> AnswerBody {
-        let mut driven = Driven { incoming, connected: Some(connected), home: Some(home) };
+    pub(super) fn driven(incoming: Incoming, connected: Connected, pool: PoolHandle) -> AnswerBody {
+        let mut driven = Driven { incoming, connected: Some(connected), pool: Some(pool) };
         if driven.incoming.is_end_stream() {
             driven.release();
         }
@@ -172,8 +172,8 @@ impl From<Bytes> for AnswerBody {
 
 impl Driven {
     fn release(&mut self) {
-        if let (Some(connected), Some(home)) = (self.connected.take(), self.home.take()) {
-            home.give_back(connected);
+        if let (Some(connected), Some(pool)) = (self.connected.take(), self.pool.take()) {
+            pool.give_back(connected);
         }
     }
 }

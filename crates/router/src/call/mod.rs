@@ -8,8 +8,8 @@
 
 pub mod ask;
 pub mod body;
-mod journey;
 pub mod pool;
+mod request_state;
 
 use crate::counters::Counters;
 use crate::entropy;
@@ -19,7 +19,6 @@ use ask::{Outcome, Target, ask};
 use body::{AnswerBody, Outgoing};
 use futures::future::BoxFuture;
 use http::{Request, Response};
-use journey::Journey;
 use partage_clock::Clock;
 use partage_core::hash::mix;
 use partage_core::name::KeyspaceName;
@@ -27,12 +26,13 @@ use partage_core::routing::Access;
 use partage_core::routing::budget::Budget;
 use partage_core::routing::choose::{HintedNode, Preference, choose, follow, has_choice};
 use partage_core::routing::pace::{Hedging, Pace};
-use partage_core::routing::retry::{Action, Event, Nature};
+use partage_core::routing::retry::{Action, Event, RequestTraits};
 use partage_core::routing::routes::NoRoute;
 use partage_core::sharding::Sharding;
 use partage_core::time::Millis;
 use partage_maps::Cache;
 use pool::Pools;
+use request_state::RequestState;
 use std::future::pending;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -55,7 +55,7 @@ pub struct Caller {
 }
 
 /// What a shard's route was, to see whether it has changed: shard, epoch, first node, replicas.
-type Seen = Option<(u64, u64, Option<u32>, usize)>;
+type RouteSnapshot = Option<(u64, u64, Option<u32>, usize)>;
 
 /// Of an answer: `host:port` of the node that gave it.
 #[derive(Debug, Clone)]
@@ -64,9 +64,9 @@ pub struct AnsweredBy(pub Arc<str>);
 /// A try under way beside another.
 type Trying<'a> = BoxFuture<'a, (Target, Outcome)>;
 
-struct Leaves<'a>(&'a AtomicUsize);
+struct InFlightGuard<'a>(&'a AtomicUsize);
 
-impl Drop for Leaves<'_> {
+impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -130,7 +130,7 @@ impl Caller {
         first: Option<&str>,
     ) -> Result<Response<AnswerBody>, CallError> {
         let before = self.in_flight.fetch_add(1, Ordering::Relaxed);
-        let _leaves = Leaves(&self.in_flight);
+        let _guard = InFlightGuard(&self.in_flight);
         if before >= self.options.in_flight {
             self.counters.failed();
             return Err(CallError::Full { limit: self.options.in_flight });
@@ -152,23 +152,23 @@ impl Caller {
     ) -> Result<Response<AnswerBody>, CallError> {
         let seed = mix(self.seeds.fetch_add(1, Ordering::Relaxed));
         let now = self.clock.now();
-        let mut journey = Journey::pack(request, of, &self.options, now, seed).await?;
-        journey.hint = first.map(|address| self.at(address));
-        let mut deadline = pin!(sleep_until(self.clock.at(journey.attempts.deadline())));
+        let mut state = RequestState::prepare(request, of, &self.options, now, seed).await?;
+        state.hint = first.map(|address| self.at(address));
+        let mut deadline = pin!(sleep_until(self.clock.at(state.attempts.deadline())));
         let mut action = Action::Ask;
         loop {
             action = match action {
-                Action::Ask | Action::AskHinted => self.ask(&mut journey, deadline.as_mut()).await?,
-                Action::Rest { until } => Box::pin(self.rest(&mut journey, until, deadline.as_mut())).await,
-                Action::Deliver => match journey.answer.take() {
+                Action::Ask | Action::AskHinted => self.ask(&mut state, deadline.as_mut()).await?,
+                Action::Rest { until } => Box::pin(self.rest(&mut state, until, deadline.as_mut())).await,
+                Action::Deliver => match state.answer.take() {
                     Some(answer) => return Ok(answer),
-                    None => self.step(&mut journey, Event::Late),
+                    None => self.step(&mut state, Event::Late),
                 },
-                Action::GiveUp(reason) => return Err(journey.given_up(reason)),
+                Action::GiveUp(reason) => return Err(state.given_up(reason)),
                 // Nothing is under way: while two are asked, `ask_both` listens itself.
                 Action::Hedge | Action::Listen => {
                     deadline.as_mut().await;
-                    self.step(&mut journey, Event::Late)
+                    self.step(&mut state, Event::Late)
                 }
             };
         }
@@ -182,10 +182,10 @@ impl Caller {
         known.map_or(HintedNode::Told { address: address.to_owned() }, HintedNode::Known)
     }
 
-    fn step(&self, journey: &mut Journey<'_>, event: Event) -> Action {
+    fn step(&self, state: &mut RequestState<'_>, event: Event) -> Action {
         let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
         budget.earn(self.counters.unearned());
-        let action = journey.attempts.step(self.clock.now(), event, &self.options.retry, &mut budget);
+        let action = state.attempts.step(self.clock.now(), event, &self.options.retry, &mut budget);
         drop(budget);
         match action {
             Action::Ask | Action::AskHinted => self.counters.retried(),
@@ -197,25 +197,25 @@ impl Caller {
 
     async fn ask(
         &self,
-        journey: &mut Journey<'_>,
+        state: &mut RequestState<'_>,
         mut deadline: Pin<&mut Sleep>,
     ) -> Result<Action, CallError> {
-        let Some(target) = self.target(journey)? else { return Ok(self.step(journey, Event::Nobody)) };
-        let Some(request) = journey.request() else { return Ok(self.step(journey, Event::Broken)) };
-        if journey.nature.hedged && target.choice {
-            return Ok(Box::pin(self.ask_both(journey, target, request, deadline)).await);
+        let Some(target) = self.target(state)? else { return Ok(self.step(state, Event::Nobody)) };
+        let Some(request) = state.request() else { return Ok(self.step(state, Event::Broken)) };
+        if state.traits.hedged && target.choice {
+            return Ok(Box::pin(self.ask_both(state, target, request, deadline)).await);
         }
-        let Nature { idempotent, replayable, .. } = journey.nature;
+        let RequestTraits { idempotent, replayable, .. } = state.traits;
         let outcome = tokio::select! {
             biased;
             outcome = ask(&self.pools, &target, request, !replayable, idempotent) => Some(outcome),
             () = &mut deadline => None,
         };
         match outcome {
-            Some(outcome) => Ok(self.settle(journey, target, outcome)),
+            Some(outcome) => Ok(self.settle(state, target, outcome)),
             None => {
-                journey.last = Some(target);
-                Ok(self.step(journey, Event::Late))
+                state.last = Some(target);
+                Ok(self.step(state, Event::Late))
             }
         }
     }
@@ -230,12 +230,12 @@ impl Caller {
     /// Asks one, and another when the first is slow.
     async fn ask_both(
         &self,
-        journey: &mut Journey<'_>,
+        state: &mut RequestState<'_>,
         first: Target,
         request: Request<Outgoing>,
         mut deadline: Pin<&mut Sleep>,
     ) -> Action {
-        let (began, idempotent, begun) = (self.clock.micros(), journey.nature.idempotent, first.number());
+        let (began, idempotent, begun) = (self.clock.micros(), state.traits.idempotent, first.number());
         let mut slow = pin!(sleep(self.hedge_after()));
         let mut may_hedge = true;
         let mut one = self.try_one(first, request, idempotent);
@@ -251,13 +251,13 @@ impl Caller {
                     other = None;
                     Some(done)
                 }
-                () = &mut deadline => return self.step(journey, Event::Late),
+                () = &mut deadline => return self.step(state, Event::Late),
                 () = &mut slow, if may_hedge => None,
             };
             let Some((target, outcome)) = done else {
                 may_hedge = false;
-                if let Some((second, request)) = self.second(journey, begun)
-                    && self.step(journey, Event::Slow) == Action::Hedge
+                if let Some((second, request)) = self.second(state, begun)
+                    && self.step(state, Event::Slow) == Action::Hedge
                 {
                     other = Some(self.try_one(second, request, idempotent));
                 }
@@ -267,7 +267,7 @@ impl Caller {
                 let took = self.clock.micros() - began;
                 self.pace.lock().unwrap_or_else(PoisonError::into_inner).saw(took);
             }
-            let action = self.settle(journey, target, outcome);
+            let action = self.settle(state, target, outcome);
             if action != Action::Listen {
                 return action;
             }
@@ -275,13 +275,17 @@ impl Caller {
     }
 
     /// Another replica than the first, and the request for it.
-    fn second(&self, journey: &mut Journey<'_>, first: Option<u32>) -> Option<(Target, Request<Outgoing>)> {
-        journey.asked.extend(first);
-        let target = self.target(journey).ok()??;
+    fn second(
+        &self,
+        state: &mut RequestState<'_>,
+        first: Option<u32>,
+    ) -> Option<(Target, Request<Outgoing>)> {
+        state.asked.extend(first);
+        let target = self.target(state).ok()??;
         if target.number() == first {
             return None;
         }
-        Some((target, journey.request()?))
+        Some((target, state.request()?))
     }
 
     fn hedge_after(&self) -> Duration {
@@ -296,20 +300,20 @@ impl Caller {
     }
 
     /// Whom to ask now; none if there is nobody for a moment.
-    fn target(&self, journey: &mut Journey<'_>) -> Result<Option<Target>, CallError> {
+    fn target(&self, state: &mut RequestState<'_>) -> Result<Option<Target>, CallError> {
         let routes = self.cache.routes();
-        let route = match routes.route(journey.keyspace, journey.key) {
+        let route = match routes.route(state.keyspace, state.key) {
             Ok(route) => route,
             Err(NoRoute::Keyspace { .. }) if !self.cache.has_heard() => return Ok(None),
             Err(missing @ NoRoute::Keyspace { .. }) => return Err(CallError::NoRoute(missing)),
             Err(missing @ NoRoute::Shard { .. }) => {
-                let keyspace = routes.keyspace(journey.keyspace);
+                let keyspace = routes.keyspace(state.keyspace);
                 let named = keyspace.is_some_and(|k| k.brief().sharding == Sharding::Named);
                 return if named { Err(CallError::NoRoute(missing)) } else { Ok(None) };
             }
         };
-        let choice = journey.access == Access::Read && has_choice(&route);
-        let (place, told) = match journey.hint.take() {
+        let choice = state.access == Access::Read && has_choice(&route);
+        let (place, told) = match state.hint.take() {
             Some(HintedNode::Told { address }) => (None, Some(address)),
             Some(HintedNode::Known(node)) => {
                 // The hinted node need not be in our route; its number is needed for its connections.
@@ -325,11 +329,11 @@ impl Caller {
                 let preference = Preference {
                     zone: self.options.zone.as_ref(),
                     now: self.clock.now(),
-                    seed: journey.seed,
+                    seed: state.seed,
                     failed: |number| self.pools.failed_at(number),
-                    asked: &journey.asked,
+                    asked: &state.asked,
                 };
-                match choose(&route, journey.access, &preference) {
+                match choose(&route, state.access, &preference) {
                     Some(replica) => (Some((replica.number, replica.node.clone())), None),
                     None => return Ok(None),
                 }
@@ -339,65 +343,65 @@ impl Caller {
     }
 
     /// Tells the machine what came of a try.
-    fn settle(&self, journey: &mut Journey<'_>, target: Target, outcome: Outcome) -> Action {
+    fn settle(&self, state: &mut RequestState<'_>, target: Target, outcome: Outcome) -> Action {
         let event = match outcome {
             Outcome::Answer { mut answer, sent_on } => {
                 answer.extensions_mut().insert(AnsweredBy(target.address().into()));
                 if sent_on {
-                    self.lags(journey.keyspace, target.generation.sequence + 1);
+                    self.lags(state.keyspace, target.generation.sequence + 1);
                 }
                 let good = !answer.status().is_server_error();
-                journey.answer = Some(answer);
+                state.answer = Some(answer);
                 Event::Answer { good }
             }
             Outcome::Elsewhere(hint) => {
                 self.counters.misdirected();
                 let routes = self.cache.routes();
-                let followed = routes.route(journey.keyspace, journey.key).ok().map(|route| {
+                let followed = routes.route(state.keyspace, state.key).ok().map(|route| {
                     let nodes = || routes.nodes().iter().flatten();
                     let known = |id: &_| nodes().find(|node| node.id == *id)?.at.clone();
                     follow(&hint, &route, target.node(), known)
                 });
                 if followed.as_ref().is_some_and(|followed| followed.refresh) {
-                    self.lags(journey.keyspace, hint.sequence.unwrap_or_default());
+                    self.lags(state.keyspace, hint.sequence.unwrap_or_default());
                 }
-                journey.hint = followed.and_then(|followed| followed.to);
-                Event::Elsewhere { hinted: journey.hint.is_some() }
+                state.hint = followed.and_then(|followed| followed.to);
+                Event::Elsewhere { hinted: state.hint.is_some() }
             }
             Outcome::Soon { after_ms } => Event::Soon { after_ms },
             Outcome::NotConnected { request, why } => {
                 tracing::debug!(address = target.address(), why, "no connection");
-                self.avoid(journey, &target);
-                journey.put_back(*request);
-                Event::NotConnected { another: self.has_another(journey) }
+                self.avoid(state, &target);
+                state.put_back(*request);
+                Event::NotConnected { another: self.has_another(state) }
             }
             Outcome::Broken(error) => {
                 tracing::debug!(address = target.address(), %error, "a request broke off");
-                self.avoid(journey, &target);
+                self.avoid(state, &target);
                 Event::Broken
             }
         };
-        journey.last = Some(target);
-        let action = self.step(journey, event);
+        state.last = Some(target);
+        let action = self.step(state, event);
         if action != Action::AskHinted {
-            journey.hint = None;
+            state.hint = None;
         }
         action
     }
 
-    fn avoid(&self, journey: &mut Journey<'_>, target: &Target) {
+    fn avoid(&self, state: &mut RequestState<'_>, target: &Target) {
         if let Some(number) = target.number() {
             self.pools.failed(number, self.clock.now());
-            journey.asked.push(number);
+            state.asked.push(number);
         }
     }
 
-    fn has_another(&self, journey: &Journey<'_>) -> bool {
+    fn has_another(&self, state: &RequestState<'_>) -> bool {
         let routes = self.cache.routes();
-        journey.access == Access::Read
+        state.access == Access::Read
             && routes
-                .route(journey.keyspace, journey.key)
-                .is_ok_and(|route| route.replicas().any(|replica| !journey.asked.contains(&replica.number)))
+                .route(state.keyspace, state.key)
+                .is_ok_and(|route| route.replicas().any(|replica| !state.asked.contains(&replica.number)))
     }
 
     fn lags(&self, keyspace: &str, sequence: u64) {
@@ -406,18 +410,23 @@ impl Caller {
         }
     }
 
-    fn seen(&self, journey: &Journey<'_>) -> Seen {
+    fn route_snapshot(&self, state: &RequestState<'_>) -> RouteSnapshot {
         let routes = self.cache.routes();
-        let route = routes.route(journey.keyspace, journey.key).ok()?;
+        let route = routes.route(state.keyspace, state.key).ok()?;
         let first = route.replicas().next().map(|replica| replica.number);
         Some((route.shard().0, route.epoch().0, first, route.replicas().count()))
     }
 
     /// Waits for the time, or for another route, which may be what the request waits for.
-    async fn rest(&self, journey: &mut Journey<'_>, until: Millis, mut deadline: Pin<&mut Sleep>) -> Action {
-        let late = until >= journey.attempts.deadline();
+    async fn rest(
+        &self,
+        state: &mut RequestState<'_>,
+        until: Millis,
+        mut deadline: Pin<&mut Sleep>,
+    ) -> Action {
+        let late = until >= state.attempts.deadline();
         let mut changes = self.cache.changes();
-        let before = self.seen(journey);
+        let before = self.route_snapshot(state);
         let mut pause = pin!(sleep_until(self.clock.at(until)));
         let event = loop {
             tokio::select! {
@@ -425,15 +434,15 @@ impl Caller {
                 () = &mut pause, if !late => break Event::Woke,
                 changed = changes.changed() => {
                     // The cache outlives its callers; without it there is only time to wait for.
-                    if changed.is_err() || self.seen(journey) != before {
+                    if changed.is_err() || self.route_snapshot(state) != before {
                         break Event::Woke;
                     }
                 }
             }
         };
-        if self.seen(journey) != before {
-            journey.asked.clear();
+        if self.route_snapshot(state) != before {
+            state.asked.clear();
         }
-        self.step(journey, event)
+        self.step(state, event)
     }
 }

@@ -25,13 +25,13 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 /// The end of a connection that reads and writes, when it is driven.
-type Line = Pin<Box<Connection<TokioIo<TcpStream>, Outgoing>>>;
+type ConnectionFuture = Pin<Box<Connection<TokioIo<TcpStream>, Outgoing>>>;
 
 /// An open connection.
 pub struct Connected {
     send: SendRequest<Outgoing>,
     /// None once it has ended.
-    connection: Option<Line>,
+    connection: Option<ConnectionFuture>,
     idle_since: Instant,
 }
 
@@ -108,16 +108,16 @@ pub struct Pools {
     slots: Mutex<Vec<Slot>>,
 }
 
-/// Where a connection belongs. A node that only a hint has named has no number, and its connection no home.
+/// Where a connection belongs. A node that only a hint has named has no number, and its connection no pool.
 #[derive(Debug, Clone)]
-pub struct Home {
+pub struct PoolHandle {
     pools: Arc<Pools>,
     place: Option<(u32, Arc<NodeAddress>)>,
 }
 
-impl Home {
-    pub fn new(pools: &Arc<Pools>, place: Option<(u32, Arc<NodeAddress>)>) -> Home {
-        Home { pools: pools.clone(), place }
+impl PoolHandle {
+    pub fn new(pools: &Arc<Pools>, place: Option<(u32, Arc<NodeAddress>)>) -> PoolHandle {
+        PoolHandle { pools: pools.clone(), place }
     }
 
     pub fn give_back(self, mut connected: Connected) {

@@ -8,7 +8,7 @@
 //! answer together; done here it would be done twice, and each node would answer from the version that it is at.
 
 use super::pages::refused;
-use super::serve::{Lane, failed};
+use super::serve::{ThreadState, failed};
 use crate::call::AnsweredBy;
 use crate::call::body::{AnswerBody, Outgoing};
 use crate::entropy;
@@ -24,12 +24,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// What all threads have seen.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct SeenVersions {
     furthest: RwLock<Furthest>,
 }
 
 /// A request for a dataset.
-pub struct Asked {
+pub struct DatasetRequest {
     pub keyspace: KeyspaceName,
     /// None: it is for several keys, or for the dataset.
     pub key: Option<Vec<u8>>,
@@ -38,8 +38,8 @@ pub struct Asked {
 }
 
 /// Asks until there is an answer that is not behind.
-pub async fn answer(lane: &Lane, asked: Asked) -> Response<AnswerBody> {
-    let Asked { keyspace, key, mut parts, body } = asked;
+pub async fn answer(thread: &ThreadState, asked: DatasetRequest) -> Response<AnswerBody> {
+    let DatasetRequest { keyspace, key, mut parts, body } = asked;
     let client = match parts.headers.get(AT_LEAST).map(|told| at_least::read(told.as_bytes())) {
         Some(None) => {
             let what = "partage-at-least is not understood";
@@ -52,7 +52,7 @@ pub async fn answer(lane: &Lane, asked: Asked) -> Response<AnswerBody> {
         let what = "the body of the request broke off";
         return refused(StatusCode::BAD_REQUEST, "body", what, "send it whole");
     };
-    let seen = &lane.house.seen;
+    let seen = &thread.proxy.seen;
     for tries in 1.. {
         let wanted = seen.wanted(&keyspace, client.clone());
         tell(&mut parts, wanted.as_ref());
@@ -65,20 +65,20 @@ pub async fn answer(lane: &Lane, asked: Asked) -> Response<AnswerBody> {
         let key = key.clone().filter(|_| tries <= 2);
         let key = key.unwrap_or_else(|| entropy::seed().to_le_bytes().to_vec());
         let of = (keyspace.as_str(), &key[..], Access::Read);
-        let answer = match lane.caller.request_first(request, of, first.as_deref()).await {
+        let answer = match thread.caller.request_first(request, of, first.as_deref()).await {
             Ok(answer) => answer,
             Err(error) => return failed(&error),
         };
         let Some(wanted) = wanted.filter(|_| answer.status() == StatusCode::PRECONDITION_FAILED) else {
             if let Some(answered) = at_least::of_answer(answer.headers()) {
                 let by = answer.extensions().get::<AnsweredBy>().map(|by| by.0.clone());
-                seen.saw(lane, &keyspace, answered, by);
+                seen.saw(thread, &keyspace, answered, by);
             }
             return answer;
         };
-        lane.caller.counters().behind();
+        thread.caller.counters().behind();
         let is_given_up = tries >= limits::BEHIND_TRIES && client.as_ref() < Some(&wanted);
-        if is_given_up && seen.give_up(lane, &keyspace, &wanted) {
+        if is_given_up && seen.give_up(thread, &keyspace, &wanted) {
             let Served { order, version } = wanted;
             tracing::warn!(%keyspace, order, %version, "no node has this version any more, which one has answered with");
         }
@@ -104,7 +104,7 @@ fn behind(keyspace: &KeyspaceName) -> Response<AnswerBody> {
     answer
 }
 
-impl Seen {
+impl SeenVersions {
     fn wanted(&self, keyspace: &KeyspaceName, client: Option<Served>) -> Option<Served> {
         self.furthest.read().unwrap_or_else(PoisonError::into_inner).wanted(keyspace, client)
     }
@@ -113,8 +113,8 @@ impl Seen {
         self.furthest.read().unwrap_or_else(PoisonError::into_inner).has(keyspace, wanted)
     }
 
-    fn saw(&self, lane: &Lane, keyspace: &KeyspaceName, answered: Served, by: Option<Arc<str>>) {
-        let now = lane.caller.now();
+    fn saw(&self, thread: &ThreadState, keyspace: &KeyspaceName, answered: Served, by: Option<Arc<str>>) {
+        let now = thread.caller.now();
         let is_news =
             self.furthest.read().unwrap_or_else(PoisonError::into_inner).is_news(keyspace, &answered, now);
         if is_news {
@@ -122,8 +122,8 @@ impl Seen {
         }
     }
 
-    fn give_up(&self, lane: &Lane, keyspace: &KeyspaceName, wanted: &Served) -> bool {
-        let now = lane.caller.now();
+    fn give_up(&self, thread: &ThreadState, keyspace: &KeyspaceName, wanted: &Served) -> bool {
+        let now = thread.caller.now();
         self.furthest.write().unwrap_or_else(PoisonError::into_inner).give_up(keyspace, wanted, now)
     }
 }

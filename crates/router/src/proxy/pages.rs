@@ -1,6 +1,6 @@
 //! The proxy's own pages: is it well, what has it done, what does it know.
 
-use super::serve::House;
+use super::serve::ProxyState;
 use crate::call::body::AnswerBody;
 use crate::counters::Counts;
 use crate::limits;
@@ -17,11 +17,11 @@ use prometheus_client::registry::{Registry, Unit};
 use serde_json::{Value, json};
 
 /// The page at `path`, if it is one of ours.
-pub fn page(house: &House, path: &str) -> Option<Response<AnswerBody>> {
+pub fn page(proxy: &ProxyState, path: &str) -> Option<Response<AnswerBody>> {
     match path.strip_prefix("/partage/")? {
-        "health" => Some(health(house)),
-        "metrics" => Some(metrics(house)),
-        "routes" => Some(routes(house)),
+        "health" => Some(health(proxy)),
+        "metrics" => Some(metrics(proxy)),
+        "routes" => Some(routes(proxy)),
         _ => None,
     }
 }
@@ -43,23 +43,23 @@ fn bytes(status: StatusCode, kind: &'static str, bytes: Vec<u8>) -> Response<Ans
 }
 
 /// Well is who can route. Without a coordinator it still can, and says so.
-fn health(house: &House) -> Response<AnswerBody> {
-    let maps = house.router.generations();
-    let well = !maps.is_empty() || house.router.is_connected();
+fn health(proxy: &ProxyState) -> Response<AnswerBody> {
+    let maps = proxy.router.generations();
+    let well = !maps.is_empty() || proxy.router.is_connected();
     let status = if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let word = if well { "ok" } else { "no maps yet" };
     value(
         status,
-        &json!({ "status": word, "connected": house.router.is_connected(), "keyspaces": maps.len() }),
+        &json!({ "status": word, "connected": proxy.router.is_connected(), "keyspaces": maps.len() }),
     )
 }
 
 /// Numbers are counted by threads; a registry is only made for the moment in which they are shown.
-fn metrics(house: &House) -> Response<AnswerBody> {
+fn metrics(proxy: &ProxyState) -> Response<AnswerBody> {
     let mut counts = Counts::default();
-    house.callers.iter().for_each(|caller| caller.counters().add_to(&mut counts));
+    proxy.callers.iter().for_each(|caller| caller.counters().add_to(&mut counts));
     let mut written = String::new();
-    match encode(&mut written, &registry(house, &counts)) {
+    match encode(&mut written, &registry(proxy, &counts)) {
         Ok(()) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             bytes(StatusCode::OK, kind, written.into())
@@ -70,7 +70,7 @@ fn metrics(house: &House) -> Response<AnswerBody> {
 
 type Labels = [(&'static str, String); 1];
 
-fn registry(house: &House, counts: &Counts) -> Registry {
+fn registry(proxy: &ProxyState, counts: &Counts) -> Registry {
     let mut registry = Registry::with_prefix("partage_router");
     let requests = Family::<Labels, Counter>::default();
     let outcomes = [
@@ -89,24 +89,24 @@ fn registry(house: &House, counts: &Counts) -> Registry {
         ("hedges", "Second nodes asked for the same read", counts.hedges),
         ("misdirected", "Answers of 421: the map was older than the node's", counts.misdirected),
         ("behind", "Answers of dataset nodes that were behind a version that was seen", counts.behind),
-        ("map_streams", "Streams of maps opened", house.router.streams()),
+        ("map_streams", "Streams of maps opened", proxy.router.streams()),
     ];
     for (name, help, count) in sums {
         let counter = Counter::<u64>::default();
         counter.inc_by(count);
         registry.register(name, help, counter);
     }
-    house.door.register(&mut registry);
+    proxy.door.register(&mut registry);
     let generations = Family::<Labels, Gauge>::default();
-    for (keyspace, generation) in house.router.generations() {
+    for (keyspace, generation) in proxy.router.generations() {
         let labels = [("keyspace", keyspace.to_string())];
         generations.get_or_create(&labels).set(i64::try_from(generation.sequence).unwrap_or(i64::MAX));
     }
     registry.register("map_generation", "Sequence of the map of each keyspace", generations);
     let connected = Gauge::<i64>::default();
-    connected.set(i64::from(house.router.is_connected()));
+    connected.set(i64::from(proxy.router.is_connected()));
     registry.register("connected", "Whether a coordinator is connected", connected);
-    if let Some(silence) = house.router.silence() {
+    if let Some(silence) = proxy.router.silence() {
         let age = Gauge::<f64, std::sync::atomic::AtomicU64>::default();
         age.set(silence.as_secs_f64());
         let help = "Since a coordinator last sent a change";
@@ -116,8 +116,8 @@ fn registry(house: &House, counts: &Counts) -> Registry {
 }
 
 /// Every shard with who serves it, [`limits::ROUTES_SHOWN`] at the most.
-fn routes(house: &House) -> Response<AnswerBody> {
-    let routes = house.router.routes();
+fn routes(proxy: &ProxyState) -> Response<AnswerBody> {
+    let routes = proxy.router.routes();
     let mut left = limits::ROUTES_SHOWN;
     let keyspaces: Vec<Value> = routes
         .keyspaces()

@@ -1,7 +1,7 @@
 //! Threads, listeners, clients, and each request on its way through.
 
 use super::Config;
-use super::dataset::{self, Asked, Seen};
+use super::dataset::{self, DatasetRequest, SeenVersions};
 use super::pages::{self, refused};
 use super::rule::{RuleError, find};
 use crate::call::Caller;
@@ -12,7 +12,7 @@ use crate::router::Router;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use partage_core::keyspace::KeyspaceKind;
 use partage_core::routing::Access;
-use partage_door::{Arrival, Bodies, Brought, Changes, Door, Ending, Role, Service};
+use partage_door::{AcceptedConnection, Bodies, Changes, Door, Ending, RequestBody, Role, Service};
 use partage_wire::headers::{FORWARDED_FOR, drop_hop_by_hop};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -66,19 +66,19 @@ impl Proxy {
 }
 
 /// What all threads share.
-pub(super) struct House {
+pub(super) struct ProxyState {
     pub config: Config,
     pub router: Router,
     pub door: Door,
     /// One for each thread.
     pub callers: Vec<Arc<Caller>>,
     /// How far datasets have come.
-    pub seen: Seen,
+    pub seen: SeenVersions,
 }
 
 /// What one thread works with.
-pub(super) struct Lane {
-    pub house: Arc<House>,
+pub(super) struct ThreadState {
+    pub proxy: Arc<ProxyState>,
     pub caller: Arc<Caller>,
 }
 
@@ -92,7 +92,8 @@ pub async fn serve(router: &Router, config: Config) -> Result<Proxy, ProxyError>
     let callers = (0..count).map(|_| Arc::new(router.caller())).collect();
     let mut address = config.listen;
     let door = door(&config, router.kept_body_bytes());
-    let house = Arc::new(House { config, router: router.clone(), door, callers, seen: Seen::default() });
+    let proxy =
+        Arc::new(ProxyState { config, router: router.clone(), door, callers, seen: SeenVersions::default() });
     let (stop, stopped) = watch::channel(false);
     let mut threads = Vec::with_capacity(count);
     if count > 1 {
@@ -100,9 +101,9 @@ pub async fn serve(router: &Router, config: Config) -> Result<Proxy, ProxyError>
         drop(listen(address, false).map_err(|why| ProxyError::Listen { address, why })?);
     }
     for number in 0..count {
-        let (house, stopped) = (house.clone(), stopped.clone());
+        let (proxy, stopped) = (proxy.clone(), stopped.clone());
         let (begun, begins) = oneshot::channel();
-        let body = move || thread(&house, number, (address, count > 1), stopped, begun);
+        let body = move || run_thread(&proxy, number, (address, count > 1), stopped, begun);
         let builder = std::thread::Builder::new().name(format!("proxy-{number}"));
         threads.push(builder.spawn(body).map_err(ProxyError::Thread)?);
         let gone = || std::io::Error::other("the thread has ended");
@@ -112,8 +113,8 @@ pub async fn serve(router: &Router, config: Config) -> Result<Proxy, ProxyError>
     Ok(Proxy { address, stop, threads })
 }
 
-fn thread(
-    house: &Arc<House>,
+fn run_thread(
+    proxy: &Arc<ProxyState>,
     number: usize,
     (address, shared): (SocketAddr, bool),
     stopped: watch::Receiver<bool>,
@@ -131,7 +132,7 @@ fn thread(
         match listening {
             Ok((address, listener)) => {
                 let _ = begun.send(Ok(address));
-                accept(house, number, listener, stopped).await;
+                accept(proxy, number, listener, stopped).await;
             }
             Err(error) => {
                 let _ = begun.send(Err(error));
@@ -149,8 +150,13 @@ fn listen(address: SocketAddr, shared: bool) -> std::io::Result<TcpListener> {
     socket.listen(1_024)
 }
 
-async fn accept(house: &Arc<House>, number: usize, listener: TcpListener, stopped: watch::Receiver<bool>) {
-    let caller = house.callers[number].clone();
+async fn accept(
+    proxy: &Arc<ProxyState>,
+    number: usize,
+    listener: TcpListener,
+    stopped: watch::Receiver<bool>,
+) {
+    let caller = proxy.callers[number].clone();
     let pools = Arc::downgrade(caller.pools());
     tokio::spawn(async move {
         while let Some(pools) = pools.upgrade() {
@@ -159,27 +165,27 @@ async fn accept(house: &Arc<House>, number: usize, listener: TcpListener, stoppe
             sleep(limits::SWEEP).await;
         }
     });
-    let lane = Arc::new(Lane { house: house.clone(), caller });
-    let client = |arrival: &Arrival| {
-        let address = HeaderValue::from_str(&arrival.peer.ip().to_canonical().to_string());
+    let thread = Arc::new(ThreadState { proxy: proxy.clone(), caller });
+    let client = |accepted: &AcceptedConnection| {
+        let address = HeaderValue::from_str(&accepted.peer.ip().to_canonical().to_string());
         let address = address.unwrap_or(HeaderValue::from_static("unknown"));
-        Client { lane: lane.clone(), address }
+        Client { thread: thread.clone(), address }
     };
-    house.door.listen_with(listener, client, stopped).await;
+    proxy.door.listen_with(listener, client, stopped).await;
 }
 
 /// Who asks over one connection.
 #[derive(Clone)]
 struct Client {
-    lane: Arc<Lane>,
+    thread: Arc<ThreadState>,
     address: HeaderValue,
 }
 
 impl Service for Client {
     type Body = AnswerBody;
 
-    async fn answer(&self, request: Request<Brought>) -> Response<AnswerBody> {
-        handle(&self.lane, request, &self.address).await
+    async fn answer(&self, request: Request<RequestBody>) -> Response<AnswerBody> {
+        handle(&self.thread, request, &self.address).await
     }
 }
 
@@ -200,9 +206,13 @@ fn door(config: &Config, kept_body_bytes: usize) -> Door {
     Door::new(role, config.door.clone())
 }
 
-async fn handle(lane: &Lane, request: Request<Brought>, peer: &HeaderValue) -> Response<AnswerBody> {
-    let Lane { house, caller } = lane;
-    if let Some(page) = pages::page(house, request.uri().path()) {
+async fn handle(
+    thread: &ThreadState,
+    request: Request<RequestBody>,
+    peer: &HeaderValue,
+) -> Response<AnswerBody> {
+    let ThreadState { proxy, caller } = thread;
+    if let Some(page) = pages::page(proxy, request.uri().path()) {
         return page;
     }
     if *request.method() == Method::CONNECT {
@@ -210,12 +220,12 @@ async fn handle(lane: &Lane, request: Request<Brought>, peer: &HeaderValue) -> R
         return refused(StatusCode::NOT_IMPLEMENTED, "unsupported", what, "ask it for what you want");
     }
     let (mut parts, body) = request.into_parts();
-    let found = match find(&house.config.rules, &caller.cache().routes(), &parts) {
+    let found = match find(&proxy.config.rules, &caller.cache().routes(), &parts) {
         Ok(found) => Ok(found),
         // A router that has just begun may know no keyspace yet.
         Err(RuleError::Keyspace(_)) if !caller.cache().has_heard() => {
-            Box::pin(house.router.ready(Duration::from_millis(caller.deadline_ms()))).await;
-            find(&house.config.rules, &caller.cache().routes(), &parts)
+            Box::pin(proxy.router.ready(Duration::from_millis(caller.deadline_ms()))).await;
+            find(&proxy.config.rules, &caller.cache().routes(), &parts)
         }
         Err(error) => Err(error),
     };
@@ -230,8 +240,8 @@ async fn handle(lane: &Lane, request: Request<Brought>, peer: &HeaderValue) -> R
     let is_read = read || found.key.is_empty() && parts.method == Method::POST;
     if found.kind == KeyspaceKind::Dataset && is_read {
         let key = (!found.key.is_empty()).then_some(found.key);
-        let asked = Asked { keyspace: found.keyspace, key, parts, body: Outgoing::Incoming(body) };
-        let mut answer = Box::pin(dataset::answer(lane, asked)).await;
+        let asked = DatasetRequest { keyspace: found.keyspace, key, parts, body: Outgoing::Incoming(body) };
+        let mut answer = Box::pin(dataset::answer(thread, asked)).await;
         drop_hop_by_hop(answer.headers_mut());
         return answer;
     }

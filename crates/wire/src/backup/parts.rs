@@ -70,7 +70,7 @@ impl Parts {
 
 /// A document put together from the blocks that are whole.
 #[derive(Debug, Default)]
-pub(super) struct Mended {
+pub(super) struct RepairedDocument {
     document: Vec<u8>,
     parts: Parts,
     /// Where the last part begins, and how things stood there.
@@ -79,7 +79,7 @@ pub(super) struct Mended {
     skipping: bool,
 }
 
-impl Mended {
+impl RepairedDocument {
     /// A whole block; `goes_on` with the part of the block before it.
     pub(super) fn add(&mut self, text: &[u8], goes_on: bool) {
         if goes_on && self.skipping {

@@ -1,7 +1,7 @@
 //! Commands over gRPC.
 //!
 //! They become the JSON forms first, and those become core's: there is one place that knows which names, keys and
-//! words can be, and so an error has the same words through both doors.
+//! words can be, and so an error has the same words in both APIs.
 
 use crate::Malformed;
 use crate::json;

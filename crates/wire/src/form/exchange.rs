@@ -173,7 +173,7 @@ impl From<&Load> for proto::Load {
     }
 }
 
-/// The last check of every load, whichever door it came through.
+/// The last check of every load, whichever API it came through.
 pub(crate) fn checked(load: Load) -> Result<Load, Malformed> {
     if load.profile.hot_keys().len() > HOT_KEYS {
         let why = format!("has {} entries: send the heaviest {HOT_KEYS}", load.profile.hot_keys().len());
@@ -311,7 +311,7 @@ impl TryFrom<proto::Beat> for Beat {
         Ok(Beat {
             node: NodeId::new(&form.node).at("node")?,
             incarnation: Incarnation(form.incarnation),
-            // The door says it, by the stream on which the beat came.
+            // The gRPC service sets it, by the stream on which the beat came.
             session: SessionDigest::default(),
             sequence: form.sequence,
             sent_at: Millis(form.sent_at_ms),

@@ -67,7 +67,7 @@ pub(crate) fn callback(url: Option<String>, field: &str) -> Result<Option<String
     }
 }
 
-/// The last check of every announcement, whichever door it came through.
+/// The last check of every announcement, whichever API it came through.
 pub(crate) fn checked(spec: NodeSpec) -> Result<NodeSpec, Malformed> {
     let address = at_most(spec.address.clone(), "address", ADDRESS_BYTES)?;
     if let Some(bad) = address.chars().find(|c| !c.is_ascii_graphic() || *c == '/') {

@@ -18,7 +18,7 @@ impl Reader {
         let head = self.recovered.heads.get(name).map(|head| head.at);
         let at = head.unwrap_or_else(|| map.generation());
         if let Some(head) = head {
-            self.recovered.shelf.sums.at.insert(name.clone(), head);
+            self.recovered.encoder.sums.at.insert(name.clone(), head);
         }
         let manifest = self.manifests.remove(name);
         let head_path = if has_log { Path::Head(name.clone()) } else { Path::Metadata(name.clone()) };
@@ -48,7 +48,7 @@ impl Reader {
             let what = format!("is of the map at {last}, which is now at {at}: it was set back");
             self.faults.manifests.insert(name.clone(), StoredError::new(&path, what));
         }
-        if self.recovered.shelf.sums.record(name) != Some(manifest.record) {
+        if self.recovered.encoder.sums.record(name) != Some(manifest.record) {
             let error = StoredError::new(Path::Keyspace(name.clone()), ANOTHER);
             self.faults.settings.insert(name.clone(), error);
         }
@@ -81,7 +81,7 @@ impl Reader {
 
     /// Compares what belongs to no keyspace with its manifest.
     pub(super) fn compare_others(&mut self) {
-        let sums = &self.recovered.shelf.sums;
+        let sums = &self.recovered.encoder.sums;
         let found = sums.manifest();
         let Some(manifest) = self.manifest.take() else {
             if !self.bad.contains(&Path::Manifest) && !sums.is_empty() {
@@ -126,7 +126,7 @@ impl Reader {
     fn place(&self, error: &StoredError, known: &BTreeSet<KeyspaceName>, faults: &mut Faults) {
         let error = error.clone();
         let Some((path, _)) = Path::parse(&error.key) else { return faults.aside.push(error) };
-        let maps = &self.recovered.shelf.maps;
+        let maps = &self.recovered.encoder.maps;
         match path {
             Path::Cluster => faults.cluster.push(error),
             Path::Manifest => faults.manifest.push(error),
@@ -151,7 +151,8 @@ impl Reader {
 
     /// Whether another log, or a METADATA file, has the map of a keyspace, or it was deleted.
     fn is_past(&self, name: &KeyspaceName, known: &BTreeSet<KeyspaceName>) -> bool {
-        let has_map = self.recovered.shelf.maps.contains_key(name) || self.recovered.heads.contains_key(name);
+        let has_map =
+            self.recovered.encoder.maps.contains_key(name) || self.recovered.heads.contains_key(name);
         let is_gone = !known.contains(name) && !self.bad.contains(&Path::Keyspace(name.clone()));
         has_map || is_gone
     }

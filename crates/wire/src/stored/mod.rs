@@ -1,9 +1,8 @@
 //! What a coordinator keeps: each of core's writes as keys and checksummed bytes, and all of them read back.
 //!
-//! Think of a ledger with a bookmark. A map is one *base*, written whole, and a *log* of diffs on it; the
-//! bookmark, called *head*, says which base counts. Now and then a new base is written beside the old one, and
-//! then the bookmark moves, in the same transaction as everything else that happened. Whatever the bookmark
-//! does not lead to is litter, whoever crashed when.
+//! A map is one *base*, written whole, and a *log* of diffs on it; the *head* says which base counts. Now and then a new
+//! base is written beside the old one, and then the head is moved to it, in the same transaction as everything else that
+//! happened. Whatever the head does not lead to is litter, whatever crashed and whenever.
 //!
 //! | key | value |
 //! |---|---|
@@ -24,12 +23,12 @@
 //! of a keyspace share one. A value above [`limits::VALUE_BYTES`] goes on in `<key>/1`, `<key>/2` and so on.
 //!
 //! The driver, in numbered sentences:
-//! 1. Read all keys below [`ROOTS`] and call [`read`]; it gives the records, the [`Shelf`] and the litter.
+//! 1. Read all keys below [`ROOTS`] and call [`read`]; it gives the records, the [`StoreEncoder`] and the litter.
 //! 2. Carry out the transactions of [`Recovered::finish`], in order: the rest of a commit, and the litter.
-//! 3. For every outbox call [`Shelf::encode`], and carry out its [`Batch::transactions`], in order; or
-//!    [`Shelf::encode_apart`] where metadata servers keep the maps, whose heads change in the transaction that is the
+//! 3. For every outbox call [`StoreEncoder::encode`], and carry out its [`Batch::transactions`], in order; or
+//!    [`StoreEncoder::encode_apart`] where metadata servers keep the maps, whose heads change in the transaction that is the
 //!    commit.
-//! 4. If one of them fails, throw the shelf away with the cluster, and begin again at 1.
+//! 4. If one of them fails, throw the encoder away with the cluster, and begin again at 1.
 //!
 //! A key that was deleted, or set back to an earlier value, is as well-formed as any. The manifests find it: each
 //! commit writes there, in its own transaction, what the records that it changes are from now on. What follows from a
@@ -37,26 +36,26 @@
 //!
 //! Not done: compression (diffs are small, and the store does it better).
 
-pub mod book;
 mod compare;
+mod encoder;
 mod envelope;
 mod events;
 mod manifest;
+pub mod map_file;
 mod path;
 mod presence;
 mod read;
 mod redo;
-mod shelf;
 mod show;
 pub mod term;
 #[cfg(test)]
 mod tests;
 
+pub use encoder::{Batch, EncodeError, StoreEncoder, StoreOp};
 pub use events::{EVENTS, event_line, events_key, events_slot, open_events, seal_events};
 pub use presence::{COORDINATORS, ELECTION, Presence};
 pub use read::{Recovered, StoredError, inspect, read};
-pub use redo::{Room, Transactions};
-pub use shelf::{Batch, EncodeError, Shelf, StoreOp};
+pub use redo::{TransactionLimits, Transactions};
 pub use show::{Shown, describe};
 
 /// The first segments of all keys: what to list.

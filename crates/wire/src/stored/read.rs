@@ -5,11 +5,11 @@
 //! cannot be finished keeps everything from being read.
 
 use super::REDO;
+use super::encoder::{MapLog, StoreEncoder, StoreOp};
 use super::envelope;
 use super::manifest::{Faults, KeyspaceManifest};
 use super::path::{Log, Path};
-use super::redo::{self, Room};
-use super::shelf::{MapLog, Shelf, StoreOp};
+use super::redo::{self, TransactionLimits};
 use crate::maps::join;
 use crate::{Malformed, proto};
 use bytes::Bytes;
@@ -44,7 +44,7 @@ pub struct Recovered {
     /// For [`partage_core::cluster::Cluster::recover`].
     pub records: Records,
     /// To write on with.
-    pub shelf: Shelf,
+    pub encoder: StoreEncoder,
     /// Where the maps are that metadata servers keep. In the records they are empty.
     pub heads: BTreeMap<KeyspaceName, partage_core::metadata::Head>,
     /// Keys that nothing leads to, left by a crash. May be deleted.
@@ -69,10 +69,10 @@ pub fn read<K: AsRef<str>, V: AsRef<[u8]>>(
     if let Some(error) = damage.into_iter().find(is_of_commit) {
         return Err(error);
     }
-    let Recovered { records, shelf, heads, litter, faults, .. } = &mut recovered;
+    let Recovered { records, encoder, heads, litter, faults, .. } = &mut recovered;
     let is_read = |name: &KeyspaceName| !faults.quarantine.contains_key(name);
     records.keyspaces.retain(|(record, _)| is_read(&record.keyspace.name));
-    shelf.maps.retain(|name, _| is_read(name));
+    encoder.maps.retain(|name, _| is_read(name));
     heads.retain(|name, _| is_read(name));
     litter.retain(|key| {
         let path = Path::parse(key).map(|(path, _)| path);
@@ -84,7 +84,7 @@ pub fn read<K: AsRef<str>, V: AsRef<[u8]>>(
 /// Reads what can be read of it, and says everything that is wrong: the first is what [`read`] says.
 ///
 /// Each record stands alone, so a damaged one costs no other. A map is kept as it was before the first of its
-/// changes that cannot be read: later ones build on that one. Where the bookmark of a map is damaged, its latest
+/// changes that cannot be read: later ones build on that one. Where the head of a map is damaged, its latest
 /// log is taken.
 pub fn inspect<K: AsRef<str>, V: AsRef<[u8]>>(
     entries: impl IntoIterator<Item = (K, V)>,
@@ -101,7 +101,7 @@ pub fn inspect<K: AsRef<str>, V: AsRef<[u8]>>(
     let mut maps: BTreeMap<KeyspaceName, BTreeMap<Path, Bytes>> = BTreeMap::new();
     for (path, payload) in records {
         if matches!(path, Path::Cluster | Path::Keyspace(_) | Path::Node(_) | Path::Plan(_)) {
-            reader.recovered.shelf.sums.note(&path, Some(&payload));
+            reader.recovered.encoder.sums.note(&path, Some(&payload));
         }
         match &path {
             Path::Manifest => {
@@ -216,7 +216,7 @@ impl Reader {
                 continue;
             }
             if parts.len() > 1 {
-                self.recovered.shelf.parts.insert(path.clone(), parts.len() as u16);
+                self.recovered.encoder.parts.insert(path.clone(), parts.len() as u16);
             }
             match whole(&path, parts) {
                 Ok(payload) => drop(self.payloads.insert(path, payload)),
@@ -298,12 +298,12 @@ impl Recovered {
     }
 
     /// What to carry out before anything else, in order, and what is then in the hands of the caller.
-    pub fn finish(self, room: Room) -> (Vec<Vec<StoreOp>>, Records, Shelf) {
-        (redo::finish(self.redo, self.litter, room), self.records, self.shelf)
+    pub fn finish(self, limits: TransactionLimits) -> (Vec<Vec<StoreOp>>, Records, StoreEncoder) {
+        (redo::finish(self.redo, self.litter, limits), self.records, self.encoder)
     }
 
     pub(super) fn throw_away(&mut self, path: &Path) {
-        let parts = self.shelf.parts.remove(path).unwrap_or(1);
+        let parts = self.encoder.parts.remove(path).unwrap_or(1);
         self.litter.extend((0..parts).map(|part| path.part(part)));
     }
 }
@@ -357,12 +357,12 @@ impl Reader {
                 _ => self.recovered.throw_away(&path),
             }
         }
-        self.recovered.shelf.sums.at.insert(name.clone(), map.generation());
-        self.recovered.shelf.maps.insert(name, state);
+        self.recovered.encoder.sums.at.insert(name.clone(), map.generation());
+        self.recovered.encoder.maps.insert(name, state);
         map
     }
 
-    /// The bookmark of a map. One that is damaged is told, and the latest log taken in its place.
+    /// The head of a map. One that is damaged is told, and the latest log taken in its place.
     fn head(&mut self, name: &KeyspaceName, stored: &mut BTreeMap<Path, Bytes>) -> Option<Head> {
         let path = Path::Head(name.clone());
         let read = stored.remove(&path).map(|payload| parse::<proto::StoredHead, Head>(&path, payload));

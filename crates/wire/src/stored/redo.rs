@@ -1,8 +1,8 @@
 //! A commit that is too large for one transaction, and is all or nothing all the same.
 //!
-//! Like moving house with a small car: first everything is packed and listed, then the list is pinned to the
-//! door, then it is driven over load by load, and last the list is taken down. Whoever finds the list finishes
-//! the move, from the first load on; whoever finds none leaves everything where it is.
+//! A redo log: first all operations are written as pieces, then the head of the log is written, which is the commit; then
+//! the operations are carried out, one transaction after another, and last the head is deleted. A leader that finds a head
+//! carries the operations out again, from the first on; one that finds none leaves everything as it is.
 //!
 //! | step                                             | after a crash here                       |
 //! |--------------------------------------------------|------------------------------------------|
@@ -14,10 +14,10 @@
 //! There is one at a time: the next commit begins when this one has ended, and a new leader finishes what it finds
 //! before it does anything else.
 
+use super::encoder::{Batch, StoreOp};
 use super::envelope::{self, HEADER_BYTES};
 use super::path::Path;
 use super::read::StoredError;
-use super::shelf::{Batch, StoreOp};
 use crate::limits::VALUE_BYTES;
 use crate::proto;
 use bytes::Bytes;
@@ -26,19 +26,19 @@ use std::collections::BTreeMap;
 
 /// What one transaction of a backend takes, beside the fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct TransactionLimits {
     /// Operations.
     pub steps: usize,
     /// Bytes of keys and values.
     pub bytes: usize,
 }
 
-impl Room {
-    fn holds(self, ops: &[StoreOp]) -> bool {
+impl TransactionLimits {
+    fn fit(self, ops: &[StoreOp]) -> bool {
         ops.len() <= self.steps && ops.iter().map(StoreOp::bytes).sum::<usize>() <= self.bytes
     }
 
-    /// The operations in order, as many together as there is room for. The parts of one record stay together
+    /// The operations in order, as many together as the limits allow. The parts of one record stay together
     /// where they can: a record of which some parts are there is damage to whoever reads it.
     fn split(self, ops: Vec<StoreOp>) -> Vec<Vec<StoreOp>> {
         let mut pieces: Vec<Vec<StoreOp>> = Vec::new();
@@ -52,10 +52,10 @@ impl Room {
                 group.push(next);
             }
             let groups =
-                if self.holds(&group) { vec![group] } else { group.into_iter().map(|op| vec![op]).collect() };
+                if self.fit(&group) { vec![group] } else { group.into_iter().map(|op| vec![op]).collect() };
             for group in groups {
                 match pieces.last_mut() {
-                    Some(piece) if self.holds_both(piece, &group) => piece.extend(group),
+                    Some(piece) if self.fit_both(piece, &group) => piece.extend(group),
                     _ => pieces.push(group),
                 }
             }
@@ -63,7 +63,7 @@ impl Room {
         pieces
     }
 
-    fn holds_both(self, piece: &[StoreOp], group: &[StoreOp]) -> bool {
+    fn fit_both(self, piece: &[StoreOp], group: &[StoreOp]) -> bool {
         let bytes = piece.iter().chain(group).map(StoreOp::bytes).sum::<usize>();
         piece.len() + group.len() <= self.steps && bytes <= self.bytes
     }
@@ -91,22 +91,22 @@ impl Transactions {
 }
 
 impl Batch {
-    /// What to carry out. `room` is what is left in a transaction beside what the caller adds to it.
-    pub fn transactions(self, room: Room) -> Transactions {
+    /// What to carry out. `limits` is what is left in a transaction beside what the caller adds to it.
+    pub fn transactions(self, limits: TransactionLimits) -> Transactions {
         let Batch { prepare, commit, mut tidy } = self;
-        let mut transactions = Transactions { before: room.split(prepare), ..Transactions::default() };
-        if room.holds(&commit) {
+        let mut transactions = Transactions { before: limits.split(prepare), ..Transactions::default() };
+        if limits.fit(&commit) {
             transactions.commit = commit;
         } else {
             let written = pieces(&commit);
             let count = written.len() as u32;
-            transactions.before.extend(room.split(written));
+            transactions.before.extend(limits.split(written));
             transactions.commit = vec![head(count)];
-            transactions.after = room.split(commit);
+            transactions.after = limits.split(commit);
             transactions.after.push(vec![StoreOp::Delete(Path::RedoHead.to_string())]);
             tidy.extend((0..count).map(|piece| StoreOp::Delete(Path::RedoPiece(piece).to_string())));
         }
-        transactions.after.extend(room.split(tidy));
+        transactions.after.extend(limits.split(tidy));
         transactions
     }
 }
@@ -181,12 +181,16 @@ pub(super) fn find<'a>(entries: impl Iterator<Item = (&'a str, &'a [u8])>) -> Re
 }
 
 /// What a new leader carries out before anything else: the rest of a commit, then the litter.
-pub(super) fn finish(operations: Option<Vec<StoreOp>>, litter: Vec<String>, room: Room) -> Vec<Vec<StoreOp>> {
+pub(super) fn finish(
+    operations: Option<Vec<StoreOp>>,
+    litter: Vec<String>,
+    limits: TransactionLimits,
+) -> Vec<Vec<StoreOp>> {
     let mut transactions = Vec::new();
     if let Some(operations) = operations {
-        transactions.extend(room.split(operations));
+        transactions.extend(limits.split(operations));
         transactions.push(vec![StoreOp::Delete(Path::RedoHead.to_string())]);
     }
-    transactions.extend(room.split(litter.into_iter().map(StoreOp::Delete).collect()));
+    transactions.extend(limits.split(litter.into_iter().map(StoreOp::Delete).collect()));
     transactions
 }

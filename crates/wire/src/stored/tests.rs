@@ -2,8 +2,8 @@
 
 mod faults;
 
-use super::shelf::Batch;
-use super::{ROOTS, Room, Shelf, StoreOp, inspect, read};
+use super::encoder::Batch;
+use super::{ROOTS, StoreEncoder, StoreOp, TransactionLimits, inspect, read};
 use crate::limits::{CHUNKS_WITH_HEAD, VALUE_BYTES};
 use crate::testing;
 use bytes::Bytes;
@@ -77,10 +77,10 @@ proptest! {
         let mut writes = vec![Write::Cluster(cluster.clone()), Write::Keyspace(keyspace.clone())];
         writes.extend(nodes.iter().cloned().map(Write::Node));
         writes.extend(plans.iter().cloned().map(Write::Plan));
-        let (mut store, mut shelf) = (Store::default(), Shelf::default());
-        store.run_all(&shelf.encode(&writes, |_| None).unwrap());
+        let (mut store, mut encoder) = (Store::default(), StoreEncoder::default());
+        store.run_all(&encoder.encode(&writes, |_| None).unwrap());
         let recovered = store.recovered();
-        prop_assert_eq!(&recovered.shelf, &shelf);
+        prop_assert_eq!(&recovered.encoder, &encoder);
         prop_assert_eq!(recovered.records.cluster, cluster);
         let nodes: BTreeMap<_, _> = nodes.into_iter().map(|n| (n.spec.id.clone(), n)).collect();
         prop_assert_eq!(recovered.records.nodes, nodes.values().cloned().collect::<Vec<_>>());
@@ -90,7 +90,7 @@ proptest! {
         let drops: Vec<_> = nodes.into_keys().map(Write::DropNode)
             .chain(plans.into_keys().map(Write::DropPlan))
             .chain([Write::DropKeyspace(keyspace.keyspace.name)]).collect();
-        store.run_all(&shelf.encode(&drops, |_| None).unwrap());
+        store.run_all(&encoder.encode(&drops, |_| None).unwrap());
         prop_assert_eq!(store.0.keys().collect::<Vec<_>>(), ["cluster", "manifest"]);
     }
 
@@ -99,7 +99,7 @@ proptest! {
     fn a_crash_at_any_step_leaves_one_map_or_the_next(
         (keyspace, diffs) in testing::histories(1..80), crash in any::<proptest::sample::Index>(),
     ) {
-        let (mut store, mut shelf) = (Store::default(), Shelf::default());
+        let (mut store, mut encoder) = (Store::default(), StoreEncoder::default());
         let mut map = testing::replay(&keyspace, &[]);
         for (at, diff) in diffs.iter().enumerate() {
             let before = (store.clone(), map.clone());
@@ -108,7 +108,7 @@ proptest! {
             if at == 0 {
                 writes.insert(0, Write::Keyspace(record(&keyspace)));
             }
-            let batch = shelf.encode(&writes, |_| Some(&map)).unwrap();
+            let batch = encoder.encode(&writes, |_| Some(&map)).unwrap();
             store.run_all(&batch);
             if crash.index(diffs.len()) == at {
                 let mut prepared = before.0;
@@ -122,7 +122,7 @@ proptest! {
                 let tidied: BTreeSet<_> =
                     batch.tidy.iter().map(StoreOp::key).filter(|k| prepared.0.contains_key(*k)).collect();
                 prop_assert_eq!(litter, tidied);
-                (store, shelf) = (prepared, recovered.shelf);
+                (store, encoder) = (prepared, recovered.encoder);
             }
         }
         is_same(&store.recovered().records, &[(record(&keyspace), map)]);
@@ -137,7 +137,7 @@ fn small() -> Store {
         testing::histories(4..5).new_tree(&mut runner).unwrap().current()
     };
     let (keyspace, diffs) = value(());
-    let (mut store, mut shelf) = (Store::default(), Shelf::default());
+    let (mut store, mut encoder) = (Store::default(), StoreEncoder::default());
     let node = partage_core::node::NodeSpec::new(NodeId::new("n1").unwrap(), "h:1");
     let node = partage_core::cluster::NodeRecord::new(node, Incarnation(3));
     for at in 0..diffs.len() {
@@ -147,7 +147,7 @@ fn small() -> Store {
             writes.extend([Write::Keyspace(record(&keyspace)), Write::Node(node.clone())]);
             writes.push(Write::Cluster(Default::default()));
         }
-        store.run_all(&shelf.encode(&writes, |_| Some(&map)).unwrap());
+        store.run_all(&encoder.encode(&writes, |_| Some(&map)).unwrap());
     }
     assert!(store.0.keys().any(|key| key.contains("/diff/")), "{:?}", store.0.keys());
     store
@@ -236,13 +236,13 @@ fn many_shards(count: u32, replicas: u64) -> (Keyspace, ShardMap) {
 #[test]
 fn a_large_map_is_written_in_chunks_before_its_head() {
     let (keyspace, mut map) = many_shards(60_000, 3);
-    let (mut store, mut shelf) = (Store::default(), Shelf::default());
+    let (mut store, mut encoder) = (Store::default(), StoreEncoder::default());
     let writes = [Write::Keyspace(record(&keyspace)), Write::Map(map.whole())];
-    let batch = shelf.encode(&writes, |_| Some(&map)).unwrap();
+    let batch = encoder.encode(&writes, |_| Some(&map)).unwrap();
     assert!(batch.prepare.len() > CHUNKS_WITH_HEAD, "{} chunks", batch.prepare.len());
     assert_eq!(batch.commit.len(), 3, "record, manifest, head");
     store.run_all(&batch);
-    assert_eq!(store.recovered().shelf, shelf);
+    assert_eq!(store.recovered().encoder, encoder);
     let bytes: usize = store.0.values().map(Bytes::len).sum();
     println!("{} bytes a shard of three replicas, {} chunks", bytes / 60_000, batch.prepare.len());
     assert!(bytes / 60_000 < 100, "{bytes} bytes");
@@ -251,7 +251,7 @@ fn a_large_map_is_written_in_chunks_before_its_head() {
     edit.step(one.id, one.replicas[0].placement, partage_core::lifecycle::ReplicaState::Live).unwrap();
     let diff = edit.commit(TransactionId([8; 20]));
     map.apply(&diff).unwrap();
-    let batch = shelf.encode(&[Write::Map(diff)], |_| Some(&map)).unwrap();
+    let batch = encoder.encode(&[Write::Map(diff)], |_| Some(&map)).unwrap();
     let [StoreOp::Put(..), StoreOp::Put(key, value)] = &batch.commit[..] else {
         panic!("two puts: {batch:?}")
     };
@@ -263,9 +263,9 @@ fn a_large_map_is_written_in_chunks_before_its_head() {
 #[test]
 fn a_log_is_begun_anew_before_it_is_longer_than_allowed() {
     let (keyspace, mut map) = many_shards(1, 1);
-    let (mut store, mut shelf) = (Store::default(), Shelf::default());
+    let (mut store, mut encoder) = (Store::default(), StoreEncoder::default());
     let writes = [Write::Keyspace(record(&keyspace)), Write::Map(map.whole())];
-    store.run_all(&shelf.encode(&writes, |_| Some(&map)).unwrap());
+    store.run_all(&encoder.encode(&writes, |_| Some(&map)).unwrap());
     let mut most = 0;
     for at in 0..3 * crate::limits::DIFFS {
         let mut edit = map.edit();
@@ -274,7 +274,7 @@ fn a_log_is_begun_anew_before_it_is_longer_than_allowed() {
         edit.remove_replica(shard, placement).unwrap();
         let diff = edit.commit(TransactionId([at as u8; 20]));
         map.apply(&diff).unwrap();
-        store.run_all(&shelf.encode(&[Write::Map(diff)], |_| Some(&map)).unwrap());
+        store.run_all(&encoder.encode(&[Write::Map(diff)], |_| Some(&map)).unwrap());
         most = most.max(store.0.len());
     }
     assert_eq!(most, 4 + crate::limits::DIFFS);
@@ -300,27 +300,28 @@ fn plan(lines: u64) -> partage_core::plan::Plan {
 
 #[test]
 fn a_long_plan_goes_on_in_further_keys_and_a_shorter_one_takes_them_away() {
-    let (mut store, mut shelf) = (Store::default(), Shelf::default());
+    let (mut store, mut encoder) = (Store::default(), StoreEncoder::default());
     for lines in [30_000, 3, 20_000] {
-        store.run_all(&shelf.encode(&[Write::Plan(plan(lines))], |_| None).unwrap());
+        store.run_all(&encoder.encode(&[Write::Plan(plan(lines))], |_| None).unwrap());
         let recovered = store.recovered();
         assert_eq!(recovered.records.plans, [plan(lines)]);
-        assert_eq!(recovered.shelf, shelf);
+        assert_eq!(recovered.encoder, encoder);
         assert_eq!(store.0.len() > 2, lines > 1_000, "{:?}", store.0.keys());
     }
     let mut torn = store.clone();
     torn.0.remove("plans/5/1");
     assert_eq!(inspect(&torn.0).1[0].key, "plans/5/1");
-    let huge = shelf.encode(&[Write::Plan(plan(1_000_000))], |_| None).unwrap_err();
+    let huge = encoder.encode(&[Write::Plan(plan(1_000_000))], |_| None).unwrap_err();
     assert!(matches!(huge, super::EncodeError::TooLarge { .. }), "{huge}");
     store.run_all(
-        &Shelf::encode(&mut store.recovered().shelf, &[Write::DropPlan(plan(1).id)], |_| None).unwrap(),
+        &StoreEncoder::encode(&mut store.recovered().encoder, &[Write::DropPlan(plan(1).id)], |_| None)
+            .unwrap(),
     );
     assert_eq!(store.0.keys().collect::<Vec<_>>(), ["manifest"]);
 }
 
 /// A transaction of few steps and bytes, so that little is much.
-const SMALL: Room = Room { steps: 7, bytes: 2 * VALUE_BYTES };
+const SMALL: TransactionLimits = TransactionLimits { steps: 7, bytes: 2 * VALUE_BYTES };
 
 fn node(at: u64) -> Write {
     let spec = partage_core::node::NodeSpec::new(NodeId::new(&format!("n{at}")).unwrap(), "h:1");
@@ -334,9 +335,9 @@ fn shown(store: &Store) -> String {
 
 #[test]
 fn o9_a_commit_of_many_transactions_is_all_or_nothing_wherever_it_is_cut_off() {
-    let (mut store, mut shelf) = (Store::default(), Shelf::default());
+    let (mut store, mut encoder) = (Store::default(), StoreEncoder::default());
     let first: Vec<Write> = (0..30).map(node).collect();
-    for transaction in shelf.encode(&first, |_| None).unwrap().transactions(SMALL).all() {
+    for transaction in encoder.encode(&first, |_| None).unwrap().transactions(SMALL).all() {
         store.run(&transaction);
     }
     assert_eq!(shown(&store).matches("NodeRecord").count(), 30);
@@ -344,7 +345,7 @@ fn o9_a_commit_of_many_transactions_is_all_or_nothing_wherever_it_is_cut_off() {
     let mut writes: Vec<Write> = (20..50).map(node).collect();
     writes.extend((0..10).map(|at| Write::DropNode(NodeId::new(&format!("n{at}")).unwrap())));
     writes.push(Write::Plan(plan(30_000)));
-    let transactions = shelf.encode(&writes, |_| None).unwrap().transactions(SMALL).all();
+    let transactions = encoder.encode(&writes, |_| None).unwrap().transactions(SMALL).all();
     assert!(transactions.len() > 10, "{}", transactions.len());
     let fits = |ops: &&Vec<StoreOp>| ops.len() <= SMALL.steps;
     assert!(transactions.iter().all(|ops| fits(&ops)));
@@ -369,7 +370,7 @@ fn o9_a_commit_of_many_transactions_is_all_or_nothing_wherever_it_is_cut_off() {
             assert_eq!(shown(&resumed), seen, "cut off after {cut} and {again}");
             if again == finish.len() {
                 let end = resumed.recovered();
-                assert_eq!((&end.litter, &end.shelf), (&vec![], &found));
+                assert_eq!((&end.litter, &end.encoder), (&vec![], &found));
             }
         }
     }
@@ -378,9 +379,9 @@ fn o9_a_commit_of_many_transactions_is_all_or_nothing_wherever_it_is_cut_off() {
 
 #[test]
 fn d8_damage_in_the_list_of_a_commit_is_found() {
-    let (mut store, mut shelf) = (Store::default(), Shelf::default());
+    let (mut store, mut encoder) = (Store::default(), StoreEncoder::default());
     let writes: Vec<Write> = (0..9).map(node).collect();
-    let transactions = shelf.encode(&writes, |_| None).unwrap().transactions(SMALL).all();
+    let transactions = encoder.encode(&writes, |_| None).unwrap().transactions(SMALL).all();
     let pinned = transactions.iter().position(|ops| ops.iter().any(|op| op.key() == "redo/head")).unwrap();
     transactions[..=pinned].iter().for_each(|ops| store.run(ops));
     assert_eq!(store.0.len(), 2, "the list and its head: {:?}", store.0.keys());

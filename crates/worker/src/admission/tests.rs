@@ -7,13 +7,13 @@ use partage_core::keyspace::Ownership;
 use partage_core::lifecycle::ReplicaState;
 use partage_core::sharding::{Bounds, PartitionKey, Sharding, Slot};
 use partage_core::time::Millis;
-use partage_core::worker::{Callback, Holding, Patience, Worker as Mind};
+use partage_core::worker::{Callback, CallbackTimeouts, LocalReplica, Worker as Machine};
 
-/// A mind that leads one shard, and what its driver would publish.
+/// A machine that leads one shard, and what its driver would publish.
 struct Leader {
-    mind: Mind,
+    machine: Machine,
     shared: Arc<Shared>,
-    inside: Arc<Inside>,
+    in_flight: Arc<InFlight>,
     version: u64,
 }
 
@@ -28,7 +28,7 @@ fn replica() -> ReplicaKey {
 impl Leader {
     fn new() -> Leader {
         let node = NodeId::new("a").unwrap();
-        let mut mind = Mind::new(node.clone(), Patience::default());
+        let mut machine = Machine::new(node.clone(), CallbackTimeouts::default());
         let welcome = Welcome {
             cluster: ClusterId(1),
             continues: vec![],
@@ -36,7 +36,7 @@ impl Leader {
             heartbeat_ms: 100,
             lease_ms: 1_000,
         };
-        mind.welcomed(&welcome).unwrap();
+        machine.welcomed(&welcome).unwrap();
         let brief = KeyspaceBrief {
             name: keyspace(),
             sharding: Sharding::Fixed { hash: HashFunction::Xxh3_64, shards: 1 },
@@ -48,12 +48,13 @@ impl Leader {
             kind: partage_core::keyspace::KeyspaceKind::App,
         };
         let order = Leader::order_to(ReplicaState::Live);
-        let inside = Arc::new(Inside::new(Assignment::new(&Holding::new(order.clone()), Some(&brief), None)));
+        let in_flight =
+            Arc::new(InFlight::new(Assignment::new(&LocalReplica::new(order.clone()), Some(&brief), None)));
         let shared = Arc::new(Shared::new(node, vec![], Clock::start()));
-        let mut leader = Leader { mind, shared, inside, version: 0 };
+        let mut leader = Leader { machine, shared, in_flight, version: 0 };
         leader.order(order, vec![brief]);
         for callback in [Callback::Load, Callback::Serve(Role::Leader, Epoch(1))] {
-            leader.mind.returned(Millis(0), &replica(), callback, Ok(()));
+            leader.machine.returned(Millis(0), &replica(), callback, Ok(()));
         }
         leader.publish();
         leader
@@ -92,16 +93,17 @@ impl Leader {
             lease: Some(LeaseRenewal { sent_at: Millis(0), lease_ms: 600_000, spread_ms: 0 }),
             may_go: false,
         };
-        self.mind.ordered(Millis(0), orders);
+        self.machine.ordered(Millis(0), orders);
     }
 
     fn publish(&self) {
-        let held = Held { inside: self.inside.clone(), phase: Phase::Serving };
+        let held = Held { in_flight: self.in_flight.clone(), phase: Phase::Serving };
         let replicas = Arc::new(BTreeMap::from([(replica(), held)]));
-        self.shared.publish(Published { gates: self.mind.gates(), replicas, ..Published::default() }, true);
+        self.shared
+            .publish(Published { gates: self.machine.gates(), replicas, ..Published::default() }, true);
     }
 
-    fn enter_by(&self, seen: arc_swap::Guard<Arc<Published>>) -> Entrance {
+    fn enter_by(&self, seen: arc_swap::Guard<Arc<Published>>) -> Admission {
         self.shared.enter_by(seen, &keyspace(), b"key", Access::Write)
     }
 }
@@ -109,13 +111,13 @@ impl Leader {
 #[test]
 fn o1_who_saw_the_gate_open_and_finds_it_shut_inside_goes_out_again() {
     let mut leader = Leader::new();
-    assert!(matches!(leader.enter_by(leader.shared.published.load()), Entrance::Serve(_)));
+    assert!(matches!(leader.enter_by(leader.shared.published.load()), Admission::Serve(_)));
     let before = leader.shared.published.load();
     leader.order(Leader::order_to(ReplicaState::Unload), vec![]);
     leader.publish();
-    let entrance = leader.enter_by(before);
-    assert!(matches!(entrance, Entrance::Unknown { .. }), "{entrance:?}");
-    assert_eq!(leader.inside.count(), 0);
+    let admission = leader.enter_by(before);
+    assert!(matches!(admission, Admission::Unknown { .. }), "{admission:?}");
+    assert_eq!(leader.in_flight.count(), 0);
 }
 
 #[test]
@@ -123,11 +125,11 @@ fn a_gate_that_is_published_anew_but_still_open_lets_in() {
     let leader = Leader::new();
     let before = leader.shared.published.load();
     leader.publish();
-    let entrance = leader.enter_by(before);
-    assert!(matches!(entrance, Entrance::Serve(_)), "{entrance:?}");
-    assert_eq!(leader.inside.count(), 1);
-    drop(entrance);
-    assert_eq!(leader.inside.count(), 0);
+    let admission = leader.enter_by(before);
+    assert!(matches!(admission, Admission::Serve(_)), "{admission:?}");
+    assert_eq!(leader.in_flight.count(), 1);
+    drop(admission);
+    assert_eq!(leader.in_flight.count(), 0);
 }
 
 #[tokio::test]
@@ -135,15 +137,15 @@ async fn emptied_waits_for_everybody_who_came_before_and_not_longer() {
     let leader = Leader::new();
     let enter = || leader.enter_by(leader.shared.published.load());
     let (first, second) = (enter(), enter());
-    let inside = leader.inside.clone();
-    let emptied = tokio::spawn(async move { inside.emptied().await });
+    let in_flight = leader.in_flight.clone();
+    let emptied = tokio::spawn(async move { in_flight.emptied().await });
     tokio::task::yield_now().await;
     drop(first);
     tokio::task::yield_now().await;
     assert!(!emptied.is_finished());
     drop(second);
     emptied.await.unwrap();
-    leader.inside.emptied().await;
+    leader.in_flight.emptied().await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A coordinator in memory that speaks the real protocol: the cluster's mind behind a gRPC server, without a
+//! A coordinator in memory that speaks the real protocol: the state machine of the cluster behind a gRPC server, without a
 //! disk, for which every address answers, and with switches for what a test wants to go wrong.
 
 #![allow(dead_code, reason = "each test file uses its part")]
@@ -16,7 +16,7 @@ use partage_core::node::Health;
 use partage_core::settings::Settings;
 use partage_core::sharding::Sharding;
 use partage_core::time::Millis;
-use partage_wire::proto::worker_server::{Worker as Door, WorkerServer};
+use partage_wire::proto::worker_server::{Worker as WorkerService, WorkerServer};
 use partage_wire::proto::{FromWorker, ToWorker, from_worker, to_worker};
 use partage_wire::{Refusal, Retry};
 use std::net::SocketAddr;
@@ -53,7 +53,7 @@ struct Inner {
     start: Instant,
     transactions: AtomicU64,
     changes: watch::Sender<u64>,
-    /// Rung to end all sessions.
+    /// Notified to end all sessions.
     cuts: watch::Sender<u64>,
     /// Beats are swallowed: the workers' leases run out.
     silent: AtomicBool,
@@ -63,25 +63,25 @@ struct Inner {
 
 /// A coordinator in memory that speaks the real protocol, with switches for faults that a test wants.
 #[derive(Clone)]
-pub struct Town {
+pub struct TestCoordinator {
     inner: Arc<Inner>,
 }
 
-impl Town {
-    pub fn new() -> Town {
-        Town::with(settings())
+impl TestCoordinator {
+    pub fn new() -> TestCoordinator {
+        TestCoordinator::with(settings())
     }
 
     /// Leases that no busy machine lets lapse, for what must not depend on how fast a test runs.
-    pub fn with_long_leases() -> Town {
-        Town::with(Settings { lease_ms: 20_000, dead_after_ms: 30_000, ..settings() })
+    pub fn with_long_leases() -> TestCoordinator {
+        TestCoordinator::with(Settings { lease_ms: 20_000, dead_after_ms: 30_000, ..settings() })
     }
 
-    fn with(settings: Settings) -> Town {
+    fn with(settings: Settings) -> TestCoordinator {
         let start = Instant::now();
         let at = Moment { now: Millis(1), wall_ms: 0 };
         let cluster = Cluster::recover(at, settings, Records::default()).unwrap();
-        let town = Town {
+        let test_coordinator = TestCoordinator {
             inner: Arc::new(Inner {
                 cluster: Mutex::new(cluster),
                 start,
@@ -92,17 +92,17 @@ impl Town {
                 refusal: Mutex::new(None),
             }),
         };
-        let ticking = town.clone();
+        let ticking = test_coordinator.clone();
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 ticking.call(|_, _| ());
             }
         });
-        town
+        test_coordinator
     }
 
-    /// Opens a door; it can be shut by aborting the task.
+    /// Opens a server; it can be stopped by aborting the task.
     pub async fn open(&self) -> (String, JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         self.open_on(listener)
@@ -110,9 +110,9 @@ impl Town {
 
     pub fn open_on(&self, listener: TcpListener) -> (String, JoinHandle<()>) {
         let address = listener.local_addr().unwrap().to_string();
-        let town = self.clone();
+        let test_coordinator = self.clone();
         let task = tokio::spawn(async move {
-            let server = tonic::transport::Server::builder().add_service(WorkerServer::new(town));
+            let server = tonic::transport::Server::builder().add_service(WorkerServer::new(test_coordinator));
             server.serve_with_incoming(TcpListenerStream::new(listener)).await.unwrap();
         });
         (address, task)
@@ -187,8 +187,8 @@ impl Town {
         self.map().shards().next().unwrap().id
     }
 
-    /// Ends every line that is open.
-    pub fn cut_lines(&self) {
+    /// Ends every connection that is open.
+    pub fn cut_connections(&self) {
         self.inner.cuts.send_modify(|count| *count += 1);
     }
 
@@ -202,14 +202,14 @@ impl Town {
 }
 
 struct Session {
-    town: Town,
+    test_coordinator: TestCoordinator,
     out: mpsc::Sender<Result<ToWorker, Status>>,
     who: Option<(NodeId, Incarnation)>,
     sent: u64,
 }
 
 #[tonic::async_trait]
-impl Door for Town {
+impl WorkerService for TestCoordinator {
     type AttendStream = ReceiverStream<Result<ToWorker, Status>>;
 
     async fn attend(
@@ -217,7 +217,7 @@ impl Door for Town {
         request: Request<Streaming<FromWorker>>,
     ) -> Result<Response<Self::AttendStream>, Status> {
         let (out, answers) = mpsc::channel(16);
-        let session = Session { town: self.clone(), out, who: None, sent: 0 };
+        let session = Session { test_coordinator: self.clone(), out, who: None, sent: 0 };
         tokio::spawn(session.run(request.into_inner()));
         Ok(Response::new(ReceiverStream::new(answers)))
     }
@@ -225,8 +225,8 @@ impl Door for Town {
 
 impl Session {
     async fn run(mut self, mut from: Streaming<FromWorker>) {
-        let mut changes = self.town.inner.changes.subscribe();
-        let mut cuts = self.town.inner.cuts.subscribe();
+        let mut changes = self.test_coordinator.inner.changes.subscribe();
+        let mut cuts = self.test_coordinator.inner.cuts.subscribe();
         loop {
             let answer = tokio::select! {
                 message = from.next() => match message {
@@ -248,23 +248,24 @@ impl Session {
     fn take(&mut self, message: from_worker::Message) -> Result<Option<to_worker::Message>, ()> {
         let answer = match message {
             from_worker::Message::Register(form) => self.register(form.try_into().unwrap()),
-            from_worker::Message::Beat(_) if self.town.inner.silent.load(Ordering::SeqCst) => {
+            from_worker::Message::Beat(_) if self.test_coordinator.inner.silent.load(Ordering::SeqCst) => {
                 return Ok(None);
             }
             from_worker::Message::Beat(form) => {
                 let mut beat: Beat = form.try_into().unwrap();
                 beat.applied = beat.applied.max(self.sent);
-                self.town.call(|cluster, at| cluster.beat(at, beat)).map_err(|e| Refusal::from(&e)).map(
-                    |orders| {
+                self.test_coordinator
+                    .call(|cluster, at| cluster.beat(at, beat))
+                    .map_err(|e| Refusal::from(&e))
+                    .map(|orders| {
                         self.sent = orders.version;
                         to_worker::Message::Orders((&orders).into())
-                    },
-                )
+                    })
             }
             from_worker::Message::Leave(form) => {
                 let node = NodeId::new(&form.node).unwrap();
                 let incarnation = Incarnation(form.incarnation);
-                self.town
+                self.test_coordinator
                     .call(|cluster, at| cluster.leave(at, &node, incarnation, SessionDigest::default()))
                     .unwrap();
                 return Err(());
@@ -274,12 +275,12 @@ impl Session {
     }
 
     fn register(&mut self, registration: Registration) -> Result<to_worker::Message, Refusal> {
-        if let Some(refusal) = self.town.inner.refusal.lock().unwrap().clone() {
+        if let Some(refusal) = self.test_coordinator.inner.refusal.lock().unwrap().clone() {
             return Err(refusal);
         }
         let node = registration.spec.id.clone();
         let welcome = self
-            .town
+            .test_coordinator
             .call(|cluster, at| cluster.register(at, registration))
             .map_err(|error| Refusal::from(&error))?;
         self.who = Some((node, welcome.incarnation));
@@ -290,7 +291,7 @@ impl Session {
     fn push(&mut self) -> Result<Option<to_worker::Message>, ()> {
         let Some((node, incarnation)) = self.who.clone() else { return Ok(None) };
         let sent = self.sent;
-        let orders = self.town.call(|cluster, _| cluster.orders_since(&node, sent, None));
+        let orders = self.test_coordinator.call(|cluster, _| cluster.orders_since(&node, sent, None));
         let orders = orders.filter(|orders| orders.incarnation == incarnation && orders.version > sent);
         Ok(orders.map(|orders| {
             self.sent = orders.version;

@@ -23,7 +23,8 @@ use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use partage_worker::http::{self, Aim, Target};
 use partage_worker::{
-    Assignment, DropReason, Epoch, Failure, Guard, Handler, Patience, Peer, ReplicaState, Role, Worker,
+    Assignment, CallbackTimeouts, DropReason, Epoch, Failure, Guard, Handler, Peer, ReplicaState, Role,
+    Worker,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -246,10 +247,10 @@ async fn main() -> Result<(), Failure> {
     let builder =
         Worker::builder(&args.id, &args.coordinator, args.announce.as_ref().unwrap_or(&args.listen))
             .check_path(http::WORKER_PATH)
-            .patience(Patience {
+            .callback_timeouts(CallbackTimeouts {
                 load_ms: args.patience_ms,
                 callback_ms: args.patience_ms,
-                ..Patience::default()
+                ..CallbackTimeouts::default()
             });
     let client = Client::builder(TokioExecutor::new()).build_http();
     let store = Arc::new(Store { args, data: Mutex::default(), client });

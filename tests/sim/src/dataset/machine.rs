@@ -148,8 +148,8 @@ impl Machine {
 
     /// Shows requests what the mind knows of a version.
     pub fn show(&mut self, dataset: &DatasetName, name: &VersionName, now: u64) {
-        let Some(shelf) = self.mind.as_ref().and_then(|mind| mind.shelf(dataset)) else { return };
-        let Some((_, version)) = shelf.versions().find(|(known, _)| *known == name) else { return };
+        let Some(state) = self.mind.as_ref().and_then(|mind| mind.dataset(dataset)) else { return };
+        let Some((_, version)) = state.versions().find(|(known, _)| *known == name) else { return };
         let Some(layout) = version.layout() else { return };
         let entry = self.catalogue.shown.entry(name.clone()).or_default();
         entry.partitions = layout.partitions;

@@ -48,8 +48,8 @@ pub fn answered(reading: &Reading) -> Result<(), String> {
 
 /// S10: what clients get from now on is at enough nodes, as far as this one can see, or was theirs before a restart.
 pub fn upgraded(machine: &Machine, dataset: &DatasetName, version: &VersionName) -> Result<(), String> {
-    let shelf = machine.mind.as_ref().and_then(|mind| mind.shelf(dataset));
-    let layout = shelf.and_then(|shelf| shelf.versions().find(|(name, _)| *name == version)?.1.layout());
+    let state = machine.mind.as_ref().and_then(|mind| mind.dataset(dataset));
+    let layout = state.and_then(|state| state.versions().find(|(name, _)| *name == version)?.1.layout());
     let Some(layout) = layout else { return Err(format!("S10: {version} with nothing known of it")) };
     let here = machine.disk.versions.get(version).map(|(_, here)| here.clone()).unwrap_or_default();
     for partition in 0..layout.partitions {
@@ -75,8 +75,8 @@ pub fn is_own(
     version: &VersionName,
     own: Option<Layout>,
 ) -> Result<(), String> {
-    let shelf = machine.mind.as_ref().and_then(|mind| mind.shelf(dataset));
-    let layout = shelf.and_then(|shelf| shelf.versions().find(|(name, _)| *name == version)?.1.layout());
+    let state = machine.mind.as_ref().and_then(|mind| mind.dataset(dataset));
+    let layout = state.and_then(|state| state.versions().find(|(name, _)| *name == version)?.1.layout());
     if own.is_some() && own == layout {
         return Ok(());
     }

@@ -459,7 +459,7 @@ impl World {
         let orders: BTreeSet<Pin> = self
             .machines
             .iter()
-            .filter_map(|machine| Some(machine.mind.as_ref()?.shelf(&self.dataset)?.pin().clone()))
+            .filter_map(|machine| Some(machine.mind.as_ref()?.dataset(&self.dataset)?.pin().clone()))
             .collect();
         if orders.len() > 1 {
             return Err(format!("S14: nodes follow different orders: {orders:?}"));
@@ -472,17 +472,17 @@ impl World {
         for machine in &self.machines {
             let who = &machine.address;
             let mind = machine.mind.as_ref().ok_or(format!("{who} is down"))?;
-            let Some(shelf) = mind.shelf(&self.dataset) else { return Err(format!("{who} knows nothing")) };
+            let Some(state) = mind.dataset(&self.dataset) else { return Err(format!("{who} knows nothing")) };
             if machine.catalogue.serving != wanted {
                 let has = &machine.catalogue.serving;
-                return Err(format!("S10: {who} serves {has:?} and not {wanted:?}: {shelf:#?}"));
+                return Err(format!("S10: {who} serves {has:?} and not {wanted:?}: {state:#?}"));
             }
-            for (name, version) in shelf.versions() {
+            for (name, version) in state.versions() {
                 let is_good = self.source.get(name).is_some_and(Written::is_good);
-                if is_good && shelf.state(name) == Some(State::Error) {
+                if is_good && state.state(name) == Some(State::Error) {
                     return Err(format!("S19: {who} still has {name} as {:?}", version.failure()));
                 }
-                if shelf.state(name) == Some(State::Removing) && !version.here().is_empty() {
+                if state.state(name) == Some(State::Removing) && !version.here().is_empty() {
                     return Err(format!("S15: {who} still has {name}"));
                 }
             }

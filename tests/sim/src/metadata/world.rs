@@ -503,10 +503,10 @@ impl World {
                 return Err(format!("L3: server {at} is at {current:?}, the head at {head:?}"));
             }
             let books = usize::from(listed.is_some());
-            if server.books() != books || machine.books.len() != books || server.pending() != 0 {
+            if server.files() != books || machine.books.len() != books || server.pending() != 0 {
                 return Err(format!(
                     "T7: server {at} has {} books and {} changes that wait, its disk {}",
-                    server.books(),
+                    server.files(),
                     server.pending(),
                     machine.books.len()
                 ));

@@ -133,7 +133,7 @@ pub fn told(
 
 /// L7: a worker holds nothing that no map names.
 pub fn leaks(oracles: &Oracles, node: &Node, stuck: &BTreeSet<&NodeId>) -> Vec<Finding> {
-    let held = node.process.iter().flat_map(|process| process.worker.holdings().keys());
+    let held = node.process.iter().flat_map(|process| process.worker.local_replicas().keys());
     let is_named = |replica: &ReplicaKey| {
         let map = oracles.maps.latest(&replica.keyspace);
         let is_there = map.and_then(|map| map.shard(replica.shard)?.replica(replica.placement)).is_some();

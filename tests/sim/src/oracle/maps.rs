@@ -10,7 +10,7 @@ use partage_core::check;
 use partage_core::cluster::{KeyspaceRecord, LostIds, NodeRecord, Records, Write};
 use partage_core::exchange::ReplicaKey;
 use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
-use partage_core::lease::Granted;
+use partage_core::lease::GrantedLease;
 use partage_core::lifecycle::ReplicaState;
 use partage_core::map::{MapDiff, Role, Shard, ShardMap};
 use partage_core::name::{KeyspaceName, NodeId};
@@ -212,7 +212,7 @@ impl Maps {
         self.deleted
             .iter_mut()
             .for_each(|(name, below)| *below = known.get(name).copied().unwrap_or_default());
-        let lease = Granted::assumed(Millis(0), records.cluster.longest_lease_ms).end().0 * MS;
+        let lease = GrantedLease::assumed(Millis(0), records.cluster.longest_lease_ms).end().0 * MS;
         for node in &records.nodes {
             let home = (node.spec.id.clone(), node.incarnation);
             if node.ended {

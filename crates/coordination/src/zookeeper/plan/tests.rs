@@ -31,7 +31,7 @@ fn known(nodes: &[(&str, Kind)], looked_at: BTreeSet<Key>) -> Known {
     let mut all: BTreeMap<Key, Kind> = nodes.iter().map(|(path, kind)| (key(path), *kind)).collect();
     for (path, _) in nodes {
         for above in ancestors(&key(path)) {
-            all.entry(above).or_insert(Kind::Way);
+            all.entry(above).or_insert(Kind::Intermediate);
         }
     }
     for (key, kind) in &all {
@@ -45,22 +45,22 @@ fn known(nodes: &[(&str, Kind)], looked_at: BTreeSet<Key>) -> Known {
     known
 }
 
-/// The steps in short: `+a` made, `+a!` made ephemeral, `+a/` made a way, `=a` set, `=a/` set to a way, `-a`
+/// The steps in short: `+a` made, `+a!` made ephemeral, `+a/` made intermediate, `=a` set, `=a/` set to intermediate, `-a`
 /// deleted, `?a` checked.
 fn steps(transaction: &Transaction, nodes: &[(&str, Kind)]) -> String {
     let known = known(nodes, looked_at(transaction));
     let plan = match plan(transaction, &known, &BTreeSet::new()) {
         Ok(plan) => plan,
-        Err(Stop::Below(key)) => return format!("what is below {key}?"),
-        Err(Stop::Refused(error)) => return error.to_string(),
+        Err(PlanError::Below(key)) => return format!("what is below {key}?"),
+        Err(PlanError::Refused(error)) => return error.to_string(),
     };
-    let way = |value: &Option<Bytes>| if value.is_some() { "" } else { "/" };
+    let suffix = |value: &Option<Bytes>| if value.is_some() { "" } else { "/" };
     let shown = plan.steps.iter().map(|step| match step {
         Step::Check { key, data_version: 3 } => format!("?{key}"),
         Step::Create { key, value, ephemeral } => {
-            format!("+{key}{}{}", way(value), if *ephemeral { "!" } else { "" })
+            format!("+{key}{}{}", suffix(value), if *ephemeral { "!" } else { "" })
         }
-        Step::Set { key, value, data_version: 3 } => format!("={key}{}", way(value)),
+        Step::Set { key, value, data_version: 3 } => format!("={key}{}", suffix(value)),
         Step::Delete { key, data_version: 3 } => format!("-{key}"),
         other => panic!("a version nobody has read: {other:?}"),
     });
@@ -72,7 +72,7 @@ type Case<'a> = (Transaction, &'a [(&'a str, Kind)], &'a str);
 
 #[test]
 fn steps_of_each_shape() {
-    use Kind::{Ephemeral, Foreign, Lasting, Way};
+    use Kind::{Ephemeral, Foreign, Intermediate, Lasting};
     let put = |path| Transaction::new().put(&key(path), "v");
     let own = |path| Transaction::new().put_ephemeral(&key(path), "v", SESSION);
     let delete = |path| Transaction::new().delete(&key(path));
@@ -102,11 +102,11 @@ fn steps_of_each_shape() {
         (own("a").put(&key("a/b"), "v"), &[], "what is below a?"),
         (put("a/b/c"), &[("a", mine)], "key `a/b/c` would lie below the ephemeral key `a`: put it elsewhere"),
         (delete("a").put(&key("a/b"), "v"), &[("a", mine)], "-a +a/ +a/b"),
-        // A way that leads nowhere is taken along.
-        (delete("a/b"), &[("a/b", Way)], "-a/b -a"),
+        // An intermediate znode without children is removed, too.
+        (delete("a/b"), &[("a/b", Intermediate)], "-a/b -a"),
         (put("a").when(&key("e"), Expected::At(version(7))), &[("e", mine)], "?e +a"),
         (put("a").when(&key("e"), Expected::Present), &[("e", Lasting)], "+a"),
-        (put("a").when(&key("e"), Expected::Absent), &[("e", Way)], "+a"),
+        (put("a").when(&key("e"), Expected::Absent), &[("e", Intermediate)], "+a"),
         (
             put("a").when(&key("e"), Expected::Absent),
             &[("e", mine)],
@@ -130,9 +130,9 @@ fn steps_of_each_shape() {
 #[test]
 fn ways_below_an_ephemeral_key_are_swept() {
     let transaction = Transaction::new().put_ephemeral(&key("a"), "v", SESSION);
-    let ways = [key("a/b"), key("a/b/c")];
-    let known = known(&[("a/b/c", Kind::Way)], looked_at(&transaction));
-    let plan = plan(&transaction, &known, &ways.into()).unwrap();
+    let intermediates = [key("a/b"), key("a/b/c")];
+    let known = known(&[("a/b/c", Kind::Intermediate)], looked_at(&transaction));
+    let plan = plan(&transaction, &known, &intermediates.into()).unwrap();
     let done: Vec<&str> = plan.steps.iter().map(|step| step.key().as_str()).collect();
     assert_eq!(done, ["a/b/c", "a/b", "a", "a"]);
 }
@@ -167,14 +167,14 @@ fn carry_out(tree: &mut Known, steps: &[Step]) {
             (step, there) => panic!("ZooKeeper refuses {step:?} on {there:?}"),
         };
         let mut node = tree.get(key).cloned().flatten().unwrap_or(Node {
-            kind: Kind::Way,
+            kind: Kind::Intermediate,
             value: Bytes::new(),
             data_version: 0,
             changed: version(1),
             children_changed: version(1),
             children: 0,
         });
-        node.kind = after.unwrap_or(Kind::Way);
+        node.kind = after.unwrap_or(Kind::Intermediate);
         tree.insert(key.clone(), after.map(|_| node));
         if let Some(parent) = key.parent() {
             let above = tree.get_mut(&parent).and_then(Option::as_mut).expect("a way leads there");
@@ -185,12 +185,12 @@ fn carry_out(tree: &mut Known, steps: &[Step]) {
 }
 
 fn kind_of(value: &Option<Bytes>) -> Kind {
-    if value.is_some() { Kind::Lasting } else { Kind::Way }
+    if value.is_some() { Kind::Lasting } else { Kind::Intermediate }
 }
 
 proptest! {
-    /// Whatever is asked, in whatever order: the steps go through, the keys are as asked, no way is left over, and
-    /// what is kept for the next commit is what is there.
+    /// Whatever is asked, in whatever order: the steps go through, the keys are as asked, no intermediate znode is left
+    /// over, and what is kept for the next commit is what is there.
     #[test]
     fn the_tree_stays_whole(all in vec(btree_map(0..PATHS.len(), 0..4_u8, 1..4), 1..30)) {
         let mut tree: Known = PATHS.iter().map(|path| (key(path), None)).collect();
@@ -231,13 +231,13 @@ proptest! {
                 Err(_) => prop_assert!(below_ephemeral),
             }
             let keys: BTreeMap<Key, bool> = tree.iter().filter_map(|(key, node)| match node.as_ref()?.kind {
-                Kind::Way => None,
+                Kind::Intermediate => None,
                 kind => Some((key.clone(), is_ephemeral(kind))),
             }).collect();
             prop_assert_eq!(&keys, &model);
             for (key, node) in &tree {
                 if let Some(node) = node {
-                    prop_assert!(node.kind != Kind::Way || node.children > 0, "{} leads nowhere", key);
+                    prop_assert!(node.kind != Kind::Intermediate || node.children > 0, "{} leads nowhere", key);
                 }
             }
         }

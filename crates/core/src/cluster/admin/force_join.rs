@@ -10,7 +10,7 @@ use crate::check::{self, Finding};
 use crate::cluster::record::ShardRule;
 use crate::cluster::{Cluster, Kept, Moment, stored};
 use crate::exchange::ReplicaKey;
-use crate::handover::{Copy, Sight};
+use crate::handover::{Copy, ReplicaView};
 use crate::id::{Epoch, PlacementId, ShardId, TransactionId};
 use crate::lifecycle::ReplicaState;
 use crate::limits;
@@ -338,7 +338,7 @@ impl Cluster {
             epoch => format!("what was acknowledged since epoch {epoch}"),
         };
         let mut told: Vec<String> = keyspace.later_copy(shard, kept.epoch, &since).into_iter().collect();
-        let copy = |r: &Replica| self.sight(keyspace, at.now).copy(shard, r);
+        let copy = |r: &Replica| self.view(keyspace, at.now).copy(shard, r);
         match shard.live().find(|r| r.placement == placement).map(copy) {
             Some(Copy::Unproven) => told.push(format!(
                 "the cluster's state was restored, and nodes that are away may have a later copy: {since} may be missing"

@@ -6,7 +6,7 @@
 //!
 //! The planner is asked as if it had waited for whatever it would wait for first: reports of loads, an earlier
 //! plan. What stops it for longer, the brake or nodes that do not answer, is said as a warning. The driver asks on a
-//! copy of its own, beside the mind: of a large cluster the planner has a second of work, and beats wait for nobody's
+//! copy of its own, beside the decision loop: of a large cluster the planner has a second of work, and beats wait for nobody's
 //! question.
 
 use super::{Answer, DrainProgress, Effect, Intent};

@@ -9,7 +9,7 @@ use crate::event::{About, EventKind};
 use crate::id::TransactionId;
 use crate::key::{HashRange, KeyRange};
 use crate::keyspace::{Constraint, Keyspace, KeyspaceKind, Ownership};
-use crate::lease::Granted;
+use crate::lease::GrantedLease;
 use crate::limits;
 use crate::map::{MapDiff, ShardMap};
 use crate::name::{KeyspaceName, PartitionName};
@@ -170,7 +170,7 @@ impl Cluster {
         self.deleted.retain(|_, free| *free > at.now);
         if keyspace.record.keyspace.ownership == Ownership::Exclusive {
             // As for any lease: by the worker's clock, which may be the slower one.
-            let longest = Granted::assumed(at.now, self.record.longest_lease_ms);
+            let longest = GrantedLease::assumed(at.now, self.record.longest_lease_ms);
             self.deleted.insert(name.clone(), longest.end());
         }
     }

@@ -13,7 +13,7 @@
 //! | blocked        | what is left goes nowhere until somebody does something          |
 
 use super::{AdminError, Effect, Intent};
-use crate::cluster::orders::Held;
+use crate::cluster::orders::HostedReplica;
 use crate::cluster::problems::shards_wait;
 use crate::cluster::{Cluster, Drain, KeyspaceState, Moment, NodeRecord, NodeState, Write};
 use crate::count::counted;
@@ -457,15 +457,15 @@ impl Cluster {
     }
 
     /// What the node holds that somebody still needs: everything but what may be deleted.
-    pub(super) fn needed<'a>(&'a self, node: &'a NodeState) -> Vec<Held<'a>> {
+    pub(super) fn needed<'a>(&'a self, node: &'a NodeState) -> Vec<HostedReplica<'a>> {
         self.held(node).filter(|(_, _, replica)| replica.state != ReplicaState::UnloadFinal).collect()
     }
 
     /// Who takes long about a replica that leaves its node, while something still follows from that by itself.
-    fn slow(&self, at: Moment, (keyspace, shard, replica): Held<'_>) -> Option<String> {
-        let heir = shard.replicas.iter().find(|r| r.replaces() == Some(replica.placement));
+    fn slow(&self, at: Moment, (keyspace, shard, replica): HostedReplica<'_>) -> Option<String> {
+        let successor = shard.replicas.iter().find(|r| r.replaces() == Some(replica.placement));
         let told = keyspace.lingers(at, replica, &self.settings).is_some();
-        let both = [Some(replica).filter(|_| !told), heir];
+        let both = [Some(replica).filter(|_| !told), successor];
         both.into_iter().flatten().find_map(|r| keyspace.slow(at, r, &self.settings))
     }
 
@@ -474,7 +474,7 @@ impl Cluster {
         &self,
         at: Moment,
         departures: &Departures<'_>,
-        (keyspace, shard, replica): Held<'_>,
+        (keyspace, shard, replica): HostedReplica<'_>,
     ) -> Option<String> {
         if let Some(Phase::Failed(failure)) = keyspace
             .observed
@@ -493,13 +493,17 @@ impl Cluster {
         if let Some(why) = self.awaits_copies(at, keyspace, shard) {
             return Some(why);
         }
-        let heir = shard.replicas.iter().find(|r| r.replaces() == Some(replica.placement));
-        if let Some(heir) = heir {
-            let phase = keyspace.observed.get(&heir.placement).map(|seen| seen.phase());
+        let successor = shard.replicas.iter().find(|r| r.replaces() == Some(replica.placement));
+        if let Some(successor) = successor {
+            let phase = keyspace.observed.get(&successor.placement).map(|seen| seen.phase());
             return match phase {
                 Some(Phase::Failed(failure)) => {
                     let Failure { attempts, reason } = &**failure;
-                    Some(format!("loading on {} failed {}: {reason}", heir.node, counted(*attempts, "time")))
+                    Some(format!(
+                        "loading on {} failed {}: {reason}",
+                        successor.node,
+                        counted(*attempts, "time")
+                    ))
                 }
                 _ => None,
             };
@@ -529,7 +533,7 @@ impl Cluster {
         &self,
         at: Moment,
         departures: &Departures<'_>,
-        (keyspace, shard, replica): Held<'_>,
+        (keyspace, shard, replica): HostedReplica<'_>,
     ) -> Option<String> {
         let name = &keyspace.record.keyspace.name;
         if let Some((plan, suggested)) = departures.get(&(name, shard.id, replica.placement)) {

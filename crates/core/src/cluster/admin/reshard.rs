@@ -32,16 +32,16 @@ impl Cluster {
         let mut joins: BTreeMap<Slot, Vec<&Shard>> = BTreeMap::new();
         for shard in keyspace.map.shards().filter(|shard| shard.is_serving()) {
             let Bounds::Slot(slot) = shard.bounds else { continue };
-            match way(slot, to) {
-                Ok(Way::Stays) => {}
-                Ok(Way::Split) => {
+            match slot_change(slot, to) {
+                Ok(SlotChange::Stays) => {}
+                Ok(SlotChange::Split) => {
                     let nodes = self.homes(at, shard)?;
                     let child = |slot| (Bounds::Slot(slot), nodes.clone());
                     let children = slot.refined(to).map(child).collect();
                     changes.push(Change::Split { shard: shard.id, children });
                 }
-                Ok(Way::Join(whole)) => joins.entry(whole).or_default().push(shard),
-                Err(no_way) => return Err(no_way.refusal(keyspace, hash, slot, to)),
+                Ok(SlotChange::Join(whole)) => joins.entry(whole).or_default().push(shard),
+                Err(error) => return Err(error.refusal(keyspace, hash, slot, to)),
             }
         }
         for (whole, mut parents) in joins {
@@ -110,7 +110,7 @@ impl KeyspaceState {
 }
 
 /// What becomes of a slot.
-enum Way {
+enum SlotChange {
     Stays,
     Split,
     /// It becomes a part of that one.
@@ -118,30 +118,30 @@ enum Way {
 }
 
 /// Why a slot can become nothing of the kind.
-enum NoWay {
+enum SlotError {
     /// Neither number divides the other.
     Unrelated,
     /// It would be cut into, or made from, so many at once.
     TooManyParts(u32),
 }
 
-fn way(slot: Slot, to: u32) -> Result<Way, NoWay> {
+fn slot_change(slot: Slot, to: u32) -> Result<SlotChange, SlotError> {
     let (cut, join) = (to.is_multiple_of(slot.of()), slot.of().is_multiple_of(to));
     let parts = if cut { to / slot.of() } else { slot.of() / to };
     match (cut, join) {
-        (true, true) => Ok(Way::Stays),
-        (false, false) => Err(NoWay::Unrelated),
-        _ if parts > limits::RESHARD_FACTOR => Err(NoWay::TooManyParts(parts)),
-        (true, false) => Ok(Way::Split),
-        (false, true) => Ok(Way::Join(slot.coarser(to))),
+        (true, true) => Ok(SlotChange::Stays),
+        (false, false) => Err(SlotError::Unrelated),
+        _ if parts > limits::RESHARD_FACTOR => Err(SlotError::TooManyParts(parts)),
+        (true, false) => Ok(SlotChange::Split),
+        (false, true) => Ok(SlotChange::Join(slot.coarser(to))),
     }
 }
 
-impl NoWay {
+impl SlotError {
     fn refusal(&self, keyspace: &KeyspaceState, hash: HashFunction, slot: Slot, to: u32) -> AdminError {
         let of = slot.of();
         match self {
-            NoWay::Unrelated => {
+            SlotError::Unrelated => {
                 let step = common_multiple([of, to])
                     .filter(|step| Sharding::Fixed { hash, shards: *step }.check().is_ok())
                     .filter(|step| *step <= keyspace.record.keyspace.resharding.max_shards);
@@ -152,7 +152,7 @@ impl NoWay {
                 let problem = format!("of {of} shards and {to} neither number divides the other");
                 AdminError::Refused { problem, way_out }
             }
-            NoWay::TooManyParts(parts) => AdminError::Refused {
+            SlotError::TooManyParts(parts) => AdminError::Refused {
                 problem: format!("slot {slot} would be cut into, or be one of, {parts} parts at once"),
                 way_out: format!(
                     "change it in steps, each by a factor of {} at most",

@@ -22,9 +22,9 @@ impl Cluster {
         let keyspace = self.keyspace(name)?;
         let shard = keyspace.serving(id)?;
         let replica = staying_on(shard, from)?;
-        if let Some(heir) = shard.replicas.iter().find(|r| r.replaces() == Some(replica.placement)) {
+        if let Some(successor) = shard.replicas.iter().find(|r| r.replaces() == Some(replica.placement)) {
             return Err(AdminError::Conflict {
-                problem: format!("shard {id} is moving from {from} to {} already", heir.node),
+                problem: format!("shard {id} is moving from {from} to {} already", successor.node),
                 way_out: "wait until that has ended".into(),
             });
         }

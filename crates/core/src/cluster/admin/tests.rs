@@ -1,6 +1,6 @@
-//! Commands against a small town of obedient workers: each does at once what it is ordered to.
+//! Commands against a small test cluster of obedient workers: each does at once what it is ordered to.
 //!
-//! [`Town::done`] runs every command as a dry run first and [`Town::refused`] looks at the whole state, so
+//! [`AdminTestCluster::done`] runs every command as a dry run first and [`AdminTestCluster::refused`] looks at the whole state, so
 //! each test of a command is also a test that dry runs and refusals change nothing.
 
 mod foresight;
@@ -46,7 +46,7 @@ fn partitions(names: &[&str]) -> Vec<PartitionName> {
 
 const HASHES: Sharding = Sharding::HashRange { hash: HashFunction::Xxh3_64 };
 
-pub(in crate::cluster) struct Town {
+pub(in crate::cluster) struct AdminTestCluster {
     pub cluster: Cluster,
     pub at: Moment,
     /// What a driver would have on its disk.
@@ -60,16 +60,17 @@ pub(in crate::cluster) struct Town {
     draws: u8,
 }
 
-impl Town {
+impl AdminTestCluster {
     /// Nodes in zones "z0", "z1", "z0" …
-    pub fn new(names: &[&str]) -> Town {
+    pub fn new(names: &[&str]) -> AdminTestCluster {
         let at = Moment { now: Millis(1_000), wall_ms: 1_700_000_000_000 };
         let cluster = Cluster::recover(at, Settings::default(), Records::default()).unwrap();
         let (alive, broken, loads) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        let mut town = Town { cluster, at, records: Records::default(), alive, broken, loads, draws: 0 };
-        names.iter().enumerate().for_each(|(i, name)| town.start(name, i));
-        town.rounds(1);
-        town
+        let mut test =
+            AdminTestCluster { cluster, at, records: Records::default(), alive, broken, loads, draws: 0 };
+        names.iter().enumerate().for_each(|(i, name)| test.start(name, i));
+        test.rounds(1);
+        test
     }
 
     pub fn start(&mut self, id: &str, number: usize) {

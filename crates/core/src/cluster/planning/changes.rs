@@ -13,7 +13,7 @@
 //! again when it has settled.
 
 use super::super::{Cluster, KeyspaceState};
-use super::problem::Outlook;
+use super::problem::PlanningInput;
 use super::survey::known;
 use super::waiting::Waiting;
 use crate::id::ShardId;
@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 
 /// What should change, by urgency.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Wishes {
+pub(super) struct DesiredChanges {
     pub(super) repair: Vec<Planned>,
     pub(super) drain: Vec<Planned>,
     pub(super) rebalance: Vec<Planned>,
@@ -43,8 +43,8 @@ enum Urgency {
 
 /// A solution that becomes changes, decision by decision.
 #[derive(Debug, Clone)]
-pub(super) struct Writing {
-    pub(super) outlook: Outlook,
+pub(super) struct ChangeBuilder {
+    pub(super) input: PlanningInput,
     pub(super) solution: Solution,
     /// The decisions in the order in which they become changes, and how many have.
     order: Vec<u32>,
@@ -52,27 +52,27 @@ pub(super) struct Writing {
     /// Moves for the sake of load, and the decisions of which nothing comes now.
     for_load: Vec<Planned>,
     left_out: BTreeSet<u32>,
-    pub(super) wishes: Wishes,
+    pub(super) desired: DesiredChanges,
 }
 
-impl Writing {
-    pub(super) fn of(outlook: Outlook, solution: Solution) -> Writing {
+impl ChangeBuilder {
+    pub(super) fn of(input: PlanningInput, solution: Solution) -> ChangeBuilder {
         // A shard that nobody serves comes before one that lost a copy.
         let is_nowhere = |at: &u32| {
             let shard = solution.decisions[*at as usize].shard;
-            outlook.problem.current.of(shard).is_empty()
+            input.problem.current.of(shard).is_empty()
         };
-        let worthwhile = if solution.is_worthwhile(&outlook.problem) { solution.decisions.len() } else { 0 };
+        let worthwhile = if solution.is_worthwhile(&input.problem) { solution.decisions.len() } else { 0 };
         let (mut order, others): (Vec<u32>, Vec<u32>) = (0..worthwhile as u32).partition(is_nowhere);
         order.extend(others);
-        Writing {
-            outlook,
+        ChangeBuilder {
+            input,
             solution,
             order,
             done: 0,
             for_load: vec![],
             left_out: BTreeSet::new(),
-            wishes: Wishes::default(),
+            desired: DesiredChanges::default(),
         }
     }
 
@@ -82,13 +82,13 @@ impl Writing {
     }
 
     /// What comes of it, once all is written, and the policy's answer.
-    pub(super) fn into_wishes(self) -> (Wishes, Outlook, Solution) {
+    pub(super) fn into_desired(self) -> (DesiredChanges, PlanningInput, Solution) {
         let is_measured = self.is_measured();
-        let Writing { outlook, solution, for_load, left_out, mut wishes, .. } = self;
-        if !is_measured || solution.remains_worthwhile(&outlook.problem, &left_out) {
-            wishes.rebalance.extend(for_load);
+        let ChangeBuilder { input, solution, for_load, left_out, mut desired, .. } = self;
+        if !is_measured || solution.remains_worthwhile(&input.problem, &left_out) {
+            desired.rebalance.extend(for_load);
         }
-        (wishes, outlook, solution)
+        (desired, input, solution)
     }
 
     /// Whether every decision has become a change, or none.
@@ -97,48 +97,49 @@ impl Writing {
     }
 }
 
-impl Wishes {
+impl DesiredChanges {
     /// Whether everything is as the policy wants it.
     pub(super) fn is_empty(&self) -> bool {
-        let Wishes { repair, drain, rebalance, blocked, is_stale } = self;
+        let DesiredChanges { repair, drain, rebalance, blocked, is_stale } = self;
         repair.is_empty() && drain.is_empty() && rebalance.is_empty() && blocked.is_empty() && !is_stale
     }
 }
 
 impl Cluster {
     /// Writes at most `most` changes more; returns how many decisions it looked at.
-    pub(super) fn write(&self, keyspace: &KeyspaceState, writing: &mut Writing, most: usize) -> usize {
-        let begin = writing.done;
-        let end = writing.order.len().min(begin.saturating_add(most));
+    pub(super) fn write(&self, keyspace: &KeyspaceState, builder: &mut ChangeBuilder, most: usize) -> usize {
+        let begin = builder.done;
+        let end = builder.order.len().min(begin.saturating_add(most));
         // Plans that were approved since the shards were looked at.
-        let later = self.waiting(keyspace, writing.outlook.waiting.until);
+        let later = self.waiting(keyspace, builder.input.waiting.until);
         for at in begin..end {
-            let number = writing.order[at];
-            let decision = writing.solution.decisions[number as usize];
-            let id = writing.outlook.problem.shards[decision.shard as usize];
-            let planned =
-                keyspace.map.shard(id).filter(|shard| shard.is_serving()).and_then(|shard| {
-                    self.still_holds(keyspace, &writing.outlook, shard, (&decision, &later))
-                });
+            let number = builder.order[at];
+            let decision = builder.solution.decisions[number as usize];
+            let id = builder.input.problem.shards[decision.shard as usize];
+            let planned = keyspace
+                .map
+                .shard(id)
+                .filter(|shard| shard.is_serving())
+                .and_then(|shard| self.still_holds(keyspace, &builder.input, shard, (&decision, &later)));
             if !matches!(planned, Some(Some(_))) {
-                writing.left_out.insert(number);
+                builder.left_out.insert(number);
             }
             let Some(planned) = planned else {
-                writing.wishes.is_stale = true;
+                builder.desired.is_stale = true;
                 continue;
             };
-            let wishes = &mut writing.wishes;
-            match (planned, urgency(&writing.outlook, id, &decision)) {
-                (None, _) => drop(wishes.blocked.insert(id)),
-                (Some(planned), Urgency::Repair) => wishes.repair.push(planned),
-                (Some(planned), Urgency::Drain) => wishes.drain.push(planned),
+            let desired = &mut builder.desired;
+            match (planned, urgency(&builder.input, id, &decision)) {
+                (None, _) => drop(desired.blocked.insert(id)),
+                (Some(planned), Urgency::Repair) => desired.repair.push(planned),
+                (Some(planned), Urgency::Drain) => desired.drain.push(planned),
                 (Some(planned), Urgency::Rebalance) if decision.is_for_load() => {
-                    writing.for_load.push(planned);
+                    builder.for_load.push(planned);
                 }
-                (Some(planned), Urgency::Rebalance) => wishes.rebalance.push(planned),
+                (Some(planned), Urgency::Rebalance) => desired.rebalance.push(planned),
             }
         }
-        writing.done = end;
+        builder.done = end;
         end - begin
     }
 
@@ -148,15 +149,14 @@ impl Cluster {
     fn still_holds(
         &self,
         keyspace: &KeyspaceState,
-        outlook: &Outlook,
+        input: &PlanningInput,
         shard: &Shard,
         (decision, later): (&Decision, &Waiting),
     ) -> Option<Option<Planned>> {
-        let mut waiting = self.waiting_for(&outlook.waiting, shard.id);
+        let mut waiting = self.waiting_for(&input.waiting, shard.id);
         waiting.extend(self.waiting_for(later, shard.id));
-        let is_as_it_was =
-            known(&outlook.nodes, shard, &waiting) == outlook.problem.current.of(decision.shard);
-        let to = decision.to.and_then(|to| self.nodes.get(outlook.nodes.name(to)?));
+        let is_as_it_was = known(&input.nodes, shard, &waiting) == input.problem.current.of(decision.shard);
+        let to = decision.to.and_then(|to| self.nodes.get(input.nodes.name(to)?));
         let may_go_there = decision.to.is_none() || to.is_some_and(|to| keyspace.allows(shard.id, to));
         if !is_as_it_was || !may_go_there {
             return None;
@@ -164,29 +164,29 @@ impl Cluster {
         let is_busy = self.is_busy(keyspace, shard, &waiting)
             || keyspace.is_withheld(shard.id)
             || keyspace.waits_for_copy(&self.nodes, shard);
-        let change = change(outlook, shard, decision, is_busy);
-        Some(change.map(|change| Planned::new(change, decision.sentence(&outlook.problem))))
+        let change = change(input, shard, decision, is_busy);
+        Some(change.map(|change| Planned::new(change, decision.sentence(&input.problem))))
     }
 }
 
-fn standing(outlook: &Outlook, node: NodeIndex) -> Standing {
-    outlook.problem.nodes[node as usize].standing
+fn standing(input: &PlanningInput, node: NodeIndex) -> Standing {
+    input.problem.nodes[node as usize].standing
 }
 
-fn urgency(outlook: &Outlook, shard: ShardId, decision: &Decision) -> Urgency {
+fn urgency(input: &PlanningInput, shard: ShardId, decision: &Decision) -> Urgency {
     match (decision.from, decision.to) {
-        (Some(from), Some(_)) if standing(outlook, from) == Standing::Drains => Urgency::Drain,
-        (Some(from), Some(_)) if standing(outlook, from) == Standing::Gone => Urgency::Repair,
+        (Some(from), Some(_)) if standing(input, from) == Standing::Drains => Urgency::Drain,
+        (Some(from), Some(_)) if standing(input, from) == Standing::Gone => Urgency::Repair,
         (Some(_), Some(_)) if decision.reason == Reason::Forbidden => Urgency::Repair,
         (Some(_), Some(_)) => Urgency::Rebalance,
-        (Some(_), None) | (None, _) if outlook.hot.contains(&shard) => Urgency::Rebalance,
+        (Some(_), None) | (None, _) if input.hot.contains(&shard) => Urgency::Rebalance,
         (Some(_), None) | (None, _) => Urgency::Repair,
     }
 }
 
 /// The change that carries a decision out, unless something under way is in its way.
-fn change(outlook: &Outlook, shard: &Shard, decision: &Decision, busy: bool) -> Option<Change> {
-    let name = |node: NodeIndex| &outlook.problem.nodes[node as usize].name;
+fn change(input: &PlanningInput, shard: &Shard, decision: &Decision, busy: bool) -> Option<Change> {
+    let name = |node: NodeIndex| &input.problem.nodes[node as usize].name;
     let is_free = |to: &NodeId, from: Option<&Replica>| !shard.bars(to, from.map(|r| r.placement));
     let staying = |from: NodeIndex| shard.staying().find(|r: &&Replica| r.node == *name(from));
     let to = decision.to.map(name);

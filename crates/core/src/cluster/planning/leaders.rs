@@ -45,17 +45,19 @@ pub(super) fn spread(keyspace: &KeyspaceState, capacity: impl Fn(&NodeId) -> Opt
         };
         let relative = |(count, capacity): (u32, f64), more: f64| (f64::from(count) + more) / capacity;
         let others = shard.live().filter(|r| r.node != leader.node);
-        let heir = others.filter_map(|r| Some((r, nodes.of(&r.node)? as usize))).min_by(|a, b| {
+        let successor = others.filter_map(|r| Some((r, nodes.of(&r.node)? as usize))).min_by(|a, b| {
             let of = |at: usize| relative(leads[at], 0.0);
             of(a.1).total_cmp(&of(b.1)).then(a.0.placement.cmp(&b.0.placement))
         });
-        let Some((heir, to)) = heir.filter(|(_, to)| relative(leads[*to], 1.0) < relative(leads[at], 0.0))
+        let Some((successor, to)) =
+            successor.filter(|(_, to)| relative(leads[*to], 1.0) < relative(leads[at], 0.0))
         else {
             continue;
         };
         let (many, few) = (leads[at].0, leads[to].0);
-        let reason = format!("{} leads {} and {} only {few}", leader.node, counted(many, "shard"), heir.node);
-        planned.push(Planned::new(Change::Lead { shard: shard.id, placement: heir.placement }, reason));
+        let reason =
+            format!("{} leads {} and {} only {few}", leader.node, counted(many, "shard"), successor.node);
+        planned.push(Planned::new(Change::Lead { shard: shard.id, placement: successor.placement }, reason));
         leads[at].0 -= 1;
         leads[to].0 += 1;
     }

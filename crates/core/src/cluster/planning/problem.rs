@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A problem, and what may be done about its solution.
 #[derive(Debug, Clone)]
-pub(super) struct Outlook {
+pub(super) struct PlanningInput {
     pub(super) problem: Problem,
     /// The nodes of the problem.
     pub(super) nodes: Numbered,
@@ -213,9 +213,9 @@ pub(super) fn expected<'a>(
     let is_replaced = |r: &&Replica| shard.staying().any(|other| other.replaces() == Some(r.placement));
     let mut staying: Vec<_> = shard.staying().filter(|r| !is_replaced(r)).collect();
     let led = |r: &&crate::map::Replica| {
-        let heir =
+        let successor =
             r.replaces().and_then(|old| shard.replica(old)).is_some_and(|old| old.role == Role::Leader);
-        r.role == Role::Leader || heir
+        r.role == Role::Leader || successor
     };
     staying.sort_by_key(|r| !led(r));
     let mut expected: Vec<_> = staying.into_iter().map(|r| (Some(r.placement), &r.node)).collect();

@@ -79,8 +79,8 @@ impl KeyspaceState {
     /// The planner runs again when a window has passed, but not once for each of many shards.
     fn look_again(&mut self, at: Moment, proposals: &Proposals) {
         let pause_ms = (self.record.keyspace.resharding.window_ms / 8).max(limits::PLAN_PAUSE_MS);
-        if let Some(ripe) = proposals.look_again {
-            self.plan_due = self.plan_due.min(ripe.max(at.now + pause_ms));
+        if let Some(due) = proposals.look_again {
+            self.plan_due = self.plan_due.min(due.max(at.now + pause_ms));
         }
     }
 }

@@ -22,10 +22,10 @@
 //!
 //! Not done: the phases of `balanced` that look at every shard and stop in the middle.
 
-use super::changes::{Wishes, Writing};
+use super::changes::{ChangeBuilder, DesiredChanges};
 use super::footprint::Count;
-use super::problem::Outlook;
-use super::survey::{Heard, Survey};
+use super::problem::PlanningInput;
+use super::survey::{KnownLoads, Survey};
 use super::{leaders, reshape};
 use crate::check;
 use crate::cluster::{Cluster, KeyspaceState, Moment};
@@ -56,8 +56,8 @@ pub(in crate::cluster) struct Round {
 enum Step {
     Count(Box<Count>),
     Survey(Box<Run>, Box<Survey>),
-    Place(Box<Run>, Box<Outlook>, Option<Placing>),
-    Write(Box<Run>, Box<Writing>),
+    Place(Box<Run>, Box<PlanningInput>, Option<Placing>),
+    Write(Box<Run>, Box<ChangeBuilder>),
     Submit(Box<Run>, Box<Submission>),
 }
 
@@ -69,7 +69,7 @@ struct Run {
     /// More than one decision has worked on it.
     is_interrupted: bool,
     proposals: Proposals,
-    heard: Heard,
+    heard: KnownLoads,
 }
 
 /// Changes that become plans.
@@ -144,8 +144,8 @@ impl Cluster {
                 (!is_done).then_some(Step::Count(count))
             }
             Step::Survey(run, survey) => self.survey_on(at, &name, (run, survey), left),
-            Step::Place(run, outlook, placing) => self.place(at, &name, (run, outlook, placing), left),
-            Step::Write(run, writing) => self.write_on(at, &name, (run, writing), left),
+            Step::Place(run, input, placing) => self.place(at, &name, (run, input, placing), left),
+            Step::Write(run, builder) => self.write_on(at, &name, (run, builder), left),
             Step::Submit(run, submission) => {
                 let (next, submitted) = self.submit_on(at, &name, (run, submission), left);
                 ready = submitted;
@@ -210,7 +210,7 @@ impl Cluster {
             first_shard: keyspace.record.first_shard,
             is_interrupted: false,
             proposals: Proposals::default(),
-            heard: Heard { any: false, all: true },
+            heard: KnownLoads { any: false, all: true },
         };
         Step::Survey(Box::new(run), Box::new(self.survey(at, keyspace)))
     }
@@ -230,8 +230,8 @@ impl Cluster {
         run.heard = survey.heard;
         run.proposals = self.reshape(at, name, std::mem::take(&mut survey.carried));
         let keyspace = self.keyspaces.get(name)?;
-        let outlook = self.outlook(at, keyspace, *survey, &run.proposals);
-        Some(Step::Place(run, Box::new(outlook), None))
+        let input = self.planning_input(at, keyspace, *survey, &run.proposals);
+        Some(Step::Place(run, Box::new(input), None))
     }
 
     /// Asks the policy, piece by piece.
@@ -239,10 +239,10 @@ impl Cluster {
         &mut self,
         at: Moment,
         name: &KeyspaceName,
-        (run, outlook, placing): (Box<Run>, Box<Outlook>, Option<Placing>),
+        (run, input, placing): (Box<Run>, Box<PlanningInput>, Option<Placing>),
         left: &mut usize,
     ) -> Option<Step> {
-        let problem = &outlook.problem;
+        let problem = &input.problem;
         let least = match &placing {
             Some(Placing::UnderWay(pieces)) => pieces.least(problem),
             Some(Placing::Done(_)) => 1,
@@ -251,7 +251,7 @@ impl Cluster {
         // Where a piece cannot be cut and is much, it has a slice of its own.
         if least > *left && *left < self.slice.planned {
             *left = 0;
-            return Some(Step::Place(run, outlook, placing));
+            return Some(Step::Place(run, input, placing));
         }
         let keyspace = self.keyspaces.get(name)?;
         let (next, work) = match placing {
@@ -264,8 +264,10 @@ impl Cluster {
         };
         self.charge(left, work);
         match next {
-            Ok(Placing::Done(solution)) => Some(Step::Write(run, Box::new(Writing::of(*outlook, *solution)))),
-            Ok(placing) => Some(Step::Place(run, outlook, Some(placing))),
+            Ok(Placing::Done(solution)) => {
+                Some(Step::Write(run, Box::new(ChangeBuilder::of(*input, *solution))))
+            }
+            Ok(placing) => Some(Step::Place(run, input, Some(placing))),
             Err(error) => {
                 self.fail(at, name, error.to_string());
                 None
@@ -277,32 +279,32 @@ impl Cluster {
         &mut self,
         at: Moment,
         name: &KeyspaceName,
-        (mut run, mut writing): (Box<Run>, Box<Writing>),
+        (mut run, mut builder): (Box<Run>, Box<ChangeBuilder>),
         left: &mut usize,
     ) -> Option<Step> {
         let keyspace = self.keyspaces.get(name)?;
-        *left = left.saturating_sub(self.write(keyspace, &mut writing, *left));
-        if !writing.is_over() {
-            return Some(Step::Write(run, writing));
+        *left = left.saturating_sub(self.write(keyspace, &mut builder, *left));
+        if !builder.is_over() {
+            return Some(Step::Write(run, builder));
         }
-        let problem = &writing.outlook.problem;
+        let problem = &builder.input.problem;
         let measured =
-            if writing.is_measured() { problem.shard_count() + problem.current.replicas() } else { 0 };
+            if builder.is_measured() { problem.shard_count() + problem.current.replicas() } else { 0 };
         self.charge(left, self.passing_over(name) + measured);
-        let fixed = std::mem::take(&mut writing.outlook.fixed);
-        let (wishes, unplaced) = self.wishes(at, name, *writing)?;
+        let fixed = std::mem::take(&mut builder.input.fixed);
+        let (desired, unplaced) = self.desired_changes(at, name, *builder)?;
         self.report_unplaced(at, name, unplaced);
-        let rebalance = reshape::with_reshapes(std::mem::take(&mut run.proposals), wishes.rebalance);
+        let rebalance = reshape::with_reshapes(std::mem::take(&mut run.proposals), desired.rebalance);
         let keyspace = self.keyspaces.get_mut(name)?;
-        let is_complete = wishes.blocked.is_empty() && !wishes.is_stale;
-        keyspace.blocked = wishes.blocked;
+        let is_complete = desired.blocked.is_empty() && !desired.is_stale;
+        keyspace.blocked = desired.blocked;
         keyspace.blocked.extend(fixed);
-        if wishes.is_stale {
+        if desired.is_stale {
             keyspace.plan_again(at);
         }
         let submission = Submission {
-            repair: wishes.repair.into_iter(),
-            drain: wishes.drain.into_iter(),
+            repair: desired.repair.into_iter(),
+            drain: desired.drain.into_iter(),
             rebalance: rebalance.into_iter(),
             is_complete,
             is_ready: false,
@@ -312,16 +314,21 @@ impl Cluster {
     }
 
     /// What the policy would have changed, and what it cannot place.
-    fn wishes(&self, at: Moment, name: &KeyspaceName, writing: Writing) -> Option<(Wishes, Vec<String>)> {
+    fn desired_changes(
+        &self,
+        at: Moment,
+        name: &KeyspaceName,
+        builder: ChangeBuilder,
+    ) -> Option<(DesiredChanges, Vec<String>)> {
         let keyspace = self.keyspaces.get(name)?;
-        let (mut wishes, outlook, solution) = writing.into_wishes();
-        if wishes.is_empty() {
+        let (mut desired, input, solution) = builder.into_desired();
+        if desired.is_empty() {
             let may_lead = |node: &NodeId| self.nodes.get(node).filter(|_| self.closed(at, node).is_none());
-            wishes.rebalance = leaders::spread(keyspace, |node| Some(may_lead(node)?.record.spec.capacity));
+            desired.rebalance = leaders::spread(keyspace, |node| Some(may_lead(node)?.record.spec.capacity));
         }
-        let mut unplaced = solution.complaints(&outlook.problem);
-        if keyspace.record.keyspace.mode == Mode::Manual && !wishes.repair.is_empty() {
-            let count = wishes.repair.len();
+        let mut unplaced = solution.complaints(&input.problem);
+        if keyspace.record.keyspace.mode == Mode::Manual && !desired.repair.is_empty() {
+            let count = desired.repair.len();
             unplaced.insert(0, format!(
                 "{} for a person, because the keyspace is in mode manual: use `partage shard add`, or set another mode",
                 counted_with(count, "replica", ("waits", "wait"))
@@ -340,7 +347,7 @@ impl Cluster {
                 .take(room)
                 .map(|shard| format!("{shard} is held back until it is known whether it kills its nodes")),
         );
-        Some((wishes, unplaced))
+        Some((desired, unplaced))
     }
 
     /// Makes the next plan of what is allowed now, the most urgent first. Returns whether it is ready to be carried out.
@@ -398,23 +405,23 @@ impl Cluster {
     }
 
     /// Everything that the policy would have changed, in one piece, and what it cannot place: for a dry run.
-    pub(super) fn wishes_at_once(
+    pub(super) fn desired_at_once(
         &mut self,
         at: Moment,
         name: &KeyspaceName,
-    ) -> Result<(Wishes, Vec<String>), String> {
+    ) -> Result<(DesiredChanges, Vec<String>), String> {
         let Some(keyspace) = self.keyspaces.get(name) else { return Ok(Default::default()) };
         let mut survey = self.survey(at, keyspace);
         self.go_on(at, keyspace, &mut survey, usize::MAX);
         let proposals = self.reshape(at, name, std::mem::take(&mut survey.carried));
         let Some(keyspace) = self.keyspaces.get(name) else { return Ok(Default::default()) };
-        let outlook = self.outlook(at, keyspace, survey, &proposals);
-        let placed = self.policies.place(&keyspace.record.keyspace.policy, &outlook.problem);
-        let mut writing = Writing::of(outlook, placed.map_err(|error| error.to_string())?);
-        self.write(keyspace, &mut writing, usize::MAX);
-        let (mut wishes, unplaced) = self.wishes(at, name, writing).unwrap_or_default();
-        wishes.rebalance = reshape::with_reshapes(proposals, wishes.rebalance);
-        Ok((wishes, unplaced))
+        let input = self.planning_input(at, keyspace, survey, &proposals);
+        let placed = self.policies.place(&keyspace.record.keyspace.policy, &input.problem);
+        let mut builder = ChangeBuilder::of(input, placed.map_err(|error| error.to_string())?);
+        self.write(keyspace, &mut builder, usize::MAX);
+        let (mut desired, unplaced) = self.desired_changes(at, name, builder).unwrap_or_default();
+        desired.rebalance = reshape::with_reshapes(proposals, desired.rebalance);
+        Ok((desired, unplaced))
     }
 
     /// Whether what could only be better is planned now.

@@ -10,7 +10,7 @@
 
 use super::super::numbered::Numbered;
 use super::super::{Cluster, KeyspaceState, Moment};
-use super::problem::{self, Fixed, Outlook};
+use super::problem::{self, Fixed, PlanningInput};
 use super::waiting::Waiting;
 use crate::id::ShardId;
 use crate::load::{Load, METRICS};
@@ -49,12 +49,12 @@ pub(super) struct Survey {
     reshapes: bool,
     /// What shards carry that may be cut or joined.
     pub(super) carried: Vec<(ShardId, Carried)>,
-    pub(super) heard: Heard,
+    pub(super) heard: KnownLoads,
 }
 
 /// Of which live replicas the loads are known.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Heard {
+pub(super) struct KnownLoads {
     /// Of one at least.
     pub(super) any: bool,
     /// Of all of them.
@@ -97,7 +97,7 @@ impl Cluster {
             bytes: Vec::with_capacity(shards),
             reshapes: keyspace.may_reshape(),
             carried: Vec::new(),
-            heard: Heard { any: false, all: true },
+            heard: KnownLoads { any: false, all: true },
         }
     }
 
@@ -169,13 +169,13 @@ impl Cluster {
     }
 
     /// Ends it: what the policy is asked. `proposals` say how many replicas hot shards get.
-    pub(super) fn outlook(
+    pub(super) fn planning_input(
         &self,
         at: Moment,
         keyspace: &KeyspaceState,
         mut survey: Survey,
         proposals: &Proposals,
-    ) -> Outlook {
+    ) -> PlanningInput {
         for (id, count) in &proposals.replicas {
             let (Ok(index), Some(shard)) = (survey.shards.binary_search(id), keyspace.map.shard(*id)) else {
                 continue;
@@ -208,7 +208,7 @@ impl Cluster {
             seed: survey.seed,
             settings: placement::Settings::default(),
         };
-        Outlook {
+        PlanningInput {
             problem,
             nodes: survey.nodes,
             waiting: survey.waiting,

@@ -5,14 +5,14 @@ use super::super::ClusterRecord;
 use super::super::admin::{Command, Presplit};
 use super::super::serving::Serving;
 use super::super::{
-    Ahead, Cluster, Moment, Records, RegisterError, Registration, StoredFaults, Witness, Write, note,
+    Cluster, LaterMap, LaterMaps, Moment, Records, RegisterError, Registration, StoredFaults, Write, note,
 };
 use super::disks::Disks;
-use super::town::{BEAT_MS, Town, keyspace, name, node, settings, slots};
+use super::test_cluster::{BEAT_MS, TestCluster, keyspace, name, node, settings, slots};
 use crate::exchange::{Beat, Known, ReplicaKey, Stored};
 use crate::id::{ClusterId, Epoch, Generation, PlacementId, ShardId, TransactionId};
 use crate::keyspace::Keyspace;
-use crate::lease::Granted;
+use crate::lease::GrantedLease;
 use crate::limits;
 use crate::map::Shard;
 use crate::name::{KeyspaceName, NodeId};
@@ -22,21 +22,21 @@ use crate::time::Millis;
 
 const WALL_MS: u64 = 1_700_000_000_000;
 
-/// A town that has gone on, and what its disk had before.
-fn set_back() -> (Town, Records) {
-    let mut town = Town::new(keyspace(8), slots(8));
-    town.join("n0");
-    town.join("n1");
-    town.run(3_000);
-    let older = town.disk.clone();
-    town.join("n2");
-    town.run(20_000);
-    assert!(town.map().generation().sequence > older.keyspaces[0].1.generation().sequence);
-    (town, older)
+/// A test cluster that has gone on, and what its disk had before.
+fn set_back() -> (TestCluster, Records) {
+    let mut test = TestCluster::new(keyspace(8), slots(8));
+    test.join("n0");
+    test.join("n1");
+    test.run(3_000);
+    let older = test.disk.clone();
+    test.join("n2");
+    test.run(20_000);
+    assert!(test.map().generation().sequence > older.keyspaces[0].1.generation().sequence);
+    (test, older)
 }
 
-fn known(town: &Town) -> Known {
-    Known { keyspace: name(), first_shard: ShardId(1), generation: town.map().generation() }
+fn known(test: &TestCluster) -> Known {
+    Known { keyspace: name(), first_shard: ShardId(1), generation: test.map().generation() }
 }
 
 /// Of a keyspace that was created after the older state was kept.
@@ -50,47 +50,47 @@ fn registration(id: &str, known: Vec<Known>) -> Registration {
     Registration { cluster: Some(ClusterId::default()), known, ..Registration::new(spec) }
 }
 
-fn at(town: &Town) -> Moment {
-    Moment { wall_ms: WALL_MS, ..town.at() }
+fn at(test: &TestCluster) -> Moment {
+    Moment { wall_ms: WALL_MS, ..test.at() }
 }
 
 /// What a coordinator starts with that reads the older state, by the word of those who know more.
-fn started(town: &Town, mut records: Records, mut ahead: Ahead) -> (Cluster, Ahead) {
+fn started(test: &TestCluster, mut records: Records, mut ahead: LaterMaps) -> (Cluster, LaterMaps) {
     let mut faults = StoredFaults::default();
     records.refuse_older(&mut faults, &mut ahead);
     let mended = records.mend(&mut faults, WALL_MS);
-    let mut cluster = Cluster::recover(at(town), settings(), records).unwrap();
+    let mut cluster = Cluster::recover(at(test), settings(), records).unwrap();
     cluster.take_faults(faults, mended);
     (cluster, ahead)
 }
 
-fn heard(all: &[Known]) -> Ahead {
-    let mut ahead = Ahead::new();
+fn heard(all: &[Known]) -> LaterMaps {
+    let mut ahead = LaterMaps::new();
     for known in all {
-        note(&mut ahead, Witness { who: "node n1".to_owned(), known: known.clone() });
+        note(&mut ahead, LaterMap { who: "node n1".to_owned(), known: known.clone() });
     }
     ahead
 }
 
 #[test]
 fn d11_a_coordinator_with_older_maps_takes_nobody_in_who_was_told_of_later_ones() {
-    let (town, older) = set_back();
-    let mut cluster = Cluster::recover(town.at(), settings(), older).unwrap();
+    let (test, older) = set_back();
+    let mut cluster = Cluster::recover(test.at(), settings(), older).unwrap();
     let before = cluster.records();
 
-    let fresh = registration("n5", vec![known(&town)]);
+    let fresh = registration("n5", vec![known(&test)]);
     let stranger = Registration { cluster: None, ..fresh.clone() };
     let of_before = Registration { cluster: Some(ClusterId(7)), ..fresh.clone() };
-    assert!(cluster.register(town.at(), stranger).is_ok(), "who was never here can have been told nothing");
-    assert!(matches!(cluster.register(town.at(), of_before), Err(RegisterError::OtherCluster { .. })));
+    assert!(cluster.register(test.at(), stranger).is_ok(), "who was never here can have been told nothing");
+    assert!(matches!(cluster.register(test.at(), of_before), Err(RegisterError::OtherCluster { .. })));
     assert!(cluster.ahead().is_empty());
 
-    let refused = cluster.register(town.at(), registration("n1", vec![known(&town)]));
+    let refused = cluster.register(test.at(), registration("n1", vec![known(&test)]));
     let ours = Some(before.keyspaces[0].1.generation());
-    let theirs = town.map().generation();
+    let theirs = test.map().generation();
     assert_eq!(refused, Err(RegisterError::Ahead { node: node("n1"), keyspace: name(), ours, theirs }));
-    assert_eq!(cluster.ahead()[&name()].known, known(&town));
-    let refused = cluster.register(town.at(), registration("n1", vec![late()]));
+    assert_eq!(cluster.ahead()[&name()].known, known(&test));
+    let refused = cluster.register(test.at(), registration("n1", vec![late()]));
     assert!(matches!(refused, Err(RegisterError::Ahead { ours: None, .. })), "{refused:?}");
     assert_eq!(cluster.ahead().len(), 2);
     assert_eq!(cluster.records().keyspaces, before.keyspaces);
@@ -100,34 +100,34 @@ fn d11_a_coordinator_with_older_maps_takes_nobody_in_who_was_told_of_later_ones(
 /// person released the brake, and shards that had data began empty.
 #[test]
 fn d10_a_coordinator_of_whom_nobody_tells_anything_keeps_what_an_earlier_one_has_found() {
-    let (town, older) = set_back();
-    let (earlier, _) = started(&town, older.clone(), heard(&[known(&town)]));
+    let (test, older) = set_back();
+    let (earlier, _) = started(&test, older.clone(), heard(&[known(&test)]));
     // What it stores when it begins, beside the older state.
     let stored = Records { cluster: earlier.records().cluster, ..older };
-    assert_eq!(stored.cluster.later_maps, [known(&town)]);
+    assert_eq!(stored.cluster.later_maps, [known(&test)]);
     let released = Records { cluster: ClusterRecord { brake: None, ..stored.cluster.clone() }, ..stored };
-    let (cluster, ahead) = started(&town, released.clone(), Ahead::new());
+    let (cluster, ahead) = started(&test, released.clone(), LaterMaps::new());
     assert!(cluster.keyspaces().is_empty() && cluster.faults().quarantine.contains_key(&name()));
     assert_eq!(cluster.brake(), None, "a person has seen to that");
-    assert_eq!(cluster.records().cluster.later_maps, [known(&town)]);
+    assert_eq!(cluster.records().cluster.later_maps, [known(&test)]);
     assert_eq!(ahead.len(), 1);
 
     // It is stored, too, where the keyspace is in quarantine for another reason already.
-    let mut unread = Records { keyspaces: vec![], ..town.disk.clone() };
+    let mut unread = Records { keyspaces: vec![], ..test.disk.clone() };
     let quarantine = [(name(), "its key cannot be read".to_owned())].into();
     let mut faults = StoredFaults { quarantine, ..StoredFaults::default() };
-    unread.refuse_older(&mut faults, &mut heard(&[known(&town)]));
+    unread.refuse_older(&mut faults, &mut heard(&[known(&test)]));
     let writes = unread.mend(&mut faults, WALL_MS);
     assert!(
-        matches!(&writes[..], [Write::Cluster(record)] if record.later_maps == [known(&town)]),
+        matches!(&writes[..], [Write::Cluster(record)] if record.later_maps == [known(&test)]),
         "{writes:?}"
     );
 
     // The newest map of the keyspace is written again, or all of it restored from a backup.
-    let mended = Records { keyspaces: town.disk.keyspaces.clone(), ..released.clone() };
-    let (cluster, _) = started(&town, mended, Ahead::new());
+    let mended = Records { keyspaces: test.disk.keyspaces.clone(), ..released.clone() };
+    let (cluster, _) = started(&test, mended, LaterMaps::new());
     assert!(cluster.faults().is_empty() && cluster.records().cluster.later_maps.is_empty());
-    let (cluster, _) = started(&town, released.after_loss(WALL_MS), Ahead::new());
+    let (cluster, _) = started(&test, released.after_loss(WALL_MS), LaterMaps::new());
     assert!(cluster.faults().is_empty() && cluster.keyspaces().len() == 1);
 }
 
@@ -135,14 +135,14 @@ fn d10_a_coordinator_of_whom_nobody_tells_anything_keeps_what_an_earlier_one_has
 /// started anew before anybody told of it. A merge was made again, and what had been acknowledged since the first was lost.
 #[test]
 fn d10_what_a_new_process_has_stored_tells_of_a_later_map() {
-    let mut town = Town::new(Keyspace { durable: true, ..keyspace(4) }, slots(4));
-    town.disks = Some(Disks::default());
-    town.run(BEAT_MS);
-    let unplaced = town.cluster.records();
-    town.join("n0");
-    town.run(3_000);
-    let older = [unplaced, town.cluster.records()];
-    let shard = town.map().shards().next().unwrap().clone();
+    let mut test = TestCluster::new(Keyspace { durable: true, ..keyspace(4) }, slots(4));
+    test.disks = Some(Disks::default());
+    test.run(BEAT_MS);
+    let unplaced = test.cluster.records();
+    test.join("n0");
+    test.run(3_000);
+    let older = [unplaced, test.cluster.records()];
+    let shard = test.map().shards().next().unwrap().clone();
     let shard_bounds = &shard.bounds;
     let stored = |shard: ShardId, placement: PlacementId, epoch: Epoch| Stored {
         replica: ReplicaKey { keyspace: name(), shard, placement },
@@ -153,20 +153,20 @@ fn d10_what_a_new_process_has_stored_tells_of_a_later_map() {
     };
     let (own, epoch) = (shard.replicas[0].placement, shard.epoch);
     let register_of = |records: &Records, stored: Stored, cluster: u128, stored_of: Option<ClusterId>| {
-        let mut ours = Cluster::recover(town.at(), settings(), records.clone()).unwrap();
+        let mut ours = Cluster::recover(test.at(), settings(), records.clone()).unwrap();
         let anew = Registration {
             stored_of,
             cluster: Some(ClusterId(cluster)),
             stored: vec![stored],
             ..registration("n0", vec![])
         };
-        let answer = ours.register(town.at(), anew);
+        let answer = ours.register(test.at(), anew);
         (answer, ours.ahead().clone())
     };
     let register = |records: &Records, stored: Stored, cluster: u128| {
         register_of(records, stored, cluster, Some(ClusterId(cluster)))
     };
-    let (next_shard, next_placement) = (town.map().next_shard(), town.map().next_placement());
+    let (next_shard, next_placement) = (test.map().next_shard(), test.map().next_placement());
     let same = stored(shard.id, own, epoch);
     let later = [
         // Before anything was placed.
@@ -178,18 +178,18 @@ fn d10_what_a_new_process_has_stored_tells_of_a_later_map() {
     for (records, stored) in later {
         let (answer, ahead) = register(records, stored.clone(), 0);
         assert!(matches!(answer, Err(RegisterError::Ahead { .. })), "{stored:?}: {answer:?}");
-        let (mut cluster, kept) = started(&town, records.clone(), ahead.clone());
+        let (mut cluster, kept) = started(&test, records.clone(), ahead.clone());
         assert!(cluster.faults().quarantine[&name()].contains("node n0, which has stored p"), "{stored:?}");
-        assert!(cluster.register(town.at(), registration("n0", vec![])).is_ok());
+        assert!(cluster.register(test.at(), registration("n0", vec![])).is_ok());
         // The newest state is later than both, or the backup of a restore is.
-        let newest = Records { keyspaces: town.disk.keyspaces.clone(), ..records.clone() };
-        let goes_on = records.keyspaces[0].1.generation() == town.map().generation();
-        let (cluster, _) = started(&town, newest, kept);
+        let newest = Records { keyspaces: test.disk.keyspaces.clone(), ..records.clone() };
+        let goes_on = records.keyspaces[0].1.generation() == test.map().generation();
+        let (cluster, _) = started(&test, newest, kept);
         assert_eq!(cluster.faults().is_empty(), !goes_on, "{stored:?}");
         // What cannot be read says nothing, nor does a disk of which nobody knows the cluster, whichever has taken the
         // process in since; nor one of another cluster.
         let damaged = Stored { damaged: true, ..stored.clone() };
-        assert_eq!(register(records, damaged, 0).1, Ahead::new());
+        assert_eq!(register(records, damaged, 0).1, LaterMaps::new());
         let (answer, ahead) = register_of(records, stored.clone(), 0, None);
         assert!(answer.is_ok() && ahead.is_empty(), "{answer:?}");
         let (answer, ahead) = register(records, stored, 7);
@@ -201,12 +201,12 @@ fn d10_what_a_new_process_has_stored_tells_of_a_later_map() {
 /// The keyspace was created after the older state was kept. Whichever of its shards is stored, the newest state has it.
 #[test]
 fn d10_stored_data_of_a_keyspace_without_a_record_is_no_later_than_the_newest_state() {
-    let mut town = Town::new(Keyspace { durable: true, ..keyspace(4) }, slots(4));
-    town.join("n0");
-    town.run(3_000);
-    let newest = town.cluster.records();
+    let mut test = TestCluster::new(Keyspace { durable: true, ..keyspace(4) }, slots(4));
+    test.join("n0");
+    test.run(3_000);
+    let newest = test.cluster.records();
     let older = Records { keyspaces: vec![], plans: vec![], ..newest.clone() };
-    let shard = town.map().shards().last().unwrap();
+    let shard = test.map().shards().last().unwrap();
     assert!(shard.id > newest.keyspaces[0].0.first_shard && older.cluster.next_shard <= shard.id);
     let stored = |shard_id: ShardId| Stored {
         replica: ReplicaKey { keyspace: name(), shard: shard_id, placement: PlacementId(1) },
@@ -216,106 +216,106 @@ fn d10_stored_data_of_a_keyspace_without_a_record_is_no_later_than_the_newest_st
         damaged: false,
     };
     let register = |stored: Stored| {
-        let mut ours = Cluster::recover(at(&town), settings(), older.clone()).unwrap();
+        let mut ours = Cluster::recover(at(&test), settings(), older.clone()).unwrap();
         let anew = Registration {
             stored_of: Some(ClusterId::default()),
             stored: vec![stored],
             ..registration("n0", vec![])
         };
-        (ours.register(at(&town), anew), ours.ahead().clone())
+        (ours.register(at(&test), anew), ours.ahead().clone())
     };
     let (answer, ahead) = register(stored(shard.id));
     assert!(matches!(answer, Err(RegisterError::Ahead { ours: None, .. })), "{answer:?}");
-    let (cluster, ahead) = started(&town, older.clone(), ahead);
+    let (cluster, ahead) = started(&test, older.clone(), ahead);
     assert!(
         cluster.brake().is_some_and(|why| why.contains("there is no record of it")),
         "{:?}",
         cluster.brake()
     );
-    let (cluster, ahead) = started(&town, newest, ahead);
+    let (cluster, ahead) = started(&test, newest, ahead);
     assert!(cluster.faults().is_empty() && ahead.is_empty() && cluster.keyspaces().len() == 1);
     // A number that was never given out says nothing.
-    assert_eq!(register(stored(ShardId(u64::MAX))).1, Ahead::new());
+    assert_eq!(register(stored(ShardId(u64::MAX))).1, LaterMaps::new());
 }
 
 /// Two leaders of the same sequence: each has gone on from the same map (M3).
 #[test]
 fn m3_another_map_of_the_same_sequence_is_not_the_same() {
-    let (town, _) = set_back();
-    let mut cluster = town.cluster.clone();
-    let same = known(&town);
-    assert!(cluster.register(town.at(), registration("n5", vec![same.clone()])).is_ok());
+    let (test, _) = set_back();
+    let mut cluster = test.cluster.clone();
+    let same = known(&test);
+    assert!(cluster.register(test.at(), registration("n5", vec![same.clone()])).is_ok());
     let earlier_life = Known { first_shard: ShardId(0), ..late() };
-    assert!(cluster.register(town.at(), registration("n6", vec![earlier_life])).is_ok(), "it was deleted");
+    assert!(cluster.register(test.at(), registration("n6", vec![earlier_life])).is_ok(), "it was deleted");
     let transaction = TransactionId([99; 20]);
     let other = Known { generation: Generation { transaction, ..same.generation }, ..same };
-    assert!(cluster.register(town.at(), registration("n7", vec![other])).is_err());
+    assert!(cluster.register(test.at(), registration("n7", vec![other])).is_err());
 }
 
 #[test]
 fn d10_d11_what_was_set_back_is_in_quarantine_until_the_newest_state_is_back() {
-    let (town, older) = set_back();
-    let (mut cluster, ahead) = started(&town, older.clone(), heard(&[known(&town)]));
+    let (test, older) = set_back();
+    let (mut cluster, ahead) = started(&test, older.clone(), heard(&[known(&test)]));
     assert_eq!(ahead.len(), 1, "it is still so when the next leader reads");
-    let status = cluster.status(at(&town));
+    let status = cluster.status(at(&test));
     let (refused, why) = &status.quarantine[0];
     assert!(*refused == name() && why.contains("node n1 knows of g"), "{status:#?}");
     assert!(status.stored_faults[0].contains("keyspace users is at g"), "{status:#?}");
     assert!(cluster.keyspaces().is_empty());
     // Those who know more are taken in, and are ordered nothing of it.
-    assert!(cluster.register(at(&town), registration("n1", vec![known(&town)])).is_ok());
+    assert!(cluster.register(at(&test), registration("n1", vec![known(&test)])).is_ok());
     assert!(cluster.ahead().is_empty());
 
-    let newest = Records { keyspaces: town.disk.keyspaces.clone(), ..town.disk.clone() };
-    let (cluster, ahead) = started(&town, newest, ahead);
+    let newest = Records { keyspaces: test.disk.keyspaces.clone(), ..test.disk.clone() };
+    let (cluster, ahead) = started(&test, newest, ahead);
     assert!(ahead.is_empty() && cluster.faults().is_empty() && cluster.keyspaces().len() == 1);
 }
 
 /// Incarnations, plans, shards and replicas of the lost time are out there with workers and in logs.
 #[test]
 fn m5_a_state_that_was_set_back_gives_no_number_twice() {
-    let (mut town, older) = set_back();
-    let mut newest = town.disk.cluster.clone();
-    for ahead in [heard(&[known(&town)]), heard(&[late()])] {
-        let (cluster, _) = started(&town, older.clone(), ahead);
+    let (mut test, older) = set_back();
+    let mut newest = test.disk.cluster.clone();
+    for ahead in [heard(&[known(&test)]), heard(&[late()])] {
+        let (cluster, _) = started(&test, older.clone(), ahead);
         let record = cluster.records().cluster;
         assert!(record.next_incarnation > newest.next_incarnation);
         assert!(record.next_plan > newest.next_plan);
-        assert!(record.next_shard > town.map().next_shard());
-        assert!(record.next_placement > town.map().next_placement());
+        assert!(record.next_shard > test.map().next_shard());
+        assert!(record.next_placement > test.map().next_placement());
         assert!(cluster.brake().unwrap().contains("restored from an older state"));
     }
 
     // A person deletes a keyspace: that is no loss, as ids went on.
     newest.next_shard = ShardId(2);
     let deleted = Records { cluster: newest, ..older };
-    let (cluster, ahead) = started(&town, deleted, heard(&[late()]));
+    let (cluster, ahead) = started(&test, deleted, heard(&[late()]));
     assert!(ahead.is_empty() && cluster.faults().is_empty(), "{:?}", cluster.faults());
-    town.decide();
+    test.decide();
 }
 
 /// A worker has data of a keyspace that the older state knows nothing of, and a person creates it again.
 #[test]
 fn d7_d10_data_of_a_keyspace_that_was_lost_is_kept_also_when_it_is_created_again() {
-    let (town, older) = set_back();
-    let (mut cluster, _) = started(&town, older, heard(&[late()]));
+    let (test, older) = set_back();
+    let (mut cluster, _) = started(&test, older, heard(&[late()]));
     let mut again = keyspace(8);
     again.name = late().keyspace;
     again.durable = true;
     let create =
         Command::CreateKeyspace { keyspace: Box::new(again), presplit: Presplit::default(), ahead: true };
-    cluster.command(at(&town), TransactionId([8; 20]), "mia", create, false).unwrap();
+    cluster.command(at(&test), TransactionId([8; 20]), "mia", create, false).unwrap();
     let bounds: Bounds = Slot::all(8)[0].clone();
     let replica = ReplicaKey { keyspace: late().keyspace, shard: ShardId(1), placement: PlacementId(1) };
     let stored = Stored { replica, bounds, epoch: Epoch(1), store: 0, damaged: false };
     let registration = Registration { stored: vec![stored], ..registration("n8", vec![]) };
-    let welcome = cluster.register(at(&town), registration).unwrap();
+    let welcome = cluster.register(at(&test), registration).unwrap();
     let beat = Beat {
         session: crate::id::SessionDigest::default(),
         node: node("n8"),
         incarnation: welcome.incarnation,
         sequence: 1,
-        sent_at: town.at().now,
+        sent_at: test.at().now,
         applied: 0,
         whole: false,
         reports: vec![],
@@ -323,7 +323,7 @@ fn d7_d10_data_of_a_keyspace_that_was_lost_is_kept_also_when_it_is_created_again
         busy: 0.0,
         lease_expired: false,
     };
-    let orders = cluster.beat(at(&town), beat).unwrap();
+    let orders = cluster.beat(at(&test), beat).unwrap();
     assert_eq!(orders.permissions, [], "nobody has deleted that data");
 }
 
@@ -331,97 +331,100 @@ fn d7_d10_data_of_a_keyspace_that_was_lost_is_kept_also_when_it_is_created_again
 /// those nobody has been heard (seed 405125).
 #[test]
 fn o1_where_the_state_was_set_back_nobody_gets_a_lease_while_one_of_before_may_run() {
-    let (mut town, older) = set_back();
-    let (leases_over, lease_ms) =
-        (town.now + Granted::assumed(Millis(0), older.cluster.longest_lease_ms).end().0, settings().lease_ms);
-    let lease = |cluster: &mut Cluster, town: &mut Town| {
-        let beat = town.next_beat(&node("n0"));
+    let (mut test, older) = set_back();
+    let (leases_over, lease_ms) = (
+        test.now + GrantedLease::assumed(Millis(0), older.cluster.longest_lease_ms).end().0,
+        settings().lease_ms,
+    );
+    let lease = |cluster: &mut Cluster, test: &mut TestCluster| {
+        let beat = test.next_beat(&node("n0"));
         let known = Registration {
             incarnation: Some(beat.incarnation),
             session: beat.session,
             ..registration("n0", vec![])
         };
-        cluster.register(at(town), known).unwrap();
-        cluster.beat(at(town), beat).unwrap().lease.unwrap().lease_ms
+        cluster.register(at(test), known).unwrap();
+        cluster.beat(at(test), beat).unwrap().lease.unwrap().lease_ms
     };
-    let (mut cluster, _) = started(&town, older.clone(), heard(&[late()]));
+    let (mut cluster, _) = started(&test, older.clone(), heard(&[late()]));
     assert!(!cluster.faults().quarantine.contains_key(&name()), "of this one nobody knows more");
-    assert_eq!(lease(&mut cluster, &mut town), 0);
+    assert_eq!(lease(&mut cluster, &mut test), 0);
     // A keyspace stays in quarantine until a person acts: later coordinators go on as ever with the others.
-    let of_before = ClusterRecord { later_maps: vec![known(&town)], ..older.cluster.clone() };
-    let (mut next, _) = started(&town, Records { cluster: of_before, ..older.clone() }, Ahead::new());
-    assert_eq!(lease(&mut next, &mut town), lease_ms);
-    let (mut sound, _) = started(&town, older, Ahead::new());
-    assert_eq!(lease(&mut sound, &mut town), lease_ms, "where nothing is known of that");
-    town.now = leases_over - 1;
-    assert_eq!(lease(&mut cluster, &mut town), 0);
-    town.now = leases_over;
-    assert_eq!(lease(&mut cluster, &mut town), lease_ms);
+    let of_before = ClusterRecord { later_maps: vec![known(&test)], ..older.cluster.clone() };
+    let (mut next, _) = started(&test, Records { cluster: of_before, ..older.clone() }, LaterMaps::new());
+    assert_eq!(lease(&mut next, &mut test), lease_ms);
+    let (mut sound, _) = started(&test, older, LaterMaps::new());
+    assert_eq!(lease(&mut sound, &mut test), lease_ms, "where nothing is known of that");
+    test.now = leases_over - 1;
+    assert_eq!(lease(&mut cluster, &mut test), 0);
+    test.now = leases_over;
+    assert_eq!(lease(&mut cluster, &mut test), lease_ms);
 }
 
 /// Nobody knows that the state was set back. Of a node whose lease is over another may own by now what the map says: until every
 /// node is heard, or no lease of before can run, it gets none (seed 600252).
 #[test]
 fn o1_a_node_without_a_lease_gets_none_from_a_new_coordinator_before_the_others_are_heard() {
-    let (mut town, _) = set_back();
-    let leases_over =
-        |town: &Town| town.now + Granted::assumed(Millis(0), town.disk.cluster.longest_lease_ms).end().0;
-    let lease = |town: &mut Town, id: &str, lease_expired: bool| {
-        let beat = Beat { lease_expired, ..town.next_beat(&node(id)) };
+    let (mut test, _) = set_back();
+    let leases_over = |test: &TestCluster| {
+        test.now + GrantedLease::assumed(Millis(0), test.disk.cluster.longest_lease_ms).end().0
+    };
+    let lease = |test: &mut TestCluster, id: &str, lease_expired: bool| {
+        let beat = Beat { lease_expired, ..test.next_beat(&node(id)) };
         let known = Registration {
             incarnation: Some(beat.incarnation),
             session: beat.session,
             ..registration(id, vec![])
         };
-        let at = town.at();
-        town.cluster.register(at, known).unwrap();
-        town.cluster.beat(at, beat).unwrap().lease.unwrap().lease_ms
+        let at = test.at();
+        test.cluster.register(at, known).unwrap();
+        test.cluster.beat(at, beat).unwrap().lease.unwrap().lease_ms
     };
     let lease_ms = settings().lease_ms;
-    town = town.restart_coordinator();
-    let over = leases_over(&town);
-    assert_eq!(lease(&mut town, "n0", false), lease_ms, "it renews one that runs");
-    assert_eq!(lease(&mut town, "n0", true), 0);
-    let keyspace = &town.cluster.keyspaces()[&name()];
+    test = test.restart_coordinator();
+    let over = leases_over(&test);
+    assert_eq!(lease(&mut test, "n0", false), lease_ms, "it renews one that runs");
+    assert_eq!(lease(&mut test, "n0", true), 0);
+    let keyspace = &test.cluster.keyspaces()[&name()];
     let leads = |shard: &&Shard| shard.leader().is_some_and(|leader| leader.node == node("n0"));
     let led = keyspace.map.shards().find(leads).unwrap();
-    assert_ne!(town.cluster.serving(town.at(), keyspace, led), Serving::Led, "the status says so");
-    town.now = over - 1;
-    assert_eq!(lease(&mut town, "n0", true), 0);
-    town.now = over;
-    assert_eq!(lease(&mut town, "n0", true), lease_ms, "none of before can run");
+    assert_ne!(test.cluster.serving(test.at(), keyspace, led), Serving::Led, "the status says so");
+    test.now = over - 1;
+    assert_eq!(lease(&mut test, "n0", true), 0);
+    test.now = over;
+    assert_eq!(lease(&mut test, "n0", true), lease_ms, "none of before can run");
 
-    town = town.restart_coordinator();
-    assert_eq!(lease(&mut town, "n0", true), 0);
-    let others: Vec<NodeId> = town.workers.keys().filter(|id| **id != node("n0")).cloned().collect();
+    test = test.restart_coordinator();
+    assert_eq!(lease(&mut test, "n0", true), 0);
+    let others: Vec<NodeId> = test.workers.keys().filter(|id| **id != node("n0")).cloned().collect();
     assert!(!others.is_empty());
     for other in others {
-        assert_eq!(lease(&mut town, "n0", true), 0, "{other} is not heard");
-        lease(&mut town, other.as_str(), true);
-        town.decide();
+        assert_eq!(lease(&mut test, "n0", true), 0, "{other} is not heard");
+        lease(&mut test, other.as_str(), true);
+        test.decide();
     }
-    assert_eq!(lease(&mut town, "n0", true), lease_ms, "all are heard");
+    assert_eq!(lease(&mut test, "n0", true), lease_ms, "all are heard");
 }
 
 /// The counters were deleted, and with them the longest lease: only the first leader after that waits for ten minutes.
 #[test]
 fn o5_how_long_the_longest_lease_was_is_asked_no_more_once_it_is_over() {
-    let (mut town, _) = set_back();
-    town.disk.cluster = ClusterRecord::default();
+    let (mut test, _) = set_back();
+    test.disk.cluster = ClusterRecord::default();
     let mut faults = StoredFaults { cluster: vec!["it is missing".to_owned()], ..StoredFaults::default() };
-    town.disk.mend(&mut faults, WALL_MS);
-    assert_eq!(town.disk.cluster.longest_lease_ms, limits::LOST_LEASE_MS);
+    test.disk.mend(&mut faults, WALL_MS);
+    assert_eq!(test.disk.cluster.longest_lease_ms, limits::LOST_LEASE_MS);
 
     let late_ms = 3_000;
-    let mut town = town.restart_coordinator();
-    town.cluster.allow_for_predecessor(town.at().now, late_ms);
-    let drift = |ms: u64| Granted::assumed(Millis(0), ms).end().0;
-    let over = town.now + drift(late_ms) + drift(limits::LOST_LEASE_MS);
-    while town.now + BEAT_MS < over {
-        town.run(BEAT_MS);
-        assert_eq!(town.disk.cluster.longest_lease_ms, limits::LOST_LEASE_MS);
+    let mut test = test.restart_coordinator();
+    test.cluster.allow_for_predecessor(test.at().now, late_ms);
+    let drift = |ms: u64| GrantedLease::assumed(Millis(0), ms).end().0;
+    let over = test.now + drift(late_ms) + drift(limits::LOST_LEASE_MS);
+    while test.now + BEAT_MS < over {
+        test.run(BEAT_MS);
+        assert_eq!(test.disk.cluster.longest_lease_ms, limits::LOST_LEASE_MS);
     }
-    town.run(2 * BEAT_MS);
-    assert_eq!(town.disk.cluster.longest_lease_ms, settings().lease_ms, "nothing longer can run");
-    assert_eq!(town.restart_coordinator().disk.cluster.longest_lease_ms, settings().lease_ms);
+    test.run(2 * BEAT_MS);
+    assert_eq!(test.disk.cluster.longest_lease_ms, settings().lease_ms, "nothing longer can run");
+    assert_eq!(test.restart_coordinator().disk.cluster.longest_lease_ms, settings().lease_ms);
 }

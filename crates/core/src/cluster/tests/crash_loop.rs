@@ -2,7 +2,7 @@
 //! serves by itself (B6 of issue 14).
 
 use super::super::admin::Command;
-use super::town::{BEAT_MS, Town, keyspace, name, node, settings, slots};
+use super::test_cluster::{BEAT_MS, TestCluster, keyspace, name, node, settings, slots};
 use crate::id::{ShardId, TransactionId};
 use crate::keyspace::{Keyspace, Ownership};
 use crate::node::NodeSpec;
@@ -22,7 +22,7 @@ enum Crash {
 }
 
 struct Loop {
-    town: Town,
+    test: TestCluster,
     specs: Vec<NodeSpec>,
     /// When each process that is down comes back.
     back: Vec<(u64, NodeSpec)>,
@@ -30,30 +30,30 @@ struct Loop {
 
 impl Loop {
     fn new(nodes: usize, keyspace: Keyspace) -> Loop {
-        let mut town = Town::new(keyspace, slots(SHARDS));
-        (0..nodes).for_each(|at| town.join(&format!("n{at:02}")));
-        town.run(3_000);
-        assert_eq!(town.served().len(), SHARDS as usize);
-        let specs = town.cluster.nodes().values().map(|node| node.record.spec.clone()).collect();
-        Loop { town, specs, back: Vec::new() }
+        let mut test = TestCluster::new(keyspace, slots(SHARDS));
+        (0..nodes).for_each(|at| test.join(&format!("n{at:02}")));
+        test.run(3_000);
+        assert_eq!(test.served().len(), SHARDS as usize);
+        let specs = test.cluster.nodes().values().map(|node| node.record.spec.clone()).collect();
+        Loop { test, specs, back: Vec::new() }
     }
 
     fn kill(&mut self, at: usize, back_ms: u64) {
         let spec = self.specs[at].clone();
-        if self.town.workers.contains_key(&spec.id) {
-            self.town.kill(spec.id.as_str());
-            self.back.push((self.town.now + back_ms, spec));
+        if self.test.workers.contains_key(&spec.id) {
+            self.test.kill(spec.id.as_str());
+            self.back.push((self.test.now + back_ms, spec));
         }
     }
 
     fn run(&mut self, ms: u64) {
         for _ in 0..ms / BEAT_MS {
-            let now = self.town.now;
+            let now = self.test.now;
             let (due, later) = self.back.drain(..).partition(|(at, _)| *at <= now);
             self.back = later;
             let due: Vec<(u64, NodeSpec)> = due;
-            due.into_iter().for_each(|(_, spec)| self.town.join_as(spec));
-            self.town.run(BEAT_MS);
+            due.into_iter().for_each(|(_, spec)| self.test.join_as(spec));
+            self.test.run(BEAT_MS);
         }
     }
 
@@ -81,15 +81,15 @@ impl Loop {
             self.run(BEAT_MS);
         }
         self.run(BACK_MS);
-        let notices = &self.town.notices;
+        let notices = &self.test.notices;
         let aside: Vec<_> = notices.iter().filter(|n| n.contains("is set aside and")).collect();
         assert!(aside.is_empty(), "{what}: {aside:#?}");
         let last = &notices[notices.len().saturating_sub(30)..];
         assert_eq!(
-            self.town.served().len(),
+            self.test.served().len(),
             SHARDS as usize,
             "{what}: {:?} {last:#?}",
-            (self.town.cluster.brake(), self.town.cluster.unrest())
+            (self.test.cluster.brake(), self.test.cluster.unrest())
         );
     }
 }
@@ -159,26 +159,26 @@ fn r5_restarting_all_nodes_within_a_minute_sets_nothing_aside() {
 #[test]
 fn r4_restarts_count_for_the_brake_and_it_ends_by_itself() {
     let mut crashing = Loop::new(10, keyspace(SHARDS));
-    let generation = crashing.town.map().generation();
+    let generation = crashing.test.map().generation();
     for at in 0..2 {
         crashing.kill(at, 500);
         crashing.run(2_000);
     }
-    assert!(crashing.town.cluster.unrest().is_none(), "two of ten are borne");
+    assert!(crashing.test.cluster.unrest().is_none(), "two of ten are borne");
     crashing.kill(2, 500);
     crashing.run(2_000);
-    let why = crashing.town.cluster.unrest().unwrap();
+    let why = crashing.test.cluster.unrest().unwrap();
     assert_eq!(why, "3 of 10 nodes died or were started anew within 60 s");
-    assert!(crashing.town.cluster.brake().is_none(), "there is nothing to release");
-    assert!(crashing.town.map().generation() > generation, "what has no replica is placed");
+    assert!(crashing.test.cluster.brake().is_none(), "there is nothing to release");
+    assert!(crashing.test.map().generation() > generation, "what has no replica is placed");
     crashing.run(1_000);
-    assert_eq!(crashing.town.served().len(), SHARDS as usize);
-    crashing.town.join("n99");
+    assert_eq!(crashing.test.served().len(), SHARDS as usize);
+    crashing.test.join("n99");
     crashing.run(20_000);
-    assert_eq!(crashing.town.counts().get("n99"), None, "nothing is moved meanwhile");
+    assert_eq!(crashing.test.counts().get("n99"), None, "nothing is moved meanwhile");
     crashing.run(settings().brake_window_ms);
-    assert!(crashing.town.cluster.unrest().is_none());
-    assert!(crashing.town.counts().contains_key("n99"), "{:#?}", crashing.town.notices);
+    assert!(crashing.test.cluster.unrest().is_none());
+    assert!(crashing.test.counts().contains_key("n99"), "{:#?}", crashing.test.notices);
 }
 
 #[test]
@@ -186,10 +186,10 @@ fn r4_the_brake_is_released_when_everybody_is_heard_again() {
     let mut crashing = Loop::new(10, keyspace(SHARDS));
     (0..5).for_each(|at| crashing.kill(at, 20_000));
     crashing.run(10_000);
-    assert!(crashing.town.disk.cluster.brake.is_some());
+    assert!(crashing.test.disk.cluster.brake.is_some());
     crashing.kill(5, 60_000);
     crashing.run(20_000);
-    assert!(crashing.town.disk.cluster.brake.is_some(), "one is still missing");
+    assert!(crashing.test.disk.cluster.brake.is_some(), "one is still missing");
     crashing.run(30_000);
     crashing.ends_well("a power line");
 }
@@ -200,84 +200,84 @@ fn r5_a_shard_that_kills_is_found_out_after_a_crash_loop() {
     let mut crashing = Loop::new(12, keyspace(SHARDS));
     (0..5).for_each(|_| crashing.round(Crash::Together { back_ms: 500 }));
     crashing.run(4 * settings().poison_window_ms);
-    crashing.town.poison = Some(ShardId(7));
+    crashing.test.poison = Some(ShardId(7));
     let mut deaths = 0;
     for _ in 0..1_200 {
         crashing.run(BEAT_MS);
         for at in 0..crashing.specs.len() {
             let spec = &crashing.specs[at];
             let waits = crashing.back.iter().any(|(_, back)| back.id == spec.id);
-            if !waits && !crashing.town.workers.contains_key(&spec.id) {
+            if !waits && !crashing.test.workers.contains_key(&spec.id) {
                 deaths += 1;
-                crashing.back.push((crashing.town.now + 500, spec.clone()));
+                crashing.back.push((crashing.test.now + 500, spec.clone()));
             }
         }
     }
     let aside: Vec<_> =
-        crashing.town.notices.iter().filter(|notice| notice.contains("is set aside and")).collect();
+        crashing.test.notices.iter().filter(|notice| notice.contains("is set aside and")).collect();
     assert!(aside.len() == 1 && aside[0].contains("s7 of keyspace users"), "{aside:#?}");
     assert!(deaths <= 4, "{deaths}");
-    assert_eq!(crashing.town.served().len(), SHARDS as usize - 1);
+    assert_eq!(crashing.test.served().len(), SHARDS as usize - 1);
 }
 
 #[test]
 fn r5_a_shard_that_is_held_back_is_placed_again_when_nodes_die_without_it() {
     let mut crashing = Loop::new(12, keyspace(SHARDS));
-    crashing.town.poison = Some(ShardId(7));
-    while !crashing.town.notices.iter().any(|notice| notice.contains("s7 of keyspace users is held back")) {
+    crashing.test.poison = Some(ShardId(7));
+    while !crashing.test.notices.iter().any(|notice| notice.contains("s7 of keyspace users is held back")) {
         crashing.run(BEAT_MS);
-        assert!(crashing.town.now < 120_000, "{:#?}", crashing.town.notices);
+        assert!(crashing.test.now < 120_000, "{:#?}", crashing.test.notices);
     }
     // It was chance: the next ones fall without it.
-    crashing.town.poison = None;
-    let alive: Vec<_> = crashing.town.workers.keys().cloned().collect();
-    alive[..3].iter().for_each(|id| crashing.town.kill(id.as_str()));
+    crashing.test.poison = None;
+    let alive: Vec<_> = crashing.test.workers.keys().cloned().collect();
+    alive[..3].iter().for_each(|id| crashing.test.kill(id.as_str()));
     crashing.run(20_000);
     let text = "shard s7 of keyspace users is placed again: nodes have died without it, too";
-    assert_eq!(crashing.town.notices.iter().filter(|notice| *notice == text).count(), 1);
-    let at = crashing.town.at();
+    assert_eq!(crashing.test.notices.iter().filter(|notice| *notice == text).count(), 1);
+    let at = crashing.test.at();
     let release = Command::ReleaseBrake;
-    crashing.town.cluster.command(at, TransactionId([9; 20]), "mia", release, false).unwrap();
-    crashing.town.decide();
+    crashing.test.cluster.command(at, TransactionId([9; 20]), "mia", release, false).unwrap();
+    crashing.test.decide();
     crashing.run(BACK_MS);
-    assert_eq!(crashing.town.served().len(), SHARDS as usize, "{:#?}", crashing.town.notices);
+    assert_eq!(crashing.test.served().len(), SHARDS as usize, "{:#?}", crashing.test.notices);
 }
 
 /// A person knows better than the evidence: what is suspected is placed at once.
 #[test]
 fn r5_a_person_releases_a_shard_that_is_held_back() {
     let mut crashing = Loop::new(12, keyspace(SHARDS));
-    crashing.town.poison = Some(ShardId(7));
-    while !crashing.town.notices.iter().any(|notice| notice.contains("s7 of keyspace users is held back")) {
+    crashing.test.poison = Some(ShardId(7));
+    while !crashing.test.notices.iter().any(|notice| notice.contains("s7 of keyspace users is held back")) {
         crashing.run(BEAT_MS);
-        assert!(crashing.town.now < 120_000, "{:#?}", crashing.town.notices);
+        assert!(crashing.test.now < 120_000, "{:#?}", crashing.test.notices);
     }
-    crashing.town.poison = None;
-    let at = crashing.town.at();
+    crashing.test.poison = None;
+    let at = crashing.test.at();
     let release = |shard| Command::ReleaseShard { keyspace: name(), shard };
-    let cluster = &mut crashing.town.cluster;
+    let cluster = &mut crashing.test.cluster;
     let other = cluster.command(at, TransactionId([8; 20]), "mia", release(ShardId(6)), false).unwrap_err();
     assert!(other.to_string().contains("neither set aside nor held back"), "{other}");
     cluster.command(at, TransactionId([9; 20]), "mia", release(ShardId(7)), false).unwrap();
     assert!(cluster.keyspaces()[&name()].held_back.is_empty());
-    crashing.town.decide();
+    crashing.test.decide();
     crashing.run(5_000);
-    assert!(crashing.town.served().contains(&ShardId(7)), "{:#?}", crashing.town.notices);
+    assert!(crashing.test.served().contains(&ShardId(7)), "{:#?}", crashing.test.notices);
 }
 
 /// A release that can load nothing says nothing about any shard; when it is mended all of it is tried again.
 #[test]
 fn l5_a_release_that_loads_nothing_sets_nothing_aside() {
-    let mut town = Town::new(keyspace(12), slots(12));
+    let mut test = TestCluster::new(keyspace(12), slots(12));
     let nodes = ["a", "b", "c"];
-    let all = town.map().shards().flat_map(|shard| nodes.iter().map(move |at| (shard.id, node(at))));
-    town.fails = all.collect();
-    nodes.iter().for_each(|name| town.join(name));
-    town.run(20_000);
+    let all = test.map().shards().flat_map(|shard| nodes.iter().map(move |at| (shard.id, node(at))));
+    test.fails = all.collect();
+    nodes.iter().for_each(|name| test.join(name));
+    test.run(20_000);
     let aside =
-        town.cluster.keyspaces()[&name()].record.rules.values().filter(|rule| rule.set_aside.is_some());
-    assert_eq!((aside.count(), town.served().len()), (0, 0), "{:#?}", town.notices);
-    town.fails.clear();
-    town.run(crate::limits::AVOID_MS + 5_000);
-    assert_eq!(town.served().len(), 12, "{:#?}", town.notices);
+        test.cluster.keyspaces()[&name()].record.rules.values().filter(|rule| rule.set_aside.is_some());
+    assert_eq!((aside.count(), test.served().len()), (0, 0), "{:#?}", test.notices);
+    test.fails.clear();
+    test.run(crate::limits::AVOID_MS + 5_000);
+    assert_eq!(test.served().len(), 12, "{:#?}", test.notices);
 }

@@ -2,7 +2,7 @@
 //! acknowledges a write when every replica in `Live` has stored it, and every one in `Load` that has begun to copy, as
 //! the contract of durable services says. A leader that begins fetches what the parents of its shard have, and a follower what its leader has.
 
-use super::town::Holds;
+use super::test_cluster::Holds;
 use crate::exchange::{Order, Peer, Permission, Phase, ReplicaKey, Report, Served, Stored};
 use crate::id::{Epoch, ShardId};
 use crate::lifecycle::ReplicaState;

@@ -3,7 +3,7 @@
 use super::super::admin::Command;
 use super::disks::Disks;
 use super::durable_reshard::reshard;
-use super::town::{BEAT_MS, Hang, Town, keyspace, name, node, slots};
+use super::test_cluster::{BEAT_MS, Hang, TestCluster, keyspace, name, node, slots};
 use crate::exchange::{Order, ReplicaKey};
 use crate::id::{Epoch, PlacementId, ShardId, TransactionId};
 use crate::key::Key;
@@ -28,46 +28,46 @@ pub(super) fn spec(at: usize) -> NodeSpec {
     NodeSpec::new(node(&format!("n{at}")), format!("n{at}:1"))
 }
 
-pub(super) fn start(town: &mut Town, at: usize) {
+pub(super) fn start(test: &mut TestCluster, at: usize) {
     let spec = spec(at);
-    *town.disks.as_mut().unwrap().starts.entry(spec.id.clone()).or_default() += 1;
-    town.join_as(spec);
+    *test.disks.as_mut().unwrap().starts.entry(spec.id.clone()).or_default() += 1;
+    test.join_as(spec);
 }
 
-pub(super) fn kill(town: &mut Town, at: usize) {
-    town.kill(&format!("n{at}"));
-    town.cut_off.remove(&spec(at).id);
+pub(super) fn kill(test: &mut TestCluster, at: usize) {
+    test.kill(&format!("n{at}"));
+    test.cut_off.remove(&spec(at).id);
 }
 
-pub(super) fn town_of(nodes: usize, keyspace: Keyspace) -> Town {
+pub(super) fn cluster_of(nodes: usize, keyspace: Keyspace) -> TestCluster {
     let replicas = keyspace.replicas as usize;
     let Sharding::Fixed { shards, .. } = keyspace.sharding else { panic!("slots") };
-    let mut town = Town::new(keyspace, slots(shards));
-    town.disks = Some(Disks::default());
-    (0..nodes).for_each(|at| start(&mut town, at));
-    town.run(4_000);
-    assert!(town.is_at_rest(replicas), "{:#?}", town.notices);
-    assert_eq!(town.served().len(), shards as usize);
-    town
+    let mut test = TestCluster::new(keyspace, slots(shards));
+    test.disks = Some(Disks::default());
+    (0..nodes).for_each(|at| start(&mut test, at));
+    test.run(4_000);
+    assert!(test.is_at_rest(replicas), "{:#?}", test.notices);
+    assert_eq!(test.served().len(), shards as usize);
+    test
 }
 
 /// Which replicas of each shard are where, and in which state.
-fn placed(town: &Town) -> BTreeMap<ShardId, BTreeSet<(PlacementId, String, ReplicaState)>> {
+fn placed(test: &TestCluster) -> BTreeMap<ShardId, BTreeSet<(PlacementId, String, ReplicaState)>> {
     let replicas =
         |shard: &Shard| shard.replicas.iter().map(|r| (r.placement, r.node.to_string(), r.state)).collect();
-    town.map().shards().map(|shard| (shard.id, replicas(shard))).collect()
+    test.map().shards().map(|shard| (shard.id, replicas(shard))).collect()
 }
 
-pub(super) fn epochs(town: &Town) -> BTreeMap<ShardId, Epoch> {
-    town.map().shards().map(|shard| (shard.id, shard.epoch)).collect()
+pub(super) fn epochs(test: &TestCluster) -> BTreeMap<ShardId, Epoch> {
+    test.map().shards().map(|shard| (shard.id, shard.epoch)).collect()
 }
 
-pub(super) fn is_told(town: &Town, what: &str) -> bool {
-    town.notices.iter().any(|notice| notice.contains(what))
+pub(super) fn is_told(test: &TestCluster, what: &str) -> bool {
+    test.notices.iter().any(|notice| notice.contains(what))
 }
 
-pub(super) fn later(before: &BTreeMap<ShardId, Epoch>, town: &Town) -> bool {
-    let now = epochs(town);
+pub(super) fn later(before: &BTreeMap<ShardId, Epoch>, test: &TestCluster) -> bool {
+    let now = epochs(test);
     let known = now.iter().filter_map(|(shard, epoch)| Some((epoch, before.get(shard)?)));
     known.into_iter().all(|(now, before)| now > before)
 }
@@ -78,48 +78,48 @@ fn d10_o3_every_process_at_once_comes_back_to_the_replicas_that_it_had() {
     for (ownership, with_coordinator) in
         [(Ownership::Exclusive, false), (Ownership::Exclusive, true), (Ownership::Eventual, true)]
     {
-        let mut town = town_of(3, Keyspace { ownership, ..durable(8, 3) });
+        let mut test = cluster_of(3, Keyspace { ownership, ..durable(8, 3) });
         for round in 0..5 {
-            let (before, epochs_before) = (placed(&town), epochs(&town));
-            (0..3).for_each(|at| kill(&mut town, at));
+            let (before, epochs_before) = (placed(&test), epochs(&test));
+            (0..3).for_each(|at| kill(&mut test, at));
             if with_coordinator {
-                town = town.restart_coordinator();
+                test = test.restart_coordinator();
             }
-            town.run(500 * round);
-            (0..3).for_each(|at| start(&mut town, at));
-            town.run(6_000);
-            assert_eq!(placed(&town), before, "round {round}: {:#?}", town.notices);
-            assert!(later(&epochs_before, &town), "round {round}");
-            assert_eq!(town.served().len(), 8, "round {round}");
-            assert!(town.is_at_rest(3), "round {round}");
+            test.run(500 * round);
+            (0..3).for_each(|at| start(&mut test, at));
+            test.run(6_000);
+            assert_eq!(placed(&test), before, "round {round}: {:#?}", test.notices);
+            assert!(later(&epochs_before, &test), "round {round}");
+            assert_eq!(test.served().len(), 8, "round {round}");
+            assert!(test.is_at_rest(3), "round {round}");
         }
-        assert!(!is_told(&town, "is set aside and"), "{:#?}", town.notices);
-        assert!(town.cluster.brake().is_none());
+        assert!(!is_told(&test, "is set aside and"), "{:#?}", test.notices);
+        assert!(test.cluster.brake().is_none());
     }
 }
 
 #[test]
 fn d10_the_last_replica_is_never_removed_and_its_shard_waits_for_its_node() {
-    let mut town = town_of(3, durable(8, 1));
-    let before = placed(&town);
+    let mut test = cluster_of(3, durable(8, 1));
+    let before = placed(&test);
     let of_n0 = |shard: &Shard| shard.replicas.iter().any(|r| r.node == node("n0"));
-    let waits: Vec<ShardId> = town.map().shards().filter(|shard| of_n0(shard)).map(|s| s.id).collect();
+    let waits: Vec<ShardId> = test.map().shards().filter(|shard| of_n0(shard)).map(|s| s.id).collect();
     assert!(!waits.is_empty());
-    kill(&mut town, 0);
-    town.run(3 * REPLACE_AFTER_MS);
-    assert!(town.cluster.nodes()[&node("n0")].record.ended);
-    assert_eq!(placed(&town), before, "{:#?}", town.notices);
-    assert_eq!(town.served().len(), 8 - waits.len(), "the others are served");
-    let status = town.cluster.status(town.at());
+    kill(&mut test, 0);
+    test.run(3 * REPLACE_AFTER_MS);
+    assert!(test.cluster.nodes()[&node("n0")].record.ended);
+    assert_eq!(placed(&test), before, "{:#?}", test.notices);
+    assert_eq!(test.served().len(), 8 - waits.len(), "the others are served");
+    let status = test.cluster.status(test.at());
     assert_eq!((status.shards.waiting, status.shards.unserved()), (waits.len(), waits.len()));
     let problems: Vec<_> = status.problems.iter().map(ToString::to_string).collect();
     assert!(problems.iter().any(|p| p.contains("wait for n0") && p.contains("force-join")), "{problems:#?}");
-    let epochs_before = epochs(&town);
-    start(&mut town, 0);
-    town.run(3_000);
-    assert_eq!(placed(&town), before);
-    assert_eq!(town.served().len(), 8);
-    assert!(waits.iter().all(|id| epochs(&town)[id] > epochs_before[id]), "O3");
+    let epochs_before = epochs(&test);
+    start(&mut test, 0);
+    test.run(3_000);
+    assert_eq!(placed(&test), before);
+    assert_eq!(test.served().len(), 8);
+    assert!(waits.iter().all(|id| epochs(&test)[id] > epochs_before[id]), "O3");
 }
 
 #[test]
@@ -136,272 +136,273 @@ fn a_dead_nodes_replicas_are_replaced_after_five_minutes_where_nobody_said_other
 
 /// A dead node's replicas in a keyspace with two replicas stay parked until `replace_after_ms` after its end.
 fn is_replaced_after(replace_after_ms: u64, keyspace: Keyspace) {
-    let mut town = town_of(4, keyspace);
-    let of_n0 =
-        |town: &Town| town.map().shards().flat_map(|s| &s.replicas).filter(|r| r.node == node("n0")).count();
-    let held = of_n0(&town);
+    let mut test = cluster_of(4, keyspace);
+    let of_n0 = |test: &TestCluster| {
+        test.map().shards().flat_map(|s| &s.replicas).filter(|r| r.node == node("n0")).count()
+    };
+    let held = of_n0(&test);
     assert!(held > 0);
-    kill(&mut town, 0);
-    town.run(5_000);
-    assert_eq!(town.served().len(), town.map().len(), "followers lead at once");
-    let parked = |town: &Town| {
-        let all = town.map().shards().flat_map(|s| s.replicas.iter().cloned().collect::<Vec<_>>());
+    kill(&mut test, 0);
+    test.run(5_000);
+    assert_eq!(test.served().len(), test.map().len(), "followers lead at once");
+    let parked = |test: &TestCluster| {
+        let all = test.map().shards().flat_map(|s| s.replicas.iter().cloned().collect::<Vec<_>>());
         all.filter(|r| r.node == node("n0") && r.state == ReplicaState::Load).count()
     };
-    assert_eq!((parked(&town), town.counts().get("n0")), (held, None), "it counts for nothing");
-    town.run(replace_after_ms - 15_000);
-    assert_eq!(parked(&town), held, "and nothing is copied meanwhile: {:#?}", town.notices);
-    town.run(20_000);
-    assert_eq!(of_n0(&town), 0, "{:#?}", town.notices);
-    assert!(town.is_at_rest(2), "{:#?}", town.notices);
+    assert_eq!((parked(&test), test.counts().get("n0")), (held, None), "it counts for nothing");
+    test.run(replace_after_ms - 15_000);
+    assert_eq!(parked(&test), held, "and nothing is copied meanwhile: {:#?}", test.notices);
+    test.run(20_000);
+    assert_eq!(of_n0(&test), 0, "{:#?}", test.notices);
+    assert!(test.is_at_rest(2), "{:#?}", test.notices);
     // What it has stored goes when it comes back, as others serve it.
-    start(&mut town, 0);
-    town.run(5_000);
-    let disks = town.disks.as_ref().unwrap();
+    start(&mut test, 0);
+    test.run(5_000);
+    let disks = test.disks.as_ref().unwrap();
     let held: BTreeSet<_> =
-        town.map().shards().flat_map(|s| s.replicas.iter().map(|r| r.placement)).collect();
+        test.map().shards().flat_map(|s| s.replicas.iter().map(|r| r.placement)).collect();
     assert!(disks.data.keys().all(|(_, key)| held.contains(&key.placement)), "{:#?}", disks.data.keys());
 }
 
 #[test]
 fn a_node_that_is_back_in_time_catches_up_and_nothing_moves() {
-    let mut town = town_of(4, durable(8, 3));
-    let before = placed(&town);
-    kill(&mut town, 0);
-    town.run(20_000);
-    start(&mut town, 0);
-    town.run(10_000);
-    assert_eq!(placed(&town), before, "{:#?}", town.notices);
-    assert!(town.is_at_rest(3));
+    let mut test = cluster_of(4, durable(8, 3));
+    let before = placed(&test);
+    kill(&mut test, 0);
+    test.run(20_000);
+    start(&mut test, 0);
+    test.run(10_000);
+    assert_eq!(placed(&test), before, "{:#?}", test.notices);
+    assert!(test.is_at_rest(3));
 }
 
 /// Of two that restart one is damaged, and one has lost its disk: both get the data of the third again.
 #[test]
 fn what_is_damaged_or_gone_counts_for_nothing_and_is_loaded_anew_from_others() {
-    let mut town = town_of(3, durable(8, 3));
-    (0..3).for_each(|at| kill(&mut town, at));
-    let disks = town.disks.as_mut().unwrap();
+    let mut test = cluster_of(3, durable(8, 3));
+    (0..3).for_each(|at| kill(&mut test, at));
+    let disks = test.disks.as_mut().unwrap();
     disks.data.retain(|(on, _), _| *on != node("n1"));
     for ((on, _), data) in &mut disks.data {
         data.damaged = *on == node("n2");
     }
-    (0..3).for_each(|at| start(&mut town, at));
-    town.run(15_000);
-    assert_eq!(town.served().len(), 8, "{:#?}", town.notices);
-    assert!(town.is_at_rest(3), "{:#?}", town.map());
-    assert!(town.disks.as_ref().unwrap().data.values().all(|data| !data.damaged));
+    (0..3).for_each(|at| start(&mut test, at));
+    test.run(15_000);
+    assert_eq!(test.served().len(), 8, "{:#?}", test.notices);
+    assert!(test.is_at_rest(3), "{:#?}", test.map());
+    assert!(test.disks.as_ref().unwrap().data.values().all(|data| !data.damaged));
 }
 
 #[test]
 fn d10_a_last_copy_that_is_damaged_or_gone_is_not_served_and_not_removed() {
     for is_gone in [false, true] {
-        let mut town = town_of(2, durable(8, 1));
-        let before = placed(&town);
-        (0..2).for_each(|at| kill(&mut town, at));
-        let disks = town.disks.as_mut().unwrap();
+        let mut test = cluster_of(2, durable(8, 1));
+        let before = placed(&test);
+        (0..2).for_each(|at| kill(&mut test, at));
+        let disks = test.disks.as_mut().unwrap();
         disks.data.values_mut().for_each(|data| data.damaged = true);
         if is_gone {
             disks.data.clear();
         }
-        (0..2).for_each(|at| start(&mut town, at));
-        town.run(2 * REPLACE_AFTER_MS);
-        assert_eq!(placed(&town), before, "{:#?}", town.notices);
-        assert_eq!(town.served().len(), 0);
+        (0..2).for_each(|at| start(&mut test, at));
+        test.run(2 * REPLACE_AFTER_MS);
+        assert_eq!(placed(&test), before, "{:#?}", test.notices);
+        assert_eq!(test.served().len(), 0);
     }
 }
 
 /// One that missed writes must not lead because it is back first.
 #[test]
 fn d1_a_replica_without_which_others_went_on_waits_for_one_of_them() {
-    let mut town = town_of(3, durable(8, 3));
-    kill(&mut town, 0);
-    town.run(10_000);
-    (1..3).for_each(|at| kill(&mut town, at));
-    town.run(1_000);
-    start(&mut town, 0);
-    town.run(30_000);
-    assert_eq!(town.served().len(), 0, "what it has is too old");
-    start(&mut town, 2);
-    town.run(10_000);
-    assert_eq!(town.served().len(), 8, "{:#?}", town.notices);
-    start(&mut town, 1);
-    town.run(10_000);
-    assert!(town.is_at_rest(3), "{:#?}", placed(&town));
+    let mut test = cluster_of(3, durable(8, 3));
+    kill(&mut test, 0);
+    test.run(10_000);
+    (1..3).for_each(|at| kill(&mut test, at));
+    test.run(1_000);
+    start(&mut test, 0);
+    test.run(30_000);
+    assert_eq!(test.served().len(), 0, "what it has is too old");
+    start(&mut test, 2);
+    test.run(10_000);
+    assert_eq!(test.served().len(), 8, "{:#?}", test.notices);
+    start(&mut test, 1);
+    test.run(10_000);
+    assert!(test.is_at_rest(3), "{:#?}", placed(&test));
 }
 
 /// A follower that is slow to open what it has stored keeps no leader from beginning (L4).
 #[test]
 fn l4_no_leader_waits_for_stored_followers_that_do_not_get_on() {
-    let mut town = town_of(3, durable(8, 3));
-    (0..3).for_each(|at| kill(&mut town, at));
-    town.hangs.insert(node("n1"), Hang::Serve);
-    (0..3).for_each(|at| start(&mut town, at));
-    town.run(3_000);
+    let mut test = cluster_of(3, durable(8, 3));
+    (0..3).for_each(|at| kill(&mut test, at));
+    test.hangs.insert(node("n1"), Hang::Serve);
+    (0..3).for_each(|at| start(&mut test, at));
+    test.run(3_000);
     let leads = |shard: &&Shard| shard.leader().is_some_and(|r| r.node != node("n1"));
-    let others: BTreeSet<ShardId> = town.map().shards().filter(leads).map(|shard| shard.id).collect();
+    let others: BTreeSet<ShardId> = test.map().shards().filter(leads).map(|shard| shard.id).collect();
     assert!(!others.is_empty());
-    let served = town.served();
+    let served = test.served();
     assert!(others.is_subset(&served), "{others:?} {served:?}");
 }
 
 /// Everything dies, one node never comes back, and the brake goes on: what is back serves what it has stored.
 #[test]
 fn d10_r4_the_brake_keeps_no_stored_copy_from_being_served() {
-    let mut town = town_of(4, durable(8, 3));
-    (0..4).for_each(|at| kill(&mut town, at));
-    town.run(10_000);
-    assert!(town.cluster.brake().is_some());
-    (1..4).for_each(|at| start(&mut town, at));
-    town.run(10_000);
-    assert_eq!(town.served().len(), 8, "{:#?}", town.notices);
-    assert!(!town.cluster.nodes()[&node("n0")].record.ended, "it was not given up");
-    assert!(!is_told(&town, "is set aside and"), "{:#?}", town.notices);
+    let mut test = cluster_of(4, durable(8, 3));
+    (0..4).for_each(|at| kill(&mut test, at));
+    test.run(10_000);
+    assert!(test.cluster.brake().is_some());
+    (1..4).for_each(|at| start(&mut test, at));
+    test.run(10_000);
+    assert_eq!(test.served().len(), 8, "{:#?}", test.notices);
+    assert!(!test.cluster.nodes()[&node("n0")].record.ended, "it was not given up");
+    assert!(!is_told(&test, "is set aside and"), "{:#?}", test.notices);
 }
 
 /// A person wants one copy, while the leader has just fallen silent: its disk is gone. The copies that are heard stay, or one.
 #[test]
 fn d7_d10_no_copy_is_deleted_for_a_leader_that_is_not_heard() {
-    let mut town = town_of(3, durable(1, 3));
-    let shard = town.map().shards().next().unwrap();
+    let mut test = cluster_of(3, durable(1, 3));
+    let shard = test.map().shards().next().unwrap();
     let (id, leader) = (shard.id, shard.leader().unwrap().node.clone());
     let at = (0..3).find(|at| spec(*at).id == leader).unwrap();
-    kill(&mut town, at);
-    town.disks.as_mut().unwrap().data.retain(|(on, _), _| *on != leader);
+    kill(&mut test, at);
+    test.disks.as_mut().unwrap().data.retain(|(on, _), _| *on != leader);
     // Longer than until it is suspect, and not until it is dead.
-    town.run(600);
+    test.run(600);
     let command = Command::SetShardReplicas { keyspace: name(), shard: id, replicas: Some(1), ahead: true };
-    town.cluster.command(town.at(), TransactionId([9; 20]), "mia", command, false).unwrap();
-    town.run(60_000);
-    assert_eq!(town.served().len(), 1, "{:#?} {:#?}", town.map(), town.notices);
+    test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command, false).unwrap();
+    test.run(60_000);
+    assert_eq!(test.served().len(), 1, "{:#?} {:#?}", test.map(), test.notices);
 }
 
 /// A node that is restarted and wants to leave at once has no orders yet, and has the only copies.
 #[test]
 fn d10_a_restarted_node_does_not_leave_with_the_last_copy() {
-    let mut town = town_of(2, durable(4, 1));
-    kill(&mut town, 0);
-    town.run(20_000);
-    start(&mut town, 0);
-    town.workers.get_mut(&node("n0")).unwrap().leaving = true;
-    town.run(30_000);
-    assert!(!town.workers.contains_key(&node("n0")), "it may go: {:#?}", town.notices);
-    assert_eq!(town.served().len(), 4, "its shards have moved before: {:#?}", town.notices);
+    let mut test = cluster_of(2, durable(4, 1));
+    kill(&mut test, 0);
+    test.run(20_000);
+    start(&mut test, 0);
+    test.workers.get_mut(&node("n0")).unwrap().leaving = true;
+    test.run(30_000);
+    assert!(!test.workers.contains_key(&node("n0")), "it may go: {:#?}", test.notices);
+    assert_eq!(test.served().len(), 4, "its shards have moved before: {:#?}", test.notices);
 }
 
 /// The map names two copies. The node of one is back without its disk, or a part of it; the other one is the last.
 #[test]
 fn d10_a_node_is_not_forgotten_with_the_last_copy_that_can_be_read() {
     for is_gone in [false, true] {
-        let mut town = town_of(2, durable(4, 2));
-        (0..2).for_each(|at| kill(&mut town, at));
+        let mut test = cluster_of(2, durable(4, 2));
+        (0..2).for_each(|at| kill(&mut test, at));
         // Nobody misses n0 yet when n1 says goodbye.
-        town.run(100);
-        let (at, id) = (town.at(), node("n1"));
-        let incarnation = town.cluster.nodes()[&id].record.incarnation;
-        town.cluster.leave(at, &id, incarnation, crate::id::SessionDigest::default()).unwrap();
-        let disks = town.disks.as_mut().unwrap();
+        test.run(100);
+        let (at, id) = (test.at(), node("n1"));
+        let incarnation = test.cluster.nodes()[&id].record.incarnation;
+        test.cluster.leave(at, &id, incarnation, crate::id::SessionDigest::default()).unwrap();
+        let disks = test.disks.as_mut().unwrap();
         let on_n0 = |of: &crate::name::NodeId| *of == node("n0");
         if is_gone {
             disks.data.retain(|(on, _), _| !on_n0(on));
         }
         disks.data.iter_mut().for_each(|((on, _), data)| data.damaged = on_n0(on));
-        town.run(10_000);
-        start(&mut town, 0);
-        town.run(5_000);
+        test.run(10_000);
+        start(&mut test, 0);
+        test.run(5_000);
         let mut remove = |id: &str| {
             let command = Command::RemoveNode { node: node(id) };
-            town.cluster.command(town.at(), TransactionId([9; 20]), "mia", command, true)
+            test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command, true)
         };
         let refused = remove("n1").unwrap_err().to_string();
         assert!(refused.contains("n1 has the only copy of shard"), "{refused}");
         remove("n0").unwrap();
-        start(&mut town, 1);
-        town.run(10_000);
-        assert_eq!(town.served().len(), 4, "{:#?}", town.notices);
+        start(&mut test, 1);
+        test.run(10_000);
+        assert_eq!(test.served().len(), 4, "{:#?}", test.notices);
     }
 }
 
 /// Workers that say goodbye keep what they have stored: it is theirs again, and others need not copy it at once.
 #[test]
 fn d10_a_goodbye_gives_no_stored_replica_up() {
-    let mut town = town_of(3, durable(8, 1));
-    let before = placed(&town);
-    let (at, id) = (town.at(), node("n0"));
-    let incarnation = town.cluster.nodes()[&id].record.incarnation;
-    kill(&mut town, 0);
-    town.cluster.leave(at, &id, incarnation, crate::id::SessionDigest::default()).unwrap();
-    town.run(2 * REPLACE_AFTER_MS);
-    assert_eq!(placed(&town), before, "{:#?}", town.notices);
-    start(&mut town, 0);
-    town.run(3_000);
-    assert_eq!((placed(&town), town.served().len()), (before, 8));
+    let mut test = cluster_of(3, durable(8, 1));
+    let before = placed(&test);
+    let (at, id) = (test.at(), node("n0"));
+    let incarnation = test.cluster.nodes()[&id].record.incarnation;
+    kill(&mut test, 0);
+    test.cluster.leave(at, &id, incarnation, crate::id::SessionDigest::default()).unwrap();
+    test.run(2 * REPLACE_AFTER_MS);
+    assert_eq!(placed(&test), before, "{:#?}", test.notices);
+    start(&mut test, 0);
+    test.run(3_000);
+    assert_eq!((placed(&test), test.served().len()), (before, 8));
 }
 
 /// A node leaves for good: what it holds moves as ever, and a drain waits for nobody who is away.
 #[test]
 fn l8_a_drain_goes_on_while_another_node_is_away() {
-    let mut town = town_of(5, durable(8, 2));
-    kill(&mut town, 0);
-    town.run(5_000);
-    town.drain("n1");
-    town.run(REPLACE_AFTER_MS + 30_000);
-    assert_eq!((town.counts().get("n1"), town.counts().get("n0")), (None, None), "{:#?}", town.notices);
-    assert!(town.is_at_rest(2));
+    let mut test = cluster_of(5, durable(8, 2));
+    kill(&mut test, 0);
+    test.run(5_000);
+    test.drain("n1");
+    test.run(REPLACE_AFTER_MS + 30_000);
+    assert_eq!((test.counts().get("n1"), test.counts().get("n0")), (None, None), "{:#?}", test.notices);
+    assert!(test.is_at_rest(2));
 }
 
 /// A decision settles so many shards at most: a leader may be given orders when a follower has ended and is not settled yet.
 #[test]
 fn d1_a_leader_does_not_go_on_without_a_follower_that_the_map_calls_live() {
-    let mut town = town_of(3, durable(8, 2));
+    let mut test = cluster_of(3, durable(8, 2));
     let n0 = node("n0");
     // Which replicas on n0 are named as live to those that lead their shards.
-    let named = |town: &Town| -> usize {
-        let orders = ["n1", "n2"].map(|name| town.cluster.orders_since(&node(name), 0, None).unwrap());
+    let named = |test: &TestCluster| -> usize {
+        let orders = ["n1", "n2"].map(|name| test.cluster.orders_since(&node(name), 0, None).unwrap());
         let leads = |order: &&Order| order.role == Role::Leader && order.state == ReplicaState::Live;
         let leaders = orders.iter().flat_map(|orders| &orders.changed).filter(leads);
         let peers = leaders.flat_map(|order| &order.peers);
         peers.filter(|peer| peer.node == n0 && peer.state == ReplicaState::Live).count()
     };
-    let before = named(&town);
+    let before = named(&test);
     assert!(before > 0);
-    kill(&mut town, 0);
-    town.cluster.nodes.get_mut(&n0).unwrap().record.ended = true;
-    assert_eq!(named(&town), before, "the map still calls them copies");
-    town.cluster.nodes.get_mut(&n0).unwrap().record.ended = false;
-    town.run(10_000);
-    assert!(town.cluster.nodes()[&n0].record.ended);
+    kill(&mut test, 0);
+    test.cluster.nodes.get_mut(&n0).unwrap().record.ended = true;
+    assert_eq!(named(&test), before, "the map still calls them copies");
+    test.cluster.nodes.get_mut(&n0).unwrap().record.ended = false;
+    test.run(10_000);
+    assert!(test.cluster.nodes()[&n0].record.ended);
     let on_n0 = |shard: &Shard| shard.live().any(|r| r.node == n0);
-    assert_eq!((named(&town), town.map().shards().filter(|shard| on_n0(shard)).count()), (0, 0));
+    assert_eq!((named(&test), test.map().shards().filter(|shard| on_n0(shard)).count()), (0, 0));
 }
 
 /// A leader that has not taken in who copies from it acknowledges writes without that replica, which then must not lead.
 #[test]
 fn d1_a_replica_copies_from_a_leader_that_knows_of_it() {
     for ownership in [Ownership::Exclusive, Ownership::Eventual] {
-        let mut town = town_of(3, Keyspace { ownership, ..durable(8, 1) });
-        town.lost_answers.insert(node("n0"), 8);
-        town.drain("n0");
-        town.run(7 * BEAT_MS);
+        let mut test = cluster_of(3, Keyspace { ownership, ..durable(8, 1) });
+        test.lost_answers.insert(node("n0"), 8);
+        test.drain("n0");
+        test.run(7 * BEAT_MS);
         // It dies with what nobody else has, and comes back.
-        kill(&mut town, 0);
-        town.run(5_000);
-        start(&mut town, 0);
-        town.run(30_000);
-        assert_eq!((town.served().len(), town.counts().get("n0")), (8, None), "{:#?}", town.notices);
+        kill(&mut test, 0);
+        test.run(5_000);
+        start(&mut test, 0);
+        test.run(30_000);
+        assert_eq!((test.served().len(), test.counts().get("n0")), (8, None), "{:#?}", test.notices);
     }
 }
 
 #[test]
 fn a_replica_that_waits_to_load_says_for_whom() {
-    let mut town = town_of(3, durable(8, 1));
-    town.lost_answers.insert(node("n0"), 8);
-    town.drain("n0");
-    town.run(7 * BEAT_MS);
+    let mut test = cluster_of(3, durable(8, 1));
+    test.lost_answers.insert(node("n0"), 8);
+    test.drain("n0");
+    test.run(7 * BEAT_MS);
     let loads = |shard: &&Shard| shard.replicas.iter().any(|r| r.state == ReplicaState::Load);
-    let shard = town.map().shards().find(loads).unwrap().id;
-    let holds = |key: &Key| town.map().find(key.as_bytes()).is_some_and(|found| found.id == shard);
+    let shard = test.map().shards().find(loads).unwrap().id;
+    let holds = |key: &Key| test.map().find(key.as_bytes()).is_some_and(|found| found.id == shard);
     let key = (0..999).map(|n| Key::new(format!("{n}").as_bytes()).unwrap()).find(holds).unwrap();
-    let told = town.cluster.explain(town.at(), &name(), &key).unwrap().to_string();
+    let told = test.cluster.explain(test.at(), &name(), &key).unwrap().to_string();
     assert!(told.contains("n0, which leads it, has not taken in"), "{told}");
 }
 
@@ -448,37 +449,37 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 /// The process goes on; one that was given up meanwhile registers as a new one.
-fn resume(town: &mut Town, at: usize) {
+fn resume(test: &mut TestCluster, at: usize) {
     let id = spec(at).id;
-    if town.cut_off.remove(&id) && town.cluster.nodes()[&id].record.ended {
-        kill(town, at);
-        start(town, at);
+    if test.cut_off.remove(&id) && test.cluster.nodes()[&id].record.ended {
+        kill(test, at);
+        start(test, at);
     }
 }
 
-fn happen(mut town: Town, nodes: usize, event: &Event) -> Town {
-    let lives = |town: &Town, at: usize| town.workers.contains_key(&spec(at).id);
+fn happen(mut test: TestCluster, nodes: usize, event: &Event) -> TestCluster {
+    let lives = |test: &TestCluster, at: usize| test.workers.contains_key(&spec(at).id);
     match event {
-        Event::Kill(at) if lives(&town, at % nodes) => kill(&mut town, at % nodes),
-        Event::Start(at) if !lives(&town, at % nodes) => start(&mut town, at % nodes),
-        Event::Pause(at) if lives(&town, at % nodes) => drop(town.cut_off.insert(spec(at % nodes).id)),
-        Event::Resume(at) => resume(&mut town, at % nodes),
-        Event::Unreach(at) => drop(town.unreachable.insert(spec(at % nodes).id)),
-        Event::Reach(at) => drop(town.unreachable.remove(&spec(at % nodes).id)),
+        Event::Kill(at) if lives(&test, at % nodes) => kill(&mut test, at % nodes),
+        Event::Start(at) if !lives(&test, at % nodes) => start(&mut test, at % nodes),
+        Event::Pause(at) if lives(&test, at % nodes) => drop(test.cut_off.insert(spec(at % nodes).id)),
+        Event::Resume(at) => resume(&mut test, at % nodes),
+        Event::Unreach(at) => drop(test.unreachable.insert(spec(at % nodes).id)),
+        Event::Reach(at) => drop(test.unreachable.remove(&spec(at % nodes).id)),
         Event::Kill(_) | Event::Start(_) | Event::Pause(_) => {}
         Event::KillAll => (0..nodes)
-            .filter(|at| lives(&town, *at))
+            .filter(|at| lives(&test, *at))
             .collect::<Vec<_>>()
             .into_iter()
-            .for_each(|at| kill(&mut town, at)),
-        Event::RestartCoordinator => town = town.restart_coordinator(),
-        Event::Lose(at, answers) => drop(town.lost_answers.insert(spec(at % nodes).id, *answers)),
-        Event::Drain(at) => town.drain(&format!("n{}", at % nodes)),
-        Event::Undrain(at) => town.undrain(&format!("n{}", at % nodes)),
-        Event::Reshard(to) => drop(reshard(&mut town, *to)),
-        Event::Pass(ms) => town.run(*ms),
+            .for_each(|at| kill(&mut test, at)),
+        Event::RestartCoordinator => test = test.restart_coordinator(),
+        Event::Lose(at, answers) => drop(test.lost_answers.insert(spec(at % nodes).id, *answers)),
+        Event::Drain(at) => test.drain(&format!("n{}", at % nodes)),
+        Event::Undrain(at) => test.undrain(&format!("n{}", at % nodes)),
+        Event::Reshard(to) => drop(reshard(&mut test, *to)),
+        Event::Pass(ms) => test.run(*ms),
     }
-    town
+    test
 }
 
 /// Whichever processes die and come back, at whatever time: what was acknowledged is on some disk, nobody leads
@@ -486,36 +487,36 @@ fn happen(mut town: Town, nodes: usize, event: &Event) -> Town {
 /// meanwhile is in `disks.rs`.)
 fn survives(nodes: usize, replicas: u32, exclusive: bool, events: &[Event]) {
     let ownership = if exclusive { Ownership::Exclusive } else { Ownership::Eventual };
-    let mut town = town_of(nodes, Keyspace { ownership, ..durable(8, replicas) });
+    let mut test = cluster_of(nodes, Keyspace { ownership, ..durable(8, replicas) });
     for event in events {
-        town = happen(town, nodes, event);
+        test = happen(test, nodes, event);
     }
     for at in 0..nodes {
-        town = happen(town, nodes, &Event::Resume(at));
-        town = happen(town, nodes, &Event::Reach(at));
-        town = happen(town, nodes, &Event::Undrain(at));
+        test = happen(test, nodes, &Event::Resume(at));
+        test = happen(test, nodes, &Event::Reach(at));
+        test = happen(test, nodes, &Event::Undrain(at));
     }
-    town = happen(town, nodes, &Event::KillAll);
-    town.run(500);
-    let before = epochs(&town);
+    test = happen(test, nodes, &Event::KillAll);
+    test.run(500);
+    let before = epochs(&test);
     for at in 0..nodes {
-        town = happen(town, nodes, &Event::Start(at));
+        test = happen(test, nodes, &Event::Start(at));
     }
-    town.run(10_000);
-    let serving = town.map().shards().filter(|shard| shard.is_serving()).count();
-    assert_eq!(town.served().len(), serving, "{:#?} {:#?}", town.notices, town.map());
-    assert!(later(&before, &town));
-    release_what_was_blamed_by_chance(&mut town);
-    town.run(2 * REPLACE_AFTER_MS);
-    assert!(town.is_at_rest(replicas as usize), "{:#?} {:#?}", town.notices, town.map());
-    assert!(!is_told(&town, "it could not be loaded on"), "{:#?}", town.notices);
+    test.run(10_000);
+    let serving = test.map().shards().filter(|shard| shard.is_serving()).count();
+    assert_eq!(test.served().len(), serving, "{:#?} {:#?}", test.notices, test.map());
+    assert!(later(&before, &test));
+    release_what_was_blamed_by_chance(&mut test);
+    test.run(2 * REPLACE_AFTER_MS);
+    assert!(test.is_at_rest(replicas as usize), "{:#?} {:#?}", test.notices, test.map());
+    assert!(!is_told(&test, "it could not be loaded on"), "{:#?}", test.notices);
 }
 
 /// Three kills in a row can hit the three nodes that a shard was moved to: nothing tells that from a shard that kills them.
-fn release_what_was_blamed_by_chance(town: &mut Town) {
+fn release_what_was_blamed_by_chance(test: &mut TestCluster) {
     // Those that are held back are judged by then.
-    town.run(30_000);
-    let aside: Vec<ShardId> = town.cluster.keyspaces[&name()]
+    test.run(30_000);
+    let aside: Vec<ShardId> = test.cluster.keyspaces[&name()]
         .record
         .rules
         .iter()
@@ -524,8 +525,8 @@ fn release_what_was_blamed_by_chance(town: &mut Town) {
         .collect();
     for shard in aside {
         let command = Command::ReleaseShard { keyspace: name(), shard };
-        town.cluster.command(town.at(), TransactionId([7; 20]), "mia", command, false).unwrap();
-        town.decide();
+        test.cluster.command(test.at(), TransactionId([7; 20]), "mia", command, false).unwrap();
+        test.decide();
     }
 }
 
@@ -570,75 +571,75 @@ proptest! {
 }
 
 pub(super) fn force_join(
-    town: &mut Town,
+    test: &mut TestCluster,
     id: ShardId,
     on: &str,
     generation: u64,
 ) -> Result<Vec<String>, String> {
-    let (at, node) = (town.at(), node(on));
+    let (at, node) = (test.at(), node(on));
     let command = Command::ForceJoinShard { keyspace: name(), shard: id, node, generation };
-    let answer = town.cluster.command(at, TransactionId([7; 20]), "mia", command, false);
-    town.decide();
+    let answer = test.cluster.command(at, TransactionId([7; 20]), "mia", command, false);
+    test.decide();
     answer.map(|answer| answer.warnings).map_err(|error| error.to_string())
 }
 
 /// n0 missed writes, n1 and n2 are lost: only a person may go on with what n0 has.
 #[test]
 fn d10_only_a_person_chooses_a_copy_and_hears_what_may_be_missing() {
-    let mut town = town_of(3, durable(8, 3));
+    let mut test = cluster_of(3, durable(8, 3));
     let shard = ShardId(3);
-    let sequence = |town: &Town| town.map().generation().sequence;
-    let refused = force_join(&mut town, shard, "n0", 1).unwrap_err();
+    let sequence = |test: &TestCluster| test.map().generation().sequence;
+    let refused = force_join(&mut test, shard, "n0", 1).unwrap_err();
     assert!(refused.contains("has not ended"), "{refused}");
-    kill(&mut town, 0);
-    town.run(10_000);
-    (1..3).for_each(|at| kill(&mut town, at));
-    town.run(1_000);
-    start(&mut town, 0);
-    town.run(30_000);
-    assert_eq!(town.served().len(), 0);
-    let now = sequence(&town);
-    let refused = force_join(&mut town, shard, "n0", now - 1).unwrap_err();
+    kill(&mut test, 0);
+    test.run(10_000);
+    (1..3).for_each(|at| kill(&mut test, at));
+    test.run(1_000);
+    start(&mut test, 0);
+    test.run(30_000);
+    assert_eq!(test.served().len(), 0);
+    let now = sequence(&test);
+    let refused = force_join(&mut test, shard, "n0", now - 1).unwrap_err();
     assert!(refused.contains(&format!("is at {now}")), "{refused}");
-    let refused = force_join(&mut town, shard, "n1", now).unwrap_err();
+    let refused = force_join(&mut test, shard, "n1", now).unwrap_err();
     assert!(refused.contains("node n1 is down"), "{refused}");
-    let before = town.map().shard(shard).unwrap().epoch;
+    let before = test.map().shard(shard).unwrap().epoch;
     // What is acknowledged from here on counts anew: the person gave the rest up.
-    town.disks.as_mut().unwrap().give_up(shard);
-    let warnings = force_join(&mut town, shard, "n0", now).unwrap();
+    test.disks.as_mut().unwrap().give_up(shard);
+    let warnings = force_join(&mut test, shard, "n0", now).unwrap();
     assert!(warnings[0].contains("may be missing") && warnings[0].contains("up to epoch"), "{warnings:#?}");
     assert!(warnings[1].contains("n1 as"), "{warnings:#?}");
-    town.run(3_000);
-    assert_eq!(town.served(), BTreeSet::from([shard]), "{:#?}", town.notices);
-    assert!(town.map().shard(shard).unwrap().epoch > before, "O3");
+    test.run(3_000);
+    assert_eq!(test.served(), BTreeSet::from([shard]), "{:#?}", test.notices);
+    assert!(test.map().shard(shard).unwrap().epoch > before, "O3");
     // What comes back after all follows, and has its data from n0.
-    (1..3).for_each(|at| start(&mut town, at));
-    town.run(10_000);
-    assert_eq!(town.served().len(), 8);
-    assert!(town.is_at_rest(3), "{:#?}", placed(&town));
-    assert_eq!(town.map().shard(shard).unwrap().leader().unwrap().node, node("n0"));
+    (1..3).for_each(|at| start(&mut test, at));
+    test.run(10_000);
+    assert_eq!(test.served().len(), 8);
+    assert!(test.is_at_rest(3), "{:#?}", placed(&test));
+    assert_eq!(test.map().shard(shard).unwrap().leader().unwrap().node, node("n0"));
 }
 
 /// Seen in the simulator (seed 249, touched and durable): coordinators began from an older state, nobody knew, and the same
 /// number was given out twice. A person chose the one copy, and the map went on with the other, again and again.
 #[test]
 fn d10_a_copy_is_not_taken_for_another_of_the_same_number() {
-    let mut town = town_of(3, durable(8, 1));
-    let shard = town.map().shard(ShardId(3)).unwrap().clone();
+    let mut test = cluster_of(3, durable(8, 1));
+    let shard = test.map().shard(ShardId(3)).unwrap().clone();
     let Replica { node: former, placement, .. } = shard.replicas[0].clone();
     let index = |id: &NodeId| id.as_str()[1..].parse::<usize>().unwrap();
     let chosen = (0..3).map(|at| spec(at).id).find(|id| *id != former).unwrap();
-    [&former, &chosen].into_iter().for_each(|id| kill(&mut town, index(id)));
-    town.run(1_000);
+    [&former, &chosen].into_iter().for_each(|id| kill(&mut test, index(id)));
+    test.run(1_000);
     let key = ReplicaKey { keyspace: name(), shard: shard.id, placement };
-    let disks = town.disks.as_mut().unwrap();
+    let disks = test.disks.as_mut().unwrap();
     let data = disks.data.remove(&(former.clone(), key.clone())).unwrap();
     disks.data.insert((chosen.clone(), key), data);
-    [&former, &chosen].into_iter().for_each(|id| start(&mut town, index(id)));
-    town.run(10_000);
-    assert_eq!(town.served().len(), 7, "{:#?}", town.notices);
-    let now = town.map().generation().sequence;
-    let refused = force_join(&mut town, shard.id, chosen.as_str(), now).unwrap_err();
+    [&former, &chosen].into_iter().for_each(|id| start(&mut test, index(id)));
+    test.run(10_000);
+    assert_eq!(test.served().len(), 7, "{:#?}", test.notices);
+    let now = test.map().generation().sequence;
+    let refused = force_join(&mut test, shard.id, chosen.as_str(), now).unwrap_err();
     assert!(
         refused.contains(&format!("{placement} on {former}")) && refused.contains("recreate"),
         "{refused}"
@@ -647,16 +648,16 @@ fn d10_a_copy_is_not_taken_for_another_of_the_same_number() {
 
 #[test]
 fn d10_a_node_with_the_only_copy_of_a_shard_is_not_forgotten() {
-    let mut town = town_of(2, durable(8, 1));
-    kill(&mut town, 0);
-    town.run(10_000);
-    let at = town.at();
+    let mut test = cluster_of(2, durable(8, 1));
+    kill(&mut test, 0);
+    test.run(10_000);
+    let at = test.at();
     let command = Command::RemoveNode { node: node("n0") };
-    let refused = town.cluster.command(at, TransactionId([7; 20]), "mia", command, false).unwrap_err();
+    let refused = test.cluster.command(at, TransactionId([7; 20]), "mia", command, false).unwrap_err();
     assert!(refused.to_string().contains("has the only copy of shard"), "{refused}");
-    town.drain("n0");
-    town.run(1_000);
-    let told = format!("{:?}", town.cluster.drains(town.at()));
+    test.drain("n0");
+    test.run(1_000);
+    let told = format!("{:?}", test.cluster.drains(test.at()));
     assert!(told.contains("is on its disk: keep it there"), "{told}");
 }
 
@@ -665,8 +666,8 @@ fn d10_a_node_with_the_only_copy_of_a_shard_is_not_forgotten() {
 fn l8_a_drain_moves_the_only_replica_that_a_shard_is_to_keep() {
     for drained_first in [false, true] {
         for at in 0..3 {
-            let mut town = town_of(4, durable(8, 3));
-            let holder = town.map().shard(ShardId(3)).unwrap().replicas[at].node.to_string();
+            let mut test = cluster_of(4, durable(8, 3));
+            let holder = test.map().shard(ShardId(3)).unwrap().replicas[at].node.to_string();
             let command = Command::SetShardReplicas {
                 keyspace: name(),
                 shard: ShardId(3),
@@ -674,18 +675,18 @@ fn l8_a_drain_moves_the_only_replica_that_a_shard_is_to_keep() {
                 ahead: false,
             };
             if drained_first {
-                town.drain(&holder);
+                test.drain(&holder);
             }
-            town.cluster.command(town.at(), TransactionId([7; 20]), "mia", command, false).unwrap();
-            town.decide();
+            test.cluster.command(test.at(), TransactionId([7; 20]), "mia", command, false).unwrap();
+            test.decide();
             if !drained_first {
-                town.run(300);
-                town.drain(&holder);
+                test.run(300);
+                test.drain(&holder);
             }
-            town.run(60_000);
-            let shard = town.map().shard(ShardId(3)).unwrap();
-            assert_eq!(shard.replicas.len(), 1, "{drained_first} {at}: {:#?} {:#?}", shard, town.notices);
-            assert_eq!(town.counts().get(holder.as_str()), None, "{drained_first} {at}: {:#?}", town.notices);
+            test.run(60_000);
+            let shard = test.map().shard(ShardId(3)).unwrap();
+            assert_eq!(shard.replicas.len(), 1, "{drained_first} {at}: {:#?} {:#?}", shard, test.notices);
+            assert_eq!(test.counts().get(holder.as_str()), None, "{drained_first} {at}: {:#?}", test.notices);
         }
     }
 }
@@ -694,18 +695,18 @@ fn l8_a_drain_moves_the_only_replica_that_a_shard_is_to_keep() {
 /// leader leads on, and a follower that never led is not waited for.
 #[test]
 fn d10_a_copy_that_is_moved_away_is_earlier_than_those_that_go_on() {
-    let mut town = town_of(3, durable(1, 2));
-    let shard = town.map().shards().next().unwrap().clone();
+    let mut test = cluster_of(3, durable(1, 2));
+    let shard = test.map().shards().next().unwrap().clone();
     let leader = shard.leader().unwrap().clone();
     let follower = shard.live().find(|r| r.placement != leader.placement).unwrap().clone();
     let free = ["n0", "n1", "n2"].map(node).into_iter().find(|n| shard.live().all(|r| r.node != *n)).unwrap();
     let from = follower.node.clone();
     let command = Command::MoveShard { keyspace: name(), shard: shard.id, from, to: free.clone() };
-    town.cluster.command(town.at(), TransactionId([9; 20]), "mia", command, false).unwrap();
-    town.run(5_000);
-    let now = town.map().shard(shard.id).unwrap().clone();
+    test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command, false).unwrap();
+    test.run(5_000);
+    let now = test.map().shard(shard.id).unwrap().clone();
     assert!(now.live().any(|r| r.node == free) && now.live().count() == 2, "{now:?}");
     assert_eq!(now.leader().map(|r| r.placement), Some(leader.placement));
     assert!(now.epoch > shard.epoch, "{now:?}");
-    assert_eq!(town.served().len(), 1, "{:#?}", town.notices);
+    assert_eq!(test.served().len(), 1, "{:#?}", test.notices);
 }

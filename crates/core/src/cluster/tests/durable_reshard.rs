@@ -5,8 +5,8 @@
 //! anything that was acknowledged is missing where it is led.
 
 use super::super::admin::{Command, KeyspaceChanges};
-use super::durable::{REPLACE_AFTER_MS, durable, force_join, kill, start, town_of};
-use super::town::{BEAT_MS, Hang, Town, name, settings};
+use super::durable::{REPLACE_AFTER_MS, cluster_of, durable, force_join, kill, start};
+use super::test_cluster::{BEAT_MS, Hang, TestCluster, name, settings};
 use crate::id::{ShardId, TransactionId};
 use crate::keyspace::{Keyspace, Ownership};
 use crate::map::{Shard, Stage};
@@ -17,11 +17,11 @@ const SLOTS: u32 = 4;
 /// Beats after which a split or merge of all of them is over, on three nodes.
 const STEPS: u64 = 12;
 
-pub(super) fn reshard(town: &mut Town, to: u32) -> Result<(), String> {
+pub(super) fn reshard(test: &mut TestCluster, to: u32) -> Result<(), String> {
     let changes = Box::new(KeyspaceChanges { shards: Some(to), ..KeyspaceChanges::default() });
     let command = Command::UpdateKeyspace { keyspace: name(), changes, ahead: false };
-    let answer = town.cluster.command(town.at(), TransactionId([7; 20]), "mia", command, false);
-    town.decide();
+    let answer = test.cluster.command(test.at(), TransactionId([7; 20]), "mia", command, false);
+    test.decide();
     answer.map(|_| ()).map_err(|error| error.to_string())
 }
 
@@ -42,64 +42,64 @@ enum Fall {
     Coordinator,
 }
 
-fn fall(mut town: Town, fall: Fall) -> Town {
+fn fall(mut test: TestCluster, fall: Fall) -> TestCluster {
     match fall {
-        Fall::All | Fall::AllAndCoordinator | Fall::OneByOne(_) => (0..3).for_each(|at| kill(&mut town, at)),
-        Fall::One(at) | Fall::OneForEver(at) => kill(&mut town, at),
+        Fall::All | Fall::AllAndCoordinator | Fall::OneByOne(_) => (0..3).for_each(|at| kill(&mut test, at)),
+        Fall::One(at) | Fall::OneForEver(at) => kill(&mut test, at),
         Fall::Coordinator => {}
     }
     if let Fall::AllAndCoordinator | Fall::Coordinator = fall {
-        town = town.restart_coordinator();
+        test = test.restart_coordinator();
     }
-    town.run(500);
+    test.run(500);
     match fall {
-        Fall::All | Fall::AllAndCoordinator => (0..3).for_each(|at| start(&mut town, at)),
+        Fall::All | Fall::AllAndCoordinator => (0..3).for_each(|at| start(&mut test, at)),
         Fall::OneByOne(first) => (first..first + 3).for_each(|at| {
-            start(&mut town, at % 3);
-            town.run(5_000);
+            start(&mut test, at % 3);
+            test.run(5_000);
         }),
         Fall::One(at) => {
-            town.run(20_000);
-            start(&mut town, at);
+            test.run(20_000);
+            start(&mut test, at);
         }
         Fall::Coordinator => {}
         Fall::OneForEver(gone) => {
-            town.run(5_000);
+            test.run(5_000);
             let rest = || (0..3).filter(move |at| *at != gone);
-            rest().for_each(|at| kill(&mut town, at));
-            town.run(500);
-            rest().for_each(|at| start(&mut town, at));
+            rest().for_each(|at| kill(&mut test, at));
+            test.run(500);
+            rest().for_each(|at| start(&mut test, at));
         }
     }
-    town
+    test
 }
 
 fn at_every_step(to: u32, replicas: u32, ownership: Ownership, falls: Fall) {
     let mut whole = 0;
     for step in 0..STEPS {
-        let mut town = town_of(3, Keyspace { ownership, ..durable(SLOTS, replicas) });
-        reshard(&mut town, to).unwrap();
-        town.run(step * BEAT_MS);
-        town = fall(town, falls);
-        town.run(15_000);
+        let mut test = cluster_of(3, Keyspace { ownership, ..durable(SLOTS, replicas) });
+        reshard(&mut test, to).unwrap();
+        test.run(step * BEAT_MS);
+        test = fall(test, falls);
+        test.run(15_000);
         let what = format!("{to} {replicas} {ownership:?} {falls:?} at step {step}");
-        let serving = town.map().shards().filter(|shard| shard.is_serving()).count();
-        assert_eq!(town.served().len(), serving, "{what}: {:#?} {:#?}", town.notices, town.map());
+        let serving = test.map().shards().filter(|shard| shard.is_serving()).count();
+        assert_eq!(test.served().len(), serving, "{what}: {:#?} {:#?}", test.notices, test.map());
         let replicas = if let Fall::OneForEver(_) = falls { replicas.min(2) } else { replicas };
-        let end = town.now + 3 * REPLACE_AFTER_MS;
-        while !town.is_at_rest(replicas as usize) {
-            assert!(town.now < end, "{what}: {:#?} {:#?}", town.notices, town.map());
-            town.run(5_000);
+        let end = test.now + 3 * REPLACE_AFTER_MS;
+        while !test.is_at_rest(replicas as usize) {
+            assert!(test.now < end, "{what}: {:#?} {:#?}", test.notices, test.map());
+            test.run(5_000);
         }
-        assert!(!town.notices.iter().any(|notice| notice.contains("is set aside and")), "{what}");
-        whole += usize::from(town.map().len() == to as usize);
+        assert!(!test.notices.iter().any(|notice| notice.contains("is set aside and")), "{what}");
+        whole += usize::from(test.map().len() == to as usize);
         // What was given up is done when it is asked for again.
-        if town.map().len() != to as usize {
-            reshard(&mut town, to).unwrap();
-            let end = town.now + 3 * REPLACE_AFTER_MS;
-            while town.map().len() != to as usize {
-                assert!(town.now < end, "{what}: {:#?}", town.notices);
-                town.run(5_000);
+        if test.map().len() != to as usize {
+            reshard(&mut test, to).unwrap();
+            let end = test.now + 3 * REPLACE_AFTER_MS;
+            while test.map().len() != to as usize {
+                assert!(test.now < end, "{what}: {:#?}", test.notices);
+                test.run(5_000);
             }
         }
     }
@@ -142,47 +142,47 @@ fn d1_d10_one_node_dies_at_every_step_of_a_split_or_merge() {
 /// The last writes before the switch were on a disk that is lost: only a person may go on without them.
 #[test]
 fn d10_parts_wait_for_the_last_writes_of_their_parent_until_a_person_gives_them_up() {
-    let mut town = town_of(3, durable(SLOTS, 1));
-    reshard(&mut town, 8).unwrap();
-    let closes = |town: &Town| {
-        let closing = town.map().shards().filter(|shard| matches!(shard.stage(), Stage::Closing(_)));
+    let mut test = cluster_of(3, durable(SLOTS, 1));
+    reshard(&mut test, 8).unwrap();
+    let closes = |test: &TestCluster| {
+        let closing = test.map().shards().filter(|shard| matches!(shard.stage(), Stage::Closing(_)));
         closing.map(|shard| shard.id).collect::<Vec<ShardId>>()
     };
-    while closes(&town).is_empty() {
-        town.run(BEAT_MS);
+    while closes(&test).is_empty() {
+        test.run(BEAT_MS);
     }
-    let parents = closes(&town);
-    (0..3).for_each(|at| kill(&mut town, at));
-    town.disks.as_mut().unwrap().data.retain(|(_, key), _| !parents.contains(&key.shard));
-    (0..3).for_each(|at| start(&mut town, at));
-    town.run(30_000);
-    let comes_from = |town: &Town, id: &ShardId| {
-        town.map().shard(*id).unwrap().parents().iter().any(|parent| parents.contains(parent))
+    let parents = closes(&test);
+    (0..3).for_each(|at| kill(&mut test, at));
+    test.disks.as_mut().unwrap().data.retain(|(_, key), _| !parents.contains(&key.shard));
+    (0..3).for_each(|at| start(&mut test, at));
+    test.run(30_000);
+    let comes_from = |test: &TestCluster, id: &ShardId| {
+        test.map().shard(*id).unwrap().parents().iter().any(|parent| parents.contains(parent))
     };
-    let serving: Vec<ShardId> = town.map().shards().filter(|s| s.is_serving()).map(|s| s.id).collect();
-    let (wait, rest): (Vec<_>, Vec<_>) = serving.into_iter().partition(|id| comes_from(&town, id));
+    let serving: Vec<ShardId> = test.map().shards().filter(|s| s.is_serving()).map(|s| s.id).collect();
+    let (wait, rest): (Vec<_>, Vec<_>) = serving.into_iter().partition(|id| comes_from(&test, id));
     assert!(!wait.is_empty());
-    assert_eq!(town.served(), rest.into_iter().collect(), "{:#?}", town.notices);
-    let status = town.cluster.status(town.at());
+    assert_eq!(test.served(), rest.into_iter().collect(), "{:#?}", test.notices);
+    let status = test.cluster.status(test.at());
     assert_eq!(status.shards.waiting, wait.len());
     let may_begin = |id: &ShardId| {
-        let leader = town.map().shard(*id).unwrap().leader().unwrap();
-        let orders = town.cluster.orders_since(&leader.node, 0, None).unwrap();
+        let leader = test.map().shard(*id).unwrap().leader().unwrap();
+        let orders = test.cluster.orders_since(&leader.node, 0, None).unwrap();
         orders.changed.iter().any(|order| order.replica.placement == leader.placement && order.granted)
     };
     assert!(!wait.iter().any(may_begin), "they would fail to serve, again and again");
     for id in &wait {
-        town.disks.as_mut().unwrap().give_up(*id);
-        let node = town.map().shard(*id).unwrap().replicas[0].node.to_string();
-        let generation = town.map().generation().sequence;
-        match force_join(&mut town, *id, &node, generation) {
+        test.disks.as_mut().unwrap().give_up(*id);
+        let node = test.map().shard(*id).unwrap().replicas[0].node.to_string();
+        let generation = test.map().generation().sequence;
+        match force_join(&mut test, *id, &node, generation) {
             Ok(warnings) => assert!(warnings.iter().any(|w| w.contains("may be missing")), "{warnings:#?}"),
             // The other part of the same parent was chosen: nothing keeps this one from serving.
             Err(refused) => assert!(refused.contains("has not ended"), "{refused}"),
         }
     }
-    town.run(10_000);
-    assert_eq!(town.served().len(), town.map().len(), "{:#?} {:#?}", town.notices, town.map());
+    test.run(10_000);
+    assert_eq!(test.served().len(), test.map().len(), "{:#?} {:#?}", test.notices, test.map());
 }
 
 /// The followers of a part wait for its leader, which fetches the last writes first. One that never begins is no leader.
@@ -194,21 +194,21 @@ fn l1_d1_a_part_whose_leader_never_begins_is_led_by_another_replica() {
         (Ownership::Eventual, 2),
         (Ownership::Eventual, 3),
     ] {
-        let mut town = town_of(3, Keyspace { ownership, ..durable(SLOTS, replicas) });
-        reshard(&mut town, 8).unwrap();
-        let part = |town: &Town| {
+        let mut test = cluster_of(3, Keyspace { ownership, ..durable(SLOTS, replicas) });
+        reshard(&mut test, 8).unwrap();
+        let part = |test: &TestCluster| {
             let mut parts =
-                town.map().shards().filter(|shard| shard.is_serving() && !shard.parents().is_empty());
+                test.map().shards().filter(|shard| shard.is_serving() && !shard.parents().is_empty());
             parts.find_map(|part| part.leader().map(|leader| leader.node.clone()))
         };
-        while part(&town).is_none() {
-            town.run(BEAT_MS);
+        while part(&test).is_none() {
+            test.run(BEAT_MS);
         }
-        town.hangs.insert(part(&town).unwrap(), Hang::Serve);
-        town.run(3 * settings().handover_ms + 2 * settings().lease_ms + 8_000);
+        test.hangs.insert(part(&test).unwrap(), Hang::Serve);
+        test.run(3 * settings().handover_ms + 2 * settings().lease_ms + 8_000);
         let what = format!("{ownership} {replicas}");
-        let serving = town.map().shards().filter(|shard| shard.is_serving()).count();
-        assert_eq!((serving, town.served().len()), (8, 8), "{what}: {:#?} {:#?}", town.notices, town.map());
+        let serving = test.map().shards().filter(|shard| shard.is_serving()).count();
+        assert_eq!((serving, test.served().len()), (8, 8), "{what}: {:#?} {:#?}", test.notices, test.map());
     }
 }
 
@@ -217,20 +217,20 @@ fn l1_d1_a_part_whose_leader_never_begins_is_led_by_another_replica() {
 #[test]
 fn l1_d1_a_part_of_which_two_replicas_never_begin_is_led_by_the_third() {
     for ownership in [Ownership::Exclusive, Ownership::Eventual] {
-        let mut town = town_of(3, Keyspace { ownership, ..durable(SLOTS, 3) });
-        reshard(&mut town, 8).unwrap();
+        let mut test = cluster_of(3, Keyspace { ownership, ..durable(SLOTS, 3) });
+        reshard(&mut test, 8).unwrap();
         let is_part = |shard: &&Shard| shard.is_serving() && !shard.parents().is_empty();
-        while town.map().shards().find(is_part).is_none() {
-            town.run(BEAT_MS);
+        while test.map().shards().find(is_part).is_none() {
+            test.run(BEAT_MS);
         }
-        let part = town.map().shards().find(is_part).unwrap().clone();
+        let part = test.map().shards().find(is_part).unwrap().clone();
         let last = part.replicas.iter().max_by_key(|replica| replica.placement).unwrap().node.clone();
         let others = part.replicas.iter().map(|replica| replica.node.clone()).filter(|node| *node != last);
-        town.hangs.extend(others.map(|node| (node, Hang::Serve)));
-        town.run(5 * (settings().handover_ms + 2 * settings().lease_ms));
-        let leader = town.map().shard(part.id).unwrap().leader().map(|leader| leader.node.clone());
-        assert_eq!(leader, Some(last), "{ownership}: {:#?} {:#?}", town.notices, town.map().shard(part.id));
-        assert!(town.served().contains(&part.id), "{ownership}: {:#?}", town.notices);
+        test.hangs.extend(others.map(|node| (node, Hang::Serve)));
+        test.run(5 * (settings().handover_ms + 2 * settings().lease_ms));
+        let leader = test.map().shard(part.id).unwrap().leader().map(|leader| leader.node.clone());
+        assert_eq!(leader, Some(last), "{ownership}: {:#?} {:#?}", test.notices, test.map().shard(part.id));
+        assert!(test.served().contains(&part.id), "{ownership}: {:#?}", test.notices);
     }
 }
 
@@ -238,26 +238,26 @@ fn l1_d1_a_part_of_which_two_replicas_never_begin_is_led_by_the_third() {
 /// leader had taken them in, and let no further replica load.
 #[test]
 fn l1_a_part_gets_another_replica_while_its_parent_never_lets_go() {
-    let mut town = town_of(3, Keyspace { ownership: Ownership::Eventual, ..durable(SLOTS, 2) });
-    reshard(&mut town, 8).unwrap();
-    let parts = |town: &Town| {
-        let parts = town.map().shards().filter(|shard| shard.is_serving() && !shard.parents().is_empty());
+    let mut test = cluster_of(3, Keyspace { ownership: Ownership::Eventual, ..durable(SLOTS, 2) });
+    reshard(&mut test, 8).unwrap();
+    let parts = |test: &TestCluster| {
+        let parts = test.map().shards().filter(|shard| shard.is_serving() && !shard.parents().is_empty());
         parts.cloned().collect::<Vec<_>>()
     };
-    while parts(&town).is_empty() {
-        town.run(BEAT_MS);
+    while parts(&test).is_empty() {
+        test.run(BEAT_MS);
     }
     // What hangs is none of the new shards' business: each of them is served, and their parents stay.
-    let part = parts(&town).remove(0);
-    town.clinging_shards.extend(part.parents());
-    town.run(1_000);
-    assert!(town.served().contains(&part.id), "{:#?}", town.notices);
+    let part = parts(&test).remove(0);
+    test.clinging_shards.extend(part.parents());
+    test.run(1_000);
+    assert!(test.served().contains(&part.id), "{:#?}", test.notices);
     let command =
         Command::SetShardReplicas { keyspace: name(), shard: part.id, replicas: Some(3), ahead: false };
-    town.cluster.command(town.at(), TransactionId([8; 20]), "mia", command, false).unwrap();
-    town.run(settings().handover_ms - 2_000);
-    let is_there = |shard: &ShardId| town.map().shard(*shard).is_some();
+    test.cluster.command(test.at(), TransactionId([8; 20]), "mia", command, false).unwrap();
+    test.run(settings().handover_ms - 2_000);
+    let is_there = |shard: &ShardId| test.map().shard(*shard).is_some();
     assert!(part.parents().iter().all(is_there), "they have not been given up yet");
-    let live = town.map().shard(part.id).unwrap().live().count();
-    assert_eq!(live, 3, "{:#?} {:#?}", town.notices, town.map().shard(part.id));
+    let live = test.map().shard(part.id).unwrap().live().count();
+    assert_eq!(live, 3, "{:#?} {:#?}", test.notices, test.map().shard(part.id));
 }

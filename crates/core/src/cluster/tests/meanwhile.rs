@@ -1,7 +1,7 @@
 //! Beats that come while a commit is under way.
 
 use super::super::Moment;
-use super::town::{Town, keyspace, name, node, settings, slots};
+use super::test_cluster::{TestCluster, keyspace, name, node, settings, slots};
 use crate::cluster::admin::Command;
 use crate::cluster::{Pending, Registration};
 use crate::exchange::Beat;
@@ -10,63 +10,63 @@ use crate::node::{Health, NodeSpec};
 use crate::time::Millis;
 
 /// Three nodes with shards, in the middle of the commit that begins a drain of `a`: whose orders it changes.
-fn amid_a_commit() -> (Town, Pending) {
-    let mut town = Town::new(keyspace(6), slots(6));
-    ["a", "b", "c"].iter().for_each(|name| town.join(name));
-    town.run(10_000);
-    assert!(town.is_at_rest(1));
+fn amid_a_commit() -> (TestCluster, Pending) {
+    let mut test = TestCluster::new(keyspace(6), slots(6));
+    ["a", "b", "c"].iter().for_each(|name| test.join(name));
+    test.run(10_000);
+    assert!(test.is_at_rest(1));
     let drain = Command::DrainNode { node: node("a"), reason: "kernel".into(), max_down: None };
-    town.cluster.command(town.at(), TransactionId([77; 20]), "test", drain, false).unwrap();
+    test.cluster.command(test.at(), TransactionId([77; 20]), "test", drain, false).unwrap();
     let mut pending = Pending::default();
     for round in 0..50 {
-        town.cluster.decide(town.at(), TransactionId([round; 20]));
-        let outbox = town.cluster.take_outbox();
+        test.cluster.decide(test.at(), TransactionId([round; 20]));
+        let outbox = test.cluster.take_outbox();
         assert!(round < 49, "the drain changes no orders");
         if !outbox.orders.is_empty() {
             pending = Pending::of(&outbox);
             break;
         }
     }
-    (town, pending)
+    (test, pending)
 }
 
-fn later(town: &Town, ms: u64) -> Moment {
-    Moment { now: Millis(town.now + ms), wall_ms: town.now + ms }
+fn later(test: &TestCluster, ms: u64) -> Moment {
+    Moment { now: Millis(test.now + ms), wall_ms: test.now + ms }
 }
 
 #[test]
 fn l1_a_lease_is_renewed_while_a_commit_is_under_way_and_says_nothing_of_what_is_not_durable() {
-    let (mut town, pending) = amid_a_commit();
+    let (mut test, pending) = amid_a_commit();
     let some = pending.nodes.first().unwrap().clone();
-    let beat = town.next_beat(&some);
+    let beat = test.next_beat(&some);
     let applied = beat.applied;
-    let at = later(&town, settings().lease_ms - 1);
-    let orders = town.cluster.beat_meanwhile(at, beat, &pending).unwrap();
+    let at = later(&test, settings().lease_ms - 1);
+    let orders = test.cluster.beat_meanwhile(at, beat, &pending).unwrap();
     assert_eq!(orders.lease.unwrap().lease_ms, settings().lease_ms);
     assert_eq!((orders.base, orders.version), (applied, applied));
     assert!(orders.changed.is_empty() && orders.removed.is_empty() && orders.keyspaces.is_empty());
     // What it lacks follows, once that is durable.
-    let pushed = town.cluster.orders_since(&some, applied, None).unwrap();
+    let pushed = test.cluster.orders_since(&some, applied, None).unwrap();
     assert!(pushed.version > applied && !pushed.changed.is_empty());
     // And the renewal counts: it is no silence that the node was not heard during the commit.
-    town.cluster.listen(at);
-    assert!(!town.cluster.nodes()[&some].signs.lease.is_over(later(&town, 2 * settings().lease_ms - 10).now));
+    test.cluster.listen(at);
+    assert!(!test.cluster.nodes()[&some].signs.lease.is_over(later(&test, 2 * settings().lease_ms - 10).now));
 }
 
 /// The process was paused in the middle of a commit, and hears of it when it wakes, or when the commit is over.
 #[test]
 fn r6_a_coordinator_that_slept_during_a_commit_does_not_take_its_own_silence_for_theirs() {
     for wakes_before_its_end in [false, true] {
-        let (mut town, _) = amid_a_commit();
-        town.now += settings().dead_after_ms + 1_000;
+        let (mut test, _) = amid_a_commit();
+        test.now += settings().dead_after_ms + 1_000;
         if wakes_before_its_end {
-            town.cluster.listen(town.at());
-            town.now += 10;
+            test.cluster.listen(test.at());
+            test.now += 10;
         }
-        town.cluster.listen(town.at());
-        town.cluster.decide(town.at(), TransactionId([78; 20]));
-        let status = town.cluster.status(town.at());
-        assert_eq!(status.nodes.get(&Health::Down), None, "{:#?}", town.cluster.take_outbox().notices);
+        test.cluster.listen(test.at());
+        test.cluster.decide(test.at(), TransactionId([78; 20]));
+        let status = test.cluster.status(test.at());
+        assert_eq!(status.nodes.get(&Health::Down), None, "{:#?}", test.cluster.take_outbox().notices);
         assert_eq!((status.nodes.get(&Health::Up), &status.brake), (Some(&3), &None), "{status:?}");
     }
 }
@@ -74,27 +74,27 @@ fn r6_a_coordinator_that_slept_during_a_commit_does_not_take_its_own_silence_for
 /// It was awake during a long commit, and one node says nothing.
 #[test]
 fn r6_a_node_that_is_silent_during_a_commit_is_declared_dead() {
-    let (mut town, _) = amid_a_commit();
-    let until = town.now + settings().dead_after_ms + 1_000;
-    while town.now < until {
-        town.now += settings().heartbeat_ms;
+    let (mut test, _) = amid_a_commit();
+    let until = test.now + settings().dead_after_ms + 1_000;
+    while test.now < until {
+        test.now += settings().heartbeat_ms;
         for id in ["a", "b"] {
-            let beat = town.next_beat(&node(id));
-            town.cluster.beat_meanwhile(town.at(), beat, &Pending::default()).unwrap();
+            let beat = test.next_beat(&node(id));
+            test.cluster.beat_meanwhile(test.at(), beat, &Pending::default()).unwrap();
         }
-        town.cluster.listen(town.at());
+        test.cluster.listen(test.at());
     }
-    town.cluster.decide(town.at(), TransactionId([78; 20]));
-    assert_eq!(town.cluster.status(town.at()).nodes.get(&Health::Down), Some(&1));
+    test.cluster.decide(test.at(), TransactionId([78; 20]));
+    assert_eq!(test.cluster.status(test.at()).nodes.get(&Health::Down), Some(&1));
 }
 
 #[test]
 fn a_node_whose_orders_stay_is_answered_as_ever() {
-    let (mut town, _) = amid_a_commit();
-    let beat = town.next_beat(&node("c"));
-    let at = later(&town, 10);
-    let mut other = town.cluster.clone();
-    let meanwhile = town.cluster.beat_meanwhile(at, beat.clone(), &Pending::default()).unwrap();
+    let (mut test, _) = amid_a_commit();
+    let beat = test.next_beat(&node("c"));
+    let at = later(&test, 10);
+    let mut other = test.cluster.clone();
+    let meanwhile = test.cluster.beat_meanwhile(at, beat.clone(), &Pending::default()).unwrap();
     assert_eq!(meanwhile, other.beat(at, beat).unwrap());
 }
 
@@ -102,16 +102,16 @@ fn a_node_whose_orders_stay_is_answered_as_ever() {
 /// generation that the commit was to bring. The commit failed, and no later coordinator took that node back.
 #[test]
 fn m3_orders_of_before_come_with_the_generation_that_is_durable() {
-    let (mut town, mut pending) = amid_a_commit();
+    let (mut test, mut pending) = amid_a_commit();
     // The drain begins with a plan; a node that is left out of the changes has not confirmed what it was ordered before.
     let id = node("c");
     pending.nodes.remove(&id);
-    let mut beat = town.next_beat(&id);
+    let mut beat = test.next_beat(&id);
     beat.applied = 1;
     let durable = pending.maps[&name()];
-    assert_ne!(durable, town.cluster.keyspaces()[&name()].map.generation());
-    let at = later(&town, 10);
-    let orders = town.cluster.beat_meanwhile(at, beat, &pending).unwrap();
+    assert_ne!(durable, test.cluster.keyspaces()[&name()].map.generation());
+    let at = later(&test, 10);
+    let orders = test.cluster.beat_meanwhile(at, beat, &pending).unwrap();
     assert!(!orders.changed.is_empty());
     assert_eq!(orders.keyspaces.iter().map(|brief| brief.generation).collect::<Vec<_>>(), [durable]);
 }
@@ -119,9 +119,9 @@ fn m3_orders_of_before_come_with_the_generation_that_is_durable() {
 /// What a beat that waits says, the next one does not say again; but one that will be refused holds no other up.
 #[test]
 fn r6_only_a_beat_that_will_be_taken_holds_the_next_one_up() {
-    let (mut town, _) = amid_a_commit();
-    let beat = town.next_beat(&node("b"));
-    assert!(town.cluster.will_take(&beat));
+    let (mut test, _) = amid_a_commit();
+    let beat = test.next_beat(&node("b"));
+    assert!(test.cluster.will_take(&beat));
     let session = SessionDigest([9; 32]);
     for refused in [
         Beat { session, ..beat.clone() },
@@ -129,61 +129,61 @@ fn r6_only_a_beat_that_will_be_taken_holds_the_next_one_up() {
         Beat { sequence: 0, ..beat.clone() },
         Beat { node: node("z"), ..beat },
     ] {
-        assert!(!town.cluster.will_take(&refused), "{refused:?}");
+        assert!(!test.cluster.will_take(&refused), "{refused:?}");
     }
 }
 
 /// What it held may be given away by that very commit.
 #[test]
 fn o5_a_node_whose_lease_is_over_waits_for_the_end_of_the_commit() {
-    let (mut town, pending) = amid_a_commit();
+    let (mut test, pending) = amid_a_commit();
     let some = pending.nodes.first().unwrap().clone();
-    let over = later(&town, settings().lease_ms * 2);
-    let beat = town.next_beat(&some);
-    let before = town.cluster.nodes()[&some].signs;
+    let over = later(&test, settings().lease_ms * 2);
+    let beat = test.next_beat(&some);
+    let before = test.cluster.nodes()[&some].signs;
     for pending in [&pending, &Pending::default()] {
-        assert_eq!(town.cluster.beat_meanwhile(over, beat.clone(), pending), Err(beat.clone()));
+        assert_eq!(test.cluster.beat_meanwhile(over, beat.clone(), pending), Err(beat.clone()));
     }
-    assert_eq!(town.cluster.nodes()[&some].signs, before, "a beat that waits leaves no trace");
+    assert_eq!(test.cluster.nodes()[&some].signs, before, "a beat that waits leaves no trace");
 }
 
 /// It would read an answer without orders as the order to hold nothing.
 #[test]
 fn a_node_that_has_confirmed_nothing_waits_when_its_orders_change() {
-    let (mut town, pending) = amid_a_commit();
-    let mut beat = town.next_beat(pending.nodes.first().unwrap());
+    let (mut test, pending) = amid_a_commit();
+    let mut beat = test.next_beat(pending.nodes.first().unwrap());
     beat.applied = 0;
-    assert_eq!(town.cluster.beat_meanwhile(later(&town, 10), beat.clone(), &pending), Err(beat));
+    assert_eq!(test.cluster.beat_meanwhile(later(&test, 10), beat.clone(), &pending), Err(beat));
 }
 
 #[test]
 fn a_beat_that_is_refused_waits_too() {
-    let (mut town, pending) = amid_a_commit();
-    let mut late = town.next_beat(&node("b"));
+    let (mut test, pending) = amid_a_commit();
+    let mut late = test.next_beat(&node("b"));
     late.sequence = 1;
-    assert_eq!(town.cluster.beat_meanwhile(later(&town, 10), late.clone(), &pending), Err(late));
-    let mut unknown = town.next_beat(&node("b"));
+    assert_eq!(test.cluster.beat_meanwhile(later(&test, 10), late.clone(), &pending), Err(late));
+    let mut unknown = test.next_beat(&node("b"));
     unknown.node = node("z");
-    assert_eq!(town.cluster.beat_meanwhile(later(&town, 10), unknown.clone(), &pending), Err(unknown));
+    assert_eq!(test.cluster.beat_meanwhile(later(&test, 10), unknown.clone(), &pending), Err(unknown));
 }
 
 /// A new leader's store is slow: who comes back with the incarnation that it has waits for nothing, and beats.
 #[test]
 fn b10_a_worker_that_has_lost_its_leader_is_taken_back_during_a_commit() {
-    let (mut town, _) = amid_a_commit();
-    town.cut_off.insert(node("b"));
-    let mut town = town.restart_coordinator();
-    town.cluster.decide(town.at(), TransactionId([99; 20]));
-    town.cluster.take_outbox();
-    let at = later(&town, 10);
-    let (id, known) = (node("b"), town.cluster.nodes()[&node("b")].record.clone());
-    assert!(!town.cluster.nodes()[&id].registered);
+    let (mut test, _) = amid_a_commit();
+    test.cut_off.insert(node("b"));
+    let mut test = test.restart_coordinator();
+    test.cluster.decide(test.at(), TransactionId([99; 20]));
+    test.cluster.take_outbox();
+    let at = later(&test, 10);
+    let (id, known) = (node("b"), test.cluster.nodes()[&node("b")].record.clone());
+    assert!(!test.cluster.nodes()[&id].registered);
     let back = Registration { incarnation: Some(known.incarnation), ..Registration::new(known.spec) };
-    let welcome = town.cluster.resume_meanwhile(at, back.clone()).unwrap();
+    let welcome = test.cluster.resume_meanwhile(at, back.clone()).unwrap();
     assert_eq!(welcome.incarnation, known.incarnation);
-    assert!(town.cluster.is_stored(), "nothing that is stored has changed");
-    let beat = town.next_beat(&id);
-    let orders = town.cluster.beat_meanwhile(at, beat, &Pending::default()).unwrap();
+    assert!(test.cluster.is_stored(), "nothing that is stored has changed");
+    let beat = test.next_beat(&id);
+    let orders = test.cluster.beat_meanwhile(at, beat, &Pending::default()).unwrap();
     assert_eq!(orders.lease.unwrap().lease_ms, settings().lease_ms);
 
     // What would have to be stored, or is refused, waits, and leaves no trace.
@@ -196,9 +196,9 @@ fn b10_a_worker_that_has_lost_its_leader_is_taken_back_during_a_commit() {
         Registration { cluster: Some(ClusterId(u128::MAX)), ..back.clone() },
         Registration { spec: NodeSpec::new(node("z"), "127.0.0.1:1"), ..back },
     ] {
-        let before = town.cluster.nodes()[&id].record.clone();
-        assert_eq!(town.cluster.resume_meanwhile(at, waits.clone()), Err(Box::new(waits)));
-        assert_eq!(town.cluster.nodes()[&id].record, before);
-        assert!(town.cluster.is_stored());
+        let before = test.cluster.nodes()[&id].record.clone();
+        assert_eq!(test.cluster.resume_meanwhile(at, waits.clone()), Err(Box::new(waits)));
+        assert_eq!(test.cluster.nodes()[&id].record, before);
+        assert!(test.cluster.is_stored());
     }
 }

@@ -1,8 +1,8 @@
 //! Who may speak for a node: the process that has the token of its incarnation (Z1).
 
 use super::super::{BeatError, RegisterError, Registration, Write};
-use super::reach::town_of;
-use super::town::{Town, node};
+use super::reach::cluster_of;
+use super::test_cluster::{TestCluster, node};
 use crate::exchange::Beat;
 use crate::id::SessionDigest;
 use crate::limits;
@@ -10,113 +10,113 @@ use crate::node::NodeSpec;
 
 const FORGED: SessionDigest = SessionDigest([7; 32]);
 
-fn forged(town: &mut Town, name: &str) -> Beat {
-    Beat { session: FORGED, ..town.next_beat(&node(name)) }
+fn forged(test: &mut TestCluster, name: &str) -> Beat {
+    Beat { session: FORGED, ..test.next_beat(&node(name)) }
 }
 
 #[test]
 fn z1_a_message_without_the_token_ends_renews_and_moves_no_node() {
-    let mut town = town_of(&["a", "b"], 1);
-    let (at, a) = (town.at(), node("a"));
-    let before = town.cluster.nodes()[&a].record.clone();
-    let (incarnation, lease) = (before.incarnation, town.cluster.nodes()[&a].signs.lease.end());
+    let mut test = cluster_of(&["a", "b"], 1);
+    let (at, a) = (test.at(), node("a"));
+    let before = test.cluster.nodes()[&a].record.clone();
+    let (incarnation, lease) = (before.incarnation, test.cluster.nodes()[&a].signs.lease.end());
 
-    let left = town.cluster.leave(at, &a, incarnation, FORGED);
+    let left = test.cluster.leave(at, &a, incarnation, FORGED);
     assert!(matches!(left, Err(BeatError::WrongToken(_))), "{left:?}");
-    let beat = Beat { sequence: u64::MAX, reports: Vec::new(), ..forged(&mut town, "a") };
-    let answer = town.cluster.beat(at, beat);
+    let beat = Beat { sequence: u64::MAX, reports: Vec::new(), ..forged(&mut test, "a") };
+    let answer = test.cluster.beat(at, beat);
     assert!(matches!(answer, Err(BeatError::WrongToken(_))), "{answer:?}");
     let elsewhere = NodeSpec::new(a.clone(), "10.0.0.66:1");
     let back =
         Registration { incarnation: Some(incarnation), session: FORGED, ..Registration::new(elsewhere) };
-    let back = town.cluster.register(at, back);
+    let back = test.cluster.register(at, back);
     assert!(matches!(back, Err(RegisterError::WrongToken(_))), "{back:?}");
 
-    let told = town.cluster.take_outbox().notices;
+    let told = test.cluster.take_outbox().notices;
     let told: Vec<_> =
         told.iter().filter(|notice| notice.alarm && notice.text.contains("names node a")).collect();
-    assert_eq!((told.len(), town.cluster.wrong_tokens()), (1, 3), "counted, and told once: {told:?}");
-    let node_of_a = &town.cluster.nodes()[&a];
+    assert_eq!((told.len(), test.cluster.wrong_tokens()), (1, 3), "counted, and told once: {told:?}");
+    let node_of_a = &test.cluster.nodes()[&a];
     assert_eq!((&node_of_a.record, node_of_a.signs.lease.end()), (&before, lease));
-    town.beat(&a);
-    assert!(town.cluster.nodes()[&a].signs.lease.end() >= lease, "its own beats count as before");
-    assert_eq!(town.served().len(), 12);
+    test.beat(&a);
+    assert!(test.cluster.nodes()[&a].signs.lease.end() >= lease, "its own beats count as before");
+    assert_eq!(test.served().len(), 12);
 }
 
 #[test]
 fn z1_a_beat_whose_number_leaves_none_for_later_ones_is_refused() {
-    let mut town = town_of(&["a"], 1);
-    let (at, a) = (town.at(), node("a"));
-    let beat = town.next_beat(&a);
+    let mut test = cluster_of(&["a"], 1);
+    let (at, a) = (test.at(), node("a"));
+    let beat = test.next_beat(&a);
     for sequence in [u64::MAX, beat.sequence + limits::BEATS_SKIPPED + 1] {
-        let answer = town.cluster.beat(at, Beat { sequence, ..beat.clone() });
+        let answer = test.cluster.beat(at, Beat { sequence, ..beat.clone() });
         assert!(matches!(answer, Err(BeatError::Skips { .. })), "{answer:?}");
     }
-    town.cluster.beat(at, beat).unwrap();
+    test.cluster.beat(at, beat).unwrap();
 }
 
 #[test]
 fn z1_a_first_beat_may_have_any_number_that_leaves_later_ones_room() {
-    let mut town = town_of(&["a"], 1);
-    let (at, a) = (town.at(), node("a"));
-    town.cluster.nodes.get_mut(&a).unwrap().sequence = 0;
-    let beat = town.next_beat(&a);
-    let answer = town.cluster.beat(at, Beat { sequence: u64::MAX, ..beat.clone() });
+    let mut test = cluster_of(&["a"], 1);
+    let (at, a) = (test.at(), node("a"));
+    test.cluster.nodes.get_mut(&a).unwrap().sequence = 0;
+    let beat = test.next_beat(&a);
+    let answer = test.cluster.beat(at, Beat { sequence: u64::MAX, ..beat.clone() });
     assert!(matches!(answer, Err(BeatError::Skips { .. })), "{answer:?}");
-    town.cluster.beat(at, Beat { sequence: limits::BEATS, ..beat }).unwrap();
+    test.cluster.beat(at, Beat { sequence: limits::BEATS, ..beat }).unwrap();
 }
 
 /// The record of a node was lost, and its token with it: the process that comes back first is taken for it, and only that one
 /// from then on.
 #[test]
 fn z1_where_the_token_was_lost_the_first_that_comes_back_is_taken() {
-    let mut town = town_of(&["a"], 1);
-    let (at, a) = (town.at(), node("a"));
-    let state = town.cluster.nodes.get_mut(&a).unwrap();
+    let mut test = cluster_of(&["a"], 1);
+    let (at, a) = (test.at(), node("a"));
+    let state = test.cluster.nodes.get_mut(&a).unwrap();
     state.record.session = None;
     let (incarnation, spec) = (Some(state.record.incarnation), state.record.spec.clone());
-    let beat = town.next_beat(&a);
+    let beat = test.next_beat(&a);
     assert!(
-        matches!(town.cluster.beat(at, beat), Err(BeatError::WrongToken(_))),
+        matches!(test.cluster.beat(at, beat), Err(BeatError::WrongToken(_))),
         "it has to come back first"
     );
 
     let back = Registration { incarnation, session: SessionDigest([1; 32]), ..Registration::new(spec) };
     let none = Registration { session: SessionDigest::default(), ..back.clone() };
-    let answer = town.cluster.register(at, none);
+    let answer = test.cluster.register(at, none);
     assert!(matches!(answer, Err(RegisterError::WrongToken(_))), "no token is nobody's: {answer:?}");
-    let _ = town.cluster.take_outbox();
-    assert!(town.cluster.resume_meanwhile(at, back.clone()).is_err(), "it changes what is stored");
-    town.cluster.register(at, back.clone()).unwrap();
-    let writes = town.cluster.take_outbox().writes;
+    let _ = test.cluster.take_outbox();
+    assert!(test.cluster.resume_meanwhile(at, back.clone()).is_err(), "it changes what is stored");
+    test.cluster.register(at, back.clone()).unwrap();
+    let writes = test.cluster.take_outbox().writes;
     let stored = writes
         .iter()
         .any(|write| matches!(write, Write::Node(record) if record.session == Some(back.session)));
     assert!(stored, "{writes:?}");
-    let other = town.cluster.register(at, Registration { session: FORGED, ..back.clone() });
+    let other = test.cluster.register(at, Registration { session: FORGED, ..back.clone() });
     assert!(matches!(other, Err(RegisterError::WrongToken(_))), "{other:?}");
 
     // The process that registered may serve: a stranger that came first does not end its lease (seed 20380 of the simulator).
-    assert!(town.cluster.nodes[&a].held() > 0);
-    let left = town.cluster.leave(at, &a, back.incarnation.unwrap(), back.session);
+    assert!(test.cluster.nodes[&a].held() > 0);
+    let left = test.cluster.leave(at, &a, back.incarnation.unwrap(), back.session);
     assert_eq!(left, Err(BeatError::OnTrust(a.clone())));
-    assert!(!town.cluster.nodes[&a].record.ended);
+    assert!(!test.cluster.nodes[&a].record.ended);
 }
 
 /// A rolling restart after the records were lost: a node that was emptied leaves, and does not count as lost.
 #[test]
 fn z1_a_process_that_is_taken_on_trust_leaves_when_it_holds_nothing() {
-    let mut town = town_of(&["a", "b"], 1);
-    town.drain("b");
-    town.run(10_000);
-    let (at, b) = (town.at(), node("b"));
-    let state = town.cluster.nodes.get_mut(&b).unwrap();
+    let mut test = cluster_of(&["a", "b"], 1);
+    test.drain("b");
+    test.run(10_000);
+    let (at, b) = (test.at(), node("b"));
+    let state = test.cluster.nodes.get_mut(&b).unwrap();
     state.record.session = None;
     let (incarnation, spec) = (state.record.incarnation, state.record.spec.clone());
     let session = SessionDigest([1; 32]);
     let back = Registration { incarnation: Some(incarnation), session, ..Registration::new(spec) };
-    town.cluster.register(at, back).unwrap();
-    assert_eq!(town.cluster.nodes[&b].held(), 0);
-    town.cluster.leave(at, &b, incarnation, session).unwrap();
-    assert!(town.cluster.nodes[&b].record.left);
+    test.cluster.register(at, back).unwrap();
+    assert_eq!(test.cluster.nodes[&b].held(), 0);
+    test.cluster.leave(at, &b, incarnation, session).unwrap();
+    assert!(test.cluster.nodes[&b].record.left);
 }

@@ -26,7 +26,7 @@ impl Default for Guard {
 
 /// Why a version is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Held {
+pub enum HoldReason {
     /// It has too few keys.
     Few {
         /// So many.
@@ -49,17 +49,17 @@ pub enum Held {
 
 impl Guard {
     /// Whether a version with so many keys is held, where clients get that one, with so many.
-    pub fn check(&self, keys: u64, served: Option<(&VersionName, Option<u64>)>) -> Option<Held> {
+    pub fn check(&self, keys: u64, served: Option<(&VersionName, Option<u64>)>) -> Option<HoldReason> {
         let min = self.min_keys.unwrap_or(u64::from(served.is_some()));
         let (than, before) = match served {
             _ if keys < min && (self.min_keys.is_some() || served?.1 != Some(0)) => {
-                return Some(Held::Few { keys, min });
+                return Some(HoldReason::Few { keys, min });
             }
             Some((than, Some(before))) => (than, before),
             _ => return None,
         };
         let least = u128::from(before) * u128::from(100 - self.max_shrink_percent.min(100));
-        (u128::from(keys) * 100 < least).then(|| Held::Shrunk {
+        (u128::from(keys) * 100 < least).then(|| HoldReason::Shrunk {
             keys,
             before,
             than: than.clone(),
@@ -68,11 +68,11 @@ impl Guard {
     }
 }
 
-impl fmt::Display for Held {
+impl fmt::Display for HoldReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Held::Few { keys, min } => write!(f, "it has {}, fewer than {min}", counted(*keys, "key")),
-            Held::Shrunk { keys, before, than, max_shrink_percent } => write!(
+            HoldReason::Few { keys, min } => write!(f, "it has {}, fewer than {min}", counted(*keys, "key")),
+            HoldReason::Shrunk { keys, before, than, max_shrink_percent } => write!(
                 f,
                 "it has {} where version {than} has {before}, and may lose {max_shrink_percent} % of them",
                 counted(*keys, "key")
@@ -95,9 +95,12 @@ mod tests {
         let guard = Guard::default();
         let than = name();
         let beside = |before| Some((&than, before));
-        assert!(matches!(guard.check(0, beside(Some(10))), Some(Held::Few { keys: 0, min: 1 })));
-        assert!(matches!(guard.check(0, beside(None)), Some(Held::Few { .. })));
-        assert!(matches!(guard.check(4, beside(Some(10))), Some(Held::Shrunk { keys: 4, before: 10, .. })));
+        assert!(matches!(guard.check(0, beside(Some(10))), Some(HoldReason::Few { keys: 0, min: 1 })));
+        assert!(matches!(guard.check(0, beside(None)), Some(HoldReason::Few { .. })));
+        assert!(matches!(
+            guard.check(4, beside(Some(10))),
+            Some(HoldReason::Shrunk { keys: 4, before: 10, .. })
+        ));
         assert_eq!(guard.check(5, beside(Some(10))), None, "half is not more than half");
         assert_eq!(guard.check(0, None), None, "clients have nothing that could be lost");
         assert_eq!(guard.check(0, beside(Some(0))), None);
@@ -105,8 +108,8 @@ mod tests {
         let open = Guard { min_keys: Some(0), max_shrink_percent: 100 };
         assert_eq!(open.check(0, beside(Some(10))), None);
         let strict = Guard { min_keys: Some(8), max_shrink_percent: 0 };
-        assert!(matches!(strict.check(7, None), Some(Held::Few { keys: 7, min: 8 })));
-        assert!(matches!(strict.check(9, beside(Some(10))), Some(Held::Shrunk { .. })));
+        assert!(matches!(strict.check(7, None), Some(HoldReason::Few { keys: 7, min: 8 })));
+        assert!(matches!(strict.check(9, beside(Some(10))), Some(HoldReason::Shrunk { .. })));
     }
 
     proptest! {

@@ -24,10 +24,10 @@ impl Node {
             self.presence.heard(self.now);
             self.presence.forget();
             lost = self.published.keys().cloned().collect();
-            for (dataset, shelf) in &mut self.shelves {
-                let held = shelf.versions.iter().filter(|(_, version)| !version.holders.is_empty());
+            for (dataset, state) in &mut self.datasets {
+                let held = state.versions.iter().filter(|(_, version)| !version.holders.is_empty());
                 touched.extend(held.map(|(name, _)| (dataset.clone(), name.clone())));
-                shelf.forget_holders();
+                state.forget_holders();
             }
         }
         for news in news {
@@ -52,9 +52,9 @@ impl Node {
             out.push(Effect::Neighbours);
         }
         let shown = touched.into_iter().filter(|(dataset, version)| {
-            self.shelves
+            self.datasets
                 .get(dataset)
-                .and_then(|shelf| shelf.versions.get(version))
+                .and_then(|state| state.versions.get(version))
                 .is_some_and(|v| v.is_shown)
         });
         out.extend(shown.map(|(dataset, version)| Effect::Show(dataset, version)));
@@ -106,22 +106,22 @@ impl Node {
     }
 
     fn is_known(&self, dataset: &DatasetName, version: &VersionName) -> bool {
-        self.shelves.get(dataset).is_some_and(|shelf| shelf.versions.contains_key(version))
+        self.datasets.get(dataset).is_some_and(|state| state.versions.contains_key(version))
     }
 
     /// Whether a node has told of as many versions that the own source does not have as are believed of one.
     fn has_told_enough(&self, address: &Address) -> bool {
-        let versions = self.shelves.values().flat_map(|shelf| shelf.versions.values());
+        let versions = self.datasets.values().flat_map(|state| state.versions.values());
         let is_told = |version: &&Version| !version.is_own() && version.holders.names(address);
-        versions.filter(is_told).count() >= limits::HEARSAY_VERSIONS
+        versions.filter(is_told).count() >= limits::ANNOUNCED_VERSIONS
     }
 
     /// Whether an order for this dataset is remembered: that of one which the own source or store has, and of so many
     /// others.
     fn may_order(&self, dataset: &DatasetName) -> bool {
-        if self.shelves.contains_key(dataset) {
+        if self.datasets.contains_key(dataset) {
             return true;
         }
-        self.shelves.values().filter(|shelf| !shelf.was_listed).count() < limits::HEARSAY_DATASETS
+        self.datasets.values().filter(|state| !state.was_listed).count() < limits::ANNOUNCED_DATASETS
     }
 }

@@ -1,8 +1,8 @@
 //! A node under a coordinator: what it is ordered to have, whether it has it, and when it may let go of the rest (K19, S18).
 //!
-//! The head office says which rooms a branch looks after, and nothing about editions ([`shards`](crate::dataset::shards)).
-//! The branch fetches what belongs there, of what its readers get and of what they get next, and reports when all of it
-//! stands. A room that is taken away from it is not emptied before it is sure that its books stand elsewhere.
+//! A coordinator orders shards, and orders nothing about versions ([`shards`](crate::dataset::shards)). The node loads the
+//! partitions of its shards, of the version that clients get and of the version that they get next, and reports when all of
+//! them are here. The partitions of a shard that is taken away from the node are not deleted before others have them.
 //!
 //! | a partition that is here | seen                                   | does                              |
 //! |--------------------------|----------------------------------------|-----------------------------------|
@@ -23,8 +23,8 @@
 //! - (ni) a node that starts goes on with the orders that it remembers, until a coordinator is heard: it loads what comes for
 //!   the shards it had. What a dataset holds never changes, so nothing is served wrongly by who has a shard for too long.
 
-use super::hearsay::Layout;
-use super::shelf::Shelf;
+use super::announcements::Layout;
+use super::dataset_state::DatasetState;
 use super::{Effect, Key, Node, Value, VersionName};
 use crate::dataset::shards::partitions_of;
 use crate::planted::{self, Planted};
@@ -66,8 +66,8 @@ struct Parting {
 impl Node {
     /// How far a shard is.
     pub fn readiness(&self, dataset: &super::DatasetName, slot: Slot) -> Readiness {
-        match self.shelf(dataset) {
-            Some(shelf) if self.presence.has_heard() => shelf.readiness(slot),
+        match self.dataset(dataset) {
+            Some(state) if self.presence.has_heard() => state.readiness(slot),
             Some(_) | None => Readiness::Loading,
         }
     }
@@ -75,15 +75,15 @@ impl Node {
     /// Lets go of what was ordered elsewhere.
     pub(super) fn let_go(&mut self, out: &mut Vec<Effect>) {
         let mut steps = Vec::new();
-        for (dataset, shelf) in &mut self.shelves {
+        for (dataset, state) in &mut self.datasets {
             let parting = Parting {
                 now: self.now,
                 wait_ms: self.settings.let_go_ms,
-                min: shelf.spread(&self.settings).replication.min as usize,
+                min: state.spread(&self.settings).replication.min as usize,
                 can_tell: self.presence.has_session,
             };
             let of = |(version, step)| (dataset.clone(), version, step);
-            steps.extend(shelf.part(parting).into_iter().map(of));
+            steps.extend(state.part(parting).into_iter().map(of));
         }
         for (dataset, version, step) in steps {
             let key = |partition| Key::Partition(dataset.clone(), version.clone(), partition);
@@ -101,7 +101,7 @@ impl Node {
     }
 }
 
-impl Shelf {
+impl DatasetState {
     /// The orders to be remembered: those that a node goes on with that is started while its coordinator is away.
     pub fn kept(&self) -> &BTreeSet<Slot> {
         &self.kept

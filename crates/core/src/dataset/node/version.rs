@@ -1,7 +1,7 @@
 //! One version of a dataset, as a node knows it: what is here, who has the rest, and how loading goes.
 
-use super::guard::Held;
-use super::hearsay::{Holders, Layout};
+use super::announcements::{Holders, Layout};
+use super::guard::HoldReason;
 use crate::count::counted;
 use crate::planted::{self, Planted};
 use crate::time::Millis;
@@ -57,7 +57,7 @@ pub struct Version {
     /// How many keys are in the partitions here, once the driver has counted.
     pub(super) keys: Option<u64>,
     /// Why clients do not get it by itself.
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<HoldReason>,
     /// Whether it has failed since it was known, here or, as it seems, elsewhere: then an earlier version is loaded
     /// beside it.
     pub(super) is_doubtful: bool,
@@ -113,7 +113,7 @@ impl Version {
     }
 
     /// Why clients do not get it by itself, if they do not.
-    pub fn held(&self) -> Option<&Held> {
+    pub fn held(&self) -> Option<&HoldReason> {
         self.held.as_ref()
     }
 

@@ -1,8 +1,8 @@
 //! What follows from the head: which operations count, what is dropped, fetched or removed.
 
 use super::{
-    Answer, Book, CREATION_MS, Creating, Effect, GONE_MS, Head, PENDING_MS, Pending, Refused, Seen, Server,
-    TransactionId, Waiting,
+    Answer, CREATION_MS, Creating, Effect, GONE_MS, Head, MapFile, PENDING_MS, Pending, Refused, Seen,
+    Server, TransactionId, Waiting,
 };
 use crate::metadata::SERVERS_MOST;
 use crate::planted::{self, Planted};
@@ -66,39 +66,39 @@ impl Server {
         if !head.servers.contains(&self.me) && self.joining.is_none() {
             return;
         }
-        let found = self.books.iter().find_map(|(name, book)| Some((*name, book.path(head.at)?)));
+        let found = self.files.iter().find_map(|(name, file)| Some((*name, file.path(head.at)?)));
         let Some((name, path)) = found else {
             if !self.is_writing(head.at) && self.fetching.is_none() {
                 self.fetch(out);
             }
             return;
         };
-        if let Some(book) = self.books.get_mut(&name) {
-            book.counts = true;
+        if let Some(file) = self.files.get_mut(&name) {
+            file.counts = true;
             if !path.is_empty() {
-                let map = Arc::make_mut(&mut book.map);
+                let map = Arc::make_mut(&mut file.map);
                 let applied = path.iter().try_for_each(|diff| map.apply(diff));
                 applied.expect("a path is of operations that follow on each other, from this map on");
                 out.push(Effect::Settled(name));
             }
             let past = |p: &&Pending| p.diff.to.sequence <= head.at.sequence;
-            let gone: Vec<_> = book.pending.values().filter(past).map(|p| p.diff.to).collect();
+            let gone: Vec<_> = file.pending.values().filter(past).map(|p| p.diff.to).collect();
             for gone in gone {
                 // What counts is in the map; of the rest, and of what builds on it, nothing can count any more.
                 if path.iter().any(|diff| diff.to == gone) {
-                    book.pending.remove(&gone.transaction);
+                    file.pending.remove(&gone.transaction);
                 } else {
-                    out.extend(book.drop(gone).into_iter().map(|dropped| Effect::Drop(name, dropped)));
+                    out.extend(file.drop(gone).into_iter().map(|dropped| Effect::Drop(name, dropped)));
                 }
             }
         }
         self.remove_others(Some(name), out);
     }
 
-    /// Removes every book that counted, but `own`, and but the latest that the head has gone back behind.
+    /// Removes every file that counted, but `own`, and but the latest that the head has gone back behind.
     fn remove_others(&mut self, own: Option<TransactionId>, out: &mut Vec<Effect>) {
         let ahead = self.kept_ahead();
-        self.remove_where(|name, book| book.counts && ![own, ahead].contains(&Some(name)), out);
+        self.remove_where(|name, file| file.counts && ![own, ahead].contains(&Some(name)), out);
     }
 
     /// The latest map that counted here, where the head is at an earlier one. No leader takes a head back: the keyspace
@@ -106,8 +106,8 @@ impl Server {
     /// long as one without a head.
     fn kept_ahead(&mut self) -> Option<TransactionId> {
         let at = self.head()?.at;
-        let counted = self.books.iter().filter(|(_, book)| book.counts && book.is_ahead_of(at));
-        let latest = counted.max_by_key(|(_, book)| book.map.generation()).map(|(name, _)| *name);
+        let counted = self.files.iter().filter(|(_, file)| file.counts && file.is_ahead_of(at));
+        let latest = counted.max_by_key(|(_, file)| file.map.generation()).map(|(name, _)| *name);
         let Some(latest) = latest else {
             self.behind = None;
             return None;
@@ -116,8 +116,8 @@ impl Server {
         (self.now.since(since) < GONE_MS).then_some(latest)
     }
 
-    fn remove_where(&mut self, is_gone: impl Fn(TransactionId, &Book) -> bool, out: &mut Vec<Effect>) {
-        let gone = self.books.iter().filter(|(name, book)| is_gone(**name, book));
+    fn remove_where(&mut self, is_gone: impl Fn(TransactionId, &MapFile) -> bool, out: &mut Vec<Effect>) {
+        let gone = self.files.iter().filter(|(name, file)| is_gone(**name, file));
         let gone: Vec<_> = gone.map(|(name, _)| *name).collect();
         gone.into_iter().for_each(|name| self.remove(name, out));
     }
@@ -133,7 +133,7 @@ impl Server {
         out.push(Effect::Fetch(number, from));
     }
 
-    /// Drops what can never count any more: aborted changes that nobody told it of, books of keyspaces that are
+    /// Drops what can never count any more: aborted changes that nobody told it of, files of keyspaces that are
     /// not its own.
     fn clean(&mut self, number: u64, out: &mut Vec<Effect>) {
         match self.seen.clone() {
@@ -146,8 +146,8 @@ impl Server {
             None => {}
         }
         let now = self.now;
-        let late = |book: &Book| planted::is(Planted::Creation) || now.since(book.since) >= CREATION_MS;
-        self.remove_where(|_, book| !book.counts && book.read <= number && late(book), out);
+        let late = |file: &MapFile| planted::is(Planted::Creation) || now.since(file.since) >= CREATION_MS;
+        self.remove_where(|_, file| !file.counts && file.read <= number && late(file), out);
     }
 
     /// There is no head: nothing that waits for a version of one can come, and what counted will never again.
@@ -156,7 +156,7 @@ impl Server {
         self.joining = self.joining.take().filter(|joining| joining.request.is_some());
         let now = self.now;
         let absent = *self.absent.get_or_insert(now);
-        self.remove_where(|_, book| book.counts && now.since(absent.max(book.since)) >= GONE_MS, out);
+        self.remove_where(|_, file| file.counts && now.since(absent.max(file.since)) >= GONE_MS, out);
     }
 
     /// A change that has waited for long: its swap waits for a version that is not later than the head's, so when
@@ -164,9 +164,9 @@ impl Server {
     fn drop_stale(&mut self, number: u64, seen: &Seen, out: &mut Vec<Effect>) {
         let (now, mut seals) = (self.now, false);
         // What builds on a map that the head has gone back behind may have counted.
-        for (name, book) in self.books.iter_mut().filter(|(_, book)| !book.is_ahead_of(seen.head.at)) {
+        for (name, file) in self.files.iter_mut().filter(|(_, file)| !file.is_ahead_of(seen.head.at)) {
             let mut gone = Vec::new();
-            for pending in book.pending.values_mut().filter(|pending| pending.read <= number) {
+            for pending in file.pending.values_mut().filter(|pending| pending.read <= number) {
                 match pending.doubt {
                     None if planted::is(Planted::Stale) && now.since(pending.since) >= PENDING_MS => {
                         gone.push(pending.diff.to);
@@ -181,7 +181,7 @@ impl Server {
                 }
             }
             for gone in gone {
-                out.extend(book.drop(gone).into_iter().map(|dropped| Effect::Drop(*name, dropped)));
+                out.extend(file.drop(gone).into_iter().map(|dropped| Effect::Drop(*name, dropped)));
             }
         }
         if seals {
@@ -245,7 +245,7 @@ impl Server {
             return out.push(Effect::Answer(request, Err(Refused::NoMap)));
         };
         let at = seen.head.at;
-        let has = self.books.values().any(|book| book.map.generation() == at);
+        let has = self.files.values().any(|file| file.map.generation() == at);
         if seen.head.servers.contains(&self.me) {
             if has {
                 self.joining = None;

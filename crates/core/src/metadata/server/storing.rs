@@ -1,7 +1,8 @@
 //! What is stored: changes and maps that may count, from the question to the disk.
 
 use super::{
-    Answer, BOOKS, Book, Creating, Effect, PENDING, Pending, Refused, Request, Server, TransactionId, Write,
+    Answer, Creating, Effect, MAP_FILES, MapFile, PENDING, Pending, Refused, Request, Server, TransactionId,
+    Write,
 };
 use crate::id::Generation;
 use crate::map::{MapDiff, ShardMap};
@@ -20,32 +21,32 @@ impl Server {
         if self.has(diff.to) {
             // Whoever asks again is at it still: it waits anew before it counts as forgotten.
             let (now, read) = (self.now, self.next_read());
-            let books = self.books.values_mut();
-            for pending in books.filter_map(|book| book.pending.get_mut(&diff.to.transaction)) {
+            let files = self.files.values_mut();
+            for pending in files.filter_map(|file| file.pending.get_mut(&diff.to.transaction)) {
                 *pending = Pending::new(pending.diff.clone(), now, read);
             }
             return out.push(Effect::Answer(request, Ok(Answer::Stored)));
         }
-        let Some((name, book)) = self.books.iter().find(|(_, book)| book.reaches(diff.from)) else {
+        let Some((name, file)) = self.files.iter().find(|(_, file)| file.reaches(diff.from)) else {
             let later = self.current().is_some_and(|map| map.generation().sequence >= diff.to.sequence);
             out.push(refuse(if later { Refused::Superseded } else { Refused::Behind }));
             return self.look(out);
         };
         // Not above what counts: it can never count.
-        if book.map.generation().sequence >= diff.to.sequence {
+        if file.map.generation().sequence >= diff.to.sequence {
             return out.push(refuse(Refused::Superseded));
         }
         if self.pending() + self.writes.len() >= PENDING {
             return out.push(refuse(Refused::Full("changes")));
         }
-        let (book, number) = (*name, self.next());
-        out.push(Effect::Append(number, book, diff.clone()));
-        self.writes.insert(number, Write::Operation { book, diff, requests: vec![request] });
+        let (file, number) = (*name, self.next());
+        out.push(Effect::Append(number, file, diff.clone()));
+        self.writes.insert(number, Write::Operation { file, diff, requests: vec![request] });
     }
 
     pub(super) fn store_whole(&mut self, request: Request, map: Arc<ShardMap>, out: &mut Vec<Effect>) {
         for write in self.writes.values_mut() {
-            if let Write::Book { map: other, requests, .. } = write
+            if let Write::MapFile { map: other, requests, .. } = write
                 && other.generation() == map.generation()
             {
                 return requests.push(request);
@@ -54,7 +55,7 @@ impl Server {
         if self.has(map.generation()) {
             return out.push(Effect::Answer(request, Ok(Answer::Stored)));
         }
-        if self.books.len() + self.writes.len() + self.creating.len() >= BOOKS {
+        if self.files.len() + self.writes.len() + self.creating.len() >= MAP_FILES {
             return out.push(Effect::Answer(request, Err(Refused::Full("maps to be created"))));
         }
         if let Some(Some(_)) = &self.seen {
@@ -75,7 +76,7 @@ impl Server {
     ) {
         let number = self.next();
         out.push(Effect::Begin(number, map.clone()));
-        self.writes.insert(number, Write::Book { map, fetched, requests });
+        self.writes.insert(number, Write::MapFile { map, fetched, requests });
     }
 
     /// Drops a change that can never count, and all that builds on it.
@@ -83,14 +84,14 @@ impl Server {
         if self.writes.values().any(|write| write.leads_to() == aborted) {
             self.aborted.insert(aborted.transaction);
         }
-        if self.books.get(&aborted.transaction).is_some_and(|book| book.is_only(aborted)) {
+        if self.files.get(&aborted.transaction).is_some_and(|file| file.is_only(aborted)) {
             self.remove(aborted.transaction, out);
         }
         let is_aborted = |creating: &mut Creating| creating.map.generation() == aborted;
         let refused = self.creating.extract_if(.., is_aborted);
         out.extend(refused.map(|creating| Effect::Answer(creating.request, Err(Refused::Superseded))));
-        for (name, book) in &mut self.books {
-            out.extend(book.drop(aborted).into_iter().map(|dropped| Effect::Drop(*name, dropped)));
+        for (name, file) in &mut self.files {
+            out.extend(file.drop(aborted).into_iter().map(|dropped| Effect::Drop(*name, dropped)));
         }
     }
 
@@ -106,25 +107,26 @@ impl Server {
         let kept = answer.is_ok();
         let mut copied = None;
         let requests = match write {
-            Write::Book { map, fetched, requests } => {
+            Write::MapFile { map, fetched, requests } => {
                 let name = map.generation().transaction;
                 copied = fetched.then_some(name);
                 if kept {
-                    self.books.insert(name, Book { counts: fetched, ..Book::new(map, self.now, after) });
+                    self.files
+                        .insert(name, MapFile { counts: fetched, ..MapFile::new(map, self.now, after) });
                 } else if aborted {
                     out.push(Effect::Remove(name));
                 }
                 requests
             }
-            Write::Operation { book: name, diff, requests } => {
+            Write::Operation { file: name, diff, requests } => {
                 let to = diff.to.transaction;
-                match self.books.get_mut(&name) {
-                    Some(book) if kept => {
-                        book.pending.insert(to, Pending::new(diff, self.now, after));
+                match self.files.get_mut(&name) {
+                    Some(file) if kept => {
+                        file.pending.insert(to, Pending::new(diff, self.now, after));
                     }
                     Some(_) if aborted => out.push(Effect::Drop(name, to)),
                     Some(_) => {}
-                    // It was removed with its book.
+                    // It was removed with its file.
                     None => answer = answer.and(Err(Refused::Superseded)),
                 }
                 requests
@@ -143,7 +145,7 @@ impl Server {
     /// A map that was fetched, and was not the head's any more when it was on disk, is of no use.
     fn drop_overtaken(&mut self, name: TransactionId, out: &mut Vec<Effect>) {
         let Some(head) = self.head() else { return };
-        if self.books.get(&name).is_some_and(|book| !book.reaches(head.at)) {
+        if self.files.get(&name).is_some_and(|file| !file.reaches(head.at)) {
             self.remove(name, out);
         }
     }

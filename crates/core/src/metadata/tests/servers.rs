@@ -188,7 +188,7 @@ fn d10_the_newest_map_is_kept_when_the_head_goes_back() {
         if !older.head.servers.contains(&node("m0")) {
             let effects = read(&mut server, GONE_MS + 5, &older);
             assert!(effects.iter().any(|effect| matches!(effect, Effect::Remove(_))), "{effects:?}");
-            assert_eq!(server.books(), 0);
+            assert_eq!(server.files(), 0);
         }
     }
 }

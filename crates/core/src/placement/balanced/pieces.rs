@@ -1,6 +1,6 @@
 //! `balanced` in pieces: what the coordinator does of it between two beats.
 //!
-//! A draft waits between two pieces without its problem ([`Sheet`]); the caller keeps the problem and gives the same one
+//! A draft waits between two pieces without its problem ([`DraftState`]); the caller keeps the problem and gives the same one
 //! to each piece. [`Balanced`] does one piece after another, so a solution is the same in however many decisions it was
 //! worked out.
 //!
@@ -20,7 +20,7 @@ use super::balance::{self, Balancing, Progress};
 use super::fill::Filling;
 use super::{constrain, draw, evict, fill};
 use crate::limits;
-use crate::placement::draft::{Draft, Sheet};
+use crate::placement::draft::{Draft, DraftState};
 use crate::placement::problem::{Problem, ProblemError};
 use crate::placement::solution::Solution;
 
@@ -36,11 +36,11 @@ pub enum Placing {
 /// A placement by `balanced` that is worked out one piece after another. See the module.
 #[derive(Debug, Clone)]
 pub struct Pieces {
-    sheet: Sheet,
+    state: DraftState,
     next: Phase,
     /// Passes that were begun.
     passes: usize,
-    /// Strokes of the draft when the pass began.
+    /// Length of the draft's log when the pass began.
     before: usize,
 }
 
@@ -69,8 +69,8 @@ impl Pieces {
     /// When the problem does not pass its check.
     pub fn begin(problem: &Problem) -> Result<Pieces, ProblemError> {
         problem.check()?;
-        let sheet = Draft::new(problem).into_sheet();
-        Ok(Pieces { sheet, next: Phase::TakeUp, passes: 0, before: 0 })
+        let state = Draft::new(problem).into_state();
+        Ok(Pieces { state, next: Phase::TakeUp, passes: 0, before: 0 })
     }
 
     /// How much of the next piece is done without a stop, in shards and replicas that are looked at.
@@ -85,7 +85,7 @@ impl Pieces {
     /// The next piece, with the problem that it was begun with, and what it came to: about `most` where it can stop.
     #[must_use]
     pub fn go_on(mut self, problem: &Problem, most: usize) -> (Placing, usize) {
-        let mut draft = Draft::resume(problem, self.sheet);
+        let mut draft = Draft::resume(problem, self.state);
         let mut work = whole(problem);
         self.next = match self.next {
             Phase::TakeUp => {
@@ -124,24 +124,24 @@ impl Pieces {
             }
             Phase::Finish => return (Placing::Done(Box::new(draft.finish())), work),
         };
-        self.sheet = draft.into_sheet();
+        self.state = draft.into_state();
         (Placing::UnderWay(Box::new(self)), work)
     }
 }
 
-/// Whether another pass is due: when the one that began at the stroke `before` has changed something, and the next plan could
+/// Whether another pass is due: when the one that began at the log length `before` has changed something, and the next plan could
 /// find something to do (M10): what one pass frees may be what another needed, and what leaves a node to even others out may
 /// leave it with less than its share. Most problems need one pass. The question and the next pass need the draft untangled:
 /// which of two crowded replicas is taken up depends on their order, and the next plan has them in the order of the solution.
 pub(super) fn is_another_due(draft: &mut Draft<'_>, before: usize, settled: bool) -> bool {
-    if draft.strokes() == before {
+    if draft.logged() == before {
         return false;
     }
     draft.untangle();
     !settled || !draft.is_complete() || draw::is_due(draft)
 }
 
-/// What follows a pass that began at the stroke `before`.
+/// What follows a pass that began at the log length `before`.
 fn after_pass(passes: usize, before: usize, draft: &mut Draft<'_>, settled: bool) -> Phase {
     if passes < limits::PASSES && is_another_due(draft, before, settled) {
         Phase::TakeUp

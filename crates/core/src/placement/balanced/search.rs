@@ -53,7 +53,7 @@ pub(super) struct State {
     /// The slots on each node.
     pub(super) held: Vec<Vec<u32>>,
     /// Where each slot is in its node's list.
-    seat: Vec<u32>,
+    position: Vec<u32>,
     shard_of: Vec<ShardIndex>,
     home: Vec<NodeIndex>,
     /// Slots on each node that are not at home there.
@@ -103,7 +103,7 @@ impl<'d, 'p> Search<'d, 'p> {
             inverse: inverse.collect(),
             marks,
             held: vec![Vec::new(); nodes],
-            seat: Vec::new(),
+            position: Vec::new(),
             shard_of: Vec::new(),
             home: Vec::new(),
             arrived: vec![Vec::new(); nodes],
@@ -147,9 +147,9 @@ impl<'d, 'p> Search<'d, 'p> {
                 });
                 self.state.shard_of.push(shard);
                 self.state.home.push(home.unwrap_or(AWAY));
-                self.state.seat.push(0);
+                self.state.position.push(0);
                 if let Some(node) = now {
-                    self.sit(slot as u32, node);
+                    self.attach(slot as u32, node);
                 }
             }
         }
@@ -161,9 +161,9 @@ impl<'d, 'p> Search<'d, 'p> {
     }
 
     /// Adds a slot to the lists of its node.
-    fn sit(&mut self, slot: u32, node: NodeIndex) {
+    fn attach(&mut self, slot: u32, node: NodeIndex) {
         let home = self.state.home[slot as usize];
-        self.state.seat[slot as usize] = self.state.held[node as usize].len() as u32;
+        self.state.position[slot as usize] = self.state.held[node as usize].len() as u32;
         self.state.held[node as usize].push(slot);
         if home == node {
             self.state.departed[node as usize].retain(|other| *other != slot);
@@ -174,12 +174,12 @@ impl<'d, 'p> Search<'d, 'p> {
     }
 
     /// Removes a slot from the lists of its node.
-    fn rise(&mut self, slot: u32, node: NodeIndex) {
-        let (home, seat) = (self.state.home[slot as usize], self.state.seat[slot as usize] as usize);
+    fn detach(&mut self, slot: u32, node: NodeIndex) {
+        let (home, position) = (self.state.home[slot as usize], self.state.position[slot as usize] as usize);
         let held = &mut self.state.held[node as usize];
-        held.swap_remove(seat);
-        if let Some(moved) = held.get(seat) {
-            self.state.seat[*moved as usize] = seat as u32;
+        held.swap_remove(position);
+        if let Some(moved) = held.get(position) {
+            self.state.position[*moved as usize] = position as u32;
         }
         if home == node {
             self.state.departed[node as usize].push(slot);
@@ -342,9 +342,9 @@ impl<'d, 'p> Search<'d, 'p> {
     fn relocate(&mut self, slot: u32, to: NodeIndex) -> NodeIndex {
         let shard = self.state.shard_of[slot as usize];
         let from = self.draft.vacate(shard, slot as usize);
-        self.rise(slot, from);
+        self.detach(slot, from);
         self.draft.restore(shard, slot as usize, to);
-        self.sit(slot, to);
+        self.attach(slot, to);
         from
     }
 

@@ -1,7 +1,7 @@
 //! One request under every order of events.
 
 use crate::routing::budget::{Budget, BudgetPolicy};
-use crate::routing::retry::{Action, Attempts, Event, Nature, Reason, RetryPolicy, Trouble};
+use crate::routing::retry::{Action, Attempts, Event, LastFailure, Reason, RequestTraits, RetryPolicy};
 use crate::time::Millis;
 use proptest::prelude::*;
 
@@ -19,8 +19,8 @@ fn events() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn natures() -> impl Strategy<Value = Nature> {
-    any::<[bool; 3]>().prop_map(|[idempotent, hedged, replayable]| Nature {
+fn traits_strategy() -> impl Strategy<Value = RequestTraits> {
+    any::<[bool; 3]>().prop_map(|[idempotent, hedged, replayable]| RequestTraits {
         idempotent,
         hedged: hedged && idempotent,
         replayable,
@@ -32,7 +32,7 @@ const EMPTY: BudgetPolicy = BudgetPolicy { percent: 10, purse: 0, drip_per_s: 0 
 proptest! {
     #[test]
     fn what_may_have_been_done_is_not_done_again(
-        nature in natures(),
+        traits in traits_strategy(),
         events in prop::collection::vec((events(), 0u64..300), 0..60),
         purse in 0u64..20,
         seed in any::<u64>(),
@@ -40,7 +40,7 @@ proptest! {
         let policy = RetryPolicy { tries: 20, ..RetryPolicy::default() };
         let mut budget = Budget::new(BudgetPolicy { purse, ..EMPTY });
         let (begin, mut now) = (Millis(1_000), Millis(1_000));
-        let mut attempts = Attempts::begin(now, &policy, nature, seed);
+        let mut attempts = Attempts::begin(now, &policy, traits, seed);
         let mut over = false;
         let (mut under_way, mut paid, mut broken_at_last, mut resting) = (1i32, 0, false, false);
         for (event, pause) in events {
@@ -60,13 +60,13 @@ proptest! {
             match action {
                 Action::Ask | Action::AskHinted => {
                     prop_assert_eq!(under_way, 0, "never two at once but for a hedge");
-                    prop_assert!(nature.idempotent || !broken_at_last || event != Event::Broken);
+                    prop_assert!(traits.idempotent || !broken_at_last || event != Event::Broken);
                     under_way = 1;
                 }
-                Action::Hedge => { prop_assert!(nature.hedged && under_way == 1); under_way = 2; }
+                Action::Hedge => { prop_assert!(traits.hedged && under_way == 1); under_way = 2; }
                 Action::Rest { until } => {
                     prop_assert!(under_way == 0 && until <= attempts.deadline());
-                    prop_assert!(event != Event::Broken || (nature.idempotent && nature.replayable));
+                    prop_assert!(event != Event::Broken || (traits.idempotent && traits.replayable));
                 }
                 Action::Deliver => over = true,
                 Action::GiveUp(Reason::Broken) => {
@@ -94,9 +94,9 @@ proptest! {
         let mut sent = 0;
         for request in 0..requests {
             budget.earn(1);
-            let nature = Nature { idempotent: true, hedged: false, replayable: true };
+            let traits = RequestTraits { idempotent: true, hedged: false, replayable: true };
             let mut now = Millis(0);
-            let mut attempts = Attempts::begin(now, &policy, nature, seed ^ request);
+            let mut attempts = Attempts::begin(now, &policy, traits, seed ^ request);
             let mut action = Action::Ask;
             loop {
                 action = match action {
@@ -105,7 +105,7 @@ proptest! {
                         attempts.step(attempts.deadline(), Event::Late, &policy, &mut budget)
                     }
                     Action::Rest { until } => { now = until; attempts.step(now, Event::Woke, &policy, &mut budget) }
-                    Action::GiveUp(Reason::Deadline(Trouble::Soon)) => break,
+                    Action::GiveUp(Reason::Deadline(LastFailure::Soon)) => break,
                     other => panic!("{other:?}"),
                 };
             }
@@ -114,17 +114,17 @@ proptest! {
     }
 }
 
-fn rests(nature: Nature, event: Event, purse: u64) -> Action {
+fn rests(traits: RequestTraits, event: Event, purse: u64) -> Action {
     let policy = RetryPolicy::default();
     let mut budget = Budget::new(BudgetPolicy { purse, ..EMPTY });
-    Attempts::begin(Millis(0), &policy, nature, 1).step(Millis(0), event, &policy, &mut budget)
+    Attempts::begin(Millis(0), &policy, traits, 1).step(Millis(0), event, &policy, &mut budget)
 }
 
 #[test]
 fn each_class_of_failure_as_the_table_says() {
-    let write = Nature { idempotent: false, hedged: false, replayable: true };
-    let streamed = Nature { replayable: false, ..write };
-    let read = Nature { idempotent: true, hedged: true, replayable: true };
+    let write = RequestTraits { idempotent: false, hedged: false, replayable: true };
+    let streamed = RequestTraits { replayable: false, ..write };
+    let read = RequestTraits { idempotent: true, hedged: true, replayable: true };
     let is_rest = |action| matches!(action, Action::Rest { .. });
     // Nothing was done: always again, if only the purse or the body allows.
     for event in [Event::Nobody, Event::NotConnected { another: false }] {
@@ -135,9 +135,9 @@ fn each_class_of_failure_as_the_table_says() {
     assert_eq!(rests(write, Event::Elsewhere { hinted: true }, 1), Action::AskHinted);
     assert!(is_rest(rests(write, Event::Elsewhere { hinted: true }, 0)));
     assert!(is_rest(rests(write, Event::Elsewhere { hinted: false }, 1)));
-    let kept = |trouble| Action::GiveUp(Reason::NotKept(trouble));
-    assert_eq!(rests(streamed, Event::Soon { after_ms: 1 }, 9), kept(Trouble::Soon));
-    assert_eq!(rests(streamed, Event::Elsewhere { hinted: true }, 9), kept(Trouble::Elsewhere));
+    let kept = |last_failure| Action::GiveUp(Reason::NotKept(last_failure));
+    assert_eq!(rests(streamed, Event::Soon { after_ms: 1 }, 9), kept(LastFailure::Soon));
+    assert_eq!(rests(streamed, Event::Elsewhere { hinted: true }, 9), kept(LastFailure::Elsewhere));
     // It may have been done.
     assert_eq!(rests(write, Event::Broken, 9), Action::GiveUp(Reason::Broken));
     assert!(is_rest(rests(read, Event::Broken, 1)));
@@ -151,8 +151,8 @@ fn each_class_of_failure_as_the_table_says() {
 fn the_first_good_answer_wins_and_a_bad_one_waits_for_the_other() {
     let policy = RetryPolicy::default();
     let mut budget = Budget::new(BudgetPolicy::default());
-    let nature = Nature { idempotent: true, hedged: true, replayable: true };
-    let mut attempts = Attempts::begin(Millis(0), &policy, nature, 1);
+    let traits = RequestTraits { idempotent: true, hedged: true, replayable: true };
+    let mut attempts = Attempts::begin(Millis(0), &policy, traits, 1);
     let mut step = |event| attempts.step(Millis(1), event, &policy, &mut budget);
     assert_eq!(step(Event::Slow), Action::Hedge);
     assert_eq!(step(Event::Answer { good: false }), Action::Listen);
@@ -165,8 +165,8 @@ fn the_first_good_answer_wins_and_a_bad_one_waits_for_the_other() {
 fn a_hint_is_used_once_in_a_row_and_rests_grow_with_jitter() {
     let policy = RetryPolicy::default();
     let mut budget = Budget::new(BudgetPolicy::default());
-    let nature = Nature { idempotent: false, hedged: false, replayable: true };
-    let mut attempts = Attempts::begin(Millis(0), &policy, nature, 1);
+    let traits = RequestTraits { idempotent: false, hedged: false, replayable: true };
+    let mut attempts = Attempts::begin(Millis(0), &policy, traits, 1);
     let hinted = Event::Elsewhere { hinted: true };
     assert_eq!(attempts.step(Millis(0), hinted, &policy, &mut budget), Action::AskHinted);
     let Action::Rest { .. } = attempts.step(Millis(0), hinted, &policy, &mut budget) else { panic!("rest") };
@@ -184,7 +184,7 @@ fn a_hint_is_used_once_in_a_row_and_rests_grow_with_jitter() {
         assert!(*wait >= whole / 2 && *wait <= whole, "{waits:?}");
     }
     let differ = |seed| {
-        let mut attempts = Attempts::begin(Millis(0), &policy, nature, seed);
+        let mut attempts = Attempts::begin(Millis(0), &policy, traits, seed);
         attempts.step(Millis(0), Event::Soon { after_ms: 0 }, &policy, &mut budget.clone())
     };
     assert!((0..20).any(|seed| differ(seed) != differ(seed + 1)));

@@ -20,7 +20,7 @@ fn leading_with_an_heir() -> Fixture {
     fixture
 }
 
-fn lay_down(fixture: &mut Fixture, now: u64) -> Result<Vec<Task>, NoHeir> {
+fn lay_down(fixture: &mut Fixture, now: u64) -> Result<Vec<Task>, NoSuccessor> {
     fixture.worker.lay_down(Millis(now), &replica(), "the battery is low").map(tasks)
 }
 
@@ -46,23 +46,23 @@ fn b11_a_lead_that_is_laid_down_stays_down_until_an_order_names_another_leader()
     assert_eq!(fixture.reported(), (Phase::Serving, Epoch(18)));
     // And it may lead later.
     let lead = Callback::Serve(Role::Leader, Epoch(19));
-    let heir = peer(Role::Follower, ReplicaState::Live);
-    assert_eq!(fixture.order(60_003, beside(Role::Leader, 19, heir)), [Task::Call(lead)]);
+    let successor = peer(Role::Follower, ReplicaState::Live);
+    assert_eq!(fixture.order(60_003, beside(Role::Leader, 19, successor)), [Task::Call(lead)]);
 }
 
 #[test]
 fn b11_a_lead_without_an_heir_is_not_laid_down() {
     let mut fixture = Fixture::leading(17);
-    assert_eq!(lay_down(&mut fixture, 5), Err(NoHeir::Alone));
+    assert_eq!(lay_down(&mut fixture, 5), Err(NoSuccessor::Alone));
     fixture.order(6, beside(Role::Leader, 17, peer(Role::Follower, ReplicaState::Load)));
-    assert_eq!(lay_down(&mut fixture, 7), Err(NoHeir::Alone), "one that loads cannot lead yet");
+    assert_eq!(lay_down(&mut fixture, 7), Err(NoSuccessor::Alone), "one that loads cannot lead yet");
     let parent = Peer { shard: ShardId(9), ..peer(Role::Follower, ReplicaState::Live) };
     fixture.order(8, beside(Role::Leader, 17, parent));
-    assert_eq!(lay_down(&mut fixture, 9), Err(NoHeir::Alone), "that is another shard");
+    assert_eq!(lay_down(&mut fixture, 9), Err(NoSuccessor::Alone), "that is another shard");
     assert!(matches!(fixture.judge(9, Access::Read), Verdict::Serve(_)), "it goes on");
     let mut follower = Fixture::new();
     follower.order(0, beside(Role::Follower, 17, peer(Role::Leader, ReplicaState::Live)));
-    assert_eq!(lay_down(&mut follower, 1), Err(NoHeir::DoesNotLead));
+    assert_eq!(lay_down(&mut follower, 1), Err(NoSuccessor::DoesNotLead));
 }
 
 #[test]

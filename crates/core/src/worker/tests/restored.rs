@@ -187,7 +187,7 @@ fn l1_a_restored_cluster_is_obeyed_that_has_an_earlier_keyspace_of_a_name() {
     (fixture.cluster, fixture.version) = (2, 0);
     let orders = Orders { keyspaces: vec![brief], ..fixture.whole(1, vec![], vec![]) };
     fixture.worker.ordered(Millis(6), orders);
-    assert_eq!(fixture.worker.mistrust(), None);
+    assert_eq!(fixture.worker.refusal(), None);
 }
 
 /// The state was restored from the middle of a split: the coordinator takes what is to unload for what hands over.

@@ -19,7 +19,11 @@ async fn a_linked_file_is_the_sources_own_and_stays_when_the_source_is_gone() {
     let bench = linking().await;
     let (load, readers) = fetched(&bench).await.unwrap();
     assert_all_found(&load, &readers, 1_000);
-    assert_eq!(load.progress.seen().bytes, load.progress.seen().bytes_in_all, "it was read all the same");
+    assert_eq!(
+        load.progress.snapshot().bytes,
+        load.progress.snapshot().bytes_in_all,
+        "it was read all the same"
+    );
     for partition in 0..3 {
         let name = file_name(partition);
         assert_eq!(inode(&built_file(&bench, &name)), inode(&bench.local().join(&name)));

@@ -42,7 +42,7 @@ async fn s19_no_more_files_are_read_at_once_than_is_said_and_bytes_are_those_of_
                 most = most.max(open_files(&bench));
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
-            while most < at_once || slow.progress.seen().bytes == 0 {
+            while most < at_once || slow.progress.snapshot().bytes == 0 {
                 most = most.max(open_files(&bench));
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
@@ -52,7 +52,7 @@ async fn s19_no_more_files_are_read_at_once_than_is_said_and_bytes_are_those_of_
             () = looking => {}
         }
         assert_eq!(most, at_once, "mixed: {is_mixed}");
-        let bytes = slow.progress.seen().bytes;
+        let bytes = slow.progress.snapshot().bytes;
         assert!(bytes <= READ_BYTES as u64, "{bytes} bytes");
     }
 }

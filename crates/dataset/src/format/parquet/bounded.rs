@@ -38,17 +38,17 @@ fn too_large(what: &'static str, bytes: u64, limit: usize) -> ParquetError {
 
 /// The memory of one file's pages.
 #[derive(Debug)]
-pub struct Memory {
+pub struct MemoryBudget {
     limit: usize,
     held: AtomicUsize,
     /// Of the row that is being read: what the values of its lists may take.
     row: AtomicUsize,
 }
 
-impl Memory {
+impl MemoryBudget {
     /// So much.
-    pub fn new(limit: usize) -> Arc<Memory> {
-        Arc::new(Memory { limit, held: AtomicUsize::new(0), row: AtomicUsize::new(0) })
+    pub fn new(limit: usize) -> Arc<MemoryBudget> {
+        Arc::new(MemoryBudget { limit, held: AtomicUsize::new(0), row: AtomicUsize::new(0) })
     }
 
     /// Another row begins.
@@ -65,44 +65,44 @@ impl Memory {
     }
 
     /// Counts bytes until they are let go.
-    fn hold(self: &Arc<Memory>, bytes: Bytes, more: usize) -> Bytes {
+    fn hold(self: &Arc<MemoryBudget>, bytes: Bytes, more: usize) -> Bytes {
         let count = bytes.len() + more;
         self.held.fetch_add(count, Ordering::Relaxed);
-        Bytes::from_owner(Held { bytes, count, memory: Arc::clone(self) })
+        Bytes::from_owner(HeldBytes { bytes, count, memory: Arc::clone(self) })
     }
 }
 
-struct Held {
+struct HeldBytes {
     bytes: Bytes,
     count: usize,
-    memory: Arc<Memory>,
+    memory: Arc<MemoryBudget>,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for HeldBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldBytes {
     fn drop(&mut self) {
         self.memory.held.fetch_sub(self.count, Ordering::Relaxed);
     }
 }
 
 /// A file whose footer was read.
-pub struct Bounded {
+pub struct BoundedFile {
     file: Arc<File>,
     metadata: ParquetMetaData,
-    memory: Arc<Memory>,
+    memory: Arc<MemoryBudget>,
 }
 
-impl Bounded {
+impl BoundedFile {
     /// Reads the footer.
-    pub fn open(file: File, memory: Arc<Memory>) -> Result<Bounded> {
+    pub fn open(file: File, memory: Arc<MemoryBudget>) -> Result<BoundedFile> {
         let footer = Footer { most: memory.limit / PARQUET_FOOTER_SHARE, file };
         let metadata = ParquetMetaDataReader::new().parse_and_finish(&footer)?;
-        Ok(Bounded { file: Arc::new(footer.file), metadata, memory })
+        Ok(BoundedFile { file: Arc::new(footer.file), metadata, memory })
     }
 
     /// How many values of a column are read at a time, so that those of usual length fit into the memory. Where they
@@ -147,7 +147,7 @@ impl ChunkReader for Footer {
     }
 }
 
-impl FileReader for Bounded {
+impl FileReader for BoundedFile {
     fn metadata(&self) -> &ParquetMetaData {
         &self.metadata
     }
@@ -166,7 +166,7 @@ impl FileReader for Bounded {
 }
 
 struct RowGroup<'a> {
-    of: &'a Bounded,
+    of: &'a BoundedFile,
     metadata: &'a RowGroupMetaData,
 }
 
@@ -203,7 +203,7 @@ impl RowGroupReader for RowGroup<'_> {
 struct Chunk {
     file: Arc<File>,
     codec: Compression,
-    memory: Arc<Memory>,
+    memory: Arc<MemoryBudget>,
 }
 
 impl Length for Chunk {
@@ -260,7 +260,7 @@ impl Chunk {
 /// The pages of one column, counted as long as they are held.
 struct Pages {
     pages: SerializedPageReader<Chunk>,
-    memory: Arc<Memory>,
+    memory: Arc<MemoryBudget>,
     is_repeated: bool,
     /// Whether one value is read at a time.
     is_one_by_one: bool,

@@ -17,7 +17,7 @@ type Path = Vec<usize>;
 static NULL: Field = Field::Null;
 
 /// The columns of a schema.
-pub struct Columns {
+pub struct SchemaColumns {
     /// Those at the top first, in the order of the file.
     pub names: Vec<String>,
     paths: Vec<Path>,
@@ -25,11 +25,11 @@ pub struct Columns {
     pub top: usize,
 }
 
-impl Columns {
+impl SchemaColumns {
     /// All that can be named.
-    pub fn of(schema: &Type) -> Columns {
+    pub fn of(schema: &Type) -> SchemaColumns {
         let fields = schema.get_fields();
-        let mut columns = Columns { names: Vec::new(), paths: Vec::new(), top: fields.len() };
+        let mut columns = SchemaColumns { names: Vec::new(), paths: Vec::new(), top: fields.len() };
         for (number, field) in fields.iter().enumerate() {
             columns.add(field.name().to_owned(), vec![number]);
         }

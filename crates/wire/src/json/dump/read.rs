@@ -1,7 +1,7 @@
 //! A dump that may be damaged: everything that is wrong with it, and what can be read all the same.
 //!
-//! Think of a parcel that was dropped. The strict way ([`TryFrom`]) sends it back at the first broken piece. Here
-//! each piece is unwrapped by itself: keyspaces, shards, replicas, nodes and plans that are whole are kept, and
+//! The strict way ([`TryFrom`]) fails at the first part that is damaged. Here
+//! each part is read by itself: keyspaces, shards, replicas, nodes and plans that are whole are kept, and
 //! each that is not is named with where it lies, by the names that people know it by.
 
 use super::super::plan::Plan;

@@ -2,7 +2,7 @@
 //! at a time: a keyspace is as it was committed last or in quarantine, the others are untouched, and all of it is told.
 
 use super::*;
-use crate::stored::{Recovered, book};
+use crate::stored::{Recovered, map_file};
 use partage_core::cluster::{ClusterRecord, NodeRecord};
 use partage_core::id::PlanId;
 use partage_core::metadata::Head;
@@ -12,25 +12,25 @@ use partage_core::plan::Status;
 
 /// A store that remembers every value that each key had.
 #[derive(Default)]
-struct Past {
+struct StoreHistory {
     now: Store,
     values: BTreeMap<String, Vec<Bytes>>,
-    shelf: Shelf,
+    encoder: StoreEncoder,
     /// Whether metadata servers keep the maps.
     apart: bool,
 }
 
-impl Past {
+impl StoreHistory {
     fn commit(&mut self, writes: &[Write], map: &ShardMap) {
         let batch = if self.apart {
-            let (mut batch, diffs) = self.shelf.encode_apart(writes).unwrap();
+            let (mut batch, diffs) = self.encoder.encode_apart(writes).unwrap();
             for (name, diffs) in diffs {
                 let head = Head { at: diffs.last().unwrap().to, servers: vec!["c1".parse().unwrap()] };
-                batch.commit.push(StoreOp::Put(book::head_key(name), book::seal_head(name, &head)));
+                batch.commit.push(StoreOp::Put(map_file::head_key(name), map_file::seal_head(name, &head)));
             }
             batch
         } else {
-            self.shelf.encode(writes, |_| Some(map)).unwrap()
+            self.encoder.encode(writes, |_| Some(map)).unwrap()
         };
         self.now.run_all(&batch);
         for (key, value) in &self.now.0 {
@@ -42,8 +42,8 @@ impl Past {
     }
 }
 
-fn history(apart: bool) -> Past {
-    let mut past = Past { apart, ..Past::default() };
+fn history(apart: bool) -> StoreHistory {
+    let mut past = StoreHistory { apart, ..StoreHistory::default() };
     for (number, name) in ["one", "two"].into_iter().enumerate() {
         let mut keyspace = Keyspace::new(name.parse().unwrap(), Sharding::KeyRange);
         let mut map = testing::replay(&keyspace, &[]);
@@ -88,7 +88,12 @@ fn history(apart: bool) -> Past {
 }
 
 /// What a fault has to leave as it was: `fault` is done to the store of `past`.
-fn judge(past: &Past, whole: &Recovered, what: &str, fault: impl FnOnce(&mut BTreeMap<String, Bytes>)) {
+fn judge(
+    past: &StoreHistory,
+    whole: &Recovered,
+    what: &str,
+    fault: impl FnOnce(&mut BTreeMap<String, Bytes>),
+) {
     let mut store = past.now.clone();
     fault(&mut store.0);
     if store.0 == past.now.0 {
@@ -116,16 +121,16 @@ fn judge(past: &Past, whole: &Recovered, what: &str, fault: impl FnOnce(&mut BTr
     }
     // The next leader finds nothing more to mend.
     let mut faults = std::mem::take(&mut found.faults);
-    let (finish, mut records, mut shelf) = found.finish(Room { steps: 100, bytes: 1 << 30 });
+    let (finish, mut records, mut encoder) = found.finish(TransactionLimits { steps: 100, bytes: 1 << 30 });
     finish.iter().for_each(|ops| store.run(ops));
     let writes = records.mend(&mut faults, 1_700_000_000_000);
     let map = |name: &KeyspaceName| {
         records.keyspaces.iter().find(|(r, _)| r.keyspace.name == *name).map(|(_, map)| map)
     };
     if past.apart {
-        store.run_all(&shelf.encode_apart(&writes).unwrap().0);
+        store.run_all(&encoder.encode_apart(&writes).unwrap().0);
     } else {
-        store.run_all(&shelf.encode(&writes, map).unwrap());
+        store.run_all(&encoder.encode(&writes, map).unwrap());
     }
     let again = read(&store.0).unwrap().faults;
     assert_eq!(again.quarantine, faults.quarantine, "{what}");

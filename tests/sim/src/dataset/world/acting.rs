@@ -53,12 +53,12 @@ impl World {
             Effect::Show(dataset, version) => self.machines[node].show(&dataset, &version, now),
             Effect::Remember(dataset) => {
                 let machine = &mut self.machines[node];
-                let Some(shelf) = machine.mind.as_ref().and_then(|mind| mind.shelf(&dataset)) else {
+                let Some(state) = machine.mind.as_ref().and_then(|mind| mind.dataset(&dataset)) else {
                     return Ok(());
                 };
-                oracle::remembered(machine.disk.served.as_ref(), shelf.served())?;
-                (machine.disk.served, machine.disk.pin) = (shelf.served().cloned(), shelf.pin().clone());
-                machine.disk.slots.clone_from(shelf.kept());
+                oracle::remembered(machine.disk.served.as_ref(), state.served())?;
+                (machine.disk.served, machine.disk.pin) = (state.served().cloned(), state.pin().clone());
+                machine.disk.slots.clone_from(state.kept());
             }
             Effect::Upgrade(dataset, version) => {
                 self.outcome.upgrades += 1;

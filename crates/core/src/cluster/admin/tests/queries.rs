@@ -6,11 +6,11 @@ use crate::node::Health;
 
 const S1: ShardId = ShardId(1);
 
-fn town() -> Town {
-    let mut town = Town::new(&["a", "b", "c"]);
-    town.keyspace("users", HASHES, Presplit::None);
-    town.put("users", 1, &["a", "b"]);
-    town
+fn test_cluster() -> AdminTestCluster {
+    let mut test = AdminTestCluster::new(&["a", "b", "c"]);
+    test.keyspace("users", HASHES, Presplit::None);
+    test.put("users", 1, &["a", "b"]);
+    test
 }
 
 fn said(sentences: &[String], needle: &str) -> bool {
@@ -19,14 +19,14 @@ fn said(sentences: &[String], needle: &str) -> bool {
 
 #[test]
 fn explain_says_who_serves_a_key_since_when_and_by_which_plan() {
-    let mut town = town();
+    let mut test = test_cluster();
     let load = Load { requests_per_s: 120.0, size_bytes: 1_000, ..Load::default() };
-    town.loads.insert(S1, load.clone());
-    town.rounds(1);
-    let found = town.cluster.explain(town.at, &name("users"), &key("k")).unwrap();
+    test.loads.insert(S1, load.clone());
+    test.rounds(1);
+    let found = test.cluster.explain(test.at, &name("users"), &key("k")).unwrap();
     assert_eq!((found.shard.shard, found.granted, found.shard.replicas.len()), (S1, true, 2));
     assert!(found.blocked.is_empty() && found.under_way.is_empty(), "{found:?}");
-    assert!(matches!(found.shard.since, Since::At(ms) if ms < town.at.wall_ms && ms > 1_700_000_000_000));
+    assert!(matches!(found.shard.since, Since::At(ms) if ms < test.at.wall_ms && ms > 1_700_000_000_000));
     assert_eq!(found.shard.replicas[0].load, Some(load));
     for reason in &found.reasons {
         assert_eq!(reason.as_ref().map(|(_, why)| why.as_str()), Some("ada asked for it"));
@@ -44,16 +44,16 @@ fn explain_says_who_serves_a_key_since_when_and_by_which_plan() {
 
 #[test]
 fn explain_says_what_is_under_way_and_what_is_in_the_way() {
-    let mut town = town();
-    town.broken.insert(node("c"));
+    let mut test = test_cluster();
+    test.broken.insert(node("c"));
     let (keyspace, from, to) = (name("users"), node("a"), node("c"));
-    town.done(Command::MoveShard { keyspace, shard: S1, from, to });
-    let waiting = town.cluster.explain(town.at, &name("users"), &key("k")).unwrap();
+    test.done(Command::MoveShard { keyspace, shard: S1, from, to });
+    let waiting = test.cluster.explain(test.at, &name("users"), &key("k")).unwrap();
     assert!(said(&waiting.under_way, "is to move s1 (p1) to c: ada asked for it"), "{:?}", waiting.under_way);
-    town.rounds(2);
-    town.cluster.record.brake = Some("many deaths".into());
-    town.run(Command::DrainNode { node: node("b"), reason: "old".into(), max_down: Some(1) }, false).unwrap();
-    let found = town.cluster.explain(town.at, &name("users"), &key("k")).unwrap();
+    test.rounds(2);
+    test.cluster.record.brake = Some("many deaths".into());
+    test.run(Command::DrainNode { node: node("b"), reason: "old".into(), max_down: Some(1) }, false).unwrap();
+    let found = test.cluster.explain(test.at, &name("users"), &key("k")).unwrap();
     assert!(said(&found.under_way, "it moves from a to c, which failed at it"), "{:?}", found.under_way);
     assert!(said(&found.blocked, "on c it failed 1 time: disk full"), "{:?}", found.blocked);
     assert!(said(&found.blocked, "the brake is on (many deaths)"));
@@ -62,60 +62,60 @@ fn explain_says_what_is_under_way_and_what_is_in_the_way() {
 
 #[test]
 fn explain_finds_the_split_that_placed_a_child() {
-    let mut town = town();
-    town.done(Command::SplitShard { keyspace: name("users"), shard: S1, at: SplitAt::Middle });
-    town.rounds(1);
-    let before = town.cluster.explain(town.at, &name("users"), &key("k")).unwrap();
+    let mut test = test_cluster();
+    test.done(Command::SplitShard { keyspace: name("users"), shard: S1, at: SplitAt::Middle });
+    test.rounds(1);
+    let before = test.cluster.explain(test.at, &name("users"), &key("k")).unwrap();
     assert!(said(&before.under_way, "split or merged into s2, s3, which prepare"), "{:?}", before.under_way);
-    town.rounds(6);
-    let after = town.cluster.explain(town.at, &name("users"), &key("k")).unwrap();
+    test.rounds(6);
+    let after = test.cluster.explain(test.at, &name("users"), &key("k")).unwrap();
     assert!(after.shard.shard > S1);
-    assert_eq!(after.reasons[0].as_ref().map(|(plan, _)| *plan), town.cluster.plans.keys().last().copied());
+    assert_eq!(after.reasons[0].as_ref().map(|(plan, _)| *plan), test.cluster.plans.keys().last().copied());
 }
 
 #[test]
 fn explain_outlives_the_coordinator() {
-    let town = town();
-    let back = Cluster::recover(town.at, Settings::default(), town.records.clone()).unwrap();
-    let later = Moment { now: town.at.now + 700, wall_ms: town.at.wall_ms + 700 };
+    let test = test_cluster();
+    let back = Cluster::recover(test.at, Settings::default(), test.records.clone()).unwrap();
+    let later = Moment { now: test.at.now + 700, wall_ms: test.at.wall_ms + 700 };
     let found = back.explain(later, &name("users"), &key("k")).unwrap();
     assert!(found.reasons.iter().all(Option::is_some));
-    assert_eq!(found.shard.since, Since::AtLeast(town.at.wall_ms));
+    assert_eq!(found.shard.since, Since::AtLeast(test.at.wall_ms));
     assert!(!found.granted, "leases of before are assumed to hold");
     assert!(said(&found.blocked, "may not begin yet"), "{:?}", found.blocked);
 }
 
 #[test]
 fn explain_of_what_is_not_there_says_so() {
-    let mut town = town();
-    let error = town.cluster.explain(town.at, &name("usres"), &key("k")).unwrap_err();
+    let mut test = test_cluster();
+    let error = test.cluster.explain(test.at, &name("usres"), &key("k")).unwrap_err();
     assert!((error.kind(), error.to_string().contains("did you mean users")) == (Kind::NotFound, true));
-    town.keyspace("parts", Sharding::Named, Presplit::None);
-    let error = town.cluster.explain(town.at, &name("parts"), &key("k")).unwrap_err();
+    test.keyspace("parts", Sharding::Named, Presplit::None);
+    let error = test.cluster.explain(test.at, &name("parts"), &key("k")).unwrap_err();
     assert!(error.to_string().contains("register it first"), "{error}");
 }
 
 #[test]
 fn status_counts_everything_once() {
-    let mut town = town();
-    town.keyspace("parts", Sharding::Named, Presplit::Names(partitions(&["x", "y", "z"])));
-    town.put("parts", 1, &["a"]);
-    town.broken.insert(node("a"));
+    let mut test = test_cluster();
+    test.keyspace("parts", Sharding::Named, Presplit::Names(partitions(&["x", "y", "z"])));
+    test.put("parts", 1, &["a"]);
+    test.broken.insert(node("a"));
     let (keyspace, partitions) = (name("parts"), partitions(&["x"]));
-    town.done(Command::UnregisterPartitions { keyspace, partitions });
-    town.done(Command::SetShardReplicas {
+    test.done(Command::UnregisterPartitions { keyspace, partitions });
+    test.done(Command::SetShardReplicas {
         keyspace: name("users"),
         shard: S1,
         replicas: Some(4),
         ahead: true,
     });
-    let parts = town.cluster.keyspaces.get_mut(&name("parts")).unwrap();
+    let parts = test.cluster.keyspaces.get_mut(&name("parts")).unwrap();
     let rule = ShardRule { set_aside: Some("kills nodes".into()), ..ShardRule::default() };
     parts.record.rules.insert(ShardId(2), rule);
-    town.broken.insert(node("c"));
-    town.run(Command::AddReplica { keyspace: name("users"), shard: S1, node: node("c") }, false).unwrap();
-    town.rounds(2);
-    let status = town.cluster.status(town.at);
+    test.broken.insert(node("c"));
+    test.run(Command::AddReplica { keyspace: name("users"), shard: S1, node: node("c") }, false).unwrap();
+    test.rounds(2);
+    let status = test.cluster.status(test.at);
     assert_eq!(status.keyspaces, 2);
     let counts = status.shards;
     assert_eq!((counts.led, counts.unserved(), counts.removing), (1, 2, 1));
@@ -134,24 +134,24 @@ fn status_counts_everything_once() {
 
 #[test]
 fn tables_give_every_shard_and_node_with_their_loads() {
-    let mut town = town();
-    town.keyspace("parts", Sharding::Named, Presplit::Names(partitions(&["x", "y", "z"])));
-    town.put("parts", 2, &["b"]);
-    town.loads.insert(S1, Load { requests_per_s: 10.0, ..Load::default() });
-    town.loads.insert(ShardId(2), Load { requests_per_s: 5.0, ..Load::default() });
-    town.rounds(1);
-    let rows = town.cluster.node_table(town.at);
+    let mut test = test_cluster();
+    test.keyspace("parts", Sharding::Named, Presplit::Names(partitions(&["x", "y", "z"])));
+    test.put("parts", 2, &["b"]);
+    test.loads.insert(S1, Load { requests_per_s: 10.0, ..Load::default() });
+    test.loads.insert(ShardId(2), Load { requests_per_s: 5.0, ..Load::default() });
+    test.rounds(1);
+    let rows = test.cluster.node_table(test.at);
     let told: Vec<_> = rows.iter().map(|row| (row.node.as_str(), row.leaders, row.load[0])).collect();
     assert_eq!(told, [("a", 1, 10.0), ("b", 1, 15.0), ("c", 0, 0.0)]);
     assert_eq!(rows[1].replicas, BTreeMap::from([(name("parts"), 1), (name("users"), 1)]));
-    let page = |after, limit| town.cluster.shard_table(town.at, &name("parts"), after, limit).unwrap();
+    let page = |after, limit| test.cluster.shard_table(test.at, &name("parts"), after, limit).unwrap();
     let ids =
         |rows: Vec<crate::cluster::status::ShardRow>| rows.iter().map(|r| r.shard.0).collect::<Vec<_>>();
     assert_eq!(ids(page(None, 2)), [1, 2]);
     assert_eq!(ids(page(Some(ShardId(2)), 2)), [3]);
     assert_eq!(page(Some(S1), 1)[0].replicas[0].node, node("b"));
-    assert!(town.cluster.shard_table(town.at, &name("none"), None, 9).is_err());
+    assert!(test.cluster.shard_table(test.at, &name("none"), None, 9).is_err());
     // A node that has started anew holds nothing of what its former start held.
-    town.start("b", 1);
-    assert!(town.cluster.node_table(town.at)[1].replicas.is_empty());
+    test.start("b", 1);
+    assert!(test.cluster.node_table(test.at)[1].replicas.is_empty());
 }

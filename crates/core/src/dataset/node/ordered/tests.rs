@@ -114,7 +114,7 @@ fn what_fails_is_told_but_a_later_version_that_fails_holds_up_nothing() {
     node.take(Millis(0), Event::Listed(dataset(), vec![version("v1"), version("v2")]));
     inspected(&mut node, "v2");
     node.take(Millis(0), held("other", "v1", &[0, 1, 2, 3], true));
-    assert_eq!(node.shelf(&dataset()).unwrap().state(&version("v1")), Some(State::Active));
+    assert_eq!(node.dataset(&dataset()).unwrap().state(&version("v1")), Some(State::Active));
     ready(&mut node, "v1", &[0, 2]);
     assert_eq!(node.readiness(&dataset(), slot(0)), Readiness::Loading, "v2 is on its way");
     node.take(Millis(0), failed("v2"));
@@ -142,7 +142,7 @@ fn nf_a_partition_is_let_go_when_others_have_it_still_after_it_was_withdrawn() {
     let told = node.take(Millis(LET_GO_MS), Event::Tick);
     let expected = Effect::LetGo { dataset: dataset(), version: version("v1"), partitions: [1].into() };
     assert!(told.contains(&expected), "{told:?}");
-    let here = |node: &Node| node.shelf(&dataset()).unwrap().versions[&version("v1")].here.clone();
+    let here = |node: &Node| node.dataset(&dataset()).unwrap().versions[&version("v1")].here.clone();
     assert_eq!(here(&node), [0, 2, 3].into());
 
     // What is on its way out stays when nobody can be told any more.
@@ -175,8 +175,8 @@ fn ni_who_starts_without_a_coordinator_goes_on_with_its_orders_and_lets_nothing_
     assert!(!told.iter().any(|effect| matches!(effect, Effect::Withdraw(_))), "ng: {told:?}");
     // Registered anew, it has no orders for a moment; another start would still know them.
     assert!(!order(&mut node, &[]).contains(&Effect::Remember(dataset())));
-    assert_eq!(*node.shelf(&dataset()).unwrap().kept(), slots(&[0]));
+    assert_eq!(*node.dataset(&dataset()).unwrap().kept(), slots(&[0]));
     assert!(order(&mut node, &[1]).contains(&Effect::Remember(dataset())));
-    assert_eq!(*node.shelf(&dataset()).unwrap().kept(), slots(&[1]));
+    assert_eq!(*node.dataset(&dataset()).unwrap().kept(), slots(&[1]));
     assert_eq!(loaded(&inspected(&mut start(false), "v2")), [], "without a coordinator nobody orders");
 }

@@ -1,0 +1,99 @@
+//! A client of the HTTP API of a dataset node, as the commands use it.
+
+use crate::http::{self, ANSWER, RequestError, address};
+use crate::output::Failure;
+use bytes::Bytes;
+use clap::Args;
+use http_body_util::{BodyExt, Full};
+use hyper::{HeaderMap, Method, Request, StatusCode};
+use partage_wire::json::{ErrorBody, ErrorDetail};
+
+/// Which node is asked.
+#[derive(Debug, Clone, Args)]
+pub struct NodeClient {
+    /// Dataset nodes, as host:port separated by commas; the command asks the first one that answers
+    #[arg(
+        long,
+        env = "PARTAGE_DATASET_NODE",
+        value_delimiter = ',',
+        default_value = super::serve::LISTEN,
+        value_parser = address
+    )]
+    pub node: Vec<String>,
+}
+
+/// What a node answered.
+pub struct Reply {
+    /// Of the answer.
+    pub status: StatusCode,
+    /// Of the answer.
+    pub headers: HeaderMap,
+    /// Of the answer, whole.
+    pub body: Bytes,
+}
+
+impl NodeClient {
+    /// Of the first node that answers; a refusal is a failure.
+    pub async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Reply, Failure> {
+        let reply = self.answer(method, path, body).await?;
+        if reply.status.is_success() { Ok(reply) } else { Err(refusal(&reply)) }
+    }
+
+    /// Of the first node that answers, whatever it says.
+    pub async fn answer(&self, method: Method, path: &str, body: Bytes) -> Result<Reply, Failure> {
+        let mut why = String::new();
+        for node in &self.node {
+            let request = Request::builder()
+                .method(method.clone())
+                .uri(format!("http://{node}{path}"))
+                .header("accept", "application/json")
+                .header(partage_wire::headers::REQUEST, "1")
+                .body(Full::new(body.clone()))
+                .map_err(|error| Failure::usage(format!("{path:?} cannot be asked for: {error}")))?;
+            match exchange(request).await {
+                Ok(reply) => return Ok(reply),
+                // Every question and order to a node may be said twice.
+                Err(error) => why = error.why,
+            }
+        }
+        let asked = self.node.join(", ");
+        Err(Failure::not_reachable(format!("no dataset node answers at {asked}: {why}"))
+            .help("start one with `partage dataset serve`, or name it with --node HOST:PORT"))
+    }
+
+    /// The JSON at `path`.
+    pub async fn json<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        let reply = self.ask(Method::GET, path, Bytes::new()).await?;
+        serde_json::from_slice(&reply.body)
+            .map_err(|error| Failure::failed(format!("the answer of {path} is not understood: {error}")))
+    }
+}
+
+async fn exchange(request: Request<Full<Bytes>>) -> Result<Reply, RequestError> {
+    let (head, body) = http::send(request).await?.into_parts();
+    match tokio::time::timeout(ANSWER, body.collect()).await {
+        Ok(Ok(body)) => Ok(Reply { status: head.status, headers: head.headers, body: body.to_bytes() }),
+        Ok(Err(error)) => Err(RequestError { sent: true, why: http::root_cause(&error) }),
+        Err(_) => Err(RequestError::late()),
+    }
+}
+
+/// What a node that refuses says.
+pub fn refusal(reply: &Reply) -> Failure {
+    let Ok(ErrorBody { error: ErrorDetail { kind, message, .. } }) = serde_json::from_slice(&reply.body)
+    else {
+        return Failure::failed(format!("{}: {}", reply.status, String::from_utf8_lossy(&reply.body)));
+    };
+    if kind == "no_dataset" {
+        let what = message.split_once(": GET /").map_or(&*message, |(what, _)| what);
+        return Failure::refused(what).help("`partage dataset list` shows those there are").kind(kind);
+    }
+    match reply.status {
+        StatusCode::BAD_REQUEST => Failure::usage(message),
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+            Failure::not_reachable(message)
+        }
+        _ => Failure::refused(message),
+    }
+    .kind(kind)
+}

@@ -1,0 +1,168 @@
+//! The nodes of `up`, of both kinds, each with a runtime of its own, so that one can be killed as if its machine had lost
+//! power: its tasks, connections and listener are gone at once, and nobody is told.
+
+use super::sample_dataset::SampleDataset;
+use crate::output::Failure;
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::post;
+use partage_door::{Door, Role, Settings, TowerService};
+use partage_kv::{Config, Node};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+
+/// Threads of one node.
+const THREADS: usize = 1;
+
+struct RunningNode {
+    address: SocketAddr,
+    /// Kept for the node inside it; taken when it is dropped.
+    runtime: Option<Runtime>,
+    /// A node of the dataset answers requests on threads of its own.
+    reader: Option<partage_dataset::node::Node>,
+}
+
+impl Drop for RunningNode {
+    /// In the background: whoever drops it may stand on a runtime, which must not wait.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+        let reader = self.reader.take();
+        std::thread::spawn(move || drop(reader));
+    }
+}
+
+/// Whether a node of that name is one of the dataset: `d1`, and not `n1`.
+pub fn is_of_dataset(id: &str) -> bool {
+    id.starts_with('d')
+}
+
+/// Starts, lists and kills the nodes.
+#[derive(Clone)]
+pub struct NodeManager {
+    coordinator: String,
+    dataset: Arc<SampleDataset>,
+    door: Settings,
+    running: Arc<Mutex<BTreeMap<String, RunningNode>>>,
+}
+
+impl NodeManager {
+    /// Empty.
+    pub fn new(coordinator: String, dataset: SampleDataset, door: Settings) -> NodeManager {
+        NodeManager { coordinator, dataset: Arc::new(dataset), door, running: Arc::default() }
+    }
+
+    fn running(&self) -> MutexGuard<'_, BTreeMap<String, RunningNode>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All nodes that are alive.
+    pub fn nodes(&self) -> Vec<(String, SocketAddr)> {
+        self.running().iter().map(|(id, node)| (id.clone(), node.address)).collect()
+    }
+
+    /// Where the dataset is.
+    pub fn dataset(&self) -> &SampleDataset {
+        &self.dataset
+    }
+
+    /// One node more; by its name one of the dataset, or one of the key-value service.
+    pub async fn add(&self, id: &str, listen: SocketAddr) -> Result<SocketAddr, Failure> {
+        if self.running().contains_key(id) {
+            return Err(Failure::refused(format!("node {id} is up already: choose another name")));
+        }
+        let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
+        let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start node {id}: {error}")))?;
+        let (name, coordinator, dataset) = (id.to_owned(), self.coordinator.clone(), self.dataset.clone());
+        let door = self.door.clone();
+        let started = runtime.spawn(async move {
+            if is_of_dataset(&name) {
+                let node = dataset.node(&name, listen, &coordinator, door).await?;
+                return Ok((node.address(), Some(node)));
+            }
+            let address = keep(name, listen, coordinator, door).await?;
+            Ok((address, None))
+        });
+        match started.await.map_err(|error| error.to_string()).and_then(|node| node) {
+            Ok((address, reader)) => {
+                let node = RunningNode { address, runtime: Some(runtime), reader };
+                self.running().insert(id.to_owned(), node);
+                Ok(address)
+            }
+            Err(why) => {
+                runtime.shutdown_background();
+                Err(Failure::failed(format!("node {id}: {why}")).help("choose a free --port, or 0 for any"))
+            }
+        }
+    }
+
+    /// Takes a node away, as a power cut would.
+    pub fn kill(&self, id: &str) -> bool {
+        self.running().remove(id).is_some()
+    }
+
+    /// Takes all nodes away.
+    pub fn clear(&self) {
+        for (id, _) in self.nodes() {
+            self.kill(&id);
+        }
+    }
+
+    /// Opens the control listener: `POST /kill/<node>` and `POST /add/<node>`.
+    pub async fn open(&self, listen: SocketAddr) -> Result<SocketAddr, Failure> {
+        let cannot = |error| Failure::failed(format!("cannot listen on {listen}: {error}"));
+        let listener = TcpListener::bind(listen).await.map_err(cannot)?;
+        let address = listener.local_addr().map_err(cannot)?;
+        let router = Router::new()
+            .route("/kill/{node}", post(kill))
+            .route("/add/{node}", post(add))
+            .with_state(self.clone());
+        let door = Door::new(Role::default(), self.door.clone());
+        // It ends with the process.
+        tokio::spawn(async move {
+            let (_open, stop) = watch::channel(false);
+            door.listen(listener, TowerService(router), stop).await;
+        });
+        Ok(address)
+    }
+}
+
+/// Starts a node of the key-value service on this runtime, to live as long as that does.
+async fn keep(
+    name: String,
+    listen: SocketAddr,
+    coordinator: String,
+    door: Settings,
+) -> Result<SocketAddr, String> {
+    let listener =
+        TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))?;
+    let node = Node::start(Config { door, ..Config::new(name, coordinator, listener) }).await;
+    let node = node.map_err(|error| error.to_string())?;
+    let address = node.address();
+    tokio::spawn(async move {
+        let _node = node;
+        std::future::pending::<()>().await;
+    });
+    Ok(address)
+}
+
+async fn kill(State(manager): State<NodeManager>, Path(node): Path<String>) -> (StatusCode, String) {
+    if manager.kill(&node) {
+        return (StatusCode::OK, format!("{node} is dead; see `partage status`\n"));
+    }
+    let names: Vec<_> = manager.nodes().into_iter().map(|(id, _)| id).collect();
+    (StatusCode::NOT_FOUND, format!("there is no node {node} here: choose one of {}\n", names.join(", ")))
+}
+
+async fn add(State(manager): State<NodeManager>, Path(node): Path<String>) -> (StatusCode, String) {
+    match manager.add(&node, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await {
+        Ok(address) => (StatusCode::OK, format!("{node} is up at {address}\n")),
+        Err(failure) => (StatusCode::CONFLICT, format!("{failure}\n")),
+    }
+}

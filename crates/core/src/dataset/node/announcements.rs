@@ -1,0 +1,187 @@
+//! What the nodes announce: their keys in the coordination service, and the mirror of those keys at a node.
+//!
+//! The mirror may be behind the keys by any time. So nothing here says whether an announcement is still true, only what
+//! it says.
+
+use super::super::name::{DatasetName, VersionName};
+use super::super::partition::Partitioner;
+use super::super::seats::{Address, Claim};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How the keys of a version are divided. Two that differ are two versions, whatever they are called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Layout {
+    /// By which hash.
+    pub partitioner: Partitioner,
+    /// Into how many partitions: as many as the version has files.
+    pub partitions: u32,
+}
+
+/// An operator's order which version clients get; it holds in the whole cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Pin {
+    /// Of two orders the higher one holds. 0 is that of nobody.
+    pub order: u64,
+    /// This version, or the latest.
+    pub version: Option<VersionName>,
+}
+
+impl Pin {
+    /// An order that is numbered later than this before its time is forged. The number is the time of day in milliseconds,
+    /// or one more than all that are known; with the highest number of all nobody could give another order ever again.
+    const AHEAD_MS: u64 = 100 * 366 * 86_400_000;
+
+    /// Whether the number can have come from a clock, be it wrong by decades: it is then that time of day.
+    pub fn is_plausible(&self, unix_ms: u64) -> bool {
+        self.order <= unix_ms.saturating_add(Pin::AHEAD_MS)
+    }
+}
+
+/// A key that a node publishes of itself. Its address is part of the key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// It is there, at a seat (S9).
+    Node,
+    /// It has a partition, ready to be read (S12).
+    Partition(DatasetName, VersionName, u32),
+    /// It knows of an order.
+    Pin(DatasetName),
+}
+
+/// What is published at a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// At [`Key::Node`].
+    Claim(Claim),
+    /// At [`Key::Partition`].
+    Layout(Layout),
+    /// At [`Key::Pin`].
+    Pin(Pin),
+}
+
+/// One key of the mirror that has changed. Without its value it is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// Of a node.
+    Node(Address, Option<Claim>),
+    /// Of a partition at a node.
+    Partition {
+        /// Of which dataset.
+        dataset: DatasetName,
+        /// Of which version.
+        version: VersionName,
+        /// Its number.
+        partition: u32,
+        /// Who has it.
+        address: Address,
+        /// How the version is divided there.
+        layout: Option<Layout>,
+    },
+    /// Of an order, as a node knows it.
+    Pin(DatasetName, Address, Option<Pin>),
+    /// Of how many keys a node has of a version, in all the partitions that it has.
+    Keys {
+        /// Of which dataset.
+        dataset: DatasetName,
+        /// Of which version.
+        version: VersionName,
+        /// The node that has the keys.
+        address: Address,
+        /// How many, if it tells.
+        keys: Option<u64>,
+    },
+}
+
+/// Who else has which partitions of one version.
+///
+/// Who was the last to have a partition is remembered as long as nobody has it: when the coordination service was away,
+/// all its keys may be gone for a moment, and those who published them are still there.
+#[derive(Debug, Clone, Default)]
+pub struct Holders {
+    now: BTreeMap<Layout, BTreeMap<u32, BTreeSet<Address>>>,
+    last: BTreeMap<(Layout, u32), BTreeSet<Address>>,
+    /// How many keys each has, in all the partitions that it has.
+    keys: BTreeMap<Address, u64>,
+}
+
+impl Holders {
+    /// Takes in that `address` has a partition, or has it no longer.
+    pub(super) fn hear(&mut self, partition: u32, address: &Address, layout: Option<Layout>) {
+        for (layout, partitions) in &mut self.now {
+            if let Some(holders) = partitions.get_mut(&partition)
+                && holders.remove(address)
+                && holders.is_empty()
+            {
+                partitions.remove(&partition);
+                self.last.insert((*layout, partition), [address.clone()].into());
+            }
+        }
+        self.now.retain(|_, partitions| !partitions.is_empty());
+        if let Some(layout) = layout.filter(|layout| partition < layout.partitions) {
+            self.now.entry(layout).or_default().entry(partition).or_default().insert(address.clone());
+            self.last.remove(&(layout, partition));
+        }
+    }
+
+    /// Takes in how many keys a node has, or that it does not tell.
+    pub(super) fn hear_keys(&mut self, address: &Address, keys: Option<u64>) {
+        match keys {
+            Some(keys) => drop(self.keys.insert(address.clone(), keys)),
+            None => drop(self.keys.remove(address)),
+        }
+    }
+
+    /// Of each node that tells: its keys of the version that is divided so, and in how many partitions they are.
+    pub(super) fn counted(&self, layout: Layout) -> impl Iterator<Item = (u64, usize)> {
+        let mut held: BTreeMap<&Address, usize> = BTreeMap::new();
+        for address in self.now.get(&layout).into_iter().flatten().flat_map(|(_, holders)| holders) {
+            *held.entry(address).or_default() += 1;
+        }
+        held.into_iter().filter_map(|(address, held)| Some((*self.keys.get(address)?, held)))
+    }
+
+    /// Nobody has anything any more, as far as is known.
+    pub(super) fn forget(&mut self) {
+        self.keys.clear();
+        for (layout, partitions) in std::mem::take(&mut self.now) {
+            self.last
+                .extend(partitions.into_iter().map(|(partition, holders)| ((layout, partition), holders)));
+        }
+    }
+
+    /// Who may be asked for a partition: who has it, else who was the last to have it.
+    pub fn worth_asking(&self, layout: Layout, partition: u32) -> impl Iterator<Item = &Address> {
+        let last = self.last.get(&(layout, partition)).into_iter().flatten();
+        let is_held = self.count(layout, partition) > 0;
+        self.of(layout, partition).chain(last.filter(move |_| !is_held))
+    }
+
+    /// Who has a partition of the version that is divided so.
+    pub fn of(&self, layout: Layout, partition: u32) -> impl Iterator<Item = &Address> {
+        self.now.get(&layout).and_then(|partitions| partitions.get(&partition)).into_iter().flatten()
+    }
+
+    /// How many have it.
+    pub fn count(&self, layout: Layout, partition: u32) -> usize {
+        let partitions = self.now.get(&layout);
+        partitions.and_then(|partitions| partitions.get(&partition)).map_or(0, BTreeSet::len)
+    }
+
+    /// Whether this node has anything.
+    pub(super) fn names(&self, address: &Address) -> bool {
+        self.now.values().flat_map(BTreeMap::values).any(|holders| holders.contains(address))
+    }
+
+    /// Whether nobody has anything.
+    pub fn is_empty(&self) -> bool {
+        self.now.is_empty()
+    }
+
+    /// How those have divided it that have most of it.
+    pub(super) fn layout(&self) -> Option<Layout> {
+        let held =
+            |partitions: &BTreeMap<u32, BTreeSet<Address>>| partitions.values().map(BTreeSet::len).sum();
+        let most = self.now.iter().max_by_key(|(_, partitions)| -> usize { held(partitions) });
+        most.map(|(layout, _)| *layout)
+    }
+}

@@ -1,0 +1,590 @@
+//! One replica as its worker holds it: from an order to callbacks, to a gate, to a report.
+//!
+//! The *gate* says whether requests may come in, and under which epoch and role. It opens after the
+//! service's `serve` has returned and closes before anything is handed over. (In exclusive mode the lease
+//! is asked besides, at every request: see [`super::gates`].)
+//!
+//! | phase       | runs      | gate   | order says            | callback done | callback failed        |
+//! |-------------|-----------|--------|-----------------------|---------------|------------------------|
+//! | `Idle`      | –         | shut   | see [`LocalReplica::next`] |               |                        |
+//! | `Loading`   | `load`    | shut   | leave → `unload`      | `Ready`       | `load` again, later    |
+//! | `Ready`     | –         | shut   | serve → `serve`       |               |                        |
+//! | `Opening`   | `serve`   | as was | leave → drain         | `Serving`     | `serve` again, later   |
+//! | `Serving`   | –         | open   | other role → `serve`; load anew → drain | |                      |
+//! | `Draining`  | requests  | shut   |                       | `unload` or `serve` | –                |
+//! | `Closing`   | `unload`  | shut   |                       | `Unloaded`    | `Unloaded`, reported   |
+//! | `Unloaded`  | –         | shut   | delete → `drop`; stay → `load` |      |                        |
+//! | `Dropping`  | `drop`    | shut   |                       | `Dropped`     | `drop` again, later    |
+//! | `Dropped`   | –         | shut   | stay → `load`         |               |                        |
+//! | `Lost`      | –         | shut   | any other → `Unloaded` or `Dropped` |  |                        |
+//!
+//! *Withdrawn* is not *dropped* (D7): a replica that no order names any more, or whose worker's incarnation has ended,
+//! goes as far as `Unloaded` and is reported `Kept`. Its data is deleted only on a permission: an order to
+//! `UnloadFinal`, or a [`Permission`]. An order that names it again takes it back.
+//!
+//! A service may report a replica that serves *unhealthy* ([`LocalReplica::unhealthy`]: its disk died). It is drained and
+//! unloaded as if it were to leave, loaded again, and reported failed until a load has succeeded; so a follower
+//! that serves leads instead, and a replica that cannot be loaded is moved elsewhere.
+//!
+//! An order is *carried out*, and its epoch reported, when what it ends has ended: a leader that is ordered
+//! to follow or to leave has carried that out when its last request is answered (and, leaving, when
+//! `unload` has returned or run out of time). Nobody else owns the shard before that (O1).
+
+mod callback_timeouts;
+mod restored;
+mod service_reports;
+
+pub use callback_timeouts::CallbackTimeouts;
+pub use service_reports::NoSuccessor;
+
+use crate::exchange::{DropReason, Order, Peer, Permission, Phase, Served, Stored};
+use crate::id::Epoch;
+use crate::lifecycle::ReplicaState;
+use crate::map::Role;
+use crate::planted::{self, Planted};
+use crate::time::Millis;
+
+/// What a service is asked to do for one replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Callback {
+    /// Prepare: fetch the data.
+    Load,
+    /// Begin to serve in that role under that epoch, or change to it.
+    Serve(Role, Epoch),
+    /// No more requests come; hand over what is left.
+    Unload,
+    /// Delete the data, for that reason.
+    Drop(DropReason),
+}
+
+/// Whether requests may come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// None.
+    Shut,
+    /// Under this role and epoch.
+    Open(Role, Epoch),
+}
+
+/// Where a local replica is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum At {
+    Idle,
+    Ready,
+    Serving,
+    Unloaded,
+    Dropped,
+    /// It counts as a copy and is none: see [`LocalReplica::admit_loss`].
+    Lost,
+    /// A callback runs since then.
+    Calling(Callback, Millis),
+    /// The last requests run since then.
+    Draining(Millis),
+    /// A callback failed and is called again at that time.
+    Resting(Callback, Millis),
+}
+
+/// What the driver has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// Call the service.
+    Call(Callback),
+    /// The callback has run out of time: stop waiting for it.
+    Abandon(Callback),
+    /// The gate is shut: say [`LocalReplica::drained`] when no request is inside.
+    Drain,
+    /// Requests that are still inside have run out of time: end them, then say [`LocalReplica::drained`].
+    Evict,
+}
+
+/// One replica as its worker holds it.
+#[derive(Debug, Clone)]
+pub struct LocalReplica {
+    /// The latest order.
+    pub order: Order,
+    at: At,
+    gate: Gate,
+    carried_out: Epoch,
+    /// The latest epoch under which the service was told to serve; 0 = it has only loaded what others have.
+    served: Epoch,
+    attempts: u32,
+    failure: Option<String>,
+    /// Why the service cannot serve it, from its report until a load has succeeded.
+    unhealthy: Option<String>,
+    /// Why the service no longer leads, from its report until an order names another leader.
+    laid_down: Option<String>,
+    /// How often a load has said that it gets on.
+    progress: u32,
+    /// No order names it any more, or the coordinator has ended this incarnation: unload, and keep the data.
+    withdrawn: bool,
+    /// Why its data may be deleted although no order says so.
+    permission: Option<DropReason>,
+    /// Whether its data is here: a load has succeeded, or an earlier process has stored it undamaged.
+    has_data: bool,
+    /// The data is here, and an order has said since that others go on without it: see [`LocalReplica::restored`].
+    is_left_behind: bool,
+    /// The same, of a state of the cluster that was lost.
+    is_outdated: bool,
+    /// As of [`Stored`].
+    store: u64,
+    damaged: bool,
+    /// Whether its data outlives its processes: then the service notes each epoch under which it follows, too.
+    pub(super) durable: bool,
+}
+
+impl LocalReplica {
+    /// A replica heard of for the first time. Call [`LocalReplica::next`] next.
+    pub fn new(order: Order) -> LocalReplica {
+        LocalReplica {
+            order,
+            at: At::Idle,
+            gate: Gate::Shut,
+            carried_out: Epoch(0),
+            served: Epoch(0),
+            attempts: 0,
+            failure: None,
+            unhealthy: None,
+            laid_down: None,
+            progress: 0,
+            withdrawn: false,
+            permission: None,
+            has_data: false,
+            is_left_behind: false,
+            is_outdated: false,
+            store: 0,
+            damaged: false,
+            durable: false,
+        }
+    }
+
+    /// A replica that an earlier process has stored: kept until it is ordered or may be deleted.
+    pub fn stored(stored: Stored) -> LocalReplica {
+        let order = Order {
+            replica: stored.replica,
+            bounds: stored.bounds,
+            role: Role::Follower,
+            state: ReplicaState::Unload,
+            epoch: stored.epoch,
+            granted: false,
+            peers: vec![],
+            had_data: true,
+            drop: None,
+        };
+        LocalReplica {
+            at: At::Unloaded,
+            carried_out: stored.epoch,
+            served: stored.epoch,
+            withdrawn: true,
+            has_data: !stored.damaged,
+            store: stored.store,
+            damaged: stored.damaged,
+            ..LocalReplica::new(order)
+        }
+    }
+
+    /// What is stored of it.
+    pub fn served(&self) -> Served {
+        Served { epoch: self.served, bounds: self.order.bounds.clone() }
+    }
+
+    /// How a registration names it, when no order of this incarnation does.
+    pub fn as_stored(&self) -> Option<Stored> {
+        (self.withdrawn && !self.is_dropped()).then(|| Stored {
+            replica: self.order.replica.clone(),
+            bounds: self.order.bounds.clone(),
+            epoch: self.served,
+            store: self.store,
+            damaged: self.damaged,
+        })
+    }
+
+    /// Whether its data is here: a load has succeeded, or an earlier process has stored it undamaged.
+    pub fn has_data(&self) -> bool {
+        self.has_data
+    }
+
+    /// Whether it must not be loaded: the shard has had data, which is neither here nor on a peer (D10). A copy that is
+    /// here and is ordered to load has missed writes: it does not become one that may lead without having them.
+    pub fn lacks_source(&self) -> bool {
+        let is_source = |peer: &Peer| matches!(peer.state, ReplicaState::Live | ReplicaState::Unload);
+        let counts = self.has_data && self.order.state == ReplicaState::Live;
+        self.order.had_data && !counts && !self.order.peers.iter().any(is_source)
+    }
+
+    /// Whether requests may come in.
+    pub fn gate(&self) -> Gate {
+        self.gate
+    }
+
+    /// The epoch of the last order that was carried out.
+    pub fn carried_out(&self) -> Epoch {
+        self.carried_out
+    }
+
+    /// The epoch to report: of data that is kept, the latest under which it was served.
+    pub fn epoch(&self) -> Epoch {
+        if self.is_kept() { self.served } else { self.carried_out }
+    }
+
+    /// Whether nothing is left of it.
+    pub fn is_dropped(&self) -> bool {
+        matches!(self.at, At::Dropped | At::Lost) && !self.has_data
+    }
+
+    /// What to report.
+    pub fn phase(&self) -> Phase {
+        if let Some(reason) = self.failure.as_ref().or(self.unhealthy.as_ref()).or(self.laid_down.as_ref())
+            && !matches!(self.at, At::Unloaded | At::Dropped | At::Lost)
+        {
+            return Phase::failed(self.attempts.max(1), reason.clone());
+        }
+        match self.at {
+            At::Idle | At::Calling(Callback::Load, _) | At::Resting(Callback::Load, _) => Phase::Loading,
+            At::Ready => Phase::Ready,
+            At::Calling(Callback::Serve(..), _) | At::Resting(Callback::Serve(..), _) => match self.gate {
+                Gate::Open(..) => Phase::Serving,
+                Gate::Shut => Phase::Ready,
+            },
+            At::Serving => Phase::Serving,
+            At::Draining(_) | At::Calling(Callback::Unload, _) | At::Resting(Callback::Unload, _) => {
+                Phase::Unloading
+            }
+            At::Unloaded if self.is_kept() => Phase::Kept,
+            At::Unloaded | At::Calling(Callback::Drop(_), _) | At::Resting(Callback::Drop(_), _) => {
+                Phase::Unloaded
+            }
+            At::Dropped | At::Lost => Phase::Dropped,
+        }
+    }
+
+    /// Takes in an order. One of an earlier epoch is older news and ignored; a grant is not taken back
+    /// within its epoch, as nobody else can have begun.
+    ///
+    /// An order about a replica that was withdrawn takes it back. What was dropped cannot come back.
+    pub fn take(&mut self, order: Order) {
+        if order.epoch < self.order.epoch {
+            return;
+        }
+        // What has loaded and is told again to load lacks nothing: its leader counts it among those that take writes.
+        let has_loaded_so = self.at == At::Ready && !self.withdrawn && self.order.state == ReplicaState::Load;
+        let is_left = match order.state {
+            ReplicaState::Live => false,
+            ReplicaState::Load => self.has_data && !has_loaded_so,
+            ReplicaState::Unload | ReplicaState::UnloadFinal => self.has_data,
+        };
+        self.is_left_behind |= is_left;
+        if std::mem::take(&mut self.withdrawn) {
+            self.permission = None;
+            self.order.granted = false;
+        }
+        let granted = self.order.granted && order.epoch == self.order.epoch;
+        self.order = Order { granted: order.granted || granted, ..order };
+        self.forget_laid_down();
+        if self.is_shut_and_unloaded() {
+            // Nothing of it runs, so there is nothing that the order could end: nobody waits until it can be loaded.
+            self.carried_out = self.order.epoch;
+        }
+    }
+
+    /// No order names it any more: unload, and keep the data. Data that an order has already said may be deleted
+    /// is deleted.
+    pub fn withdraw(&mut self) {
+        self.withdrawn = true;
+    }
+
+    /// Its data may be deleted. Not what an order names, nor data of a later epoch than the coordinator knows of.
+    pub fn permit(&mut self, permission: &Permission) {
+        if self.withdrawn && permission.epoch >= self.served {
+            self.permission = Some(permission.reason);
+        }
+    }
+
+    /// Whether it is unloaded, and waits for the coordinator to take it back or to let its data go.
+    pub fn is_kept(&self) -> bool {
+        self.at == At::Unloaded && self.withdrawn && self.may_drop().is_none()
+    }
+
+    /// Why its data may be deleted, if it may.
+    fn may_drop(&self) -> Option<DropReason> {
+        let ordered = self.order.state == ReplicaState::UnloadFinal;
+        ordered.then(|| self.order.drop.unwrap_or(DropReason::Moved)).or(self.permission)
+    }
+
+    /// Whether nothing of it runs here: no request, no callback that it would have to be unloaded after.
+    pub fn is_at_rest(&self) -> bool {
+        matches!(self.at, At::Unloaded | At::Dropped | At::Lost | At::Resting(Callback::Drop(_), _))
+    }
+
+    /// Whether [`LocalReplica::withdraw`] was called.
+    pub fn is_withdrawn(&self) -> bool {
+        self.withdrawn
+    }
+
+    /// The state it is to be in.
+    fn wanted(&self) -> ReplicaState {
+        match (self.withdrawn, self.may_drop()) {
+            (false, _) => self.order.state,
+            (true, Some(_)) => ReplicaState::UnloadFinal,
+            (true, None) => ReplicaState::Unload,
+        }
+    }
+
+    /// The next task, if one is due at `now`. Call it again after every event until it gives none.
+    pub fn next(&mut self, now: Millis, timeouts: &CallbackTimeouts) -> Option<Task> {
+        match (self.at, self.wanted()) {
+            (At::Calling(callback, since), _) => self.overdue(callback, since, now, timeouts),
+            (At::Draining(since), _) if now.since(since) >= timeouts.drain_ms => {
+                self.at = At::Draining(now);
+                Some(Task::Evict)
+            }
+            (At::Draining(_), _) => None,
+            (At::Resting(callback, until), wanted) => self.rested(callback, until, wanted, now),
+            (At::Idle, ReplicaState::Load | ReplicaState::Live) => self.load(now),
+            (At::Idle | At::Ready, ReplicaState::Unload | ReplicaState::UnloadFinal) => {
+                self.call(Callback::Unload, now)
+            }
+            (At::Ready, ReplicaState::Load) => self.carry_out(),
+            (At::Ready, ReplicaState::Live) => self.open(now),
+            (At::Serving, _) if self.unhealthy.is_some() || self.has_laid_down() => self.shut(now),
+            (At::Serving, ReplicaState::Live) => self.adjust(now),
+            // To load what serves: the coordinator's state was restored from before the replica had loaded. Another
+            // leads by now and has what this one lacks, so it is unloaded, and loads anew.
+            (At::Serving, ReplicaState::Load | ReplicaState::Unload | ReplicaState::UnloadFinal) => {
+                self.shut(now)
+            }
+            (At::Unloaded, ReplicaState::Unload) if planted::is(Planted::D7) => {
+                self.call(Callback::Drop(DropReason::Moved), now)
+            }
+            (At::Unloaded, ReplicaState::UnloadFinal) => {
+                let reason = self.may_drop().unwrap_or(DropReason::Moved);
+                self.call(Callback::Drop(reason), now)
+            }
+            // Taken back, or unhealthy; or deleted already, and named again by a state that was restored.
+            (At::Unloaded | At::Dropped, ReplicaState::Load | ReplicaState::Live) => self.load(now),
+            (At::Unloaded, ReplicaState::Unload) | (At::Dropped | At::Lost, _) => self.carry_out(),
+        }
+    }
+
+    fn call(&mut self, callback: Callback, now: Millis) -> Option<Task> {
+        if let Callback::Serve(_, epoch) = callback {
+            self.served = self.served.max(epoch);
+        }
+        self.at = At::Calling(callback, now);
+        Some(Task::Call(callback))
+    }
+
+    fn carry_out(&mut self) -> Option<Task> {
+        self.carried_out = self.order.epoch;
+        None
+    }
+
+    fn shut(&mut self, now: Millis) -> Option<Task> {
+        if !planted::is(Planted::O2) {
+            self.gate = Gate::Shut;
+        }
+        self.at = At::Draining(now);
+        Some(Task::Drain)
+    }
+
+    /// Begins to load once it may.
+    fn load(&mut self, now: Millis) -> Option<Task> {
+        let may = self.order.granted || self.order.state != ReplicaState::Load;
+        if may { self.call(Callback::Load, now) } else { None }
+    }
+
+    /// From `Ready`: begins to serve once it may.
+    fn open(&mut self, now: Millis) -> Option<Task> {
+        if self.order.granted && !self.has_laid_down() {
+            return self.call(Callback::Serve(self.order.role, self.order.epoch), now);
+        }
+        // Its leader may wait for everybody else to have ended what they did under earlier epochs, and it for its leader.
+        if self.order.role == Role::Follower && self.gate == Gate::Shut { self.carry_out() } else { None }
+    }
+
+    /// While serving: to another role or epoch.
+    fn adjust(&mut self, now: Millis) -> Option<Task> {
+        let Gate::Open(role, epoch) = self.gate else { return self.open(now) };
+        match (role, self.order.role) {
+            _ if epoch == self.order.epoch && role == self.order.role => {
+                if self.durable && self.order.granted && self.served < epoch {
+                    return self.open(now);
+                }
+                self.note_served();
+                self.carry_out()
+            }
+            // A leader stops before it does anything else; it goes on when it is drained. Also one that is to
+            // lead under a later epoch: it has missed orders, and another has led in between (O1, O7).
+            (Role::Leader, Role::Follower | Role::Leader) => self.shut(now),
+            // The coordinator waits for that before it grants the leader the epoch: after a restore the epochs that copies
+            // have stored say which is the latest.
+            (Role::Follower, Role::Follower) if self.durable && self.order.granted => self.open(now),
+            (Role::Follower, Role::Follower) => {
+                self.gate = Gate::Open(role, self.order.epoch);
+                self.note_served();
+                self.carry_out()
+            }
+            (Role::Follower, Role::Leader) => self.open(now),
+        }
+    }
+
+    /// Raises the epoch under which it has served, once the coordinator grants the order: after a restore the coordinator
+    /// compares that epoch with other copies' before it grants anything.
+    fn note_served(&mut self) {
+        if self.order.granted {
+            self.served = self.served.max(self.order.epoch);
+        }
+    }
+
+    fn overdue(
+        &mut self,
+        callback: Callback,
+        since: Millis,
+        now: Millis,
+        timeouts: &CallbackTimeouts,
+    ) -> Option<Task> {
+        let limit_ms = if callback == Callback::Load { timeouts.load_ms } else { timeouts.callback_ms };
+        let leaves = !self.wanted().is_staying() && matches!(callback, Callback::Load | Callback::Serve(..));
+        if now.since(since) < limit_ms && !leaves {
+            return None;
+        }
+        if leaves {
+            // What is being prepared is not wanted any more.
+            self.failure = None;
+            self.attempts = 0;
+            self.gate = Gate::Shut;
+            self.at = if callback == Callback::Load { At::Idle } else { At::Serving };
+        } else {
+            self.failed(
+                callback,
+                format!("{} has not returned for {limit_ms} ms", name(callback)),
+                now,
+                timeouts,
+            );
+        }
+        Some(Task::Abandon(callback))
+    }
+
+    fn rested(
+        &mut self,
+        callback: Callback,
+        until: Millis,
+        wanted: ReplicaState,
+        now: Millis,
+    ) -> Option<Task> {
+        let leaves = match callback {
+            Callback::Serve(..) => wanted != ReplicaState::Live || self.unhealthy.is_some(),
+            _ => !wanted.is_staying(),
+        };
+        match callback {
+            Callback::Load | Callback::Serve(..) if leaves => {
+                self.failure = None;
+                self.attempts = 0;
+                self.shut(now)
+            }
+            _ if now < until => None,
+            Callback::Serve(..) => self.open(now),
+            Callback::Load => self.load(now),
+            Callback::Unload | Callback::Drop(_) => self.call(callback, now),
+        }
+    }
+
+    /// A callback has returned. Returns of callbacks that were abandoned are ignored.
+    pub fn returned(
+        &mut self,
+        callback: Callback,
+        result: Result<(), String>,
+        now: Millis,
+        timeouts: &CallbackTimeouts,
+    ) {
+        if !matches!(self.at, At::Calling(running, _) if running == callback) {
+            return;
+        }
+        match result {
+            Ok(()) => {
+                self.failure = None;
+                self.attempts = 0;
+                self.done(callback);
+            }
+            Err(reason) => self.failed(callback, reason, now, timeouts),
+        }
+    }
+
+    fn done(&mut self, callback: Callback) {
+        self.at = match callback {
+            Callback::Load => {
+                self.unhealthy = None;
+                self.has_data = true;
+                (self.is_left_behind, self.is_outdated) = (false, false);
+                self.damaged = false;
+                At::Ready
+            }
+            Callback::Serve(role, epoch) => {
+                self.gate = Gate::Open(role, epoch);
+                if epoch == self.order.epoch {
+                    self.carried_out = epoch;
+                }
+                At::Serving
+            }
+            Callback::Unload => {
+                self.carried_out = self.order.epoch;
+                At::Unloaded
+            }
+            Callback::Drop(_) => {
+                self.has_data = false;
+                At::Dropped
+            }
+        };
+    }
+
+    fn failed(&mut self, callback: Callback, reason: String, now: Millis, timeouts: &CallbackTimeouts) {
+        self.attempts += 1;
+        self.failure = Some(reason);
+        if callback == Callback::Unload {
+            // The gate is shut and the requests are out: what it ends has ended, handed over or not.
+            self.done(callback);
+            return;
+        }
+        let doubled = timeouts.retry_ms.saturating_mul(1 << self.attempts.min(16).saturating_sub(1));
+        self.at = At::Resting(callback, now + doubled.min(timeouts.retry_max_ms));
+    }
+
+    /// No request is inside any more.
+    pub fn drained(&mut self, now: Millis) -> Option<Task> {
+        let At::Draining(_) = self.at else { return None };
+        if self.wanted() == ReplicaState::Live && self.unhealthy.is_none() {
+            // A leader that follows from now on.
+            self.carried_out = self.order.epoch;
+            self.at = At::Ready;
+            self.open(now)
+        } else {
+            self.call(Callback::Unload, now)
+        }
+    }
+
+    /// Whether the gate is shut, `unload` has returned, and `serve` was not called since.
+    fn is_shut_and_unloaded(&self) -> bool {
+        let unloaded =
+            matches!(self.at, At::Unloaded | At::Calling(Callback::Load, _) | At::Resting(Callback::Load, _));
+        unloaded && self.gate == Gate::Shut
+    }
+
+    /// When [`LocalReplica::next`] may have something by itself.
+    pub fn wake_at(&self, timeouts: &CallbackTimeouts) -> Millis {
+        match self.at {
+            At::Calling(Callback::Load, since) => since + timeouts.load_ms,
+            At::Calling(_, since) => since + timeouts.callback_ms,
+            At::Draining(since) => since + timeouts.drain_ms,
+            At::Resting(_, until) => until,
+            At::Idle | At::Ready | At::Serving | At::Unloaded | At::Dropped | At::Lost => Millis::NEVER,
+        }
+    }
+}
+
+fn name(callback: Callback) -> &'static str {
+    match callback {
+        Callback::Load => "load",
+        Callback::Serve(..) => "serve",
+        Callback::Unload => "unload",
+        Callback::Drop(_) => "drop",
+    }
+}

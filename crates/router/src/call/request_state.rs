@@ -1,0 +1,122 @@
+//! What is kept of a request while it is on its way.
+
+use super::ask::Target;
+use super::body::{AnswerBody, Outgoing};
+use crate::error::CallError;
+use crate::options::CallOptions;
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response, Uri, Version, header};
+use partage_core::name::KeyspaceName;
+use partage_core::routing::Access;
+use partage_core::routing::choose::HintedNode;
+use partage_core::routing::pace::Hedging;
+use partage_core::routing::retry::{Attempts, Reason, RequestTraits};
+use partage_core::time::Millis;
+use partage_wire::headers::drop_hop_by_hop;
+
+/// One request on its way.
+pub struct RequestState<'a> {
+    pub keyspace: &'a str,
+    pub key: &'a [u8],
+    pub access: Access,
+    pub seed: u64,
+    parts: Parts,
+    /// None while it is under way and cannot be had again.
+    body: Option<Outgoing>,
+    pub traits: RequestTraits,
+    pub attempts: Attempts,
+    /// Numbers of those who were asked and failed.
+    pub asked: Vec<u32>,
+    pub hint: Option<HintedNode>,
+    pub last: Option<Target>,
+    pub answer: Option<Response<AnswerBody>>,
+}
+
+impl<'a> RequestState<'a> {
+    /// Makes a request ready to be sent, as often as need be.
+    pub async fn prepare(
+        request: Request<Outgoing>,
+        (keyspace, key, access): (&'a str, &'a [u8], Access),
+        options: &CallOptions,
+        now: Millis,
+        seed: u64,
+    ) -> Result<RequestState<'a>, CallError> {
+        let (mut parts, body) = request.into_parts();
+        let body = body.kept(options.kept_body_bytes).await;
+        let body = body.map_err(|error| CallError::Request(format!("its body broke off: {error}")))?;
+        drop_hop_by_hop(&mut parts.headers);
+        parts.version = Version::HTTP_11;
+        parts.extensions.clear();
+        to_origin_form(&mut parts);
+        // A read changes nothing, by whichever method it is asked for.
+        let idempotent = access == Access::Read
+            || matches!(
+                parts.method,
+                Method::GET | Method::HEAD | Method::PUT | Method::DELETE | Method::OPTIONS | Method::TRACE
+            );
+        let replayable = body.again().is_some();
+        let reads = access == Access::Read && matches!(parts.method, Method::GET | Method::HEAD);
+        let hedged = options.hedging != Hedging::Off && reads && replayable;
+        let traits = RequestTraits { idempotent, hedged, replayable };
+        Ok(RequestState {
+            keyspace,
+            key,
+            access,
+            seed,
+            parts,
+            body: Some(body),
+            traits,
+            attempts: Attempts::begin(now, &options.retry, traits, seed),
+            asked: Vec::new(),
+            hint: None,
+            last: None,
+            answer: None,
+        })
+    }
+
+    /// The request, once more, or for the only time.
+    pub fn request(&mut self) -> Option<Request<Outgoing>> {
+        let body = match self.body.as_ref()?.again() {
+            Some(body) => body,
+            None => self.body.take()?,
+        };
+        Some(Request::from_parts(self.parts.clone(), body))
+    }
+
+    /// It was not sent after all.
+    pub fn put_back(&mut self, request: Request<Outgoing>) {
+        if self.body.is_none() {
+            self.body = Some(request.into_body());
+        }
+    }
+
+    /// What its sender is told.
+    pub fn given_up(&self, reason: Reason) -> CallError {
+        let keyspace = match KeyspaceName::new(self.keyspace) {
+            Ok(keyspace) => keyspace,
+            Err(bad) => return CallError::Request(bad.to_string()),
+        };
+        CallError::GaveUp {
+            keyspace,
+            shard: self.last.as_ref().map(|target| target.shard),
+            node: self.last.as_ref().and_then(|target| target.node().cloned()),
+            reason,
+            tries: self.attempts.tries(),
+            indefinite: self.attempts.may_be_done(),
+        }
+    }
+}
+
+/// Path and query in the request line, the authority in `host`: as HTTP/1.1 wants it of who is no proxy.
+fn to_origin_form(parts: &mut Parts) {
+    let Some(authority) = parts.uri.authority() else { return };
+    if !parts.headers.contains_key(header::HOST)
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        parts.headers.insert(header::HOST, host);
+    }
+    parts.uri = match parts.uri.path_and_query() {
+        Some(path) => Uri::from(path.clone()),
+        None => Uri::from_static("/"),
+    };
+}
