@@ -1,7 +1,8 @@
-//! Who gets in by way of the disk: the folder with a process's state is for its user alone.
+//! The folder with a process's state is for the user of the process alone.
 //!
-//! The command line sets a umask, so what it makes is private. A folder that was there before has the mode that somebody
-//! gave it, so whoever opens it calls [`make_private`]. What lies below the folder stays as it is: nobody else gets that far.
+//! The command line sets a umask, so other users cannot enter a folder that it makes. A folder that was there before has the mode
+//! that somebody gave it, so each role calls [`make_private`] when it opens its folder. The mode of what lies below stays as it
+//! is: other users do not get that far.
 
 use rustix::fs::{Mode, OFlags, fchmod, fstat, open};
 use rustix::io::Errno;
@@ -25,8 +26,8 @@ enum PrivacyError {
     System(#[from] Errno),
 }
 
-/// Gives a folder of this process's user the mode 0700, and leaves what is in it alone. A folder that is not there is left to
-/// whoever makes it; one that stays open is logged, as the process can do its work all the same.
+/// Gives a folder of this process's user the mode 0700, and leaves what is in it alone. It does not make a folder that is not
+/// there, and logs one that stays open, as the process can do its work all the same.
 pub fn make_private(folder: &Path) {
     if let Err(why) = closed(folder) {
         tracing::warn!(

@@ -15,7 +15,7 @@ pub struct Yes {
 }
 
 impl Yes {
-    /// Whether nobody is to be asked.
+    /// Whether the person has said `--yes`, so that the command asks no question.
     pub fn is_given(self) -> bool {
         self.yes
     }

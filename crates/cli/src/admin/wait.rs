@@ -308,8 +308,8 @@ async fn of_keyspace(client: &ApiClient, name: &str) -> Result<Found, Failure> {
     Ok(Found::Going(text))
 }
 
-/// Whether every holder has taken in that it has no replica any more. Nobody waits for a node that is down, has left, or
-/// was removed.
+/// Whether every holder has taken in that it has no replica any more. The command does not wait for a node that is down,
+/// has left, or was removed.
 fn of_deletion(keyspace: &str, holders: &[String], all: &Nodes) -> Found {
     let is_gone = |node: &Node| ["down", "left"].contains(&node.health.as_str());
     let standing = |id: &&String| all.nodes.iter().find(|node| node.id == **id && !is_gone(node));

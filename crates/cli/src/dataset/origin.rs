@@ -83,7 +83,7 @@ impl AddArgs {
         let source = open(&self.from.source)?;
         let file = self.file();
         let latest = self.check(&source, &dataset, &file).await?;
-        // Before anything is written: who waits for a node that is away is told so while nothing has changed.
+        // Before anything is written: the command refuses to wait for a node that is away while nothing has changed.
         let awaited = match self.wait.wait {
             true => Some(self.awaited(&source, &dataset, latest.version.as_ref()).await?),
             false => None,

@@ -293,8 +293,8 @@ fn what_can_be_understood_in_two_ways_is_refused_alike_by_all_doors() {
     }
 }
 
-/// Bodies of 50 MiB of which the last byte never comes, as far as they are taken. Who sends them would be on machines of their
-/// own: here their threads run when nobody else wants the cores, or what is measured is how long the others wait for those.
+/// Bodies of 50 MiB of which the last byte never comes, as far as the server takes them. The senders would be on machines of their
+/// own. Here their threads run only when no other thread wants the cores, or the test would measure how long readers wait for a core.
 fn unfinished(address: &str, line: &str, count: usize) -> Vec<std::thread::JoinHandle<Option<TcpStream>>> {
     let head = format!(
         "{line} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",

@@ -200,14 +200,15 @@ impl Cluster {
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
     }
 
-    /// Whether a node gets a lease, whose last one `has_expired` or not. While a lease may run that another coordinator granted, the
-    /// state may be an older one than that coordinator's, and name a former owner: that one has none any more, and the present one is
-    /// not heard yet. So nobody gets one where the state is known to be set back (seed 405125), and else only who has one, or if all
-    /// nodes are heard (seed 600252).
+    /// Whether this coordinator grants a lease to a node, by whether the node's last lease `has_expired`. As long as a lease of the
+    /// coordinator before may run, the state may be older than what that coordinator decided by, and name a former owner. The
+    /// former owner has no lease any more, and this coordinator may not have heard the present one. So it grants no lease where it
+    /// knows that the state was set back (seed 405125). Else it renews leases that run, and grants others when it has heard every node
+    /// but dead ones (seed 600252).
     pub(super) fn may_lease(&self, now: Millis, has_expired: bool) -> bool {
-        let is_owner = !has_expired || self.heard > Heard::Some;
-        let is_known = !self.faults.was_set_back && is_owner;
-        is_known || now >= self.leases_before || planted::is(Planted::FormerLeases)
+        let renews = !has_expired;
+        let is_safe = !self.faults.was_set_back && (renews || self.heard >= Heard::AllButDead);
+        is_safe || now >= self.leases_before || planted::is(Planted::FormerLeases)
     }
 
     /// What was wrong with the stored state when this coordinator began to lead.
