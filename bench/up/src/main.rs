@@ -13,7 +13,7 @@ use tokio::runtime::Builder;
 const SAYS_MS: f64 = 200.0;
 /// Until the addresses.
 const READY_MS: f64 = 1_500.0;
-/// As many as `up` opens: a coordinator, a router, the stage, and six nodes.
+/// As many as `up` opens: a coordinator, a router, the control listener, and six nodes.
 const LISTENERS: usize = 9;
 
 fn main() -> ExitCode {

@@ -84,7 +84,7 @@ fn blocks_of_the_tour(up: &Up) -> Vec<String> {
     let here = |block: &str| {
         block
             .replace("127.0.0.1:7401", up.address("router"))
-            .replace("127.0.0.1:7402", up.address("stage"))
+            .replace("127.0.0.1:7402", up.address("control"))
             .replace("127.0.0.1:7481", node)
     };
     blocks.map(here).collect()
@@ -166,7 +166,7 @@ fn up_serves_real_lookups_through_a_death_a_join_and_a_drain() {
     assert_eq!(up.ask("router", "GET", "/no-such-keyspace/x").0, 404);
     assert_eq!(up.ask("router", "PUT", "/packages/libc6").0, 405, "a dataset is written by batch jobs");
 
-    assert_eq!(up.ask("stage", "POST", "/kill/d2").0, 200);
+    assert_eq!(up.ask("control", "POST", "/kill/d2").0, 200);
     for _ in 0..20 {
         assert!(libc6(), "a lookup fails while a node is dead");
     }
@@ -176,12 +176,12 @@ fn up_serves_real_lookups_through_a_death_a_join_and_a_drain() {
         status["nodes"]["down"] == 1 && status["short"] == 0 && status["shards"]["unserved"] == 0
     });
 
-    assert_eq!(up.ask("stage", "POST", "/add/n9").0, 200);
-    assert_eq!(up.ask("stage", "POST", "/add/n9").0, 409);
-    assert_eq!(up.ask("stage", "POST", "/kill/n77").0, 404);
+    assert_eq!(up.ask("control", "POST", "/add/n9").0, 200);
+    assert_eq!(up.ask("control", "POST", "/add/n9").0, 409);
+    assert_eq!(up.ask("control", "POST", "/kill/n77").0, 404);
     eventually("a plan for notes waits for a person", || up.cli(&["plan", "list"]).1.contains("suggested"));
 
-    assert_eq!(up.ask("stage", "POST", "/add/d9").0, 200);
+    assert_eq!(up.ask("control", "POST", "/add/d9").0, 200);
     assert_eq!(up.cli(&["node", "drain", "d1", "--dry-run"]).0, 0);
     assert_eq!(up.cli(&["node", "drain", "d1"]).0, 0);
     let moves: Value =
@@ -303,7 +303,7 @@ fn one_node_serves_the_sample_and_the_second_replicas_wait_for_more() {
     assert_eq!(up.ask("router", "GET", "/packages/libc6").0, 200);
     let status: Value = serde_json::from_str(&up.cli(&["status", "--json"]).1).unwrap();
     assert_eq!((&status["unplaced"][0]["have"], &status["unplaced"][0]["want"]), (&1.into(), &2.into()));
-    assert_eq!(up.ask("stage", "POST", "/add/d2").0, 200);
+    assert_eq!(up.ask("control", "POST", "/add/d2").0, 200);
     eventually("they are placed", || {
         let status: Value = serde_json::from_str(&up.cli(&["status", "--json"]).1).unwrap();
         status["short"] == 0

@@ -12,6 +12,7 @@ pub fn door(settings: Settings, address: &str, listen: SocketAddr) -> Door {
         connections: limits::CONNECTIONS,
         ping: Duration::from_millis(limits::KEEP_ALIVE_MS),
         streams: limits::STREAMS,
+        body_bytes: limits::BODY_BYTES as u64,
         ..Role::default()
     };
     Door::new(role, settings)

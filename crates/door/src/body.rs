@@ -2,12 +2,16 @@
 //!
 //! A byte is counted against the budget before the service gets it. What is kept until the request is answered
 //! stays counted until then; what is only passed on, until the next piece; of gRPC, until the next message.
+//!
+//! A body that is kept, is not small, and announces its length is counted whole before any of it is read. So the door
+//! refuses a thousand of them by their heads, which costs little, and reads those that it can also keep. A client
+//! must send such a body within [`limits::LARGE_BODY_TIME`], or a few clients that send slowly would keep all others out.
 
-use crate::Bodies;
 use crate::budget::{Budget, ReservedBytes};
 use crate::limits;
 use crate::refusal::{Counts, Reason, Refusal, millis};
 use crate::usage::OpenRequest;
+use crate::{Bodies, Door};
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
@@ -39,9 +43,8 @@ impl InFlightRequest {
         self.broken.get()
     }
 
-    fn break_off(&self, reason: Reason, what: &str, way_out: &'static str) -> Refusal {
-        let refusal = Refusal::new(reason, what, way_out);
-        self.counts.refused(reason, &refusal);
+    fn break_off(&self, refusal: Refusal) -> Refusal {
+        self.counts.refused(refusal.reason, &refusal);
         self.broken.get_or_init(|| refusal).clone()
     }
 }
@@ -54,6 +57,8 @@ pub struct RequestBody {
     release_at: ReleaseAt,
     /// The whole of it may use the share of small bodies.
     is_small: bool,
+    /// All of it is counted already.
+    is_reserved: bool,
     rate: BodyRate,
     failed: Option<Refusal>,
 }
@@ -74,9 +79,14 @@ impl RequestBody {
         inner: Incoming,
         in_flight: Arc<InFlightRequest>,
         headers: &HeaderMap,
-        (bodies, rate): (Bodies, BodyRate),
-    ) -> RequestBody {
+        door: &Door,
+    ) -> Result<RequestBody, Refusal> {
+        let (bodies, longest) = (door.role().bodies, door.role().body_bytes);
         let exact = inner.size_hint().exact();
+        if exact.is_some_and(|bytes| bytes > longest) {
+            let what = format!("the body is longer than {longest} bytes, the most that is read");
+            return Err(Refusal::new(Reason::TooLarge, what, "send less at once"));
+        }
         let is_grpc = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/grpc");
         let release_at = match bodies {
             _ if headers.get(header::CONTENT_TYPE).is_some_and(is_grpc) => {
@@ -89,7 +99,15 @@ impl RequestBody {
             ReleaseAt::Answer => exact.is_some_and(|bytes| bytes <= limits::SMALL_BODY),
             ReleaseAt::Piece | ReleaseAt::Message(_) => true,
         };
-        RequestBody { inner, in_flight, release_at, is_small, rate, failed: None }
+        let whole = exact.filter(|_| matches!(release_at, ReleaseAt::Answer) && !is_small);
+        if whole.is_some_and(|bytes| !in_flight.held.take(bytes, false)) {
+            return Err(beyond_budget());
+        }
+        let (least, window) = (door.settings().body_bytes_s, door.settings().body_window);
+        let least = least.max(whole.unwrap_or(0) / limits::LARGE_BODY_TIME.as_secs());
+        let rate = BodyRate::new(least, window);
+        let is_reserved = whole.is_some();
+        Ok(RequestBody { inner, in_flight, release_at, is_small, is_reserved, rate, failed: None })
     }
 
     /// All of it will be in memory until the request is answered, also where the door took it to be passed on.
@@ -100,8 +118,8 @@ impl RequestBody {
         }
     }
 
-    fn fail(&mut self, reason: Reason, what: &str, way_out: &'static str) -> Refusal {
-        let refusal = self.in_flight.break_off(reason, what, way_out);
+    fn fail(&mut self, refusal: Refusal) -> Refusal {
+        let refusal = self.in_flight.break_off(refusal);
         self.failed = Some(refusal.clone());
         refusal
     }
@@ -110,6 +128,7 @@ impl RequestBody {
     fn count(&mut self, piece: &Bytes) -> Result<(), Refusal> {
         self.rate.came(piece.len() as u64);
         let is_small = match &mut self.release_at {
+            ReleaseAt::Answer if self.is_reserved => return Ok(()),
             ReleaseAt::Answer => self.is_small,
             ReleaseAt::Piece => {
                 self.in_flight.held.give_back();
@@ -125,8 +144,7 @@ impl RequestBody {
         if self.in_flight.held.take(piece.len() as u64, is_small) {
             return Ok(());
         }
-        let what = "the bodies of all requests together are longer than this process keeps in memory";
-        Err(self.fail(Reason::Bytes, what, "send it again in a moment, or raise bytes_in_flight_mib"))
+        Err(self.fail(beyond_budget()))
     }
 
     /// Whether something must come now.
@@ -156,9 +174,9 @@ impl Body for RequestBody {
             Poll::Pending => {
                 let awaited = self.is_awaited();
                 ready!(self.rate.poll_too_slow(context, awaited));
-                let refusal =
-                    self.fail(Reason::SlowBody, "the body comes too slowly", "send it faster, or in parts");
-                return Poll::Ready(Some(Err(refusal)));
+                let what = "the body comes too slowly";
+                let refusal = Refusal::new(Reason::SlowBody, what, "send it faster, or in parts");
+                return Poll::Ready(Some(Err(self.fail(refusal))));
             }
         };
         self.in_flight.open.touch();
@@ -166,7 +184,8 @@ impl Body for RequestBody {
             None => None,
             Some(Err(_)) => {
                 let way_out = "send as much as was announced, in chunks as RFC 9112 has them";
-                Some(Err(self.fail(Reason::Malformed, "the body is malformed or ends early", way_out)))
+                let what = "the body is malformed or ends early";
+                Some(Err(self.fail(Refusal::new(Reason::Malformed, what, way_out))))
             }
             Some(Ok(frame)) => {
                 Some(frame.data_ref().map_or(Ok(()), |piece| self.count(piece)).map(|()| frame))
@@ -181,6 +200,11 @@ impl Body for RequestBody {
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
     }
+}
+
+fn beyond_budget() -> Refusal {
+    let what = "the bodies of all requests together are longer than this process keeps in memory";
+    Refusal::new(Reason::Bytes, what, "send it again in a moment, or raise bytes_in_flight_mib")
 }
 
 /// Whether a body comes fast enough.

@@ -1,6 +1,6 @@
 //! One connection, from its first byte to its end.
 
-use crate::body::{BodyRate, InFlightRequest, RequestBody, ResponseBody};
+use crate::body::{InFlightRequest, RequestBody, ResponseBody};
 use crate::connection_limiter::ConnectionPermit;
 use crate::limits;
 use crate::refusal::{Reason, Refusal};
@@ -304,8 +304,13 @@ impl Door {
             return refused(&refusal, version);
         }
         parts.extensions.insert(addresses.peer);
-        let rate = BodyRate::new(self.settings().body_bytes_s, self.settings().body_window);
-        let body = RequestBody::new(body, in_flight.clone(), &parts.headers, (self.role().bodies, rate));
+        let body = match RequestBody::new(body, in_flight.clone(), &parts.headers, self) {
+            Ok(body) => body,
+            Err(refusal) => {
+                self.counts().refused(refusal.reason, &refusal);
+                return refused(&refusal, version);
+            }
+        };
         let answer = service.answer(Request::from_parts(parts, body)).await;
         match in_flight.broken() {
             // Whatever the service makes of it, all doors say the same.

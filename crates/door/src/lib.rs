@@ -87,6 +87,13 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// The same, for each of so many listeners of one process: they share its files.
+    pub fn shared_by(self, listeners: usize) -> Settings {
+        Settings { files: self.files / listeners.max(1), ..self }
+    }
+}
+
 /// What becomes of the body of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bodies {
@@ -117,6 +124,8 @@ pub struct Role {
     pub changes: Changes,
     /// What becomes of bodies.
     pub bodies: Bodies,
+    /// Longest body, in bytes, of those that announce their length. The service limits the others.
+    pub body_bytes: u64,
     /// Connections at a time, unless an operator says otherwise.
     pub connections: usize,
     /// How many files each may take.
@@ -143,6 +152,7 @@ impl Default for Role {
             announced: Vec::new(),
             changes: Changes::All,
             bodies: Bodies::Kept,
+            body_bytes: u64::MAX,
             connections: 10_000,
             files_each: 1,
             idle: limits::IDLE,

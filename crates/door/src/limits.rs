@@ -25,6 +25,10 @@ pub const SMALL_BODY: u64 = 64 << 10;
 /// client that we lose.
 pub const BODY_BYTES_S: u64 = 1 << 10;
 
+/// Within which a client must send a body above [`SMALL_BODY`] that announces its length, since all of it is counted from
+/// the first byte on: 64 MiB at 9 Mbit/s.
+pub const LARGE_BODY_TIME: Duration = Duration::from_secs(60);
+
 /// Over how long the rate of a body is measured: bad lines stop for seconds.
 pub const BODY_WINDOW: Duration = Duration::from_secs(10);
 

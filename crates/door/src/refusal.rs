@@ -23,6 +23,8 @@ pub enum Reason {
     Origin,
     /// It would change something, and a page of another site could have sent it.
     Unmarked,
+    /// The body is longer than the listener reads.
+    TooLarge,
     /// The bodies of all requests together are too long.
     Bytes,
     /// The body comes too slowly.
@@ -44,11 +46,12 @@ pub enum Reason {
 }
 
 /// Every reason, in the order of [`Reason`], with its word in the metrics.
-const WORDS: [(Reason, &str); 13] = [
+const WORDS: [(Reason, &str); 14] = [
     (Reason::Malformed, "malformed"),
     (Reason::Host, "host"),
     (Reason::Origin, "origin"),
     (Reason::Unmarked, "unmarked"),
+    (Reason::TooLarge, "too_large"),
     (Reason::Bytes, "bytes_in_flight"),
     (Reason::SlowBody, "slow_body"),
     (Reason::SlowHead, "slow_head"),
@@ -89,6 +92,7 @@ impl Refusal {
             Reason::Malformed => StatusCode::BAD_REQUEST,
             Reason::Host => StatusCode::MISDIRECTED_REQUEST,
             Reason::Origin | Reason::Unmarked => StatusCode::FORBIDDEN,
+            Reason::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Reason::SlowBody | Reason::SlowHead | Reason::Silent => StatusCode::REQUEST_TIMEOUT,
             Reason::Bytes
             | Reason::Displaced
@@ -104,6 +108,7 @@ impl Refusal {
             Reason::Malformed => "malformed",
             Reason::Host => "unknown_host",
             Reason::Origin | Reason::Unmarked => "forbidden",
+            Reason::TooLarge => "too_large",
             Reason::SlowBody => "too_slow",
             _ => "unavailable",
         }

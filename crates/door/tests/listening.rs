@@ -6,8 +6,9 @@
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use partage_door::{Door, Reason, RequestBody, Role, Service, Settings};
+use partage_door::{Budget, Door, Reason, RequestBody, Role, Service, Settings};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -47,10 +48,13 @@ struct Listening {
     _stop: watch::Sender<bool>,
 }
 
+/// Longest body that the door reads if its length is announced.
+const LONGEST: u64 = 6 << 20;
+
 async fn listening(settings: Settings) -> Listening {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let door = Door::new(Role::default(), settings);
+    let door = Door::new(Role { body_bytes: LONGEST, ..Role::default() }, settings);
     let (_stop, stopped) = watch::channel(false);
     let listens = door.clone();
     tokio::spawn(async move { listens.listen(listener, Measure, stopped).await });
@@ -71,6 +75,17 @@ impl Listening {
 
     async fn connect(&self) -> TcpStream {
         self.connect_from("127.0.0.1").await
+    }
+
+    /// A connection that announces a body of so many bytes, and sends none of them.
+    async fn announce(&self, bytes: u64) -> TcpStream {
+        let mut stream = self.connect().await;
+        let head = format!(
+            "POST / HTTP/1.1\r\nhost: localhost\r\npartage-request: 1\r\nconnection: close\r\n\
+             content-length: {bytes}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream
     }
 
     /// The status that a request with these headers gets on a connection of its own.
@@ -182,6 +197,65 @@ async fn a_body_below_the_least_rate_is_told_408_and_one_above_it_is_read() {
     assert_eq!(status(&read), 200, "{read}");
     assert!(read.ends_with("\r\n\r\n300"), "{read}");
     assert_eq!(listening.door.counts().of(Reason::SlowBody), 1);
+}
+
+/// So a thousand of them cost a thousand heads.
+#[tokio::test]
+async fn large_bodies_beyond_the_budget_or_the_limit_are_refused_by_their_heads() {
+    let budget = Arc::new(Budget::new(8 << 20));
+    let listening = listening(Settings { budget: budget.clone(), ..patient() }).await;
+    let too_large = rest(&mut listening.announce(LONGEST + 1).await).await;
+    assert_eq!(status(&too_large), 413, "{too_large}");
+    assert!(too_large.contains("\"too_large\"") && too_large.contains(&LONGEST.to_string()), "{too_large}");
+    assert_eq!((listening.door.counts().of(Reason::TooLarge), budget.used()), (1, 0));
+    let mut first = listening.announce(5 << 20).await;
+    let until = Instant::now() + PATIENCE;
+    while budget.used() < 5 << 20 {
+        assert!(Instant::now() < until, "the announced body is never counted");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let second = rest(&mut listening.announce(5 << 20).await).await;
+    assert_eq!(status(&second), 503, "{second}");
+    assert!(second.contains("retry-after: 1\r\n"), "{second}");
+    assert_eq!(listening.door.counts().of(Reason::Bytes), 1);
+    let mut small = listening.announce(3).await;
+    small.write_all(b"abc").await.unwrap();
+    assert_eq!(status(&rest(&mut small).await), 200, "small ones are read meanwhile");
+    first.write_all(&vec![b'x'; 5 << 20]).await.unwrap();
+    let answer = rest(&mut first).await;
+    assert!(answer.ends_with(&format!("\r\n\r\n{}", 5 << 20)), "{answer}");
+    let until = Instant::now() + PATIENCE;
+    while budget.used() > 0 {
+        assert!(Instant::now() < until, "the body is still counted");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A few of them would keep all others out.
+#[tokio::test]
+async fn a_large_body_must_come_faster_than_a_small_one() {
+    let settings = Settings { body_bytes_s: 1, body_window: SHORT, ..patient() };
+    let listening = listening(settings).await;
+    for (bytes, expected) in [(6_u64 << 20, 408), (600, 200)] {
+        let (mut reading, mut writing) = listening.announce(bytes).await.into_split();
+        let trickle = async {
+            // 600 in ten windows: a thousand times too slow for 6 MiB in a minute.
+            for _ in 0..60 {
+                let _ = writing.write_all(&[b'x'; 10]).await;
+                tokio::time::sleep(SHORT / 6).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let mut answer = Vec::new();
+        let answered = async {
+            let _ = tokio::time::timeout(PATIENCE, reading.read_to_end(&mut answer)).await.unwrap();
+        };
+        tokio::select! {
+            () = answered => {}
+            () = trickle => {}
+        }
+        assert_eq!(status(&String::from_utf8(answer).unwrap()), expected, "{bytes} bytes");
+    }
 }
 
 #[tokio::test]

@@ -51,8 +51,8 @@ pub struct UpArgs {
     /// keep their data in memory only
     #[arg(long)]
     data_dir: Option<PathBuf>,
-    /// Port of the coordinator; the router takes port + 1, the stage port + 2, key-value nodes take ports from + 11,
-    /// dataset nodes from + 81; 0 takes any free ports
+    /// Port of the coordinator; the router takes port + 1, the listener that kills and adds nodes port + 2, key-value nodes
+    /// take ports from + 11, dataset nodes from + 81; 0 takes any free ports
     #[arg(long, default_value_t = PORT)]
     port: u16,
 }
@@ -62,7 +62,7 @@ pub struct UpArgs {
 struct Addresses {
     coordinator: String,
     router: String,
-    stage: String,
+    control: String,
     nodes: Vec<NodeAddress>,
     /// The nodes that serve the package index as a dataset, and where its versions are.
     dataset_nodes: Vec<NodeAddress>,
@@ -88,7 +88,7 @@ impl UpArgs {
         }
         let dataset_dir = self.data_dir.as_ref().map(|dir| dir.join("datasets"));
         let dataset = SampleDataset::open(dataset_dir.as_deref()).await?;
-        let doors = crate::door::settings();
+        let doors = crate::door::settings().shared_by(self.listeners());
         let coordinator = self.coordinator(doors.clone()).await?;
         let at = coordinator.address().to_string();
         let client = ApiClient { coordinator: vec![at.clone()], who: "up".to_owned() };
@@ -108,7 +108,7 @@ impl UpArgs {
         let addresses = Addresses {
             coordinator: at,
             router: proxy.address().to_string(),
-            stage: control.to_string(),
+            control: control.to_string(),
             nodes,
             dataset_nodes,
             dataset_source: manager.dataset().folder().display().to_string(),
@@ -124,6 +124,11 @@ impl UpArgs {
         manager.clear();
         coordinator.stop().await;
         Ok(())
+    }
+
+    /// Coordinator, router, the listener that stops and adds nodes, and the nodes.
+    fn listeners(&self) -> usize {
+        3 + usize::from(self.nodes) + usize::from(self.nodes.min(DATASET_NODES))
     }
 
     /// All nodes side by side: each waits for the coordinator to take it in.
@@ -184,7 +189,7 @@ impl UpArgs {
 
 /// The commands to try, with what each does.
 fn to_try(at: &Addresses, usual_port: bool) -> Vec<(String, &'static str)> {
-    let Addresses { coordinator, router, stage, .. } = at;
+    let Addresses { coordinator, router, control, .. } = at;
     let partage = |command: &str| match usual_port {
         true => format!("partage {command}"),
         false => format!("partage {command} --coordinator {coordinator}"),
@@ -196,11 +201,11 @@ fn to_try(at: &Addresses, usual_port: bool) -> Vec<(String, &'static str)> {
         (partage("shard list packages"), "shards × nodes"),
         (partage("explain packages libc6"), "why it is where it is"),
         (
-            format!("curl -X POST -H 'partage-request: 1' http://{stage}/kill/d2"),
+            format!("curl -X POST -H 'partage-request: 1' http://{control}/kill/d2"),
             "kill a node: its shards are served on, then placed again",
         ),
         (
-            format!("curl -X POST -H 'partage-request: 1' http://{stage}/add/d9"),
+            format!("curl -X POST -H 'partage-request: 1' http://{control}/add/d9"),
             "add one; n9 would be one for `notes`",
         ),
         (partage("plan list"), "a plan for `notes` waits for you: show it, approve it"),
@@ -287,7 +292,7 @@ mod tests {
             let addresses = Addresses {
                 coordinator: at(0),
                 router: at(1),
-                stage: at(2),
+                control: at(2),
                 nodes: vec![node("n1", 11)],
                 dataset_nodes: vec![node("d1", 81), node("d2", 82)],
                 dataset_source: "/tmp/source".into(),

@@ -123,7 +123,8 @@ impl NodeManager {
             .route("/kill/{node}", post(kill))
             .route("/add/{node}", post(add))
             .with_state(self.clone());
-        let door = Door::new(Role::default(), self.door.clone());
+        let role = Role { body_bytes: partage_door::limits::SMALL_BODY, ..Role::default() };
+        let door = Door::new(role, self.door.clone());
         // It ends with the process.
         tokio::spawn(async move {
             let (_open, stop) = watch::channel(false);

@@ -4,9 +4,9 @@ use super::*;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tokio::io::AsyncWriteExt;
 
-/// A coordinator that may open `files` files.
-fn coordinator(files: u32) -> Running {
-    let script = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
+/// A coordinator that is started with a limit of files, by these options and this number of `ulimit`.
+fn coordinator(limit: &str) -> Running {
+    let script = format!("ulimit {limit}; exec \"$0\" \"$@\"");
     let mut command = Command::new("sh");
     command.args(["-c", &script, PARTAGE, "--json", "coordinator", "--listen", "127.0.0.1:0"]);
     running(&mut command)
@@ -55,8 +55,17 @@ fn half_requests(address: &str, count: usize) -> Vec<std::net::TcpStream> {
 }
 
 #[test]
+fn a_process_raises_its_limit_of_files_as_far_as_it_may() {
+    let coordinator = coordinator("-Hn 4096; ulimit -Sn 64");
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", coordinator.process.id())).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().skip(3).take(2).collect();
+    assert_eq!(words, ["4096", "4096"], "{line}");
+}
+
+#[test]
 fn an_operator_gets_in_while_a_stranger_takes_all_files_of_connections() {
-    let coordinator = coordinator(64);
+    let coordinator = coordinator("-n 64");
     let before = coordinator.files();
     let half = half_requests(&coordinator.at("coordinator"), 200);
     let taken = coordinator.files() - before;
@@ -68,7 +77,7 @@ fn an_operator_gets_in_while_a_stranger_takes_all_files_of_connections() {
 
 #[test]
 fn a_process_without_files_says_so_once_in_ten_seconds_and_goes_on_when_there_are_some() {
-    let coordinator = coordinator(4_096);
+    let coordinator = coordinator("-n 4096");
     let address = coordinator.at("coordinator");
     coordinator.status();
     let began = Instant::now();

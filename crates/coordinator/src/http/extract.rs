@@ -5,7 +5,6 @@ use crate::api_error::ApiError;
 use crate::limits;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use axum::http::header;
 use axum::http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use partage_wire::json::{ErrorBody, parse};
@@ -18,11 +17,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        // Whoever says beforehand how much comes need not send it in vain.
-        let told = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
-        if told.is_some_and(|bytes: usize| bytes > limits::BODY_BYTES) {
-            return Err(too_large());
-        }
+        // The door has refused bodies that announce to be longer.
         let read = Limited::new(request.into_body(), limits::BODY_BYTES).collect().await;
         let bytes = read.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
             Some(_) => too_large(),

@@ -357,6 +357,7 @@ fn door(settings: &Settings, address: SocketAddr) -> Door {
         stalled: Some(limits::WRITE_TIMEOUT),
         write: limits::WRITE_TIMEOUT,
         head_bytes: limits::HEAD_BYTES,
+        body_bytes: limits::MANY_BYTES as u64,
         ping: limits::PING,
         streams: limits::STREAMS,
         ending: Ending::After(limits::CLOSING),

@@ -1,12 +1,15 @@
 //! Gossip behind a key, and what those do who do not have it.
 
+use chaos::dataset::source::{DATASET, key};
 use chaos::dataset::{Ground, Nodes, status};
 use chaos::until;
 use std::fs::{self, Permissions};
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 const FIRST: &str = "6f1c5d0a9b8e7f60112233445566778899aabbccddeeff00a1b2c3d4e5f60718";
 const SECOND: &str = "0a4e5d0a9b8e7f60112233445566778899aabbccddeeff00a1b2c3d4e5f60718";
@@ -108,6 +111,20 @@ fn garbage(number: usize) -> Vec<u8> {
     beginning.iter().copied().chain(rest).collect()
 }
 
+/// The 99th of a hundred times that reads of a key take at a node, of `count` of them.
+async fn reads(nodes: &Nodes, node: usize, count: u32) -> Duration {
+    let mut times = Vec::new();
+    for number in 0..count {
+        let began = Instant::now();
+        let path = format!("/{DATASET}/{}", key(number % 16));
+        let answer = nodes.http.get(nodes.address(node), &path).await.unwrap();
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        times.push(began.elapsed());
+    }
+    times.sort_unstable();
+    times[times.len() * 99 / 100]
+}
+
 /// Sends garbage as long as `goes_on` says to two nodes with keys.
 async fn gets_garbage(goes_on: impl Fn(usize) -> bool) {
     let folder = TempDir::new().unwrap();
@@ -119,6 +136,8 @@ async fn gets_garbage(goes_on: impl Fn(usize) -> bool) {
     let at = nodes.address(1).replace(":9599", ":7480");
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (mut sent, mut before, mut most) = (0, 0, 0);
+    let calm = reads(&nodes, 1, 1_000).await;
+    let mut strained = Vec::new();
     while goes_on(sent) {
         for _ in 0..1_000 {
             socket.send_to(&garbage(sent), &at).unwrap();
@@ -133,11 +152,13 @@ async fn gets_garbage(goes_on: impl Fn(usize) -> bool) {
         let least = heard().await.unwrap();
         until("node 1 goes on", async || if heard().await? >= least { Ok(()) } else { Err(String::new()) })
             .await;
+        strained.push(reads(&nodes, 1, 100).await);
         if sent == 5_000 {
             before = nodes.process(1).resident_kib();
         }
         most = most.max(nodes.process(1).resident_kib());
     }
+    strained.sort_unstable();
     comes_to(&nodes, 1, "unsealed", 100).await;
     comes_to(&nodes, 1, "other_key", 100).await;
     assert!(most < before + 16_384, "{before} KiB before and {most} KiB while it got {sent} datagrams");
@@ -146,7 +167,12 @@ async fn gets_garbage(goes_on: impl Fn(usize) -> bool) {
         nodes.log(1).lines().filter(|line| line.contains("not heard") || line.contains("chitchat")).count();
     #[expect(clippy::print_stdout, reason = "the figures are wanted")]
     {
-        println!("{sent} datagrams: {before} KiB before, {most} KiB at the most, {lines} lines");
+        println!(
+            "{sent} datagrams: {before} KiB before, {most} KiB at the most, {lines} lines; the 99th of a hundred reads: \
+             {calm:?} before, {:?} meanwhile (median of {})",
+            strained[strained.len() / 2],
+            strained.len(),
+        );
     }
     assert!((1..200).contains(&lines), "{lines} lines");
     nodes.upgrade("v2").await;
