@@ -60,6 +60,7 @@ fn properties() -> Vec<(&'static str, &'static str, StringRule)> {
         ("Keyspace", "mode", all(Mode::ALL)),
         ("Keyspace", "ownership", all(Ownership::ALL)),
         ("Keyspace", "spread", all(Spread::ALL)),
+        ("KeyspaceBrief", "kind", kinds()),
         ("KeyspaceBrief", "ownership", all(Ownership::ALL)),
         ("KeyspaceChanges", "mode", all(Mode::ALL)),
         ("KeyspaceChanges", "spread", all(Spread::ALL)),
@@ -156,7 +157,9 @@ pub(super) fn complete(document: &utoipa::openapi::OpenApi) -> Value {
     for (form, property, rule) in properties() {
         narrow(&mut document["components"]["schemas"][form], property, &rule);
     }
-    document["components"]["schemas"]["Register"]["properties"]["capacity"]["exclusiveMinimum"] = json!(0);
+    let capacity = &mut document["components"]["schemas"]["Register"]["properties"]["capacity"];
+    capacity["minimum"] = json!(partage_core::limits::CAPACITIES.start());
+    capacity["maximum"] = json!(partage_core::limits::CAPACITIES.end());
     let beat = &mut document["components"]["schemas"]["Beat"]["properties"];
     beat["sequence"]["minimum"] = json!(1);
     beat["busy"]["minimum"] = json!(0);

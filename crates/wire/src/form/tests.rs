@@ -87,6 +87,10 @@ fn an_unusable_announcement_names_its_field() {
         ("labels[1]", proto::NodeSpec { labels: vec!["ok".into(), String::new()], ..spec() }),
         ("kinds[1]", proto::NodeSpec { kinds: vec!["app".into(), "databse".into()], ..spec() }),
         ("check_path", proto::NodeSpec { check_path: "health".into(), ..spec() }),
+        // Behind `http://host:7000` these would lead to another host, port, or request.
+        ("check_path", proto::NodeSpec { check_path: "@evil/".into(), ..spec() }),
+        ("check_path", proto::NodeSpec { check_path: "0/".into(), ..spec() }),
+        ("check_path", proto::NodeSpec { check_path: "/ HTTP/1.1\r\nx: y".into(), ..spec() }),
         ("callback", proto::NodeSpec { callback: "ftp://x".into(), ..spec() }),
     ];
     for (field, form) in bad {

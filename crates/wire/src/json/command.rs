@@ -412,6 +412,9 @@ pub struct DrainStatus {
     /// When queued: the nodes that are down or being drained; some of them must come back first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<String>,
+    /// When queued: the number of nodes that may be down or being drained at the same time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_down: Option<u32>,
     /// When moving or blocked: the number of replicas that are still on the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<u32>,
@@ -426,24 +429,28 @@ pub struct DrainStatus {
 impl From<&core::DrainStatus> for DrainStatus {
     fn from(status: &core::DrainStatus) -> Self {
         use core::DrainProgress as Progress;
-        let none = (vec![], None, None, vec![]);
-        let (progress, (behind, left, of, stuck)) = match &status.progress {
-            Progress::Queued { behind, .. } => ("queued", (strings(behind), None, None, vec![])),
-            Progress::Moving { left, of, stuck } => {
-                ("moving", (vec![], Some(*left), Some(*of), stuck.clone()))
-            }
-            Progress::SafeToStop => ("safe_to_stop", none),
-            Progress::Blocked { left, why } => ("blocked", (vec![], Some(*left), None, why.clone())),
-        };
-        DrainStatus {
+        let without = |progress: &str| DrainStatus {
             node: status.node.to_string(),
             reason: status.reason.clone(),
             asked_ms: status.asked_ms,
             progress: progress.to_owned(),
-            behind,
-            left,
-            of,
-            stuck,
+            behind: Vec::new(),
+            max_down: None,
+            left: None,
+            of: None,
+            stuck: Vec::new(),
+        };
+        match &status.progress {
+            Progress::Queued { behind, max_down } => {
+                DrainStatus { behind: strings(behind), max_down: Some(*max_down), ..without("queued") }
+            }
+            Progress::Moving { left, of, stuck } => {
+                DrainStatus { left: Some(*left), of: Some(*of), stuck: stuck.clone(), ..without("moving") }
+            }
+            Progress::SafeToStop => without("safe_to_stop"),
+            Progress::Blocked { left, why } => {
+                DrainStatus { left: Some(*left), stuck: why.clone(), ..without("blocked") }
+            }
         }
     }
 }

@@ -319,6 +319,8 @@ pub struct KeyspaceBrief {
     pub first_shard: u64,
     /// Whether the data of the replicas lies on disk and outlives their processes.
     pub durable: bool,
+    /// The service that the keyspace belongs to: `app`, `dataset`, `table`, `shuffle`.
+    pub kind: String,
 }
 
 /// A lease: the worker may act until `lease_ms` after it sent the heartbeat, by its own clock.
@@ -367,6 +369,7 @@ impl From<&core::Orders> for Orders {
             generation: brief.generation.into(),
             first_shard: brief.first_shard.0,
             durable: brief.durable,
+            kind: brief.kind.to_string(),
         };
         let lease =
             |lease: core::LeaseRenewal| Lease { sent_at_ms: lease.sent_at.0, lease_ms: lease.lease_ms };
