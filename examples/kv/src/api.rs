@@ -12,7 +12,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::BytesMut;
 use http::request::Parts;
-use http::{Method, StatusCode, header};
+use http::{HeaderValue, Method, StatusCode, header};
 use partage_door::Door;
 use partage_wire::json::ErrorBody;
 use partage_worker::http::{Aim, Target, router_with, sharded};
@@ -66,14 +66,14 @@ async fn row(
             let kind = if raw { "application/octet-stream" } else { "application/json" };
             return match shard.get(&key) {
                 Some(value) => ([(header::CONTENT_TYPE, kind)], value).into_response(),
-                None => (StatusCode::NOT_FOUND, "no such key\n").into_response(),
+                None => refused(StatusCode::NOT_FOUND, "not_found", "there is no such key", "PUT it"),
             };
         }
         Method::PUT => match to_bytes(body, limits::VALUE_BYTES).await {
             Ok(value) => Some(value),
             Err(_) => {
-                let why = format!("a value may have {} bytes\n", limits::VALUE_BYTES);
-                return (StatusCode::PAYLOAD_TOO_LARGE, why).into_response();
+                let why = format!("the value is longer than {} bytes", limits::VALUE_BYTES);
+                return refused(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &why, "store it in parts");
             }
         },
         Method::DELETE => None,
@@ -93,12 +93,22 @@ async fn row(
 }
 
 fn not_for_a_row(method: &Method) -> Response {
-    let body = ErrorBody::told("malformed", format!("{method} is not for a key"), "use GET, PUT or DELETE");
-    (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET, HEAD, PUT, DELETE")], Json(body)).into_response()
+    let what = format!("{method} is not for a key");
+    let mut response = refused(StatusCode::METHOD_NOT_ALLOWED, "malformed", &what, "use GET, PUT or DELETE");
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD, PUT, DELETE"));
+    response
 }
 
 fn unavailable(why: impl std::fmt::Display) -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    let mut response = refused(status, "unavailable", &why.to_string(), "ask again in a moment");
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+/// An error in the shape that all listeners of Partage use.
+fn refused(status: StatusCode, kind: &str, what: &str, way_out: &str) -> Response {
+    (status, Json(ErrorBody::told(kind, what, way_out))).into_response()
 }
 
 type Asked = Query<BTreeMap<String, String>>;
@@ -114,10 +124,14 @@ fn asked_for(service: &Service, asked: &BTreeMap<String, String>) -> Option<Arc<
     service.shard(&ReplicaKey { keyspace, shard, placement: PlacementId(number(asked, "placement")) })
 }
 
+fn no_replica() -> Response {
+    refused(StatusCode::NOT_FOUND, "not_found", "there is no such replica here", "ask for the map again")
+}
+
 /// A replica's records after a place in its log, for a node that copies it.
 async fn export(State(service): State<Arc<Service>>, Query(asked): Asked) -> Response {
     let Some(shard) = asked_for(&service, &asked) else {
-        return (StatusCode::NOT_FOUND, "no such replica here\n").into_response();
+        return no_replica();
     };
     let log = shard.log_id();
     let since = if number(&asked, "log") == log { number(&asked, "since") } else { 0 };
@@ -133,14 +147,17 @@ async fn export(State(service): State<Arc<Service>>, Query(asked): Asked) -> Res
 /// Records that another node has.
 async fn import(State(service): State<Arc<Service>>, Query(asked): Asked, body: Body) -> Response {
     let Some(shard) = asked_for(&service, &asked) else {
-        return (StatusCode::NOT_FOUND, "no such replica here\n").into_response();
+        return no_replica();
     };
     let Ok(records) = to_bytes(body, limits::IMPORT_BYTES).await else {
-        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+        let why = format!("the records are longer than {} bytes", limits::IMPORT_BYTES);
+        return refused(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &why, "send them in parts");
     };
     let records = match all(records) {
         Ok(records) => records,
-        Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
+        Err(why) => {
+            return refused(StatusCode::BAD_REQUEST, "malformed", &why.to_string(), "send whole records");
+        }
     };
     match in_request((), &shard, |shard| shard.merge(records)).await {
         Ok(Ok(())) => StatusCode::OK.into_response(),
