@@ -68,6 +68,7 @@ pub struct MetricsSnapshot {
     storage_full: bool,
     wrong_tokens: u64,
     newcomers_refused: u64,
+    unused_nodes_forgotten: u64,
 }
 
 struct KeyspaceSnapshot {
@@ -101,6 +102,7 @@ impl MetricsSnapshot {
             storage_full: cluster.storage_problem().is_some(),
             wrong_tokens: cluster.wrong_tokens(),
             newcomers_refused: cluster.newcomers_refused(),
+            unused_nodes_forgotten: cluster.unused_nodes_forgotten(),
         }
     }
 
@@ -123,6 +125,9 @@ impl MetricsSnapshot {
         let help = "Registrations refused as their address had sent too many, since this coordinator leads";
         let refused = usize::try_from(self.newcomers_refused).unwrap_or(usize::MAX);
         gauge(registry, "registrations_refused", help, refused);
+        let help = "Nodes that died without ever having held a shard and were forgotten, since this coordinator leads";
+        let forgotten = usize::try_from(self.unused_nodes_forgotten).unwrap_or(usize::MAX);
+        gauge(registry, "unused_nodes_forgotten", help, forgotten);
         self.register_unserved(registry);
         type Read = fn(&KeyspaceSnapshot) -> usize;
         let gauges: [(&str, &str, Read); 10] = [

@@ -53,13 +53,14 @@ impl Cluster {
         let mut surplus = ended.len().saturating_sub(limits::ENDED_NODES);
         for one in ended {
             let until = until(self, &one);
-            let (.., id) = one;
+            let (has_held, _, id) = one;
             if surplus == 0 && at.now < until {
                 again = again.min(until);
                 continue;
             }
             surplus = surplus.saturating_sub(1);
-            self.nodes.remove(&id);
+            let has_left = self.nodes.remove(&id).is_some_and(|node| node.record.left);
+            self.unused_nodes_forgotten += u64::from(!has_held && !has_left);
             self.outbox.orders.remove(&id);
             self.outbox.writes.push(Write::DropNode(id.clone()));
             self.tell(
@@ -70,5 +71,11 @@ impl Cluster {
             );
         }
         again
+    }
+
+    /// How many nodes were forgotten that had died and never held a shard, since this coordinator leads: anybody can
+    /// register such nodes.
+    pub fn unused_nodes_forgotten(&self) -> u64 {
+        self.unused_nodes_forgotten
     }
 }

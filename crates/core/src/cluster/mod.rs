@@ -331,6 +331,8 @@ pub struct Cluster {
     unheard: Option<BTreeSet<NodeId>>,
     /// Messages in the name of a node that came without its token; not stored.
     wrong_tokens: u64,
+    /// Nodes that died without ever having held a shard and were forgotten, since this coordinator leads; not stored.
+    unused_nodes_forgotten: u64,
     /// New processes by where they come from; not stored.
     registration_limiter: registration_limiter::RegistrationLimiter,
     /// Why nothing can be stored for now, as the driver says.

@@ -411,16 +411,15 @@ impl Cluster {
             plans: records.plans.into_iter().map(|plan| (plan.id, plan)).collect(),
             carried: Default::default(),
             // When they were deleted is not stored: it may have been just now.
-            deleted: records
-                .cluster
-                .deleted_keyspaces
-                .keys()
-                .map(|name| (name.clone(), lease.end()))
-                .collect(),
+            deleted: {
+                let names = records.cluster.deleted_keyspaces.keys();
+                names.map(|name| (name.clone(), lease.end())).collect()
+            },
             faults: StoredFaults::default(),
             ahead: Default::default(),
             inherited: false,
             wrong_tokens: 0,
+            unused_nodes_forgotten: 0,
             registration_limiter: Default::default(),
             leases_before: GrantedLease::assumed(at.now, longest_lease_ms).end(),
             promised: at.now,

@@ -174,5 +174,6 @@ fn z2_nodes_that_never_held_a_shard_count_for_nothing_and_are_forgotten() {
     test.run(crate::limits::UNUSED_NODE_MS + 2_000);
     let left: Vec<_> = test.cluster.nodes().keys().filter(|id| id.as_str().starts_with("ghost")).collect();
     assert!(left.is_empty(), "{left:?}");
+    assert_eq!(test.cluster.unused_nodes_forgotten(), 12);
     assert!(test.cluster.nodes().contains_key(&node("d")), "a node that served is remembered for longer");
 }
