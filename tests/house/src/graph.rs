@@ -35,6 +35,8 @@ pub struct Dependency {
     pub name: String,
     /// What it is needed for.
     pub kind: Kind,
+    /// Its version is `*`, and it is no crate of this checkout.
+    pub takes_any_version: bool,
 }
 
 /// What a dependency is needed for.
@@ -166,8 +168,9 @@ mod tests {
     use super::*;
 
     fn package(folder: &str, dependencies: &[(&str, Kind)]) -> Package {
-        let dependencies =
-            dependencies.iter().map(|(n, k)| Dependency { name: (*n).to_owned(), kind: *k }).collect();
+        let dependency =
+            |(n, k): &(&str, Kind)| Dependency { name: (*n).to_owned(), kind: *k, takes_any_version: false };
+        let dependencies = dependencies.iter().map(dependency).collect();
         Package { name: format!("partage-{}", short(folder)), folder: folder.to_owned(), dependencies }
     }
 

@@ -8,6 +8,7 @@
 //! Source is parsed (with syn), not searched with patterns, so a word in a comment or a string is no offence.
 //! Macro bodies are only looked at as tokens: a rule broken by code that a macro writes is not seen.
 
+pub mod dependencies;
 pub mod graph;
 pub mod source;
 pub mod text;

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::dependencies::Linked;
 use crate::graph::{Dependency, Kind, Package};
 
 /// What holds no text of ours. `.git` is a folder, or a file in a second work tree.
@@ -64,15 +65,32 @@ pub fn crate_sources(root: &Path) -> Vec<(String, String)> {
 
 /// The members of the workspace, as Cargo sees them. Reads only files that are there: no network.
 pub fn packages(root: &Path) -> Vec<Package> {
+    let members = metadata(root, &["--no-deps", "--offline"]);
+    members.iter().map(|p| package(root, p)).collect()
+}
+
+/// Every crate that any feature on any platform links. Cargo fetches what is not there.
+pub fn linked(root: &Path) -> Vec<Linked> {
+    let word = |v: &serde_json::Value| v.as_str().map(str::to_owned);
+    let linked = |package: &serde_json::Value| Linked {
+        name: word(&package["name"]).unwrap_or_default(),
+        version: word(&package["version"]).unwrap_or_default(),
+        licence: word(&package["license"]),
+        source: word(&package["source"]),
+    };
+    metadata(root, &["--locked", "--all-features"]).iter().map(linked).collect()
+}
+
+fn metadata(root: &Path, options: &[&str]) -> Vec<serde_json::Value> {
     let out = Command::new("cargo")
-        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .args(["metadata", "--format-version", "1"])
+        .args(options)
         .current_dir(root)
         .output()
         .expect("cargo is on the path: it runs this test");
     assert!(out.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&out.stderr));
     let json: serde_json::Value = serde_json::from_slice(&out.stdout).expect("cargo metadata prints JSON");
-    let members = json["packages"].as_array().expect("cargo metadata lists packages");
-    members.iter().map(|p| package(root, p)).collect()
+    json["packages"].as_array().expect("cargo metadata lists packages").clone()
 }
 
 fn package(root: &Path, json: &serde_json::Value) -> Package {
@@ -91,6 +109,7 @@ fn package(root: &Path, json: &serde_json::Value) -> Package {
                     Some("build") => Kind::Build,
                     _ => Kind::Normal,
                 },
+                takes_any_version: d["req"] == "*" && d["path"].is_null(),
             })
             .collect(),
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use house::source::{Source, opening_finding, question_findings};
 use house::text::{Page, machine_path_findings};
-use house::{graph, tree};
+use house::{dependencies, graph, tree};
 
 /// Fails with every finding on a line of its own.
 fn none(rule: &str, findings: &[String]) {
@@ -32,6 +32,14 @@ fn the_crate_graph_points_down() {
     let packages = tree::packages(&tree::root());
     assert!(packages.iter().any(|p| p.folder == "crates/core"), "core is a member: {packages:?}");
     none("crate graph", &graph::findings(&packages));
+}
+
+#[test]
+fn what_is_linked_has_a_licence_that_was_weighed_and_comes_from_one_registry() {
+    let linked = tree::linked(&tree::root());
+    assert!(linked.iter().any(|one| one.name == "tokio"), "{} crates", linked.len());
+    none("dependencies", &dependencies::findings(&linked));
+    none("versions", &dependencies::wildcard_findings(&tree::packages(&tree::root())));
 }
 
 #[test]
