@@ -56,7 +56,7 @@ fn half_requests(address: &str, count: usize) -> Vec<std::net::TcpStream> {
 
 #[test]
 fn a_process_raises_its_limit_of_files_as_far_as_it_may() {
-    let coordinator = coordinator("-Hn 4096; ulimit -Sn 64");
+    let coordinator = coordinator("-Sn 64; ulimit -Hn 4096");
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", coordinator.process.id())).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     let words: Vec<&str> = line.split_whitespace().skip(3).take(2).collect();
