@@ -12,10 +12,11 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     known.into_iter().min_by_key(|name| edits(&given, &letters(name)))
 }
 
-/// The nearest known name if it is near enough to be a slip: at most a third of its letters, at least two.
+/// The nearest known name if it is near enough to be a slip: at most a third of its letters, at least two, and never all.
 pub fn close<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let found = nearest(given, known)?;
-    let allowed = (found.chars().count() / 3).max(2);
+    let count = found.chars().count();
+    let allowed = (count / 3).max(2).min(count.saturating_sub(1));
     (edits(&letters(given), &letters(found)) <= allowed).then_some(found)
 }
 

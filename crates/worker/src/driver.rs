@@ -36,6 +36,9 @@ use tokio::sync::mpsc::{Receiver, WeakSender};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
+const NO_CONNECTION: &str = "no connection to a coordinator";
+const REFUSED: &str = "the coordinator refuses this node";
+
 /// What reaches the driver besides the coordinator's messages and time.
 pub enum Event {
     /// A callback has returned.
@@ -301,7 +304,7 @@ impl Driver {
                 self.connection.open(proto::Register { token, ..(&registration).into() });
             }
             ConnectionEvent::Opened => {}
-            ConnectionEvent::Lost { coordinator, why } => self.lost(&coordinator, &why),
+            ConnectionEvent::Lost { coordinator, why } => self.lost(&coordinator, NO_CONNECTION, &why),
             ConnectionEvent::Redirected(why) => {
                 tracing::debug!(node = %self.spec.id, "{why}");
                 self.connection_is_down();
@@ -386,7 +389,7 @@ impl Driver {
             Retry::Needless => {}
             Retry::Register => {
                 let coordinator = self.connection.coordinator().to_owned();
-                self.lost(&coordinator, &refusal.to_string());
+                self.lost(&coordinator, REFUSED, &refusal.to_string());
                 self.connection.reopen();
             }
             Retry::AsNew => {
@@ -405,25 +408,31 @@ impl Driver {
             Retry::Later if refusal.kind == Refusal::OTHER_CLUSTER => {
                 self.refuse_coordinator(&refusal.message)
             }
-            Retry::Never | Retry::Later => self.give_up_connection(&refusal.to_string()),
+            Retry::Never | Retry::Later => self.refused_by_coordinator(&refusal.to_string()),
         }
         Flow::On
     }
 
     fn give_up_connection(&mut self, reason: &str) {
         let coordinator = self.connection.coordinator().to_owned();
-        self.lost(&coordinator, reason);
+        self.lost(&coordinator, NO_CONNECTION, reason);
+        self.connection.leave_for_next();
+    }
+
+    fn refused_by_coordinator(&mut self, refusal: &str) {
+        let coordinator = self.connection.coordinator().to_owned();
+        self.lost(&coordinator, REFUSED, refusal);
         self.connection.leave_for_next();
     }
 
     /// Says it once, and again now and then: a leader that was killed is tried many times until the next one leads.
-    fn lost(&mut self, coordinator: &str, reason: &str) {
+    fn lost(&mut self, coordinator: &str, what: &str, reason: &str) {
         let (now, node) = (self.now(), &self.spec.id);
         if self.state.warned.is_none_or(|at| now.since(at) >= limits::WARN_AGAIN_MS) {
-            tracing::warn!(%node, coordinator, "no connection to a coordinator: {reason}; trying all of them");
+            tracing::warn!(%node, coordinator, "{what}: {reason}; trying all of them");
             self.state.warned = Some(now);
         } else {
-            tracing::debug!(%node, coordinator, "no connection to a coordinator: {reason}");
+            tracing::debug!(%node, coordinator, "{what}: {reason}");
         }
         self.connection_is_down();
     }
