@@ -5,7 +5,7 @@ use crate::node::{self, Told};
 use crate::servers::{Running, free, rest, sequins_command};
 use crate::{Done, Run};
 use bench_gauge::{core_seconds_ever_of, now, say};
-use partage_core::dataset::{DatasetName, VersionName};
+use partage_core::service::dataset::{DatasetName, VersionName};
 use partage_dataset::build::{Options, Progress, build_all};
 use partage_dataset::source::Source;
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 use crate::{Done, word};
 use partage_coordination::embedded::Embedded;
 use partage_coordination::{Coordination, Late, Target};
-use partage_core::dataset::DatasetName;
+use partage_core::service::dataset::DatasetName;
 use partage_dataset::node::{Node, NodeOptions};
 use partage_dataset::source::Source;
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 
 use crate::data::{Data, PARTITIONS, version_name};
 use crate::http;
-use partage_core::dataset::name::{DatasetName, VersionName};
-use partage_core::dataset::partition::Partitioner;
+use partage_core::service::dataset::name::{DatasetName, VersionName};
+use partage_core::service::dataset::partition::Partitioner;
 use partage_dataset::catalogue::{Catalogue, Dataset, NodeInfo, Options, Version};
 use partage_dataset::serve::{Server, Settings};
 use partage_engine::readonly::{self, Builder, Reader};

@@ -1,19 +1,20 @@
 //! A cluster without network or disk whose workers answer at once, and the time on a core that each call costs.
 
 use partage_clock::thread_cpu;
+use partage_core::base::id::{Incarnation, ShardId, TransactionId};
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::base::settings::Settings;
+use partage_core::base::time::Millis;
 use partage_core::cluster::admin::{Command, Presplit, SplitAt};
-use partage_core::cluster::{Cluster, Moment, Records, Registration};
-use partage_core::exchange::{Beat, Order, Phase, ReplicaKey, Report};
-use partage_core::hash::HashFunction;
-use partage_core::id::{Incarnation, ShardId, TransactionId};
+use partage_core::cluster::{Cluster, Moment, Records};
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::sharding::Sharding;
 use partage_core::keyspace::{Keyspace, Throttle};
-use partage_core::lifecycle::ReplicaState;
-use partage_core::load::Load;
-use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::node::NodeSpec;
-use partage_core::settings::Settings;
-use partage_core::sharding::Sharding;
-use partage_core::time::Millis;
+use partage_core::node::exchange::Registration;
+use partage_core::node::exchange::{Beat, Order, Phase, ReplicaKey, Report};
+use partage_core::node::load::Load;
 use std::collections::BTreeMap;
 
 /// What each call cost, in milliseconds on a core, by event and in their order.
@@ -290,7 +291,7 @@ impl Town {
         let worker = &mut self.workers[index];
         worker.sequence += 1;
         let beat = Beat {
-            session: partage_core::id::SessionDigest::default(),
+            session: partage_core::base::id::SessionDigest::default(),
             node: worker.id.clone(),
             incarnation: worker.incarnation,
             sequence: worker.sequence,

@@ -1,7 +1,7 @@
 //! The stop-watch, the count of allocations, and numbers that look random.
 
 use comfy_table::{CellAlignment, Table, presets};
-use partage_core::hash::mix;
+use partage_core::keyspace::hash::mix;
 use std::hint::black_box;
 use std::time::Instant;
 

@@ -7,15 +7,15 @@
 
 use crate::measure::{self, Cost};
 use comfy_table::Table;
-use partage_core::hash::{HashFunction, mix};
+use partage_core::base::name::NodeId;
+use partage_core::keyspace::hash::{HashFunction, mix};
+use partage_core::keyspace::lookup::SlotTable;
+use partage_core::keyspace::sharding::jump::Jump;
+use partage_core::keyspace::sharding::modulo::Modulo;
+use partage_core::keyspace::sharding::nodes::{NodeScheme, WeightedNode};
+use partage_core::keyspace::sharding::rendezvous::Rendezvous;
+use partage_core::keyspace::sharding::ring::Ring;
 use partage_core::limits;
-use partage_core::lookup::SlotTable;
-use partage_core::name::NodeId;
-use partage_core::sharding::jump::Jump;
-use partage_core::sharding::modulo::Modulo;
-use partage_core::sharding::nodes::{NodeScheme, WeightedNode};
-use partage_core::sharding::rendezvous::Rendezvous;
-use partage_core::sharding::ring::Ring;
 use std::hash::{BuildHasher, Hasher};
 
 const LOOKUPS: usize = 1 << 12;

@@ -2,7 +2,7 @@
 
 use crate::measure::{self, Cost};
 use comfy_table::Table;
-use partage_core::lookup::RangeIndex;
+use partage_core::keyspace::lookup::RangeIndex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Instant;

@@ -2,9 +2,9 @@
 
 use crate::measure::{self, Cost};
 use comfy_table::Table;
-use partage_core::hash::HashFunction;
-use partage_core::lookup::{HashIndex, SlotTable};
-use partage_core::sharding::presplit;
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::lookup::{HashIndex, SlotTable};
+use partage_core::keyspace::sharding::presplit;
 
 const SLOTS: u32 = 16_384;
 const LOOKUPS: usize = 1 << 16;

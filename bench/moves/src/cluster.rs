@@ -25,7 +25,7 @@ pub fn keys(slots: u32) -> Vec<Vec<u8>> {
             break;
         }
         let key = number.to_string().into_bytes();
-        let slot = partage_core::hash::HashFunction::Xxh3_64.slot(&key, slots) as usize;
+        let slot = partage_core::keyspace::hash::HashFunction::Xxh3_64.slot(&key, slots) as usize;
         if keys[slot].is_empty() {
             keys[slot] = key;
             left -= 1;

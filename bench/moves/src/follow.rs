@@ -2,7 +2,7 @@
 
 use crate::cluster::number;
 use crate::requests::Town;
-use partage_core::sharding::Bounds;
+use partage_core::keyspace::sharding::Bounds;
 use partage_wire::maps::{Joiner, MapNews, Watch};
 use partage_wire::proto::maps_client::MapsClient;
 use std::net::SocketAddr;

@@ -7,9 +7,9 @@
 use crate::beliefs::{Beliefs, Owner};
 use crate::cluster;
 use bench_gauge::{Durations, now, say};
+use partage_core::base::time::Millis;
 use partage_core::routing::budget::Budget;
 use partage_core::routing::retry::{Action, Attempts, Event, RequestTraits, RetryPolicy};
-use partage_core::time::Millis;
 use partage_worker::{Access, Admission, KeyspaceName, Worker};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};

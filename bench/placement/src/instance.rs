@@ -8,7 +8,7 @@
 //! 7 12 44 1.25 0.5          its nodes, the load of one replica in each metric; one line a shard
 //! ```
 
-use partage_core::name::NodeId;
+use partage_core::base::name::NodeId;
 use partage_core::placement::{Metric, NodeSpec, Placement, Problem, Rule, Spread, Standing};
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
 //! Subscribers: each follows the maps over a stream of its own and notes when a change has come.
 
 use bench_gauge::now;
-use partage_core::name::KeyspaceName;
+use partage_core::base::name::KeyspaceName;
 use partage_wire::maps::Watch;
 use partage_wire::proto::WatchRequest;
 use partage_wire::proto::maps_client::MapsClient;

@@ -7,10 +7,10 @@
 use crate::output::Failure;
 use clap::Args;
 use flate2::bufread::MultiGzDecoder;
-use partage_core::key::Key;
+use partage_core::base::suggest;
+use partage_core::keyspace::key::Key;
 use partage_core::limits;
-use partage_core::suggest;
-use partage_core::whatif::Item;
+use partage_core::service::whatif::Item;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;

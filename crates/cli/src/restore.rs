@@ -10,10 +10,10 @@ use crate::output::{Failure, Output, say};
 use clap::Args;
 use partage_coordinator::restore::{Restore, RestoreError, can_restore};
 use partage_coordinator::{Backing, StoreError};
+use partage_core::base::time::Millis;
 use partage_core::cluster::Records;
 use partage_core::keyspace::Ownership;
-use partage_core::lease::GrantedLease;
-use partage_core::time::Millis;
+use partage_core::node::lease::GrantedLease;
 use std::path::PathBuf;
 use std::time::Duration;
 

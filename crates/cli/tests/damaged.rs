@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use partage_coordinator::{Config as Coordinating, Coordinator};
-use partage_core::settings::Settings;
+use partage_core::base::settings::Settings;
 use partage_kv::{Config, FolderError, Node, StartError};
 use std::path::Path;
 use std::process::Command;

@@ -10,7 +10,7 @@
 //!
 //! Timers of tokio stand still in a suspended machine. [`sleep_until`] looks at the clock once a second for that reason.
 
-use partage_core::time::Millis;
+use partage_core::base::time::Millis;
 use rustix::time::{ClockId, clock_gettime};
 use std::future::Future;
 use std::ops::Add;

@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_core_is_in_the_table_and_keeps_its_words_over_grpc() {
-        use partage_core::id::PlanId;
+        use partage_core::base::id::PlanId;
         let sentence = || ("it is full".to_owned(), "wait".to_owned());
         let (problem, way_out) = sentence();
         let conflict = AdminError::Conflict { problem, way_out };

@@ -11,7 +11,7 @@ use partage_coordination::{
     ABOUT, Backend, ClusterId, Coordination, Election, Entry, Error, Expected, Key, Leader, Scope, Session,
     Target, Transaction, claim, connect,
 };
-use partage_core::settings::Settings;
+use partage_core::base::settings::Settings;
 use partage_metadata::Maps;
 use partage_wire::json::Coordinators;
 use partage_wire::stored::{COORDINATORS, ELECTION, Presence, StoredError};

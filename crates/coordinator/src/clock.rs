@@ -1,7 +1,7 @@
 //! The one place of this crate that reads clocks.
 
+use partage_core::base::time::Millis;
 use partage_core::cluster::Moment;
-use partage_core::time::Millis;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Counts from its own start, through a sleep of the machine; a copy counts from the same.

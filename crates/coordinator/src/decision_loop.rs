@@ -5,15 +5,15 @@ use crate::limits;
 use crate::order_channels::{OrderChannels, OrderReceiver};
 use crate::store::{CommitAttempt, Store, StoreError};
 use partage_coordination::LeaderLease;
-use partage_core::cluster::{
-    BeatError, Cluster, LaterMaps, MAKE_ROOM, Moment, Outbox, Pending, Registration, Welcome, Write,
-};
-use partage_core::event::{About, Event, EventKind, event};
-use partage_core::exchange::{Beat, Orders};
-use partage_core::id::TransactionId;
-use partage_core::map::MapDiff;
-use partage_core::name::NodeId;
-use partage_core::time::Millis;
+use partage_core::base::id::TransactionId;
+use partage_core::base::name::NodeId;
+use partage_core::base::time::Millis;
+use partage_core::cluster::event::{About, Event, EventKind, event};
+use partage_core::cluster::{BeatError, Cluster, LaterMaps, MAKE_ROOM, Moment, Outbox, Pending, Write};
+use partage_core::keyspace::map::MapDiff;
+use partage_core::node::exchange::Registration;
+use partage_core::node::exchange::Welcome;
+use partage_core::node::exchange::{Beat, Orders};
 use rand::Rng;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -13,8 +13,8 @@
 
 use crate::limits;
 use partage_coordination::{Coordination, Error, Key, Leadership, Scope, Transaction};
-use partage_core::event::Event as CoreEvent;
-use partage_core::settings::Settings;
+use partage_core::base::settings::Settings;
+use partage_core::cluster::event::Event as CoreEvent;
 use partage_wire::json::{Event, EventPage, EventPlace, Events};
 use partage_wire::stored::{EVENTS, event_line, events_key, events_slot, open_events, seal_events};
 use std::collections::{BTreeSet, VecDeque};
@@ -313,7 +313,7 @@ fn transaction(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_core::event::{About, EventKind, event};
+    use partage_core::cluster::event::{About, EventKind, event};
 
     fn ring(kept: usize, kept_ms: u64) -> Ring {
         Ring { term: Some(2), kept, kept_ms, ..Ring::default() }

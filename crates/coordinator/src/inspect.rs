@@ -17,10 +17,10 @@ use partage_coordination::{
     ABOUT, ClusterId, Coordination, Entry, Error, Key, Remark, Scope, Target, Update, Weight, cluster_of,
     connect,
 };
-use partage_core::check;
+use partage_core::base::name::KeyspaceName;
 use partage_core::cluster::Records;
-use partage_core::map::ShardMap;
-use partage_core::name::KeyspaceName;
+use partage_core::cluster::check;
+use partage_core::keyspace::map::ShardMap;
 use partage_metadata::Peers;
 use partage_wire::json::Coordinator;
 use partage_wire::metadata::MapQuestion;

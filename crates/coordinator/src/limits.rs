@@ -1,6 +1,6 @@
 //! Every limit of the coordinator: its name, its value, and why it is that value.
 
-use partage_core::publication::Retention;
+use partage_core::cluster::publication::Retention;
 
 /// Calls waiting for the decision loop. Beyond this callers wait, which slows workers' beats down before memory
 /// grows; ten thousand workers' beats of half a second fit.

@@ -12,7 +12,7 @@ use crate::limits;
 use crate::store::StoreError;
 use axum::Router;
 use partage_coordination::{ClusterId, Coordination, Key, Scope, View};
-use partage_core::name::NodeId;
+use partage_core::base::name::NodeId;
 use partage_metadata::{Heads, LocalServer, Maps, MetadataService, Notices, Peers};
 use partage_wire::stored::{COORDINATORS, Presence};
 use std::collections::BTreeMap;

@@ -6,9 +6,9 @@
 //! Nothing is labelled by shard: at a million shards that would be the largest set of series of the process. Single
 //! shards are asked for through the admin API.
 
+use partage_core::base::name::KeyspaceName;
 use partage_core::cluster::status::Summary;
 use partage_core::cluster::{Cluster, Moment};
-use partage_core::name::KeyspaceName;
 use partage_core::node::Health;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;

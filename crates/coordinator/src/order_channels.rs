@@ -6,9 +6,9 @@
 //! them: each says everything that has changed since the version that the stream sent last, so nothing is queued and
 //! nothing is lost.
 
+use partage_core::base::name::NodeId;
 use partage_core::cluster::Cluster;
-use partage_core::exchange::Orders;
-use partage_core::name::NodeId;
+use partage_core::node::exchange::Orders;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -98,17 +98,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use partage_core::base::id::{Incarnation, TransactionId};
+    use partage_core::base::name::KeyspaceName;
+    use partage_core::base::settings::Settings;
+    use partage_core::base::time::Millis;
     use partage_core::cluster::admin::{Command, Presplit};
-    use partage_core::cluster::{Moment, Records, Registration};
-    use partage_core::exchange::Beat;
-    use partage_core::hash::HashFunction;
-    use partage_core::id::{Incarnation, TransactionId};
+    use partage_core::cluster::{Moment, Records};
     use partage_core::keyspace::Keyspace;
-    use partage_core::name::KeyspaceName;
+    use partage_core::keyspace::hash::HashFunction;
+    use partage_core::keyspace::sharding::Sharding;
     use partage_core::node::NodeSpec;
-    use partage_core::settings::Settings;
-    use partage_core::sharding::Sharding;
-    use partage_core::time::Millis;
+    use partage_core::node::exchange::Beat;
+    use partage_core::node::exchange::Registration;
     use std::future::Future;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
@@ -146,7 +147,7 @@ mod tests {
 
     fn beat(sequence: u64, sent_at: Millis) -> Beat {
         Beat {
-            session: partage_core::id::SessionDigest::default(),
+            session: partage_core::base::id::SessionDigest::default(),
             node: node("a"),
             incarnation: Incarnation(1),
             sequence,

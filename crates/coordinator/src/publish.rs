@@ -1,4 +1,4 @@
-//! Publication of maps: the cache of [`partage_core::publication`], shared by all subscribers, and the watch
+//! Publication of maps: the cache of [`partage_core::cluster::publication`], shared by all subscribers, and the watch
 //! channel that wakes them. Each remembers what it was sent last and, when woken, asks the cache what leads from there
 //! to now.
 //!
@@ -8,15 +8,15 @@
 use crate::decision_loop::{DecisionLoop, LoopStopped};
 use crate::limits;
 use bytes::Bytes;
+use partage_core::base::id::{Generation, ShardId};
+use partage_core::base::name::KeyspaceName;
+use partage_core::base::time::Millis;
 use partage_core::cluster::Cluster;
-use partage_core::exchange::{ClusterIdentity, KeyspaceBrief};
-use partage_core::id::{Generation, ShardId};
-use partage_core::map::{MapDiff, ShardMap};
-use partage_core::name::KeyspaceName;
-use partage_core::publication::{Since, WatchCache};
-use partage_core::reconnect;
+use partage_core::cluster::publication::{Since, WatchCache};
+use partage_core::keyspace::map::{MapDiff, ShardMap};
+use partage_core::node::exchange::{ClusterIdentity, KeyspaceBrief};
+use partage_core::node::reconnect;
 use partage_core::routing::table::RouteTable;
-use partage_core::time::Millis;
 use partage_wire::maps::{MapEvent, MapNews, encoded};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

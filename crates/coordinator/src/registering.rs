@@ -4,8 +4,10 @@
 //! during a commit that takes long, and while nothing can be stored, so that its lease goes on.
 
 use crate::decision_loop::{CallError, DecisionLoop, random_bytes};
-use partage_core::cluster::{RegisterError, Registration, Welcome};
-use partage_core::id::SessionDigest;
+use partage_core::base::id::SessionDigest;
+use partage_core::cluster::RegisterError;
+use partage_core::node::exchange::Registration;
+use partage_core::node::exchange::Welcome;
 use partage_door::Peer;
 use partage_wire::Token;
 

@@ -22,9 +22,9 @@ use partage_coordination::{
     ClusterId, Coordination, Election, Error, Key, Leadership, Refill, Session, Term, Transaction,
     check_vacant, connect,
 };
+use partage_core::base::counter_jump::CounterJump;
+use partage_core::base::settings::Settings;
 use partage_core::cluster::{Cluster, Records, RecoverError};
-use partage_core::counter_jump::CounterJump;
-use partage_core::settings::Settings;
 use partage_wire::stored::{ELECTION, Presence};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -27,11 +27,11 @@ use crate::swappable_router::SwappableRouter;
 use crate::{callback, check_back, leaders, limits, listen, upkeep};
 use axum::Router;
 use partage_coordination::{Advice, Error, LeaderLease, Leadership};
+use partage_core::base::name::KeyspaceName;
+use partage_core::base::settings::Settings;
+use partage_core::cluster::event::{About, EventKind, event};
 use partage_core::cluster::{Cluster, LaterMap, LaterMaps, Records, RecoverError, StoredFaults, note};
-use partage_core::event::{About, EventKind, event};
-use partage_core::name::KeyspaceName;
 use partage_core::placement::Policies;
-use partage_core::settings::Settings;
 use partage_door::{Door, TowerService};
 use partage_wire::proto::admin_server::AdminServer;
 use partage_wire::proto::worker_server::WorkerServer;
@@ -488,7 +488,7 @@ impl Supervisor {
         let mended = records.mend(&mut faults, at.wall_ms);
         let mut cluster = Cluster::recover(at, self.config.settings.clone(), records)?
             .with_policies(self.config.policies.clone())
-            .identified(partage_core::id::ClusterId(connection.cluster.0));
+            .identified(partage_core::base::id::ClusterId(connection.cluster.0));
         cluster.take_faults(faults, mended);
         if self.config.backing.is_shared() {
             let late = LeaderLease::bound(connection.session.ttl());

@@ -11,7 +11,7 @@ use crate::limits;
 use crate::publish::Publisher;
 use crate::terms::Terms;
 use partage_coordination::{Coordination, Election, Result};
-use partage_core::exchange::Known;
+use partage_core::node::exchange::Known;
 use partage_core::routing::table::RouteTable;
 use partage_maps::{Following, Listener, pass_on};
 use partage_wire::maps::MapEvent;

@@ -11,12 +11,12 @@ use external_maps::{ExternalMaps, FoundMaps, MapChange};
 use partage_coordination::{
     ClusterId, Coordination, Deposed, Error, FENCE_STEPS, Key, KeyError, Leadership, Scope, Transaction,
 };
+use partage_core::base::id::Generation;
+use partage_core::base::name::{KeyspaceName, NameError};
 use partage_core::cluster::{Cluster, Records, StoredFaults, Write};
-use partage_core::exchange::Known;
-use partage_core::id::Generation;
-use partage_core::map::ShardMap;
-use partage_core::metadata::change::Failed;
-use partage_core::name::{KeyspaceName, NameError};
+use partage_core::keyspace::map::ShardMap;
+use partage_core::node::exchange::Known;
+use partage_core::service::metadata::change::Failed;
 use partage_metadata::{ChangeError, Maps, OpenError};
 use partage_wire::stored::{
     self, EncodeError, Recovered, StoreEncoder, StoreOp, StoredError, TransactionLimits, Transactions,
@@ -600,11 +600,11 @@ mod tests {
     use super::*;
     use partage_coordination::embedded::Embedded;
     use partage_coordination::{Election, Session};
+    use partage_core::base::id::TransactionId;
     use partage_core::cluster::KeyspaceRecord;
-    use partage_core::id::TransactionId;
     use partage_core::keyspace::Keyspace;
-    use partage_core::metadata::Head;
-    use partage_core::sharding::{PartitionKey, Sharding};
+    use partage_core::keyspace::sharding::{PartitionKey, Sharding};
+    use partage_core::service::metadata::Head;
 
     /// Where another coordinator has room, the leader hands over instead of waiting for room.
     #[test]
@@ -649,7 +649,7 @@ mod tests {
 
     fn created(number: usize) -> [Write; 2] {
         let keyspace = Keyspace::new(named(number), Sharding::Named);
-        let record = KeyspaceRecord::new(keyspace, 0, partage_core::id::ShardId(1));
+        let record = KeyspaceRecord::new(keyspace, 0, partage_core::base::id::ShardId(1));
         [Write::Keyspace(record), change(number)]
     }
 
@@ -679,7 +679,7 @@ mod tests {
         let leadership = election.lead(&session, bytes::Bytes::new).await.unwrap();
         let name = KeyspaceName::new("users").unwrap();
         let keyspace = Keyspace::new(name.clone(), Sharding::Named);
-        let record = KeyspaceRecord::new(keyspace, 0, partage_core::id::ShardId(1));
+        let record = KeyspaceRecord::new(keyspace, 0, partage_core::base::id::ShardId(1));
         let mut store = Store::empty(coordination.clone(), leadership.clone()).await.unwrap();
         store.commit(vec![Write::Keyspace(record)], &cluster()).await.unwrap();
         let head = Head { at: Default::default(), servers: vec!["m1".parse().unwrap()] };

@@ -1,13 +1,13 @@
 //! Sees to it that each map is kept by as many metadata servers as it should be, while this coordinator leads.
-//! What is to be done says [`partage_core::metadata::upkeep`].
+//! What is to be done says [`partage_core::service::metadata::upkeep`].
 
 use crate::clock::Clock;
 use crate::decision_loop::DecisionLoop;
 use crate::limits;
 use crate::local_metadata::Addresses;
 use crate::store::{ServerLists, StoreError};
-use partage_core::metadata::upkeep::{Absences, Replacement};
-use partage_core::name::KeyspaceName;
+use partage_core::base::name::KeyspaceName;
+use partage_core::service::metadata::upkeep::{Absences, Replacement};
 use partage_metadata::ChangeError;
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -5,10 +5,10 @@
 mod door;
 
 use door::{Door, Hand, told, until};
+use partage_core::base::settings::Settings;
+use partage_core::base::time::Millis;
 use partage_core::cluster::{Cluster, Moment};
 use partage_core::limits::KEY_BYTES;
-use partage_core::settings::Settings;
-use partage_core::time::Millis;
 use partage_wire::json::{Dump, Reading};
 use serde_json::{Value, json};
 

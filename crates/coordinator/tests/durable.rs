@@ -5,7 +5,7 @@
 mod door;
 
 use door::{Door, Hand, until};
-use partage_core::settings::Settings;
+use partage_core::base::settings::Settings;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 

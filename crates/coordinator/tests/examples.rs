@@ -8,7 +8,7 @@ mod process;
 
 use door::{Door, PATIENCE};
 use hyper::{Method, Request};
-use partage_core::settings::Settings;
+use partage_core::base::settings::Settings;
 use process::{Process, example, port};
 use serde_json::{Value, json};
 use std::net::TcpListener;

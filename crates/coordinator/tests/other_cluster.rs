@@ -6,7 +6,7 @@
 mod door;
 
 use door::Door;
-use partage_core::settings::Settings;
+use partage_core::base::settings::Settings;
 use partage_maps::{Cache, Kept, follow};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

@@ -6,11 +6,11 @@ mod door;
 
 use door::{Door, Hand, until};
 use partage_coordinator::Config;
+use partage_core::base::settings::Settings;
+use partage_core::placement::sharder::{BySharder, PolicySharder};
 use partage_core::placement::{
     self, NodeIndex, Policies, Policy, Preference, Problem, ProblemError, ShardIndex, Solution, by_name,
 };
-use partage_core::settings::Settings;
-use partage_core::sharder::{BySharder, PolicySharder};
 use serde_json::json;
 
 /// Everything on the node whose name comes last.

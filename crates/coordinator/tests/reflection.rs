@@ -5,7 +5,7 @@
 mod door;
 
 use door::Door;
-use partage_core::settings::Settings;
+use partage_core::base::settings::Settings;
 use tokio_stream::StreamExt;
 use tonic::transport::Endpoint;
 use tonic_reflection::pb::{v1, v1alpha};

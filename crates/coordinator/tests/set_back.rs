@@ -9,8 +9,8 @@ mod door;
 
 use crew::{Counts, worker};
 use door::{Door, PATIENCE};
-use partage_core::name::KeyspaceName;
-use partage_core::settings::Settings;
+use partage_core::base::name::KeyspaceName;
+use partage_core::base::settings::Settings;
 use partage_worker::{Access, Admission, Worker};
 use serde_json::{Value, json};
 use std::path::Path;

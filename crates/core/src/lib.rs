@@ -1,45 +1,42 @@
 //! Pure decisions of Partage: what we see goes in, what to do comes out.
 //!
-//! Nothing here reads a clock, draws a random number, does I/O or awaits. Time ([`time::Millis`]) and
+//! Nothing here reads a clock, draws a random number, does I/O or awaits. Time ([`base::time::Millis`]) and
 //! seeds are arguments; a timer is a returned "call me again by". The same input gives the same bytes
 //! out, so the coordinator, `partage simulate` and the simulator that tests both run this very code.
+//!
+//! # A tour
+//!
+//! The folders are levels. Each knows the levels before it in this list and none behind it; `tests/house` fails when one
+//! does. Who reads them in this order meets every word before it is used.
+//!
+//! 1. **[`base`]** holds what every sentence needs: the [names](base::name) that people choose, the [ids](base::id) that
+//!    are given out once, [time](base::time) as an argument, and the [settings](base::settings) of a cluster. What is refused
+//!    for its size is in [`limits`].
+//! 2. **[`keyspace`]**, what is: a named set of keys. [`key`](keyspace::key), [`hash`](keyspace::hash) and
+//!    [`sharding`](keyspace::sharding) say which shard holds a key, [`lookup`](keyspace::lookup) says it fast. The
+//!    [`map`](keyspace::map) has all shards with their replicas, and each replica goes through one
+//!    [`lifecycle`](keyspace::lifecycle).
+//! 3. **[`node`]**, what we see: a worker process as it announces itself. Its beats and the orders to it are the
+//!    [`exchange`](node::exchange); from them follow its [`health`](node::health), its [`lease`](node::lease) and the
+//!    [`load`](node::load) of each shard.
+//! 4. **[`placement`]**, what we want: which nodes should hold the replicas of each shard. Each policy is a file, and
+//!    all have one signature.
+//! 5. **[`plan`]**, how we get there: the list of changes from one map towards the next. [`reshard`](plan::reshard)
+//!    proposes splits and merges, [`check`](plan::check) says whether a map or a plan is right, [`brake`](plan::brake) and
+//!    [`poison`](plan::poison) whether to stop, [`throttle`](plan::throttle) how fast, and [`handover`](plan::handover) what
+//!    the next step of a move is. Placement and plan do not know each other.
+//! 6. **[`cluster`]**, **[`worker`]** and **[`routing`]**, who acts: the state machines of coordinator, worker and router.
+//!    They know none of each other, only what they exchange. Each has a driver in the crate of its process.
+//! 7. **[`service`]**: the state machines of what stands on all this, [`dataset`](service::dataset),
+//!    [`metadata`](service::metadata) and [`whatif`](service::whatif).
 
-pub mod brake;
-pub mod check;
+pub mod base;
 pub mod cluster;
-pub mod count;
-pub mod counter_jump;
-pub mod dataset;
-pub mod event;
-pub mod exchange;
-pub mod handover;
-pub mod hash;
-pub mod health;
-pub mod id;
-pub mod key;
 pub mod keyspace;
-pub mod lease;
-pub mod lifecycle;
 pub mod limits;
-pub mod load;
-pub mod lookup;
-pub mod map;
-pub mod metadata;
-pub mod name;
 pub mod node;
 pub mod placement;
 pub mod plan;
-pub mod planted;
-pub mod poison;
-pub mod publication;
-pub mod reconnect;
-pub mod reshard;
 pub mod routing;
-pub mod settings;
-pub mod sharder;
-pub mod sharding;
-pub mod suggest;
-pub mod throttle;
-pub mod time;
-pub mod whatif;
+pub mod service;
 pub mod worker;

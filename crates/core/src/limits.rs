@@ -144,7 +144,7 @@ pub const LOAD_TOLERANCE: f64 = 0.25;
 pub const COUNT_TOLERANCE: f64 = 0.1;
 
 /// Mean load of a node below which a metric is not balanced at all, in the order of
-/// [`crate::load::METRICS`]: 50 requests a second, 2 % of a core, 64 MiB. Below that there is nothing to win.
+/// [`crate::node::load::METRICS`]: 50 requests a second, 2 % of a core, 64 MiB. Below that there is nothing to win.
 pub const LOAD_FLOORS: [f64; 3] = [50.0, 20.0, 67_108_864.0];
 
 /// How long a shard is not tried again on a node where it could not be loaded, in milliseconds: long enough
@@ -264,7 +264,7 @@ pub const PROBLEMS_OF_A_KIND: usize = 3;
 pub const MOVES_SHOWN: usize = 20;
 
 /// How long, in milliseconds, whoever has lost its coordinator rests at most before it tries one again, in a fleet of
-/// up to 500 ([`crate::reconnect`]); and at most between two that it tries in turn. A coordinator that restarts takes
+/// up to 500 ([`crate::node::reconnect`]); and at most between two that it tries in turn. A coordinator that restarts takes
 /// about as long to come up.
 pub const RECONNECT_MS: u64 = 100;
 

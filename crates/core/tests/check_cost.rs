@@ -3,14 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 
-use partage_core::check;
-use partage_core::hash::HashFunction;
-use partage_core::id::{Incarnation, ShardId, TransactionId};
-use partage_core::key::HashRange;
-use partage_core::lifecycle::ReplicaState;
-use partage_core::map::{MapDiff, ShardMap};
-use partage_core::name::{KeyspaceName, NodeId};
-use partage_core::sharding::{Bounds, PartitionKey, Sharding};
+use partage_core::base::id::{Incarnation, ShardId, TransactionId};
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::key::HashRange;
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::{MapDiff, ShardMap};
+use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
+use partage_core::plan::check;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
 

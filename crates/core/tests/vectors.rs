@@ -2,18 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise, in its helping functions too")]
 
-use partage_core::dataset::Partitioner;
-use partage_core::hash::HashFunction;
-use partage_core::key::Key;
-use partage_core::lookup::{HashIndex, RangeIndex};
-use partage_core::name::NodeId;
+use partage_core::base::name::NodeId;
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::key::Key;
+use partage_core::keyspace::lookup::{HashIndex, RangeIndex};
+use partage_core::keyspace::sharding::jump::{self, Jump};
+use partage_core::keyspace::sharding::modulo::Modulo;
+use partage_core::keyspace::sharding::nodes::{NodeScheme, WeightedNode};
+use partage_core::keyspace::sharding::rendezvous::Rendezvous;
+use partage_core::keyspace::sharding::ring::Ring;
+use partage_core::keyspace::sharding::{PartitionKey, presplit};
 use partage_core::placement::{NodeSpec, POLICIES, Problem, Standing, by_name};
-use partage_core::sharding::jump::{self, Jump};
-use partage_core::sharding::modulo::Modulo;
-use partage_core::sharding::nodes::{NodeScheme, WeightedNode};
-use partage_core::sharding::rendezvous::Rendezvous;
-use partage_core::sharding::ring::Ring;
-use partage_core::sharding::{PartitionKey, presplit};
+use partage_core::service::dataset::Partitioner;
 use serde_json::Value;
 use std::path::Path;
 

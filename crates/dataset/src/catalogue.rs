@@ -31,7 +31,7 @@ pub use version::{LoadProgress, Place, State, Version};
 
 use crate::clock::Clock;
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
-use partage_core::dataset::name::DatasetName;
+use partage_core::service::dataset::name::DatasetName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

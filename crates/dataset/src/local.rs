@@ -21,8 +21,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use partage_core::dataset::node::Layout;
-use partage_core::dataset::{DatasetName, VersionName};
+use partage_core::service::dataset::node::Layout;
+use partage_core::service::dataset::{DatasetName, VersionName};
 use partage_engine::readonly::{Reader, UNFINISHED};
 use partage_wire::dataset::{MANIFEST, Manifest};
 

@@ -1,4 +1,4 @@
-//! One node of a dataset cluster: the driver of the machine in `partage_core::dataset::node`.
+//! One node of a dataset cluster: the driver of the machine in `partage_core::service::dataset::node`.
 //!
 //! The machine says what is to be done, in order; here is who does it. Each of the helpers below does one thing, fails
 //! by itself, and tries again by itself; all that they find out comes back through one queue, so that one event is
@@ -37,8 +37,10 @@ pub use coordinated::Membership;
 use coordinated::{AssignedShards, DatasetHandler};
 use driving::{Driver, Input};
 use partage_coordination::Coordination;
-use partage_core::dataset::node::{NodeSettings, Spread};
-use partage_core::dataset::{Address, AddressError, DatasetName, ReplicationError, Seat, VersionName};
+use partage_core::service::dataset::node::{NodeSettings, Spread};
+use partage_core::service::dataset::{
+    Address, AddressError, DatasetName, ReplicationError, Seat, VersionName,
+};
 use partage_worker::{LeaveError, Worker};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
@@ -215,7 +217,7 @@ impl Orders for Handle {
     }
 
     fn pin(&self, dataset: &str, version: Option<&str>) -> Result<(), String> {
-        let told = |error: partage_core::dataset::DatasetNameError| error.to_string();
+        let told = |error: partage_core::service::dataset::DatasetNameError| error.to_string();
         let version = version.map(VersionName::new).transpose().map_err(told)?;
         Handle::pin(self, &DatasetName::new(dataset).map_err(told)?, version.as_ref())
     }

@@ -4,9 +4,9 @@ use crate::build::{self, Tolerance, UnknownTolerance};
 use crate::catalogue::Options as Served;
 use crate::format::{Columns, Format, Options as Read, Quoting, UnknownFormat};
 use crate::limits::SETTINGS_BYTES;
-use partage_core::dataset::columns::KEY_COLUMNS;
-use partage_core::dataset::node::Guard;
-use partage_core::dataset::{Dealing, Replication, ReplicationError, UnknownDealing};
+use partage_core::service::dataset::columns::KEY_COLUMNS;
+use partage_core::service::dataset::node::Guard;
+use partage_core::service::dataset::{Dealing, Replication, ReplicationError, UnknownDealing};
 use partage_engine::readonly::{Compression, Layout};
 use partage_wire::config::{self, ConfigError, DatasetFile};
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-use partage_core::dataset::{DatasetName, VersionName};
+use partage_core::service::dataset::{DatasetName, VersionName};
 use partage_dataset::build::{Options, REJECTS, build_all};
 use partage_dataset::settings::DatasetSettings;
 use partage_dataset::source::Source;

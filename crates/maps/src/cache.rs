@@ -4,7 +4,7 @@
 //! shard has no leader for a moment, listens to the version.
 
 use arc_swap::{ArcSwap, Guard};
-use partage_core::name::KeyspaceName;
+use partage_core::base::name::KeyspaceName;
 use partage_core::routing::routes::Routes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

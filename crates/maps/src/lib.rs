@@ -23,8 +23,8 @@ pub use resolve::AddressRotation;
 pub use watch::Listener;
 
 use cache::Refresh;
-use partage_core::name::KeyspaceName;
-use partage_core::reconnect::ReconnectBackoff;
+use partage_core::base::name::KeyspaceName;
+use partage_core::node::reconnect::ReconnectBackoff;
 use partage_core::routing::back::Offers;
 use partage_core::routing::table::RouteTable;
 use std::collections::BTreeSet;

@@ -14,11 +14,11 @@ use crate::cache::{Cache, Refresh};
 use crate::keep::{self, Keep};
 use crate::resolve::AddressRotation;
 use crate::{entropy, limits};
-use partage_core::name::KeyspaceName;
-use partage_core::reconnect::ReconnectBackoff;
+use partage_core::base::name::KeyspaceName;
+use partage_core::base::time::Millis;
+use partage_core::node::reconnect::ReconnectBackoff;
 use partage_core::routing::back::{Offer, Offers};
 use partage_core::routing::table::{RouteTable, TableError};
-use partage_core::time::Millis;
 use partage_dialer::Dialer;
 use partage_wire::Malformed;
 use partage_wire::limits::MESSAGE_BYTES;
@@ -281,7 +281,7 @@ async fn connect(url: &str) -> Result<MapsClient<Channel>, Ended> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_core::id::ShardId;
+    use partage_core::base::id::ShardId;
 
     fn watcher() -> Watcher {
         let (cache, refreshes) = crate::cache();

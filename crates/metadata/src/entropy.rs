@@ -1,6 +1,6 @@
 //! The one place of this crate that draws at random: ids of transactions, and which servers keep a map.
 
-use partage_core::id::TransactionId;
+use partage_core::base::id::TransactionId;
 use std::time::Duration;
 
 /// 160 bits that nobody else has (T6).

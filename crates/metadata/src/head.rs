@@ -4,9 +4,9 @@ use crate::limits;
 use partage_coordination::{
     Coordination, Entry, Error, Expected, Key, KeyError, Scope, Transaction, Update, Version, Watch,
 };
-use partage_core::metadata::change::Swapped;
-use partage_core::metadata::{Head, Seen};
-use partage_core::name::KeyspaceName;
+use partage_core::base::name::KeyspaceName;
+use partage_core::service::metadata::change::Swapped;
+use partage_core::service::metadata::{Head, Seen};
 use partage_wire::stored::StoredError;
 use partage_wire::stored::map_file;
 use std::sync::Arc;

@@ -27,7 +27,7 @@ pub const STORE: Duration = Duration::from_secs(5);
 pub const STORE_OPERATION: Duration = Duration::from_secs(2);
 
 /// How long a change may be prepared again after it was first: well within the time after which servers forget one
-/// that nobody speaks of (`partage_core::metadata::server::PENDING_MS`).
+/// that nobody speaks of (`partage_core::service::metadata::server::PENDING_MS`).
 pub const AGAIN: Duration = Duration::from_secs(10);
 
 /// Operations on their way to one server, and being stored by it for one sender: of as many keyspaces at once.

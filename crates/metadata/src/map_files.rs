@@ -9,9 +9,9 @@
 //! All calls block; they run on threads that may.
 
 use crate::limits::{OPERATIONS, SMALL_LOG_BYTES, STEP_BYTES};
-use partage_core::id::TransactionId;
-use partage_core::map::{MapDiff, ShardMap};
-use partage_core::name::KeyspaceName;
+use partage_core::base::id::TransactionId;
+use partage_core::base::name::KeyspaceName;
+use partage_core::keyspace::map::{MapDiff, ShardMap};
 use partage_journal::frame::extent;
 use partage_journal::{AppendError, Damage, Disk, FileHeader, LogFile, UNFINISHED, unfinished};
 use partage_wire::stored::map_file::{self, MapFileReader, StoredMapFile};

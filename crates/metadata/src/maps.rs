@@ -10,11 +10,13 @@ use crate::peers::Peers;
 use crate::server::LocalServer;
 use crate::{entropy, limits};
 use partage_coordination::{KeyError, Transaction};
-use partage_core::id::Generation;
-use partage_core::map::{MapDiff, ShardMap};
-use partage_core::metadata::change::{Change, Changing, Effect, Event, Failed, Notice, Swapped, Unstored};
-use partage_core::metadata::{ChangeRefused, Head, SERVERS, Seen, check, choose};
-use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::base::id::Generation;
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::keyspace::map::{MapDiff, ShardMap};
+use partage_core::service::metadata::change::{
+    Change, Changing, Effect, Event, Failed, Notice, Swapped, Unstored,
+};
+use partage_core::service::metadata::{ChangeRefused, Head, SERVERS, Seen, check, choose};
 use partage_wire::metadata::MapQuestion;
 use std::collections::BTreeSet;
 use std::sync::Arc;

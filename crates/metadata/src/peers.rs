@@ -3,10 +3,10 @@
 use crate::limits::{ASK, FETCH, STORE, STORE_OPERATION};
 use crate::store_stream::StoreStream;
 use futures::stream;
-use partage_core::id::Generation;
-use partage_core::map::ShardMap;
-use partage_core::metadata::change::{Change, Notice};
-use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::base::id::Generation;
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::keyspace::map::ShardMap;
+use partage_core::service::metadata::change::{Change, Notice};
 use partage_dialer::Dialer;
 use partage_wire::limits::MESSAGE_BYTES;
 use partage_wire::metadata::{ChangeJoiner, MapQuestion, answer, in_one, in_parts, notice_form};
@@ -86,7 +86,7 @@ impl Peers {
             .grpc(format!("http://{address}"))
             .map_err(|why| Status::unavailable(format!("metadata server {server} at {address:?}: {why}")))?;
         // Addresses that are no more in use are few, and a channel to nowhere costs little; but not for ever.
-        if channels.len() >= 2 * partage_core::metadata::SERVERS_MOST {
+        if channels.len() >= 2 * partage_core::service::metadata::SERVERS_MOST {
             channels.clear();
         }
         let channel = endpoint.connect_lazy();

@@ -12,15 +12,15 @@ use crate::head::{HeadError, HeadUpdate, Heads};
 use crate::map_files::{MapFiles, WriteError};
 use crate::peers::Peers;
 use crate::{entropy, limits};
-use partage_core::id::{Generation, TransactionId};
-use partage_core::map::{MapDiff, ShardMap};
-use partage_core::metadata::Seen;
-use partage_core::metadata::change::{Change, Notice};
-use partage_core::metadata::server::{
+use partage_core::base::id::{Generation, TransactionId};
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::base::time::Millis;
+use partage_core::keyspace::map::{MapDiff, ShardMap};
+use partage_core::service::metadata::Seen;
+use partage_core::service::metadata::change::{Change, Notice};
+use partage_core::service::metadata::server::{
     Answer, Effect, Event, GONE_MS, LOOK_MS, REFRESH_MS, Refused, Request, Server,
 };
-use partage_core::name::{KeyspaceName, NodeId};
-use partage_core::time::Millis;
 use partage_journal::{Disk, RealDisk};
 use partage_wire::metadata::MapQuestion;
 use std::any::Any;

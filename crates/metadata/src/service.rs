@@ -5,9 +5,9 @@ use crate::maps::{ChangeError, Maps};
 use crate::server::LocalServer;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use partage_core::metadata::change::{Change, Failed};
-use partage_core::metadata::discover::Discoverer;
-use partage_core::metadata::server::Refused;
+use partage_core::service::metadata::change::{Change, Failed};
+use partage_core::service::metadata::discover::Discoverer;
+use partage_core::service::metadata::server::Refused;
 use partage_wire::limits::MESSAGE_BYTES;
 use partage_wire::metadata::{
     ChangeJoiner, DiscoverRequest, MapQuestion, answer_form, discoveries_form, in_parts, notice, one,

@@ -7,9 +7,9 @@ use partage_coordination::embedded::Embedded;
 use partage_coordination::{
     Coordination, Entry, Key, Limits, Listing, Result, Scope, SessionId, Transaction, Version, Watch,
 };
-use partage_core::id::Generation;
-use partage_core::metadata::Head;
-use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::base::id::Generation;
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::service::metadata::Head;
 use partage_metadata::{HeadError, Heads};
 use partage_wire::stored::map_file;
 use std::sync::{Arc, Mutex};

@@ -5,14 +5,14 @@
 use futures::StreamExt;
 use partage_coordination::Coordination;
 use partage_coordination::embedded::Embedded;
-use partage_core::hash::HashFunction;
-use partage_core::id::{Generation, Incarnation, PlacementId, ShardId};
-use partage_core::key::HashRange;
-use partage_core::map::{MapDiff, ShardMap};
-use partage_core::metadata::change::{Change, Failed, Notice, Swapped};
-use partage_core::metadata::discover::Status;
-use partage_core::name::{KeyspaceName, NodeId};
-use partage_core::sharding::{Bounds, PartitionKey, Sharding};
+use partage_core::base::id::{Generation, Incarnation, PlacementId, ShardId};
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::key::HashRange;
+use partage_core::keyspace::map::{MapDiff, ShardMap};
+use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
+use partage_core::service::metadata::change::{Change, Failed, Notice, Swapped};
+use partage_core::service::metadata::discover::Status;
 use partage_metadata::{
     Base, ChangeError, Heads, LocalServer, Maps, MetadataService, Notices, Peers, transaction,
 };

@@ -1,8 +1,8 @@
 //! Why a request has no answer, and what to do about it.
 
 use http::StatusCode;
-use partage_core::id::ShardId;
-use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::base::id::ShardId;
+use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::routing::retry::{LastFailure, Reason};
 use partage_core::routing::routes::NoRoute;
 

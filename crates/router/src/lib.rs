@@ -25,7 +25,7 @@ pub use call::body::{AnswerBody, BodyError, Outgoing};
 pub use counters::Counts;
 pub use error::CallError;
 pub use options::{CallOptions, Options};
-pub use partage_core::routing::Access;
+pub use partage_core::keyspace::map::Access;
 pub use partage_core::routing::budget::BudgetPolicy;
 pub use partage_core::routing::pace::Hedging;
 pub use partage_core::routing::retry::RetryPolicy;

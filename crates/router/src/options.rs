@@ -1,7 +1,7 @@
 //! What a user of a router can choose.
 
 use crate::limits;
-use partage_core::name::{KeyspaceName, Zone};
+use partage_core::base::name::{KeyspaceName, Zone};
 use partage_core::routing::budget::BudgetPolicy;
 use partage_core::routing::pace::Hedging;
 use partage_core::routing::retry::RetryPolicy;

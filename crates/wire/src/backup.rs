@@ -419,8 +419,8 @@ mod tests {
     /// A real dump: of a cluster with all it may have, keyspaces with maps, nodes and plans.
     fn dump() -> Vec<u8> {
         use crate::testing;
+        use partage_core::base::id::ShardId;
         use partage_core::cluster::{KeyspaceRecord, Records};
-        use partage_core::id::ShardId;
         use proptest::strategy::ValueTree;
         use proptest::test_runner::TestRunner;
 

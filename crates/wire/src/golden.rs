@@ -5,16 +5,16 @@
 
 use crate::json::{self, to_hex};
 use crate::stored::{StoreEncoder, StoreOp, read};
+use partage_core::base::id::{Generation, Incarnation, PlanId, ShardId, TransactionId};
+use partage_core::base::name::NodeId;
 use partage_core::cluster::{ClusterRecord, Drain, KeyspaceRecord, NodeRecord, ShardRule, Write};
-use partage_core::id::{Generation, Incarnation, PlanId, ShardId, TransactionId};
-use partage_core::key::{Key, KeyRange};
 use partage_core::keyspace::Keyspace;
-use partage_core::lifecycle::ReplicaState;
-use partage_core::map::{MapDiff, Shard, ShardMap, Stage};
-use partage_core::name::NodeId;
+use partage_core::keyspace::key::{Key, KeyRange};
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::{MapDiff, Shard, ShardMap, Stage};
+use partage_core::keyspace::sharding::{Bounds, Sharding};
 use partage_core::node::NodeSpec;
 use partage_core::plan::{Change, Origin, Plan, Planned, Status};
-use partage_core::sharding::{Bounds, Sharding};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

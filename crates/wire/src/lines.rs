@@ -25,10 +25,10 @@
 
 use crate::Token;
 use crate::json::{self, ErrorBody};
-use partage_core::cluster::Welcome;
-use partage_core::exchange::{Order, Orders, Permission, ReplicaKey};
-use partage_core::key::Key;
-use partage_core::sharding::{Bounds, PartitionKey, Sharding};
+use partage_core::keyspace::key::Key;
+use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
+use partage_core::node::exchange::Welcome;
+use partage_core::node::exchange::{Order, Orders, Permission, ReplicaKey};
 use std::fmt::Write;
 
 /// The answer to a registration.
@@ -136,17 +136,17 @@ fn partition_key(by: PartitionKey) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_core::exchange::{DropReason, KeyspaceBrief, LeaseRenewal, Peer};
-    use partage_core::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, ShardId};
-    use partage_core::key::KeyRange;
+    use partage_core::base::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, ShardId};
+    use partage_core::base::time::Millis;
     use partage_core::keyspace::Ownership;
-    use partage_core::lifecycle::ReplicaState;
-    use partage_core::map::Role;
-    use partage_core::time::Millis;
+    use partage_core::keyspace::key::KeyRange;
+    use partage_core::keyspace::lifecycle::ReplicaState;
+    use partage_core::keyspace::map::Role;
+    use partage_core::node::exchange::{DropReason, KeyspaceBrief, LeaseRenewal, Peer};
 
     #[test]
     fn one_order_is_one_line() {
-        let keyspace: partage_core::name::KeyspaceName = "kv".parse().unwrap();
+        let keyspace: partage_core::base::name::KeyspaceName = "kv".parse().unwrap();
         let replica = ReplicaKey { keyspace: keyspace.clone(), shard: ShardId(3), placement: PlacementId(9) };
         let end = Bounds::Keys(KeyRange::new(Key::empty(), Key::new(b"m ").unwrap()).unwrap());
         let peer = Peer {

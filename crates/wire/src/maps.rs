@@ -7,14 +7,14 @@ use crate::form::{at_most, node};
 use crate::limits::{ADDRESS_BYTES, SHARDS_IN_PART};
 use crate::malformed::{At, Inside, each, name_unless_empty, names, optional, required};
 use crate::{Malformed, proto};
-use partage_core::exchange::{ClusterIdentity, KeyspaceBrief};
-use partage_core::id::{Generation, Incarnation, ShardId};
-use partage_core::map::MapDiff;
-use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::base::id::{Generation, Incarnation, ShardId};
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::keyspace::map::MapDiff;
+use partage_core::node::exchange::{ClusterIdentity, KeyspaceBrief};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use encoded::{EncodedMaps, encoded, with_brief};
-pub use partage_core::routing::NodeAddress;
+pub use partage_core::node::NodeAddress;
 
 mod encoded;
 

@@ -4,12 +4,12 @@ use crate::limits::SHARDS_IN_PART;
 use crate::malformed::{At, Inside, each, required};
 use crate::maps::{cut, join};
 use crate::{Malformed, proto};
-use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
-use partage_core::map::{MapDiff, ShardMap};
-use partage_core::metadata::change::{Change, Notice};
-use partage_core::metadata::discover::{Discovery, Status, Target};
-use partage_core::name::{KeyspaceName, NodeId};
-use partage_core::sharding::{PartitionKey, Sharding};
+use partage_core::base::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::keyspace::map::{MapDiff, ShardMap};
+use partage_core::keyspace::sharding::{PartitionKey, Sharding};
+use partage_core::service::metadata::change::{Change, Notice};
+use partage_core::service::metadata::discover::{Discovery, Status, Target};
 use std::sync::Arc;
 
 /// The messages of one change, or of a whole map.

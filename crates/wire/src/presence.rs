@@ -13,9 +13,9 @@
 //!
 //! What a node remembers is a file of lines, the last of which is the CRC32C of those before it.
 
-use partage_core::dataset::node::{Layout, Pin, Served};
-use partage_core::dataset::{Address, Claim, DatasetName, Right, Seat, VersionName};
-use partage_core::sharding::Slot;
+use partage_core::keyspace::sharding::Slot;
+use partage_core::service::dataset::node::{Layout, Pin, Served};
+use partage_core::service::dataset::{Address, Claim, DatasetName, Right, Seat, VersionName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -305,7 +305,7 @@ impl Remembered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_core::dataset::Partitioner;
+    use partage_core::service::dataset::Partitioner;
 
     fn holding() -> Holding {
         Holding {

@@ -7,7 +7,7 @@
 
 use crate::Malformed;
 use crate::json::{from_hex, to_hex};
-use partage_core::id::SessionDigest;
+use partage_core::base::id::SessionDigest;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::str::FromStr;

@@ -3,29 +3,28 @@
 //! Maps come as *histories*: a keyspace and the diffs of its successive commits, made with core's own edits,
 //! so that each of them passes core's check. The rest is any combination of allowed values.
 
-use partage_core::cluster::{
-    ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, Registration, ShardRule,
-};
-use partage_core::exchange::{
-    Beat, DropReason, KeyspaceBrief, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey,
-    Report, Served, Stored,
-};
-use partage_core::hash::HashFunction;
-use partage_core::id::{
+use partage_core::base::id::{
     ClusterId, Epoch, Generation, Incarnation, PlacementId, PlanId, SessionDigest, ShardId, TransactionId,
 };
-use partage_core::key::{HashRange, Key, KeyRange};
+use partage_core::base::name::{KeyspaceName, Label, NodeId, PartitionName, Zone};
+use partage_core::base::time::Millis;
+use partage_core::cluster::{ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, ShardRule};
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::key::{HashRange, Key, KeyRange};
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::{Edit, MapDiff, Role, ShardMap};
+use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding, Slot};
 use partage_core::keyspace::{
     Constraint, Keyspace, KeyspaceKind, Mode, Ownership, Resharding, Spread, Throttle,
 };
-use partage_core::lifecycle::ReplicaState;
-use partage_core::load::{HotKey, Load, Profile};
-use partage_core::map::{Edit, MapDiff, Role, ShardMap};
-use partage_core::name::{KeyspaceName, Label, NodeId, PartitionName, Zone};
+use partage_core::node::exchange::Registration;
+use partage_core::node::exchange::{
+    Beat, DropReason, KeyspaceBrief, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey,
+    Report, Served, Stored,
+};
+use partage_core::node::load::{HotKey, Load, Profile};
 use partage_core::node::{CheckBack, NodeSpec};
 use partage_core::plan::{Basis, Change, Origin, Plan, Planned, Progress, Status};
-use partage_core::sharding::{Bounds, PartitionKey, Sharding, Slot};
-use partage_core::time::Millis;
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;

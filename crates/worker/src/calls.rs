@@ -15,7 +15,7 @@ use crate::handler::{Assignment, Failure, Handler};
 use crate::limits;
 use crate::scope::Scope;
 use futures::FutureExt;
-use partage_core::exchange::ReplicaKey;
+use partage_core::node::exchange::ReplicaKey;
 use partage_core::worker::Callback;
 use std::any::Any;
 use std::collections::BTreeMap;

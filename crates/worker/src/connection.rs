@@ -10,14 +10,14 @@
 //! | `Open`       | the stream's end                          | `Backoff`, then the next coordinator                 |
 //! | `Open`       | [`CoordinatorConnection::leave_for_next`] | `Backoff`, then the next coordinator                 |
 //!
-//! How long it backs off, core says ([`partage_core::reconnect`]). A coordinator that has lost its leader may name the dead
+//! How long it backs off, core says ([`partage_core::node::reconnect`]). A coordinator that has lost its leader may name the dead
 //! one for as long as its session lasts: so a worker that was redirected there in vain asks the next one, too. TLS is not
 //! here yet: addresses are taken as plain HTTP/2.
 
 use crate::{entropy, limits};
 use futures::future::BoxFuture;
-use partage_core::reconnect::{ReconnectBackoff, Silent};
-use partage_core::time::Millis;
+use partage_core::base::time::Millis;
+use partage_core::node::reconnect::{ReconnectBackoff, Silent};
 use partage_dialer::Dialer;
 use partage_maps::AddressRotation;
 use partage_wire::headers::LEADER;

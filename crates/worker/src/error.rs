@@ -1,7 +1,7 @@
 //! What can go wrong when a worker starts or leaves.
 
-use partage_core::count::counted_with;
-use partage_core::name::NameError;
+use partage_core::base::count::counted_with;
+use partage_core::base::name::NameError;
 use partage_core::node::NodeSpecError;
 use partage_core::worker::NoSuccessor;
 use partage_wire::Refusal;

@@ -16,7 +16,7 @@
 //! `UPDATE … WHERE version = …` of a database.
 
 use async_trait::async_trait;
-use partage_core::id::Epoch;
+use partage_core::base::id::Epoch;
 use std::fmt;
 
 /// How often a claim that others disturb is tried: each owner of a later epoch disturbs it once.

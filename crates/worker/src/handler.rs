@@ -42,13 +42,13 @@
 
 use crate::scope::Scope;
 use async_trait::async_trait;
-use partage_core::exchange::{DropReason, KeyspaceBrief, Peer, ReplicaKey, Stored};
-use partage_core::id::{ClusterId, Epoch, ShardId};
-use partage_core::lifecycle::ReplicaState;
-use partage_core::load::Load;
-use partage_core::map::Role;
-use partage_core::name::KeyspaceName;
-use partage_core::sharding::Bounds;
+use partage_core::base::id::{ClusterId, Epoch, ShardId};
+use partage_core::base::name::KeyspaceName;
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::Role;
+use partage_core::keyspace::sharding::Bounds;
+use partage_core::node::exchange::{DropReason, KeyspaceBrief, Peer, ReplicaKey, Stored};
+use partage_core::node::load::Load;
 use partage_core::worker::LocalReplica;
 use std::collections::BTreeSet;
 use std::future::Future;

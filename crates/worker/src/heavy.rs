@@ -8,8 +8,8 @@
 //! What is reported is the count less its possible error: a key that is called hot is hot.
 
 use crate::limits::{HEAVY_COUNTERS, HEAVY_KEY_BYTES};
-use partage_core::hash::HashFunction;
-use partage_core::key::Key;
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::key::Key;
 
 #[derive(Debug)]
 struct Counter {

@@ -11,11 +11,11 @@
 use crate::admission::Admission;
 use crate::http::Target;
 use crate::{entropy, limits};
-use partage_core::name::NodeId;
+use partage_core::base::name::NodeId;
+use partage_core::base::time::Millis;
+use partage_core::keyspace::map::Access;
 use partage_core::routing::choose::{Preference, choose};
 use partage_core::routing::routes::{NoRoute, Routes};
-use partage_core::time::Millis;
-use partage_core::worker::gates::Access;
 use partage_maps::{Cache, Following, follow};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

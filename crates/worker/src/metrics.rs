@@ -15,7 +15,7 @@
 
 use crate::limits;
 use crate::worker::{Health, Replica, Worker};
-use partage_core::exchange::Phase;
+use partage_core::node::exchange::Phase;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 

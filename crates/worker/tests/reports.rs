@@ -6,9 +6,9 @@ mod common;
 
 use common::{KS, TestCoordinator, eventually, keyspace};
 use partage_core::cluster::admin::{Command, Presplit};
-use partage_core::hash::HashFunction;
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::sharding::Sharding;
 use partage_core::keyspace::{Keyspace, Throttle};
-use partage_core::sharding::Sharding;
 use partage_worker::{
     Access, Admission, Assignment, CallbackTimeouts, DropReason, Epoch, Failure, Handler, Health,
     LayDownError, LeaveError, NoSuccessor, Ownership, Peer, Phase, Role, Worker, async_trait,

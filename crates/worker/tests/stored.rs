@@ -5,8 +5,8 @@
 mod common;
 
 use common::{KS, TestCoordinator, eventually, keyspace};
+use partage_core::base::name::NodeId;
 use partage_core::cluster::admin::Command;
-use partage_core::name::NodeId;
 use partage_worker::{
     Access, Admission, Assignment, DropReason, Epoch, Failure, Handler, Ownership, Peer, Role, Stored,
     StoredReplicas, Worker, async_trait,

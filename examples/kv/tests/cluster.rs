@@ -10,7 +10,7 @@ use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use partage_coordinator::{Config as CoordinatorConfig, Coordinator};
-use partage_core::settings::Settings;
+use partage_core::base::settings::Settings;
 use partage_kv::{Config, Node, Seed};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! The parsers, as those call them that use them.
 
-use partage_core::cluster::Registration;
-use partage_core::exchange::Beat;
-use partage_core::id::TransactionId;
-use partage_core::name::KeyspaceName;
+use partage_core::base::id::TransactionId;
+use partage_core::base::name::KeyspaceName;
+use partage_core::node::exchange::Beat;
+use partage_core::node::exchange::Registration;
 use partage_dataset::format::{Columns, Format, Options, records};
 use partage_engine::readonly::Reader;
 use partage_wire::config::{CoordinatorFile, DatasetNodeFile, NodeFile, RouterFile};

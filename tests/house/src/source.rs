@@ -16,8 +16,8 @@ pub const FUNCTION_LINES: usize = 100;
 
 /// Paths that `core` never names, and what to do instead.
 const CORE_NEVER: [(&str, &str); 14] = [
-    ("std::time", "time is an argument: partage_core::time::Millis"),
-    ("core::time", "time is an argument: partage_core::time::Millis"),
+    ("std::time", "time is an argument: partage_core::base::time::Millis"),
+    ("core::time", "time is an argument: partage_core::base::time::Millis"),
     ("std::fs", "core does no I/O; the caller reads and hands the bytes in"),
     ("std::io", "core does no I/O; the caller reads and hands the bytes in"),
     ("std::net", "core does no I/O; an address is a string to it"),
@@ -37,8 +37,8 @@ const CORE_NEVER_NAMES: [(&str, &str); 5] = [
     ("HashMap", "its order differs between runs; use BTreeMap or a sorted Vec"),
     ("HashSet", "its order differs between runs; use BTreeSet or a sorted Vec"),
     ("RandomState", "differs at each start; use a hash of partage_core by name"),
-    ("Instant", "time is an argument: partage_core::time::Millis"),
-    ("SystemTime", "time is an argument: partage_core::time::Millis"),
+    ("Instant", "time is an argument: partage_core::base::time::Millis"),
+    ("SystemTime", "time is an argument: partage_core::base::time::Millis"),
 ];
 
 /// Derives that make a network or stored form.

@@ -1,29 +1,30 @@
 //! A coordinator's decisions without a world: workers that beat when they are told to and say what they are told to say.
 //! And what must be so of them: what waited while its shard was set aside, what is stored, and names of keyspaces.
 
-use partage_core::cluster::admin::{AdminError, Command, Presplit};
-use partage_core::cluster::{
-    Cluster, KeyspaceRecord, LaterMap, Moment, NodeState, Records, Registration, StoredFaults, note,
-};
-use partage_core::exchange::{
-    Beat, KeyspaceBrief, Known, Order, Permission, Phase, ReplicaKey, Report, Served, Stored,
-};
-use partage_core::handover::{self, ReplicaView};
-use partage_core::hash::HashFunction;
-use partage_core::id::{
+use partage_core::base::id::{
     ClusterId, Epoch, Generation, Incarnation, PlacementId, SessionDigest, ShardId, TransactionId,
 };
-use partage_core::key::HashRange;
+use partage_core::base::name::{KeyspaceName, NodeId, PartitionName};
+use partage_core::base::settings::Settings;
+use partage_core::base::time::Millis;
+use partage_core::cluster::admin::{AdminError, Command, Presplit};
+use partage_core::cluster::{
+    Cluster, KeyspaceRecord, LaterMap, Moment, NodeState, Records, StoredFaults, note,
+};
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::key::HashRange;
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::{Edit, EditError, Shard, ShardMap};
+use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding, Slot};
 use partage_core::keyspace::{Keyspace, Mode, Ownership, Throttle};
-use partage_core::lifecycle::ReplicaState;
-use partage_core::map::{Edit, EditError, Shard, ShardMap};
-use partage_core::name::{KeyspaceName, NodeId, PartitionName};
 use partage_core::node::NodeSpec;
+use partage_core::node::exchange::Registration;
+use partage_core::node::exchange::{
+    Beat, KeyspaceBrief, Known, Order, Permission, Phase, ReplicaKey, Report, Served, Stored,
+};
+use partage_core::plan::handover::{self, ReplicaView};
 use partage_core::plan::{Change, Progress};
 use partage_core::routing::table::RouteTable;
-use partage_core::settings::Settings;
-use partage_core::sharding::{Bounds, PartitionKey, Sharding, Slot};
-use partage_core::time::Millis;
 
 /// What was seen instead.
 type Outcome = Result<(), String>;

@@ -2,7 +2,7 @@
 //! abandoned is told to stop; it stops at once, or, when it blocks its thread, runs on to its end and does what it
 //! does. The next callback of the same replica begins when it has ended.
 
-use partage_core::exchange::ReplicaKey;
+use partage_core::node::exchange::ReplicaKey;
 use partage_core::worker::Callback;
 use std::collections::BTreeMap;
 

@@ -8,15 +8,15 @@ use crate::coordinator::transaction;
 use crate::model::{KEYS, Space};
 use crate::scene::Scene;
 use crate::world::World;
+use partage_core::base::id::ShardId;
+use partage_core::base::name::{KeyspaceName, NodeId, PartitionName};
 use partage_core::cluster::admin::{Command, KeyspaceChanges, Presplit, SplitAt};
 use partage_core::cluster::serving::Serving;
 use partage_core::cluster::{Cluster, Moment};
-use partage_core::id::ShardId;
-use partage_core::key::Key;
-use partage_core::map::{Replica, Role, Shard, ShardMap, Stage};
-use partage_core::name::{KeyspaceName, NodeId, PartitionName};
+use partage_core::keyspace::key::Key;
+use partage_core::keyspace::map::{Replica, Role, Shard, ShardMap, Stage};
+use partage_core::keyspace::sharding::{Bounds, Sharding};
 use partage_core::plan::Status;
-use partage_core::sharding::{Bounds, Sharding};
 
 /// Shards above which nothing is split any more.
 const SHARDS: usize = 9;
@@ -264,7 +264,7 @@ fn cut(scene: &mut Scene, space: &Space, bounds: &Bounds) -> Option<SplitAt> {
 fn neighbours(
     scene: &mut Scene,
     serving: &[&Shard],
-) -> Option<(partage_core::id::ShardId, partage_core::id::ShardId)> {
+) -> Option<(partage_core::base::id::ShardId, partage_core::base::id::ShardId)> {
     let meet = |left: &Shard, right: &Shard| match (&left.bounds, &right.bounds) {
         (Bounds::Keys(a), Bounds::Keys(b)) => a.end == b.begin && !a.end.is_empty(),
         (Bounds::Hashes(a), Bounds::Hashes(b)) => a.last.checked_add(1) == Some(b.first),

@@ -5,9 +5,9 @@
 //! The wall clock is besides off by any amount, and jumps.
 
 use crate::draw::Draw;
+use partage_core::base::time::Millis;
 use partage_core::cluster::Moment;
-use partage_core::lease::DRIFT_PERMILLE;
-use partage_core::time::Millis;
+use partage_core::node::lease::DRIFT_PERMILLE;
 
 /// True time, in microseconds from the start of the run.
 pub type True = u64;

@@ -19,12 +19,12 @@ use crate::message::{Event, Message, Place, Via};
 use crate::publisher::Publisher;
 use crate::scene::Scene;
 use crate::store::{Attended, Committed, Disk, SESSION, Session, Store};
+use partage_core::base::id::{ClusterId, TransactionId};
+use partage_core::base::name::KeyspaceName;
+use partage_core::base::planted::{self, Planted};
+use partage_core::base::settings::Settings;
+use partage_core::base::time::Millis;
 use partage_core::cluster::{Cluster, LaterMap, LaterMaps, Outbox, RecoverError, Slice, Work, note};
-use partage_core::id::{ClusterId, TransactionId};
-use partage_core::name::KeyspaceName;
-use partage_core::planted::{self, Planted};
-use partage_core::settings::Settings;
-use partage_core::time::Millis;
 
 /// How much of a session's time its owner believes in, in thousandths: its clock may be slow.
 const BELIEVED: u64 = 970;

@@ -10,13 +10,13 @@ use crate::clock::True;
 use crate::message::{Event, Place};
 use crate::model::{Deed, KeyAt, Life, Op, Register, Seen, Space};
 use crate::scene::Scene;
-use partage_core::exchange::{Order, Peer, ReplicaKey, Stored};
-use partage_core::id::{Epoch, PlacementId, ShardId};
-use partage_core::lifecycle::ReplicaState;
-use partage_core::map::{Replica, Role, Shard, Stage};
-use partage_core::name::KeyspaceName;
-use partage_core::planted::{self, Planted};
-use partage_core::sharding::Bounds;
+use partage_core::base::id::{Epoch, PlacementId, ShardId};
+use partage_core::base::name::KeyspaceName;
+use partage_core::base::planted::{self, Planted};
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::{Replica, Role, Shard, Stage};
+use partage_core::keyspace::sharding::Bounds;
+use partage_core::node::exchange::{Order, Peer, ReplicaKey, Stored};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A register as one replica has stored it: the epoch of its last write says which of two copies is newer.

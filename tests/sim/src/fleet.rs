@@ -14,18 +14,18 @@ use crate::draw::Draw;
 use crate::shape::Shape;
 use crate::store::Store;
 use crate::world::World;
+use partage_core::base::id::{Generation, TransactionId};
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::base::settings::Settings;
+use partage_core::base::time::Millis;
+use partage_core::cluster::publication::{Retention, Since, WatchCache};
 use partage_core::cluster::{Cluster, KeyspaceRecord, Moment, Write};
-use partage_core::hash::HashFunction;
-use partage_core::id::{Generation, TransactionId};
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::map::ShardMap;
+use partage_core::keyspace::sharding::{Bounds, Sharding, presplit};
 use partage_core::keyspace::{Keyspace, Mode, Ownership};
-use partage_core::map::ShardMap;
-use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::node::NodeSpec;
-use partage_core::publication::{Retention, Since, WatchCache};
-use partage_core::reconnect::{self, ReconnectBackoff};
-use partage_core::settings::Settings;
-use partage_core::sharding::{Bounds, Sharding, presplit};
-use partage_core::time::Millis;
+use partage_core::node::reconnect::{self, ReconnectBackoff};
 use partage_core::worker::{Action, CallbackTimeouts, Task, Worker};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -526,5 +526,5 @@ fn first_records(shards: usize) -> (KeyspaceRecord, ShardMap) {
     }
     let diff = edit.commit(TransactionId::default());
     map.apply(&diff).expect("the diff was made from this map");
-    (KeyspaceRecord::new(keyspace, 0, partage_core::id::ShardId(1)), map)
+    (KeyspaceRecord::new(keyspace, 0, partage_core::base::id::ShardId(1)), map)
 }

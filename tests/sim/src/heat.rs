@@ -5,9 +5,9 @@
 
 use crate::draw::Draw;
 use crate::model::{KEYS, Space};
-use partage_core::key::Key;
-use partage_core::lifecycle::ReplicaState;
-use partage_core::load::{HotKey, Load, Profile};
+use partage_core::keyspace::key::Key;
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::node::load::{HotKey, Load, Profile};
 use partage_core::worker::{Gate, LocalReplica, Worker};
 
 /// Requests a second of a key that nobody cares about.

@@ -20,11 +20,11 @@ use crate::model::{KeyAt, Space};
 use crate::scene::Violation;
 use crate::shape::Shape;
 use crate::world::World;
+use partage_core::base::name::NodeId;
 use partage_core::cluster::admin::{Command, KeyspaceChanges, SplitAt};
-use partage_core::key::Key;
 use partage_core::keyspace::Mode;
-use partage_core::map::Shard;
-use partage_core::name::NodeId;
+use partage_core::keyspace::key::Key;
+use partage_core::keyspace::map::Shard;
 use std::collections::BTreeMap;
 
 /// Small, so that every step can be tried.
@@ -272,7 +272,7 @@ fn is_finished(world: &World) -> bool {
 }
 
 fn layout(world: &World) -> Layout {
-    let shards = |map: &partage_core::map::ShardMap| {
+    let shards = |map: &partage_core::keyspace::map::ShardMap| {
         let name = map.keyspace().clone();
         let held = |shard: &Shard| shard.replicas.iter().map(|r| r.node.to_string()).collect();
         map.shards().map(|shard| (format!("{name} {:?}", shard.bounds), held(shard))).collect::<Vec<_>>()

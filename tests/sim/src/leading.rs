@@ -9,13 +9,14 @@ use crate::oracle::Finding;
 use crate::publisher::Publisher;
 use crate::scene::Scene;
 use crate::store::Committed;
-use partage_core::cluster::{Cluster, Moment, Observed, Outbox, Pending, Welcome, Write};
-use partage_core::exchange::{Beat, Orders, ReplicaKey};
-use partage_core::id::Incarnation;
-use partage_core::name::NodeId;
-use partage_core::planted::{self, Planted};
-use partage_core::settings::Settings;
-use partage_core::time::Millis;
+use partage_core::base::id::Incarnation;
+use partage_core::base::name::NodeId;
+use partage_core::base::planted::{self, Planted};
+use partage_core::base::settings::Settings;
+use partage_core::base::time::Millis;
+use partage_core::cluster::{Cluster, Moment, Observed, Outbox, Pending, Write};
+use partage_core::node::exchange::Welcome;
+use partage_core::node::exchange::{Beat, Orders, ReplicaKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How long an announced address has to answer.
@@ -383,7 +384,7 @@ pub fn words(writes: &[Write]) -> String {
     writes.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-fn shard_words(shard: &partage_core::map::Shard) -> String {
+fn shard_words(shard: &partage_core::keyspace::map::Shard) -> String {
     let replicas: Vec<_> = shard
         .replicas
         .iter()

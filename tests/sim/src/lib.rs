@@ -39,7 +39,7 @@ pub mod trace;
 pub mod words;
 pub mod world;
 
-use partage_core::planted::{self, Planted};
+use partage_core::base::planted::{self, Planted};
 use report::Report;
 use shape::Shape;
 use world::World;

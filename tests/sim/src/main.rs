@@ -1,7 +1,7 @@
 //! The long run: `cargo run --release -p sim -- --seeds 100`, or one seed again with `--seed N`; and handovers
 //! interrupted at every step: `--interrupt all`.
 
-use partage_core::planted::{self, Planted};
+use partage_core::base::planted::{self, Planted};
 use sim::fleet::{self, Figures, Fleet, Loss};
 use sim::interrupt::{self, Kill, Scenario};
 use sim::message::Place;

@@ -3,14 +3,17 @@
 use crate::coordinator::Question;
 use crate::model::{Deed, KeyAt, Op, Seen};
 use crate::store::Attended;
-use partage_core::cluster::{BeatError, RegisterError, Registration, Welcome};
-use partage_core::exchange::{Beat, KeyspaceBrief, Orders, ReplicaKey};
-use partage_core::id::{Epoch, Generation, Incarnation, SessionDigest, ShardId};
-use partage_core::map::MapDiff;
-use partage_core::name::{KeyspaceName, NodeId};
-use partage_core::publication::NodesSince;
+use partage_core::base::id::{Epoch, Generation, Incarnation, SessionDigest, ShardId};
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::cluster::publication::NodesSince;
+use partage_core::cluster::{BeatError, RegisterError};
+use partage_core::keyspace::map::Access;
+use partage_core::keyspace::map::MapDiff;
+use partage_core::node::exchange::Registration;
+use partage_core::node::exchange::Welcome;
+use partage_core::node::exchange::{Beat, KeyspaceBrief, Orders, ReplicaKey};
 use partage_core::worker::Callback;
-use partage_core::worker::gates::{Access, Permit};
+use partage_core::worker::gates::Permit;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

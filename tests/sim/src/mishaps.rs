@@ -6,15 +6,15 @@ use crate::faults::{Kind, Mend};
 use crate::message::{Event, Message, Place, Via};
 use crate::model::Space;
 use crate::world::World;
-use partage_core::cluster::Registration;
-use partage_core::exchange::Beat;
-use partage_core::id::SessionDigest;
-use partage_core::lifecycle::ReplicaState;
+use partage_core::base::id::SessionDigest;
+use partage_core::base::name::NodeId;
+use partage_core::base::time::Millis;
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::{Replica, Shard, Stage};
 use partage_core::limits;
-use partage_core::map::{Replica, Shard, Stage};
-use partage_core::name::NodeId;
 use partage_core::node::NodeSpec;
-use partage_core::time::Millis;
+use partage_core::node::exchange::Beat;
+use partage_core::node::exchange::Registration;
 
 /// How long a worker that is restarted in its turn has for moving everything off.
 const NOTICE: True = 4 * SECOND;

@@ -9,15 +9,15 @@
 //! from a copy that the first one's writes never reach.
 
 use crate::disk::Disks;
+use partage_core::base::id::{Epoch, PlacementId, ShardId, TransactionId};
+use partage_core::base::name::{KeyspaceName, PartitionName};
+use partage_core::base::planted::{self, Planted};
 use partage_core::cluster::KeyspaceRecord;
-use partage_core::hash::HashFunction;
-use partage_core::id::{Epoch, PlacementId, ShardId, TransactionId};
-use partage_core::key::{Key, KeyRange};
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::key::{Key, KeyRange};
+use partage_core::keyspace::map::ShardMap;
+use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding, Slot, presplit};
 use partage_core::keyspace::{Keyspace, Mode, Ownership, Resharding, Throttle};
-use partage_core::map::ShardMap;
-use partage_core::name::{KeyspaceName, PartitionName};
-use partage_core::planted::{self, Planted};
-use partage_core::sharding::{Bounds, PartitionKey, Sharding, Slot, presplit};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Keys of each keyspace that clients use.
@@ -97,7 +97,7 @@ impl Space {
         }
         let diff = edit.commit(TransactionId::default());
         map.apply(&diff).expect("the diff was made from this map");
-        let record = KeyspaceRecord::new(self.keyspace.clone(), 0, partage_core::id::ShardId(1));
+        let record = KeyspaceRecord::new(self.keyspace.clone(), 0, partage_core::base::id::ShardId(1));
         (record, map)
     }
 

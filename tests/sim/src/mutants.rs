@@ -11,7 +11,7 @@ use crate::report::Verdict;
 use crate::run;
 use crate::scenarios;
 use crate::shape::Shape;
-use partage_core::planted::{self, Planted};
+use partage_core::base::planted::{self, Planted};
 
 /// Seeds within which each bug is found; most are within the first ten.
 pub const WITHIN: u64 = 160;

@@ -12,14 +12,14 @@
 use crate::clock::{SECOND, True};
 use crate::message::{Message, Place, Publication, Via};
 use crate::scene::Scene;
+use partage_core::base::id::{Generation, ShardId};
+use partage_core::base::name::KeyspaceName;
+use partage_core::base::time::Millis;
 use partage_core::cluster::Cluster;
-use partage_core::exchange::{KeyspaceBrief, Known};
-use partage_core::id::{Generation, ShardId};
-use partage_core::map::{MapDiff, ShardMap};
-use partage_core::name::KeyspaceName;
-use partage_core::publication::{Retention, Since, WatchCache};
+use partage_core::cluster::publication::{Retention, Since, WatchCache};
+use partage_core::keyspace::map::{MapDiff, ShardMap};
+use partage_core::node::exchange::{KeyspaceBrief, Known};
 use partage_core::routing::table::{RouteTable, TableError};
-use partage_core::time::Millis;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

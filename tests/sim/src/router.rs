@@ -9,16 +9,16 @@ use crate::coordinator::node_at;
 use crate::message::{Event, Message, Outcome, Place, Publication, Request, Response, Via};
 use crate::model::{Deed, KeyAt, Op};
 use crate::scene::Scene;
-use partage_core::id::{Generation, ShardId};
-use partage_core::map::ShardMap;
-use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::base::id::{Generation, ShardId};
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::base::time::Millis;
+use partage_core::keyspace::map::Access;
+use partage_core::keyspace::map::ShardMap;
 use partage_core::routing::budget::{Budget, BudgetPolicy};
 use partage_core::routing::choose::{self, Hint, HintedNode, Preference};
 use partage_core::routing::retry::{self, Action, Attempts, RequestTraits, RetryPolicy};
 use partage_core::routing::routes::Routes;
 use partage_core::routing::table::{RouteTable, TableError};
-use partage_core::time::Millis;
-use partage_core::worker::gates::Access;
 use std::collections::BTreeMap;
 
 /// How long a try waits for its answer: routers differ.

@@ -6,20 +6,23 @@ use crate::clock::SECOND;
 use crate::model::KeyAt;
 use crate::shape::Shape;
 use crate::world::World;
-use partage_core::cluster::Welcome;
-use partage_core::exchange::{KeyspaceBrief, LeaseRenewal, Order, Orders, ReplicaKey};
-use partage_core::hash::HashFunction;
-use partage_core::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, ShardId, TransactionId};
-use partage_core::key::HashRange;
+use partage_core::base::id::{
+    ClusterId, Epoch, Generation, Incarnation, PlacementId, ShardId, TransactionId,
+};
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::base::settings::Settings;
+use partage_core::base::time::Millis;
+use partage_core::cluster::publication::{Retention, Since, WatchCache};
 use partage_core::keyspace::Ownership;
-use partage_core::lifecycle::ReplicaState;
-use partage_core::map::{MapDiff, Role};
-use partage_core::name::{KeyspaceName, NodeId};
-use partage_core::publication::{Retention, Since, WatchCache};
-use partage_core::settings::Settings;
-use partage_core::sharding::{Bounds, PartitionKey, Sharding};
-use partage_core::time::Millis;
-use partage_core::worker::gates::{Access, Verdict};
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::key::HashRange;
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::Access;
+use partage_core::keyspace::map::{MapDiff, Role};
+use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
+use partage_core::node::exchange::Welcome;
+use partage_core::node::exchange::{KeyspaceBrief, LeaseRenewal, Order, Orders, ReplicaKey};
+use partage_core::worker::gates::Verdict;
 use partage_core::worker::{Callback, CallbackTimeouts, Worker};
 
 /// What was seen instead.

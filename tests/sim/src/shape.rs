@@ -3,7 +3,7 @@
 use crate::clock::{MS, SECOND, True};
 use crate::draw::Draw;
 use crate::store::SESSION;
-use partage_core::settings::Settings;
+use partage_core::base::settings::Settings;
 
 /// What a run is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,10 +6,10 @@
 use crate::clock::{MS, SECOND, True};
 use crate::draw::Draw;
 use crate::touched::Touched;
+use partage_core::base::id::ClusterId;
+use partage_core::base::planted::{self, Planted};
 use partage_core::cluster::{Records, Write};
-use partage_core::id::ClusterId;
-use partage_core::map::ShardMap;
-use partage_core::planted::{self, Planted};
+use partage_core::keyspace::map::ShardMap;
 use std::collections::BTreeMap;
 
 /// How long a session lives without being renewed.

@@ -23,14 +23,14 @@ use crate::message::{Event, Place};
 use crate::scene::Scene;
 use crate::store::{SESSION, Store};
 use crate::world::World;
+use partage_core::base::counter_jump::CounterJump;
+use partage_core::base::id::{ClusterId, Incarnation, ShardId};
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::base::planted::{self, Planted};
+use partage_core::base::time::Millis;
 use partage_core::cluster::{KeyspaceRecord, Records, StoredFaults, Write};
-use partage_core::counter_jump::CounterJump;
-use partage_core::id::{ClusterId, Incarnation, ShardId};
-use partage_core::lease::GrantedLease;
-use partage_core::map::ShardMap;
-use partage_core::name::{KeyspaceName, NodeId};
-use partage_core::planted::{self, Planted};
-use partage_core::time::Millis;
+use partage_core::keyspace::map::ShardMap;
+use partage_core::node::lease::GrantedLease;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The cluster that a run begins with. Those that it is restored to come after it.

@@ -1,6 +1,6 @@
 //! What was said, in words, for the trace of a run.
 
-use partage_core::exchange::{Order, Report};
+use partage_core::node::exchange::{Order, Report};
 
 /// What a worker says of a replica.
 pub fn report_words(report: &Report) -> String {

@@ -20,10 +20,10 @@ use crate::store::Store;
 use crate::stuck::Stuck;
 use crate::touched::Hands;
 use crate::trace::Trace;
-use partage_core::id::{Epoch, ShardId};
-use partage_core::name::NodeId;
-use partage_core::settings::Settings;
-use partage_core::worker::gates::Access;
+use partage_core::base::id::{Epoch, ShardId};
+use partage_core::base::name::NodeId;
+use partage_core::base::settings::Settings;
+use partage_core::keyspace::map::Access;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 

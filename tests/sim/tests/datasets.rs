@@ -1,6 +1,6 @@
 //! Leaderless dataset clusters under faults: D5, S2 and S9 to S20, from seeds.
 
-use partage_core::planted::{self, Planted};
+use partage_core::base::planted::{self, Planted};
 use sim::dataset::{run, run_ordered};
 
 /// Seeds of the suite; `--datasets` has more.

@@ -1,6 +1,6 @@
 //! Metadata servers under faults: T6 to T9, M2 and M3, from seeds.
 
-use partage_core::planted::{self, Planted};
+use partage_core::base::planted::{self, Planted};
 use sim::metadata::run;
 
 /// Seeds of the suite; `long` has more.

@@ -1,12 +1,12 @@
 //! Bugs that are planted and found: for each oracle one that it exists for. `cargo run --release -p sim -- --mutants`
 //! looks for all of them, those of the other simulators too, and states the share.
 
-use partage_core::planted::Planted;
+use partage_core::base::planted::Planted;
 use sim::mutants;
 use std::collections::BTreeSet;
 
 /// Where bugs are planted, and where it is asserted that they are found.
-const BUGS: &str = include_str!("../../../crates/core/src/planted.rs");
+const BUGS: &str = include_str!("../../../crates/core/src/base/planted.rs");
 const FOUND_HERE: &str = include_str!("planted.rs");
 const FOUND_IN_METADATA: &str = include_str!("metadata.rs");
 const FOUND_IN_DATASETS: &str = include_str!("datasets.rs");

@@ -1,8 +1,8 @@
 //! The short run of the suite: a few seeds, the same bytes twice, a shard that kills, and handovers that are
 //! interrupted.
 
+use partage_core::base::id::ShardId;
 use partage_core::cluster::admin::Command;
-use partage_core::id::ShardId;
 use partage_core::limits::{LATE_BY, RECONNECTS_PER_S};
 use sim::changes;
 use sim::clock::SECOND;

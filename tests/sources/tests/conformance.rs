@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-use partage_core::dataset::{DatasetName, VersionName};
+use partage_core::service::dataset::{DatasetName, VersionName};
 use partage_dataset::build::{Load, Options, build_all, inspect, publish};
 use partage_dataset::format::{Columns, Format};
 use partage_dataset::source::{Settings, Source, SourceErrorKind, SourceRetryPolicy, Throttle};

@@ -5,7 +5,7 @@ use super::table;
 use crate::client::ApiClient;
 use crate::output::{Failure, Output};
 use clap::Subcommand;
-use partage_core::count::counted;
+use partage_core::base::count::counted;
 use partage_wire::json::{Coordinator, Coordinators};
 
 /// `partage coordinator …`

@@ -10,7 +10,8 @@ use crate::client::{ApiClient, DryRun};
 use crate::http::segment;
 use crate::output::{Failure, Output};
 use clap::{Args, Subcommand};
-use partage_core::placement::{DEFAULT_POLICY, POLICIES};
+use partage_core::keyspace::DEFAULT_POLICY;
+use partage_core::placement::POLICIES;
 use partage_wire::json::{
     Command, Constraint, Keyspace, KeyspaceChanges, Nodes, Resharding, Sharding, Throttle,
 };

@@ -34,7 +34,7 @@ pub use status::StatusArgs;
 use crate::client::ApiClient;
 use crate::output::{Failure, Output, say};
 use comfy_table::{ContentArrangement, Table, presets};
-use partage_core::count::counted;
+use partage_core::base::count::counted;
 use partage_wire::json::{Answer, Change, Command, DrainStatus, NodeShare, Plan, Planned};
 use wait::{Begun, Wait};
 

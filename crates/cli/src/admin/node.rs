@@ -6,7 +6,7 @@ use super::{bar, begin, node_show, table};
 use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output};
 use clap::{ArgGroup, Args, Subcommand};
-use partage_core::count::counted;
+use partage_core::base::count::counted;
 use partage_wire::json::{Command, DrainStatus, Node};
 use serde::{Deserialize, Serialize};
 

@@ -6,7 +6,7 @@ use crate::client::ApiClient;
 use crate::http::segment;
 use crate::output::{Failure, Output};
 use clap::Args;
-use partage_core::count::counted;
+use partage_core::base::count::counted;
 use partage_wire::json::{Explanation, Move, Moves, Node, NodeDetail, Shard, Shards};
 use serde::Serialize;
 

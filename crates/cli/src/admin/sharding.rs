@@ -13,9 +13,9 @@ use super::hex::Hex;
 use crate::keys::{self, Columns, Keys, Wanted};
 use crate::output::{Failure, say};
 use clap::Args;
-use partage_core::hash::HashFunction;
-use partage_core::sharding::presplit;
-use partage_core::suggest;
+use partage_core::base::suggest;
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::sharding::presplit;
 use partage_wire::json::{KeyText, PartitionKey, Presplit, Sharding};
 use std::path::PathBuf;
 
@@ -148,7 +148,7 @@ impl ShardingArgs {
         // Only where the cuts are is sent, not the sample. Loads may be broken numbers, weights not.
         let weighed = items.into_iter().map(|item| (item.key, (item.weight * 1_000.0).ceil() as u64));
         let ranges = presplit::from_sample(weighed, shards as usize).map_err(Failure::usage)?;
-        let begin = |range: &partage_core::key::KeyRange| KeyText::from(&range.begin);
+        let begin = |range: &partage_core::keyspace::key::KeyRange| KeyText::from(&range.begin);
         Ok(Presplit::Points { keys: ranges.iter().skip(1).map(begin).collect() })
     }
 }

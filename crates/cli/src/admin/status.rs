@@ -8,7 +8,7 @@ use crate::clock::unix_ms;
 use crate::output::{Failure, Output};
 use crate::role::asked_to_stop;
 use clap::Args;
-use partage_core::count::{counted, counted_with};
+use partage_core::base::count::{counted, counted_with};
 use partage_wire::json::{DrainStatus, Problem, Summary};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;

@@ -19,7 +19,7 @@ use crate::role::asked_to_stop;
 use crate::terminal::line;
 use clap::Args;
 use indicatif::ProgressBar;
-use partage_core::count::{counted, counted_with};
+use partage_core::base::count::{counted, counted_with};
 use partage_wire::json::{Answer, Command, Drains, Keyspace, Moves, Node, Nodes, Plan, Summary};
 use std::time::Duration;
 

@@ -7,7 +7,7 @@
 
 use crate::client::ApiClient;
 use partage_coordination::{Backend, Coordination, Error, Late, Listen, Target};
-use partage_core::dataset::DatasetName;
+use partage_core::service::dataset::DatasetName;
 use partage_dataset::node::{Membership, last_peers};
 use partage_wire::json::Node;
 use serde::Deserialize;

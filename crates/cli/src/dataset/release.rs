@@ -8,7 +8,7 @@ use crate::output::{Failure, Output};
 use bytes::Bytes;
 use clap::Args;
 use hyper::Method;
-use partage_core::dataset::VersionName;
+use partage_core::service::dataset::VersionName;
 use serde_json::json;
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ use crate::client::ApiClient;
 use crate::http::{address, segment};
 use crate::output::{Failure, Output, say};
 use clap::Args;
-use partage_core::dataset::DatasetName;
+use partage_core::service::dataset::DatasetName;
 use partage_dataset::settings::FILE;
 use partage_wire::config::DatasetFile;
 use partage_wire::json::{Command, Keyspace, Node};

@@ -1,12 +1,12 @@
 //! Reads what is said about nodes and events on the command line.
 
 use crate::output::Failure;
-use partage_core::count::counted;
-use partage_core::key::Key;
+use partage_core::base::count::counted;
+use partage_core::base::name::{NodeId, Zone};
+use partage_core::base::suggest;
+use partage_core::keyspace::key::Key;
 use partage_core::limits;
-use partage_core::name::{NodeId, Zone};
-use partage_core::suggest;
-use partage_core::whatif::{Event, Heat, Node};
+use partage_core::service::whatif::{Event, Heat, Node};
 
 /// How an event is written, for help and for mistakes.
 pub const FORMS: &str =

@@ -1,6 +1,6 @@
 //! `partage simulate`: what would happen to my keys?
 //!
-//! Reads a sample of keys, lets [`partage_core::whatif`] play the events with every scheme, times the lookups
+//! Reads a sample of keys, lets [`partage_core::service::whatif`] play the events with every scheme, times the lookups
 //! (the core has no clock), and shows the outcome: a table and a few sentences for people, everything as
 //! JSON for programs, one page with plots for both.
 
@@ -15,9 +15,9 @@ mod table;
 use crate::clock;
 use crate::keys::{self, Columns, Keys, LeftOut, Wanted};
 use crate::output::{self, Failure, Output};
-use partage_core::hash::HashFunction;
-use partage_core::key::Key;
-use partage_core::whatif::{self, Comparison, Item, Layout, Question, Sample, Scheme, WhatIfError};
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::key::Key;
+use partage_core::service::whatif::{self, Comparison, Item, Layout, Question, Sample, Scheme, WhatIfError};
 use progress::Progress;
 use std::path::PathBuf;
 
@@ -144,13 +144,14 @@ fn show(args: &Args, answer: &Answer, output: &mut Output) -> Result<(), Failure
 }
 
 fn schemes(args: &Args) -> Result<(HashFunction, Vec<Scheme>), Failure> {
-    let hash: HashFunction = args.hash.parse().map_err(|error: partage_core::hash::UnknownHash| {
-        Failure::usage(format!("there is no hash function {:?}", error.name)).help(format!(
-            "did you mean {}? There are: {}",
-            error.nearest,
-            HashFunction::ALL.map(HashFunction::name).join(", ")
-        ))
-    })?;
+    let hash: HashFunction =
+        args.hash.parse().map_err(|error: partage_core::keyspace::hash::UnknownHash| {
+            Failure::usage(format!("there is no hash function {:?}", error.name)).help(format!(
+                "did you mean {}? There are: {}",
+                error.nearest,
+                HashFunction::ALL.map(HashFunction::name).join(", ")
+            ))
+        })?;
     if args.scheme.is_empty() {
         let usual = Scheme::usual(args.nodes).into_iter().map(|scheme| scheme.fitted(hash));
         return Ok((hash, usual.collect()));
@@ -175,7 +176,8 @@ fn weighs(items: &[Item]) -> bool {
 fn failure(error: WhatIfError) -> Failure {
     match &error {
         WhatIfError::UnknownNode { node, known } => {
-            let nearest = partage_core::suggest::nearest(node.as_str(), known.iter().map(String::as_str));
+            let nearest =
+                partage_core::base::suggest::nearest(node.as_str(), known.iter().map(String::as_str));
             let failure = Failure::usage(format!("there is no node {node} to leave"));
             failure.help(format!("did you mean {}? There are: {}", nearest.unwrap_or("n1"), known.join(", ")))
         }

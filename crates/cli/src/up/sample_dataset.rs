@@ -5,7 +5,7 @@ use crate::output::Failure;
 use flate2::read::GzDecoder;
 use partage_coordination::Coordination;
 use partage_coordination::embedded::Embedded;
-use partage_core::dataset::DatasetName;
+use partage_core::service::dataset::DatasetName;
 use partage_dataset::node::{Membership, Node, NodeOptions};
 use partage_dataset::serve::Settings;
 use partage_dataset::source::{self, Source};

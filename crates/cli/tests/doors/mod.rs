@@ -5,7 +5,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use partage_coordinator::{Config, Coordinator};
-use partage_core::settings::Settings;
+use partage_core::base::settings::Settings;
 use partage_wire::proto::admin_client::AdminClient;
 use partage_wire::proto::command_request::Command as Rpc;
 use partage_wire::proto::worker_client::WorkerClient;

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
-use partage_core::exchange::ClusterIdentity;
-use partage_core::id::{Generation, ShardId};
-use partage_core::name::KeyspaceName;
-use partage_core::publication::Since;
-use partage_core::reconnect;
+use partage_core::base::id::{Generation, ShardId};
+use partage_core::base::name::KeyspaceName;
+use partage_core::cluster::publication::Since;
+use partage_core::node::exchange::ClusterIdentity;
+use partage_core::node::reconnect;
 use partage_wire::maps::{EncodedMaps, MapEvent, MapNews, Watch, encoded, with_brief};
 use partage_wire::proto::WatchRequest;
 use partage_wire::proto::maps_server::SERVICE_NAME;
@@ -226,7 +226,8 @@ impl MapSubscription {
                     if !self.briefed.contains(&name)
                         && let Some(brief) = self.publisher.brief(&name)
                     {
-                        let brief = partage_core::exchange::KeyspaceBrief { generation: change.to, ..brief };
+                        let brief =
+                            partage_core::node::exchange::KeyspaceBrief { generation: change.to, ..brief };
                         self.due.extend(messages.next().map(|first| with_brief(&brief, &first)));
                         self.briefed.insert(name.clone());
                     }
@@ -261,13 +262,13 @@ impl MapSubscription {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_core::exchange::KeyspaceBrief;
-    use partage_core::hash::HashFunction;
-    use partage_core::id::{ShardId, TransactionId};
+    use partage_core::base::id::{ShardId, TransactionId};
+    use partage_core::keyspace::hash::HashFunction;
+    use partage_core::keyspace::map::ShardMap;
+    use partage_core::keyspace::sharding::{PartitionKey, Sharding, Slot};
     use partage_core::keyspace::{KeyspaceKind, Ownership};
-    use partage_core::map::ShardMap;
+    use partage_core::node::exchange::KeyspaceBrief;
     use partage_core::routing::table::RouteTable;
-    use partage_core::sharding::{PartitionKey, Sharding, Slot};
     use std::sync::Mutex;
 
     fn about_nothing(news: MapNews) -> MapEvent {

@@ -5,10 +5,10 @@
 //! generated from the document, and `./test api` sends what it allows and what it does not.
 
 use crate::limits;
-use partage_core::event::EventKind;
-use partage_core::hash::HashFunction;
+use partage_core::cluster::event::EventKind;
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::{KeyspaceKind, Mode, Ownership, Spread};
-use partage_core::lifecycle::ReplicaState;
 use partage_core::limits::NAME_BYTES;
 use partage_core::node::Health;
 use partage_wire::json::word;
@@ -21,7 +21,7 @@ enum StringRule {
     Words(Vec<String>),
     /// That matches.
     Pattern(&'static str),
-    /// A name, see [`partage_core::name`].
+    /// A name, see [`partage_core::base::name`].
     Name,
 }
 

@@ -9,7 +9,7 @@ use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use partage_coordination::Error;
 use partage_coordinator::{Backing, Config, Coordinator, StartError, StoreError};
-use partage_core::settings::Settings;
+use partage_core::base::settings::Settings;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;

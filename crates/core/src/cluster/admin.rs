@@ -38,12 +38,12 @@ pub use foresight::NodeShare;
 pub use nodes::{DrainProgress, DrainStatus};
 
 use super::{Cluster, KeyspaceRecord, KeyspaceState, Moment, NodeRecord, NodeState, Notice, Write};
-use crate::event::{Actor, Event, event};
-use crate::id::{PlacementId, PlanId, ShardId, TransactionId};
-use crate::map::{MapDiff, Shard};
-use crate::name::{KeyspaceName, NodeId};
+use crate::base::id::{PlacementId, PlanId, ShardId, TransactionId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::suggest;
+use crate::cluster::event::{Actor, Event, event};
+use crate::keyspace::map::{MapDiff, Shard};
 use crate::plan::{Origin, Plan, Planned, ShownPlan};
-use crate::suggest;
 
 /// What a command has done, or, in a dry run, would do.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,19 +4,19 @@
 use super::execute::Beginnings;
 use super::overdue::Avoided;
 use super::{Cluster, KeyspaceState, Moment, Write};
-use crate::check::{self, Finding};
-use crate::event::{About, EventKind, first_of_shards, of_change, of_shard};
-use crate::exchange::{Phase, ReplicaKey};
-use crate::handover;
-use crate::id::{PlacementId, PlanId, ShardId, TransactionId};
-use crate::lifecycle::ReplicaState;
+use crate::base::id::{PlacementId, PlanId, ShardId, TransactionId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::planted::{self, Planted};
+use crate::base::settings::Settings;
+use crate::base::time::Millis;
+use crate::cluster::event::{About, EventKind, first_of_shards, of_change, of_shard};
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Edit, EditError, MapDiff, Replica, Role, Shard, Stage};
 use crate::limits;
-use crate::map::{Edit, EditError, MapDiff, Replica, Role, Shard, Stage};
-use crate::name::{KeyspaceName, NodeId};
+use crate::node::exchange::{Phase, ReplicaKey};
+use crate::plan::check::{self, Finding};
+use crate::plan::handover;
 use crate::plan::{Origin, Plan, Status};
-use crate::planted::{self, Planted};
-use crate::settings::Settings;
-use crate::time::Millis;
 use std::collections::BTreeSet;
 
 impl KeyspaceState {

@@ -13,13 +13,13 @@
 //! Not done: to believe a worker that names no cluster, or another one. It cannot have been told anything here.
 
 use super::{Cluster, Moment, Records, StoredFaults};
-use crate::count::counted;
-use crate::counter_jump::CounterJump;
-use crate::exchange::{Known, ReplicaKey, Stored};
-use crate::id::{Generation, TransactionId};
+use crate::base::count::counted;
+use crate::base::counter_jump::CounterJump;
+use crate::base::id::{Generation, TransactionId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::planted::{self, Planted};
 use crate::limits;
-use crate::name::{KeyspaceName, NodeId};
-use crate::planted::{self, Planted};
+use crate::node::exchange::{Known, ReplicaKey, Stored};
 use std::collections::BTreeMap;
 
 /// What was known of keyspaces, by whom: the latest of each.

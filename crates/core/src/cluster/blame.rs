@@ -1,17 +1,17 @@
 //! Which shard is to blame when processes die: strikes, shards that are held back, and shards that are set aside, by
-//! the rules of [`crate::poison`].
+//! the rules of [`crate::plan::poison`].
 
 use super::{Cluster, KeyspaceState, Moment, NodeState, ShardRule, Write};
-use crate::brake::{ShardName, Suspects};
-use crate::event::{About, EventKind};
-use crate::exchange::Phase;
-use crate::id::{PlacementId, ShardId};
-use crate::name::{KeyspaceName, NodeId};
+use crate::base::id::{PlacementId, ShardId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::planted::{self, Planted};
+use crate::base::settings::Settings;
+use crate::base::time::Millis;
+use crate::cluster::event::{About, EventKind};
 use crate::node::Health;
-use crate::planted::{self, Planted};
-use crate::poison::{self, Evidence};
-use crate::settings::Settings;
-use crate::time::Millis;
+use crate::node::exchange::Phase;
+use crate::plan::brake::{ShardName, Suspects};
+use crate::plan::poison::{self, Evidence};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A shard that is placed nowhere new until it is known whether it is to blame. Not stored.

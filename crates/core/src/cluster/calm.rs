@@ -9,15 +9,15 @@
 //! | the brake is on, every node that was not given up is heard, and none that was lost in the window is missing, for `dead_after_ms` | the brake is released |
 //!
 //! A crash loop of a whole release is over when the next release is out, and nobody should have to say so. What a
-//! shard explains ([`crate::poison`]) counts as one node, as it does for the brake.
+//! shard explains ([`crate::plan::poison`]) counts as one node, as it does for the brake.
 
 use super::{Cluster, Moment, NodeState, Write};
-use crate::brake;
-use crate::event::{About, EventKind};
+use crate::base::name::NodeId;
+use crate::base::time::Millis;
+use crate::cluster::event::{About, EventKind};
 use crate::limits;
-use crate::name::NodeId;
 use crate::node::Health;
-use crate::time::Millis;
+use crate::plan::brake;
 
 impl Cluster {
     /// Why nothing but repairs begins by itself.

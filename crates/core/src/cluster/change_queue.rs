@@ -15,9 +15,9 @@
 //! decisions once it could begin, however much else waits (B7, L4). Nothing of this is stored: a new coordinator tries
 //! everything once.
 
-use crate::id::PlanId;
+use crate::base::id::PlanId;
+use crate::base::name::NodeId;
 use crate::limits;
-use crate::name::NodeId;
 use crate::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 

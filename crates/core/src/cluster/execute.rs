@@ -5,20 +5,20 @@
 
 use super::change_queue::{ChangeQueue, Due, Until};
 use super::{Cluster, KeyspaceState, Moment, Write};
-use crate::event;
-use crate::exchange::Phase;
-use crate::id::{PlacementId, PlanId, ShardId};
+use crate::base::id::{PlacementId, PlanId, ShardId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::planted::{self, Planted};
+use crate::base::time::Millis;
+use crate::cluster::event;
 use crate::keyspace::Throttle;
-use crate::lifecycle::ReplicaState;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Edit, EditError, Replica, Role, Shard, Stage};
+use crate::keyspace::sharding::Bounds;
 use crate::limits;
-use crate::map::{Edit, EditError, Replica, Role, Shard, Stage};
-use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
+use crate::node::exchange::Phase;
+use crate::plan::throttle::{self, Meter};
 use crate::plan::{Change, Origin, Plan, Progress, Status};
-use crate::planted::{self, Planted};
-use crate::sharding::Bounds;
-use crate::throttle::{self, Meter};
-use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Moves and loads under way in a keyspace, per node and in all. Kept up to date shard by shard: a large keyspace has

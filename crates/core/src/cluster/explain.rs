@@ -8,16 +8,16 @@
 use super::admin::AdminError;
 use super::status::{ReplicaRow, ShardRow, Since};
 use super::{Cluster, KeyspaceState, Moment, NodeState};
-use crate::count::counted;
-use crate::exchange::{Failure, Phase};
-use crate::handover;
-use crate::id::PlanId;
-use crate::key::Key;
-use crate::lifecycle::ReplicaState;
+use crate::base::count::counted;
+use crate::base::id::PlanId;
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::keyspace::key::Key;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Replica, Role, Shard, Stage};
 use crate::limits;
-use crate::load::{Load, METRICS};
-use crate::map::{Replica, Role, Shard, Stage};
-use crate::name::{KeyspaceName, NodeId};
+use crate::node::exchange::{Failure, Phase};
+use crate::node::load::{Load, METRICS};
+use crate::plan::handover;
 use crate::plan::{Change, Plan, Progress, Status};
 use std::fmt;
 

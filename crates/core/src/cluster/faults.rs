@@ -19,14 +19,14 @@
 
 use super::restored::Heard;
 use super::{Cluster, Moment, Records, Write};
-use crate::check;
-use crate::counter_jump::CounterJump;
-use crate::id::{Incarnation, PlanId};
+use crate::base::counter_jump::CounterJump;
+use crate::base::id::{Incarnation, PlanId};
+use crate::base::name::KeyspaceName;
+use crate::base::planted::{self, Planted};
+use crate::base::time::Millis;
 use crate::limits;
-use crate::name::KeyspaceName;
 use crate::plan::Status;
-use crate::planted::{self, Planted};
-use crate::time::Millis;
+use crate::plan::check;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is wrong with a stored state that a cluster can be made from all the same, in sentences.

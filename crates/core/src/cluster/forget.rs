@@ -19,10 +19,10 @@
 //! disk perhaps, keep their node's record.
 
 use super::{Cluster, Moment, Write};
-use crate::event::{About, EventKind};
+use crate::base::name::NodeId;
+use crate::base::time::Millis;
+use crate::cluster::event::{About, EventKind};
 use crate::limits;
-use crate::name::NodeId;
-use crate::time::Millis;
 
 impl Cluster {
     /// Forgets whom nobody needs; returns when to look again.

@@ -1,13 +1,13 @@
-//! What stops the planner: the brake of the whole cluster and those of keyspaces ([`crate::brake`]). Here they meet
+//! What stops the planner: the brake of the whole cluster and those of keyspaces ([`crate::plan::brake`]). Here they meet
 //! what is stored and what is told to people.
 
 use super::overdue::Avoided;
 use super::{Cluster, KeyspaceState, Moment, Write};
-use crate::brake::{self, Fleet, Suspects, Verdict};
-use crate::event::{About, EventKind};
-use crate::name::{KeyspaceName, NodeId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::cluster::event::{About, EventKind};
 use crate::node::Health;
-use crate::poison;
+use crate::plan::brake::{self, Fleet, Suspects, Verdict};
+use crate::plan::poison;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Cluster {

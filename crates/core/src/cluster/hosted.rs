@@ -6,9 +6,9 @@
 //! the shards it touches.
 
 use super::PackedMap;
-use crate::id::ShardId;
-use crate::map::{Shard, ShardMap};
-use crate::name::NodeId;
+use crate::base::id::ShardId;
+use crate::base::name::NodeId;
+use crate::keyspace::map::{Shard, ShardMap};
 use std::collections::BTreeMap;
 
 /// The shards of one keyspace by the nodes that its map names.

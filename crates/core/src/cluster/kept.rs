@@ -17,18 +17,18 @@
 //! What is not decided is kept, asked again with each beat, and told to people once it has lasted.
 
 use super::{Cluster, KeyspaceState, Moment};
-use crate::count::counted;
-use crate::event::{About, EventKind};
-use crate::exchange::{DropReason, Permission, Phase, ReplicaKey, Report, Stored};
-use crate::id::{Epoch, ShardId};
+use crate::base::count::counted;
+use crate::base::id::{Epoch, ShardId};
+use crate::base::name::NodeId;
+use crate::base::planted::{self, Planted};
+use crate::base::time::Millis;
+use crate::cluster::event::{About, EventKind};
 use crate::keyspace::Ownership;
+use crate::keyspace::map::{Shard, Stage};
+use crate::keyspace::sharding::{Bounds, Sharding, geometry};
 use crate::limits;
-use crate::map::{Shard, Stage};
-use crate::name::NodeId;
 use crate::node::Health;
-use crate::planted::{self, Planted};
-use crate::sharding::{Bounds, Sharding, geometry};
-use crate::time::Millis;
+use crate::node::exchange::{DropReason, Permission, Phase, ReplicaKey, Report, Stored};
 use std::ops::Bound;
 
 /// A replica whose data a node keeps.

@@ -19,10 +19,12 @@
 //! answer renews exactly what the worker was told before. A node whose lease is over waits, as the commit may give
 //! away what it held. Reports are taken in at once; nothing of them is stored.
 
-use super::{Cluster, Moment, NodeState, Outbox, Registration, Welcome};
-use crate::exchange::{Beat, Orders};
-use crate::id::Generation;
-use crate::name::{KeyspaceName, NodeId};
+use super::{Cluster, Moment, NodeState, Outbox};
+use crate::base::id::Generation;
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::node::exchange::Registration;
+use crate::node::exchange::Welcome;
+use crate::node::exchange::{Beat, Orders};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a commit changes that is under way.

@@ -6,23 +6,24 @@
 //! lease is over.
 
 use super::{
-    BeatError, Cluster, KeyspaceState, Moment, NodeRecord, NodeState, Observed, RegisterError, Registration,
-    Welcome, Write, orders,
+    BeatError, Cluster, KeyspaceState, Moment, NodeRecord, NodeState, Observed, RegisterError, Write, orders,
 };
-use crate::count::counted;
-use crate::event::{About, EventKind};
-use crate::exchange::{Beat, ClusterIdentity, LeaseRenewal, Orders, Phase, Report, Stored};
-use crate::health::Signs;
-use crate::id::{ClusterId, Incarnation, SessionDigest, ShardId};
-use crate::lease::GrantedLease;
+use crate::base::count::counted;
+use crate::base::id::{ClusterId, Incarnation, SessionDigest, ShardId};
+use crate::base::name::NodeId;
+use crate::base::planted::{self, Planted};
+use crate::base::time::Millis;
+use crate::cluster::event::{About, EventKind};
+use crate::keyspace::map::Replica;
 use crate::limits;
-use crate::load::Load;
-use crate::map::Replica;
-use crate::name::NodeId;
+use crate::node::exchange::Registration;
+use crate::node::exchange::Welcome;
+use crate::node::exchange::{Beat, ClusterIdentity, LeaseRenewal, Orders, Phase, Report, Stored};
+use crate::node::health::Signs;
+use crate::node::lease::GrantedLease;
+use crate::node::load::Load;
+use crate::node::reconnect;
 use crate::node::{Health, NodeSpec};
-use crate::planted::{self, Planted};
-use crate::reconnect;
-use crate::time::Millis;
 use std::collections::BTreeSet;
 
 impl NodeState {
@@ -60,7 +61,7 @@ impl NodeState {
     }
 
     /// Whether something new may be placed here (M7).
-    pub fn accepts(&self, now: Millis, settings: &crate::settings::Settings) -> bool {
+    pub fn accepts(&self, now: Millis, settings: &crate::base::settings::Settings) -> bool {
         let stays = self.record.drain.is_none() && !self.leaving && !self.revoked;
         stays && self.signs.health(now, settings) == Health::Up
     }

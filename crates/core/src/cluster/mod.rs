@@ -48,6 +48,8 @@ mod ahead;
 mod blame;
 mod calm;
 mod change_queue;
+pub mod check;
+pub mod event;
 mod execute;
 pub mod explain;
 mod faults;
@@ -66,6 +68,7 @@ mod overdue;
 mod packed;
 mod planning;
 mod problems;
+pub mod publication;
 mod reach;
 mod recall;
 mod record;
@@ -88,25 +91,25 @@ pub use problems::{MAKE_ROOM, Problem};
 pub use record::{
     ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, Records, RecoverError, ShardRule, Write,
 };
-pub use session::{BeatError, RegisterError, Registration, Welcome, WrongToken};
+pub use session::{BeatError, RegisterError, WrongToken};
 pub use work::{Slice, Work};
 
-use crate::brake::Losses;
-use crate::event::{About, Actor, Event, EventKind, event};
-use crate::exchange::ReplicaKey;
-use crate::health::Signs;
-use crate::id::{Incarnation, PlacementId, PlanId, ShardId, TransactionId};
+use crate::base::id::{Incarnation, PlacementId, PlanId, ShardId, TransactionId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::settings::Settings;
+use crate::base::time::Millis;
+use crate::cluster::event::{About, Actor, Event, EventKind, event};
+use crate::keyspace::map::{MapDiff, ShardMap};
 use crate::limits;
-use crate::map::{MapDiff, ShardMap};
-use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
+use crate::node::exchange::ReplicaKey;
+use crate::node::health::Signs;
 use crate::placement::Policies;
 use crate::plan::Plan;
-use crate::poison::Deaths;
-use crate::reshard::Tracker;
-use crate::settings::Settings;
-use crate::throttle::Meter;
-use crate::time::Millis;
+use crate::plan::brake::Losses;
+use crate::plan::poison::Deaths;
+use crate::plan::reshard::Tracker;
+use crate::plan::throttle::Meter;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What time it is for the driver.

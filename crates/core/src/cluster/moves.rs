@@ -9,18 +9,18 @@
 //! | dropping       | the old replica is in `UnloadFinal`   | its node to delete its copy                     |
 //!
 //! A first load, a repair and the child of a split come from nowhere; a removed replica goes nowhere. See
-//! [`crate::handover`] for what follows when.
+//! [`crate::plan::handover`] for what follows when.
 
 use super::admin::AdminError;
 use super::status::Since;
 use super::{Cluster, KeyspaceState, Moment};
-use crate::count::counted;
-use crate::exchange::{Failure, Phase};
-use crate::id::{PlacementId, ShardId};
-use crate::lifecycle::ReplicaState;
-use crate::map::{Replica, Shard, Stage};
-use crate::name::{KeyspaceName, NodeId};
+use crate::base::count::counted;
+use crate::base::id::{PlacementId, ShardId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Replica, Shard, Stage};
 use crate::node::Health;
+use crate::node::exchange::{Failure, Phase};
 use std::fmt;
 
 /// How far a move is: the table of this module.

@@ -3,9 +3,9 @@
 use super::admin::AdminError;
 use super::status::{NodeRow, ShardRow, node_row};
 use super::{Cluster, Moment};
-use crate::load::Load;
-use crate::map::Role;
-use crate::name::{KeyspaceName, NodeId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::keyspace::map::Role;
+use crate::node::load::Load;
 
 /// A node, and what it holds.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,8 +3,8 @@
 //! A name is found among a thousand by ten comparisons of texts in as many places of the memory; a number is an index.
 //! The table is only asked, never walked, so its order cannot be seen (M9).
 
-use crate::hash::HashFunction;
-use crate::name::NodeId;
+use crate::base::name::NodeId;
+use crate::keyspace::hash::HashFunction;
 
 /// No node.
 const FREE: u32 = u32::MAX;

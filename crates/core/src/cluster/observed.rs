@@ -3,9 +3,9 @@
 //! A coordinator keeps one of these for each replica, so its room counts: 24 bytes, and 40 for a load once there is
 //! one. Why a callback failed is rare, so it lies outside, beside the load.
 
-use crate::exchange::Phase;
-use crate::id::Epoch;
-use crate::load::Load;
+use crate::base::id::Epoch;
+use crate::node::exchange::Phase;
+use crate::node::load::Load;
 
 /// What a worker has said of a replica.
 #[derive(Debug, Clone, PartialEq)]

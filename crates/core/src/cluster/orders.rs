@@ -5,17 +5,19 @@
 //! a million replicas holds a number for each, not a message.
 
 use super::{Cluster, KeyspaceState, NodeState, PackedMap, Write, stored};
-use crate::exchange::{DropReason, KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey};
-use crate::handover::{self, Copy, ReplicaView};
-use crate::id::{Incarnation, PlacementId, ShardId};
+use crate::base::id::{Incarnation, PlacementId, ShardId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::planted::{self, Planted};
+use crate::base::settings::Settings;
+use crate::base::time::Millis;
 use crate::keyspace::Ownership;
-use crate::lifecycle::ReplicaState;
-use crate::map::{Replica, Role, Shard, Stage};
-use crate::name::{KeyspaceName, NodeId};
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Replica, Role, Shard, Stage};
 use crate::node::Health;
-use crate::planted::{self, Planted};
-use crate::settings::Settings;
-use crate::time::Millis;
+use crate::node::exchange::{
+    DropReason, KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey,
+};
+use crate::plan::handover::{self, Copy, ReplicaView};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most removals remembered for a difference; a worker that is further behind gets everything.
@@ -148,7 +150,7 @@ impl ReplicaView for KeyspaceView<'_> {
         self.keyspace.observed.get(&placement).map(super::Observed::phase)
     }
 
-    fn epoch(&self, placement: PlacementId) -> Option<crate::id::Epoch> {
+    fn epoch(&self, placement: PlacementId) -> Option<crate::base::id::Epoch> {
         self.keyspace.observed.get(&placement).map(super::Observed::epoch)
     }
 
@@ -428,9 +430,9 @@ pub(super) fn key((keyspace, shard, replica): HostedReplica<'_>) -> ReplicaKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::TransactionId;
-    use crate::map::ShardMap;
-    use crate::sharding::{Bounds, PartitionKey, Sharding};
+    use crate::base::id::TransactionId;
+    use crate::keyspace::map::ShardMap;
+    use crate::keyspace::sharding::{Bounds, PartitionKey, Sharding};
     use proptest::prelude::*;
 
     fn named() -> KeyspaceName {

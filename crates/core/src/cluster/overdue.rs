@@ -24,21 +24,21 @@
 //! around it ([`HeldUp`]), and when the step is overdue the change is over (L4).
 //!
 //! Nothing of this is stored: a new coordinator begins to count anew. Nor is time counted in which the node did not
-//! answer, as [`crate::health`] judges that, or in which the coordinator itself was asleep.
+//! answer, as [`crate::node::health`] judges that, or in which the coordinator itself was asleep.
 
 use super::{Cluster, KeyspaceState, Moment, NodeState};
-use crate::event::{About, EventKind};
-use crate::exchange::Phase;
-use crate::id::{PlacementId, ShardId};
+use crate::base::id::{PlacementId, ShardId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::settings::Settings;
+use crate::base::time::Millis;
+use crate::cluster::event::{About, EventKind};
 use crate::keyspace::Ownership;
-use crate::lifecycle::ReplicaState;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Replica, Role, Shard, Stage};
 use crate::limits;
-use crate::map::{Replica, Role, Shard, Stage};
-use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
+use crate::node::exchange::Phase;
 use crate::plan::Change;
-use crate::settings::Settings;
-use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A step that a replica owes.
@@ -51,7 +51,7 @@ struct PendingStep {
     since: Millis,
     /// Since when its time is counted: later than `since` once it has said that it gets on.
     renewed: Millis,
-    /// The last [`crate::exchange::Report::progress`].
+    /// The last [`crate::node::exchange::Report::progress`].
     progress: u32,
     is_overdue: bool,
 }
@@ -456,7 +456,7 @@ impl Cluster {
         }
     }
 
-    /// What follows at once when a step is overdue; the rest is [`crate::handover`]'s.
+    /// What follows at once when a step is overdue; the rest is [`crate::plan::handover`]'s.
     fn give_up(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId, replica: &Replica) {
         let settings = self.settings.clone();
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };

@@ -36,17 +36,17 @@ mod survey;
 mod waiting;
 
 use super::{Cluster, KeyspaceState, Moment, Write};
-use crate::check;
-use crate::count::counted;
-use crate::event::{About, Event, EventKind, event, of_origin};
-use crate::id::PlanId;
+use crate::base::count::counted;
+use crate::base::id::PlanId;
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::time::Millis;
+use crate::cluster::event::{About, Event, EventKind, event, of_origin};
 use crate::keyspace::Mode;
+use crate::keyspace::map::ShardMap;
 use crate::limits;
-use crate::map::ShardMap;
-use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
+use crate::plan::check;
 use crate::plan::{Origin, Plan, Planned, Progress, Status};
-use crate::time::Millis;
 use changes::DesiredChanges;
 pub(super) use footprint::Footprint;
 pub(super) use round::Round;
@@ -183,7 +183,7 @@ impl Cluster {
         self.plans.insert(plan.id, plan);
     }
 
-    /// Forgets the oldest plans that are over, down to [`crate::settings::Settings::plans_kept`] plans and
+    /// Forgets the oldest plans that are over, down to [`crate::base::settings::Settings::plans_kept`] plans and
     /// [`limits::CHANGES_KEPT`] changes.
     pub(super) fn drop_old_plans(&mut self) {
         let mut plans = self.plans.len();

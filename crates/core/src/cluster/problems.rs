@@ -6,9 +6,9 @@
 use super::admin::DrainProgress;
 use super::status::Summary;
 use super::{Cluster, Moment, NodeState};
-use crate::count::{counted, counted_with};
+use crate::base::count::{counted, counted_with};
+use crate::base::name::NodeId;
 use crate::limits;
-use crate::name::NodeId;
 use crate::node::Health;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -277,9 +277,9 @@ fn lacking(summary: &Summary) -> Vec<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::id::ShardId;
     use crate::cluster::admin::DrainStatus;
     use crate::cluster::status::Unplaced;
-    use crate::id::ShardId;
 
     fn drain(number: usize) -> DrainStatus {
         let why = vec![format!("no node could take shard s{number} of kv: add a node"), "another".to_owned()];

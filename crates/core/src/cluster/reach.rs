@@ -1,7 +1,7 @@
 //! Who can be reached at the address that it announced (A11), and what follows when a node cannot.
 //!
 //! A shop that writes letters but whose door nobody finds sells nothing. A node that beats is alive; only one that
-//! also answers at its address can serve. [`crate::health`] gives nothing to a node before its address has answered.
+//! also answers at its address can serve. [`crate::node::health`] gives nothing to a node before its address has answered.
 //! A node whose address answers no longer is unreachable after `failed_checks` failed checks. `dead_after_ms` later
 //! its followers lead, and what it holds moves off it as in a drain: the old replica serves until the new one is
 //! ready, for who can still reach it.
@@ -17,15 +17,15 @@
 //! Nothing of this is stored: a new coordinator checks every address itself.
 
 use super::{Cluster, Moment, NodeState};
-use crate::brake;
-use crate::count::counted;
-use crate::event::{About, EventKind};
-use crate::id::Incarnation;
+use crate::base::count::counted;
+use crate::base::id::Incarnation;
+use crate::base::name::NodeId;
+use crate::base::settings::Settings;
+use crate::base::time::Millis;
+use crate::cluster::event::{About, EventKind};
 use crate::limits;
-use crate::name::NodeId;
 use crate::node::{CheckBack, Health};
-use crate::settings::Settings;
-use crate::time::Millis;
+use crate::plan::brake;
 use std::collections::BTreeSet;
 
 impl NodeState {

@@ -5,11 +5,11 @@
 use super::hosted::Hosted;
 use super::numbered::Numbered;
 use super::{Cluster, Moment, Write};
-use crate::health::Signs;
-use crate::id::{Incarnation, ShardId};
-use crate::lease::GrantedLease;
-use crate::map::ShardMap;
-use crate::name::NodeId;
+use crate::base::id::{Incarnation, ShardId};
+use crate::base::name::NodeId;
+use crate::keyspace::map::ShardMap;
+use crate::node::health::Signs;
+use crate::node::lease::GrantedLease;
 use std::collections::BTreeSet;
 
 /// What follows from a map.

@@ -11,25 +11,25 @@ use super::{
     Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, StoredFaults, Work, orders::OrderIndex,
     runs::Runs,
 };
-use crate::brake::Losses;
-use crate::check;
-use crate::counter_jump::CounterJump;
-use crate::exchange::{Known, ReplicaKey};
-use crate::health::Signs;
-use crate::id::{ClusterId, Incarnation, PlacementId, PlanId, SessionDigest, ShardId};
+use crate::base::counter_jump::CounterJump;
+use crate::base::id::{ClusterId, Incarnation, PlacementId, PlanId, SessionDigest, ShardId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::planted::{self, Planted};
+use crate::base::settings::{Settings, SettingsError};
+use crate::base::time::Millis;
+use crate::keyspace::map::{MapDiff, ShardMap, Stage};
 use crate::keyspace::{Constraint, Keyspace, KeyspaceError};
-use crate::lease::GrantedLease;
 use crate::limits;
-use crate::map::{MapDiff, ShardMap, Stage};
-use crate::name::{KeyspaceName, NodeId};
+use crate::node::exchange::{Known, ReplicaKey};
+use crate::node::health::Signs;
+use crate::node::lease::GrantedLease;
 use crate::node::{Health, NodeSpec};
 use crate::placement::Policies;
 use crate::plan::Plan;
-use crate::planted::{self, Planted};
-use crate::reshard::Tracker;
-use crate::settings::{Settings, SettingsError};
-use crate::throttle::Meter;
-use crate::time::Millis;
+use crate::plan::brake::Losses;
+use crate::plan::check;
+use crate::plan::reshard::Tracker;
+use crate::plan::throttle::Meter;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Counters and switches of the whole cluster.

@@ -8,10 +8,10 @@
 //! address that owes nothing is forgotten; beyond [`limits::NEWCOMER_ADDRESSES`] of them the others share one allowance.
 
 use super::{Cluster, Moment, RegisterError};
-use crate::count::counted_with;
-use crate::event::{About, EventKind};
+use crate::base::count::counted_with;
+use crate::base::time::Millis;
+use crate::cluster::event::{About, EventKind};
 use crate::limits;
-use crate::time::Millis;
 use std::collections::BTreeMap;
 
 /// See the module. Not stored: another coordinator begins with an allowance for all.

@@ -25,15 +25,15 @@
 
 use super::stored::{Nodes, Seen, has_ended, is_away};
 use super::{Cluster, Kept, KeyspaceState, LostIds, Moment, NodeState, Observed};
-use crate::exchange::{Phase, ReplicaKey, Report, Served};
-use crate::id::{Epoch, PlacementId, ShardId};
-use crate::lifecycle::ReplicaState;
+use crate::base::id::{Epoch, PlacementId, ShardId};
+use crate::base::name::NodeId;
+use crate::base::time::Millis;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Replica, Role, Shard};
+use crate::keyspace::sharding::{Bounds, geometry};
 use crate::limits;
-use crate::map::{Replica, Role, Shard};
-use crate::name::NodeId;
 use crate::node::Health;
-use crate::sharding::{Bounds, geometry};
-use crate::time::Millis;
+use crate::node::exchange::{Phase, ReplicaKey, Report, Served};
 use std::collections::BTreeSet;
 
 /// A copy that a node has named.

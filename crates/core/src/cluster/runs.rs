@@ -5,7 +5,7 @@
 //! its neighbour, that is as much as a plain map holds; in the usual one it is next to nothing.
 
 use super::PackedMap;
-use crate::id::ShardId;
+use crate::base::id::ShardId;
 
 /// The value of an id that has none.
 const NONE: u64 = u64::MAX;

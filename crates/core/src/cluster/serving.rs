@@ -22,12 +22,12 @@
 //! The first line that fits counts, but `SetAside` goes before `Braked`: releasing the brake would not help.
 
 use super::{Cluster, KeyspaceState, Moment};
-use crate::exchange::Phase;
-use crate::handover;
 use crate::keyspace::Ownership;
-use crate::lifecycle::ReplicaState;
-use crate::map::{Replica, Shard};
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Replica, Shard};
 use crate::node::Health;
+use crate::node::exchange::Phase;
+use crate::plan::handover;
 use std::fmt;
 
 /// The table of this module.

@@ -8,69 +8,15 @@
 //! process that registered may serve them.
 
 use super::{Cluster, Moment, NodeState};
-use crate::event::{About, EventKind};
-use crate::exchange::{Known, ReplicaKey, Stored};
-use crate::id::{ClusterId, Generation, Incarnation, SessionDigest};
+use crate::base::id::{ClusterId, Generation, Incarnation, SessionDigest};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::planted::{self, Planted};
+use crate::base::time::Millis;
+use crate::cluster::event::{About, EventKind};
 use crate::limits;
-use crate::load::BadLoad;
-use crate::name::{KeyspaceName, NodeId};
-use crate::node::{NodeSpec, NodeSpecError};
-use crate::planted::{self, Planted};
-use crate::time::Millis;
-
-/// A worker that wants to take part.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Registration {
-    /// What it says of itself.
-    pub spec: NodeSpec,
-    /// The incarnation it has already, when it only comes back to a coordinator; none for a new process.
-    pub incarnation: Option<Incarnation>,
-    /// Of the token that the driver gives to a new process, or with which one comes back.
-    pub session: SessionDigest,
-    /// The cluster that took it in before, or whose data it has stored; none for a process that knows of none.
-    pub cluster: Option<ClusterId>,
-    /// What it has stored that no order of this incarnation is about.
-    pub stored: Vec<Stored>,
-    /// The cluster that ordered what was stored when its process began; none where its service does not know.
-    pub stored_of: Option<ClusterId>,
-    /// The latest maps that it was given orders by: a coordinator that has older ones does not take it in.
-    pub known: Vec<Known>,
-    /// The address from which it came, as the driver saw it; none where that is not known.
-    pub from: Option<String>,
-}
-
-impl Registration {
-    /// Of a new process that has nothing stored.
-    pub fn new(spec: NodeSpec) -> Registration {
-        let session = SessionDigest::default();
-        let (stored, known) = (vec![], vec![]);
-        Registration {
-            spec,
-            incarnation: None,
-            session,
-            cluster: None,
-            stored,
-            stored_of: None,
-            known,
-            from: None,
-        }
-    }
-}
-
-/// The answer to a registration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Welcome {
-    /// The coordinator's cluster. A worker of another one refuses it (D11).
-    pub cluster: ClusterId,
-    /// Clusters that this one was restored from: their workers are its own.
-    pub continues: Vec<ClusterId>,
-    /// To be sent with every beat.
-    pub incarnation: Incarnation,
-    /// How often to beat.
-    pub heartbeat_ms: u64,
-    /// How long a lease is.
-    pub lease_ms: u64,
-}
+use crate::node::NodeSpecError;
+use crate::node::exchange::ReplicaKey;
+use crate::node::load::BadLoad;
 
 /// A message in the name of a node that comes without the token of its incarnation (Z1).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -8,17 +8,17 @@ use super::moves::MoveRow;
 use super::serving::Serving;
 use super::stored::is_parked;
 use super::{Cluster, Drain, KeyspaceState, Moment, NodeState, Problem, ShardRule};
-use crate::exchange::Phase;
-use crate::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId};
+use crate::base::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId};
+use crate::base::name::{KeyspaceName, Label, NodeId, Zone};
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Replica, Role, Shard, Stage};
+use crate::keyspace::sharding::Bounds;
 use crate::keyspace::{KeyspaceKind, Mode};
-use crate::lifecycle::ReplicaState;
 use crate::limits;
-use crate::load::{Load, METRICS};
-use crate::map::{Replica, Role, Shard, Stage};
-use crate::name::{KeyspaceName, Label, NodeId, Zone};
 use crate::node::Health;
+use crate::node::exchange::Phase;
+use crate::node::load::{Load, METRICS};
 use crate::plan::{Plan, Status};
-use crate::sharding::Bounds;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The cluster at a glance.

@@ -1,6 +1,6 @@
 //! Data that outlives its processes: what the coordinator knows of it, what a shard waits for, and for how long.
 //!
-//! In a durable keyspace the replicas of a dead node stay in the map ([`crate::handover`], its table of ended
+//! In a durable keyspace the replicas of a dead node stay in the map ([`crate::plan::handover`], its table of ended
 //! replicas). A node that comes back names what it has stored, and is given those replicas again.
 //!
 //! | the shard                                              | the coordinator                                       |
@@ -14,18 +14,18 @@
 //! gives each node the whole time again.
 
 use super::{Cluster, Kept, KeyspaceState, Moment, NodeState, Observed};
-use crate::exchange::{Phase, ReplicaKey};
-use crate::handover::{self, Copy, ReplicaView};
-use crate::id::{Incarnation, PlacementId, ShardId};
+use crate::base::id::{Incarnation, PlacementId, ShardId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::planted::{self, Planted};
+use crate::base::settings::Settings;
+use crate::base::time::Millis;
 use crate::keyspace::Ownership;
-use crate::lifecycle::ReplicaState;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Replica, Shard, Stage};
 use crate::limits;
-use crate::map::{Replica, Shard, Stage};
-use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
-use crate::planted::{self, Planted};
-use crate::settings::Settings;
-use crate::time::Millis;
+use crate::node::exchange::{Phase, ReplicaKey};
+use crate::plan::handover::{self, Copy, ReplicaView};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The nodes, by their names.
@@ -60,7 +60,7 @@ pub(super) fn has_ended(nodes: &Nodes, replica: &Replica) -> bool {
 }
 
 /// What is known of the data of a replica whose process has ended. One that has not served since the coordinator's state was
-/// restored may have been overtaken before: see [`crate::handover`], its table of ended replicas.
+/// restored may have been overtaken before: see [`crate::plan::handover`], its table of ended replicas.
 pub(super) fn copy(seen: Seen<'_>, keyspace: &KeyspaceState, shard: &Shard, replica: &Replica) -> Copy {
     let key = keyspace.key_of(shard.id, replica.placement);
     let (found, kept) = found(seen, &key, shard, replica);
@@ -268,7 +268,7 @@ impl KeyspaceState {
         }
     }
 
-    /// Whether the process of a copy reports that it is none: see [`crate::handover`], its table of ended replicas.
+    /// Whether the process of a copy reports that it is none: see [`crate::plan::handover`], its table of ended replicas.
     pub(super) fn has_lost(&self, replica: &Replica) -> bool {
         let phase = self.observed.get(&replica.placement).map(|seen| seen.phase());
         handover::is_reported_lost(replica, phase)

@@ -8,9 +8,9 @@
 //! up, a decision that has done much of the one leaves the other to the next; and that does little of the one.
 
 use super::{Cluster, KeyspaceState, Moment};
-use crate::id::ShardId;
+use crate::base::id::ShardId;
+use crate::base::name::KeyspaceName;
 use crate::limits;
-use crate::name::KeyspaceName;
 use std::collections::BTreeSet;
 
 /// What was done so far, in shards: what a decision costs follows from it, on every machine alike.

@@ -10,7 +10,7 @@ use super::draft::Draft;
 use super::evict;
 use super::problem::{Level, NodeIndex, Problem, ProblemError, ShardIndex, Spread, Standing};
 use super::solution::{Reason, Solution};
-use crate::sharding::nodes::{NodeScheme, SchemeError, WeightedNode};
+use crate::keyspace::sharding::nodes::{NodeScheme, SchemeError, WeightedNode};
 
 /// An order of preference for each shard.
 pub trait Preference {
@@ -53,7 +53,7 @@ impl<'p, S: NodeScheme> ByScheme<'p, S> {
 
 impl<S: NodeScheme> Preference for ByScheme<'_, S> {
     fn first(&self, shard: ShardIndex, count: usize) -> Vec<NodeIndex> {
-        let hash = crate::hash::mix(self.problem.hashes[shard as usize]);
+        let hash = crate::keyspace::hash::mix(self.problem.hashes[shard as usize]);
         let found = self.scheme.as_ref().map(|scheme| scheme.first(hash, count)).unwrap_or_default();
         found.into_iter().map(|at| self.members[at]).collect()
     }

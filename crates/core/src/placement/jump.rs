@@ -13,7 +13,7 @@ use super::Policy;
 use super::computed::{self, ByScheme};
 use super::problem::{Problem, ProblemError};
 use super::solution::Solution;
-use crate::sharding::jump::Jump as Scheme;
+use crate::keyspace::sharding::jump::Jump as Scheme;
 
 /// The policy of this module.
 #[derive(Debug, Clone, Copy, Default)]

@@ -34,6 +34,7 @@ mod problem;
 pub mod rendezvous;
 pub mod ring;
 pub mod ring_index;
+pub mod sharder;
 mod solution;
 pub mod work_stealing;
 
@@ -68,10 +69,6 @@ pub trait Policy: Send + Sync {
     fn place(&self, problem: &Problem) -> Result<Solution, ProblemError>;
 }
 
-/// What a keyspace is placed by unless it names another policy: it heeds capacities and loads, and a node that joins
-/// gets its share.
-pub const DEFAULT_POLICY: &str = "balanced";
-
 /// The names of the policies that are shipped, the simplest first.
 pub const POLICIES: [&str; 6] = ["work_stealing", "balanced", "ring_index", "ring", "rendezvous", "jump"];
 
@@ -90,7 +87,7 @@ pub struct UnknownPolicy {
 impl UnknownPolicy {
     fn new(name: &str, known: impl Iterator<Item = &'static str>) -> UnknownPolicy {
         let known: Vec<_> = known.collect();
-        let nearest = crate::suggest::nearest(name, known.iter().copied()).unwrap_or(POLICIES[0]);
+        let nearest = crate::base::suggest::nearest(name, known.iter().copied()).unwrap_or(POLICIES[0]);
         UnknownPolicy { name: name.chars().take(40).collect(), nearest, known }
     }
 

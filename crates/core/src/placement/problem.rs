@@ -1,9 +1,9 @@
 //! What a policy is given: shards, nodes, rules, and who is where today.
 
-use crate::id::ShardId;
+use crate::base::id::ShardId;
+use crate::base::name::NodeId;
+use crate::keyspace::sharding::nodes::SchemeError;
 use crate::limits;
-use crate::name::NodeId;
-use crate::sharding::nodes::SchemeError;
 use std::sync::Arc;
 
 /// Index of a shard in a [`Problem`], from 0.
@@ -488,5 +488,5 @@ impl NodeSpec {
 
 /// Mixes a number that may be small or one of a row: the source of seeded choices.
 pub(crate) fn spread_bits(n: u64) -> u64 {
-    crate::hash::mix(n.wrapping_add(0x9e37_79b9_7f4a_7c15))
+    crate::keyspace::hash::mix(n.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }

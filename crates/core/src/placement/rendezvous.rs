@@ -11,7 +11,7 @@ use super::Policy;
 use super::computed::{self, ByScheme};
 use super::problem::{Problem, ProblemError};
 use super::solution::Solution;
-use crate::sharding::rendezvous::Rendezvous as Scheme;
+use crate::keyspace::sharding::rendezvous::Rendezvous as Scheme;
 
 /// The policy of this module.
 #[derive(Debug, Clone, Copy, Default)]

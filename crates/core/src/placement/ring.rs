@@ -12,7 +12,7 @@ use super::Policy;
 use super::computed::{self, ByScheme};
 use super::problem::{Problem, ProblemError};
 use super::solution::Solution;
-use crate::sharding::ring::Ring as Scheme;
+use crate::keyspace::sharding::ring::Ring as Scheme;
 
 /// The policy of this module.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,9 +3,9 @@
 use super::draft::Draft;
 use super::problem::{Level, NodeIndex, Placement, Problem, ShardIndex, Standing};
 use super::{Balance, Score};
-use crate::id::ShardId;
+use crate::base::id::ShardId;
+use crate::base::name::NodeId;
 use crate::limits;
-use crate::name::NodeId;
 use std::collections::BTreeSet;
 
 /// The outcome of one run of a policy.

@@ -1,7 +1,7 @@
 //! The properties of the module head, for every policy, on random problems.
 
 use super::*;
-use crate::name::NodeId;
+use crate::base::name::NodeId;
 use proptest::prelude::*;
 
 /// Nodes `n0`, `n1` … that accept.

@@ -12,8 +12,8 @@
 //!
 //! A coordinator that sends all its maps, and each is taken, ends the row ([`Offers::taken`]).
 
+use crate::base::time::Millis;
 use crate::limits;
-use crate::time::Millis;
 
 /// What a refused offer of an older map means, as far as is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 //!
 //! A try that never left the router, because the connection was refused, costs nothing: nothing was added.
 
-use crate::time::Millis;
+use crate::base::time::Millis;
 
 /// A coin in thousandths, so that no fraction is lost.
 const COIN: u64 = 1_000;

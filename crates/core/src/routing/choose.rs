@@ -9,12 +9,13 @@
 //! cuts off a slow one, and it needs no count that all threads would write to.
 
 use super::routes::{Route, RouteReplica};
-use super::{Access, NodeAddress};
-use crate::hash::mix;
-use crate::map::Role;
-use crate::name::{NodeId, Zone};
+use crate::base::name::{NodeId, Zone};
+use crate::base::time::Millis;
+use crate::keyspace::hash::mix;
+use crate::keyspace::map::Access;
+use crate::keyspace::map::Role;
 use crate::node::Health;
-use crate::time::Millis;
+use crate::node::NodeAddress;
 use std::sync::Arc;
 
 /// How long a failure counts against a node, in milliseconds: about as long as a coordinator needs to find

@@ -5,12 +5,12 @@
 //! serving shards leave a gap or overlap is refused as a whole (M1): better the map of a moment ago than a
 //! wrong owner.
 
-use crate::id::ShardId;
-use crate::lookup::{HashIndex, RangeIndex, SlotTable};
-use crate::map::{Shard, ShardMap};
-use crate::sharding::geometry::lowest;
-use crate::sharding::slot::common_multiple;
-use crate::sharding::{Bounds, Position, Sharding};
+use crate::base::id::ShardId;
+use crate::keyspace::lookup::{HashIndex, RangeIndex, SlotTable};
+use crate::keyspace::map::{Shard, ShardMap};
+use crate::keyspace::sharding::geometry::lowest;
+use crate::keyspace::sharding::slot::common_multiple;
+use crate::keyspace::sharding::{Bounds, Position, Sharding};
 
 /// No shard at that slot.
 const NOBODY: u32 = u32::MAX;

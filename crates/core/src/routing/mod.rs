@@ -16,34 +16,13 @@
 pub mod back;
 pub mod budget;
 pub mod choose;
-pub mod furthest;
 mod layout;
 pub mod pace;
 pub mod retry;
 pub mod routes;
 pub mod table;
 
-pub use crate::worker::gates::Access;
 pub use layout::LayoutError;
-
-use crate::id::Incarnation;
-use crate::name::{NodeId, Zone};
-use crate::node::Health;
-
-/// Where a node is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeAddress {
-    /// The id of the node.
-    pub id: NodeId,
-    /// Which start of it.
-    pub incarnation: Incarnation,
-    /// `host:port`.
-    pub address: String,
-    /// Its zone.
-    pub zone: Option<Zone>,
-    /// How it looks from the coordinator.
-    pub health: Health,
-}
 
 #[cfg(test)]
 mod tests;

@@ -57,7 +57,7 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash::mix;
+    use crate::keyspace::hash::mix;
 
     #[test]
     fn it_settles_where_one_in_twenty_is_slower_and_follows_a_change() {

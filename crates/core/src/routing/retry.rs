@@ -33,8 +33,8 @@
 //! its deadline comes. So a drain loses nothing, and R3 holds.
 
 use super::budget::Budget;
-use crate::hash::mix;
-use crate::time::Millis;
+use crate::base::time::Millis;
+use crate::keyspace::hash::mix;
 
 /// How patient a request is.
 #[derive(Debug, Clone, PartialEq, Eq)]

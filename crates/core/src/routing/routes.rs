@@ -9,13 +9,13 @@
 //! is used again for another node once no route refers to it; a driver that keeps something under it
 //! compares the address.
 
-use super::NodeAddress;
 use super::layout::{Layout, LayoutError, in_order};
-use crate::exchange::KeyspaceBrief;
-use crate::id::{Epoch, Generation, Incarnation, ShardId};
-use crate::map::{Role, Shard, ShardMap};
-use crate::name::{KeyspaceName, NodeId};
+use crate::base::id::{Epoch, Generation, Incarnation, ShardId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::keyspace::map::{Role, Shard, ShardMap};
 use crate::node::Health;
+use crate::node::NodeAddress;
+use crate::node::exchange::KeyspaceBrief;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -9,14 +9,14 @@
 //! A table belongs to the first cluster that it hears of, and to those that continue it. A coordinator of another one, or
 //! one whose state is gone, knows nothing of these keyspaces: it is refused before it can say that they are deleted (D11).
 
-use super::NodeAddress;
 use super::layout::LayoutError;
 use super::routes::{KeyspaceRoutes, ReplicaEntry, RouteNode, Routes, ShardRoute};
-use crate::exchange::{ClusterIdentity, KeyspaceBrief, Known};
-use crate::id::{ClusterId, Generation, ShardId};
-use crate::map::{DiffError, MapDiff, Role, Shard, ShardMap};
-use crate::name::{KeyspaceName, NodeId};
-use crate::planted::{self, Planted};
+use crate::base::id::{ClusterId, Generation, ShardId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::planted::{self, Planted};
+use crate::keyspace::map::{DiffError, MapDiff, Role, Shard, ShardMap};
+use crate::node::NodeAddress;
+use crate::node::exchange::{ClusterIdentity, KeyspaceBrief, Known};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -399,7 +399,7 @@ impl Numbers {
     }
 
     fn route(&self, shard: &Shard) -> ShardRoute {
-        let entry = |replica: &crate::map::Replica| {
+        let entry = |replica: &crate::keyspace::map::Replica| {
             let node = self.by_id.get(&replica.node).copied()?;
             Some(ReplicaEntry { node, incarnation: replica.incarnation, role: replica.role })
         };

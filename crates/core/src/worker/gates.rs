@@ -5,29 +5,20 @@
 //! paused beyond its lease answers nothing after it wakes, not even for a moment.
 
 use super::{Gate, LocalReplica};
-use crate::exchange::{KeyspaceBrief, Peer, ReplicaKey};
-use crate::hash::modulo;
-use crate::id::{Epoch, Generation, PlacementId, ShardId};
+use crate::base::id::{Epoch, Generation, PlacementId, ShardId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::planted::{self, Planted};
+use crate::base::time::Millis;
 use crate::keyspace::Ownership;
-use crate::lease::HeldLease;
-use crate::lifecycle::ReplicaState;
-use crate::map::Role;
-use crate::name::{KeyspaceName, NodeId};
-use crate::planted::{self, Planted};
-use crate::sharding::geometry::lowest;
-use crate::sharding::{Bounds, Position};
-use crate::time::Millis;
+use crate::keyspace::hash::modulo;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Access, Role};
+use crate::keyspace::sharding::geometry::lowest;
+use crate::keyspace::sharding::{Bounds, Position};
+use crate::node::exchange::{KeyspaceBrief, Peer, ReplicaKey};
+use crate::node::lease::HeldLease;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// What a request wants of the replica that answers it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Any replica that serves.
-    Read,
-    /// The leader.
-    Write,
-}
 
 /// Leave to answer one request.
 #[derive(Debug, Clone, PartialEq, Eq)]

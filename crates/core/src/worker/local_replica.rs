@@ -37,12 +37,12 @@ mod service_reports;
 pub use callback_timeouts::CallbackTimeouts;
 pub use service_reports::NoSuccessor;
 
-use crate::exchange::{DropReason, Order, Peer, Permission, Phase, Served, Stored};
-use crate::id::Epoch;
-use crate::lifecycle::ReplicaState;
-use crate::map::Role;
-use crate::planted::{self, Planted};
-use crate::time::Millis;
+use crate::base::id::Epoch;
+use crate::base::planted::{self, Planted};
+use crate::base::time::Millis;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::Role;
+use crate::node::exchange::{DropReason, Order, Peer, Permission, Phase, Served, Stored};
 
 /// What a service is asked to do for one replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

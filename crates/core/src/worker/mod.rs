@@ -15,16 +15,17 @@ mod local_replica;
 
 pub use local_replica::{Callback, CallbackTimeouts, Gate, LocalReplica, NoSuccessor, Task};
 
-use crate::cluster::{Registration, Welcome};
-use crate::exchange::{Beat, KeyspaceBrief, Orders, Phase, ReplicaKey, Report, Stored};
-use crate::id::{ClusterId, Epoch, Generation, Incarnation, SessionDigest, ShardId};
-use crate::lease::HeldLease;
+use crate::base::id::{ClusterId, Epoch, Generation, Incarnation, SessionDigest, ShardId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::planted::{self, Planted};
+use crate::base::time::Millis;
 use crate::limits;
-use crate::load::Load;
-use crate::name::{KeyspaceName, NodeId};
 use crate::node::NodeSpec;
-use crate::planted::{self, Planted};
-use crate::time::Millis;
+use crate::node::exchange::Registration;
+use crate::node::exchange::Welcome;
+use crate::node::exchange::{Beat, KeyspaceBrief, Orders, Phase, ReplicaKey, Report, Stored};
+use crate::node::lease::HeldLease;
+use crate::node::load::Load;
 use gates::Gates;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,16 +1,17 @@
 mod reports;
 mod restored;
 
-use super::gates::{Access, Verdict};
+use super::gates::Verdict;
 use super::*;
-use crate::exchange::{DropReason, LeaseRenewal, Order, Peer, Permission};
-use crate::hash::HashFunction;
-use crate::id::{Generation, PlacementId, ShardId};
-use crate::key::HashRange;
+use crate::base::id::{Generation, PlacementId, ShardId};
 use crate::keyspace::Ownership;
-use crate::lifecycle::ReplicaState;
-use crate::map::Role;
-use crate::sharding::{Bounds, PartitionKey, Sharding};
+use crate::keyspace::hash::HashFunction;
+use crate::keyspace::key::HashRange;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::Access;
+use crate::keyspace::map::Role;
+use crate::keyspace::sharding::{Bounds, PartitionKey, Sharding};
+use crate::node::exchange::{DropReason, LeaseRenewal, Order, Peer, Permission};
 
 const KS: &str = "ks";
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use partage_core::dataset::Partitioner;
-use partage_core::dataset::node::Layout;
+use partage_core::service::dataset::Partitioner;
+use partage_core::service::dataset::node::Layout;
 use partage_engine::readonly::{BuildError, Builder};
 
 /// The builders of the partitions that are made at the same time.

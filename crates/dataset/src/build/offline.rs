@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use partage_core::dataset::{DatasetName, VersionName};
+use partage_core::service::dataset::{DatasetName, VersionName};
 use partage_engine::readonly::{Reader, UNFINISHED};
 use partage_wire::dataset::{MANIFEST, Manifest, StoredPartition};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use partage_core::dataset::{DatasetName, Partitioner, VersionName};
+use partage_core::service::dataset::{DatasetName, Partitioner, VersionName};
 use partage_engine::readonly::{BuildError, Reader, UNFINISHED};
 use tempfile::TempDir;
 

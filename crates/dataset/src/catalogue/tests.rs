@@ -1,7 +1,7 @@
 use super::*;
-use partage_core::dataset::name::VersionName;
-use partage_core::dataset::partition::Partitioner;
-use partage_core::time::Millis;
+use partage_core::base::time::Millis;
+use partage_core::service::dataset::name::VersionName;
+use partage_core::service::dataset::partition::Partitioner;
 use partage_engine::readonly::{Builder, Reader};
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -2,7 +2,7 @@
 //!
 //! Each failure is kept with its reason, since when it lasts, and how often it has been met since.
 
-use partage_core::dataset::name::DatasetName;
+use partage_core::service::dataset::name::DatasetName;
 use std::collections::BTreeMap;
 
 /// Between two lines of the log about one trouble, in seconds: often enough to be seen, seldom enough to drown nothing.

@@ -1,6 +1,6 @@
 //! What a restart finds, whatever was on the disk.
 
-use partage_core::dataset::Partitioner;
+use partage_core::service::dataset::Partitioner;
 use partage_engine::readonly::{Builder, Options};
 use tempfile::TempDir;
 

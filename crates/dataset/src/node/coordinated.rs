@@ -12,9 +12,9 @@
 use super::driving::Input;
 use crate::catalogue::{Catalogue, Version};
 use crate::limits;
-use partage_core::dataset::shards::{LOAD_MS, partitions_of};
-use partage_core::dataset::{Address, DatasetName};
-use partage_core::sharding::Slot;
+use partage_core::keyspace::sharding::Slot;
+use partage_core::service::dataset::shards::{LOAD_MS, partitions_of};
+use partage_core::service::dataset::{Address, DatasetName};
 use partage_worker::{
     Assignment, Bounds, CallbackTimeouts, DropReason, Epoch, Failure, Handler, KeyspaceKind, Load, Peer,
     ReplicaKey, Role, Worker,

@@ -12,11 +12,11 @@ use crate::local::{self, Store};
 use crate::settings::DatasetSettings;
 use crate::source::Source;
 use partage_coordination::Key as PublishedKey;
-use partage_core::dataset::node::{
+use partage_core::base::time::Millis;
+use partage_core::service::dataset::node::{
     self as machine, Effect, Event, Key, Layout, Node as Machine, Spread, Value,
 };
-use partage_core::dataset::{DatasetName, Partitioner, VersionName};
-use partage_core::time::Millis;
+use partage_core::service::dataset::{DatasetName, Partitioner, VersionName};
 use partage_engine::readonly::Reader;
 use partage_wire::presence::{Held, Holding, Presence, Remembered};
 use std::collections::{BTreeMap, BTreeSet};

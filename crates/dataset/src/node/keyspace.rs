@@ -10,10 +10,10 @@ use super::driving::Input;
 use crate::catalogue::Trouble;
 use crate::clock::unix_seconds;
 use crate::limits::KEYSPACE;
-use partage_core::dataset::DatasetName;
-use partage_core::dataset::node::Layout;
-use partage_core::dataset::shards::{Upkeep, Wanted, detour, upkeep};
 use partage_core::keyspace::Keyspace;
+use partage_core::service::dataset::DatasetName;
+use partage_core::service::dataset::node::Layout;
+use partage_core::service::dataset::shards::{Upkeep, Wanted, detour, upkeep};
 use partage_dialer::Dialer;
 use partage_wire::proto::admin_client::AdminClient;
 use partage_wire::proto::{

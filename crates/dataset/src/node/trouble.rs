@@ -3,7 +3,7 @@
 use crate::catalogue::{Catalogue, Link, Trouble};
 use crate::clock::unix_seconds;
 use crate::limits::REGISTERED;
-use partage_core::dataset::DatasetName;
+use partage_core::service::dataset::DatasetName;
 use partage_worker::Health;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;

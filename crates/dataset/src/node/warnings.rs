@@ -2,9 +2,9 @@
 
 use super::NodeOptions;
 use crate::catalogue::Catalogue;
-use partage_core::dataset::node::Node as Machine;
-use partage_core::dataset::{DatasetName, VersionName};
-use partage_core::time::Millis;
+use partage_core::base::time::Millis;
+use partage_core::service::dataset::node::Node as Machine;
+use partage_core::service::dataset::{DatasetName, VersionName};
 use std::collections::BTreeMap;
 
 /// The warnings of a node about versions that its own source lacks: each is logged once while it lasts.

@@ -5,7 +5,7 @@ use super::trouble::{CoordinationHealth, CoordinationPart};
 use crate::clock::unix_ms;
 use crate::limits::COORDINATION_PAUSE;
 use partage_coordination::{Change, Coordination, Key, Scope, Update};
-use partage_core::dataset::node::{Event, Layout, News};
+use partage_core::service::dataset::node::{Event, Layout, News};
 use partage_wire::presence::{Held, Holding, Presence};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl Mirror {
 }
 
 fn nothing() -> Held {
-    let partitioner = partage_core::dataset::Partitioner::JavaBytes;
+    let partitioner = partage_core::service::dataset::Partitioner::JavaBytes;
     Held { layout: Layout { partitioner, partitions: 0 }, partitions: BTreeSet::new(), keys: None }
 }
 
@@ -122,7 +122,7 @@ fn nothing() -> Held {
 mod tests {
     use super::*;
     use partage_coordination::{Entry, Version};
-    use partage_core::dataset::{Address, Partitioner};
+    use partage_core::service::dataset::{Address, Partitioner};
 
     fn mirror() -> Mirror {
         Mirror { root: Key::new("datasets/v1/test").unwrap(), held: BTreeMap::new() }

@@ -8,7 +8,7 @@ use crate::limits;
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
-use partage_core::time::Millis;
+use partage_core::base::time::Millis;
 use partage_dialer::Dialer;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

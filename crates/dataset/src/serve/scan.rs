@@ -19,7 +19,7 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use partage_core::dataset::fetch::Failure;
+use partage_core::service::dataset::fetch::Failure;
 use partage_engine::readonly::{Pair, ReadError, Reader};
 use partage_wire::at_least::AT_LEAST;
 use std::collections::{BTreeMap, VecDeque};

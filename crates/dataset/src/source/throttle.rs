@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use partage_core::keyspace;
-use partage_core::throttle::Meter;
+use partage_core::plan::throttle::Meter;
 
 use crate::clock::Clock;
 

@@ -1,8 +1,8 @@
 //! Several nodes: proxying, hedging, dead and slow peers, versions by name (S13, S14, S16; D5).
 
 use crate::town::{Entries, Line, SETTINGS, Town, dataset, entries};
-use partage_core::dataset::fetch::FetchSettings;
-use partage_core::dataset::partition::Partitioner;
+use partage_core::service::dataset::fetch::FetchSettings;
+use partage_core::service::dataset::partition::Partitioner;
 use partage_dataset::serve::Settings;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,11 +1,11 @@
 //! D8, exhaustively on a small METADATA file: no flipped bit, cut, torn or misplaced write is ever served.
 
 use super::*;
-use partage_core::hash::HashFunction;
-use partage_core::id::{Generation, Incarnation};
-use partage_core::key::HashRange;
-use partage_core::name::NodeId;
-use partage_core::sharding::{Bounds, PartitionKey, Sharding};
+use partage_core::base::id::{Generation, Incarnation};
+use partage_core::base::name::NodeId;
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::key::HashRange;
+use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
 use partage_journal::faulty_disk::{Fault, FaultyDisk};
 
 fn keyspace() -> KeyspaceName {
@@ -240,7 +240,7 @@ fn golden() -> serde_json::Value {
     let file = &disk.read(&files.path(NAME)).unwrap()[..end];
     let hex = |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
     let servers = ["m1", "m2", "m3"].map(|id| NodeId::new(id).unwrap()).to_vec();
-    let head = partage_core::metadata::Head { at: diffs[1].to, servers };
+    let head = partage_core::service::metadata::Head { at: diffs[1].to, servers };
     serde_json::json!({
         "keyspace": "ks",
         "book": NAME.to_string(),

@@ -4,9 +4,9 @@ use super::body::{AnswerBody, Outgoing};
 use super::pool::{Connected, PoolHandle, Pools, Unanswered};
 use crate::limits;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
-use partage_core::id::{Generation, ShardId};
-use partage_core::name::NodeId;
-use partage_core::routing::NodeAddress;
+use partage_core::base::id::{Generation, ShardId};
+use partage_core::base::name::NodeId;
+use partage_core::node::NodeAddress;
 use partage_core::routing::choose::Hint;
 use partage_wire::headers::{
     FORWARDED_HOST, GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO, number,

@@ -6,12 +6,12 @@ use crate::error::CallError;
 use crate::options::CallOptions;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, Uri, Version, header};
-use partage_core::name::KeyspaceName;
-use partage_core::routing::Access;
+use partage_core::base::name::KeyspaceName;
+use partage_core::base::time::Millis;
+use partage_core::keyspace::map::Access;
 use partage_core::routing::choose::HintedNode;
 use partage_core::routing::pace::Hedging;
 use partage_core::routing::retry::{Attempts, Reason, RequestTraits};
-use partage_core::time::Millis;
 use partage_wire::headers::drop_hop_by_hop;
 
 /// One request on its way.

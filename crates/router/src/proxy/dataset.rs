@@ -15,10 +15,10 @@ use crate::entropy;
 use crate::limits;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, header};
-use partage_core::dataset::node::Served;
-use partage_core::name::KeyspaceName;
-use partage_core::routing::Access;
-use partage_core::routing::furthest::Furthest;
+use partage_core::base::name::KeyspaceName;
+use partage_core::keyspace::map::Access;
+use partage_core::service::dataset::furthest::Furthest;
+use partage_core::service::dataset::node::Served;
 use partage_wire::at_least::{self, AT_LEAST};
 use std::sync::{Arc, PoisonError, RwLock};
 

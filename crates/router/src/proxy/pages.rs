@@ -6,7 +6,7 @@ use crate::counters::Counts;
 use crate::limits;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
-use partage_core::routing::NodeAddress;
+use partage_core::node::NodeAddress;
 use partage_core::routing::routes::{Route, RouteReplica};
 use partage_wire::json::ErrorBody;
 use prometheus_client::encoding::text::encode;

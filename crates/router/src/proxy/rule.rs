@@ -7,9 +7,9 @@
 
 use http::request::Parts;
 use http::{HeaderName, Uri};
+use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::KeyspaceKind;
 use partage_core::limits::KEY_BYTES;
-use partage_core::name::KeyspaceName;
 use partage_core::routing::routes::{NoRoute, Routes};
 use percent_encoding::percent_decode;
 use std::borrow::Cow;

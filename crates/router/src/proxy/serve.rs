@@ -11,7 +11,7 @@ use crate::limits;
 use crate::router::Router;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use partage_core::keyspace::KeyspaceKind;
-use partage_core::routing::Access;
+use partage_core::keyspace::map::Access;
 use partage_door::{AcceptedConnection, Bodies, Changes, Door, Ending, RequestBody, Role, Service};
 use partage_wire::headers::{FORWARDED_FOR, drop_hop_by_hop};
 use std::net::SocketAddr;

@@ -1,8 +1,8 @@
 //! A coordinator that knows one keyspace and pushes it, by the rules of `maps.proto`.
 
 use super::{LONG, Maps};
-use partage_core::id::{Generation, ShardId};
-use partage_core::map::MapDiff;
+use partage_core::base::id::{Generation, ShardId};
+use partage_core::keyspace::map::MapDiff;
 use partage_wire::maps::{MapEvent, MapNews, Watch, in_parts};
 use partage_wire::proto;
 use partage_wire::proto::maps_server::{self, MapsServer};

@@ -5,17 +5,17 @@
 pub mod coordinator;
 pub mod node;
 
-use partage_core::exchange::KeyspaceBrief;
-use partage_core::id::{Generation, Incarnation, PlacementId, ShardId, TransactionId};
-use partage_core::key::{Key, KeyRange};
+use partage_core::base::id::{Generation, Incarnation, PlacementId, ShardId, TransactionId};
+use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::KeyspaceKind;
 use partage_core::keyspace::Ownership;
-use partage_core::lifecycle::ReplicaState;
-use partage_core::map::{Edit, MapDiff, ShardMap};
-use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::keyspace::key::{Key, KeyRange};
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::{Edit, MapDiff, ShardMap};
+use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
 use partage_core::node::Health;
-use partage_core::routing::NodeAddress;
-use partage_core::sharding::{Bounds, PartitionKey, Sharding};
+use partage_core::node::NodeAddress;
+use partage_core::node::exchange::KeyspaceBrief;
 use partage_router::{CallOptions, Options, Router};
 use std::time::Duration;
 

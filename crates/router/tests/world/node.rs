@@ -79,7 +79,7 @@ impl Node {
         self.saw.lock().unwrap().clone()
     }
 
-    pub fn at(&self) -> partage_core::routing::NodeAddress {
+    pub fn at(&self) -> partage_core::node::NodeAddress {
         super::address(&self.name, &self.address)
     }
 

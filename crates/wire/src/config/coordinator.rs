@@ -1,7 +1,7 @@
 //! `coordinator.toml`.
 
 use super::{ConfigError, DoorFile};
-use partage_core::settings::Settings;
+use partage_core::base::settings::Settings;
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -99,7 +99,7 @@ impl CoordinatorFile {
             events_kept: self.events_kept.unwrap_or(default.events_kept),
             events_kept_ms: self.events_kept_ms.unwrap_or(default.events_kept_ms),
         };
-        let value = |error: partage_core::settings::SettingsError| ConfigError::Value {
+        let value = |error: partage_core::base::settings::SettingsError| ConfigError::Value {
             file: file.to_owned(),
             what: error.to_string(),
         };

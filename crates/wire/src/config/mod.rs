@@ -17,7 +17,7 @@ pub use door::DoorFile;
 pub use node::NodeFile;
 pub use router::{HedgeFile, Place, RouterFile, RuleFile};
 
-use partage_core::suggest;
+use partage_core::base::suggest;
 use serde::de::DeserializeOwned;
 
 /// A configuration file that cannot be used.
@@ -85,7 +85,7 @@ pub(crate) fn unknown_field(complaint: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_core::settings::Settings;
+    use partage_core::base::settings::Settings;
 
     #[test]
     fn an_empty_file_is_a_configuration() {

@@ -1,7 +1,7 @@
 //! `node.toml`.
 
 use super::{ConfigError, DoorFile};
-use partage_core::name::{Label, NameError, NodeId, Zone};
+use partage_core::base::name::{Label, NameError, NodeId, Zone};
 use partage_core::node::NodeSpec;
 use serde::Deserialize;
 

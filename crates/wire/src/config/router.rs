@@ -11,7 +11,7 @@
 //! ```
 
 use super::{ConfigError, DoorFile};
-use partage_core::name::{KeyspaceName, NameError, Zone};
+use partage_core::base::name::{KeyspaceName, NameError, Zone};
 use partage_core::routing::budget::BudgetPolicy;
 use partage_core::routing::pace::Hedging;
 use partage_core::routing::retry::RetryPolicy;

@@ -3,15 +3,15 @@
 use crate::form::exchange::phase;
 use crate::json::{Event, EventPage, Events};
 use crate::proto::{self, drain, explanation, shard_row};
+use partage_core::base::count::counted;
+use partage_core::base::id::{PlanId, ShardId};
+use partage_core::base::name::KeyspaceName;
 use partage_core::cluster::admin::{Answer, DrainProgress, DrainStatus, NodeShare};
 use partage_core::cluster::explain::Explanation;
 use partage_core::cluster::moves::{MoveRow, MoveStage};
 use partage_core::cluster::node_detail::NodeDetail;
 use partage_core::cluster::status::{NodeRow, ReplicaRow, ShardRow, Since, Summary, Unplaced};
-use partage_core::count::counted;
-use partage_core::id::{PlanId, ShardId};
-use partage_core::map::Stage;
-use partage_core::name::KeyspaceName;
+use partage_core::keyspace::map::Stage;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 

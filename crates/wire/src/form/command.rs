@@ -52,7 +52,7 @@ impl TryFrom<proto::Sharding> for json::Sharding {
 impl TryFrom<proto::Keyspace> for json::Keyspace {
     type Error = Malformed;
     fn try_from(form: proto::Keyspace) -> Result<Self, Malformed> {
-        let partition_key = form.partition_key.map(partage_core::sharding::PartitionKey::try_from);
+        let partition_key = form.partition_key.map(partage_core::keyspace::sharding::PartitionKey::try_from);
         let partition_key = partition_key.transpose().inside("partition_key")?;
         Ok(json::Keyspace {
             name: form.name,

@@ -7,16 +7,17 @@ use crate::limits::ADDRESS_BYTES;
 use crate::malformed::{At, each, names, optional, required};
 use crate::proto;
 use crate::session::digest_given;
-use partage_core::cluster::{Registration, Welcome};
-use partage_core::exchange::{
+use partage_core::base::id::{ClusterId, Epoch, Incarnation, PlacementId, SessionDigest, ShardId};
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::base::time::Millis;
+use partage_core::keyspace::key::Key;
+use partage_core::node::exchange::Registration;
+use partage_core::node::exchange::Welcome;
+use partage_core::node::exchange::{
     Beat, DropReason, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey, Report,
     Served, Stored,
 };
-use partage_core::id::{ClusterId, Epoch, Incarnation, PlacementId, SessionDigest, ShardId};
-use partage_core::key::Key;
-use partage_core::load::{HOT_KEYS, HotKey, Load, Profile};
-use partage_core::name::{KeyspaceName, NodeId};
-use partage_core::time::Millis;
+use partage_core::node::load::{HOT_KEYS, HotKey, Load, Profile};
 
 impl From<&Registration> for proto::Register {
     fn from(registration: &Registration) -> Self {

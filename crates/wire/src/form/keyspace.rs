@@ -3,11 +3,11 @@
 use crate::Malformed;
 use crate::malformed::{At, Inside, names, required};
 use crate::proto;
-use partage_core::exchange::KeyspaceBrief;
-use partage_core::id::ShardId;
+use partage_core::base::id::ShardId;
+use partage_core::base::name::KeyspaceName;
+use partage_core::keyspace::sharding::PartitionKey;
 use partage_core::keyspace::{Constraint, Keyspace, KeyspaceKind, Resharding, Throttle};
-use partage_core::name::KeyspaceName;
-use partage_core::sharding::PartitionKey;
+use partage_core::node::exchange::KeyspaceBrief;
 use std::fmt::Display;
 use std::str::FromStr;
 

@@ -7,13 +7,13 @@ use super::sharding;
 use crate::Malformed;
 use crate::malformed::{At, Inside, each, optional, required};
 use crate::proto;
-use partage_core::id::{Epoch, Generation, Incarnation, PlacementId, ShardId, TransactionId};
-use partage_core::key::Key;
-use partage_core::lifecycle::ReplicaState;
+use partage_core::base::id::{Epoch, Generation, Incarnation, PlacementId, ShardId, TransactionId};
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::keyspace::key::Key;
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::{Lineage, MapDiff, Predecessor, Replica, Role, Shard, Stage};
+use partage_core::keyspace::sharding::Bounds;
 use partage_core::limits;
-use partage_core::map::{Lineage, MapDiff, Predecessor, Replica, Role, Shard, Stage};
-use partage_core::name::{KeyspaceName, NodeId};
-use partage_core::sharding::Bounds;
 use std::collections::BTreeMap;
 
 impl From<Generation> for proto::Generation {

@@ -5,8 +5,8 @@ use crate::Malformed;
 use crate::limits::ADDRESS_BYTES;
 use crate::malformed::{At, name_unless_empty, names, none_if_empty};
 use crate::proto;
+use partage_core::base::name::NodeId;
 use partage_core::keyspace::KeyspaceKind;
-use partage_core::name::NodeId;
 use partage_core::node::{CheckBack, Health, NodeSpec};
 use std::collections::BTreeSet;
 

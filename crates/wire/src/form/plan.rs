@@ -4,10 +4,10 @@ use super::sentence;
 use crate::Malformed;
 use crate::malformed::{At, Inside, each, names, required};
 use crate::proto::{self, change};
-use partage_core::id::{PlacementId, PlanId, ShardId};
-use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::base::id::{PlacementId, PlanId, ShardId};
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::keyspace::sharding::Bounds;
 use partage_core::plan::{Basis, Change, Origin, Plan, Planned, Progress, ShownPlan, Status};
-use partage_core::sharding::Bounds;
 
 fn child_form((bounds, nodes): &(Bounds, Vec<NodeId>)) -> change::Child {
     change::Child { bounds: Some(bounds.into()), nodes: nodes.iter().map(ToString::to_string).collect() }

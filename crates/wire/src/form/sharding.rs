@@ -3,10 +3,10 @@
 use crate::Malformed;
 use crate::malformed::{At, Inside};
 use crate::proto::{self, bounds, partition_key, sharding};
-use partage_core::hash::HashFunction;
-use partage_core::key::{HashRange, Key, KeyRange};
-use partage_core::name::PartitionName;
-use partage_core::sharding::{Bounds, PartitionKey, Sharding, Slot};
+use partage_core::base::name::PartitionName;
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::key::{HashRange, Key, KeyRange};
+use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding, Slot};
 
 impl From<Sharding> for proto::Sharding {
     fn from(sharding: Sharding) -> Self {

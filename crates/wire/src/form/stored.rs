@@ -4,9 +4,9 @@ use super::sentence;
 use crate::Malformed;
 use crate::malformed::{At, Inside, each, names, required};
 use crate::proto;
+use partage_core::base::id::{ClusterId, Incarnation, PlacementId, PlanId, SessionDigest, ShardId};
+use partage_core::base::name::KeyspaceName;
 use partage_core::cluster::{ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, ShardRule};
-use partage_core::id::{ClusterId, Incarnation, PlacementId, PlanId, SessionDigest, ShardId};
-use partage_core::name::KeyspaceName;
 use std::collections::BTreeMap;
 
 impl From<&ClusterRecord> for proto::StoredCluster {

@@ -1,13 +1,14 @@
 //! Round trips, and refusals that name their field.
 
 use crate::{Malformed, proto, testing};
-use partage_core::check;
-use partage_core::cluster::{ClusterRecord, KeyspaceRecord, NodeRecord, Registration};
-use partage_core::exchange::{Beat, Orders};
+use partage_core::cluster::{ClusterRecord, KeyspaceRecord, NodeRecord};
 use partage_core::keyspace::Keyspace;
-use partage_core::map::MapDiff;
+use partage_core::keyspace::map::MapDiff;
 use partage_core::node::NodeSpec;
+use partage_core::node::exchange::Registration;
+use partage_core::node::exchange::{Beat, Orders};
 use partage_core::plan::Plan;
+use partage_core::plan::check;
 use proptest::prelude::*;
 use prost::Message;
 
@@ -149,8 +150,10 @@ fn a_map_that_cannot_be_names_its_field() {
 #[test]
 fn neighbours_keep_their_boundary_once() {
     let diff = MapDiff::try_from(diff_form()).unwrap();
-    let [partage_core::sharding::Bounds::Keys(left), partage_core::sharding::Bounds::Keys(right)] =
-        [0, 1].map(|at| diff.changed[at].bounds.clone())
+    let [
+        partage_core::keyspace::sharding::Bounds::Keys(left),
+        partage_core::keyspace::sharding::Bounds::Keys(right),
+    ] = [0, 1].map(|at| diff.changed[at].bounds.clone())
     else {
         panic!("key ranges");
     };

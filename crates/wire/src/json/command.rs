@@ -7,8 +7,8 @@ use super::text::{KeyText, Point};
 use crate::Malformed;
 use crate::form::sentence;
 use crate::malformed::{At, Inside, each, names};
+use partage_core::base::id::{PlanId, ShardId};
 use partage_core::cluster::admin as core;
-use partage_core::id::{PlanId, ShardId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

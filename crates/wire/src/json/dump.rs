@@ -26,12 +26,11 @@ use crate::Malformed;
 use crate::form::sentence;
 use crate::malformed::{At, Inside, each, names};
 use crate::session::digest_of;
-use partage_core::cluster::{
-    self, ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, Records, Registration,
-};
-use partage_core::id::{ClusterId, Epoch, Incarnation, PlacementId, PlanId, ShardId};
-use partage_core::lifecycle::ReplicaState;
-use partage_core::map::{self, MapDiff, Role, ShardMap, Stage};
+use partage_core::base::id::{ClusterId, Epoch, Incarnation, PlacementId, PlanId, ShardId};
+use partage_core::cluster::{self, ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, Records};
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::{self, MapDiff, Role, ShardMap, Stage};
+use partage_core::node::exchange::Registration;
 use partage_core::{keyspace, plan};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! Errors as JSON, and requests that are not understood.
 
 use crate::{Malformed, Refusal, Retry};
+use partage_core::base::suggest;
 use partage_core::cluster::admin::{AdminError, Kind};
-use partage_core::suggest;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;

@@ -1,7 +1,7 @@
 //! What changed, when, why and by whom, as JSON: in answers, and, a line each, where events are stored.
 
 use crate::Malformed;
-use partage_core::event::{self, Actor};
+use partage_core::cluster::event::{self, Actor};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -115,11 +115,11 @@ pub struct Events {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_core::event::{About, EventKind};
+    use partage_core::cluster::event::{About, EventKind};
 
     #[test]
     fn an_event_is_written_as_it_always_was() {
-        let about = About::shard(&"kv".parse().unwrap(), partage_core::id::ShardId(3))
+        let about = About::shard(&"kv".parse().unwrap(), partage_core::base::id::ShardId(3))
             .and_node(&"n1".parse().unwrap());
         let by = Actor::Person("alice".to_owned());
         let event =

@@ -6,8 +6,8 @@ use super::text::{Generation, Point};
 use crate::Malformed;
 use crate::form::sentence;
 use crate::malformed::{At, Inside, each, names};
-use partage_core::id::{PlacementId, PlanId, ShardId};
-use partage_core::name::NodeId;
+use partage_core::base::id::{PlacementId, PlanId, ShardId};
+use partage_core::base::name::NodeId;
 use partage_core::plan as core;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -153,7 +153,7 @@ pub struct Plan {
     pub rejected_basis: Option<PlanBasis>,
 }
 
-fn child((bounds, nodes): &(partage_core::sharding::Bounds, Vec<NodeId>)) -> Child {
+fn child((bounds, nodes): &(partage_core::keyspace::sharding::Bounds, Vec<NodeId>)) -> Child {
     Child { bounds: bounds.into(), nodes: strings(nodes) }
 }
 
@@ -259,7 +259,7 @@ impl From<&core::ShownPlan> for Plan {
     }
 }
 
-impl TryFrom<Child> for (partage_core::sharding::Bounds, Vec<NodeId>) {
+impl TryFrom<Child> for (partage_core::keyspace::sharding::Bounds, Vec<NodeId>) {
     type Error = Malformed;
     fn try_from(form: Child) -> Result<Self, Malformed> {
         Ok((form.bounds.try_into().inside("bounds")?, names(&form.nodes, "nodes")?))

@@ -8,10 +8,9 @@ use crate::Malformed;
 use crate::form::node;
 use crate::malformed::{At, Inside, each, names};
 use crate::session::digest_given;
-use partage_core::cluster;
-use partage_core::exchange as core;
-use partage_core::id::{Epoch, Incarnation, ShardId};
+use partage_core::base::id::{Epoch, Incarnation, ShardId};
 use partage_core::node::NodeSpec;
+use partage_core::node::exchange as core;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -141,7 +140,7 @@ impl TryFrom<Stored> for core::Stored {
     }
 }
 
-impl TryFrom<Register> for cluster::Registration {
+impl TryFrom<Register> for core::Registration {
     type Error = Malformed;
     fn try_from(form: Register) -> Result<Self, Malformed> {
         let spec = node::checked(NodeSpec {
@@ -155,7 +154,7 @@ impl TryFrom<Register> for cluster::Registration {
             check_back: node::check_back(form.check_path, "check_path")?,
             callback: node::callback(form.callback, "callback")?,
         })?;
-        Ok(cluster::Registration {
+        Ok(core::Registration {
             spec,
             incarnation: form.incarnation.map(Incarnation),
             session: digest_given(form.token.as_deref())?,
@@ -190,9 +189,9 @@ pub struct Welcome {
     pub token: Option<String>,
 }
 
-impl From<&cluster::Welcome> for Welcome {
-    fn from(welcome: &cluster::Welcome) -> Self {
-        let cluster::Welcome { cluster, continues, incarnation, heartbeat_ms, lease_ms } = welcome;
+impl From<&core::Welcome> for Welcome {
+    fn from(welcome: &core::Welcome) -> Self {
+        let core::Welcome { cluster, continues, incarnation, heartbeat_ms, lease_ms } = welcome;
         Welcome {
             incarnation: incarnation.0,
             heartbeat_ms: *heartbeat_ms,
@@ -218,8 +217,8 @@ pub struct Leave {
 }
 
 /// A registration as a worker would send it.
-impl From<&cluster::Registration> for Register {
-    fn from(registration: &cluster::Registration) -> Self {
+impl From<&core::Registration> for Register {
+    fn from(registration: &core::Registration) -> Self {
         let spec = &registration.spec;
         Register {
             id: spec.id.to_string(),

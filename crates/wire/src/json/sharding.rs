@@ -3,8 +3,8 @@
 use super::text::{KeyText, Point};
 use crate::Malformed;
 use crate::malformed::{At, Inside};
-use partage_core::key::{HashRange, Key, KeyRange};
-use partage_core::sharding as core;
+use partage_core::keyspace::key::{HashRange, Key, KeyRange};
+use partage_core::keyspace::sharding as core;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -6,13 +6,13 @@ use super::sharding::Bounds;
 use super::text::KeyText;
 use super::worker::Load;
 use super::{strings, word};
+use partage_core::base::count::counted;
 use partage_core::cluster::moves::{MoveRow, MoveStage};
 use partage_core::cluster::node_detail;
 use partage_core::cluster::status as core;
 use partage_core::cluster::{self, explain};
-use partage_core::count::counted;
-use partage_core::exchange::Phase;
-use partage_core::map::Stage;
+use partage_core::keyspace::map::Stage;
+use partage_core::node::exchange::Phase;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -148,8 +148,8 @@ pub struct Summary {
 impl From<&core::Summary> for Summary {
     fn from(status: &core::Summary) -> Self {
         let counts = &status.shards;
-        let set_aside = |(keyspace, shard, why): &(partage_core::name::KeyspaceName, _, String)| {
-            let shard: &partage_core::id::ShardId = shard;
+        let set_aside = |(keyspace, shard, why): &(partage_core::base::name::KeyspaceName, _, String)| {
+            let shard: &partage_core::base::id::ShardId = shard;
             SetAside { keyspace: keyspace.to_string(), shard: shard.0, why: why.clone() }
         };
         let unplaced = |lack: &core::Unplaced| Unplaced {
@@ -503,7 +503,7 @@ pub struct NodeDetail {
 impl From<&node_detail::NodeDetail> for NodeDetail {
     fn from(detail: &node_detail::NodeDetail) -> Self {
         let hosted = |(keyspace, row): &(_, core::ShardRow)| HostedShard {
-            keyspace: ToString::to_string(keyspace as &partage_core::name::KeyspaceName),
+            keyspace: ToString::to_string(keyspace as &partage_core::base::name::KeyspaceName),
             shard: row.into(),
         };
         NodeDetail {

@@ -2,9 +2,9 @@
 
 use super::{Beat, Bounds, Command, CommandRequest, Keyspace, Orders, Plan, Register, parse};
 use crate::testing;
-use partage_core::cluster::Registration;
 use partage_core::cluster::admin;
-use partage_core::{exchange, keyspace, node::CheckBack, sharding};
+use partage_core::node::exchange::Registration;
+use partage_core::{keyspace, keyspace::sharding, node::CheckBack, node::exchange};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -98,7 +98,7 @@ fn commands_are_read() {
     let at = admin::SplitAt::Middle;
     let expected = admin::Command::SplitShard {
         keyspace: "users".parse().unwrap(),
-        shard: partage_core::id::ShardId(3),
+        shard: partage_core::base::id::ShardId(3),
         at,
     };
     assert_eq!(read(split), Ok(expected));

@@ -2,8 +2,8 @@
 
 use crate::Malformed;
 use crate::malformed::At;
-use partage_core::id::TransactionId;
-use partage_core::key::Key;
+use partage_core::base::id::TransactionId;
+use partage_core::keyspace::key::Key;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use utoipa::ToSchema;
@@ -99,18 +99,21 @@ pub struct Generation {
     pub transaction: String,
 }
 
-impl From<partage_core::id::Generation> for Generation {
-    fn from(generation: partage_core::id::Generation) -> Self {
+impl From<partage_core::base::id::Generation> for Generation {
+    fn from(generation: partage_core::base::id::Generation) -> Self {
         Generation { sequence: generation.sequence, transaction: generation.transaction.to_string() }
     }
 }
 
-impl TryFrom<Generation> for partage_core::id::Generation {
+impl TryFrom<Generation> for partage_core::base::id::Generation {
     type Error = Malformed;
     fn try_from(form: Generation) -> Result<Self, Malformed> {
         let bytes = from_hex(&form.transaction)?;
         let transaction = <[u8; 20]>::try_from(bytes)
             .map_err(|_| Malformed::new("transaction", "must have 40 hex digits"))?;
-        Ok(partage_core::id::Generation { sequence: form.sequence, transaction: TransactionId(transaction) })
+        Ok(partage_core::base::id::Generation {
+            sequence: form.sequence,
+            transaction: TransactionId(transaction),
+        })
     }
 }

@@ -8,10 +8,10 @@ use crate::Malformed;
 use crate::form::{exchange, sentence};
 use crate::malformed::{At, Inside, each};
 use crate::session::digest_given;
-use partage_core::exchange as core;
-use partage_core::id::{Epoch, Incarnation, PlacementId, ShardId};
-use partage_core::load;
-use partage_core::time::Millis;
+use partage_core::base::id::{Epoch, Incarnation, PlacementId, ShardId};
+use partage_core::base::time::Millis;
+use partage_core::node::exchange as core;
+use partage_core::node::load;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -3,7 +3,7 @@
 use super::{MapEvent, in_parts};
 use crate::proto;
 use bytes::{BufMut, Bytes};
-use partage_core::exchange::KeyspaceBrief;
+use partage_core::node::exchange::KeyspaceBrief;
 use prost::Message;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};

@@ -3,12 +3,12 @@
 use super::{Joiner, MapEvent, MapNews, NodeAddress, Watch, encoded, in_parts, with_brief};
 use crate::limits::SHARDS_IN_PART;
 use crate::{proto, testing};
-use partage_core::exchange::{ClusterIdentity, KeyspaceBrief};
-use partage_core::id::{ClusterId, Incarnation, ShardId, TransactionId};
+use partage_core::base::id::{ClusterId, Incarnation, ShardId, TransactionId};
 use partage_core::keyspace::Keyspace;
-use partage_core::map::MapDiff;
+use partage_core::keyspace::map::MapDiff;
+use partage_core::keyspace::sharding::{Sharding, Slot};
 use partage_core::node::Health;
-use partage_core::sharding::{Sharding, Slot};
+use partage_core::node::exchange::{ClusterIdentity, KeyspaceBrief};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -35,7 +35,7 @@ fn joined(parts: Vec<proto::MapEvent>) -> Result<Vec<MapEvent>, crate::Malformed
 
 fn large() -> MapDiff {
     let shards = 2 * SHARDS_IN_PART as u32 + 5;
-    let sharding = Sharding::Fixed { hash: partage_core::hash::HashFunction::Xxh3_64, shards };
+    let sharding = Sharding::Fixed { hash: partage_core::keyspace::hash::HashFunction::Xxh3_64, shards };
     let keyspace = Keyspace::new("large".parse().unwrap(), sharding);
     let map = testing::replay(&keyspace, &[]);
     let mut edit = map.edit();
@@ -60,7 +60,7 @@ fn what_is_encoded_once_says_the_same_and_takes_up_the_settings_of_the_keyspace(
     };
     let settings = Keyspace::new(
         "large".parse().unwrap(),
-        Sharding::Fixed { hash: partage_core::hash::HashFunction::Xxh3_64, shards: 1 },
+        Sharding::Fixed { hash: partage_core::keyspace::hash::HashFunction::Xxh3_64, shards: 1 },
     );
     let brief = KeyspaceBrief {
         name: settings.name,
@@ -68,7 +68,7 @@ fn what_is_encoded_once_says_the_same_and_takes_up_the_settings_of_the_keyspace(
         partition_key: settings.partition_key,
         ownership: settings.ownership,
         generation: diff.to,
-        first_shard: partage_core::id::ShardId(1),
+        first_shard: partage_core::base::id::ShardId(1),
         durable: false,
         kind: partage_core::keyspace::KeyspaceKind::App,
     };

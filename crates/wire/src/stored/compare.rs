@@ -4,8 +4,8 @@ use super::manifest::Faults;
 use super::path::Path;
 use super::read::{Reader, StoredError};
 use bytes::Bytes;
-use partage_core::map::ShardMap;
-use partage_core::name::KeyspaceName;
+use partage_core::base::name::KeyspaceName;
+use partage_core::keyspace::map::ShardMap;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is said of a record that is whole and is not the one that was committed last.

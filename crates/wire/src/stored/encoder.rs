@@ -9,11 +9,11 @@ use super::path::{Log, Path};
 use crate::limits::{CHUNKS_WITH_HEAD, DIFF_PARTS, DIFFS, PARTS, SMALL_LOG_BYTES, VALUE_BYTES};
 use crate::proto;
 use bytes::Bytes;
+use partage_core::base::id::Generation;
+use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::cluster::Write;
-use partage_core::id::Generation;
-use partage_core::map::{MapDiff, Shard, ShardMap};
-use partage_core::name::{KeyspaceName, NodeId};
-use partage_core::sharding::Bounds;
+use partage_core::keyspace::map::{MapDiff, Shard, ShardMap};
+use partage_core::keyspace::sharding::Bounds;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -388,7 +388,7 @@ const NODE_BYTES: usize = 20;
 
 /// Bytes of a shard in a chunk, at the most: 11 for each number with its tag.
 fn most_bytes(shard: &Shard) -> usize {
-    use partage_core::map::Stage;
+    use partage_core::keyspace::map::Stage;
     let bounds = match &shard.bounds {
         Bounds::Keys(range) => range.begin.as_bytes().len() + range.end.as_bytes().len(),
         Bounds::Name(name) => name.as_str().len(),
@@ -398,7 +398,7 @@ fn most_bytes(shard: &Shard) -> usize {
         Stage::Forming(children) | Stage::Closing(children) => children.len(),
         Stage::Serving | Stage::Removing => 0,
     };
-    let replica = |replica: &partage_core::map::Replica| {
+    let replica = |replica: &partage_core::keyspace::map::Replica| {
         let replaces = replica.replaces().map_or(0, |placement| 1 + varint_bytes(placement.0));
         // Tag and length, the placement, the index with its tag, role and state.
         2 + 1 + varint_bytes(replica.placement.0) + 6 + 4 + replaces

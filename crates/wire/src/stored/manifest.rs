@@ -21,9 +21,9 @@ use super::path::Path;
 use super::read::StoredError;
 use crate::Malformed;
 use crate::proto;
+use partage_core::base::id::Generation;
+use partage_core::base::name::KeyspaceName;
 use partage_core::cluster::StoredFaults;
-use partage_core::id::Generation;
-use partage_core::name::KeyspaceName;
 use std::collections::BTreeMap;
 
 /// [`StoredFaults`], with the keys.

@@ -20,11 +20,11 @@ use crate::Malformed;
 use crate::malformed::{At, Inside, names, required};
 use crate::maps::join;
 use crate::proto::{self, stored_book_record::Kind};
-use partage_core::id::{Generation, TransactionId};
-use partage_core::map::{MapDiff, ShardMap};
-use partage_core::metadata::Head;
-use partage_core::name::KeyspaceName;
-use partage_core::sharding::{PartitionKey, Sharding};
+use partage_core::base::id::{Generation, TransactionId};
+use partage_core::base::name::KeyspaceName;
+use partage_core::keyspace::map::{MapDiff, ShardMap};
+use partage_core::keyspace::sharding::{PartitionKey, Sharding};
+use partage_core::service::metadata::Head;
 use prost::Message;
 
 /// The key of the head of a keyspace's map.
@@ -70,7 +70,7 @@ pub fn open_head(keyspace: &KeyspaceName, value: &[u8]) -> Result<Head, StoredEr
 impl TryFrom<proto::StoredMetadata> for Head {
     type Error = Malformed;
     fn try_from(form: proto::StoredMetadata) -> Result<Self, Malformed> {
-        if form.servers.is_empty() || form.servers.len() > partage_core::metadata::SERVERS_MOST {
+        if form.servers.is_empty() || form.servers.len() > partage_core::service::metadata::SERVERS_MOST {
             let count = form.servers.len();
             return Err(Malformed::new("servers", format!("are {count}: there are 1 to 15")));
         }

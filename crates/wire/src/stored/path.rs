@@ -1,7 +1,7 @@
 //! Where each record is kept: typed keys to text and back.
 
-use partage_core::id::{Generation, PlanId};
-use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::base::id::{Generation, PlanId};
+use partage_core::base::name::{KeyspaceName, NodeId};
 use std::fmt;
 
 /// Names one life of a map: its base's sequence and the first 8 bytes of its transaction.

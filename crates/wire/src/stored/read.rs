@@ -13,10 +13,10 @@ use super::redo::{self, TransactionLimits};
 use crate::maps::join;
 use crate::{Malformed, proto};
 use bytes::Bytes;
+use partage_core::base::id::Generation;
+use partage_core::base::name::KeyspaceName;
 use partage_core::cluster::{ClusterRecord, KeyspaceRecord, NodeRecord, Records, StoredFaults};
-use partage_core::id::Generation;
-use partage_core::map::{MapDiff, ShardMap};
-use partage_core::name::KeyspaceName;
+use partage_core::keyspace::map::{MapDiff, ShardMap};
 use partage_core::plan::Plan;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +46,7 @@ pub struct Recovered {
     /// To write on with.
     pub encoder: StoreEncoder,
     /// Where the maps are that metadata servers keep. In the records they are empty.
-    pub heads: BTreeMap<KeyspaceName, partage_core::metadata::Head>,
+    pub heads: BTreeMap<KeyspaceName, partage_core::service::metadata::Head>,
     /// Keys that nothing leads to, left by a crash. May be deleted.
     pub litter: Vec<String>,
     /// What is wrong that a cluster can be made from all the same.

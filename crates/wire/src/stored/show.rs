@@ -6,9 +6,9 @@ use super::path::Path;
 use super::read::StoredError;
 use crate::{Malformed, proto};
 use partage_core::cluster::{ClusterRecord, KeyspaceRecord, NodeRecord};
-use partage_core::map::MapDiff;
-use partage_core::metadata::Head;
+use partage_core::keyspace::map::MapDiff;
 use partage_core::plan::Plan;
+use partage_core::service::metadata::Head;
 use prost::Message;
 use serde::Serialize;
 
@@ -91,7 +91,7 @@ fn text(path: &Path, payload: &[u8]) -> Result<String, String> {
         }
         Path::Head(_) => {
             let head = proto::StoredHead::decode(payload).map_err(of_form)?;
-            let base = head.base.map(partage_core::id::Generation::try_from).transpose();
+            let base = head.base.map(partage_core::base::id::Generation::try_from).transpose();
             let base = base.map_err(|why| why.to_string())?.unwrap_or_default();
             format!("its log begins with the map at {base}, in {} chunks", head.chunks)
         }

@@ -7,14 +7,14 @@ use super::{ROOTS, StoreEncoder, StoreOp, TransactionLimits, inspect, read};
 use crate::limits::{CHUNKS_WITH_HEAD, VALUE_BYTES};
 use crate::testing;
 use bytes::Bytes;
+use partage_core::base::id::{Incarnation, TransactionId};
+use partage_core::base::name::NodeId;
 use partage_core::cluster::{KeyspaceRecord, Records, Write};
-use partage_core::id::{Incarnation, TransactionId};
-use partage_core::key::{Key, KeyRange};
 use partage_core::keyspace::Keyspace;
-use partage_core::map::ShardMap;
-use partage_core::name::NodeId;
+use partage_core::keyspace::key::{Key, KeyRange};
+use partage_core::keyspace::map::ShardMap;
+use partage_core::keyspace::sharding::{Bounds, Sharding};
 use partage_core::plan::{Origin, Planned};
-use partage_core::sharding::{Bounds, Sharding};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,7 +57,7 @@ impl Store {
 }
 
 fn record(keyspace: &Keyspace) -> KeyspaceRecord {
-    KeyspaceRecord::new(keyspace.clone(), 7, partage_core::id::ShardId(1))
+    KeyspaceRecord::new(keyspace.clone(), 7, partage_core::base::id::ShardId(1))
 }
 
 fn is_same(records: &Records, keyspaces: &[(KeyspaceRecord, ShardMap)]) {
@@ -248,7 +248,8 @@ fn a_large_map_is_written_in_chunks_before_its_head() {
     assert!(bytes / 60_000 < 100, "{bytes} bytes");
     let one = map.shards().next().unwrap().clone();
     let mut edit = map.edit();
-    edit.step(one.id, one.replicas[0].placement, partage_core::lifecycle::ReplicaState::Live).unwrap();
+    edit.step(one.id, one.replicas[0].placement, partage_core::keyspace::lifecycle::ReplicaState::Live)
+        .unwrap();
     let diff = edit.commit(TransactionId([8; 20]));
     map.apply(&diff).unwrap();
     let batch = encoder.encode(&[Write::Map(diff)], |_| Some(&map)).unwrap();
@@ -283,11 +284,11 @@ fn a_log_is_begun_anew_before_it_is_longer_than_allowed() {
 
 fn plan(lines: u64) -> partage_core::plan::Plan {
     let change = |at: u64| partage_core::plan::Change::Add {
-        shard: partage_core::id::ShardId(at),
+        shard: partage_core::base::id::ShardId(at),
         node: "n1".parse().unwrap(),
     };
     partage_core::plan::Plan {
-        id: partage_core::id::PlanId(5),
+        id: partage_core::base::id::PlanId(5),
         keyspace: "users".parse().unwrap(),
         base: Default::default(),
         origin: Origin::Rebalance,

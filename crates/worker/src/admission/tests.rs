@@ -1,12 +1,12 @@
 use super::*;
-use partage_core::cluster::Welcome;
-use partage_core::exchange::{KeyspaceBrief, LeaseRenewal, Order, Orders};
-use partage_core::hash::HashFunction;
-use partage_core::id::{ClusterId, PlacementId};
+use partage_core::base::id::{ClusterId, PlacementId};
+use partage_core::base::time::Millis;
 use partage_core::keyspace::Ownership;
-use partage_core::lifecycle::ReplicaState;
-use partage_core::sharding::{Bounds, PartitionKey, Sharding, Slot};
-use partage_core::time::Millis;
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding, Slot};
+use partage_core::node::exchange::Welcome;
+use partage_core::node::exchange::{KeyspaceBrief, LeaseRenewal, Order, Orders};
 use partage_core::worker::{Callback, CallbackTimeouts, LocalReplica, Worker as Machine};
 
 /// A machine that leads one shard, and what its driver would publish.

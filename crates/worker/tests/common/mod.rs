@@ -4,18 +4,19 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use futures::StreamExt;
+use partage_core::base::id::{Incarnation, SessionDigest, ShardId, TransactionId};
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::base::settings::Settings;
+use partage_core::base::time::Millis;
 use partage_core::cluster::admin::{Command, Presplit};
-use partage_core::cluster::{Cluster, Moment, Records, Registration};
-use partage_core::exchange::Beat;
-use partage_core::hash::HashFunction;
-use partage_core::id::{Incarnation, SessionDigest, ShardId, TransactionId};
+use partage_core::cluster::{Cluster, Moment, Records};
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::map::ShardMap;
+use partage_core::keyspace::sharding::Sharding;
 use partage_core::keyspace::{Keyspace, Ownership};
-use partage_core::map::ShardMap;
-use partage_core::name::{KeyspaceName, NodeId};
 use partage_core::node::Health;
-use partage_core::settings::Settings;
-use partage_core::sharding::Sharding;
-use partage_core::time::Millis;
+use partage_core::node::exchange::Beat;
+use partage_core::node::exchange::Registration;
 use partage_wire::proto::worker_server::{Worker as WorkerService, WorkerServer};
 use partage_wire::proto::{FromWorker, ToWorker, from_worker, to_worker};
 use partage_wire::{Refusal, Retry};

@@ -7,7 +7,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use partage_coordinator::{Backing, Config, Coordinator};
-use partage_core::settings::Settings;
+use partage_core::base::settings::Settings;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;

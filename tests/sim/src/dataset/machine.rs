@@ -1,9 +1,9 @@
 //! A node: its mind, its disk, what requests see of it, and its session.
 
 use super::store::Named;
-use partage_core::dataset::node::{Layout, Node, NodeSettings, Pin, Served, Stored, Value};
-use partage_core::dataset::{Address, DatasetName, Seat, VersionName, Wish};
-use partage_core::sharding::Slot;
+use partage_core::keyspace::sharding::Slot;
+use partage_core::service::dataset::node::{Layout, Node, NodeSettings, Pin, Served, Stored, Value};
+use partage_core::service::dataset::{Address, DatasetName, Seat, VersionName, Wish};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What there is of each version.

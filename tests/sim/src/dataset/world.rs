@@ -5,11 +5,13 @@ use super::oracle::{self, Oracle};
 use super::reading::Reading;
 use super::store::Store;
 use crate::draw::Draw;
-use partage_core::dataset::node::{Event, Key, Layout, Node, NodeSettings, Pin, Spread, State, Value};
-use partage_core::dataset::{
+use partage_core::base::time::Millis;
+use partage_core::service::dataset::node::{
+    Event, Key, Layout, Node, NodeSettings, Pin, Spread, State, Value,
+};
+use partage_core::service::dataset::{
     Address, DatasetName, Dealing, Partitioner, Replication, Seat, VersionName, Wish,
 };
-use partage_core::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
 mod acting;
@@ -162,7 +164,7 @@ fn run_in(mut world: World, seed: u64) -> Outcome {
         world.now = at;
         world.outcome.steps += 1;
         world.outcome.fingerprint =
-            partage_core::hash::mix(world.outcome.fingerprint ^ at).wrapping_add(order ^ seed);
+            partage_core::keyspace::hash::mix(world.outcome.fingerprint ^ at).wrapping_add(order ^ seed);
         if let Err(broken) = world.happen(happening) {
             world.outcome.broken = Some(format!("{broken} (at {at} ms)"));
         }

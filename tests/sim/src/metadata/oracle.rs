@@ -1,9 +1,9 @@
 //! What must hold, judged by what nobody in the simulation sees: the true head, and what is on the disks.
 
-use partage_core::id::Generation;
-use partage_core::map::ShardMap;
-use partage_core::metadata::Head;
-use partage_core::metadata::change::Failed;
+use partage_core::base::id::Generation;
+use partage_core::keyspace::map::ShardMap;
+use partage_core::service::metadata::Head;
+use partage_core::service::metadata::change::Failed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

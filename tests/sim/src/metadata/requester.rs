@@ -1,13 +1,13 @@
 //! Who changes maps and lists of servers: reads the head, asks a server for the map, makes a change, commits it.
 
 use crate::draw::Draw;
-use partage_core::id::{Generation, Incarnation, TransactionId};
-use partage_core::key::HashRange;
-use partage_core::map::{MapDiff, ShardMap};
-use partage_core::metadata::Seen;
-use partage_core::metadata::change::Changing;
-use partage_core::name::NodeId;
-use partage_core::sharding::Bounds;
+use partage_core::base::id::{Generation, Incarnation, TransactionId};
+use partage_core::base::name::NodeId;
+use partage_core::keyspace::key::HashRange;
+use partage_core::keyspace::map::{MapDiff, ShardMap};
+use partage_core::keyspace::sharding::Bounds;
+use partage_core::service::metadata::Seen;
+use partage_core::service::metadata::change::Changing;
 
 /// What a requester wants to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,13 +4,13 @@ use super::oracle::Oracle;
 use super::requester::{Doing, Requester};
 use crate::draw::Draw;
 use machine::{DiskWrite, Machine};
-use partage_core::metadata::change::Swapped;
-use partage_core::metadata::server::{
+use partage_core::base::name::NodeId;
+use partage_core::base::time::Millis;
+use partage_core::service::metadata::change::Swapped;
+use partage_core::service::metadata::server::{
     Answer, CREATION_MS, Effect, Event, GONE_MS, LOOK_MS, PENDING_MS, REFRESH_MS, Refused, Server,
 };
-use partage_core::metadata::{Head, Seen};
-use partage_core::name::NodeId;
-use partage_core::time::Millis;
+use partage_core::service::metadata::{Head, Seen};
 use std::collections::BTreeMap;
 use weather::{WEATHERS, Weather};
 

@@ -5,11 +5,11 @@ use crate::clock::{SECOND, True};
 use crate::model::{KeyAt, Space};
 use crate::node::Node;
 use crate::router::Router;
+use partage_core::base::name::NodeId;
 use partage_core::cluster::admin::{DrainProgress, DrainStatus};
-use partage_core::exchange::ReplicaKey;
-use partage_core::lifecycle::ReplicaState;
-use partage_core::map::{Replica, Shard, ShardMap, Stage};
-use partage_core::name::NodeId;
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::{Replica, Shard, ShardMap, Stage};
+use partage_core::node::exchange::ReplicaKey;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Shards without a bad key that may be blamed in a run: faults come as fast as if a shard caused them, and a key that
@@ -244,11 +244,11 @@ pub fn unnoticed(oracles: &Oracles, commits_before: u64) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::model::{self, Cast};
+    use partage_core::base::id::{Incarnation, ShardId, TransactionId};
     use partage_core::cluster::{Records, Write};
-    use partage_core::id::{Incarnation, ShardId, TransactionId};
-    use partage_core::key::{Key, KeyRange};
-    use partage_core::map::Edit;
-    use partage_core::sharding::Bounds;
+    use partage_core::keyspace::key::{Key, KeyRange};
+    use partage_core::keyspace::map::Edit;
+    use partage_core::keyspace::sharding::Bounds;
 
     /// A keyspace of four shards as the oracles see it, each led by one node.
     struct Space {

@@ -6,7 +6,7 @@
 use super::Finding;
 use crate::clock::True;
 use crate::model::{KEYS, KeyAt};
-use partage_core::id::{Epoch, ShardId};
+use partage_core::base::id::{Epoch, ShardId};
 
 /// One key that a process believes to own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,15 +10,15 @@
 use super::Finding;
 use crate::clock::{MS, True};
 use crate::mishaps::is_ghost;
+use partage_core::base::id::{Epoch, Incarnation, PlacementId, ShardId};
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::base::settings::Settings;
 use partage_core::cluster::{KeyspaceRecord, NodeRecord, Records, Write};
-use partage_core::exchange::ReplicaKey;
-use partage_core::id::{Epoch, Incarnation, PlacementId, ShardId};
-use partage_core::lifecycle::ReplicaState;
-use partage_core::map::{Replica, Role, Shard, ShardMap};
-use partage_core::name::{KeyspaceName, NodeId};
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::{Replica, Role, Shard, ShardMap};
+use partage_core::node::exchange::ReplicaKey;
+use partage_core::plan::poison;
 use partage_core::plan::{Origin, Plan, Status};
-use partage_core::poison;
-use partage_core::settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How much longer than its time a shard may be held back before that is decided.

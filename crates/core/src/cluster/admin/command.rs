@@ -1,10 +1,10 @@
 //! What may be asked: the closed set of commands, and the choices that they come with.
 
-use crate::event::{About, EventKind};
-use crate::id::{PlanId, ShardId};
-use crate::key::Key;
+use crate::base::id::{PlanId, ShardId};
+use crate::base::name::{KeyspaceName, NodeId, PartitionName, Zone};
+use crate::cluster::event::{About, EventKind};
+use crate::keyspace::key::Key;
 use crate::keyspace::{Constraint, Keyspace, Mode, Resharding, Spread, Throttle};
-use crate::name::{KeyspaceName, NodeId, PartitionName, Zone};
 
 /// Something to do. A driver passes on who asks; rights were checked before.
 #[derive(Debug, Clone, PartialEq)]

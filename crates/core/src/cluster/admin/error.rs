@@ -2,15 +2,15 @@
 //! from the sentence too; its [`Kind`] is what programs act on, and maps to a gRPC code, an HTTP status and an
 //! exit code in one place each.
 
-use crate::id::{PlanId, ShardId};
+use crate::base::id::{PlanId, ShardId};
+use crate::base::name::{KeyspaceName, NodeId, PartitionName, Zone};
+use crate::base::suggest;
 use crate::keyspace::KeyspaceError;
-use crate::map::EditError;
-use crate::name::{KeyspaceName, NodeId, PartitionName, Zone};
+use crate::keyspace::map::EditError;
+use crate::keyspace::sharding::ShardingError;
+use crate::keyspace::sharding::geometry::CutError;
+use crate::keyspace::sharding::presplit::PresplitError;
 use crate::placement::UnknownPolicy;
-use crate::sharding::ShardingError;
-use crate::sharding::geometry::CutError;
-use crate::sharding::presplit::PresplitError;
-use crate::suggest;
 use std::collections::BTreeSet;
 
 /// What a program can do about an error.

@@ -6,18 +6,18 @@
 //! looked at.
 
 use super::{AdminError, Effect, Intent, KeyspaceState, NodeState};
-use crate::check::{self, Finding};
+use crate::base::id::{Epoch, PlacementId, ShardId, TransactionId};
+use crate::base::name::{KeyspaceName, NodeId};
 use crate::cluster::record::ShardRule;
 use crate::cluster::{Cluster, Kept, Moment, stored};
-use crate::exchange::ReplicaKey;
-use crate::handover::{Copy, ReplicaView};
-use crate::id::{Epoch, PlacementId, ShardId, TransactionId};
-use crate::lifecycle::ReplicaState;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Edit, EditError, Replica, Role, Shard};
+use crate::keyspace::sharding::{Bounds, geometry};
 use crate::limits;
-use crate::map::{Edit, EditError, Replica, Role, Shard};
-use crate::name::{KeyspaceName, NodeId};
 use crate::node::Health;
-use crate::sharding::{Bounds, geometry};
+use crate::node::exchange::ReplicaKey;
+use crate::plan::check::{self, Finding};
+use crate::plan::handover::{Copy, ReplicaView};
 use std::collections::BTreeSet;
 
 impl Cluster {

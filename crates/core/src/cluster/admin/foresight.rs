@@ -10,9 +10,9 @@
 //! question.
 
 use super::{Answer, DrainProgress, Effect, Intent};
+use crate::base::id::PlanId;
+use crate::base::name::{KeyspaceName, NodeId};
 use crate::cluster::{Cluster, Moment};
-use crate::id::PlanId;
-use crate::name::{KeyspaceName, NodeId};
 use crate::plan::{Change, ShownPlan, Status};
 use std::collections::{BTreeMap, BTreeSet};
 

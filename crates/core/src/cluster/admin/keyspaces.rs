@@ -1,22 +1,22 @@
 //! Keyspaces come, change and go.
 
 use super::{AdminError, Effect, Intent, KeyspaceChanges, Presplit};
-use crate::check;
+use crate::base::count::counted;
+use crate::base::id::TransactionId;
+use crate::base::name::{KeyspaceName, PartitionName};
+use crate::base::planted::{self, Planted};
+use crate::base::time::Millis;
+use crate::cluster::event::{About, EventKind};
 use crate::cluster::recall::Recalled;
 use crate::cluster::{Cluster, KeyspaceRecord, KeyspaceState, Moment, Write};
-use crate::count::counted;
-use crate::event::{About, EventKind};
-use crate::id::TransactionId;
-use crate::key::{HashRange, KeyRange};
+use crate::keyspace::key::{HashRange, KeyRange};
+use crate::keyspace::map::{MapDiff, ShardMap};
+use crate::keyspace::sharding::presplit::{self, PresplitError};
+use crate::keyspace::sharding::{Bounds, Sharding, Slot};
 use crate::keyspace::{Constraint, Keyspace, KeyspaceKind, Ownership};
-use crate::lease::GrantedLease;
 use crate::limits;
-use crate::map::{MapDiff, ShardMap};
-use crate::name::{KeyspaceName, PartitionName};
-use crate::planted::{self, Planted};
-use crate::sharding::presplit::{self, PresplitError};
-use crate::sharding::{Bounds, Sharding, Slot};
-use crate::time::Millis;
+use crate::node::lease::GrantedLease;
+use crate::plan::check;
 use std::collections::BTreeSet;
 
 impl Cluster {

@@ -13,18 +13,18 @@
 //! | blocked        | what is left goes nowhere until somebody does something          |
 
 use super::{AdminError, Effect, Intent};
+use crate::base::count::counted;
+use crate::base::id::{PlacementId, PlanId, ShardId};
+use crate::base::name::{KeyspaceName, NodeId, Zone};
+use crate::cluster::event::{About, EventKind};
 use crate::cluster::orders::HostedReplica;
 use crate::cluster::problems::shards_wait;
 use crate::cluster::{Cluster, Drain, KeyspaceState, Moment, NodeRecord, NodeState, Write};
-use crate::count::counted;
-use crate::event::{About, EventKind};
-use crate::exchange::{Failure, Phase, ReplicaKey};
-use crate::id::{PlacementId, PlanId, ShardId};
-use crate::lifecycle::ReplicaState;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Replica, Shard};
 use crate::limits;
-use crate::map::{Replica, Shard};
-use crate::name::{KeyspaceName, NodeId, Zone};
 use crate::node::Health;
+use crate::node::exchange::{Failure, Phase, ReplicaKey};
 use crate::plan::{Change, Progress, Status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::{fmt, iter};

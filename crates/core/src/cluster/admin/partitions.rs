@@ -1,15 +1,15 @@
 //! Named partitions come and go (A1).
 
 use super::{AdminError, Effect, Intent, keyspaces::refuse_repeated};
-use crate::check;
+use crate::base::count::counted;
+use crate::base::id::{ShardId, TransactionId};
+use crate::base::name::{KeyspaceName, PartitionName};
+use crate::base::planted::{self, Planted};
 use crate::cluster::{Cluster, KeyspaceState, Moment, ShardRule};
-use crate::count::counted;
-use crate::id::{ShardId, TransactionId};
+use crate::keyspace::map::{Edit, Stage};
+use crate::keyspace::sharding::{Bounds, Sharding};
 use crate::limits;
-use crate::map::{Edit, Stage};
-use crate::name::{KeyspaceName, PartitionName};
-use crate::planted::{self, Planted};
-use crate::sharding::{Bounds, Sharding};
+use crate::plan::check;
 use std::collections::BTreeMap;
 
 /// The shards of a keyspace by partition name: those that serve and those that are on their way out.

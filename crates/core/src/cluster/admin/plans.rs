@@ -1,9 +1,9 @@
 //! Plans that wait for a person: approved, rejected or edited (K15).
 
 use super::{AdminError, Effect, Intent};
+use crate::base::count::{counted, counted_with};
+use crate::base::id::PlanId;
 use crate::cluster::{Cluster, Moment};
-use crate::count::{counted, counted_with};
-use crate::id::PlanId;
 use crate::plan::{Origin, Plan, Planned, Status};
 use std::collections::BTreeSet;
 
@@ -57,8 +57,9 @@ impl Cluster {
     fn obsolete<'a>(&self, at: Moment, plan: &'a Plan) -> Option<(usize, &'a Planned, String)> {
         let state = self.keyspaces.get(&plan.keyspace)?;
         let alone = |planned: &Planned| {
-            let found =
-                crate::check::plan(&state.map, std::slice::from_ref(planned), &|node| self.closed(at, node));
+            let found = crate::plan::check::plan(&state.map, std::slice::from_ref(planned), &|node| {
+                self.closed(at, node)
+            });
             found.first().map(ToString::to_string)
         };
         plan.changes.iter().enumerate().find_map(|(i, planned)| Some((i, planned, alone(planned)?)))

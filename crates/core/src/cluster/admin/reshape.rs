@@ -3,14 +3,14 @@
 //! Children begin on the nodes of their parents: there the data is, and the planner spreads them after.
 
 use super::{AdminError, Intent, SplitAt};
+use crate::base::id::ShardId;
+use crate::base::name::{KeyspaceName, NodeId};
 use crate::cluster::{Cluster, KeyspaceState, Moment};
-use crate::id::ShardId;
-use crate::key::Key;
-use crate::map::{Role, Shard};
-use crate::name::{KeyspaceName, NodeId};
+use crate::keyspace::key::Key;
+use crate::keyspace::map::{Role, Shard};
+use crate::keyspace::sharding::Bounds;
+use crate::keyspace::sharding::geometry::{around, cut_keys, cut_points, joined, lowest, middle};
 use crate::plan::Change;
-use crate::sharding::Bounds;
-use crate::sharding::geometry::{around, cut_keys, cut_points, joined, lowest, middle};
 
 fn invalid(problem: String, way_out: impl Into<String>) -> AdminError {
     AdminError::Invalid { problem, way_out: way_out.into() }
@@ -168,7 +168,7 @@ impl KeyspaceState {
     }
 
     /// What the shard's leader last reported.
-    pub(in crate::cluster) fn leader_load(&self, shard: &Shard) -> Option<&crate::load::Load> {
+    pub(in crate::cluster) fn leader_load(&self, shard: &Shard) -> Option<&crate::node::load::Load> {
         let leader = shard.leader().or_else(|| shard.live().next())?;
         self.observed.get(&leader.placement)?.load()
     }

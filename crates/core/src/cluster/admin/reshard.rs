@@ -10,12 +10,12 @@
 
 use super::AdminError;
 use crate::cluster::{Cluster, KeyspaceState, Moment};
-use crate::hash::HashFunction;
+use crate::keyspace::hash::HashFunction;
+use crate::keyspace::map::Shard;
+use crate::keyspace::sharding::slot::common_multiple;
+use crate::keyspace::sharding::{Bounds, Sharding, Slot};
 use crate::limits;
-use crate::map::Shard;
 use crate::plan::{Change, Plan, Progress, Status};
-use crate::sharding::slot::common_multiple;
-use crate::sharding::{Bounds, Sharding, Slot};
 use std::collections::BTreeMap;
 
 impl Cluster {

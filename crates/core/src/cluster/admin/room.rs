@@ -13,14 +13,14 @@
 //! everything is accepted there.
 
 use super::AdminError;
+use crate::base::count::{counted, counted_with};
+use crate::base::id::ShardId;
+use crate::base::name::NodeId;
+use crate::base::suggest;
 use crate::cluster::{Cluster, KeyspaceRecord, Moment, NodeState};
-use crate::count::{counted, counted_with};
-use crate::id::ShardId;
 use crate::keyspace::{Constraint, KeyspaceKind, Spread};
-use crate::name::NodeId;
 use crate::node::Health;
 use crate::node::NodeSpec;
-use crate::suggest;
 use std::collections::BTreeSet;
 use std::fmt::Display;
 

@@ -1,13 +1,13 @@
 //! Single shards and their replicas: where a person wants them to be.
 
 use super::{AdminError, Effect, Intent, partitions::check_replicas};
+use crate::base::count::counted;
+use crate::base::id::ShardId;
+use crate::base::name::{KeyspaceName, NodeId, Zone};
 use crate::cluster::{Cluster, KeyspaceState, Moment, NodeState, ShardRule};
-use crate::count::counted;
-use crate::id::ShardId;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Replica, Role, Shard};
 use crate::keyspace::{Constraint, KeyspaceError, Mode};
-use crate::lifecycle::ReplicaState;
-use crate::map::{Replica, Role, Shard};
-use crate::name::{KeyspaceName, NodeId, Zone};
 use crate::plan::{Change, Origin, Planned};
 
 impl Cluster {

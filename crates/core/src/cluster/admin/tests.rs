@@ -12,20 +12,21 @@ mod room;
 mod shards;
 
 use super::*;
-use crate::cluster::{Records, Registration, ShardRule};
-use crate::exchange::{Beat, Order, Phase, Report};
-use crate::hash::HashFunction;
-use crate::id::Incarnation;
-use crate::key::Key;
+use crate::base::id::Incarnation;
+use crate::base::name::{PartitionName, Zone};
+use crate::base::settings::Settings;
+use crate::base::time::Millis;
+use crate::cluster::{Records, ShardRule};
+use crate::keyspace::hash::HashFunction;
+use crate::keyspace::key::Key;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::sharding::Sharding;
 use crate::keyspace::{Constraint, Keyspace, Mode, Resharding, Spread};
-use crate::lifecycle::ReplicaState;
-use crate::load::Load;
-use crate::name::{PartitionName, Zone};
 use crate::node::NodeSpec;
+use crate::node::exchange::Registration;
+use crate::node::exchange::{Beat, Order, Phase, Report};
+use crate::node::load::Load;
 use crate::plan::Status;
-use crate::settings::Settings;
-use crate::sharding::Sharding;
-use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(in crate::cluster) fn node(name: &str) -> NodeId {
@@ -111,7 +112,7 @@ impl AdminTestCluster {
         let (incarnation, sequence) = self.alive.get_mut(id).unwrap();
         *sequence += 1;
         let beat = Beat {
-            session: crate::id::SessionDigest::default(),
+            session: crate::base::id::SessionDigest::default(),
             node: id.clone(),
             incarnation: *incarnation,
             sequence: *sequence,
@@ -241,7 +242,8 @@ fn store(records: &mut Records, write: &Write) {
             match records.keyspaces.iter_mut().find(|(r, _)| r.keyspace.name == of.name) {
                 Some((old, _)) => *old = record,
                 None => {
-                    let map = crate::map::ShardMap::empty(of.name.clone(), of.sharding, of.partition_key);
+                    let map =
+                        crate::keyspace::map::ShardMap::empty(of.name.clone(), of.sharding, of.partition_key);
                     records.keyspaces.push((record, map));
                     records.keyspaces.sort_by(|(a, _), (b, _)| a.keyspace.name.cmp(&b.keyspace.name));
                 }

@@ -1,6 +1,6 @@
 use super::*;
-use crate::id::ShardId;
-use crate::name::KeyspaceName;
+use crate::base::id::ShardId;
+use crate::base::name::KeyspaceName;
 use crate::plan::{Change, Origin, Planned, Progress, Status};
 
 /// A plan of so many changes, each of which adds a replica on one of ten nodes.

@@ -10,9 +10,9 @@
 use super::super::{Cluster, KeyspaceState};
 use super::problem;
 use super::waiting::Waiting;
-use crate::id::{PlanId, ShardId};
-use crate::load::METRICS;
-use crate::name::{KeyspaceName, NodeId};
+use crate::base::id::{PlanId, ShardId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::node::load::METRICS;
 use std::collections::BTreeMap;
 
 /// Loads in thousandths, in the order of [`METRICS`].

@@ -7,8 +7,8 @@
 
 use super::super::KeyspaceState;
 use super::super::numbered::Numbered;
-use crate::count::counted;
-use crate::name::NodeId;
+use crate::base::count::counted;
+use crate::base::name::NodeId;
 use crate::plan::{Change, Planned};
 
 /// How far above its share a node's leaders may be: the same as work stealing allows for replicas (A6).

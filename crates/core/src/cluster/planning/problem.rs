@@ -4,18 +4,18 @@
 use super::super::numbered::Numbered;
 use super::super::{Cluster, KeyspaceState, Moment, NodeState, ShardRule};
 use super::waiting::Waiting;
-use crate::hash::HashFunction;
-use crate::id::{PlacementId, ShardId};
+use crate::base::id::{PlacementId, ShardId};
+use crate::base::name::{NodeId, Zone};
+use crate::base::planted::{self, Planted};
+use crate::keyspace::hash::HashFunction;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Replica, Role, Shard};
 use crate::keyspace::{Constraint, Keyspace, Ownership, Spread};
-use crate::lifecycle::ReplicaState;
 use crate::limits;
-use crate::load::{Load, METRICS};
-use crate::map::{Replica, Role, Shard};
-use crate::name::{NodeId, Zone};
 use crate::node::Health;
+use crate::node::load::{Load, METRICS};
 use crate::placement::{self, Metric, NodeIndex, NodeSet, NodeSpec, Problem, Rule, Standing, UNKNOWN_DOMAIN};
 use crate::plan::Change;
-use crate::planted::{self, Planted};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A problem, and what may be done about its solution.
@@ -212,7 +212,7 @@ pub(super) fn expected<'a>(
 ) -> Vec<(Option<PlacementId>, &'a NodeId)> {
     let is_replaced = |r: &&Replica| shard.staying().any(|other| other.replaces() == Some(r.placement));
     let mut staying: Vec<_> = shard.staying().filter(|r| !is_replaced(r)).collect();
-    let led = |r: &&crate::map::Replica| {
+    let led = |r: &&crate::keyspace::map::Replica| {
         let successor =
             r.replaces().and_then(|old| shard.replica(old)).is_some_and(|old| old.role == Role::Leader);
         r.role == Role::Leader || successor

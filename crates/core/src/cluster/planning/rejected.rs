@@ -14,12 +14,12 @@
 //! is a load that swings. A rejection is forgotten with its plan, see [`Cluster::drop_old_plans`].
 
 use super::reshape::is_alike;
+use crate::base::id::ShardId;
+use crate::base::name::KeyspaceName;
 use crate::cluster::{Cluster, KeyspaceState};
-use crate::hash::HashFunction;
-use crate::id::ShardId;
+use crate::keyspace::hash::HashFunction;
 use crate::limits;
-use crate::load::METRICS;
-use crate::name::KeyspaceName;
+use crate::node::load::METRICS;
 use crate::plan::{Basis, Planned, Status};
 use std::collections::BTreeSet;
 

@@ -1,14 +1,14 @@
-//! Which shards of a keyspace may be cut or joined now, and what [`crate::reshard`] says about them.
+//! Which shards of a keyspace may be cut or joined now, and what [`crate::plan::reshard`] says about them.
 
 use super::super::{Cluster, KeyspaceState, Moment};
-use crate::event::{About, EventKind};
-use crate::id::ShardId;
+use crate::base::id::ShardId;
+use crate::base::name::KeyspaceName;
+use crate::cluster::event::{About, EventKind};
 use crate::keyspace::Mode;
+use crate::keyspace::map::Shard;
 use crate::limits;
-use crate::map::Shard;
-use crate::name::KeyspaceName;
+use crate::plan::reshard::{Candidate, Carried, Proposals, Terms, leader_first};
 use crate::plan::{Change, Planned};
-use crate::reshard::{Candidate, Carried, Proposals, Terms, leader_first};
 use std::collections::BTreeSet;
 
 impl Cluster {

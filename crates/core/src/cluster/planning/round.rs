@@ -27,17 +27,17 @@ use super::footprint::Count;
 use super::problem::PlanningInput;
 use super::survey::{KnownLoads, Survey};
 use super::{leaders, reshape};
-use crate::check;
+use crate::base::count::counted_with;
+use crate::base::id::ShardId;
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::time::Millis;
 use crate::cluster::{Cluster, KeyspaceState, Moment};
-use crate::count::counted_with;
-use crate::id::ShardId;
 use crate::keyspace::Mode;
 use crate::limits;
-use crate::name::{KeyspaceName, NodeId};
 use crate::placement::balanced::Placing;
+use crate::plan::check;
+use crate::plan::reshard::Proposals;
 use crate::plan::{Origin, Planned};
-use crate::reshard::Proposals;
-use crate::time::Millis;
 use std::collections::VecDeque;
 
 /// The keyspaces that one round of the planner has still to do, and the step at which it is. See the module.

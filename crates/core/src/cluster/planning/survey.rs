@@ -12,13 +12,13 @@ use super::super::numbered::Numbered;
 use super::super::{Cluster, KeyspaceState, Moment};
 use super::problem::{self, Fixed, PlanningInput};
 use super::waiting::Waiting;
-use crate::id::ShardId;
-use crate::load::{Load, METRICS};
-use crate::map::Shard;
-use crate::name::NodeId;
+use crate::base::id::ShardId;
+use crate::base::name::NodeId;
+use crate::keyspace::map::Shard;
+use crate::node::load::{Load, METRICS};
 use crate::placement::{self, NodeSpec, Placement, Problem, Rule};
 use crate::plan::Change;
-use crate::reshard::{Carried, Proposals};
+use crate::plan::reshard::{Carried, Proposals};
 use std::collections::BTreeMap;
 
 /// What a run of the planner has gathered of its keyspace so far. See the module.

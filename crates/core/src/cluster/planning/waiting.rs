@@ -1,7 +1,7 @@
 //! The changes of approved plans that have not begun, by shard: so that no run of the planner asks for them again.
 
 use super::super::{Cluster, KeyspaceState};
-use crate::id::{PlanId, ShardId};
+use crate::base::id::{PlanId, ShardId};
 use crate::plan::{Change, Planned, Progress, Status};
 
 /// Where such changes are: in which line of which plan.

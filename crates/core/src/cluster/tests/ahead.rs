@@ -4,21 +4,20 @@
 use super::super::ClusterRecord;
 use super::super::admin::{Command, Presplit};
 use super::super::serving::Serving;
-use super::super::{
-    Cluster, LaterMap, LaterMaps, Moment, Records, RegisterError, Registration, StoredFaults, Write, note,
-};
+use super::super::{Cluster, LaterMap, LaterMaps, Moment, Records, RegisterError, StoredFaults, Write, note};
 use super::disks::Disks;
 use super::test_cluster::{BEAT_MS, TestCluster, keyspace, name, node, settings, slots};
-use crate::exchange::{Beat, Known, ReplicaKey, Stored};
-use crate::id::{ClusterId, Epoch, Generation, PlacementId, ShardId, TransactionId};
+use crate::base::id::{ClusterId, Epoch, Generation, PlacementId, ShardId, TransactionId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::time::Millis;
 use crate::keyspace::Keyspace;
-use crate::lease::GrantedLease;
+use crate::keyspace::map::Shard;
+use crate::keyspace::sharding::{Bounds, Slot};
 use crate::limits;
-use crate::map::Shard;
-use crate::name::{KeyspaceName, NodeId};
 use crate::node::NodeSpec;
-use crate::sharding::{Bounds, Slot};
-use crate::time::Millis;
+use crate::node::exchange::Registration;
+use crate::node::exchange::{Beat, Known, ReplicaKey, Stored};
+use crate::node::lease::GrantedLease;
 
 const WALL_MS: u64 = 1_700_000_000_000;
 
@@ -311,7 +310,7 @@ fn d7_d10_data_of_a_keyspace_that_was_lost_is_kept_also_when_it_is_created_again
     let registration = Registration { stored: vec![stored], ..registration("n8", vec![]) };
     let welcome = cluster.register(at(&test), registration).unwrap();
     let beat = Beat {
-        session: crate::id::SessionDigest::default(),
+        session: crate::base::id::SessionDigest::default(),
         node: node("n8"),
         incarnation: welcome.incarnation,
         sequence: 1,

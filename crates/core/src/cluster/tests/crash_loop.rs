@@ -3,7 +3,7 @@
 
 use super::super::admin::Command;
 use super::test_cluster::{BEAT_MS, TestCluster, keyspace, name, node, settings, slots};
-use crate::id::{ShardId, TransactionId};
+use crate::base::id::{ShardId, TransactionId};
 use crate::keyspace::{Keyspace, Ownership};
 use crate::node::NodeSpec;
 

@@ -3,12 +3,12 @@
 //! the contract of durable services says. A leader that begins fetches what the parents of its shard have, and a follower what its leader has.
 
 use super::test_cluster::Holds;
-use crate::exchange::{Order, Peer, Permission, Phase, ReplicaKey, Report, Served, Stored};
-use crate::id::{Epoch, ShardId};
-use crate::lifecycle::ReplicaState;
-use crate::map::Role;
-use crate::name::NodeId;
-use crate::sharding::{Bounds, Position};
+use crate::base::id::{Epoch, ShardId};
+use crate::base::name::NodeId;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::Role;
+use crate::keyspace::sharding::{Bounds, Position};
+use crate::node::exchange::{Order, Peer, Permission, Phase, ReplicaKey, Report, Served, Stored};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One replica on a disk.

@@ -4,15 +4,15 @@ use super::super::admin::Command;
 use super::disks::Disks;
 use super::durable_reshard::reshard;
 use super::test_cluster::{BEAT_MS, Hang, TestCluster, keyspace, name, node, slots};
-use crate::exchange::{Order, ReplicaKey};
-use crate::id::{Epoch, PlacementId, ShardId, TransactionId};
-use crate::key::Key;
+use crate::base::id::{Epoch, PlacementId, ShardId, TransactionId};
+use crate::base::name::NodeId;
+use crate::keyspace::key::Key;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Replica, Role, Shard};
+use crate::keyspace::sharding::Sharding;
 use crate::keyspace::{Keyspace, Ownership};
-use crate::lifecycle::ReplicaState;
-use crate::map::{Replica, Role, Shard};
-use crate::name::NodeId;
 use crate::node::NodeSpec;
-use crate::sharding::Sharding;
+use crate::node::exchange::{Order, ReplicaKey};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -299,9 +299,9 @@ fn d10_a_node_is_not_forgotten_with_the_last_copy_that_can_be_read() {
         test.run(100);
         let (at, id) = (test.at(), node("n1"));
         let incarnation = test.cluster.nodes()[&id].record.incarnation;
-        test.cluster.leave(at, &id, incarnation, crate::id::SessionDigest::default()).unwrap();
+        test.cluster.leave(at, &id, incarnation, crate::base::id::SessionDigest::default()).unwrap();
         let disks = test.disks.as_mut().unwrap();
-        let on_n0 = |of: &crate::name::NodeId| *of == node("n0");
+        let on_n0 = |of: &crate::base::name::NodeId| *of == node("n0");
         if is_gone {
             disks.data.retain(|(on, _), _| !on_n0(on));
         }
@@ -330,7 +330,7 @@ fn d10_a_goodbye_gives_no_stored_replica_up() {
     let (at, id) = (test.at(), node("n0"));
     let incarnation = test.cluster.nodes()[&id].record.incarnation;
     kill(&mut test, 0);
-    test.cluster.leave(at, &id, incarnation, crate::id::SessionDigest::default()).unwrap();
+    test.cluster.leave(at, &id, incarnation, crate::base::id::SessionDigest::default()).unwrap();
     test.run(2 * REPLACE_AFTER_MS);
     assert_eq!(placed(&test), before, "{:#?}", test.notices);
     start(&mut test, 0);

@@ -7,9 +7,9 @@
 use super::super::admin::{Command, KeyspaceChanges};
 use super::durable::{REPLACE_AFTER_MS, cluster_of, durable, force_join, kill, start};
 use super::test_cluster::{BEAT_MS, Hang, TestCluster, name, settings};
-use crate::id::{ShardId, TransactionId};
+use crate::base::id::{ShardId, TransactionId};
+use crate::keyspace::map::{Shard, Stage};
 use crate::keyspace::{Keyspace, Ownership};
-use crate::map::{Shard, Stage};
 
 /// Slots to begin with.
 const SLOTS: u32 = 4;

@@ -2,9 +2,9 @@
 
 use super::reach::cluster_of;
 use super::test_cluster::{TestCluster, name, node};
+use crate::base::id::TransactionId;
 use crate::cluster::admin::Command;
-use crate::event::{Actor, Event, EventKind};
-use crate::id::TransactionId;
+use crate::cluster::event::{Actor, Event, EventKind};
 
 fn command(test: &mut TestCluster, command: Command) {
     let at = test.at();

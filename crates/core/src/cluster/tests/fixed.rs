@@ -1,8 +1,8 @@
 //! Shards that stay as they are, whatever the policy says.
 
 use super::test_cluster::{TestCluster, keyspace, name, node, slots};
-use crate::id::ShardId;
-use crate::load::Load;
+use crate::base::id::ShardId;
+use crate::node::load::Load;
 
 /// Requests a second on a node.
 fn requests(test: &TestCluster, on: &str) -> f64 {

@@ -1,13 +1,14 @@
 //! What one decision does, and what is remembered, while much happens (B7, B9). Counted in shards, not in time.
 
-use super::super::{Moment, RegisterError, Registration, Slice, Work};
+use super::super::{Moment, RegisterError, Slice, Work};
 use super::test_cluster::{BEAT_MS, TestCluster, keyspace, node, settings, slots};
-use crate::id::{ShardId, TransactionId};
+use crate::base::id::{ShardId, TransactionId};
+use crate::base::time::Millis;
 use crate::keyspace::Keyspace;
 use crate::limits;
-use crate::load::Load;
 use crate::node::NodeSpec;
-use crate::time::Millis;
+use crate::node::exchange::Registration;
+use crate::node::load::Load;
 
 /// Decides as a driver does, until nothing more follows at once; returns what the dearest decision did.
 fn dearest_decision(test: &mut TestCluster) -> Work {
@@ -78,7 +79,7 @@ fn placed_in_slices(planned: usize) -> Vec<Vec<String>> {
     test.kill("n3");
     test.run(8_000);
     assert_eq!(test.served().len(), shards as usize, "slices of {planned}");
-    let nodes = |shard: &crate::map::Shard| {
+    let nodes = |shard: &crate::keyspace::map::Shard| {
         let mut nodes: Vec<_> = shard.replicas.iter().map(|r| r.node.to_string()).collect();
         nodes.sort();
         nodes
@@ -263,7 +264,7 @@ fn b9_at_most_so_many_nodes_are_remembered_that_have_ended_also_when_a_drain_sta
         let welcome = test.cluster.register(at, Registration::new(spec)).unwrap();
         test.drain(&pod);
         test.cluster
-            .leave(at, &node(&pod), welcome.incarnation, crate::id::SessionDigest::default())
+            .leave(at, &node(&pod), welcome.incarnation, crate::base::id::SessionDigest::default())
             .unwrap();
         test.now += 1;
     }

@@ -3,7 +3,7 @@
 use super::super::ShardRule;
 use super::super::admin::Command;
 use super::test_cluster::{BEAT_MS, Hang, TestCluster, keyspace, name, node, settings, slots};
-use crate::id::{ShardId, TransactionId};
+use crate::base::id::{ShardId, TransactionId};
 use crate::keyspace::{Keyspace, Throttle};
 use crate::node::Health;
 use crate::plan::{Change, Progress};
@@ -108,7 +108,7 @@ fn under_the_brake_followers_still_take_the_lead_of_silent_leaders() {
     ["n00", "n01", "n02"].into_iter().for_each(|name| test.kill(name));
     test.run(10_000);
     assert!(test.cluster.brake().is_some());
-    let alive = |r: &crate::map::Replica| test.workers.contains_key(&r.node);
+    let alive = |r: &crate::keyspace::map::Replica| test.workers.contains_key(&r.node);
     for shard in test.map().shards() {
         assert_eq!(shard.replicas.len(), 2, "the map keeps who is silent");
         let leader = shard.leader().unwrap();

@@ -2,17 +2,18 @@
 //! simulator (`tests/sim`), in a seed that nobody can follow by hand.
 
 use super::super::admin::Command;
-use super::super::{BeatError, Cluster, Registration};
+use super::super::{BeatError, Cluster};
 use super::test_cluster::{BEAT_MS, TestCluster, keyspace, name, node, settings, slots};
-use crate::exchange::Beat;
-use crate::hash::HashFunction;
-use crate::id::{ShardId, TransactionId};
+use crate::base::id::{ShardId, TransactionId};
+use crate::base::name::NodeId;
+use crate::base::time::Millis;
+use crate::keyspace::hash::HashFunction;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::Stage;
+use crate::keyspace::sharding::{Sharding, presplit};
 use crate::keyspace::{Keyspace, Ownership};
-use crate::lifecycle::ReplicaState;
-use crate::map::Stage;
-use crate::name::NodeId;
-use crate::sharding::{Sharding, presplit};
-use crate::time::Millis;
+use crate::node::exchange::Beat;
+use crate::node::exchange::Registration;
 
 fn command(test: &mut TestCluster, command: Command) {
     let at = test.at();
@@ -88,7 +89,11 @@ fn l1_a_shard_is_not_placed_where_its_last_replica_is_still_leaving() {
 #[test]
 fn a_merge_goes_on_when_a_parent_speaks_up_after_its_child() {
     let hashed = Keyspace { sharding: Sharding::HashRange { hash: HashFunction::Xxh3_64 }, ..keyspace(1) };
-    let bounds = presplit::even_hashes(2).unwrap().into_iter().map(crate::sharding::Bounds::Hashes).collect();
+    let bounds = presplit::even_hashes(2)
+        .unwrap()
+        .into_iter()
+        .map(crate::keyspace::sharding::Bounds::Hashes)
+        .collect();
     let mut test = TestCluster::new(hashed, bounds);
     ["a", "b", "c"].into_iter().for_each(|name| test.join(name));
     test.run(2_000);
@@ -136,7 +141,7 @@ fn a_worker_has_to_come_to_each_coordinator_before_it_beats() {
     let mut fresh = Cluster::recover(test.at(), settings(), test.disk.clone()).unwrap();
     let record = fresh.nodes()[&node("a")].record.clone();
     let beat = |sequence| Beat {
-        session: crate::id::SessionDigest::default(),
+        session: crate::base::id::SessionDigest::default(),
         node: node("a"),
         incarnation: record.incarnation,
         sequence,

@@ -1,15 +1,16 @@
 //! Data that no map names: what workers are told of it, and what happens to those that were away (D7).
 
+use super::super::Kept;
 use super::super::admin::{Command, SplitAt};
-use super::super::{Kept, Registration};
 use super::test_cluster::{TestCluster, keyspace, name, node, settings, slots};
-use crate::exchange::{DropReason, Permission, Phase, ReplicaKey, Report, Stored};
-use crate::hash::HashFunction;
-use crate::id::{ClusterId, Epoch, PlacementId, ShardId, TransactionId};
-use crate::key::HashRange;
+use crate::base::id::{ClusterId, Epoch, PlacementId, ShardId, TransactionId};
 use crate::keyspace::Keyspace;
+use crate::keyspace::hash::HashFunction;
+use crate::keyspace::key::HashRange;
+use crate::keyspace::sharding::{Bounds, Sharding};
 use crate::node::NodeSpec;
-use crate::sharding::{Bounds, Sharding};
+use crate::node::exchange::Registration;
+use crate::node::exchange::{DropReason, Permission, Phase, ReplicaKey, Report, Stored};
 use std::collections::BTreeMap;
 
 fn cluster_of(nodes: usize, keyspace: Keyspace, shards: u32) -> TestCluster {
@@ -89,7 +90,7 @@ fn r4_nodes_that_are_only_silent_so_far_count_with_those_that_are_dying() {
 #[test]
 fn d7_what_a_node_kept_while_it_was_away_goes_when_others_serve_it() {
     let mut test = cluster_of(2, keyspace(4), 4);
-    let of_n0 = |shard: &&crate::map::Shard| shard.leader().is_some_and(|r| r.node == node("n0"));
+    let of_n0 = |shard: &&crate::keyspace::map::Shard| shard.leader().is_some_and(|r| r.node == node("n0"));
     let old =
         test.map().shards().find(of_n0).map(|s| (s.id, s.leader().unwrap().placement, s.epoch)).unwrap();
     test.cut_off.insert(node("n0"));

@@ -2,12 +2,13 @@
 
 use super::super::Moment;
 use super::test_cluster::{TestCluster, keyspace, name, node, settings, slots};
+use crate::base::id::{ClusterId, SessionDigest, TransactionId};
+use crate::base::time::Millis;
+use crate::cluster::Pending;
 use crate::cluster::admin::Command;
-use crate::cluster::{Pending, Registration};
-use crate::exchange::Beat;
-use crate::id::{ClusterId, SessionDigest, TransactionId};
+use crate::node::exchange::Beat;
+use crate::node::exchange::Registration;
 use crate::node::{Health, NodeSpec};
-use crate::time::Millis;
 
 /// Three nodes with shards, in the middle of the commit that begins a drain of `a`: whose orders it changes.
 fn amid_a_commit() -> (TestCluster, Pending) {

@@ -4,9 +4,9 @@ use super::super::moves::{MoveRow, MoveStage};
 use super::super::status::Since;
 use super::super::{Moment, Observed};
 use super::test_cluster::{BEAT_MS, TestCluster, keyspace, name, node, settings, slots};
-use crate::exchange::Phase;
-use crate::id::ShardId;
+use crate::base::id::ShardId;
 use crate::keyspace::Keyspace;
+use crate::node::exchange::Phase;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn moves(test: &TestCluster) -> Vec<MoveRow> {

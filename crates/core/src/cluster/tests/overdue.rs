@@ -3,15 +3,15 @@
 use super::super::admin::{Command, DrainProgress, SplitAt};
 use super::durable;
 use super::test_cluster::{Hang, TestCluster, keyspace, name, node, settings, slots};
-use crate::exchange::Phase;
-use crate::hash::HashFunction;
-use crate::id::{ShardId, TransactionId};
-use crate::key::{HashRange, Key};
+use crate::base::id::{ShardId, TransactionId};
+use crate::keyspace::hash::HashFunction;
+use crate::keyspace::key::{HashRange, Key};
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::sharding::{Bounds, Sharding};
 use crate::keyspace::{Keyspace, Ownership, Throttle};
-use crate::lifecycle::ReplicaState;
 use crate::limits;
 use crate::node::NodeSpec;
-use crate::sharding::{Bounds, Sharding};
+use crate::node::exchange::Phase;
 
 const LOAD_MS: u64 = 6_000;
 
@@ -338,7 +338,7 @@ fn a_step_that_is_taken_is_owed_no_longer() {
     assert_eq!((serving, state.pending_steps.due()), (6, state.pending_steps.due()));
     test.run(LOAD_MS + settings().handover_ms);
     let state = &test.cluster.keyspaces()[&name()];
-    assert_eq!(state.pending_steps.due(), crate::time::Millis::NEVER, "{:?}", state.pending_steps);
+    assert_eq!(state.pending_steps.due(), crate::base::time::Millis::NEVER, "{:?}", state.pending_steps);
     assert_eq!(told(&test, "given up"), 0);
 }
 
@@ -517,7 +517,7 @@ fn d10_a12_the_only_copy_on_a_node_that_gets_no_lease_is_not_counted_as_led() {
     let mut test =
         durable::cluster_of(2, Keyspace { ownership: Ownership::Exclusive, ..durable::durable(8, 1) });
     let led_by_n0 = |test: &TestCluster| {
-        let leads = |s: &&crate::map::Shard| s.leader().unwrap().node == node("n0");
+        let leads = |s: &&crate::keyspace::map::Shard| s.leader().unwrap().node == node("n0");
         test.map().shards().filter(leads).map(|s| s.id).collect::<Vec<_>>()
     };
     let shard = led_by_n0(&test)[0];

@@ -2,15 +2,15 @@
 
 use super::super::Write;
 use super::test_cluster::{BEAT_MS, TestCluster, keyspace, name, node, settings, slots};
-use crate::id::{PlanId, ShardId};
+use crate::base::id::{PlanId, ShardId};
+use crate::keyspace::map::Shard;
 use crate::keyspace::{Keyspace, Mode, Throttle};
 use crate::limits;
-use crate::load::Load;
-use crate::map::Shard;
 use crate::node::Health;
+use crate::node::load::Load;
 use crate::placement;
+use crate::plan::throttle;
 use crate::plan::{Change, Origin, Plan, Progress, Status};
-use crate::throttle;
 use std::collections::BTreeMap;
 
 /// Three nodes that serve `shards` shards of a keyspace like this.
@@ -366,15 +366,15 @@ fn k15_suggested_mode_waits_and_says_it_once_and_manual_makes_no_plan() {
     assert!(test.unplaced()[0].contains("mode manual"), "{:?}", test.unplaced());
 }
 
-fn reject(test: &mut TestCluster, plan: crate::id::PlanId) {
+fn reject(test: &mut TestCluster, plan: crate::base::id::PlanId) {
     let at = test.at();
     let command = crate::cluster::admin::Command::RejectPlan { plan };
-    test.cluster.command(at, crate::id::TransactionId([200; 20]), "ada", command, false).unwrap();
+    test.cluster.command(at, crate::base::id::TransactionId([200; 20]), "ada", command, false).unwrap();
     test.decide();
 }
 
 /// The plans that wait for a person.
-fn suggested(test: &TestCluster) -> Vec<crate::id::PlanId> {
+fn suggested(test: &TestCluster) -> Vec<crate::base::id::PlanId> {
     let waiting = |plan: &&&crate::plan::Plan| plan.status == Status::Suggested;
     test.plans().iter().filter(waiting).map(|plan| plan.id).collect()
 }
@@ -442,7 +442,7 @@ fn old_plans_are_forgotten_on_disk_too() {
     let at = test.at();
     let kept = settings().plans_kept;
     for _ in 0..kept + 10 {
-        let change = Change::Remove { shard: ShardId(99), placement: crate::id::PlacementId(1) };
+        let change = Change::Remove { shard: ShardId(99), placement: crate::base::id::PlacementId(1) };
         test.cluster.submit(
             at,
             &name(),
@@ -576,7 +576,7 @@ fn requests(test: &TestCluster) -> BTreeMap<String, f64> {
 #[test]
 fn keyspaces_leave_each_other_room_and_then_rest() {
     // One keyspace is two heavy shards, which two nodes have; the other is forty light ones.
-    let heavy = Keyspace { name: crate::name::KeyspaceName::new("heavy").unwrap(), ..keyspace(2) };
+    let heavy = Keyspace { name: crate::base::name::KeyspaceName::new("heavy").unwrap(), ..keyspace(2) };
     let mut test = TestCluster::of(vec![(heavy, slots(2)), (keyspace(40), slots(40))]);
     let load = |requests_per_s| Load { requests_per_s, ..Load::default() };
     test.loads = (1..=2).map(|id| (ShardId(id), load(900.0))).collect();

@@ -1,10 +1,11 @@
 //! Nodes that beat and cannot be called (A11): what they are given, what they keep, and when it moves.
 
 use super::test_cluster::{BEAT_MS, Hang, TestCluster, keyspace, name, node, settings, slots};
-use crate::brake;
+use crate::base::settings::Settings;
 use crate::keyspace::{Keyspace, Throttle};
 use crate::node::Health;
-use crate::settings::Settings;
+use crate::node::exchange::Registration;
+use crate::plan::brake;
 
 /// When a node whose address stops answering is unreachable.
 fn unreachable_ms() -> u64 {
@@ -53,7 +54,7 @@ fn a11_nothing_is_given_before_a_beat() {
     let mut test = cluster_of(&["a", "b"], 1);
     let spec = crate::node::NodeSpec::new(node("mute"), "127.0.0.1:9999");
     let at = test.at();
-    let registration = super::super::Registration::new(spec);
+    let registration = Registration::new(spec);
     let incarnation = test.cluster.register(at, registration).unwrap().incarnation;
     test.cluster.checked_back(at, &node("mute"), incarnation, true);
     test.run(2 * settings().settle_ms);
@@ -153,8 +154,7 @@ fn haunt(test: &mut TestCluster, ghosts: usize) {
     for ghost in 0..ghosts {
         let (id, at) = (node(&format!("ghost-{ghost:02}")), test.at());
         let spec = crate::node::NodeSpec::new(id.clone(), format!("127.0.0.1:{}", 20_000 + ghost));
-        let incarnation =
-            test.cluster.register(at, super::super::Registration::new(spec)).unwrap().incarnation;
+        let incarnation = test.cluster.register(at, Registration::new(spec)).unwrap().incarnation;
         test.cluster.checked_back(at, &id, incarnation, true);
     }
     test.decide();

@@ -3,9 +3,9 @@
 use super::super::admin::Command;
 use super::durable::{cluster_of, durable, force_join, kill, spec, start};
 use super::test_cluster::{TestCluster, name, node};
-use crate::id::{ShardId, TransactionId};
+use crate::base::id::{ShardId, TransactionId};
+use crate::keyspace::map::Shard;
 use crate::keyspace::{Constraint, Keyspace, Ownership};
-use crate::map::Shard;
 
 fn command(test: &mut TestCluster, command: Command) -> Result<Vec<String>, String> {
     let answer = test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command, false);

@@ -1,13 +1,13 @@
 //! Splits, merges and extra replicas as they follow from loads, through to who serves what.
 
 use super::test_cluster::{TestCluster, keyspace, node};
-use crate::hash::HashFunction;
-use crate::key::HashRange;
+use crate::keyspace::hash::HashFunction;
+use crate::keyspace::key::HashRange;
+use crate::keyspace::map::Shard;
+use crate::keyspace::sharding::{Bounds, Sharding};
 use crate::keyspace::{Keyspace, Mode, Resharding};
-use crate::load::Load;
-use crate::map::Shard;
+use crate::node::load::Load;
 use crate::plan::{Change, Origin, Status};
-use crate::sharding::{Bounds, Sharding};
 
 const WINDOW_MS: u64 = 4_000;
 

@@ -2,12 +2,12 @@
 
 use super::super::admin::{AdminError, Answer, Command, KeyspaceChanges, Kind};
 use super::test_cluster::{BEAT_MS, TestCluster, keyspace, name, settings, slots};
-use crate::check;
-use crate::hash::HashFunction;
-use crate::id::TransactionId;
+use crate::base::id::TransactionId;
+use crate::keyspace::hash::HashFunction;
+use crate::keyspace::sharding::{Bounds, Sharding, Slot};
 use crate::keyspace::{Keyspace, Resharding, Throttle};
+use crate::plan::check;
 use crate::plan::{Progress, Status};
-use crate::sharding::{Bounds, Sharding, Slot};
 use proptest::prelude::*;
 
 fn cluster_of(shards: u32, settings: Keyspace) -> TestCluster {

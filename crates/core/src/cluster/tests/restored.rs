@@ -6,11 +6,11 @@ use super::durable::{REPLACE_AFTER_MS, cluster_of, durable, force_join, is_told,
 use super::durable_reshard::reshard;
 use super::recreate::recreate;
 use super::test_cluster::{BEAT_MS, TestCluster, name, node};
-use crate::exchange::Phase;
-use crate::id::{ShardId, TransactionId};
+use crate::base::id::{ShardId, TransactionId};
+use crate::base::name::NodeId;
+use crate::keyspace::map::{Shard, Stage};
 use crate::limits;
-use crate::map::{Shard, Stage};
-use crate::name::NodeId;
+use crate::node::exchange::Phase;
 
 /// The state of `backup` in the place of what the coordinators had.
 fn restore(mut test: TestCluster, backup: Records) -> TestCluster {
@@ -496,7 +496,11 @@ fn d1_d10_copies_that_live_wait_for_nodes_that_were_not_heard_since_a_restore() 
         disks.data.retain(|(on, _), _| *on != led);
         let mut test = test.restart_coordinator();
         // Without that the brake is let go: no node is missing.
-        test.cluster.losses.add(node("n9"), crate::time::Millis(test.now), crate::brake::Suspects::new());
+        test.cluster.losses.add(
+            node("n9"),
+            crate::base::time::Millis(test.now),
+            crate::plan::brake::Suspects::new(),
+        );
         start(&mut test, at(&led));
         (shard.id, followed, third, test)
     };

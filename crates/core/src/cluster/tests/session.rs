@@ -1,12 +1,13 @@
 //! Who may speak for a node: the process that has the token of its incarnation (Z1).
 
-use super::super::{BeatError, RegisterError, Registration, Write};
+use super::super::{BeatError, RegisterError, Write};
 use super::reach::cluster_of;
 use super::test_cluster::{TestCluster, node};
-use crate::exchange::Beat;
-use crate::id::SessionDigest;
+use crate::base::id::SessionDigest;
 use crate::limits;
 use crate::node::NodeSpec;
+use crate::node::exchange::Beat;
+use crate::node::exchange::Registration;
 
 const FORGED: SessionDigest = SessionDigest([7; 32]);
 

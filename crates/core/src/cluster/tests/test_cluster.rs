@@ -3,23 +3,24 @@
 
 use super::super::execute::Counts;
 use super::super::hosted::Hosted;
-use super::super::{BeatError, Cluster, KeyspaceRecord, Moment, Outbox, Records, Registration, Write};
+use super::super::{BeatError, Cluster, KeyspaceRecord, Moment, Outbox, Records, Write};
 use super::disks::{Disks, Leaders, There};
-use crate::event::Event;
-use crate::exchange::{Beat, Order, Phase, ReplicaKey, Report};
-use crate::hash::HashFunction;
-use crate::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId, TransactionId};
+use crate::base::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId, TransactionId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::settings::Settings;
+use crate::base::time::Millis;
+use crate::cluster::event::Event;
 use crate::keyspace::Keyspace;
-use crate::lease::HeldLease;
-use crate::lifecycle::ReplicaState;
-use crate::load::Load;
-use crate::map::{Role, ShardMap};
-use crate::name::{KeyspaceName, NodeId};
+use crate::keyspace::hash::HashFunction;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Role, ShardMap};
+use crate::keyspace::sharding::{Bounds, Sharding, Slot};
 use crate::node::NodeSpec;
+use crate::node::exchange::Registration;
+use crate::node::exchange::{Beat, Order, Phase, ReplicaKey, Report};
+use crate::node::lease::HeldLease;
+use crate::node::load::Load;
 use crate::plan::Plan;
-use crate::settings::Settings;
-use crate::sharding::{Bounds, Sharding, Slot};
-use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const BEAT_MS: u64 = 100;
@@ -313,7 +314,7 @@ impl TestCluster {
             served: self.disks.as_ref().and_then(|disks| disks.served(name, key)),
         };
         Beat {
-            session: crate::id::SessionDigest::default(),
+            session: crate::base::id::SessionDigest::default(),
             node: name.clone(),
             incarnation: worker.incarnation,
             sequence: worker.sequence,
@@ -370,7 +371,7 @@ impl TestCluster {
         if orders.may_go {
             let incarnation = worker.incarnation;
             self.workers.remove(name);
-            self.cluster.leave(at, name, incarnation, crate::id::SessionDigest::default()).unwrap();
+            self.cluster.leave(at, name, incarnation, crate::base::id::SessionDigest::default()).unwrap();
         }
     }
 
@@ -467,7 +468,8 @@ impl TestCluster {
 
     /// Whether each shard has `replicas` live ones, one of which leads, and nothing is under way.
     pub fn is_at_rest(&self, replicas: usize) -> bool {
-        let rests = |shard: &crate::map::Shard| shard.is_settled() && shard.replicas.len() == replicas;
+        let rests =
+            |shard: &crate::keyspace::map::Shard| shard.is_settled() && shard.replicas.len() == replicas;
         self.map().shards().all(rests)
     }
 

@@ -3,10 +3,10 @@
 
 use super::durable::{cluster_of, durable, kill, start};
 use super::test_cluster::{TestCluster, node};
-use crate::id::ShardId;
+use crate::base::id::ShardId;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::Shard;
 use crate::keyspace::{Keyspace, Ownership};
-use crate::lifecycle::ReplicaState;
-use crate::map::Shard;
 use std::collections::BTreeSet;
 
 const OWNERSHIPS: [Ownership; 2] = [Ownership::Exclusive, Ownership::Eventual];

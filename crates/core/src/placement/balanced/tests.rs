@@ -45,7 +45,7 @@ fn bb_hot_nodes_are_relieved_in_every_metric() {
     let mut problem = loaded(8, 2, &[]);
     let shards = 200;
     problem = Problem { replicas: vec![2; shards], ..problem };
-    problem.shards = (0..shards as u64).map(crate::id::ShardId).collect();
+    problem.shards = (0..shards as u64).map(crate::base::id::ShardId).collect();
     problem.hashes = (0..shards as u64).map(spread_bits).collect();
     problem.metrics.push(Metric { name: "bytes".into(), tolerance: 0.02, limit: None });
     problem.capacities = vec![1.0; 16];
@@ -325,7 +325,7 @@ fn beside(own: &Keyspace, others: &[Keyspace], nodes: usize) -> Problem {
     let replicas = own.current.iter().map(|held| held.len() as u8).collect();
     let mut problem = Problem { replicas, ..loaded(nodes, 1, &[]) };
     let count = own.current.len() as u64;
-    problem.shards = (0..count).map(crate::id::ShardId).collect();
+    problem.shards = (0..count).map(crate::base::id::ShardId).collect();
     problem.hashes = (0..count).map(spread_bits).collect();
     let metric = |name: &str, tolerance| Metric { name: name.into(), tolerance, limit: None };
     problem.metrics = vec![

@@ -1,8 +1,8 @@
 //! One request under every order of events.
 
+use crate::base::time::Millis;
 use crate::routing::budget::{Budget, BudgetPolicy};
 use crate::routing::retry::{Action, Attempts, Event, LastFailure, Reason, RequestTraits, RetryPolicy};
-use crate::time::Millis;
 use proptest::prelude::*;
 
 fn events() -> impl Strategy<Value = Event> {

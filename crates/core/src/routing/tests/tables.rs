@@ -1,21 +1,22 @@
 //! What is pushed, in every order: routes are those of the map, and never go back.
 
-use crate::exchange::{ClusterIdentity, KeyspaceBrief};
-use crate::hash::HashFunction;
-use crate::id::{ClusterId, Generation, Incarnation, PlacementId, ShardId, TransactionId};
-use crate::key::{HashRange, Key, KeyRange};
+use crate::base::id::{ClusterId, Generation, Incarnation, PlacementId, ShardId, TransactionId};
+use crate::base::name::{KeyspaceName, NodeId, Zone};
+use crate::base::time::Millis;
 use crate::keyspace::Ownership;
-use crate::lifecycle::ReplicaState;
-use crate::map::{Edit, MapDiff, ShardMap};
-use crate::name::{KeyspaceName, NodeId, Zone};
+use crate::keyspace::hash::HashFunction;
+use crate::keyspace::key::{HashRange, Key, KeyRange};
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::Access;
+use crate::keyspace::map::{Edit, MapDiff, ShardMap};
+use crate::keyspace::sharding::geometry::cut_keys;
+use crate::keyspace::sharding::{Bounds, PartitionKey, Sharding, Slot};
 use crate::node::Health;
+use crate::node::NodeAddress;
+use crate::node::exchange::{ClusterIdentity, KeyspaceBrief};
 use crate::routing::choose::{Followed, Hint, HintedNode, Preference, choose, follow};
 use crate::routing::routes::{NoRoute, Routes};
 use crate::routing::table::{RouteTable, TableError};
-use crate::routing::{Access, NodeAddress};
-use crate::sharding::geometry::cut_keys;
-use crate::sharding::{Bounds, PartitionKey, Sharding, Slot};
-use crate::time::Millis;
 use proptest::prelude::*;
 
 fn node(number: u64) -> NodeId {

@@ -11,7 +11,7 @@
 //! The coordinator orders what was reported to load, once another copy serves.
 
 use super::{At, Callback, LocalReplica};
-use crate::lifecycle::ReplicaState;
+use crate::keyspace::lifecycle::ReplicaState;
 
 impl LocalReplica {
     /// The coordinator says that the cluster was restored from a backup: what it has ordered since then counts no more,

@@ -12,10 +12,10 @@
 //! that be forgotten before the coordinator has chosen another leader.
 
 use super::{At, Callback, Gate, LocalReplica};
-use crate::exchange::Peer;
-use crate::lifecycle::ReplicaState;
-use crate::map::Role;
-use crate::time::Millis;
+use crate::base::time::Millis;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::Role;
+use crate::node::exchange::Peer;
 
 /// A lead that is not laid down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

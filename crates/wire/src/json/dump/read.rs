@@ -10,10 +10,10 @@ use super::{
 };
 use crate::Malformed;
 use crate::json::{error::nearest, keyspace::Keyspace};
+use partage_core::base::id::ShardId;
 use partage_core::cluster::{KeyspaceRecord, Records};
-use partage_core::id::ShardId;
-use partage_core::map::{Replica, Shard, ShardMap};
-use partage_core::{check, keyspace, suggest};
+use partage_core::keyspace::map::{Replica, Shard, ShardMap};
+use partage_core::{base::suggest, cluster::check, keyspace};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};

@@ -3,9 +3,9 @@
 use super::{Dump, Reading};
 use crate::json::parse;
 use crate::testing;
-use partage_core::check;
+use partage_core::base::id::Incarnation;
+use partage_core::cluster::check;
 use partage_core::cluster::{KeyspaceRecord, NodeRecord, Records};
-use partage_core::id::Incarnation;
 use partage_core::node::NodeSpec;
 use partage_core::plan::{Origin, Plan, Status};
 use proptest::prelude::*;
@@ -43,7 +43,7 @@ proptest! {
         (keyspace, diffs) in testing::histories(1..3), at in any::<prop::sample::Index>(), byte in any::<u8>(),
     ) {
         let map = testing::replay(&keyspace, &diffs);
-        let record = KeyspaceRecord::new(keyspace, 1, partage_core::id::ShardId(1));
+        let record = KeyspaceRecord::new(keyspace, 1, partage_core::base::id::ShardId(1));
         let records = Records { keyspaces: vec![(record, map)], ..Records::default() };
         let mut document = serde_json::to_vec(&Dump::from(&records)).unwrap();
         let at = at.index(document.len());
@@ -204,10 +204,12 @@ fn everything_wrong_is_told_at_once_and_the_rest_is_kept() {
 fn plans_are_checked_against_the_map_they_were_made_from() {
     let mut records = Records::try_from(serde_json::from_value::<Dump>(sound()).unwrap()).unwrap();
     let map = &records.keyspaces[0].1;
-    let change =
-        partage_core::plan::Change::Add { shard: partage_core::id::ShardId(1), node: "n9".parse().unwrap() };
+    let change = partage_core::plan::Change::Add {
+        shard: partage_core::base::id::ShardId(1),
+        node: "n9".parse().unwrap(),
+    };
     let plan = Plan {
-        id: partage_core::id::PlanId(7),
+        id: partage_core::base::id::PlanId(7),
         keyspace: map.keyspace().clone(),
         base: map.generation(),
         origin: Origin::Rebalance,
@@ -216,7 +218,7 @@ fn plans_are_checked_against_the_map_they_were_made_from() {
         made_ms: 1,
         decided_by: None,
     };
-    let later = partage_core::id::Generation { sequence: 9, ..plan.base };
+    let later = partage_core::base::id::Generation { sequence: 9, ..plan.base };
     let cases = [
         (plan.clone(), "plan-7 of keyspace kv: M7: nothing new is placed on node n9: it is not registered"),
         (Plan { status: Status::Superseded, ..plan.clone() }, ""),
@@ -225,7 +227,7 @@ fn plans_are_checked_against_the_map_they_were_made_from() {
             "plan-7 of keyspace kv: it was made from map 9, but the map is at 2",
         ),
         (
-            Plan { id: partage_core::id::PlanId(8), ..plan.clone() },
+            Plan { id: partage_core::base::id::PlanId(8), ..plan.clone() },
             "plan-8 was not given out yet: the next is plan-8",
         ),
         (Plan { keyspace: "kw".parse().unwrap(), ..plan }, "plan-7: there is no keyspace kw"),

@@ -3,12 +3,12 @@
 
 use super::*;
 use crate::stored::{Recovered, map_file};
+use partage_core::base::id::PlanId;
+use partage_core::base::name::KeyspaceName;
 use partage_core::cluster::{ClusterRecord, NodeRecord};
-use partage_core::id::PlanId;
-use partage_core::metadata::Head;
-use partage_core::name::KeyspaceName;
 use partage_core::node::NodeSpec;
 use partage_core::plan::Status;
+use partage_core::service::metadata::Head;
 
 /// A store that remembers every value that each key had.
 #[derive(Default)]

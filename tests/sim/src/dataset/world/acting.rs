@@ -2,8 +2,8 @@
 
 use super::{CALM_MS, Happening, Millis, REFRESH_MS, STORM_MS, TTL_MS, World, oracle};
 use crate::dataset::store;
-use partage_core::dataset::VersionName;
-use partage_core::dataset::node::{Effect, Event, Key, Value, may_retire};
+use partage_core::service::dataset::VersionName;
+use partage_core::service::dataset::node::{Effect, Event, Key, Value, may_retire};
 use std::collections::BTreeSet;
 
 impl World {

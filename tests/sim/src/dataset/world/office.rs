@@ -3,12 +3,12 @@
 
 use super::{Happening, World};
 use crate::draw::Draw;
-use partage_core::dataset::node::{Event, Layout, Readiness};
-use partage_core::dataset::shards::{self, Upkeep, Wanted, partitions_of, upkeep};
-use partage_core::dataset::{DatasetName, Partitioner, VersionName};
+use partage_core::base::planted::{self, Planted};
 use partage_core::keyspace::Keyspace;
-use partage_core::planted::{self, Planted};
-use partage_core::sharding::Slot;
+use partage_core::keyspace::sharding::Slot;
+use partage_core::service::dataset::node::{Event, Layout, Readiness};
+use partage_core::service::dataset::shards::{self, Upkeep, Wanted, partitions_of, upkeep};
+use partage_core::service::dataset::{DatasetName, Partitioner, VersionName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most shards of the keyspace.

@@ -2,14 +2,14 @@
 
 use super::{Ask, Happening, JAM_MS, News, Reader, Route, SERVERS, World, name, number};
 use crate::metadata::requester::{Doing, Wish, change, transaction};
-use partage_core::hash::HashFunction;
-use partage_core::id::Generation;
-use partage_core::map::ShardMap;
-use partage_core::metadata::change::{self as changes, Change, Changing, Notice};
-use partage_core::metadata::server::{Answer, Event};
-use partage_core::metadata::{self, Seen};
-use partage_core::name::KeyspaceName;
-use partage_core::sharding::{PartitionKey, Sharding};
+use partage_core::base::id::Generation;
+use partage_core::base::name::KeyspaceName;
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::map::ShardMap;
+use partage_core::keyspace::sharding::{PartitionKey, Sharding};
+use partage_core::service::metadata::change::{self as changes, Change, Changing, Notice};
+use partage_core::service::metadata::server::{Answer, Event};
+use partage_core::service::metadata::{self, Seen};
 use std::sync::Arc;
 
 impl World {

@@ -1,9 +1,9 @@
 //! A server with its disk.
 
-use partage_core::id::TransactionId;
-use partage_core::map::{MapDiff, ShardMap};
-use partage_core::metadata::Head;
-use partage_core::metadata::server::Server;
+use partage_core::base::id::TransactionId;
+use partage_core::keyspace::map::{MapDiff, ShardMap};
+use partage_core::service::metadata::Head;
+use partage_core::service::metadata::server::Server;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 

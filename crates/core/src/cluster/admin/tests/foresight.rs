@@ -33,7 +33,7 @@ fn is_as_foreseen(test: &mut AdminTestCluster, command: Command) -> Answer {
     let dry = test.run(command.clone(), true).unwrap();
     // Each call draws a transaction of its own.
     let drawn = |plan: &Plan| {
-        let base = crate::id::Generation { transaction: TransactionId::default(), ..plan.base };
+        let base = crate::base::id::Generation { transaction: TransactionId::default(), ..plan.base };
         Plan { base, ..plan.clone() }
     };
     let foreseen: Vec<Plan> = dry.plan.iter().chain(&dry.follows).map(|shown| drawn(&shown.plan)).collect();

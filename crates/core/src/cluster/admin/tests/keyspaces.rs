@@ -1,6 +1,6 @@
 use super::*;
 use crate::keyspace::KeyspaceKind;
-use crate::map::Stage;
+use crate::keyspace::map::Stage;
 
 fn create(keyspace: Keyspace, presplit: Presplit) -> Command {
     Command::CreateKeyspace { keyspace: Box::new(keyspace), presplit, ahead: false }
@@ -27,7 +27,7 @@ fn k4_each_way_to_presplit_gives_its_shards() {
         assert!(answer.warnings.is_empty(), "{answer:?}");
         let map = &test.cluster.keyspaces[&name(of)].map;
         assert_eq!((map.len(), map.generation().sequence), (shards, 1), "{of}");
-        assert_eq!(crate::check::map(map), vec![], "{of}");
+        assert_eq!(crate::plan::check::map(map), vec![], "{of}");
     }
 }
 

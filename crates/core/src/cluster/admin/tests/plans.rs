@@ -1,5 +1,5 @@
 use super::*;
-use crate::id::PlacementId;
+use crate::base::id::PlacementId;
 use crate::plan::Change;
 
 /// Two shards on "a", and a suggested plan that moves both to "b".

@@ -1,5 +1,5 @@
 use super::*;
-use crate::name::Label;
+use crate::base::name::Label;
 
 const S1: ShardId = ShardId(1);
 
@@ -82,7 +82,7 @@ fn whoever_is_down_or_drained_counts_and_whoever_has_left_or_was_removed_does_no
     test.done(Command::DeleteKeyspace { keyspace: name("users") });
     test.done(Command::RemoveNode { node: node("a") });
     let (incarnation, _) = test.alive.remove(&node("b")).unwrap();
-    test.cluster.leave(test.at, &node("b"), incarnation, crate::id::SessionDigest::default()).unwrap();
+    test.cluster.leave(test.at, &node("b"), incarnation, crate::base::id::SessionDigest::default()).unwrap();
     test.rounds(60);
     test.refused(create(wide(2), false), Kind::Refused, "room for 1: 1 node has joined: ask for 1 or fewer");
 }

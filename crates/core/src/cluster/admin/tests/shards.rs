@@ -1,10 +1,10 @@
 use super::*;
-use crate::key::{HashRange, KeyRange};
+use crate::base::name::Label;
 use crate::keyspace::Ownership;
-use crate::load::Profile;
-use crate::map::Stage;
-use crate::name::Label;
-use crate::sharding::{Bounds, PartitionKey};
+use crate::keyspace::key::{HashRange, KeyRange};
+use crate::keyspace::map::Stage;
+use crate::keyspace::sharding::{Bounds, PartitionKey};
+use crate::node::load::Profile;
 
 const S1: ShardId = ShardId(1);
 
@@ -200,7 +200,7 @@ fn hash_ranges_split_at_the_middle_or_at_points() {
     test.done(split(s2, SplitAt::Points(vec![1, 2])));
     test.rounds(6);
     test.refused(split(ShardId(4), SplitAt::Middle), Kind::Refused, "single point");
-    assert_eq!(crate::check::map(&test.cluster.keyspaces[&name("users")].map), vec![]);
+    assert_eq!(crate::plan::check::map(&test.cluster.keyspaces[&name("users")].map), vec![]);
 }
 
 #[test]

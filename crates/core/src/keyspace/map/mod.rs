@@ -1,0 +1,347 @@
+//! The map of a keyspace: its shards, their replicas, at a generation.
+//!
+//! A map is replaced, never changed: [`Edit`] collects changes on a map and [`Edit::commit`] gives the
+//! next one, with exactly one parent and a [`MapDiff`] that leads there (M3, M4). Everybody else holds a
+//! copy and applies diffs.
+//!
+//! A shard is in one of four [`Stage`]s. *Serving* shards are disjoint and cover the keyspace (M1).
+//! While a split or a merge prepares, its children are *Forming* beside the parents that still serve; one
+//! commit makes the children serving and the parents *Closing* (O8). So a lookup never sees a gap. A named
+//! partition that is not wanted any more is *Removing* until the last of its replicas has unloaded.
+
+mod diff;
+mod edit;
+mod family;
+mod lineage;
+mod replicas;
+
+pub use diff::{DiffError, MapDiff};
+pub use edit::{Edit, EditError};
+pub use family::Family;
+pub use lineage::Lineage;
+pub use replicas::Replicas;
+
+use crate::base::counter_jump::CounterJump;
+use crate::base::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::sharding::{Bounds, PartitionKey, Sharding};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroU64;
+
+/// What a replica may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Accepts writes (and, in exclusive mode, is the owner). At most one per shard.
+    Leader,
+    /// Serves reads, follows the leader.
+    Follower,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Role::Leader => "leader",
+            Role::Follower => "follower",
+        })
+    }
+}
+
+/// What a request wants of the replica that answers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Any replica that serves.
+    Read,
+    /// The leader.
+    Write,
+}
+
+/// One shard on one node, for one stay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replica {
+    /// New on every add.
+    pub placement: PlacementId,
+    /// The node that the replica is on.
+    pub node: NodeId,
+    /// Which start of that node: a later one is another place (O6).
+    pub incarnation: Incarnation,
+    /// What it may do.
+    pub role: Role,
+    /// Where it is in its life.
+    pub state: ReplicaState,
+    /// See [`Replica::replaces`].
+    pub predecessor: Option<Predecessor>,
+}
+
+impl Replica {
+    /// The replica that leaves when this one serves: make before break (O11).
+    pub fn replaces(&self) -> Option<PlacementId> {
+        self.predecessor.map(PlacementId::from)
+    }
+}
+
+/// The placement id of another replica. Ids are counted from 1, so that none takes no room of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Predecessor(NonZeroU64);
+
+impl Predecessor {
+    /// None for the id 0, which nothing has.
+    pub fn new(placement: PlacementId) -> Option<Predecessor> {
+        NonZeroU64::new(placement.0).map(Predecessor)
+    }
+}
+
+impl From<Predecessor> for PlacementId {
+    fn from(predecessor: Predecessor) -> PlacementId {
+        PlacementId(predecessor.0.get())
+    }
+}
+
+/// Where a shard is in its own life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stage {
+    /// Child of a split or merge that prepares; part of no lookup yet. Names all children, itself included.
+    Forming(Family),
+    /// Answers for its bounds.
+    Serving,
+    /// Parent of a finished split or merge; forwards and goes. Names its children.
+    Closing(Family),
+    /// A partition that its user has unregistered: its replicas unload, and it goes with the last of them.
+    Removing,
+}
+
+/// For people: what follows on "shard s2 is".
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = |family: &Family| family.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        match self {
+            Stage::Forming(_) => write!(f, "forming: the split or merge that makes it has not ended"),
+            Stage::Serving => write!(f, "serving"),
+            Stage::Closing(children) => write!(f, "closing: its keys are in {} now", named(children)),
+            Stage::Removing => write!(f, "being removed"),
+        }
+    }
+}
+
+/// The unit of placement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shard {
+    /// Never used again.
+    pub id: ShardId,
+    /// Grows whenever the leader or the bounds change.
+    pub epoch: Epoch,
+    /// What it holds.
+    pub bounds: Bounds,
+    /// See [`Shard::stage`] and [`Shard::parents`].
+    pub lineage: Lineage,
+    /// Its replicas, in the order of their placement ids.
+    pub replicas: Replicas,
+}
+
+impl Shard {
+    /// Forming, serving or closing.
+    pub fn stage(&self) -> &Stage {
+        self.lineage.stage()
+    }
+
+    /// What it was split or merged from; empty for a shard that began with its keyspace. They may be gone.
+    pub fn parents(&self) -> &[ShardId] {
+        self.lineage.parents()
+    }
+
+    /// The replica that may accept writes under [`Shard::epoch`], if any.
+    pub fn leader(&self) -> Option<&Replica> {
+        self.replicas.iter().find(|r| r.role == Role::Leader && r.state == ReplicaState::Live)
+    }
+
+    /// The replica of that placement.
+    pub fn replica(&self, placement: PlacementId) -> Option<&Replica> {
+        self.replicas.iter().find(|r| r.placement == placement)
+    }
+
+    /// Replicas that serve or prepare to.
+    pub fn staying(&self) -> impl Iterator<Item = &Replica> {
+        self.replicas.iter().filter(|r| r.state.is_staying())
+    }
+
+    /// Replicas that serve.
+    pub fn live(&self) -> impl Iterator<Item = &Replica> {
+        self.replicas.iter().filter(|r| r.state == ReplicaState::Live)
+    }
+
+    /// Whether a replica on that node keeps another one off it, which is to take the place of `replaced`: one that
+    /// stays, or one that hands over to another that stays elsewhere. Where no other stays (the node that took over
+    /// has died, or never begins and is to be replaced), a node that still hands over may take the shard again: as a
+    /// new replica beside its former self, from which it can copy.
+    pub fn bars(&self, node: &NodeId, replaced: Option<PlacementId>) -> bool {
+        let here = |state: ReplicaState| self.replicas.iter().any(|r| r.node == *node && r.state == state);
+        let another_stays = self.staying().any(|r| Some(r.placement) != replaced);
+        self.staying().any(|r| r.node == *node) || another_stays && here(ReplicaState::Unload)
+    }
+
+    /// Whether it, or what it was split or merged from, has ever been led, so that it may have data. It stays so, as
+    /// the first lead raises the epoch from 0 and no epoch goes back.
+    pub fn had_data(&self) -> bool {
+        self.epoch > Epoch(0)
+    }
+
+    /// Whether the shard answers for its bounds.
+    pub fn is_serving(&self) -> bool {
+        *self.stage() == Stage::Serving
+    }
+
+    /// Whether nothing is on its way: it serves, every replica is live, one leads.
+    pub fn is_settled(&self) -> bool {
+        self.is_serving()
+            && self.leader().is_some()
+            && self.replicas.iter().all(|r| r.state == ReplicaState::Live)
+    }
+}
+
+/// The shards of a keyspace with their replicas, at a generation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardMap {
+    keyspace: KeyspaceName,
+    sharding: Sharding,
+    partition_key: PartitionKey,
+    generation: Generation,
+    parent: Option<Generation>,
+    shards: BTreeMap<ShardId, Shard>,
+    next_shard: ShardId,
+    next_placement: PlacementId,
+}
+
+impl ShardMap {
+    /// The map before the first: no shards, sequence 0.
+    pub fn empty(keyspace: KeyspaceName, sharding: Sharding, partition_key: PartitionKey) -> ShardMap {
+        ShardMap {
+            keyspace,
+            sharding,
+            partition_key,
+            generation: Generation::default(),
+            parent: None,
+            shards: BTreeMap::new(),
+            next_shard: ShardId(1),
+            next_placement: PlacementId(1),
+        }
+    }
+
+    /// An empty map whose ids begin above those that were given out before it: a keyspace that is created
+    /// after another was deleted never uses its ids again (M5).
+    pub fn empty_after(self, next_shard: ShardId, next_placement: PlacementId) -> ShardMap {
+        ShardMap {
+            next_shard: self.next_shard.max(next_shard),
+            next_placement: self.next_placement.max(next_placement),
+            ..self
+        }
+    }
+
+    /// The same map where later ones may have been lost: its counters, its epochs and its generation go on beyond what
+    /// can have been given out (M5, O2, M2). Routers take a later map only; one that went back they would refuse for
+    /// ever. A keyspace that has had no map yet has none to go on from.
+    #[must_use]
+    pub fn after_loss(mut self, jump: CounterJump) -> ShardMap {
+        for shard in self.shards.values_mut() {
+            shard.epoch = Epoch(jump.beyond(shard.epoch.0));
+        }
+        self.next_shard = ShardId(jump.beyond(self.next_shard.0));
+        self.next_placement = PlacementId(jump.beyond(self.next_placement.0));
+        if self.generation.sequence > 0 {
+            let sequence = jump.beyond(self.generation.sequence);
+            self.parent = Some(self.generation);
+            self.generation = Generation { sequence, ..self.generation };
+        }
+        self
+    }
+
+    /// The same map without what splits and merges are forming. It may have come to serve since, where later maps were lost,
+    /// and be later than its parents: so its copies count as those of any shard that the map does not know, and none of
+    /// them is deleted as an abandoned one.
+    #[must_use]
+    pub fn without_forming(mut self) -> ShardMap {
+        self.shards.retain(|_, shard| !matches!(shard.stage(), Stage::Forming(_)));
+        self
+    }
+
+    /// The map as one diff from nothing: how a whole map is stored and sent.
+    pub fn whole(&self) -> MapDiff {
+        let empty = ShardMap::empty(self.keyspace.clone(), self.sharding, self.partition_key);
+        empty.diff(self)
+    }
+
+    /// Whose map this is.
+    pub fn keyspace(&self) -> &KeyspaceName {
+        &self.keyspace
+    }
+
+    /// How keys map to shards.
+    pub fn sharding(&self) -> Sharding {
+        self.sharding
+    }
+
+    /// Which part of a key is sharded by.
+    pub fn partition_key(&self) -> PartitionKey {
+        self.partition_key
+    }
+
+    /// Which map this is.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// The map this one was made from; none for the empty map.
+    pub fn parent(&self) -> Option<Generation> {
+        self.parent
+    }
+
+    /// The id that the next new shard gets.
+    pub fn next_shard(&self) -> ShardId {
+        self.next_shard
+    }
+
+    /// The id that the next new replica gets.
+    pub fn next_placement(&self) -> PlacementId {
+        self.next_placement
+    }
+
+    /// The shard of that id.
+    pub fn shard(&self, id: ShardId) -> Option<&Shard> {
+        self.shards.get(&id)
+    }
+
+    /// All shards in the order of their ids.
+    pub fn shards(&self) -> impl ExactSizeIterator<Item = &Shard> {
+        self.shards.values()
+    }
+
+    /// Those of that id and of later ones.
+    pub fn shards_from(&self, from: ShardId) -> impl Iterator<Item = &Shard> {
+        self.shards.range(from..).map(|(_, shard)| shard)
+    }
+
+    /// How many shards, of any stage.
+    pub fn len(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Whether there is no shard.
+    pub fn is_empty(&self) -> bool {
+        self.shards.is_empty()
+    }
+
+    /// The serving shard whose bounds hold `key`. Walks all shards: for one-off questions; routers build
+    /// an index ([`crate::keyspace::lookup`]).
+    pub fn find(&self, key: &[u8]) -> Option<&Shard> {
+        let position = self.sharding.position(self.partition_key, key);
+        self.shards.values().find(|shard| shard.is_serving() && shard.bounds.contains(position))
+    }
+
+    /// Begins the next map.
+    pub fn edit(&self) -> Edit<'_> {
+        Edit::new(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,412 @@
+//! What a coordinator and a worker tell each other, whichever protocol carries it.
+//!
+//! Up goes a [`Beat`]: "I live, this is how my replicas are". Down come [`Orders`]: "this is what they
+//! should be". Both are differences against what the other side has confirmed, and both can always be
+//! sent whole instead; so a lost, doubled or late message costs time and nothing else.
+
+use crate::base::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, SessionDigest, ShardId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::time::Millis;
+use crate::keyspace::hash::HashFunction;
+use crate::keyspace::key::KeyRange;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::Role;
+use crate::keyspace::sharding::{Bounds, PartitionKey, Sharding};
+use crate::keyspace::{KeyspaceKind, Ownership};
+use crate::node::NodeSpec;
+use crate::node::load::Load;
+use std::fmt;
+
+/// A worker that wants to take part.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Registration {
+    /// What it says of itself.
+    pub spec: NodeSpec,
+    /// The incarnation it has already, when it only comes back to a coordinator; none for a new process.
+    pub incarnation: Option<Incarnation>,
+    /// Of the token that the driver gives to a new process, or with which one comes back.
+    pub session: SessionDigest,
+    /// The cluster that took it in before, or whose data it has stored; none for a process that knows of none.
+    pub cluster: Option<ClusterId>,
+    /// What it has stored that no order of this incarnation is about.
+    pub stored: Vec<Stored>,
+    /// The cluster that ordered what was stored when its process began; none where its service does not know.
+    pub stored_of: Option<ClusterId>,
+    /// The latest maps that it was given orders by: a coordinator that has older ones does not take it in.
+    pub known: Vec<Known>,
+    /// The address from which it came, as the driver saw it; none where that is not known.
+    pub from: Option<String>,
+}
+
+impl Registration {
+    /// Of a new process that has nothing stored.
+    pub fn new(spec: NodeSpec) -> Registration {
+        let session = SessionDigest::default();
+        let (stored, known) = (vec![], vec![]);
+        Registration {
+            spec,
+            incarnation: None,
+            session,
+            cluster: None,
+            stored,
+            stored_of: None,
+            known,
+            from: None,
+        }
+    }
+}
+
+/// The answer to a registration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Welcome {
+    /// The coordinator's cluster. A worker of another one refuses it (D11).
+    pub cluster: ClusterId,
+    /// Clusters that this one was restored from: their workers are its own.
+    pub continues: Vec<ClusterId>,
+    /// To be sent with every beat.
+    pub incarnation: Incarnation,
+    /// How often to beat.
+    pub heartbeat_ms: u64,
+    /// How long a lease is.
+    pub lease_ms: u64,
+}
+
+/// Names one replica in a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReplicaKey {
+    /// The keyspace that the replica's shard is in.
+    pub keyspace: KeyspaceName,
+    /// The shard that the replica is one copy of.
+    pub shard: ShardId,
+    /// Which stay of it.
+    pub placement: PlacementId,
+}
+
+/// What a worker has done about a replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Phase {
+    /// `load` runs.
+    Loading,
+    /// `load` is done: it could serve.
+    Ready,
+    /// Requests are answered.
+    Serving,
+    /// No more requests are taken; the last ones and `unload` run.
+    Unloading,
+    /// Nothing of it runs here any more.
+    Unloaded,
+    /// Nothing of it runs here any more and no order names it; its data is still here, until the coordinator gives
+    /// a [`Permission`] to delete it or orders the replica again.
+    Kept,
+    /// Its data is deleted.
+    Dropped,
+    /// A callback failed, hung or refused; it is tried again. In a box, as it is rare and a coordinator keeps
+    /// a phase for each replica.
+    Failed(Box<Failure>),
+}
+
+/// How a callback went wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// How often, without a success between.
+    pub attempts: u32,
+    /// What the service said.
+    pub reason: String,
+}
+
+impl Phase {
+    /// [`Phase::Failed`], for so many attempts and what the service said last.
+    pub fn failed(attempts: u32, reason: String) -> Phase {
+        Phase::Failed(Box::new(Failure { attempts, reason }))
+    }
+}
+
+/// Why a worker may delete the data of a replica (D7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DropReason {
+    /// Another replica took its place and is known to serve.
+    Moved,
+    /// Its keyspace or its partition was deleted, or the split or merge that it prepared for was given up.
+    Deleted,
+    /// Its worker was away; other replicas serve its keys meanwhile, under its epoch or a later one.
+    Superseded,
+}
+
+impl DropReason {
+    /// All of them.
+    pub const ALL: [DropReason; 3] = [DropReason::Moved, DropReason::Deleted, DropReason::Superseded];
+
+    /// The word that people write.
+    pub fn word(self) -> &'static str {
+        match self {
+            DropReason::Moved => "moved",
+            DropReason::Deleted => "deleted",
+            DropReason::Superseded => "superseded",
+        }
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// Leave to delete the data of a replica in [`Phase::Kept`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permission {
+    /// The replica whose data may be deleted.
+    pub replica: ReplicaKey,
+    /// Why its data may be deleted.
+    pub reason: DropReason,
+    /// The epoch under which others serve, or up to which everything was deleted. A worker that has data of a
+    /// later epoch knows more than this coordinator, and keeps it (D11).
+    pub epoch: Epoch,
+}
+
+/// A replica that a worker has stored and no coordinator has ordered from this start of it (yet).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// The replica whose data the worker has stored.
+    pub replica: ReplicaKey,
+    /// What its shard held.
+    pub bounds: Bounds,
+    /// The latest epoch that it has served under; 0 = it has only loaded what others have.
+    pub epoch: Epoch,
+    /// Names the disk or directory on which it lies; 0 = not named.
+    pub store: u64,
+    /// Some of it cannot be read: it counts for nothing, and its shard is loaded anew from others.
+    pub damaged: bool,
+}
+
+impl Stored {
+    /// Of a replica of which nothing can be read, not even what its shard held. It may hold any key: what is no longer in
+    /// the map is deleted when all that may have its keys serve, or not at all.
+    pub fn unreadable(replica: ReplicaKey, store: u64) -> Stored {
+        let bounds = Bounds::Keys(KeyRange::all());
+        Stored { replica, bounds, epoch: Epoch(0), store, damaged: true }
+    }
+}
+
+/// The latest map of a keyspace that a worker was given orders by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// The keyspace that the map is of.
+    pub keyspace: KeyspaceName,
+    /// [`KeyspaceBrief::first_shard`]: tells it from earlier keyspaces of that name.
+    pub first_shard: ShardId,
+    /// The map.
+    pub generation: Generation,
+}
+
+impl Known {
+    /// Whether a state that has the keyspace at `generation`, beginning with `first_shard`, is not the one that this
+    /// was said by, nor one that went on from it.
+    pub fn is_ahead_of(&self, first_shard: ShardId, generation: Generation) -> bool {
+        let (ours, theirs) =
+            ((self.first_shard, self.generation.sequence), (first_shard, generation.sequence));
+        ours > theirs || (ours == theirs && self.generation != generation)
+    }
+}
+
+/// How one replica is, as its worker sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// The replica that the report is about.
+    pub replica: ReplicaKey,
+    /// What was done.
+    pub phase: Phase,
+    /// The epoch of the last order that the worker has carried out: what that order ended has ended, so
+    /// under every earlier epoch this replica leads no more.
+    pub epoch: Epoch,
+    /// Its load, when it was measured anew.
+    pub load: Option<Load>,
+    /// How often its `load` has said that it gets on. While it loads, each new number prolongs the coordinator's patience.
+    pub progress: u32,
+    /// What is stored of it, in beats that name all and where its data is kept: a coordinator whose state was restored has
+    /// to compare copies, and may not know the shard.
+    pub served: Option<Served>,
+}
+
+/// What a worker says of the data of a replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Served {
+    /// The latest epoch under which it has served; 0 = it has only loaded what others have.
+    pub epoch: Epoch,
+    /// What its shard holds.
+    pub bounds: Bounds,
+}
+
+/// From worker to coordinator, every `heartbeat_ms` and when something changed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Beat {
+    /// The node that sent the heartbeat.
+    pub node: NodeId,
+    /// Which start of it.
+    pub incarnation: Incarnation,
+    /// Of the token with which it came. A driver takes it from the message, or from the stream on which that came.
+    pub session: SessionDigest,
+    /// Counts this incarnation's beats from 1; older ones that arrive late are ignored.
+    pub sequence: u64,
+    /// When it was sent, by the worker's own monotonic clock; comes back with the answer.
+    pub sent_at: Millis,
+    /// The version of [`Orders`] that has been taken in; 0 = none, send them whole.
+    pub applied: u64,
+    /// Whether `reports` names every replica it holds, so that what is not named is not there.
+    pub whole: bool,
+    /// What changed since the last answered beat.
+    pub reports: Vec<Report>,
+    /// The worker leaves: move its shards, then tell it (A13). Some(false): it stays after all; none: as it said last.
+    pub leaving: Option<bool>,
+    /// Share of its own capacity that foreground work takes, 0 to 1; moves give way above 0.5 (K17).
+    pub busy: f64,
+    /// The worker has no lease when it sends this: it serves nothing that is exclusive.
+    pub lease_expired: bool,
+}
+
+/// Another replica that a worker may need: to load from, to forward to, to hint at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Its shard: the same, or a parent or child.
+    pub shard: ShardId,
+    /// Which replica of it: a node can have data of several, as what it keeps is named by no order.
+    pub placement: PlacementId,
+    /// What that shard holds.
+    pub bounds: Bounds,
+    /// On which node.
+    pub node: NodeId,
+    /// `host:port` of that node.
+    pub address: String,
+    /// Its role.
+    pub role: Role,
+    /// Its state.
+    pub state: ReplicaState,
+}
+
+/// What one replica should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    /// The replica that the order is about.
+    pub replica: ReplicaKey,
+    /// What its shard holds.
+    pub bounds: Bounds,
+    /// What it may do.
+    pub role: Role,
+    /// What it should be.
+    pub state: ReplicaState,
+    /// The shard's epoch.
+    pub epoch: Epoch,
+    /// Whether it may begin. To lead: in exclusive mode, when the former owner is certainly gone. To load, in a
+    /// durable keyspace: when the leader knows of it, and acknowledges no write without it. To follow, after a durable
+    /// shard was split or merged: when the leader serves.
+    pub granted: bool,
+    /// In `Load`: where to load from. In `Unload`: where to forward to. Else: the other replicas.
+    pub peers: Vec<Peer>,
+    /// Whether the shard has ever been led, so that it may have data: then a replica that finds no source of it
+    /// must not serve.
+    pub had_data: bool,
+    /// In `UnloadFinal`: why its data may be deleted.
+    pub drop: Option<DropReason>,
+}
+
+/// Which cluster a coordinator is of.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClusterIdentity {
+    /// Its id.
+    pub cluster: ClusterId,
+    /// The clusters that it was restored from.
+    pub continues: Vec<ClusterId>,
+}
+
+impl ClusterIdentity {
+    /// Whether what is known of `other` is also said of this cluster.
+    pub fn is_or_continues(&self, other: ClusterId) -> bool {
+        self.cluster == other || self.continues.contains(&other)
+    }
+}
+
+/// What a worker must know of a keyspace to tell whose a key is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyspaceBrief {
+    /// Its name.
+    pub name: KeyspaceName,
+    /// How keys map to shards.
+    pub sharding: Sharding,
+    /// Which part of a key is sharded by.
+    pub partition_key: PartitionKey,
+    /// What a worker may believe.
+    pub ownership: Ownership,
+    /// The generation of the map behind the orders.
+    pub generation: Generation,
+    /// Tells it from deleted keyspaces of the same name: their shards have lower ids.
+    pub first_shard: ShardId,
+    /// Whether its data lies on disk and outlives its processes.
+    pub durable: bool,
+    /// Which service it belongs to.
+    pub kind: KeyspaceKind,
+}
+
+impl KeyspaceBrief {
+    /// Which map it is of.
+    pub fn known(&self) -> Known {
+        Known { keyspace: self.name.clone(), first_shard: self.first_shard, generation: self.generation }
+    }
+
+    /// Of a keyspace that a worker has stored replicas of, and no orders about: only its name can be relied upon.
+    pub fn of_stored(name: KeyspaceName, bounds: &Bounds) -> KeyspaceBrief {
+        let hash = HashFunction::Xxh3_64;
+        let sharding = match bounds {
+            Bounds::Keys(_) => Sharding::KeyRange,
+            Bounds::Hashes(_) => Sharding::HashRange { hash },
+            Bounds::Slot(slot) => Sharding::Fixed { hash, shards: slot.of() },
+            Bounds::Name(_) => Sharding::Named,
+        };
+        KeyspaceBrief {
+            name,
+            sharding,
+            partition_key: PartitionKey::default(),
+            ownership: Ownership::Exclusive,
+            generation: Generation::default(),
+            first_shard: ShardId(0),
+            durable: true,
+            kind: KeyspaceKind::App,
+        }
+    }
+}
+
+/// From coordinator to worker, in answer to a beat and when something changed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Orders {
+    /// The cluster of the coordinator that gives them.
+    pub cluster: ClusterId,
+    /// For which start of the node.
+    pub incarnation: Incarnation,
+    /// Counts changes of what this incarnation should hold.
+    pub version: u64,
+    /// The version that `changed` and `removed` build on; 0 = they are the whole.
+    pub base: u64,
+    /// The keyspaces of everything in `changed`.
+    pub keyspaces: Vec<KeyspaceBrief>,
+    /// New or different orders.
+    pub changed: Vec<Order>,
+    /// Replicas that it should no longer serve. Their data is kept until there is a permission.
+    pub removed: Vec<ReplicaKey>,
+    /// Replicas in [`Phase::Kept`] whose data may be deleted.
+    pub permissions: Vec<Permission>,
+    /// A renewed lease, only in answer to a beat.
+    pub lease: Option<LeaseRenewal>,
+    /// In answer to `leaving`: everything is served elsewhere, the worker may go.
+    pub may_go: bool,
+}
+
+/// Until when the worker may believe its assignment: `lease_ms` after it *sent* the beat, by its own clock. And what
+/// it does when it hears no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseRenewal {
+    /// [`Beat::sent_at`] of the beat that is answered.
+    pub sent_at: Millis,
+    /// For how long.
+    pub lease_ms: u64,
+    /// Over how long it spreads with the other workers when the coordinator is lost ([`crate::node::reconnect`]).
+    pub spread_ms: u64,
+}

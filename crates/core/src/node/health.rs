@@ -1,0 +1,238 @@
+//! Failure detection: from beats, call-backs and leases to one word about a node.
+//!
+//! | from \ event  | beat   | check-back failed | beat missed | silent and lease over | gone for good |
+//! |---------------|--------|-------------------|-------------|-----------------------|---------------|
+//! | `Unknown`     | `Up`²  | `Unreachable`     | `Suspect`   | `Down`                | `Left`        |
+//! | `Up`          | –      | `Unreachable`     | `Suspect`   | `Down`                | `Left`        |
+//! | `Suspect`     | `Up`²  | –                 | –           | `Down`                | `Left`        |
+//! | `Unreachable` | –¹     | –                 | `Suspect`   | `Down`                | `Left`        |
+//! | `Down`, `Left`| for ever, for this incarnation (O6)                                          |
+//!
+//! ¹ until a check-back succeeds again.
+//! ² once its announced address has answered, too; until then `Unknown`. So a worker that can call the coordinator
+//! and that nobody can call is given nothing (A11). The order of the two does not matter, and a registration is
+//! no beat.
+//!
+//! "Silent" is `dead_after_ms` without a beat, counted from the coordinator's own start when it has not
+//! heard the node yet (R6). The word is computed, not kept: there is no transition to forget.
+
+use crate::base::planted::{self, Planted};
+use crate::base::settings::Settings;
+use crate::base::time::Millis;
+use crate::node::Health;
+use crate::node::lease::GrantedLease;
+
+/// What is known of one incarnation of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Signs {
+    /// When this coordinator began to listen for it: its own start, or the registration.
+    pub since: Millis,
+    /// The last beat heard by this coordinator, later by the time for which the coordinator itself was deaf.
+    pub last_beat: Option<Millis>,
+    /// When its last beat, or its registration, was heard in fact.
+    pub heard_at: Option<Millis>,
+    /// Until when it may act.
+    pub lease: GrantedLease,
+    /// It has beaten since it registered with this coordinator.
+    pub beaten: bool,
+    /// Its announced address has answered this coordinator.
+    pub answered: bool,
+    /// Check-backs failed in a row.
+    pub failed_checks: u32,
+    /// Since when so many have failed that it is unreachable.
+    pub unreachable_since: Option<Millis>,
+    /// It said goodbye and had nothing left.
+    pub left: bool,
+    /// It was declared dead; nothing changes that.
+    pub ended: bool,
+}
+
+impl Signs {
+    /// Of an incarnation first heard of, or recalled from the records, at `now`.
+    pub fn new(now: Millis, lease: GrantedLease) -> Signs {
+        Signs {
+            since: now,
+            last_beat: None,
+            heard_at: None,
+            lease,
+            beaten: false,
+            answered: false,
+            failed_checks: 0,
+            unreachable_since: None,
+            left: false,
+            ended: false,
+        }
+    }
+
+    /// Whoever listens was deaf for `ms` until `now`: what was not heard meanwhile does not count.
+    pub fn excuse(&mut self, now: Millis, ms: u64) {
+        self.since = (self.since + ms).min(now);
+        self.last_beat = self.last_beat.map(|heard| (heard + ms).min(now));
+    }
+
+    /// The word of the table above.
+    pub fn health(&self, now: Millis, settings: &Settings) -> Health {
+        let silent_ms = now.since(self.last_beat.unwrap_or(self.since));
+        let lease_is_over = self.lease.is_over(now) || planted::is(Planted::O6);
+        match self.last_beat {
+            _ if self.left => Health::Left,
+            _ if self.ended => Health::Down,
+            _ if silent_ms >= settings.dead_after_ms && lease_is_over => Health::Down,
+            None => Health::Unknown,
+            Some(_) if silent_ms >= settings.suspect_after_ms() => Health::Suspect,
+            Some(_) if self.failed_checks >= settings.failed_checks => Health::Unreachable,
+            Some(_) if self.answered && self.beaten => Health::Up,
+            Some(_) => Health::Unknown,
+        }
+    }
+
+    /// It was heard: it has registered, or beaten.
+    pub fn hear(&mut self, now: Millis) {
+        self.last_beat = Some(now);
+        self.heard_at = Some(now);
+    }
+
+    /// It has beaten.
+    pub fn beat(&mut self, now: Millis) {
+        self.hear(now);
+        self.beaten = true;
+    }
+
+    /// Its announced address has answered, or has not. A service that has just started may not listen yet: until
+    /// its address has answered once, nothing counts as failed for as long as [`Settings::failed_checks`] checks take.
+    pub fn checked(&mut self, now: Millis, has_answered: bool, settings: &Settings) {
+        if has_answered {
+            (self.answered, self.failed_checks, self.unreachable_since) = (true, 0, None);
+        } else if !self.is_starting(now, settings) {
+            self.failed_checks = self.failed_checks.saturating_add(1);
+            if self.failed_checks >= settings.failed_checks {
+                self.unreachable_since.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Whether its address has not answered yet and need not have.
+    pub fn is_starting(&self, now: Millis, settings: &Settings) -> bool {
+        let start_ms = settings.check_back_ms.saturating_mul(u64::from(settings.failed_checks));
+        !self.answered && now.since(self.since) < start_ms
+    }
+
+    /// When [`Signs::health`] may next change by itself.
+    pub fn next_change(&self, now: Millis, settings: &Settings) -> Millis {
+        let heard = self.last_beat.unwrap_or(self.since);
+        let dead_at = (heard + settings.dead_after_ms).max(self.lease.end());
+        let moments = [heard + settings.suspect_after_ms(), dead_at];
+        let next = moments.into_iter().filter(|at| *at > now).min();
+        if self.left || self.ended { Millis::NEVER } else { next.unwrap_or(Millis::NEVER) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings {
+            heartbeat_ms: 100,
+            lease_ms: 1_000,
+            dead_after_ms: 1_500,
+            failed_checks: 2,
+            ..Settings::default()
+        }
+    }
+
+    #[test]
+    fn silence_makes_suspect_then_down_and_never_before_the_lease_is_over() {
+        let mut signs = Signs::new(Millis(0), GrantedLease::default());
+        signs.checked(Millis(0), true, &settings());
+        signs.beat(Millis(0));
+        signs.lease.renew(Millis(0), 5_000);
+        assert_eq!(signs.health(Millis(100), &settings()), Health::Up);
+        assert_eq!(signs.health(Millis(1_500), &settings()), Health::Suspect);
+        assert_eq!(signs.health(Millis(5_149), &settings()), Health::Suspect);
+        assert_eq!(signs.health(Millis(5_150), &settings()), Health::Down);
+    }
+
+    #[test]
+    fn r6_a_fresh_coordinator_declares_nobody_dead_early() {
+        let signs = Signs::new(Millis(70_000), GrantedLease::default());
+        assert_eq!(signs.health(Millis(71_499), &settings()), Health::Unknown);
+        assert_eq!(signs.health(Millis(71_500), &settings()), Health::Down);
+    }
+
+    #[test]
+    fn o6_an_ended_incarnation_stays_down_whatever_it_sends() {
+        let mut signs = Signs::new(Millis(0), GrantedLease::default());
+        signs.ended = true;
+        signs.last_beat = Some(Millis(9));
+        assert_eq!(signs.health(Millis(10), &settings()), Health::Down);
+        assert_eq!(signs.next_change(Millis(10), &settings()), Millis::NEVER);
+    }
+
+    #[test]
+    fn d10_a_silence_that_is_excused_is_no_sign_of_life() {
+        let mut signs = Signs::new(Millis(0), GrantedLease::default());
+        signs.beat(Millis(10));
+        signs.excuse(Millis(5_010), 5_000);
+        assert_eq!((signs.last_beat, signs.heard_at), (Some(Millis(5_010)), Some(Millis(10))));
+    }
+
+    #[test]
+    fn the_next_change_is_exact() {
+        let mut signs = Signs::new(Millis(0), GrantedLease::default());
+        signs.last_beat = Some(Millis(1_000));
+        for now in (1_000..4_000).map(Millis) {
+            let next = signs.next_change(now, &settings());
+            let changes = (now.0..=4_000)
+                .find(|t| signs.health(Millis(*t), &settings()) != signs.health(now, &settings()));
+            assert_eq!(changes, (next != Millis::NEVER).then_some(next.0), "from {now}");
+        }
+    }
+
+    #[test]
+    fn a11_a_node_is_up_when_it_has_beaten_and_its_address_has_answered_in_either_order() {
+        for check_first in [false, true] {
+            let mut signs = Signs::new(Millis(0), GrantedLease::default());
+            signs.last_beat = Some(Millis(0));
+            assert_eq!(signs.health(Millis(1), &settings()), Health::Unknown, "registered is not up");
+            if check_first {
+                signs.checked(Millis(1), true, &settings())
+            } else {
+                signs.beat(Millis(1))
+            };
+            assert_eq!(signs.health(Millis(1), &settings()), Health::Unknown);
+            if check_first {
+                signs.beat(Millis(1))
+            } else {
+                signs.checked(Millis(1), true, &settings())
+            };
+            assert_eq!(signs.health(Millis(1), &settings()), Health::Up);
+        }
+    }
+
+    #[test]
+    fn a11_a_service_that_starts_has_time_to_listen_and_no_more() {
+        let settings = Settings { check_back_ms: 100, ..settings() };
+        let mut signs = Signs::new(Millis(0), GrantedLease::default());
+        signs.beat(Millis(0));
+        (0..100).for_each(|_| signs.checked(Millis(199), false, &settings));
+        assert_eq!(signs.health(Millis(199), &settings), Health::Unknown);
+        signs.checked(Millis(200), false, &settings);
+        signs.checked(Millis(201), false, &settings);
+        assert_eq!(signs.health(Millis(201), &settings), Health::Unreachable);
+        assert_eq!(signs.unreachable_since, Some(Millis(201)));
+        signs.checked(Millis(202), true, &settings);
+        assert_eq!((signs.health(Millis(202), &settings), signs.unreachable_since), (Health::Up, None));
+    }
+
+    #[test]
+    fn an_address_that_does_not_answer_makes_it_unreachable() {
+        let mut signs = Signs::new(Millis(0), GrantedLease::default());
+        signs.checked(Millis(0), true, &settings());
+        signs.beat(Millis(0));
+        signs.failed_checks = 1;
+        assert_eq!(signs.health(Millis(1), &settings()), Health::Up);
+        signs.failed_checks = 2;
+        assert_eq!(signs.health(Millis(1), &settings()), Health::Unreachable);
+    }
+}

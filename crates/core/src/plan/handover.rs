@@ -1,0 +1,461 @@
+//! The handover of a shard: from "this is in the map and this is what the workers report" to the next
+//! change of the map, and to who may own the shard now.
+//!
+//! It keeps nothing. Every step follows from the map and the reports alone, so a handover that is run
+//! again from any point (a new coordinator, a doubled message) ends the same (O9).
+//!
+//! A move of a leader from A to B, exclusive (one line = one commit; make before break, O11):
+//!
+//! | map: A, B                       | until                                   | meanwhile                       |
+//! |---------------------------------|-----------------------------------------|---------------------------------|
+//! | A `Live` leads, B `Load`        | B reports `Ready`                       | A serves, B copies              |
+//! | A `Unload`, B `Live` leads, e+1 | A reports `Unloaded` at e+1, B `Serving`| A forwards; B waits for its grant|
+//! | A `UnloadFinal`, B `Live` leads | A reports `Dropped`                     | B serves                        |
+//! | B `Live` leads                  |                                         |                                 |
+//!
+//! The **grant** (O1, O5): B may begin at epoch e+1 when every replica that may have led before has either
+//! carried out an order of epoch e+1 or lost its lease for certain. It is computed by [`is_granted`], not
+//! stored.
+//!
+//! What one replica of a serving shard becomes, first match wins:
+//!
+//! | state         | seen                                    | next                                            |
+//! |---------------|-----------------------------------------|-------------------------------------------------|
+//! | any           | its incarnation has ended               | removed                                         |
+//! | `Load`        | `Ready`                                 | `Live`; replaced one → `Unload`; leads if that led or none does |
+//! | `Load`        | `Failed` too often, or overdue          | `UnloadFinal`: the planner tries another node   |
+//! | `Live`        | nobody leads, it serves or is the first | leads                                           |
+//! | `Live`        | leads and `Failed`, silent or overdue, a follower serves | the follower leads             |
+//! | `Live`        | leads and is overdue, its followers wait for it ([`stored`]) | one of them leads |
+//! | `Unload`      | `Unloaded`, and the leader serves, or nobody ever led | `UnloadFinal`                     |
+//! | `UnloadFinal` | `Dropped`, or overdue                   | removed                                         |
+//!
+//! Overdue is whatever its worker has owed for too long, see `cluster/overdue.rs`. In eventual mode an overdue
+//! `Unload` counts as `Unloaded`; in exclusive mode never, as nobody else may begin before (O1).
+//!
+//! In a durable keyspace a replica whose incarnation has ended stays, and a child begins with its parents' last writes
+//! only: see [`stored`].
+//!
+//! Splits and merges are the same steps with other bounds: see [`settle_children`] and `settle_closing`. A
+//! partition that was unregistered only unloads: see `unload_all`.
+
+mod stored;
+
+pub(crate) use stored::{handing_over, is_reported_lost};
+
+use crate::base::id::{Epoch, Incarnation, PlacementId, ShardId};
+use crate::base::name::NodeId;
+use crate::base::planted::{self, Planted};
+use crate::keyspace::Ownership;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Edit, EditError, Replica, Role, Shard, ShardMap, Stage};
+use crate::node::exchange::Phase;
+
+/// What has become of the data of a replica whose process has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copy {
+    /// Its node has not come back, or is not proven yet.
+    Away,
+    /// Its node is back, in this start, and has it stored.
+    Intact(Incarnation),
+    /// Its node is back and has it stored; the coordinator's state was restored since it was written, and another copy may be
+    /// a later one: its node is away, or it was taken up before.
+    Unproven,
+    /// The same, and another node has stored a later copy.
+    Overtaken,
+    /// Its node is back, and some of it cannot be read.
+    Damaged,
+    /// Its node is back without it, or is forgotten.
+    Gone,
+}
+
+/// What the coordinator sees of a keyspace's replicas. Reports of one incarnation only, the one in the map.
+pub trait ReplicaView {
+    /// What the worker last said it has done about a replica.
+    fn phase(&self, placement: PlacementId) -> Option<&Phase>;
+    /// The epoch of the last order that the worker has carried out for it.
+    fn epoch(&self, placement: PlacementId) -> Option<Epoch>;
+    /// Whether that start of that node can certainly not act any more: its lease is over.
+    fn lease_is_over(&self, node: &NodeId, incarnation: Incarnation) -> bool;
+    /// Whether that start of that node was declared dead (or left).
+    fn has_ended(&self, node: &NodeId, incarnation: Incarnation) -> bool;
+    /// Whether that start of that node stays in the map, but need not lead: it is silent beyond its lease and has
+    /// not been declared dead, as the brake is on; or its address has not answered for long; or it gets no lease,
+    /// where leases matter.
+    fn is_silent(&self, _node: &NodeId, _incarnation: Incarnation) -> bool {
+        false
+    }
+    /// What a worker may believe.
+    fn ownership(&self) -> Ownership;
+    /// Failed loads after which a replica is given up.
+    fn load_attempts(&self) -> u32;
+    /// Whether that start of that node is there, and answers.
+    fn is_heard(&self, node: &NodeId, incarnation: Incarnation) -> bool {
+        !self.has_ended(node, incarnation)
+    }
+    /// Whether the process of one replica was heard after that of another had ended.
+    fn was_heard_since(&self, _replica: &Replica, _ended: &Replica) -> bool {
+        true
+    }
+    /// Whether data outlives the processes: then so do replicas.
+    fn is_durable(&self) -> bool {
+        false
+    }
+    /// What is known of the data of a replica whose process has ended.
+    fn copy(&self, _shard: &Shard, _replica: &Replica) -> Copy {
+        Copy::Gone
+    }
+    /// Replicas that a shard is to have.
+    fn wanted(&self, _shard: ShardId) -> usize {
+        1
+    }
+    /// Whether its present process is known to have led it never: it need not let go of anything.
+    fn has_never_led(&self, _placement: PlacementId) -> bool {
+        false
+    }
+    /// Failed loads of a replica that found no source, as nobody served its shard.
+    fn excused_attempts(&self, _placement: PlacementId) -> u32 {
+        0
+    }
+    /// Whether the coordinator's state was restored, and it is not known yet which copies of the shard are the latest.
+    fn is_unproven(&self, _shard: &Shard) -> bool {
+        false
+    }
+    /// Whether the coordinator's state was restored, and a replica that is away may be a later copy than those which the map
+    /// names.
+    fn may_be_later(&self, _shard: &Shard, _replica: &Replica) -> bool {
+        false
+    }
+    /// Whether its worker should long have taken the step out of that state.
+    fn is_overdue(&self, _placement: PlacementId, _state: ReplicaState) -> bool {
+        false
+    }
+}
+
+/// Whether the leader of `shard` may begin under its epoch: nobody else can still own any of its keys.
+pub fn is_granted(shard: &Shard, map: &ShardMap, view: &dyn ReplicaView) -> bool {
+    if view.is_unproven(shard) || view.is_durable() && !stored::last_writes_are_there(shard, map, view) {
+        return false;
+    }
+    if view.ownership() == Ownership::Eventual || planted::is(Planted::O5) {
+        return true;
+    }
+    // In `Load` it has not begun, in `UnloadFinal` it never will again: it had not begun, or said `Unloaded`.
+    let may_own = |r: &&Replica| matches!(r.state, ReplicaState::Live | ReplicaState::Unload);
+    let others = shard.replicas.iter().filter(may_own).filter(|r| r.role != Role::Leader);
+    let released = |of: &Shard, r: &Replica| {
+        view.epoch(r.placement).is_some_and(|epoch| epoch >= of.epoch)
+            || view.lease_is_over(&r.node, r.incarnation)
+            || view.has_never_led(r.placement)
+    };
+    others.into_iter().all(|r| released(shard, r))
+        && closing_parents(shard, map)
+            .all(|parent| parent.replicas.iter().filter(may_own).all(|r| released(parent, r)))
+}
+
+/// Parents that the shard was split or merged from and that have not gone yet.
+pub(crate) fn closing_parents<'a>(shard: &'a Shard, map: &'a ShardMap) -> impl Iterator<Item = &'a Shard> {
+    let parents = if planted::is(Planted::O8) { &[] } else { shard.parents() };
+    parents.iter().filter_map(|parent| map.shard(*parent))
+}
+
+/// Takes every step that `id` is ready for. Calling it again without news changes nothing.
+pub fn settle(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
+    let stage = edit.shard(id)?.stage().clone();
+    match &stage {
+        _ if planted::is(Planted::LastCopy) => remove_ended(edit, id, view)?,
+        Stage::Serving if view.is_unproven(edit.shard(id)?) => return Ok(()),
+        // What begins anew takes its next step in the next commit, which is seen by itself.
+        Stage::Serving if view.is_durable() && stored::settle_ended(edit, id, view)? => return Ok(()),
+        Stage::Serving | Stage::Closing(_) if view.is_durable() => {}
+        _ => remove_ended(edit, id, view)?,
+    }
+    match stage {
+        Stage::Serving => settle_serving(edit, id, view),
+        Stage::Forming(siblings) => settle_children(edit, id, &siblings, view),
+        Stage::Closing(children) => settle_closing(edit, id, &children, view),
+        Stage::Removing => unload_all(edit, id, view),
+    }
+}
+
+fn remove_ended(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
+    let ended = |r: &&Replica| view.has_ended(&r.node, r.incarnation) && !planted::is(Planted::L1);
+    let gone: Vec<_> = edit.shard(id)?.replicas.iter().filter(ended).map(|r| r.placement).collect();
+    gone.into_iter().try_for_each(|placement| edit.remove_replica(id, placement))
+}
+
+fn settle_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
+    let placements: Vec<_> = edit.shard(id)?.replicas.iter().map(|r| r.placement).collect();
+    for placement in placements {
+        let shard = edit.shard(id)?;
+        let Some(replica) = shard.replica(placement).cloned() else { continue };
+        if view.has_ended(&replica.node, replica.incarnation) && view.is_durable() {
+            continue;
+        }
+        let phase = view.phase(placement);
+        match (replica.state, phase) {
+            (ReplicaState::Load, Some(Phase::Ready)) => promote(edit, id, &replica, view)?,
+            (ReplicaState::Load, _) if is_in_vain(&replica, view) && has_source(shard, view) => {
+                edit.leave(id, placement)?;
+            }
+            (ReplicaState::Live, phase)
+                if replica.role == Role::Leader && cannot_lead(&replica, phase, view) =>
+            {
+                let other = || stored::other_beginner(edit, shard, &replica, view);
+                if let Some(next) = successor(shard, placement, view).or_else(other) {
+                    edit.lead(id, next)?;
+                }
+            }
+            (ReplicaState::Unload, _) if has_let_go(&replica, view) => {
+                if is_known_to_serve(shard, view) || shard.epoch == Epoch(0) {
+                    edit.step(id, placement, ReplicaState::UnloadFinal)?;
+                }
+            }
+            (ReplicaState::UnloadFinal, _) if is_gone(&replica, view) => {
+                edit.remove_replica(id, placement)?
+            }
+            (
+                ReplicaState::Load | ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal,
+                Some(
+                    Phase::Loading
+                    | Phase::Ready
+                    | Phase::Serving
+                    | Phase::Unloading
+                    | Phase::Unloaded
+                    | Phase::Kept
+                    | Phase::Dropped
+                    | Phase::Failed(_),
+                )
+                | None,
+            ) => {}
+        }
+    }
+    if edit.shard(id)?.leader().is_none() {
+        let shard = edit.shard(id)?;
+        let lives = |r: &&Replica| !view.has_ended(&r.node, r.incarnation);
+        let candidate =
+            successor(shard, PlacementId(0), view).or(shard.live().find(lives).map(|r| r.placement));
+        candidate.map_or(Ok(()), |placement| edit.lead(id, placement))?;
+    }
+    Ok(())
+}
+
+fn cannot_lead(leader: &Replica, phase: Option<&Phase>, view: &dyn ReplicaView) -> bool {
+    matches!(phase, Some(Phase::Failed(_)))
+        || view.is_silent(&leader.node, leader.incarnation)
+        || view.is_overdue(leader.placement, ReplicaState::Live)
+}
+
+/// Whether loading it there is given up.
+fn is_in_vain(replica: &Replica, view: &dyn ReplicaView) -> bool {
+    has_failed_too_often(replica, view) || view.is_overdue(replica.placement, ReplicaState::Load)
+}
+
+fn has_failed_too_often(replica: &Replica, view: &dyn ReplicaView) -> bool {
+    match view.phase(replica.placement) {
+        Some(Phase::Failed(failure)) => {
+            let excused = view.excused_attempts(replica.placement);
+            failure.attempts.saturating_sub(excused) >= view.load_attempts()
+        }
+        _ => false,
+    }
+}
+
+/// Whether a replica has had where to load from. Where data outlives processes, one that finds its source away
+/// waits for it: what it has stored may yet be wanted.
+fn has_source(shard: &Shard, view: &dyn ReplicaView) -> bool {
+    !view.is_durable() || !shard.had_data() || leader_serves(shard, view)
+}
+
+/// Whether nothing of it runs any more, or nobody has to wait for that.
+fn has_let_go(replica: &Replica, view: &dyn ReplicaView) -> bool {
+    let overdue = || view.is_overdue(replica.placement, ReplicaState::Unload);
+    matches!(view.phase(replica.placement), Some(Phase::Unloaded | Phase::Kept | Phase::Dropped))
+        || (view.ownership() == Ownership::Eventual && overdue())
+}
+
+/// Whether its data is deleted, or not waited for any longer.
+fn is_gone(replica: &Replica, view: &dyn ReplicaView) -> bool {
+    view.phase(replica.placement) == Some(&Phase::Dropped)
+        || view.is_overdue(replica.placement, ReplicaState::UnloadFinal)
+}
+
+/// The live replica that should lead in the place of `except`: one that is known to serve.
+fn successor(shard: &Shard, except: PlacementId, view: &dyn ReplicaView) -> Option<PlacementId> {
+    let serves = |r: &&Replica| {
+        let is_known = view.phase(r.placement) == Some(&Phase::Serving) || planted::is(Planted::UnknownHeir);
+        is_known && !view.is_silent(&r.node, r.incarnation) && !view.has_ended(&r.node, r.incarnation)
+    };
+    shard.live().filter(|r| r.placement != except).find(serves).map(|r| r.placement)
+}
+
+/// Whether the leader is known to serve under the shard's epoch.
+pub(crate) fn leader_serves(shard: &Shard, view: &dyn ReplicaView) -> bool {
+    shard.leader().is_some_and(|leader| {
+        view.phase(leader.placement) == Some(&Phase::Serving)
+            && view.epoch(leader.placement).is_some_and(|epoch| epoch >= shard.epoch)
+            && !view.has_ended(&leader.node, leader.incarnation)
+    })
+}
+
+/// Whether the leader serves under the shard's epoch, and its node is heard: other copies may be deleted then (D7). What a
+/// node that is silent has said before may be all that is left of it.
+fn is_known_to_serve(shard: &Shard, view: &dyn ReplicaView) -> bool {
+    leader_serves(shard, view)
+        && shard.leader().is_some_and(|leader| view.is_heard(&leader.node, leader.incarnation))
+}
+
+/// A replica that is ready begins to serve, and what it replaces begins to leave. While one change of
+/// leader is under way the next one waits, so that the one in the middle has really owned the shard.
+fn promote(
+    edit: &mut Edit<'_>,
+    id: ShardId,
+    ready: &Replica,
+    view: &dyn ReplicaView,
+) -> Result<(), EditError> {
+    let shard = edit.shard(id)?;
+    // What it copied is everything only while its source says so.
+    if !has_source(shard, view) {
+        return Ok(());
+    }
+    let replaced = ready.replaces().and_then(|placement| shard.replica(placement)).cloned();
+    let led = replaced.as_ref().is_some_and(|r| r.role == Role::Leader && r.state == ReplicaState::Live);
+    let leads = led || shard.leader().is_none();
+    if led && !leader_serves(shard, view) && !replaced_has_failed(replaced.as_ref(), view) {
+        return Ok(());
+    }
+    edit.step(id, ready.placement, ReplicaState::Live)?;
+    let replaced = replaced.filter(|r| r.state.is_staying());
+    if let Some(old) = &replaced {
+        edit.leave(id, old.placement)?;
+    }
+    if leads {
+        edit.lead(id, ready.placement)?;
+    }
+    let was_copy = replaced.is_some_and(|old| old.state == ReplicaState::Live);
+    if view.is_durable() && was_copy { edit.go_on_without(id) } else { Ok(()) }
+}
+
+fn replaced_has_failed(replaced: Option<&Replica>, view: &dyn ReplicaView) -> bool {
+    replaced.is_some_and(|r| {
+        matches!(view.phase(r.placement), Some(Phase::Failed(_)))
+            || view.is_overdue(r.placement, ReplicaState::Live)
+    })
+}
+
+/// Children of a split or merge: when every replica of every sibling is ready and the parents serve, one
+/// commit switches (O8). When that can no longer be, the children go.
+///
+/// | seen                                             | next                                   |
+/// |--------------------------------------------------|----------------------------------------|
+/// | a parent no longer serves, has no replica, or a leader that never begins; or a sibling is gone | abandoned |
+/// | no replica in `Load`, or one failed too often    | abandoned: replicas leave, shard goes  |
+/// | every replica of every sibling `Ready`           | switch; all `Live`, the first leads    |
+fn settle_children(
+    edit: &mut Edit<'_>,
+    id: ShardId,
+    siblings: &[ShardId],
+    view: &dyn ReplicaView,
+) -> Result<(), EditError> {
+    let parents = edit.shard(id)?.parents().to_vec();
+    // Who has lost every replica is loaded anew first: its children may take the place that it needs. And a parent
+    // whose leader never begins goes elsewhere first, which it cannot while its children prepare.
+    let hangs = |leader: &Replica| view.is_overdue(leader.placement, ReplicaState::Live);
+    let serves = |parent: &Shard| {
+        parent.is_serving() && parent.staying().next().is_some() && !parent.leader().is_some_and(hangs)
+    };
+    let parents_serve = parents.iter().all(|p| edit.shard(*p).is_ok_and(serves));
+    let parents_lead = parents.iter().all(|p| edit.shard(*p).is_ok_and(|shard| leader_serves(shard, view)));
+    let had_source = parents_lead || !view.is_durable();
+    let hopeful =
+        siblings.iter().all(|s| edit.shard(*s).is_ok_and(|shard| is_hopeful(shard, had_source, view)));
+    if !(parents_serve && hopeful) {
+        return unload_all(edit, id, view);
+    }
+    let ready = |r: &Replica| view.phase(r.placement) == Some(&Phase::Ready);
+    let all_ready =
+        siblings.iter().all(|s| edit.shard(*s).is_ok_and(|shard| shard.replicas.iter().all(ready)));
+    if parents.iter().any(|parent| edit.has_begun_anew(*parent)) {
+        return Ok(());
+    }
+    if !(all_ready && parents_lead && stored::are_whole(edit, &parents, view)) {
+        return Ok(());
+    }
+    edit.switch(&parents, siblings)?;
+    for sibling in siblings {
+        let placements: Vec<_> = edit.shard(*sibling)?.replicas.iter().map(|r| r.placement).collect();
+        placements.iter().try_for_each(|p| edit.step(*sibling, *p, ReplicaState::Live))?;
+        placements.first().map_or(Ok(()), |first| edit.lead(*sibling, *first))?;
+    }
+    Ok(())
+}
+
+/// Whether a child can still come to serve: it prepares somewhere, and nowhere in vain.
+fn is_hopeful(child: &Shard, had_source: bool, view: &dyn ReplicaView) -> bool {
+    let loads = |r: &Replica| r.state == ReplicaState::Load && !(had_source && is_in_vain(r, view));
+    !child.replicas.is_empty() && child.replicas.iter().all(loads)
+}
+
+/// A shard that is wanted no more, an abandoned child or an unregistered partition: there is nobody to hand
+/// over to, so each replica goes as soon as it has unloaded, and the shard with the last one.
+fn unload_all(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
+    let replicas = edit.shard(id)?.replicas.clone();
+    for replica in &replicas {
+        match replica.state {
+            ReplicaState::Load | ReplicaState::Live => edit.leave(id, replica.placement)?,
+            ReplicaState::Unload if has_let_go(replica, view) => {
+                edit.step(id, replica.placement, ReplicaState::UnloadFinal)?;
+            }
+            ReplicaState::UnloadFinal if is_gone(replica, view) => {
+                edit.remove_replica(id, replica.placement)?;
+            }
+            ReplicaState::Unload | ReplicaState::UnloadFinal => {}
+        }
+    }
+    if edit.shard(id)?.replicas.is_empty() { edit.remove_shard(id) } else { Ok(()) }
+}
+
+/// Whether everything that the parents of `children` had is with these.
+fn is_handed_over(edit: &Edit<'_>, children: &[ShardId], view: &dyn ReplicaView) -> bool {
+    let has_begun = |child: &Shard| {
+        let is_whole = || stored::is_whole(child, view) || planted::is(Planted::LastWrites);
+        leader_serves(child, view) && (!view.is_durable() || is_whole())
+    };
+    // A child that is gone was itself split or merged after it had served: its data has moved on.
+    children.iter().all(|child| edit.shard(*child).map_or(true, |c| !c.is_serving() || has_begun(c)))
+}
+
+/// A parent after the switch: its replicas go when every child's leader serves, and it goes with the last.
+fn settle_closing(
+    edit: &mut Edit<'_>,
+    id: ShardId,
+    children: &[ShardId],
+    view: &dyn ReplicaView,
+) -> Result<(), EditError> {
+    let handed_over = is_handed_over(edit, children, view);
+    let is_heard =
+        |child: &ShardId| edit.shard(*child).map_or(true, |c| !c.is_serving() || is_known_to_serve(c, view));
+    let may_delete = handed_over && children.iter().all(is_heard);
+    if view.is_durable() {
+        stored::settle_parent(edit, id, handed_over, view)?;
+    }
+    let replicas = edit.shard(id)?.replicas.clone();
+    for replica in &replicas {
+        if view.is_durable() && view.has_ended(&replica.node, replica.incarnation) {
+            continue;
+        }
+        match replica.state {
+            ReplicaState::Unload if may_delete && has_let_go(replica, view) => {
+                edit.step(id, replica.placement, ReplicaState::UnloadFinal)?;
+            }
+            ReplicaState::UnloadFinal if is_gone(replica, view) => {
+                edit.remove_replica(id, replica.placement)?;
+            }
+            ReplicaState::Load | ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => {}
+        }
+    }
+    if edit.shard(id)?.replicas.is_empty() { edit.remove_shard(id) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+//! What becomes of copies whose processes have ended, by what is known of the others.
+
+use super::*;
+use crate::base::id::TransactionId;
+use crate::keyspace::hash::HashFunction;
+use crate::keyspace::key::HashRange;
+
+use crate::base::name::KeyspaceName;
+use crate::keyspace::sharding::{Bounds, PartitionKey, Sharding};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is seen of nodes, by name; all that is not said is "no".
+#[derive(Default)]
+struct Seen {
+    ended: BTreeSet<&'static str>,
+    /// Back in a second start, with everything stored.
+    back: BTreeSet<&'static str>,
+    /// Back in a second start, with nothing.
+    gone: BTreeSet<&'static str>,
+    silent: BTreeSet<&'static str>,
+    unheard: BTreeSet<&'static str>,
+    lease_over: BTreeSet<&'static str>,
+    /// What replicas report; the others serve.
+    phases: BTreeMap<PlacementId, Option<Phase>>,
+    /// Was to serve, and has not begun.
+    overdue: Option<PlacementId>,
+    eventual: bool,
+}
+
+impl Seen {
+    fn is_in(set: &BTreeSet<&'static str>, node: &NodeId, incarnation: Incarnation) -> bool {
+        incarnation == Incarnation(1) && set.contains(node.as_str())
+    }
+}
+
+impl ReplicaView for Seen {
+    fn phase(&self, placement: PlacementId) -> Option<&Phase> {
+        self.phases.get(&placement).map_or(Some(&Phase::Serving), Option::as_ref)
+    }
+
+    fn epoch(&self, _: PlacementId) -> Option<Epoch> {
+        None
+    }
+
+    fn lease_is_over(&self, node: &NodeId, incarnation: Incarnation) -> bool {
+        Seen::is_in(&self.lease_over, node, incarnation) || self.has_ended(node, incarnation)
+    }
+
+    fn has_ended(&self, node: &NodeId, incarnation: Incarnation) -> bool {
+        Seen::is_in(&self.ended, node, incarnation)
+    }
+
+    fn is_silent(&self, node: &NodeId, incarnation: Incarnation) -> bool {
+        Seen::is_in(&self.silent, node, incarnation)
+    }
+
+    fn is_heard(&self, node: &NodeId, incarnation: Incarnation) -> bool {
+        !Seen::is_in(&self.unheard, node, incarnation) && !self.has_ended(node, incarnation)
+    }
+
+    fn is_overdue(&self, placement: PlacementId, state: ReplicaState) -> bool {
+        state == Live && self.overdue == Some(placement)
+    }
+
+    fn ownership(&self) -> Ownership {
+        if self.eventual { Ownership::Eventual } else { Ownership::Exclusive }
+    }
+
+    fn load_attempts(&self) -> u32 {
+        3
+    }
+
+    fn is_durable(&self) -> bool {
+        true
+    }
+
+    fn copy(&self, _: &Shard, replica: &Replica) -> Copy {
+        match replica.node.as_str() {
+            node if self.back.contains(node) => Copy::Intact(Incarnation(2)),
+            node if self.gone.contains(node) => Copy::Gone,
+            _ => Copy::Away,
+        }
+    }
+
+    fn wanted(&self, _: ShardId) -> usize {
+        2
+    }
+}
+
+fn committed(map: &ShardMap, change: impl FnOnce(&mut Edit<'_>)) -> ShardMap {
+    let mut edit = map.edit();
+    change(&mut edit);
+    let diff = edit.commit(TransactionId([map.generation().sequence as u8; 20]));
+    let mut next = map.clone();
+    next.apply(&diff).unwrap();
+    next
+}
+
+/// One shard: `a` leads, `b` follows, and has had data.
+fn led_by_a() -> ShardMap {
+    let sharding = Sharding::HashRange { hash: HashFunction::Xxh3_64 };
+    let empty = ShardMap::empty(KeyspaceName::new("ks").unwrap(), sharding, PartitionKey::default());
+    committed(&empty, |edit| {
+        let id = edit.create_shard(Bounds::Hashes(HashRange::ALL)).unwrap();
+        for node in ["a", "b"] {
+            let node = NodeId::new(node).unwrap();
+            let placement = edit.add_replica(id, &node, Incarnation(1), None).unwrap();
+            edit.step(id, placement, ReplicaState::Live).unwrap();
+        }
+        edit.lead(id, PlacementId(1)).unwrap();
+    })
+}
+
+/// The state and the start of each replica when nothing more is to be done, and who leads.
+fn settled(seen: &Seen) -> (Vec<(ReplicaState, u64)>, Option<PlacementId>) {
+    let mut map = led_by_a();
+    for _ in 0..4 {
+        map = committed(&map, |edit| settle(edit, ShardId(1), seen).unwrap());
+    }
+    let shard = map.shard(ShardId(1)).unwrap();
+    let states = shard.replicas.iter().map(|r| (r.state, r.incarnation.0)).collect();
+    (states, shard.leader().map(|r| r.placement))
+}
+
+use ReplicaState::{Live, Load};
+
+#[test]
+fn d1_a_follower_that_a_leader_may_go_on_without_is_no_copy_when_it_is_back() {
+    let [a, b] = ["a", "b"].map(|name| BTreeSet::from([name]));
+    // The leader serves; its address answers no more, while its lease runs; it needs no lease.
+    let leaders = [
+        Seen::default(),
+        Seen { silent: a.clone(), ..Seen::default() },
+        Seen { silent: a.clone(), lease_over: a, eventual: true, ..Seen::default() },
+    ];
+    for leader in leaders {
+        let seen = Seen { ended: b.clone(), back: b.clone(), ..leader };
+        let (replicas, leads) = settled(&seen);
+        assert_eq!((replicas[0], replicas[1].0, leads), ((Live, 1), Load, Some(PlacementId(1))));
+    }
+}
+
+#[test]
+fn d10_a_follower_whose_leader_cannot_act_any_more_is_a_copy_when_it_is_back() {
+    let [a, b] = ["a", "b"].map(|name| BTreeSet::from([name]));
+    let [ended, back] = [b.clone(), b];
+    let seen = Seen { ended, back, silent: a.clone(), lease_over: a, ..Seen::default() };
+    assert_eq!(settled(&seen).0, [(Live, 1), (Live, 2)]);
+}
+
+#[test]
+fn d10_a_leader_is_back_as_a_copy_where_its_follower_could_not_lead() {
+    let [a, b] = ["a", "b"].map(|name| BTreeSet::from([name]));
+    let seen = Seen { ended: a.clone(), back: a, silent: b, ..Seen::default() };
+    let (replicas, leads) = settled(&seen);
+    assert_eq!(replicas, [(Live, 2), (Live, 1)]);
+    assert_eq!(leads, Some(PlacementId(1)));
+}
+
+#[test]
+fn d1_nothing_is_decided_about_a_follower_while_its_leader_may_live() {
+    let [a, b] = ["a", "b"].map(|name| BTreeSet::from([name]));
+    let seen = Seen { ended: b.clone(), back: b, unheard: a, ..Seen::default() };
+    assert_eq!(settled(&seen).0, [(Live, 1), (Live, 1)]);
+}
+
+/// It is back alone after everything has ended: the others are copies until it has opened what it has.
+#[test]
+fn d10_a_leader_that_has_opened_nothing_makes_no_copy_wait() {
+    let b = BTreeSet::from(["b"]);
+    let of = |phase: Option<Phase>, back: &BTreeSet<&'static str>| {
+        let (ended, back, phases) = (b.clone(), back.clone(), [(PlacementId(1), phase)].into());
+        settled(&Seen { ended, back, phases, ..Seen::default() }).0
+    };
+    for phase in [Phase::Loading, Phase::failed(1, "the disk is gone".to_owned())] {
+        assert_eq!(of(Some(phase.clone()), &BTreeSet::new()), [(Live, 1), (Live, 1)]);
+        assert_eq!(of(Some(phase), &b), [(Live, 1), (Live, 2)]);
+    }
+    assert_eq!(of(None, &b), [(Live, 1), (Live, 1)], "it may be open");
+    assert_eq!(of(Some(Phase::Ready), &b), [(Live, 1), (Load, 1)], "until it serves");
+}
+
+/// It has opened what it has, and never begins to serve it.
+#[test]
+fn d10_a_leader_that_never_begins_makes_no_copy_wait() {
+    let b = BTreeSet::from(["b"]);
+    let phases = BTreeMap::from([(PlacementId(1), Some(Phase::Ready))]);
+    let hangs = Seen { ended: b.clone(), phases, overdue: Some(PlacementId(1)), ..Seen::default() };
+    assert_eq!(settled(&hangs).0, [(Live, 1), (Live, 1)], "while the other one is away");
+    let (replicas, leads) = settled(&Seen { back: b, ..hangs });
+    assert_eq!((replicas[1], leads), ((Live, 2), Some(PlacementId(2))), "when it is back");
+}
+
+/// What follows may fail to serve only because its leader is away; it is a copy all the same. While the leader's node may come
+/// back with its own, that is waited for; when it is back with nothing, nobody else is left to lead.
+#[test]
+fn l1_d10_a_follower_that_failed_leads_when_all_others_are_lost() {
+    let failed = Phase::failed(1, "its leader does not answer".to_owned());
+    let phases: BTreeMap<_, _> = [(PlacementId(1), None), (PlacementId(2), Some(failed))].into();
+    let away = Seen { ended: ["a"].into(), phases, ..Seen::default() };
+    assert_eq!(settled(&away), (vec![(Live, 1), (Live, 1)], Some(PlacementId(1))));
+    let lost = Seen { gone: ["a"].into(), ..away };
+    assert_eq!(settled(&lost), (vec![(Live, 1), (Live, 1)], Some(PlacementId(2))));
+}

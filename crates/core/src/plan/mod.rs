@@ -1,0 +1,315 @@
+//! Plans: the ordered, complete list of changes from one map towards the next, with the reason of each.
+//!
+//! A plan is data. It is made once, numbered, shown, approved or rejected, executed or refused; what was
+//! planned never changes, only how far it got. It leaves no choices to who executes it: node, replica and
+//! bounds are in it.
+
+pub mod brake;
+pub mod check;
+pub mod handover;
+pub mod poison;
+pub mod reshard;
+pub mod throttle;
+
+use crate::base::count::counted;
+use crate::base::id::{Generation, PlacementId, PlanId, ShardId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::keyspace::map::ShardMap;
+use crate::keyspace::sharding::Bounds;
+use crate::node::load::METRICS;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+
+/// One change that a plan asks for. Each takes several commits to carry out: see [`crate::plan::handover`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// One replica more.
+    Add {
+        /// Of which shard.
+        shard: ShardId,
+        /// On which node.
+        node: NodeId,
+    },
+    /// A replica to another node, make before break.
+    Move {
+        /// Of which shard.
+        shard: ShardId,
+        /// The replica that leaves.
+        from: PlacementId,
+        /// The node that takes over.
+        to: NodeId,
+    },
+    /// One replica less.
+    Remove {
+        /// Of which shard.
+        shard: ShardId,
+        /// The placement id of the replica that is removed.
+        placement: PlacementId,
+    },
+    /// Another leader among the live replicas.
+    Lead {
+        /// Of which shard.
+        shard: ShardId,
+        /// Who leads then.
+        placement: PlacementId,
+    },
+    /// One shard becomes several, each on the nodes that are named.
+    Split {
+        /// The parent.
+        shard: ShardId,
+        /// Bounds and nodes of the children, leader's node first.
+        children: Vec<(Bounds, Vec<NodeId>)>,
+    },
+    /// Neighbours become one.
+    Merge {
+        /// The shards that are merged.
+        shards: Vec<ShardId>,
+        /// Bounds and nodes of the child, leader's node first.
+        child: (Bounds, Vec<NodeId>),
+    },
+}
+
+impl Change {
+    /// The shards that the change is about.
+    pub fn shards(&self) -> &[ShardId] {
+        match self {
+            Change::Add { shard, .. }
+            | Change::Move { shard, .. }
+            | Change::Remove { shard, .. }
+            | Change::Lead { shard, .. }
+            | Change::Split { shard, .. } => std::slice::from_ref(shard),
+            Change::Merge { shards, .. } => shards,
+        }
+    }
+
+    /// The replica that leaves, or that is to lead.
+    pub fn replica(&self) -> Option<(ShardId, PlacementId)> {
+        match self {
+            Change::Move { shard, from: placement, .. }
+            | Change::Remove { shard, placement }
+            | Change::Lead { shard, placement } => Some((*shard, *placement)),
+            Change::Add { .. } | Change::Split { .. } | Change::Merge { .. } => None,
+        }
+    }
+
+    /// The nodes on which it places something new.
+    pub fn targets(&self) -> Vec<&NodeId> {
+        match self {
+            Change::Add { node, .. } | Change::Move { to: node, .. } => vec![node],
+            Change::Split { children, .. } => children.iter().flat_map(|(_, nodes)| nodes).collect(),
+            Change::Merge { child: (_, nodes), .. } => nodes.iter().collect(),
+            Change::Remove { .. } | Change::Lead { .. } => vec![],
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Add { shard, node } => write!(f, "add a replica of {shard} on {node}"),
+            Change::Move { shard, from, to } => write!(f, "move {shard} ({from}) to {to}"),
+            Change::Remove { shard, placement } => write!(f, "remove {placement} of {shard}"),
+            Change::Lead { shard, placement } => write!(f, "let {placement} lead {shard}"),
+            Change::Split { shard, children } => {
+                write!(f, "split {shard} into {}", counted(children.len(), "shard"))
+            }
+            Change::Merge { shards, .. } => {
+                let names: Vec<_> = shards.iter().map(ToString::to_string).collect();
+                write!(f, "merge {}", names.join(" and "))
+            }
+        }
+    }
+}
+
+/// How far one change has got.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// Not begun.
+    Waiting,
+    /// In the map, under way.
+    Started,
+    /// Done.
+    Done,
+    /// Not done, because the world had changed; says how.
+    Dropped(String),
+}
+
+/// One line of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// The change that this line of the plan asks for.
+    pub change: Change,
+    /// Why, as one sentence.
+    pub reason: String,
+    /// How far the change has got.
+    pub progress: Progress,
+    /// Where the replica is that leaves or is to lead. Kept with the plan: the map forgets a replica when it is gone. None
+    /// until the plan is kept, and where the change names no replica.
+    pub node: Option<NodeId>,
+}
+
+impl Planned {
+    /// Where the replica is that it names, by `map`.
+    fn node_in(&self, map: &ShardMap) -> Option<NodeId> {
+        let (shard, placement) = self.change.replica()?;
+        Some(map.shard(shard)?.replica(placement)?.node.clone())
+    }
+
+    /// A line that has not begun.
+    pub fn new(change: Change, reason: impl Into<String>) -> Planned {
+        Planned { change, reason: reason.into(), progress: Progress::Waiting, node: None }
+    }
+}
+
+/// Who made a plan, and so how urgent it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Something was lost: placed again in every mode but `manual`, before everything else.
+    Repair,
+    /// A node or zone is being drained.
+    Drain,
+    /// Balance, splits and merges: subject to the mode of the keyspace.
+    Rebalance,
+    /// A person, by name.
+    Person(String),
+}
+
+/// What a plan was based on when a person said no to it: while that holds, the same is not proposed again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Basis {
+    /// A hash over the settings, the nodes, and the replicas and rules of the plan's shards; 0 where it was not
+    /// kept. Of no meaning but to be compared.
+    pub print: u64,
+    /// The load of the plan's shards, in the order of [`crate::node::load::METRICS`].
+    pub load: [u64; METRICS.len()],
+}
+
+/// Where a plan stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Status {
+    /// Waits for a person.
+    Suggested,
+    /// Being executed.
+    Approved,
+    /// Everything is done or dropped.
+    Finished,
+    /// A person said no to what was based on this.
+    Rejected(Basis),
+    /// Replaced by a later plan before anybody approved it.
+    Superseded,
+    /// The check or the brake said no, and why.
+    Refused(String),
+}
+
+/// The plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Its number.
+    pub id: PlanId,
+    /// The keyspace of the shards that it changes.
+    pub keyspace: KeyspaceName,
+    /// The map it was made from.
+    pub base: Generation,
+    /// Who made it.
+    pub origin: Origin,
+    /// What to do, in order.
+    pub changes: Vec<Planned>,
+    /// Where it stands.
+    pub status: Status,
+    /// When it was made, in milliseconds of Unix time.
+    pub made_ms: u64,
+    /// Who approved or rejected it.
+    pub decided_by: Option<String>,
+}
+
+/// A plan for people: with the nodes of the replicas that it names, as far as it knows them or the map has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownPlan {
+    /// The plan.
+    pub plan: Plan,
+    /// Where the replicas are.
+    pub nodes: BTreeMap<PlacementId, NodeId>,
+}
+
+impl ShownPlan {
+    /// A plan beside the present map of its keyspace.
+    pub fn of(plan: Plan, map: Option<&ShardMap>) -> ShownPlan {
+        let node = |planned: &Planned| {
+            let (_, placement) = planned.change.replica()?;
+            Some((placement, planned.node.clone().or_else(|| planned.node_in(map?))?))
+        };
+        let nodes = plan.changes.iter().filter_map(node).collect();
+        ShownPlan { plan, nodes }
+    }
+}
+
+impl Deref for ShownPlan {
+    type Target = Plan;
+    fn deref(&self) -> &Plan {
+        &self.plan
+    }
+}
+
+impl Origin {
+    /// In which order plans begin: what is lost first, what could be better last.
+    pub fn urgency(&self) -> u8 {
+        match self {
+            Origin::Repair => 0,
+            Origin::Person(_) => 1,
+            Origin::Drain => 2,
+            Origin::Rebalance => 3,
+        }
+    }
+
+    /// Whether nobody asked for it: such plans stop at the brake.
+    pub fn is_automatic(&self) -> bool {
+        !matches!(self, Origin::Person(_))
+    }
+}
+
+impl Plan {
+    /// Whether nothing is left to do or decide.
+    pub fn is_over(&self) -> bool {
+        !matches!(self.status, Status::Suggested | Status::Approved)
+    }
+
+    /// Keeps where the replicas are that it names, while `map` has them.
+    pub fn name_nodes(&mut self, map: &ShardMap) {
+        for planned in &mut self.changes {
+            planned.node = planned.node.take().or_else(|| planned.node_in(map));
+        }
+    }
+
+    /// Finished when the last of its changes is.
+    pub fn finish_if_done(&mut self) {
+        let over = |p: &Planned| matches!(p.progress, Progress::Done | Progress::Dropped(_));
+        if self.status == Status::Approved && self.changes.iter().all(over) {
+            self.status = Status::Finished;
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Status::Suggested => f.pad("suggested"),
+            Status::Approved => f.pad("approved"),
+            Status::Finished => f.pad("finished"),
+            Status::Rejected(_) => f.pad("rejected"),
+            Status::Superseded => f.pad("superseded"),
+            Status::Refused(why) => f.pad(&format!("refused: {why}")),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Repair => f.pad("repair"),
+            Origin::Drain => f.pad("drain"),
+            Origin::Rebalance => f.pad("rebalance"),
+            Origin::Person(name) => f.pad(name),
+        }
+    }
+}

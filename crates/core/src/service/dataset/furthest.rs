@@ -1,0 +1,162 @@
+//! How far each dataset has come, as a router has seen it: no client of it gets an earlier version after a later one.
+//!
+//! A reader's bookmark: what was read once lies behind. Nodes change to a version one after the other; so a client that is
+//! sent to one node and then to another would see a version, the one before it, and the version again. A router asks each
+//! node for nothing that is behind the furthest that any has answered with.
+//!
+//! - (fa) what is asked for never goes back, but by (fb): a rollback is further, by its order;
+//! - (fb) what no node has, though one has answered with it, is given up: a node that is gone alone had it, or one that reads
+//!   another source. It is not taken for the furthest again for [`Furthest::FORGET_MS`].
+//!
+//! Not done: what other routers have seen. A client that asks several sends back what it was answered with.
+
+use crate::base::name::KeyspaceName;
+use crate::base::time::Millis;
+use crate::service::dataset::node::Served;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// For each keyspace the furthest version that a router has seen, and the node that answered with it last.
+#[derive(Debug, Clone, Default)]
+pub struct Furthest {
+    known: BTreeMap<KeyspaceName, Known>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Known {
+    furthest: Option<Served>,
+    /// Who has answered with it last: `host:port`.
+    by: Option<Arc<str>>,
+    /// What was given up, and until when it does not count.
+    given_up: Option<(Served, Millis)>,
+}
+
+impl Furthest {
+    /// For so long something that was given up does not count.
+    pub const FORGET_MS: u64 = 60_000;
+
+    /// Keyspaces that are remembered at the most.
+    pub const MOST: usize = 10_000;
+
+    /// What a node must have reached to be asked: what was seen, or what a client says, whichever is further.
+    pub fn wanted(&self, keyspace: &KeyspaceName, client: Option<Served>) -> Option<Served> {
+        let seen = self.known.get(keyspace).and_then(|known| known.furthest.clone());
+        seen.max(client)
+    }
+
+    /// Who has reached that: versions of a node only go forward, so it still has, or is gone.
+    pub fn has(&self, keyspace: &KeyspaceName, wanted: &Served) -> Option<Arc<str>> {
+        let known = self.known.get(keyspace)?;
+        known.by.clone().filter(|_| known.furthest.as_ref() >= Some(wanted))
+    }
+
+    /// Whether an answer changes what is remembered.
+    pub fn is_news(&self, keyspace: &KeyspaceName, answered: &Served, now: Millis) -> bool {
+        let Some(known) = self.known.get(keyspace) else { return self.known.len() < Furthest::MOST };
+        let is_given_up = matches!(&known.given_up, Some((gone, until)) if gone == answered && now < *until);
+        !is_given_up && known.furthest.as_ref() < Some(answered)
+    }
+
+    /// A node has answered so.
+    pub fn saw(&mut self, keyspace: &KeyspaceName, answered: Served, by: Option<Arc<str>>, now: Millis) {
+        if self.is_news(keyspace, &answered, now) {
+            let known = self.known.entry(keyspace.clone()).or_default();
+            (known.furthest, known.by) = (Some(answered), by);
+        }
+    }
+
+    /// No node has this. Whether it is given up by that: what was seen meanwhile is not.
+    pub fn give_up(&mut self, keyspace: &KeyspaceName, wanted: &Served, now: Millis) -> bool {
+        let Some(known) = self.known.get_mut(keyspace) else { return false };
+        let is_it = known.furthest.as_ref() == Some(wanted);
+        if is_it {
+            known.by = None;
+            known.given_up = known.furthest.take().map(|gone| (gone, now + Furthest::FORGET_MS));
+        }
+        is_it
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::dataset::VersionName;
+    use proptest::prelude::*;
+
+    fn at(order: u64, version: &str) -> Served {
+        Served { order, version: VersionName::new(version).unwrap() }
+    }
+
+    fn names() -> KeyspaceName {
+        KeyspaceName::new("names").unwrap()
+    }
+
+    #[test]
+    fn fa_a_rollback_is_further_and_a_client_may_know_more() {
+        let mut furthest = Furthest::default();
+        assert_eq!(furthest.wanted(&names(), None), None);
+        for (answered, wanted) in [
+            (at(0, "v1"), at(0, "v1")),
+            (at(0, "v3"), at(0, "v3")),
+            (at(0, "v2"), at(0, "v3")),
+            (at(7, "v1"), at(7, "v1")),
+            (at(0, "v4"), at(7, "v1")),
+        ] {
+            furthest.saw(&names(), answered, None, Millis(0));
+            assert_eq!(furthest.wanted(&names(), None), Some(wanted));
+        }
+        assert_eq!(furthest.wanted(&names(), Some(at(8, "v9"))), Some(at(8, "v9")));
+        assert_eq!(furthest.wanted(&names(), Some(at(0, "v9"))), Some(at(7, "v1")));
+        assert_eq!(furthest.wanted(&KeyspaceName::new("others").unwrap(), None), None);
+    }
+
+    #[test]
+    fn who_has_it_is_remembered_with_it() {
+        let mut furthest = Furthest::default();
+        furthest.saw(&names(), at(0, "v2"), Some("a:80".into()), Millis(0));
+        furthest.saw(&names(), at(0, "v1"), Some("b:80".into()), Millis(0));
+        assert_eq!(furthest.has(&names(), &at(0, "v2")).as_deref(), Some("a:80"));
+        assert_eq!(furthest.has(&names(), &at(0, "v3")), None, "a client knows more");
+        assert!(furthest.give_up(&names(), &at(0, "v2"), Millis(0)));
+        assert_eq!(furthest.has(&names(), &at(0, "v1")), None);
+    }
+
+    #[test]
+    fn fb_what_no_node_has_is_given_up_for_a_while() {
+        let mut furthest = Furthest::default();
+        furthest.saw(&names(), at(0, "zzz"), None, Millis(0));
+        assert!(!furthest.give_up(&names(), &at(0, "v1"), Millis(0)), "something else was wanted by then");
+        assert!(furthest.give_up(&names(), &at(0, "zzz"), Millis(1_000)));
+        assert!(!furthest.give_up(&names(), &at(0, "zzz"), Millis(1_000)), "once");
+        furthest.saw(&names(), at(0, "zzz"), None, Millis(2_000));
+        assert_eq!(furthest.wanted(&names(), None), None);
+        furthest.saw(&names(), at(0, "v1"), None, Millis(2_000));
+        assert_eq!(furthest.wanted(&names(), None), Some(at(0, "v1")));
+        furthest.saw(&names(), at(0, "zzz"), None, Millis(61_000));
+        assert_eq!(furthest.wanted(&names(), None), Some(at(0, "zzz")));
+    }
+
+    #[test]
+    fn it_remembers_so_many() {
+        let mut furthest = Furthest::default();
+        for number in 0..Furthest::MOST + 5 {
+            furthest.saw(&KeyspaceName::new(&format!("k{number}")).unwrap(), at(0, "v1"), None, Millis(0));
+        }
+        assert_eq!(furthest.known.len(), Furthest::MOST);
+    }
+
+    proptest! {
+        /// Whatever nodes answer in whichever order, what is wanted never goes back.
+        #[test]
+        fn fa_never_back(answers in proptest::collection::vec((0u64..4, "[a-c]{1,2}"), 1..40)) {
+            let mut furthest = Furthest::default();
+            let mut last = None;
+            for (order, version) in answers {
+                furthest.saw(&names(), at(order, &version), None, Millis(0));
+                let wanted = furthest.wanted(&names(), None);
+                prop_assert!(wanted >= last && wanted >= Some(at(order, &version)));
+                last = wanted;
+            }
+        }
+    }
+}

@@ -1,0 +1,521 @@
+//! One node of a dataset cluster: what it tells, what it loads, and what it gives its clients (S9 to S15, S18).
+//!
+//! A node publishes its presence, waits until no more nodes come, and computes from the presences alone which partitions
+//! are its own. It publishes each partition when it is ready, gives it to other nodes from that moment, and gives a version
+//! to its clients as soon as every partition of it is ready at enough nodes; then it gives them no older one.
+//!
+//! | event                     | seen                                        | does                                        |
+//! |---------------------------|---------------------------------------------|---------------------------------------------|
+//! | a session begins          |                                             | publishes all it has, again                 |
+//! | the session is lost       |                                             | nothing: what it knows holds on (S2)        |
+//! | the mirror changes        | a partition of a shown version              | shows the version anew                      |
+//! |                           | nodes are other ones                        | waits anew until they are stable            |
+//! |                           | its own key is gone that it published       | publishes it again                          |
+//! |                           | a key of its own for what it does not have  | withdraws it                                |
+//! |                           | an order that is higher than the one it has | follows it, and publishes it                |
+//! | the source was listed     | a version that clients may get next         | finds out how it is divided                 |
+//! | peers have a version      | the source was not seen to have it          | looks at the source                         |
+//! |                           | versions that failed, or are not whole      | tries again; deals anew                     |
+//! | a dataset is to be spread |                                             | deals what comes next so                    |
+//! | a dataset is not served   |                                             | lets all of it go, as soon as nobody reads  |
+//! | the source fails          |                                             | nothing                                     |
+//! | a version was inspected   | nodes are stable                            | loads its share                             |
+//! |                           | it is divided otherwise than at its peers   | ERROR                                       |
+//! | a partition is ready      |                                             | shows and publishes it: peers may ask       |
+//! | loading failed            |                                             | ERROR with the reason, until a refresh; at each later failure a longer time |
+//! | the disk is full          | versions that clients do not get            | asks the driver to let them go at once      |
+//! | any                       | a later version has min_replication         | remembers, then gives it to clients         |
+//! |                           | but it has few keys, and no order is for it | HELD, until a person releases it ([`Guard`]) |
+//! |                           | clients will not get what is being loaded   | stops to load it                            |
+//! |                           | a version that clients do not get, for long | asks the driver to let it go                |
+//! | it was used meanwhile     |                                             | begins its time anew                        |
+//! | it was let go             |                                             | withdraws its keys, deletes it              |
+//! | an operator's order       | it is higher than the one it has            | follows it, and publishes it                |
+//! | it leaves                 |                                             | withdraws all; loads nothing more           |
+//!
+//! So without a leader. Under a coordinator two rows are others, and all else is the same ([`ordered`]):
+//!
+//! | event                     | seen                                        | does                                        |
+//! |---------------------------|---------------------------------------------|---------------------------------------------|
+//! | shards were ordered       |                                             | loads what goes with them, of what clients get, too; remembers them |
+//! | it starts                 | shards that it remembers                    | goes on with them until a coordinator is heard |
+//! | any                       | what is here goes with none of them, and others have it | withdraws it; later lets it go   |
+//!
+//! - (na) clients get versions in one direction only (S14, [`DatasetState`]);
+//! - (nb) they get a version only when each partition is at `min` nodes, or when they had it before a restart (S10);
+//! - (nc) a partition is published only while it is here, and again whenever a session begins (S12);
+//! - (nd) nothing waits for the coordination service or the source but loading (S2);
+//! - (ne) a version goes only when nobody asked for it for `keep_ms` and nobody reads from it (S15).
+//!
+//! Not done without a coordinator: taking away replicas that are too many (they go with their version), and moving those
+//! of the version that clients get to nodes that join (the next version will; S18 says how to switch on making good for
+//! lost ones).
+
+mod announcements;
+mod dataset_state;
+mod guard;
+mod look;
+mod mirror;
+mod ordered;
+mod presence;
+mod settings;
+mod version;
+
+pub use announcements::{Holders, Key, Layout, News, Pin, Value};
+pub use dataset_state::{DatasetState, Served};
+pub use guard::{Guard, HoldReason};
+pub use ordered::Readiness;
+pub use presence::Presence;
+pub use settings::{NodeSettings, Spread};
+pub use version::{State, Version};
+
+use super::name::{DatasetName, VersionName};
+use super::seats::{Address, Seat};
+use crate::base::planted::{self, Planted};
+use crate::base::time::Millis;
+use crate::keyspace::sharding::Slot;
+use dataset_state::NodeContext;
+use look::Look;
+use std::collections::{BTreeMap, BTreeSet};
+use version::{Inspection, other_layout};
+
+/// What the local store has of a dataset when a node starts (S20).
+#[derive(Debug, Clone, Default)]
+pub struct Stored {
+    /// What clients got last.
+    pub served: Option<Served>,
+    /// The order that held.
+    pub pin: Pin,
+    /// The shards that a coordinator had ordered last.
+    pub slots: BTreeSet<Slot>,
+    /// The partitions that can be read, by version.
+    pub versions: BTreeMap<VersionName, (Layout, BTreeSet<u32>)>,
+    /// Versions that the node was loading when it was killed, and how often.
+    pub died: BTreeMap<VersionName, u32>,
+}
+
+/// What a node is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A session with the coordination service began.
+    Session,
+    /// It is lost, or cannot be told.
+    SessionLost,
+    /// The mirror of the keys of all nodes.
+    Mirror {
+        /// Whether this is all there is; else it is what has changed.
+        is_whole: bool,
+        /// The keys.
+        news: Vec<News>,
+    },
+    /// How a dataset is to be spread, if otherwise than the node's settings say.
+    Spread(DatasetName, Option<Spread>),
+    /// A coordinator's orders: these shards of the dataset are to be here, and no others.
+    Ordered(DatasetName, BTreeSet<Slot>),
+    /// Which versions of a dataset a person must release.
+    Guard(DatasetName, Guard),
+    /// So many keys of a version are here, in all the partitions of it that are.
+    Counted(DatasetName, VersionName, u64),
+    /// A person wants what failed to be tried again.
+    TryAgain,
+    /// Versions that clients do not get go at once.
+    DiskFull,
+    /// Whether a dataset is served at all. One that is not is let go, and forgotten here.
+    Served(DatasetName, bool),
+    /// The source has these versions of a dataset.
+    Listed(DatasetName, Vec<VersionName>),
+    /// How the source divides a version, or why it cannot be told.
+    Inspected(DatasetName, VersionName, Result<Layout, String>),
+    /// A partition is ready to be read.
+    Ready(DatasetName, VersionName, u32),
+    /// Loading ended without what is still lacking.
+    LoadFailed(DatasetName, VersionName, String),
+    /// It was asked for at that time, so it is not let go.
+    Used(DatasetName, VersionName, Millis),
+    /// No request can get it any more.
+    Retired(DatasetName, VersionName),
+    /// An operator's order, given at that time of day: in milliseconds since 1970, by the clock of this node.
+    Order(DatasetName, Option<VersionName>, u64),
+    /// It is to leave.
+    Leave,
+    /// Nothing but the time.
+    Tick,
+}
+
+/// What a node's driver does, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Publish a key of this node in the session that there is.
+    Publish(Key, Value),
+    /// Take it back.
+    Withdraw(Key),
+    /// Remember the seat for the next start.
+    Sit(Seat),
+    /// The other nodes are other ones.
+    Neighbours,
+    /// Look at the source now, not at the next refresh: peers have what it was not seen to have.
+    Look,
+    /// Find out how the source divides a version: [`Event::Inspected`].
+    Inspect(DatasetName, VersionName),
+    /// Load partitions: [`Event::Ready`] for each, or [`Event::LoadFailed`]. Those of an earlier one go on.
+    Load {
+        /// Of which dataset.
+        dataset: DatasetName,
+        /// Of which version.
+        version: VersionName,
+        /// How it is divided.
+        layout: Layout,
+        /// The numbers of the partitions to load.
+        partitions: BTreeSet<u32>,
+    },
+    /// Stop to load a version. What is ready stays.
+    Cancel(DatasetName, VersionName),
+    /// Show requests what there is of a version now: [`DatasetState::versions`].
+    Show(DatasetName, VersionName),
+    /// Write down [`DatasetState::served`], [`DatasetState::pin`] and [`DatasetState::kept`], on disk before the next effect.
+    Remember(DatasetName),
+    /// Clients get this version from now on.
+    Upgrade(DatasetName, VersionName),
+    /// Let no request get this version any more: [`Event::Retired`]. But if [`may_retire`] forbids it: [`Event::Used`].
+    Retire {
+        /// Of which dataset.
+        dataset: DatasetName,
+        /// The version that no request should get any more.
+        version: VersionName,
+        /// It is to be unused since then.
+        unused_since: Millis,
+    },
+    /// Delete partitions of a version from the local store: other nodes have them. They were shown for the last time.
+    LetGo {
+        /// Of which dataset.
+        dataset: DatasetName,
+        /// Of which version.
+        version: VersionName,
+        /// The numbers of the partitions to delete.
+        partitions: BTreeSet<u32>,
+    },
+    /// No request gets this dataset any more.
+    Drop(DatasetName),
+    /// Delete a version from the local store, once no request reads from it.
+    Delete(DatasetName, VersionName),
+}
+
+/// Whether a version may go that was to be unused since then: nobody reads from it, and nobody asked for it since (S15).
+pub fn may_retire(in_flight: u64, last_request: Millis, unused_since: Millis) -> bool {
+    let is_idle = in_flight == 0 || planted::is(Planted::S15);
+    is_idle && (last_request <= unused_since || planted::is(Planted::Timer))
+}
+
+/// One node of a dataset cluster, as a state machine: the table of this module says what it does on each event.
+#[derive(Debug, Clone)]
+pub struct Node {
+    settings: NodeSettings,
+    presence: Presence,
+    /// What others are to see of it.
+    published: BTreeMap<Key, Value>,
+    datasets: BTreeMap<DatasetName, DatasetState>,
+    started: Millis,
+    is_leaving: bool,
+    look: Look,
+    now: Millis,
+}
+
+impl Node {
+    /// A node that has this in its local store, and what follows from that.
+    pub fn start(
+        settings: NodeSettings,
+        stored: BTreeMap<DatasetName, Stored>,
+        now: Millis,
+    ) -> (Node, Vec<Effect>) {
+        let presence = Presence::new(settings.address.clone(), settings.wish, settings.stable_ms, now);
+        let (published, datasets) = (BTreeMap::new(), BTreeMap::new());
+        let (is_leaving, look) = (false, Look::default());
+        let mut node = Node { settings, presence, published, datasets, started: now, is_leaving, look, now };
+        let mut effects = Vec::new();
+        for (dataset, stored) in stored {
+            let mut state =
+                DatasetState { before: stored.served, pin: stored.pin, ..DatasetState::default() };
+            if node.settings.is_ordered && !planted::is(Planted::Forgets) {
+                state.resume_orders(stored.slots);
+            }
+            for (name, (layout, here)) in stored.versions {
+                for partition in &here {
+                    let key = Key::Partition(dataset.clone(), name.clone(), *partition);
+                    node.published.insert(key, Value::Layout(layout));
+                }
+                state.versions.insert(name, Version { layout: Some(layout), here, ..Version::default() });
+            }
+            for (name, times) in stored.died {
+                state.remember_death(&name, times, now, node.settings.retry_ms);
+                effects.push(Effect::Show(dataset.clone(), name));
+            }
+            if state.pin.order > 0 {
+                node.published.insert(Key::Pin(dataset.clone()), Value::Pin(state.pin.clone()));
+            }
+            node.datasets.insert(dataset, state);
+        }
+        node.settle(&mut effects);
+        (node, effects)
+    }
+
+    /// What follows from what has come.
+    pub fn take(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+        self.now = self.now.max(now);
+        let mut effects = Vec::new();
+        let out = &mut effects;
+        match event {
+            Event::Session => self.begin(out),
+            Event::SessionLost => {
+                self.presence.has_session = false;
+                if planted::is(Planted::S2) {
+                    self.datasets.values_mut().for_each(DatasetState::lose_holders);
+                    out.extend(self.all().map(|(dataset, version)| Effect::Show(dataset, version)));
+                }
+            }
+            Event::Mirror { is_whole, news } => self.hear(is_whole, news, out),
+            Event::Spread(dataset, spread) => self.dataset_mut(&dataset).spread = spread,
+            Event::Ordered(dataset, slots) => {
+                if self.dataset_mut(&dataset).order(slots) {
+                    out.push(Effect::Remember(dataset));
+                }
+            }
+            Event::Guard(dataset, guard) => self.dataset_mut(&dataset).guard = guard,
+            Event::Counted(dataset, version, keys) => self.version(&dataset, &version).keys = Some(keys),
+            Event::TryAgain => self.datasets.values_mut().for_each(DatasetState::try_again),
+            Event::DiskFull => self.datasets.values_mut().for_each(|state| state.is_disk_full = true),
+            Event::Served(dataset, is_served) => self.dataset_mut(&dataset).is_dropped = !is_served,
+            Event::Listed(dataset, versions) => self.list(dataset, &versions),
+            Event::Inspected(dataset, version, found) => self.inspected(dataset, version, found, out),
+            Event::Ready(dataset, version, partition) => self.ready(dataset, version, partition, out),
+            Event::LoadFailed(dataset, version, reason) => {
+                let (now, rest) = (self.now, self.settings.retry_ms);
+                self.version(&dataset, &version).fail(reason, now, rest);
+                out.push(Effect::Show(dataset, version));
+            }
+            Event::Used(dataset, version, at) => {
+                let version = self.version(&dataset, &version);
+                version.is_retiring = false;
+                version.idle = version.idle.map(|since| since.max(at));
+            }
+            Event::Retired(dataset, version) => self.retired(dataset, version, out),
+            Event::Order(dataset, version, at) => self.order(dataset, version, at, out),
+            Event::Leave => self.leave(out),
+            Event::Tick => {}
+        }
+        self.settle(out);
+        effects
+    }
+
+    /// Where it stands among the others.
+    pub fn presence(&self) -> &Presence {
+        &self.presence
+    }
+
+    /// A dataset, if it is known here.
+    pub fn dataset(&self, dataset: &DatasetName) -> Option<&DatasetState> {
+        self.datasets.get(dataset)
+    }
+
+    /// How a dataset is spread.
+    pub fn spread(&self, dataset: &DatasetName) -> Spread {
+        self.dataset(dataset).map_or(self.settings.spread, |state| state.spread(&self.settings))
+    }
+
+    /// All datasets that are known here.
+    pub fn datasets(&self) -> impl Iterator<Item = (&DatasetName, &DatasetState)> {
+        self.datasets.iter()
+    }
+
+    /// What others are to see of it.
+    pub fn published(&self) -> &BTreeMap<Key, Value> {
+        &self.published
+    }
+
+    /// When [`Event::Tick`] is due, if nothing else comes before.
+    pub fn deadline(&self) -> Millis {
+        let stable = self.presence.stable_at().filter(|at| *at > self.now);
+        let is_waiting =
+            self.datasets.values().any(|state| state.serving.is_none() && state.before.is_some());
+        let resume = is_waiting.then(|| self.started + self.settings.resume_ms).filter(|at| *at > self.now);
+        let deadlines = self.datasets.values().flat_map(|state| {
+            [state.deadline(&self.settings), state.parting_at(self.settings.let_go_ms, self.now)]
+        });
+        let deadlines = deadlines.flatten().chain(stable).chain(resume).chain(self.look.at(self.now));
+        deadlines.min().unwrap_or(Millis::NEVER)
+    }
+
+    fn version(&mut self, dataset: &DatasetName, version: &VersionName) -> &mut Version {
+        self.dataset_mut(dataset).version(version)
+    }
+
+    fn dataset_mut(&mut self, dataset: &DatasetName) -> &mut DatasetState {
+        self.datasets.entry(dataset.clone()).or_default()
+    }
+
+    /// Every version that is known, by its dataset.
+    fn all(&self) -> impl Iterator<Item = (DatasetName, VersionName)> {
+        let of = |(dataset, state): (&DatasetName, &DatasetState)| {
+            let names: Vec<_> = state.versions.keys().map(|name| (dataset.clone(), name.clone())).collect();
+            names
+        };
+        self.datasets.iter().flat_map(of)
+    }
+
+    fn publish(&mut self, key: Key, value: Value, out: &mut Vec<Effect>) {
+        if self.is_leaving {
+            return;
+        }
+        self.published.insert(key.clone(), value.clone());
+        if self.presence.has_session {
+            out.push(Effect::Publish(key, value));
+        }
+    }
+
+    fn withdraw(&mut self, key: Key, out: &mut Vec<Effect>) {
+        self.published.remove(&key);
+        if self.presence.has_session {
+            out.push(Effect::Withdraw(key));
+        }
+    }
+
+    fn list(&mut self, dataset: DatasetName, versions: &[VersionName]) {
+        let (settings, now) = (self.settings.clone(), self.now);
+        let state = self.dataset_mut(&dataset);
+        let min = state.spread(&settings).replication.min;
+        state.was_listed = true;
+        for name in versions {
+            state.version(name);
+        }
+        for (name, version) in &mut state.versions {
+            version.is_listed = versions.contains(name);
+            version.refresh(min, now);
+        }
+    }
+
+    fn inspected(
+        &mut self,
+        dataset: DatasetName,
+        name: VersionName,
+        found: Result<Layout, String>,
+        out: &mut Vec<Effect>,
+    ) {
+        let (now, retry_ms) = (self.now, self.settings.retry_ms);
+        let version = self.version(&dataset, &name);
+        version.inspection = Inspection::None;
+        match (found, version.layout) {
+            (Ok(found), Some(known)) if found != known => {
+                version.fail(other_layout(found, known), now, retry_ms)
+            }
+            (Ok(found), _) => version.layout = Some(found),
+            (Err(reason), _) => {
+                version.inspection = Inspection::Failed;
+                version.fail(reason, now, retry_ms);
+            }
+        }
+        out.push(Effect::Show(dataset, name));
+    }
+
+    fn ready(&mut self, dataset: DatasetName, name: VersionName, partition: u32, out: &mut Vec<Effect>) {
+        let version = self.version(&dataset, &name);
+        version.loading.remove(&partition);
+        let Some(layout) = version.layout.filter(|layout| partition < layout.partitions) else { return };
+        version.here.insert(partition);
+        version.has_loaded();
+        out.push(Effect::Show(dataset.clone(), name.clone()));
+        self.publish(Key::Partition(dataset, name, partition), Value::Layout(layout), out);
+    }
+
+    fn retired(&mut self, dataset: DatasetName, name: VersionName, out: &mut Vec<Effect>) {
+        let version = self.version(&dataset, &name);
+        let here = std::mem::take(&mut version.here);
+        version.leaving.clear();
+        version.loading.clear();
+        version.share = None;
+        (version.is_shown, version.is_retiring, version.idle) = (false, false, None);
+        for partition in here {
+            self.withdraw(Key::Partition(dataset.clone(), name.clone(), partition), out);
+        }
+        out.push(Effect::Delete(dataset, name));
+    }
+
+    /// An operator's order: higher than all that are known, however wrong a clock was that gave them their numbers. The
+    /// time of day puts orders in a row that are given to nodes which have not heard of each other's yet.
+    fn order(&mut self, dataset: DatasetName, version: Option<VersionName>, at: u64, out: &mut Vec<Effect>) {
+        let order = at.max(self.dataset_mut(&dataset).pin.order.saturating_add(1));
+        self.follow(dataset, Pin { order, version }, out);
+    }
+
+    /// Follows an order, if it is higher than the one that holds.
+    fn follow(&mut self, dataset: DatasetName, pin: Pin, out: &mut Vec<Effect>) {
+        let state = self.dataset_mut(&dataset);
+        if pin > state.pin {
+            state.pin_to(pin.clone());
+            out.push(Effect::Remember(dataset.clone()));
+            self.publish(Key::Pin(dataset), Value::Pin(pin), out);
+        }
+    }
+
+    fn leave(&mut self, out: &mut Vec<Effect>) {
+        for key in self.published.keys().cloned().collect::<Vec<_>>() {
+            self.withdraw(key, out);
+        }
+        self.is_leaving = true;
+        for (dataset, state) in &mut self.datasets {
+            for (name, version) in &mut state.versions {
+                if !std::mem::take(&mut version.loading).is_empty() {
+                    out.push(Effect::Cancel(dataset.clone(), name.clone()));
+                }
+            }
+        }
+    }
+
+    /// What follows from all that is known now.
+    fn settle(&mut self, out: &mut Vec<Effect>) {
+        if !self.is_leaving
+            && let Some(claim) = self.presence.sit(self.now)
+        {
+            out.push(Effect::Sit(claim.seat));
+            self.publish(Key::Node, Value::Claim(claim), out);
+        }
+        self.presence.rest(self.now);
+        let seats = self.presence.seats();
+        let is_stable = self.presence.is_stable(self.now);
+        let context = NodeContext {
+            settings: &self.settings,
+            now: self.now,
+            dealer: self.presence.seat().filter(|_| is_stable).map(|seat| (seat, &seats)),
+            seat_of: &|address| self.presence.seat_of(address),
+            may_resume: self.now >= self.started + self.settings.resume_ms,
+            is_leaving: self.is_leaving,
+        };
+        for (dataset, state) in &mut self.datasets {
+            state.settle(dataset, &context, out);
+        }
+        if !self.is_leaving {
+            self.let_go(out);
+            out.extend(self.look.is_due(self.now).then_some(Effect::Look));
+        }
+        if planted::is(Planted::S12) {
+            self.publish_too_early(out);
+        }
+        // The driver looks up what to show when it does so: once for all is enough.
+        let mut shown = BTreeSet::new();
+        out.retain(|effect| match effect {
+            Effect::Show(dataset, version) => shown.insert((dataset.clone(), version.clone())),
+            _ => true,
+        });
+    }
+
+    /// A planted bug.
+    fn publish_too_early(&mut self, out: &mut Vec<Effect>) {
+        for effect in out.clone() {
+            if let Effect::Load { dataset, version, layout, partitions } = effect {
+                let key = |partition| Key::Partition(dataset.clone(), version.clone(), partition);
+                partitions.into_iter().for_each(|p| self.publish(key(p), Value::Layout(layout), out));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

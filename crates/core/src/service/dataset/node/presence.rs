@@ -1,0 +1,171 @@
+//! Whether a node is part of its cluster, where it sits, and whether the others have come to rest (S9).
+
+use super::super::seats::{self, Address, Claim, Right, Seat, Wish};
+use crate::base::planted::{self, Planted};
+use crate::base::time::Millis;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Nodes that come and go for so many times the period are taken as they are: shares must be dealt some time.
+const MOST_PERIODS: u64 = 6;
+
+/// A node among the others.
+#[derive(Debug, Clone)]
+pub struct Presence {
+    me: Address,
+    wish: Wish,
+    stable_ms: u64,
+    /// Whether the coordination service holds a session for it.
+    pub(super) has_session: bool,
+    /// Whether the mirror was ever heard whole.
+    has_heard: bool,
+    mine: Option<Claim>,
+    others: BTreeMap<Address, Claim>,
+    changed: Millis,
+    /// Since when nodes have not been stable.
+    unrest: Option<Millis>,
+}
+
+impl Presence {
+    pub(super) fn new(me: Address, wish: Wish, stable_ms: u64, now: Millis) -> Presence {
+        let (mine, others) = (None, BTreeMap::new());
+        Presence {
+            me,
+            wish,
+            stable_ms,
+            has_session: false,
+            has_heard: false,
+            mine,
+            others,
+            changed: now,
+            unrest: Some(now),
+        }
+    }
+
+    /// Its own address.
+    pub fn me(&self) -> &Address {
+        &self.me
+    }
+
+    /// Its seat, once it has one.
+    pub fn seat(&self) -> Option<Seat> {
+        self.mine.map(|claim| claim.seat)
+    }
+
+    /// The others, and where they sit.
+    pub fn others(&self) -> impl Iterator<Item = (&Address, Seat)> {
+        self.others.iter().map(|(address, claim)| (address, claim.seat))
+    }
+
+    /// Where one of the others sits.
+    pub(super) fn seat_of(&self, address: &Address) -> Option<Seat> {
+        self.others.get(address).map(|claim| claim.seat)
+    }
+
+    /// All seats that are taken, its own among them.
+    pub(super) fn seats(&self) -> BTreeSet<Seat> {
+        self.others.values().chain(&self.mine).map(|claim| claim.seat).collect()
+    }
+
+    /// Whether the mirror was ever heard.
+    pub fn has_heard(&self) -> bool {
+        self.has_heard
+    }
+
+    /// A session began: whoever is there has to come to rest anew.
+    pub(super) fn begin(&mut self, now: Millis) {
+        self.has_session = true;
+        self.unrest = Some(now);
+        self.changed = now;
+    }
+
+    /// The mirror was heard whole.
+    pub(super) fn heard(&mut self, now: Millis) {
+        if !self.has_heard {
+            self.has_heard = true;
+            self.unrest = Some(now);
+            self.changed = now;
+        }
+    }
+
+    fn disturb(&mut self, now: Millis) {
+        self.changed = now;
+        self.unrest.get_or_insert(now);
+    }
+
+    /// Nobody else is known any more; returns who was.
+    pub(super) fn forget(&mut self) -> BTreeMap<Address, Claim> {
+        std::mem::take(&mut self.others)
+    }
+
+    /// Takes in that a node is at a seat, or is gone. Of itself it hears what it published in an earlier life: its seat.
+    pub(super) fn hear(&mut self, address: Address, claim: Option<Claim>) {
+        if address == self.me {
+            if let (Wish::Any { before: before @ None }, Some(claim)) = (&mut self.wish, claim) {
+                *before = Some(claim.seat);
+            }
+            return;
+        }
+        match claim {
+            Some(claim) => self.others.insert(address, claim),
+            None => self.others.remove(&address),
+        };
+    }
+
+    /// Whether others are at other seats than `before`, by which rest begins anew.
+    pub(super) fn compare(&mut self, before: &BTreeMap<Address, Claim>, now: Millis) -> bool {
+        let seats = |claims: &BTreeMap<Address, Claim>| -> Vec<(Address, Seat)> {
+            claims.iter().map(|(address, claim)| (address.clone(), claim.seat)).collect()
+        };
+        let has_changed = seats(before) != seats(&self.others);
+        if has_changed {
+            self.disturb(now);
+        }
+        has_changed
+    }
+
+    /// The others as they are now, to compare with later.
+    pub(super) fn remembered(&self) -> BTreeMap<Address, Claim> {
+        self.others.clone()
+    }
+
+    /// Sits down, moves on, or settles; returns the claim when it is another than before.
+    pub(super) fn sit(&mut self, now: Millis) -> Option<Claim> {
+        let is_told = matches!(self.wish, Wish::Configured(_));
+        if !self.has_heard && !is_told {
+            return None;
+        }
+        let before = self.mine;
+        let stays = planted::is(Planted::S11) && before.is_some();
+        if !stays {
+            self.mine = Some(seats::claim(self.wish, &self.me, before, &self.others));
+        }
+        if self.seat() != before.map(|claim| claim.seat) {
+            self.disturb(now);
+        }
+        if self.is_stable(now)
+            && let Some(mine @ Claim { right: Right::Taken, .. }) = &mut self.mine
+        {
+            mine.right = Right::Settled;
+        }
+        self.mine.filter(|mine| Some(*mine) != before)
+    }
+
+    /// When nodes will have been stable for the period, if nothing else happens.
+    pub(super) fn stable_at(&self) -> Option<Millis> {
+        let known = self.has_heard && self.mine.is_some();
+        let late = self.unrest.map_or(Millis::NEVER, |since| since + MOST_PERIODS * self.stable_ms);
+        known.then(|| (self.changed + self.stable_ms).min(late))
+    }
+
+    /// Whether nodes have been stable for the period.
+    pub fn is_stable(&self, now: Millis) -> bool {
+        self.stable_at().is_some_and(|at| at <= now)
+    }
+
+    /// Nodes were found to be stable: the next unrest is a new one.
+    pub(super) fn rest(&mut self, now: Millis) {
+        if self.is_stable(now) && now >= self.changed + self.stable_ms {
+            self.unrest = None;
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! One version of a dataset, as a node knows it: what is here, who has the rest, and how loading goes.
+
+use super::announcements::{Holders, Layout};
+use super::guard::HoldReason;
+use crate::base::count::counted;
+use crate::base::planted::{self, Planted};
+use crate::base::time::Millis;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// How far the node is in finding out how a version is divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Inspection {
+    /// Nobody has looked.
+    #[default]
+    None,
+    /// The driver looks.
+    Asked,
+    /// It could not be found out; the next refresh looks again.
+    Failed,
+}
+
+/// A version at this node (S17).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It is later than what clients get: being loaded, or waiting for others to have it.
+    Building,
+    /// Clients get it.
+    Active,
+    /// Clients get another; peers may still ask for it, and then it goes.
+    Removing,
+    /// It could not be read or loaded; the reason is [`Version::failure`].
+    Error,
+    /// It is whole, and clients get it only when a person says so; the reason is [`Version::held`].
+    Held,
+}
+
+/// One version of a dataset as one node knows it: its partitions, their holders, and how loading goes.
+#[derive(Debug, Clone, Default)]
+pub struct Version {
+    pub(super) layout: Option<Layout>,
+    /// Whether the source had it when it was last listed.
+    pub(super) is_listed: bool,
+    pub(super) inspection: Inspection,
+    pub(super) here: BTreeSet<u32>,
+    pub(super) loading: BTreeSet<u32>,
+    /// Those of `here` that others have been told are not, and since when: they are ordered elsewhere.
+    pub(super) leaving: BTreeMap<u32, Millis>,
+    /// What it is to take, once that was computed.
+    pub(super) share: Option<BTreeSet<u32>>,
+    pub(super) holders: Holders,
+    pub(super) failure: Option<String>,
+    /// How often it failed since it was last loaded.
+    pub(super) failures: u32,
+    /// Not before is it tried again.
+    pub(super) retry_at: Millis,
+    /// How many keys are in the partitions here, once the driver has counted.
+    pub(super) keys: Option<u64>,
+    /// Why clients do not get it by itself.
+    pub(super) held: Option<HoldReason>,
+    /// Whether it has failed since it was known, here or, as it seems, elsewhere: then an earlier version is loaded
+    /// beside it.
+    pub(super) is_doubtful: bool,
+    /// Since when it is neither what clients get nor what they may get next, nor asked for.
+    pub(super) idle: Option<Millis>,
+    /// Whether the driver was asked to let it go.
+    pub(super) is_retiring: bool,
+    /// Whether the driver has been told of it.
+    pub(super) is_shown: bool,
+}
+
+impl Version {
+    /// How it is divided, once that is known.
+    pub fn layout(&self) -> Option<Layout> {
+        self.layout
+    }
+
+    /// The partitions that are here, ready to be read.
+    pub fn here(&self) -> &BTreeSet<u32> {
+        &self.here
+    }
+
+    /// The partitions that are being loaded.
+    pub fn loading(&self) -> &BTreeSet<u32> {
+        &self.loading
+    }
+
+    /// How many partitions are to be here in the end, as far as is known: those that are, and those that lack.
+    pub fn wanted(&self) -> usize {
+        let lacking = self.share.iter().flatten().chain(&self.loading).filter(|p| !self.here.contains(p));
+        self.here.len() + lacking.collect::<BTreeSet<_>>().len()
+    }
+
+    /// The other nodes that may be asked for a partition: those that have it, as far as is known, or else those that had
+    /// it last.
+    pub fn peers(&self, partition: u32) -> impl Iterator<Item = &super::Address> {
+        self.layout.into_iter().flat_map(move |layout| self.holders.worth_asking(layout, partition))
+    }
+
+    /// Why it could not be loaded, if it could not. What failed in the source names the file.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// How often it failed, one time after the other.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Not before is it tried again, if it failed.
+    pub fn retry_at(&self) -> Millis {
+        self.retry_at
+    }
+
+    /// Why clients do not get it by itself, if they do not.
+    pub fn held(&self) -> Option<&HoldReason> {
+        self.held.as_ref()
+    }
+
+    /// How many keys it has in all, as far as nodes tell ([`super::guard`]).
+    pub fn keys(&self) -> Option<u64> {
+        let layout = self.layout?;
+        let mine = self.keys.map(|keys| (keys, self.here.len()));
+        let (keys, partitions) = self
+            .holders
+            .counted(layout)
+            .chain(mine)
+            .fold((0u128, 0u128), |sum, (keys, held)| (sum.0 + u128::from(keys), sum.1 + held as u128));
+        let all = (keys * u128::from(layout.partitions)).div_ceil(if partitions == 0 {
+            return None;
+        } else {
+            partitions
+        });
+        Some(u64::try_from(all).unwrap_or(u64::MAX))
+    }
+
+    /// Whether the source had it when it was last listed.
+    pub fn is_listed(&self) -> bool {
+        self.is_listed
+    }
+
+    /// How many nodes have the partition, this one among them.
+    pub fn replicas(&self, partition: u32) -> usize {
+        let others = self.layout.map_or(0, |layout| self.holders.count(layout, partition));
+        others + usize::from(self.here.contains(&partition))
+    }
+
+    /// Whether every partition is at so many nodes (S10).
+    pub fn is_complete(&self, min: u32) -> bool {
+        let Some(layout) = self.layout else { return false };
+        let mut partitions = 0..layout.partitions;
+        if planted::is(Planted::S10) {
+            return partitions.any(|partition| self.replicas(partition) > 0);
+        }
+        partitions.all(|partition| self.replicas(partition) >= min as usize)
+    }
+
+    /// Whether the own source lists it, or has given this node a part of it (Z5). What peers have of it does not count.
+    pub(super) fn is_own(&self) -> bool {
+        self.is_listed || !self.here.is_empty() || planted::is(Planted::AnySource)
+    }
+
+    /// Whether any of it is anywhere, as far as is known.
+    pub(super) fn is_somewhere(&self) -> bool {
+        !self.here.is_empty() || !self.holders.is_empty()
+    }
+
+    /// Nothing is known of it, and nothing was told of it.
+    pub(super) fn is_forgotten(&self) -> bool {
+        let is_asked = self.inspection == Inspection::Asked;
+        !self.is_listed && !self.is_somewhere() && self.loading.is_empty() && !self.is_shown && !is_asked
+    }
+
+    /// It failed: what is being loaded is not any more.
+    pub(super) fn fail(&mut self, reason: String, now: Millis, retry_ms: u64) {
+        self.failures = self.failures.saturating_add(1);
+        self.retry_at = now + pause(self.failures, retry_ms);
+        self.loading.clear();
+        self.is_doubtful = true;
+        self.failure = Some(reason);
+    }
+
+    /// A partition was loaded; with all that it is to have, what failed before does not count any more.
+    pub(super) fn has_loaded(&mut self) {
+        if self.share.as_ref().is_some_and(|share| share.is_subset(&self.here)) {
+            self.failures = 0;
+        }
+    }
+
+    /// A refresh: what failed is tried again, and what is not complete is dealt anew.
+    pub(super) fn refresh(&mut self, min: u32, now: Millis) {
+        if planted::is(Planted::S19) || (self.failure.is_some() && now < self.retry_at) {
+            return;
+        }
+        if self.inspection == Inspection::Failed {
+            self.inspection = Inspection::None;
+        }
+        if self.failure.is_some() || !self.is_complete(min) {
+            // All that is to be here is, and it is still not whole: others have trouble with it.
+            self.is_doubtful |= self.share.as_ref().is_some_and(|share| share.is_subset(&self.here));
+            self.failure = None;
+            self.share = None;
+        }
+    }
+}
+
+/// Why a version is not taken whose files are not as they were.
+pub(super) fn other_layout(found: Layout, known: Layout) -> String {
+    format!(
+        "the source has it as {} by {}, the cluster as {} by {}: a version must not change; give the new \
+         files a new version",
+        counted(found.partitions, "partition"),
+        found.partitioner,
+        known.partitions,
+        known.partitioner
+    )
+}
+
+/// How long a version rests that failed so often: at the first time until the next refresh, and then twice as long each
+/// time, up to a bound.
+fn pause(failures: u32, retry_ms: u64) -> u64 {
+    match failures {
+        0 | 1 => 0,
+        more => retry_ms.saturating_mul(1 << (more - 2).min(20)).min(MOST_RETRY_MS),
+    }
+}
+
+/// However often a version has failed, its files may be mended: an hour is the most that a person should wait for that.
+const MOST_RETRY_MS: u64 = 3_600_000;
+
+impl State {
+    /// The word of status pages.
+    pub const fn word(self) -> &'static str {
+        match self {
+            State::Building => "BUILDING",
+            State::Active => "ACTIVE",
+            State::Removing => "REMOVING",
+            State::Error => "ERROR",
+            State::Held => "HELD",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
