@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use house::source::{Source, opening_finding, question_findings};
 use house::text::{Page, machine_path_findings};
-use house::{dependencies, graph, tree};
+use house::{dependencies, graph, modules, tree};
 
 /// Fails with every finding on a line of its own.
 fn none(rule: &str, findings: &[String]) {
@@ -50,6 +50,11 @@ fn core_only_decides() {
         .flat_map(|(file, _, source)| source.core_findings(file))
         .collect();
     none("core is pure", &found);
+}
+
+#[test]
+fn a_module_with_files_of_its_own_is_one_folder() {
+    none("modules", &modules::findings(&tree::files(&tree::root())));
 }
 
 #[test]

@@ -18,10 +18,10 @@
 //! | who was told more than this cluster knows      | `ahead.rs`      |
 //! | which beats are answered during a commit       | `meanwhile.rs`  |
 //! | next step of moves, splits, merges under way   | `advance.rs`    |
-//! | which changes of a plan begin now              | `execute.rs`; which are tried: `change_queue.rs` |
+//! | which changes of a plan begin now              | `execute.rs`; which are tried: `change_queue/` |
 //! | what stops the planner                         | `guard.rs`; what ends by itself: `calm.rs` |
 //! | which shard is to blame when processes die     | `blame.rs`      |
-//! | what should change next, and who approves it   | `planning.rs`   |
+//! | what should change next, and who approves it   | `planning/`    |
 //! | what a worker should hold, and since when      | `orders.rs`     |
 //! | whether data that no map names may be deleted  | `kept.rs`       |
 //! | what outlives its process, and who waits for it | `stored.rs`     |
@@ -35,7 +35,7 @@
 //! | how the memory of a replica stays small        | `observed.rs`, `packed.rs`, `runs.rs` |
 //! | how a node is found quickly by its name         | `numbered.rs`   |
 //! | how many may register from one address         | `registration_limiter.rs` |
-//! | what people and services may ask to be done    | `admin.rs`      |
+//! | what people and services may ask to be done    | `admin/`       |
 //! | why a key is served where it is                | `explain.rs`    |
 //! | how everything stands, in counts and tables    | `status.rs`     |
 //! | what one node holds                             | `node_detail.rs` |
