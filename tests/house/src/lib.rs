@@ -3,7 +3,7 @@
 //! Think of a visitor who walks through every room with a list and writes down what is out of place: each
 //! line says where, what, and how to mend it. The visitor never moves anything. Rules that the compiler or
 //! clippy can hold are in `clippy.toml` and the root `Cargo.toml`; here is the rest: which crate may lean on
-//! which, what `core` may not touch, where the text of a module is, how long a file may be, and
+//! which, and which folder of `core`; what `core` may not touch, where the text of a module is, how long a file may be, and
 //! that no text points at nothing.
 //!
 //! Source is parsed (with syn), not searched with patterns, so a word in a comment or a string is no offence.
@@ -11,6 +11,7 @@
 
 pub mod dependencies;
 pub mod graph;
+pub mod levels;
 pub mod modules;
 pub mod source;
 pub mod text;

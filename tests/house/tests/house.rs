@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use house::source::{Source, opening_finding, question_findings};
 use house::text::{Page, machine_path_findings};
-use house::{dependencies, graph, modules, tree};
+use house::{dependencies, graph, levels, modules, tree};
 
 /// Fails with every finding on a line of its own.
 fn none(rule: &str, findings: &[String]) {
@@ -50,6 +50,13 @@ fn core_only_decides() {
         .flat_map(|(file, _, source)| source.core_findings(file))
         .collect();
     none("core is pure", &found);
+}
+
+#[test]
+fn the_folders_of_core_lean_down() {
+    let found: Vec<String> =
+        sources().iter().flat_map(|(file, _, source)| levels::findings(file, source)).collect();
+    none("levels of core", &found);
 }
 
 #[test]

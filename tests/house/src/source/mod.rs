@@ -102,6 +102,14 @@ impl Source {
             .collect()
     }
 
+    /// Each path that begins in the root of its own crate: the module it goes to, and its line.
+    pub fn of_this_crate(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.paths.iter().filter_map(|at| {
+            let below = at.word.strip_prefix("crate::")?;
+            Some((below.split("::").next().unwrap_or(below), at.line))
+        })
+    }
+
     /// Everything in a file of `core` that is not a pure decision.
     pub fn core_findings(&self, file: &str) -> Vec<String> {
         let waits = self
