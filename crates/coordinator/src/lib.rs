@@ -9,43 +9,38 @@
 //!                                  store: nothing leaves before it is durable
 //! ```
 //!
-//! One task, the [`decision_loop`], owns the cluster and takes calls one batch at a time: all calls of a batch, then
+//! One task, the [`decision_loop`](lead::decision_loop), owns the cluster and takes calls one batch at a time: all calls of a batch, then
 //! the decisions that follow, then one durable transaction, then everything that leaves. A transaction that fails ends
 //! the decision loop; what was in memory is thrown away and a new decision loop starts from what is durable. Questions
 //! never wait for a disk.
+//!
+//! # A tour
+//!
+//! Each folder knows those before it in this list and none behind it.
+//!
+//! 1. **[`backend`]**: the session there and the candidacy in the election, and the [`store`](backend::store) that turns
+//!    what the cluster decided into one transaction, and records into a cluster at the start.
+//! 2. **[`lead`]**: the decision loop, and what else a leader sees to: orders on their way out, addresses that it calls back.
+//! 3. **[`publish`]**: what leaves once it is durable: maps to routers, events to the log, numbers to the metrics.
+//! 4. **[`standby`]**: who leads while this coordinator does not, and its maps, passed on.
+//! 5. **[`api`]**: what others ask, over HTTP and gRPC.
+//! 6. **[`service`]**: a coordinator from start to stop, which turns one role into the other; begin here to see all of it
+//!    at work.
+//!
+//! Beside them, **[`root`]** looks into the root of a cluster, and restores it, without any coordinator. Every limit is in
+//! [`limits`], every look at a clock in [`clock`].
 
-mod admin;
-mod api_error;
-mod backing;
-mod callback;
-mod check_back;
+mod api;
+mod backend;
 mod clock;
-mod coordinator_list;
-mod decision_loop;
-mod events;
-mod forward;
-mod grpc;
-mod http;
-pub mod inspect;
-mod leaders;
+mod lead;
 pub mod limits;
-mod listen;
-mod local_metadata;
-mod metrics;
-mod notifier;
-mod order_channels;
 mod publish;
-mod registering;
-pub mod restore;
+pub mod root;
 mod service;
-pub mod show;
 mod standby;
-mod store;
-mod swappable_router;
-mod terms;
-mod upkeep;
 
-pub use backing::{Backing, keeps_maps};
+pub use backend::store::StoreError;
+pub use backend::{Backing, keeps_maps};
 pub use limits::SESSION_MS;
 pub use service::{Config, Coordinator, StartError};
-pub use store::StoreError;

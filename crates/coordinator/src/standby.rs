@@ -6,10 +6,10 @@
 //!                                     └◄─ everything else ── workers, people, programs
 //! ```
 
-use crate::backing::presence_of;
+use crate::backend::presence_of;
+use crate::backend::terms::Terms;
 use crate::limits;
 use crate::publish::Publisher;
-use crate::terms::Terms;
 use partage_coordination::{Coordination, Election, Result};
 use partage_core::node::exchange::Known;
 use partage_core::routing::table::RouteTable;

@@ -1,0 +1,599 @@
+//! The task that owns the cluster. Everybody else talks to it through a [`DecisionLoop`] handle.
+
+use crate::backend::store::{CommitAttempt, Store, StoreError};
+use crate::clock::Clock;
+use crate::lead::order_channels::{OrderChannels, OrderReceiver};
+use crate::limits;
+use partage_coordination::LeaderLease;
+use partage_core::base::id::TransactionId;
+use partage_core::base::name::NodeId;
+use partage_core::base::time::Millis;
+use partage_core::cluster::event::{About, Event, EventKind, event};
+use partage_core::cluster::{BeatError, Cluster, LaterMaps, MAKE_ROOM, Moment, Outbox, Pending, Write};
+use partage_core::keyspace::map::MapDiff;
+use partage_core::node::exchange::Registration;
+use partage_core::node::exchange::Welcome;
+use partage_core::node::exchange::{Beat, Orders};
+use rand::Rng;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+/// A piece of work on the cluster.
+struct Call {
+    /// Whether it is there to change what is stored.
+    changes: bool,
+    work: Work,
+}
+
+/// Works on the cluster, or hears why it may not; what it gives back is sent only when everything before it is durable.
+type Work = Box<dyn FnOnce(Result<(&mut Cluster, Moment), NotStored>) -> Option<Reply> + Send>;
+/// Sends the answer of a call, or why nothing of it was stored, or, dropped unsent, says that there is none.
+type Reply = Box<dyn FnOnce(Result<(), NotStored>) + Send>;
+
+/// A beat, and where its answer goes.
+struct BeatCall {
+    beat: Beat,
+    answer: oneshot::Sender<Result<Orders, BeatError>>,
+}
+
+/// What is answered during a commit, too, wherever it can be.
+enum Urgent {
+    Beat(BeatCall),
+    /// A worker comes back; answered with its registration when it has to wait as any other call.
+    Resume {
+        registration: Box<Registration>,
+        answer: oneshot::Sender<Result<Welcome, Box<Registration>>>,
+    },
+}
+
+/// The decision loop is gone: the coordinator stops or starts anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the coordinator is starting or stopping: try again in a moment")]
+pub struct LoopStopped;
+
+/// The store did not take a change, and it is certain that nothing of it was stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("nothing was changed: {what}")]
+pub struct NotStored {
+    what: Arc<str>,
+    /// The commit that it lacks room for.
+    lacks_room: Option<CommitAttempt>,
+}
+
+impl NotStored {
+    /// What follows from that error of a commit; none when something may have been stored.
+    fn of(error: &StoreError, attempt: &CommitAttempt) -> Option<NotStored> {
+        let lacks_room = error.is_full().then(|| attempt.clone());
+        let what = error.full_disk().unwrap_or_else(|| error.to_string()).into();
+        error.changed_nothing().then_some(NotStored { what, lacks_room })
+    }
+
+    /// The way out.
+    pub fn way_out(&self) -> &'static str {
+        match self.lacks_room {
+            Some(_) => MAKE_ROOM,
+            None => "try again in a moment",
+        }
+    }
+}
+
+/// Why a change has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The decision loop is gone.
+    #[error(transparent)]
+    Stopped(#[from] LoopStopped),
+    /// It was refused.
+    #[error(transparent)]
+    NotStored(#[from] NotStored),
+}
+
+/// Why a decision loop ended.
+#[derive(Debug, thiserror::Error)]
+pub enum LoopError {
+    /// The store, or the lead, is of no more use.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The disk is full. Nothing of what was decided last is durable; the leadership is as good as before.
+    #[error(transparent)]
+    Full(NotStored),
+    /// Workers were told more than this leader knows: nothing may be decided on what it has.
+    #[error("workers were told more than this coordinator knows")]
+    Ahead(LaterMaps),
+}
+
+/// What follows from the decision loop's decisions, after they are durable.
+pub trait Observer: Send + Sync + 'static {
+    /// New maps, in order.
+    fn maps(&self, cluster: &Cluster, diffs: Vec<MapDiff>);
+    /// Something was logged.
+    fn notice(&self, alarm: bool, text: &str);
+    /// That has happened, and is durable.
+    fn happened(&self, events: &[Event]);
+    /// Something was made durable; the commit took that long.
+    fn committed(&self, took: Duration);
+    /// A round of decisions behind that many calls is over.
+    fn round_ended(&self, cluster: &Cluster, now: Millis, calls: usize);
+}
+
+/// A handle to the decision loop.
+#[derive(Clone)]
+pub struct DecisionLoop {
+    calls: mpsc::Sender<Call>,
+    beats: mpsc::Sender<Urgent>,
+    orders: Arc<OrderChannels>,
+    callbacks: Arc<Callbacks>,
+    called: watch::Receiver<()>,
+    joined: Arc<Notify>,
+}
+
+/// Nodes with a callback whose orders have changed since this was last taken.
+type Callbacks = Mutex<BTreeSet<NodeId>>;
+
+/// The state that a decision loop starts with.
+pub struct LeaderState {
+    /// As recovered.
+    pub cluster: Cluster,
+    /// Where it came from.
+    pub store: Store,
+    /// It decides while that holds.
+    pub lead: LeaderLease,
+    /// The coordinator's.
+    pub clock: Clock,
+    /// Why it stores nothing for now, if the decision loop before it ended of that.
+    pub full: Option<NotStored>,
+}
+
+impl DecisionLoop {
+    /// Starts the decision loop of a recovered cluster. The returned task ends when every handle is gone, or with why it
+    /// decides no more. `begin` is called before it decides anything.
+    pub fn start(
+        state: LeaderState,
+        observer: Arc<dyn Observer>,
+        begin: impl FnOnce(&DecisionLoop, &Cluster),
+    ) -> (DecisionLoop, tokio::task::JoinHandle<Result<(), LoopError>>) {
+        let (calls, inbox) = mpsc::channel(limits::CALLS);
+        let (beats, beats_inbox) = mpsc::channel(limits::CALLS);
+        let (orders, callbacks) = (Arc::new(OrderChannels::default()), Arc::new(Callbacks::default()));
+        let (call_back, called) = watch::channel(());
+        let handle = DecisionLoop {
+            calls,
+            beats,
+            orders: orders.clone(),
+            callbacks: callbacks.clone(),
+            called,
+            joined: Arc::default(),
+        };
+        begin(&handle, &state.cluster);
+        let LeaderState { mut cluster, store, lead, clock, full } = state;
+        cluster.set_storage_problem(full.as_ref().map(ToString::to_string));
+        let (beats, waiting) = (beats_inbox, Vec::new());
+        let task = Task {
+            cluster,
+            store,
+            lead,
+            clock,
+            full,
+            room_looked_for: clock.now(),
+            observer,
+            inbox,
+            beats,
+            waiting,
+            orders,
+            callbacks,
+            call_back,
+        };
+        (handle, tokio::spawn(task.run()))
+    }
+
+    /// Does `work` on the cluster, which changes nothing that is stored, and gives back what it returns.
+    pub async fn call<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Cluster, Moment) -> T + Send + 'static,
+    ) -> Result<T, LoopStopped> {
+        let (answer, answered) = oneshot::channel();
+        let work: Work = Box::new(move |cluster| {
+            let (cluster, at) = cluster.ok()?;
+            let result = work(cluster, at);
+            // Whoever asked may have gone: nobody is told then.
+            Some(Box::new(move |stored| drop(stored.map(|()| answer.send(result)))))
+        });
+        self.calls.send(Call { changes: false, work }).await.map_err(|_| LoopStopped)?;
+        answered.await.map_err(|_| LoopStopped)
+    }
+
+    /// Does `work` on the cluster and gives back what it returns, once everything it did is durable.
+    pub async fn change<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Cluster, Moment) -> T + Send + 'static,
+    ) -> Result<T, CallError> {
+        let (answer, answered) = oneshot::channel();
+        let work: Work = Box::new(move |cluster| match cluster {
+            Ok((cluster, at)) => {
+                let result = work(cluster, at);
+                Some(Box::new(move |stored| drop(answer.send(stored.map(|()| result)))))
+            }
+            Err(why) => {
+                drop(answer.send(Err(why)));
+                None
+            }
+        });
+        self.calls.send(Call { changes: true, work }).await.map_err(|_| LoopStopped)?;
+        Ok(answered.await.map_err(|_| LoopStopped)??)
+    }
+
+    /// Takes in a worker's beat. Its answer does not wait for a commit, wherever it need not.
+    pub async fn beat(&self, beat: Beat) -> Result<Result<Orders, BeatError>, LoopStopped> {
+        let (answer, answered) = oneshot::channel();
+        self.beats.send(Urgent::Beat(BeatCall { beat, answer })).await.map_err(|_| LoopStopped)?;
+        answered.await.map_err(|_| LoopStopped)
+    }
+
+    /// Takes back a worker that is as it was, without waiting for a commit; or gives its registration back.
+    pub async fn resume(
+        &self,
+        registration: Registration,
+    ) -> Result<Result<Welcome, Box<Registration>>, LoopStopped> {
+        let (answer, answered) = oneshot::channel();
+        let registration = Box::new(registration);
+        self.beats.send(Urgent::Resume { registration, answer }).await.map_err(|_| LoopStopped)?;
+        answered.await.map_err(|_| LoopStopped)
+    }
+
+    /// A node has registered: its address is checked at once, as its first shards wait for that (A11).
+    pub fn has_joined(&self) {
+        self.joined.notify_one();
+    }
+
+    /// Ends when a node has registered since this last ended.
+    pub async fn joined(&self) {
+        self.joined.notified().await;
+    }
+
+    /// Receives the orders of `node` when they have changed; it has those up to `sent`.
+    pub fn subscribe_orders(&self, node: &NodeId, sent: u64) -> OrderReceiver {
+        self.orders.subscribe(node, sent)
+    }
+
+    /// Changes whenever [`DecisionLoop::take_called`] has something to give; ends with the decision loop.
+    pub fn called(&self) -> watch::Receiver<()> {
+        self.called.clone()
+    }
+
+    /// Nodes with a callback whose orders have changed since this was last asked.
+    pub fn take_called(&self) -> BTreeSet<NodeId> {
+        std::mem::take(&mut *self.callbacks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+struct Task {
+    cluster: Cluster,
+    store: Store,
+    lead: LeaderLease,
+    clock: Clock,
+    /// Why nothing can be stored; then nothing is decided either.
+    full: Option<NotStored>,
+    /// When it last looked whether there is room again, or found that there is none.
+    room_looked_for: Millis,
+    observer: Arc<dyn Observer>,
+    inbox: mpsc::Receiver<Call>,
+    beats: mpsc::Receiver<Urgent>,
+    /// Beats that came during a commit and have to wait for its end.
+    waiting: Vec<BeatCall>,
+    orders: Arc<OrderChannels>,
+    callbacks: Arc<Callbacks>,
+    call_back: watch::Sender<()>,
+}
+
+/// What wakes the decision loop.
+enum Wakeup {
+    Call(Option<Call>),
+    Urgent(Option<Urgent>),
+    Time,
+}
+
+impl Task {
+    async fn run(mut self) -> Result<(), LoopError> {
+        let mut wake = self.run_round(Vec::new(), 0).await?;
+        loop {
+            let rest_ms = wake.since(self.clock.now()).min(60_000);
+            let wakeup = tokio::select! {
+                call = self.inbox.recv() => Wakeup::Call(call),
+                urgent = self.beats.recv() => Wakeup::Urgent(urgent),
+                () = tokio::time::sleep(Duration::from_millis(rest_ms)) => Wakeup::Time,
+                _ = self.lead.lost() => Wakeup::Time,
+            };
+            let (call, urgent) = match wakeup {
+                Wakeup::Call(None) | Wakeup::Urgent(None) => return Ok(()),
+                Wakeup::Call(call) => (call, None),
+                Wakeup::Urgent(urgent) => (None, urgent),
+                Wakeup::Time => (None, None),
+            };
+            let at = self.moment()?;
+            let mut replies = self.take_urgent(at, urgent);
+            // Who waits for its grant waits for a former owner's word, not for the disk.
+            let granted = self.cluster.grant_at_once(at);
+            self.send_orders(granted);
+            let (more, calls) = self.take_calls(at, call);
+            replies.extend(more);
+            if !self.cluster.ahead().is_empty() {
+                return Err(LoopError::Ahead(self.cluster.ahead().clone()));
+            }
+            wake = self.run_round(replies, calls).await?;
+        }
+    }
+
+    /// What time it is, as long as nobody else can lead. Also what is only in memory, such as a lease that a beat
+    /// prolongs, is a leader's to give; a worker counts it from when it asked, so from before this moment.
+    fn moment(&self) -> Result<Moment, StoreError> {
+        moment(&self.lead, self.clock)
+    }
+
+    /// Takes in the beats that are there, and who comes back; gives back the replies that wait for the disk. Everything is
+    /// durable now, and a beat changes nothing that is stored, as a rule.
+    fn take_urgent(&mut self, at: Moment, first: Option<Urgent>) -> Vec<Reply> {
+        let mut beats = std::mem::take(&mut self.waiting);
+        let mut next = first;
+        while let Some(urgent) = next {
+            match urgent {
+                Urgent::Beat(call) => beats.push(call),
+                // Whoever asked may have gone.
+                Urgent::Resume { registration, answer } => {
+                    let _ = answer.send(self.cluster.resume_meanwhile(at, *registration));
+                }
+            }
+            next = if beats.len() < limits::CALLS { self.beats.try_recv().ok() } else { None };
+        }
+        let mut replies: Vec<Reply> = Vec::new();
+        for BeatCall { beat, answer } in beats {
+            let orders = self.cluster.beat(at, beat);
+            // Whoever asked may have gone.
+            let reply = move |stored: Result<(), NotStored>| {
+                if stored.is_ok() {
+                    let _ = answer.send(orders);
+                }
+            };
+            match self.cluster.is_stored() {
+                true => reply(Ok(())),
+                false => replies.push(Box::new(reply)),
+            }
+        }
+        replies
+    }
+
+    /// Does a batch of calls; gives back the replies that wait for the disk, and how many calls there were.
+    fn take_calls(&mut self, at: Moment, first: Option<Call>) -> (Vec<Reply>, usize) {
+        let (mut replies, mut count, mut next) = (Vec::new(), 0, first);
+        while let Some(Call { changes, work }) = next {
+            count += 1;
+            let reply = match &self.full {
+                Some(full) if changes => work(Err(full.clone())),
+                _ => work(Ok((&mut self.cluster, at))),
+            };
+            // What it has seen is durable, and it has changed nothing that has to be.
+            if self.cluster.is_stored() {
+                reply.into_iter().for_each(|reply| reply(Ok(())));
+            } else {
+                replies.extend(reply);
+            }
+            next = if count < limits::BATCH { self.inbox.try_recv().ok() } else { None };
+        }
+        (replies, count)
+    }
+
+    /// Decides, unless nothing can be stored; then it looks whether there is room again. Returns when to look again.
+    async fn run_round(&mut self, replies: Vec<Reply>, calls: usize) -> Result<Millis, LoopError> {
+        if let Some(full) = self.full.clone().filter(|_| self.cluster.is_stored()) {
+            let next = self.room_looked_for + limits::ROOM_AGAIN_MS;
+            if self.clock.now() < next || !self.has_room(&full.lacks_room.unwrap_or_default()).await {
+                self.observer.round_ended(&self.cluster, self.clock.now(), calls);
+                let again = self.room_looked_for + limits::ROOM_AGAIN_MS;
+                return Ok(if self.waiting.is_empty() { again } else { self.clock.now() });
+            }
+            self.full = None;
+            self.cluster.set_storage_problem(None);
+            let text = "there is room on the disk again: this coordinator decides again";
+            self.observer.notice(false, text);
+            self.observer.happened(&[event(EventKind::Notice, About::all(), text.to_owned())]);
+        }
+        let wake = self.decide(replies).await?;
+        self.observer.round_ended(&self.cluster, self.clock.now(), calls);
+        Ok(wake)
+    }
+
+    /// Decides until nothing more follows at once, makes it durable, sends the outputs, and answers.
+    async fn decide(&mut self, mut replies: Vec<Reply>) -> Result<Millis, LoopError> {
+        let mut wake = Millis(0);
+        for _ in 0..limits::ROUNDS {
+            let at = self.moment()?;
+            wake = self.cluster.decide(at, transaction());
+            let mut outbox = self.cluster.take_outbox();
+            let mut comes_first = false;
+            if !outbox.writes.is_empty() {
+                let pending = Pending::of(&outbox);
+                let Committed { took, has_heard } =
+                    self.commit(std::mem::take(&mut outbox.writes), &pending, &mut replies).await?;
+                self.observer.committed(took);
+                comes_first = took >= limits::SLOW_COMMIT || has_heard;
+            }
+            self.send_outputs(outbox);
+            replies.drain(..).for_each(|reply| reply(Ok(())));
+            let waits = !(self.beats.is_empty() && self.inbox.is_empty() && self.waiting.is_empty());
+            if comes_first || waits {
+                // What beats have said meanwhile, and who has called, comes first; then it goes on.
+                return Ok(wake.min(at.now));
+            }
+            if wake > at.now {
+                break;
+            }
+        }
+        Ok(wake)
+    }
+
+    /// Makes `writes` durable, and answers beats meanwhile.
+    async fn commit(
+        &mut self,
+        writes: Vec<Write>,
+        pending: &Pending,
+        replies: &mut Vec<Reply>,
+    ) -> Result<Committed, LoopError> {
+        let begun = tokio::time::Instant::now();
+        let commit = self.store.prepare(writes, &self.cluster)?;
+        let Task { cluster, store, lead, clock, beats, waiting, .. } = self;
+        let mut store_wait = StoreWait::new(cluster, lead, *clock, (beats, waiting));
+        let outcome = store_wait.answers(pending, store.carry_out(commit)).await;
+        let has_heard = store_wait.has_heard;
+        if let Err(error) = outcome {
+            let Some(not_stored) = NotStored::of(&error, self.store.last_attempt()) else {
+                return Err(error.into());
+            };
+            replies.drain(..).for_each(|reply| reply(Err(not_stored.clone())));
+            return Err(if error.is_full() { LoopError::Full(not_stored) } else { error.into() });
+        }
+        self.cluster.listen(self.clock.moment());
+        Ok(Committed { took: begun.elapsed(), has_heard })
+    }
+
+    /// Whether a commit like that one would find room now; answers beats meanwhile.
+    async fn has_room(&mut self, attempt: &CommitAttempt) -> bool {
+        let Task { cluster, store, lead, clock, beats, waiting, .. } = self;
+        cluster.has_listened(clock.moment());
+        let mut store_wait = StoreWait::new(cluster, lead, *clock, (beats, waiting));
+        let has_room = store_wait.answers(&Pending::default(), store.has_room(attempt)).await.is_ok();
+        self.cluster.listen(self.clock.moment());
+        self.room_looked_for = self.clock.now();
+        has_room
+    }
+
+    fn send_outputs(&mut self, outbox: Outbox) {
+        for notice in &outbox.notices {
+            self.observer.notice(notice.alarm, &notice.text);
+        }
+        self.observer.happened(&outbox.events);
+        if !outbox.maps.is_empty() {
+            self.observer.maps(&self.cluster, outbox.maps);
+        }
+        self.send_orders(outbox.orders);
+    }
+
+    /// Tells nodes that their orders have changed.
+    fn send_orders(&self, changed: BTreeSet<NodeId>) {
+        self.orders.send(&self.cluster, &changed);
+        let nodes = self.cluster.nodes();
+        let called = |id: &NodeId| nodes.get(id).is_some_and(|node| node.record.spec.callback.is_some());
+        let mut called = changed.into_iter().filter(called).peekable();
+        if called.peek().is_some() {
+            self.callbacks.lock().unwrap_or_else(PoisonError::into_inner).extend(called);
+            self.call_back.send_replace(());
+        }
+    }
+}
+
+/// A commit that is done.
+struct Committed {
+    took: Duration,
+    /// Whether a beat was taken in meanwhile.
+    has_heard: bool,
+}
+
+/// Answers beats while the store is at work.
+struct StoreWait<'a> {
+    cluster: &'a mut Cluster,
+    lead: &'a LeaderLease,
+    clock: Clock,
+    beats: &'a mut mpsc::Receiver<Urgent>,
+    waiting: &'a mut Vec<BeatCall>,
+    /// Nodes with a beat that waits and that the cluster will take. The node's next beat does not repeat what that one says, so
+    /// none overtakes it.
+    held: BTreeSet<NodeId>,
+    /// Whether the cluster has taken a beat in.
+    has_heard: bool,
+}
+
+impl<'a> StoreWait<'a> {
+    fn new(
+        cluster: &'a mut Cluster,
+        lead: &'a LeaderLease,
+        clock: Clock,
+        (beats, waiting): (&'a mut mpsc::Receiver<Urgent>, &'a mut Vec<BeatCall>),
+    ) -> StoreWait<'a> {
+        let will_be_taken = |call: &&BeatCall| cluster.will_take(&call.beat);
+        let held = waiting.iter().filter(will_be_taken).map(|call| call.beat.node.clone()).collect();
+        StoreWait { cluster, lead, clock, beats, waiting, held, has_heard: false }
+    }
+
+    /// The cluster takes the beat in, or refuses it, when the store is done.
+    fn defer(&mut self, call: BeatCall) {
+        if self.cluster.will_take(&call.beat) {
+            self.held.insert(call.beat.node.clone());
+        }
+        self.waiting.push(call);
+    }
+
+    /// Answers beats, and workers that come back, until the store has done its `work`, which is `pending`. Beats that cannot be
+    /// answered now wait.
+    async fn answers<T>(&mut self, pending: &Pending, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        let heartbeat = Duration::from_millis(self.cluster.settings().heartbeat_ms);
+        let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + heartbeat, heartbeat);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let urgent = tokio::select! {
+                done = &mut work => return done,
+                _ = ticks.tick() => {
+                    self.cluster.listen(self.clock.moment());
+                    continue;
+                }
+                Some(urgent) = self.beats.recv(), if self.waiting.len() < limits::CALLS => urgent,
+            };
+            match (urgent, moment(self.lead, self.clock)) {
+                (Urgent::Beat(call), _) if self.held.contains(&call.beat.node) => self.defer(call),
+                (Urgent::Beat(BeatCall { beat, answer }), Ok(at)) => {
+                    match self.cluster.beat_meanwhile(at, beat, pending) {
+                        Ok(orders) => {
+                            self.has_heard = true;
+                            drop(answer.send(Ok(orders)));
+                        }
+                        Err(beat) => self.defer(BeatCall { beat, answer }),
+                    }
+                }
+                (Urgent::Beat(call), Err(_)) => self.defer(call),
+                (Urgent::Resume { registration, answer }, Ok(at)) => {
+                    drop(answer.send(self.cluster.resume_meanwhile(at, *registration)));
+                }
+                (Urgent::Resume { registration, answer }, Err(_)) => {
+                    drop(answer.send(Err(registration)));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Task {
+    /// Streams that wait for orders end.
+    fn drop(&mut self) {
+        self.orders.clear();
+    }
+}
+
+/// What time it is, as long as the lead holds.
+fn moment(lead: &LeaderLease, clock: Clock) -> Result<Moment, StoreError> {
+    let at = clock.moment();
+    lead.check()?;
+    Ok(at)
+}
+
+/// A fresh name for what is committed next.
+pub(crate) fn transaction() -> TransactionId {
+    TransactionId(random_bytes())
+}
+
+/// Bytes that nobody can guess: of the generator of the thread, which is seeded by the system and fit for secrets.
+#[expect(clippy::disallowed_methods, reason = "the one source of randomness of this crate")]
+pub(crate) fn random_bytes<const BYTES: usize>() -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    rand::rng().fill_bytes(&mut bytes);
+    bytes
+}

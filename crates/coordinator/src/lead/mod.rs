@@ -1,0 +1,7 @@
+//! What a coordinator does while it leads: decide, order, look after nodes and metadata servers.
+
+pub mod callback;
+pub mod check_back;
+pub mod decision_loop;
+pub mod order_channels;
+pub mod upkeep;
