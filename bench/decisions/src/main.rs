@@ -1,12 +1,12 @@
 //! `bench-decisions` measures what single decisions of a coordinator cost and how that grows: see the README.
 
+mod bench_cluster;
 mod runs;
-mod town;
 
+use bench_cluster::{BenchCluster, Calls, Size};
 use bench_gauge::{complain, option, say};
 use runs::Runs;
 use std::process::ExitCode;
-use town::{Calls, Size, Town};
 
 /// What one call may cost, in milliseconds on a core.
 const MOST_MS: f64 = 100.0;
@@ -147,59 +147,59 @@ fn judge(all: &[(u64, Runs)]) -> Result<(), Vec<String>> {
 
 /// Every event, one after the other, on one cluster.
 fn measure(scenario: Scenario, size: Size) -> Result<Calls, String> {
-    let mut town = Town::new(size)?;
-    town.create()?;
-    town.begin("");
-    town.begin("first placement");
-    town.settle()?;
-    town.begin("");
-    town.pass(60_000)?;
-    town.begin("nothing happens");
-    town.pass(250)?;
-    town.begin("one shard is split");
-    town.split_one("one shard is split: the command")?;
-    town.pass(5_000)?;
-    town.begin("");
-    town.settle()?;
+    let mut bench_cluster = BenchCluster::new(size)?;
+    bench_cluster.create()?;
+    bench_cluster.begin("");
+    bench_cluster.begin("first placement");
+    bench_cluster.settle()?;
+    bench_cluster.begin("");
+    bench_cluster.pass(60_000)?;
+    bench_cluster.begin("nothing happens");
+    bench_cluster.pass(250)?;
+    bench_cluster.begin("one shard is split");
+    bench_cluster.split_one("one shard is split: the command")?;
+    bench_cluster.pass(5_000)?;
+    bench_cluster.begin("");
+    bench_cluster.settle()?;
     for _ in 0..5 {
-        town.look_once(FLOOR);
+        bench_cluster.look_once(FLOOR);
     }
     if !matches!(scenario, Scenario::Throttled) {
-        town.foresee(["dry run: the copy", DRY_RUN])?;
-        failover(&mut town)?;
-        losses(&mut town, size.nodes)?;
+        bench_cluster.foresee(["dry run: the copy", DRY_RUN])?;
+        failover(&mut bench_cluster)?;
+        losses(&mut bench_cluster, size.nodes)?;
     }
-    Ok(town.into_calls())
+    Ok(bench_cluster.into_calls())
 }
 
-fn failover(town: &mut Town) -> Result<(), String> {
-    town.begin("failover: first decision");
-    town.fail_over("failover: recover")?;
-    town.begin("failover: all come back");
-    town.come_back()?;
-    town.pass(2_000)?;
-    town.begin("");
-    town.pass(30_000)
+fn failover(bench_cluster: &mut BenchCluster) -> Result<(), String> {
+    bench_cluster.begin("failover: first decision");
+    bench_cluster.fail_over("failover: recover")?;
+    bench_cluster.begin("failover: all come back");
+    bench_cluster.come_back()?;
+    bench_cluster.pass(2_000)?;
+    bench_cluster.begin("");
+    bench_cluster.pass(30_000)
 }
 
-fn losses(town: &mut Town, nodes: u64) -> Result<(), String> {
-    town.begin("one node joins");
-    town.join(nodes)?;
-    town.pass(10_000)?;
-    town.begin("");
-    town.settle()?;
-    town.begin("one node dies");
-    town.silence(true, |index| index == 3);
-    town.pass(20_000)?;
-    town.begin("");
-    town.settle()?;
-    town.begin("half fall silent");
-    town.silence(true, |index| index % 2 == 0);
-    town.pass(20_000)?;
-    town.begin("all fall silent");
-    town.silence(true, |_| true);
-    town.pass(20_000)?;
-    town.begin("the brake is released");
-    town.release_brake("the brake is released: the command")?;
-    town.pass(2_000)
+fn losses(bench_cluster: &mut BenchCluster, nodes: u64) -> Result<(), String> {
+    bench_cluster.begin("one node joins");
+    bench_cluster.join(nodes)?;
+    bench_cluster.pass(10_000)?;
+    bench_cluster.begin("");
+    bench_cluster.settle()?;
+    bench_cluster.begin("one node dies");
+    bench_cluster.silence(true, |index| index == 3);
+    bench_cluster.pass(20_000)?;
+    bench_cluster.begin("");
+    bench_cluster.settle()?;
+    bench_cluster.begin("half fall silent");
+    bench_cluster.silence(true, |index| index % 2 == 0);
+    bench_cluster.pass(20_000)?;
+    bench_cluster.begin("all fall silent");
+    bench_cluster.silence(true, |_| true);
+    bench_cluster.pass(20_000)?;
+    bench_cluster.begin("the brake is released");
+    bench_cluster.release_brake("the brake is released: the command")?;
+    bench_cluster.pass(2_000)
 }

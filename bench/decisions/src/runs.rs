@@ -3,7 +3,7 @@
 //! What is decided is the same in every run, call by call; what differs is the machine. So each call is taken as the median
 //! of its runs: what disturbed one of them does not count, and what a call always costs does.
 
-use crate::town::Calls;
+use crate::bench_cluster::Calls;
 use bench_gauge::say;
 use std::collections::BTreeMap;
 use std::process::Command;

@@ -1,12 +1,12 @@
 //! `bench-memory` measures what a coordinator holds for each replica: see the README.
 
-mod town;
+mod bench_cluster;
 
+use bench_cluster::{BenchCluster, Cuts};
 use bench_gauge::{complain, memory_bytes, option, say};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use std::alloc::System;
 use std::process::{Command, ExitCode};
-use town::{Cuts, Town};
 
 /// Counts what is allocated.
 #[global_allocator]
@@ -54,10 +54,10 @@ fn measure(words: &[String]) -> Result<(), String> {
     let replicas = option(words, "--replicas", 1);
     let nodes = option(words, "--nodes", 1_000);
     let cuts = if words.iter().any(|word| word == "keys") { Cuts::Keys } else { Cuts::Hashes };
-    let mut town = Town::new(nodes)?;
+    let mut bench_cluster = BenchCluster::new(nodes)?;
     let (heap_before, resident_before) = (heap(), memory_bytes("VmRSS"));
-    town.create(cuts, shards as u32, replicas as u32)?;
-    town.settle()?;
+    bench_cluster.create(cuts, shards as u32, replicas as u32)?;
+    bench_cluster.settle()?;
     let line = |what: &str| {
         let count = (shards * replicas) as f64;
         say(&format!(
@@ -69,7 +69,7 @@ fn measure(words: &[String]) -> Result<(), String> {
         ));
     };
     line("all serve");
-    town.report_loads()?;
+    bench_cluster.report_loads()?;
     line("with loads");
     Ok(())
 }

@@ -53,12 +53,12 @@ async fn run(words: &[String]) -> Result<(), Failed> {
         "backend {}, {SERVERS} servers on loopback, {rounds} changes of each kind",
         coordination.backend()
     ));
-    let town = Town::start(dir.path(), coordination.clone()).await?;
+    let bench_cluster = BenchCluster::start(dir.path(), coordination.clone()).await?;
     let key = Key::new("bench/swapped")?;
     let (mut bare, mut small, mut large) = (Durations::default(), Durations::default(), Durations::default());
     let mut swapped = coordination.read(&key).await?.map(|entry| entry.version);
-    let mut little = town.create("small", 8).await?;
-    let mut big = town.create("large", SHARDS).await?;
+    let mut little = bench_cluster.create("small", 8).await?;
+    let mut big = bench_cluster.create("large", SHARDS).await?;
     // In turn, so that all three meet the same moods of the disk.
     let mut bytes = [0; 2];
     for _ in 0..rounds {
@@ -69,9 +69,9 @@ async fn run(words: &[String]) -> Result<(), Failed> {
         for (at, (map, durations)) in
             [(&mut little, &mut small), (&mut big, &mut large)].into_iter().enumerate()
         {
-            let before = town.written_bytes();
-            durations.push(town.change(map).await?);
-            bytes[at] += town.written_bytes() - before;
+            let before = bench_cluster.written_bytes();
+            durations.push(bench_cluster.change(map).await?);
+            bytes[at] += bench_cluster.written_bytes() - before;
         }
     }
     let each = |bytes: u64| bytes / rounds / SERVERS as u64;
@@ -120,13 +120,13 @@ struct Kept {
     next: u64,
 }
 
-struct Town {
+struct BenchCluster {
     maps: Maps,
     servers: Vec<LocalServer>,
 }
 
-impl Town {
-    async fn start(dir: &Path, coordination: Arc<dyn Coordination>) -> Result<Town, Failed> {
+impl BenchCluster {
+    async fn start(dir: &Path, coordination: Arc<dyn Coordination>) -> Result<BenchCluster, Failed> {
         let heads = Heads::new(coordination);
         let mut listeners = BTreeMap::new();
         let mut addresses = BTreeMap::new();
@@ -149,7 +149,7 @@ impl Town {
         }
         // The leader is one of the servers, as a coordinator is.
         let maps = Maps::new(heads, peers, notices, servers.first().cloned());
-        Ok(Town { maps, servers })
+        Ok(BenchCluster { maps, servers })
     }
 
     fn written_bytes(&self) -> u64 {

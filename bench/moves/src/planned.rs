@@ -2,7 +2,7 @@
 
 use crate::beliefs::Beliefs;
 use crate::cluster::{self, Copies, UnderWay};
-use crate::requests::{Outcome, Town, client, random};
+use crate::requests::{BenchCluster, Outcome, client, random};
 use crate::{follow, probe};
 use bench_gauge::{Admin, CoreTime, memory_bytes, now, option, say};
 use partage_coordinator::Coordinator;
@@ -79,7 +79,7 @@ async fn measure(
     let start = now();
     let workers = join(field, address, 0..sizes.workers, &under_way).await?;
     let joined = now();
-    let town = Arc::new(Town {
+    let bench_cluster = Arc::new(BenchCluster {
         start,
         workers: RwLock::new(workers),
         keys,
@@ -89,7 +89,7 @@ async fn measure(
         keyspace: cluster::keyspace()?,
         stop: AtomicBool::new(true),
     });
-    converge(&town).await?;
+    converge(&bench_cluster).await?;
     let converged = now();
     let after = CoreTime::now();
     say(&format!(
@@ -105,9 +105,9 @@ async fn measure(
         memory_bytes("VmRSS") >> 20,
     ));
     under_way.take();
-    crowd.spawn(follow::run(town.clone(), address));
+    crowd.spawn(follow::run(bench_cluster.clone(), address));
     let mut all = Beliefs::default();
-    let mut stage = Stage { town, under_way, admin, address, field, crowd, sizes };
+    let mut stage = Stage { bench_cluster, under_way, admin, address, field, crowd, sizes };
     let rest = stage.under_load("nothing moves", async |_| {
         tokio::time::sleep(Duration::from_secs(5)).await;
         Ok(())
@@ -141,13 +141,13 @@ async fn join(
 }
 
 /// Waits until every slot is served by somebody, and remembers by whom.
-async fn converge(town: &Town) -> Result<(), String> {
-    let mut left: Vec<usize> = (0..town.keys.len()).collect();
+async fn converge(bench_cluster: &BenchCluster) -> Result<(), String> {
+    let mut left: Vec<usize> = (0..bench_cluster.keys.len()).collect();
     let end = now() + PATIENCE;
-    let workers = town.all();
+    let workers = bench_cluster.all();
     while !left.is_empty() {
         // Whoever has something is asked for everything that is still missing: replicas know their slots.
-        let mut served = vec![usize::MAX; town.keys.len()];
+        let mut served = vec![usize::MAX; bench_cluster.keys.len()];
         for (node, worker) in workers.iter().enumerate() {
             for replica in worker.replicas() {
                 if let partage_worker::Bounds::Slot(slot) = replica.assignment.bounds {
@@ -158,10 +158,10 @@ async fn converge(town: &Town) -> Result<(), String> {
         left.retain(|slot| {
             let node = served[*slot];
             let Some(worker) = workers.get(node) else { return true };
-            let admission = worker.enter(&town.keyspace, &town.keys[*slot], Access::Write);
+            let admission = worker.enter(&bench_cluster.keyspace, &bench_cluster.keys[*slot], Access::Write);
             let serves = matches!(admission, Admission::Serve(_));
             if serves {
-                town.known[*slot].store(node, Ordering::Relaxed);
+                bench_cluster.known[*slot].store(node, Ordering::Relaxed);
             }
             !serves
         });
@@ -174,7 +174,7 @@ async fn converge(town: &Town) -> Result<(), String> {
 }
 
 struct Stage<'a> {
-    town: Arc<Town>,
+    bench_cluster: Arc<BenchCluster>,
     under_way: Arc<UnderWay>,
     admin: Admin,
     address: SocketAddr,
@@ -194,19 +194,19 @@ impl Stage<'_> {
         F: Future<Output = Result<(), String>>,
     {
         let stage: &'s Stage<'s> = self;
-        stage.town.stop.store(false, Ordering::Relaxed);
-        let (per_s, slots) = (stage.sizes.per_s / CLIENTS as f64, stage.town.keys.len());
+        stage.bench_cluster.stop.store(false, Ordering::Relaxed);
+        let (per_s, slots) = (stage.sizes.per_s / CLIENTS as f64, stage.bench_cluster.keys.len());
         let clients: Vec<_> = (1..=CLIENTS)
-            .map(|seed| stage.crowd.spawn(client(stage.town.clone(), random(seed, slots), per_s)))
+            .map(|seed| stage.crowd.spawn(client(stage.bench_cluster.clone(), random(seed, slots), per_s)))
             .collect();
-        let (town, under_way) = (stage.town.clone(), stage.under_way.clone());
-        let prober = stage.crowd.spawn(probe::run(town, under_way, stage.sizes.aimed_per_s));
+        let (bench_cluster, under_way) = (stage.bench_cluster.clone(), stage.under_way.clone());
+        let prober = stage.crowd.spawn(probe::run(bench_cluster, under_way, stage.sizes.aimed_per_s));
         tokio::time::sleep(Duration::from_millis(500)).await;
         let (begin, before) = (now(), CoreTime::now());
         let done = step(stage).await;
         let (end, after) = (now(), CoreTime::now());
         tokio::time::sleep(Duration::from_millis(500)).await;
-        stage.town.stop.store(true, Ordering::Relaxed);
+        stage.bench_cluster.stop.store(true, Ordering::Relaxed);
         let mut outcome = Outcome::default();
         for client in clients {
             outcome.append(client.await.map_err(|error| error.to_string())?);
@@ -234,7 +234,7 @@ impl Stage<'_> {
     async fn until_holds(&self, node: usize, enough: impl Fn(usize) -> bool) -> Result<(), String> {
         let end = now() + PATIENCE;
         while now() < end {
-            let worker = self.town.worker(node).ok_or("there is no such worker")?;
+            let worker = self.bench_cluster.worker(node).ok_or("there is no such worker")?;
             let serving = worker.replicas().len();
             if enough(serving) {
                 return Ok(());
@@ -252,15 +252,15 @@ async fn drain(stage: &Stage<'_>) -> Result<(), String> {
 }
 
 async fn join_one(stage: &Stage<'_>) -> Result<(), String> {
-    let number = stage.town.all().len();
-    let share = stage.town.keys.len() / number;
+    let number = stage.bench_cluster.all().len();
+    let share = stage.bench_cluster.keys.len() / number;
     let joined = join(stage.field, stage.address, number..number + 1, &stage.under_way).await?;
-    stage.town.workers.write().unwrap_or_else(|poisoned| poisoned.into_inner()).extend(joined);
+    stage.bench_cluster.workers.write().unwrap_or_else(|poisoned| poisoned.into_inner()).extend(joined);
     // A tenth below its share is within the tolerance that a newcomer is filled up to.
     stage.until_holds(number, |replicas| replicas >= share - share / 10).await
 }
 
 async fn leave(stage: &Stage<'_>) -> Result<(), String> {
-    let worker = stage.town.worker(11).ok_or("there is no such worker")?;
+    let worker = stage.bench_cluster.worker(11).ok_or("there is no such worker")?;
     worker.leave(PATIENCE).await.map_err(|error| error.to_string())
 }

@@ -4,7 +4,7 @@
 
 use crate::beliefs::{Beliefs, Owner};
 use crate::cluster::UnderWay;
-use crate::requests::{Outcome, Town, client};
+use crate::requests::{BenchCluster, Outcome, client};
 use bench_gauge::Durations;
 use partage_worker::{Access, Admission, Worker};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,28 +33,29 @@ struct Move {
 }
 
 /// Knocks until the load ends. Every shard that moves is asked for `per_s` times a second.
-pub async fn run(town: Arc<Town>, under_way: Arc<UnderWay>, per_s: f64) -> Seen {
+pub async fn run(bench_cluster: Arc<BenchCluster>, under_way: Arc<UnderWay>, per_s: f64) -> Seen {
     let mut seen = Seen::default();
     let mut moves: BTreeMap<u64, Move> = BTreeMap::new();
     let mut owners: BTreeMap<u64, usize> = BTreeMap::new();
     let mut asked = BTreeSet::new();
     let mut clients = JoinSet::new();
-    while !town.stop.load(Ordering::Relaxed) {
+    while !bench_cluster.stop.load(Ordering::Relaxed) {
         for (slot, to) in under_way.take() {
             moves.insert(slot, Move { to, last_of_old: None });
             if asked.insert(slot) {
-                clients.spawn(client(town.clone(), move || slot as usize, per_s));
+                clients.spawn(client(bench_cluster.clone(), move || slot as usize, per_s));
             }
         }
-        let workers = if moves.is_empty() { Vec::new() } else { town.all() };
+        let workers = if moves.is_empty() { Vec::new() } else { bench_cluster.all() };
         let mut arrived = Vec::new();
         for (slot, under_way) in &mut moves {
-            let from =
-                *owners.entry(*slot).or_insert_with(|| town.known[*slot as usize].load(Ordering::Relaxed));
-            if let Some(at) = knock(&town, &workers, from, *slot, &mut seen.beliefs) {
+            let from = *owners
+                .entry(*slot)
+                .or_insert_with(|| bench_cluster.known[*slot as usize].load(Ordering::Relaxed));
+            if let Some(at) = knock(&bench_cluster, &workers, from, *slot, &mut seen.beliefs) {
                 under_way.last_of_old = Some(at);
             }
-            if let Some(at) = knock(&town, &workers, under_way.to, *slot, &mut seen.beliefs) {
+            if let Some(at) = knock(&bench_cluster, &workers, under_way.to, *slot, &mut seen.beliefs) {
                 if let Some(last) = under_way.last_of_old.filter(|_| from != under_way.to) {
                     seen.gaps.push(Duration::from_nanos(at.saturating_sub(last)));
                 }
@@ -72,11 +73,18 @@ pub async fn run(town: Arc<Town>, under_way: Arc<UnderWay>, per_s: f64) -> Seen 
 }
 
 /// When that node served a request for the slot, if it did.
-fn knock(town: &Town, workers: &[Worker], node: usize, slot: u64, beliefs: &mut Beliefs) -> Option<u64> {
+fn knock(
+    bench_cluster: &BenchCluster,
+    workers: &[Worker],
+    node: usize,
+    slot: u64,
+    beliefs: &mut Beliefs,
+) -> Option<u64> {
     let worker = workers.get(node)?;
-    let admission = worker.enter(&town.keyspace, town.keys.get(slot as usize)?, Access::Write);
+    let admission =
+        worker.enter(&bench_cluster.keyspace, bench_cluster.keys.get(slot as usize)?, Access::Write);
     let Admission::Serve(guard) = admission else { return None };
-    let at = town.nanos();
+    let at = bench_cluster.nanos();
     if !guard.mine_all_along() {
         return None;
     }

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 const HOLD: Duration = Duration::from_secs(5);
 
 /// What all requests share.
-pub struct Town {
+pub struct BenchCluster {
     /// Begin of true time.
     pub start: Instant,
     /// By number; those that have left stay and answer that they have nothing.
@@ -74,7 +74,7 @@ impl Outcome {
     }
 }
 
-impl Town {
+impl BenchCluster {
     /// Nanoseconds of true time.
     pub fn nanos(&self) -> u64 {
         now().duration_since(self.start).as_nanos() as u64
@@ -105,15 +105,19 @@ pub fn random(seed: u64, count: usize) -> impl FnMut() -> usize + Send {
 }
 
 /// One client: `per_s` requests a second for what `slot` gives, whatever the answers take, until told to stop.
-pub async fn client(town: Arc<Town>, mut slot: impl FnMut() -> usize, per_s: f64) -> Outcome {
+pub async fn client(
+    bench_cluster: Arc<BenchCluster>,
+    mut slot: impl FnMut() -> usize,
+    per_s: f64,
+) -> Outcome {
     let mut outcome = Outcome::default();
     let start = now();
     let mut sent = 0_u32;
-    while !town.stop.load(Ordering::Relaxed) {
+    while !bench_cluster.stop.load(Ordering::Relaxed) {
         let due = start + Duration::from_secs_f64(f64::from(sent) / per_s);
         tokio::time::sleep_until(due.into()).await;
         let begun = now();
-        request(&town, slot(), &mut outcome).await;
+        request(&bench_cluster, slot(), &mut outcome).await;
         let done = now();
         outcome.stalls.push(done.saturating_duration_since(due));
         outcome.answers.push(done.duration_since(begun));
@@ -122,19 +126,19 @@ pub async fn client(town: Arc<Town>, mut slot: impl FnMut() -> usize, per_s: f64
     outcome
 }
 
-async fn request(town: &Town, slot: usize, outcome: &mut Outcome) {
+async fn request(bench_cluster: &BenchCluster, slot: usize, outcome: &mut Outcome) {
     let (policy, traits) =
         (RetryPolicy::default(), RequestTraits { idempotent: true, hedged: false, replayable: true });
-    let mut attempts = Attempts::begin(town.millis(), &policy, traits, slot as u64);
-    town.purse.lock().unwrap_or_else(PoisonError::into_inner).earn(1);
+    let mut attempts = Attempts::begin(bench_cluster.millis(), &policy, traits, slot as u64);
+    bench_cluster.purse.lock().unwrap_or_else(PoisonError::into_inner).earn(1);
     let step = |attempts: &mut Attempts, event| {
-        let mut purse = town.purse.lock().unwrap_or_else(PoisonError::into_inner);
-        attempts.step(town.millis(), event, &policy, &mut purse)
+        let mut purse = bench_cluster.purse.lock().unwrap_or_else(PoisonError::into_inner);
+        attempts.step(bench_cluster.millis(), event, &policy, &mut purse)
     };
-    let mut node = town.known[slot].load(Ordering::Relaxed);
+    let mut node = bench_cluster.known[slot].load(Ordering::Relaxed);
     loop {
-        let mut seen = *town.maps.borrow();
-        let (event, said) = ask(town, slot, node, &mut outcome.beliefs).await;
+        let mut seen = *bench_cluster.maps.borrow();
+        let (event, said) = ask(bench_cluster, slot, node, &mut outcome.beliefs).await;
         let hint = match &event {
             Asked::Served => {
                 outcome.detoured += usize::from(attempts.tries() > 1);
@@ -145,8 +149,8 @@ async fn request(town: &Town, slot: usize, outcome: &mut Outcome) {
         let Asked::Refused(event, _) = event else { return };
         let mut action = step(&mut attempts, event);
         while let Action::Rest { until } = action {
-            let rest = Duration::from_millis(until.since(town.millis()));
-            let mut maps = town.maps.subscribe();
+            let rest = Duration::from_millis(until.since(bench_cluster.millis()));
+            let mut maps = bench_cluster.maps.subscribe();
             // Either way the rest is over.
             let _ = tokio::time::timeout(rest, maps.wait_for(|maps| *maps != seen)).await;
             seen = *maps.borrow();
@@ -154,7 +158,7 @@ async fn request(town: &Town, slot: usize, outcome: &mut Outcome) {
         }
         node = match (action, hint) {
             (Action::AskHinted, Some(hint)) => hint,
-            (Action::Ask, _) => town.known[slot].load(Ordering::Relaxed),
+            (Action::Ask, _) => bench_cluster.known[slot].load(Ordering::Relaxed),
             _ => {
                 outcome.failed.push(format!("slot {slot}: {said}; {action:?}"));
                 return;
@@ -170,16 +174,22 @@ enum Asked {
 }
 
 /// Asks one node; also gives what it said, for people.
-async fn ask(town: &Town, slot: usize, node: usize, beliefs: &mut Beliefs) -> (Asked, String) {
-    let Some(worker) = town.worker(node) else {
+async fn ask(
+    bench_cluster: &BenchCluster,
+    slot: usize,
+    node: usize,
+    beliefs: &mut Beliefs,
+) -> (Asked, String) {
+    let Some(worker) = bench_cluster.worker(node) else {
         return (Asked::Refused(Event::Nobody, None), "nobody leads it".to_owned());
     };
-    match worker.enter_or_wait(&town.keyspace, &town.keys[slot], Access::Write, HOLD).await {
+    match worker.enter_or_wait(&bench_cluster.keyspace, &bench_cluster.keys[slot], Access::Write, HOLD).await
+    {
         Admission::Serve(guard) => {
-            let first = town.nanos();
+            let first = bench_cluster.nanos();
             // The work of a request: another task may run meanwhile, and the shard may be asked for.
             tokio::task::yield_now().await;
-            let last = town.nanos();
+            let last = bench_cluster.nanos();
             if !guard.mine_all_along() {
                 let said = format!("{}: the lease ran out during the work", worker.node());
                 return (Asked::Refused(Event::Broken, None), said);

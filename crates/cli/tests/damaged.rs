@@ -12,13 +12,13 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 
-struct Town {
+struct TestCluster {
     coordinator: Coordinator,
     dir: tempfile::TempDir,
 }
 
-impl Town {
-    async fn start() -> Town {
+impl TestCluster {
+    async fn start() -> TestCluster {
         let settings = Settings {
             heartbeat_ms: 100,
             lease_ms: 1_500,
@@ -28,7 +28,10 @@ impl Town {
             ..Settings::default()
         };
         let config = Coordinating { settings, ..Coordinating::new("127.0.0.1:0".parse().unwrap()) };
-        Town { coordinator: Coordinator::start(config).await.unwrap(), dir: tempfile::tempdir().unwrap() }
+        TestCluster {
+            coordinator: Coordinator::start(config).await.unwrap(),
+            dir: tempfile::tempdir().unwrap(),
+        }
     }
 
     /// `n1`, on its folder, at an address that it keeps.
@@ -93,27 +96,27 @@ fn damage(folder: &Path) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d10_the_only_copy_is_damaged_and_a_person_gives_it_up() {
-    let town = Town::start().await;
-    let node = town.node("127.0.0.1:0").await;
+    let test_cluster = TestCluster::start().await;
+    let node = test_cluster.node("127.0.0.1:0").await;
     let create = ["keyspace", "create", "users", "--durable", "--replicas", "1", "--shards", "1"];
-    let (code, said) = town.partage(&create).await;
+    let (code, said) = test_cluster.partage(&create).await;
     assert_eq!(code, 0, "{said}");
-    town.until(&["explain", "users", "alice"], &["n1", "serving"]).await;
+    test_cluster.until(&["explain", "users", "alice"], &["n1", "serving"]).await;
     let address = node.address().to_string();
     node.kill().await;
-    let shards = damage(&town.dir.path().join("n1/users"));
+    let shards = damage(&test_cluster.dir.path().join("n1/users"));
     let [shard] = &shards[..] else { panic!("{shards:?}") };
 
-    let _node = town.node(&address).await;
-    town.until(&["status"], &["none can be read", "partage shard recreate"]).await;
-    town.until(&["explain", "users", "alice"], &["some of it cannot be read"]).await;
-    let generation = town.generation(shard).await;
+    let _node = test_cluster.node(&address).await;
+    test_cluster.until(&["status"], &["none can be read", "partage shard recreate"]).await;
+    test_cluster.until(&["explain", "users", "alice"], &["some of it cannot be read"]).await;
+    let generation = test_cluster.generation(shard).await;
     let at = ["--generation", &generation];
     let join = [&["shard", "force-join", "users", shard, "--node", "n1"][..], &at].concat();
-    let (code, said) = town.partage(&join).await;
+    let (code, said) = test_cluster.partage(&join).await;
     assert!(code != 0 && said.contains("cannot be read"), "{code} {said}");
     let recreate = [&["shard", "recreate", "users", shard][..], &at].concat();
-    let (code, said) = town.partage(&recreate).await;
+    let (code, said) = test_cluster.partage(&recreate).await;
     assert_eq!(code, 0, "{said}");
-    town.until(&["explain", "users", "alice"], &["n1", "serving"]).await;
+    test_cluster.until(&["explain", "users", "alice"], &["n1", "serving"]).await;
 }

@@ -134,20 +134,20 @@ fn ask(address: &str, method: &str, path: &str, more: &str, body: &str) -> Optio
     Some(Answer { status: head.split(' ').nth(1)?.parse().ok()?, head: head.to_owned(), body })
 }
 
-struct Town {
+struct TestCluster {
     _coordinator: Process,
     coordinator: String,
     _router: Process,
     router: String,
 }
 
-impl Town {
-    fn new() -> Town {
+impl TestCluster {
+    fn new() -> TestCluster {
         let (_coordinator, coordinator) =
             Process::role(&["coordinator", "--listen", "127.0.0.1:0"], "coordinator");
         let (_router, router) =
             Process::role(&["router", "--listen", "127.0.0.1:0", "--join", &coordinator], "router");
-        Town { _coordinator, coordinator, _router, router }
+        TestCluster { _coordinator, coordinator, _router, router }
     }
 
     fn cli(&self, arguments: &[&str]) -> String {
@@ -233,16 +233,16 @@ fn check(router: &str, key: &str, written: &Written) -> bool {
 
 /// Clients write while every shard moves twice, one is split, and a node is drained and leaves.
 fn nothing_acknowledged_is_lost(first: Language, second: Language) {
-    let town = Town::new();
-    let mut a = worker(first, &town.coordinator, "a");
-    let b = worker(second, &town.coordinator, "b");
-    town.nodes_up(2);
+    let test_cluster = TestCluster::new();
+    let mut a = worker(first, &test_cluster.coordinator, "a");
+    let b = worker(second, &test_cluster.coordinator, "b");
+    test_cluster.nodes_up(2);
     // What is moved by hand stays where it was put.
-    town.cli(&["keyspace", "create", "kv", "--hash", "md5", "--shards", "6", "--mode", "suggested"]);
-    let owners = town.served_by(&["a", "b"]);
+    test_cluster.cli(&["keyspace", "create", "kv", "--hash", "md5", "--shards", "6", "--mode", "suggested"]);
+    let owners = test_cluster.served_by(&["a", "b"]);
     let stop = AtomicBool::new(false);
     std::thread::scope(|threads| {
-        let (router, stop) = (&town.router, &stop);
+        let (router, stop) = (&test_cluster.router, &stop);
         let keys = (0..6).map(|number| format!("key-{number}"));
         let writers: Vec<_> =
             keys.map(|key| (key.clone(), threads.spawn(move || write(router, &key, stop)))).collect();
@@ -252,18 +252,18 @@ fn nothing_acknowledged_is_lost(first: Language, second: Language) {
             for (shard, owner) in &owners {
                 let (shard, owner) = (format!("s{shard}"), owner.as_str());
                 for (from, to) in [(owner, other(owner)), (other(owner), owner)] {
-                    town.cli(&["shard", "move", "kv", &shard, "--from", from, "--to", to, "--wait"]);
+                    test_cluster.cli(&["shard", "move", "kv", &shard, "--from", from, "--to", to, "--wait"]);
                 }
             }
-            town.cli(&["shard", "split", "kv", &format!("s{}", owners[0].0), "--wait"]);
-            town.cli(&["node", "drain", "a", "--wait"]);
-            let shard = format!("s{}", town.served_by(&["b"])[0].0);
-            town.cli(&["node", "undrain", "a"]);
-            town.cli(&["shard", "move", "kv", &shard, "--from", "b", "--to", "a", "--wait"]);
-            town.served_by(&["a", "b"]);
+            test_cluster.cli(&["shard", "split", "kv", &format!("s{}", owners[0].0), "--wait"]);
+            test_cluster.cli(&["node", "drain", "a", "--wait"]);
+            let shard = format!("s{}", test_cluster.served_by(&["b"])[0].0);
+            test_cluster.cli(&["node", "undrain", "a"]);
+            test_cluster.cli(&["shard", "move", "kv", &shard, "--from", "b", "--to", "a", "--wait"]);
+            test_cluster.served_by(&["a", "b"]);
             a.process.signal("TERM");
             assert!(a.process.ends_well(), "all was handed over");
-            town.served_by(&["b"]);
+            test_cluster.served_by(&["b"]);
         }));
         stop.store(true, Ordering::Relaxed);
         let written: Vec<_> =
@@ -273,11 +273,11 @@ fn nothing_acknowledged_is_lost(first: Language, second: Language) {
             assert!(written.answers[1] > 20 && check(router, key, written), "{key}: {written:?}");
         }
     });
-    headers_and_refusals(&town, &a, &b);
+    headers_and_refusals(&test_cluster, &a, &b);
 }
 
 /// What the page on the protocol says of answers.
-fn headers_and_refusals(town: &Town, a: &Worker, b: &Worker) {
+fn headers_and_refusals(test_cluster: &TestCluster, a: &Worker, b: &Worker) {
     let got = ask(&b.address, "GET", "/kv/key-0", "", "").unwrap();
     assert_eq!((got.status, got.header("partage-node")), (200, Some("b")));
     assert!(got.header("partage-epoch").unwrap().parse::<u64>().unwrap() > 0);
@@ -290,7 +290,7 @@ fn headers_and_refusals(town: &Town, a: &Worker, b: &Worker) {
     assert!(ask(&a.address, "GET", "/kv/key-0", "", "").is_none(), "a is gone");
 
     // Without a coordinator the lease ends, and with it every answer; a router that asks hears whether anything was done.
-    town._coordinator.signal("STOP");
+    test_cluster._coordinator.signal("STOP");
     let end = Instant::now() + PATIENCE;
     let refused = loop {
         let answer = ask(&b.address, "PUT", "/kv/key-0", "", "late").unwrap();
@@ -302,8 +302,8 @@ fn headers_and_refusals(town: &Town, a: &Worker, b: &Worker) {
     };
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     assert_eq!((refused.header("partage-node"), &refused.error()["kind"]), (Some("b"), &"lapsed".into()));
-    town._coordinator.signal("CONT");
-    town.eventually("it goes on", || {
+    test_cluster._coordinator.signal("CONT");
+    test_cluster.eventually("it goes on", || {
         ask(&b.address, "GET", "/kv/key-0", "", "")
             .is_some_and(|answer| answer.status == 200 && answer.body == "late")
     });
@@ -322,19 +322,29 @@ fn workers_in_node_lose_nothing_that_was_acknowledged() {
 /// A worker that copied a shard from a former owner says who has it now.
 #[test]
 fn a_worker_in_go_hands_over_to_one_in_node_and_names_it() {
-    let town = Town::new();
-    let a = worker(Language::Go, &town.coordinator, "a");
-    let b = worker(Language::Node, &town.coordinator, "b");
-    town.nodes_up(2);
-    town.cli(&["keyspace", "create", "kv", "--hash", "md5", "--shards", "2", "--mode", "suggested"]);
-    for (shard, owner) in town.served_by(&["a", "b"]) {
+    let test_cluster = TestCluster::new();
+    let a = worker(Language::Go, &test_cluster.coordinator, "a");
+    let b = worker(Language::Node, &test_cluster.coordinator, "b");
+    test_cluster.nodes_up(2);
+    test_cluster.cli(&["keyspace", "create", "kv", "--hash", "md5", "--shards", "2", "--mode", "suggested"]);
+    for (shard, owner) in test_cluster.served_by(&["a", "b"]) {
         let other = if owner == "a" { "b" } else { "a" };
         for key in ["x", "y", "z", "u", "v"] {
-            assert_eq!(ask(&town.router, "PUT", &format!("/kv/{key}"), "", key).unwrap().status, 200);
+            assert_eq!(ask(&test_cluster.router, "PUT", &format!("/kv/{key}"), "", key).unwrap().status, 200);
         }
-        town.cli(&["shard", "move", "kv", &format!("s{shard}"), "--from", &owner, "--to", other, "--wait"]);
+        test_cluster.cli(&[
+            "shard",
+            "move",
+            "kv",
+            &format!("s{shard}"),
+            "--from",
+            &owner,
+            "--to",
+            other,
+            "--wait",
+        ]);
         for key in ["x", "y", "z", "u", "v"] {
-            let got = ask(&town.router, "GET", &format!("/kv/{key}"), "", "").unwrap();
+            let got = ask(&test_cluster.router, "GET", &format!("/kv/{key}"), "", "").unwrap();
             assert_eq!((got.status, got.body.as_str()), (200, key));
         }
     }
@@ -344,19 +354,20 @@ fn a_worker_in_go_hands_over_to_one_in_node_and_names_it() {
     let elsewhere = elsewhere.expect("one of them is at b");
     assert_eq!(elsewhere.error()["kind"], "misdirected");
     assert!(elsewhere.header("partage-generation").unwrap().parse::<u64>().unwrap() > 0);
-    followers_name_the_leader(&town, &a, &b);
+    followers_name_the_leader(&test_cluster, &a, &b);
 }
 
 /// Of a shard with a replica on each node, each in turn leads, and the other one refuses a write with the leader's name and
 /// address: its order has them.
-fn followers_name_the_leader(town: &Town, a: &Worker, b: &Worker) {
+fn followers_name_the_leader(test_cluster: &TestCluster, a: &Worker, b: &Worker) {
     let create = "keyspace create pair --hash md5 --shards 1 --replicas 2 --mode suggested";
-    town.cli(&create.split(' ').collect::<Vec<_>>());
+    test_cluster.cli(&create.split(' ').collect::<Vec<_>>());
     let put = |at: &Worker| ask(&at.address, "PUT", "/pair/x", "", "x").unwrap();
     let of = |name: &str| if name == "a" { a } else { b };
     let mut first = None;
-    town.eventually("both have it, and one leads", || {
-        let told: Value = serde_json::from_str(&town.cli(&["shard", "list", "pair", "--json"])).unwrap();
+    test_cluster.eventually("both have it, and one leads", || {
+        let told: Value =
+            serde_json::from_str(&test_cluster.cli(&["shard", "list", "pair", "--json"])).unwrap();
         let shard = &told["shards"][0];
         let replicas = shard["replicas"].as_array().unwrap();
         let leader = replicas.iter().find(|replica| replica["role"] == "leader");
@@ -367,11 +378,11 @@ fn followers_name_the_leader(town: &Town, a: &Worker, b: &Worker) {
     let second = if first == "a" { "b" } else { "a" };
     for (leader, follower) in [(first.as_str(), second), (second, first.as_str())] {
         if leader == second {
-            town.cli(&["shard", "lead", "pair", &format!("s{shard}"), "--to", leader, "--wait"]);
+            test_cluster.cli(&["shard", "lead", "pair", &format!("s{shard}"), "--to", leader, "--wait"]);
         }
-        town.eventually("the leader takes writes", || put(of(leader)).status == 200);
+        test_cluster.eventually("the leader takes writes", || put(of(leader)).status == 200);
         // A worker leaves out what it does not know, and hears of a new leader after that leader does.
-        town.eventually("the follower names a node", || {
+        test_cluster.eventually("the follower names a node", || {
             put(of(follower)).header("partage-owner-node").is_some()
         });
         let refused = put(of(follower));

@@ -4,11 +4,11 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails where it cannot go on")]
 
-mod crew;
 mod door;
+mod idle_workers;
 
-use crew::{Counts, worker};
 use door::{Door, PATIENCE};
+use idle_workers::{Counts, worker};
 use partage_core::base::name::KeyspaceName;
 use partage_core::base::settings::Settings;
 use partage_worker::{Access, Admission, Worker};

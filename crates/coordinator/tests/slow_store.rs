@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise, also in its own small functions")]
 
 mod altered;
-mod crew;
 mod door;
+mod idle_workers;
 
 use altered::Altered;
-use crew::worker;
 use door::{Door, PATIENCE};
+use idle_workers::worker;
 use partage_coordination::embedded::Embedded;
 use partage_coordinator::{Backing, Config};
 use partage_core::base::name::KeyspaceName;

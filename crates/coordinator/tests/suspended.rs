@@ -4,11 +4,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise, also in its own small functions")]
 
-mod crew;
 mod door;
+mod idle_workers;
 
-use crew::{Counts, worker};
 use door::{Door, PATIENCE};
+use idle_workers::{Counts, worker};
 use partage_clock::suspended;
 use partage_core::base::name::KeyspaceName;
 use partage_core::base::settings::Settings;

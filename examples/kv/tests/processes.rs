@@ -7,21 +7,21 @@
     reason = "a test stops at the first surprise, waits in real time, and says its figures"
 )]
 
-#[path = "processes/town.rs"]
-mod town;
+#[path = "processes/test_cluster.rs"]
+mod test_cluster;
 
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
+use test_cluster::TestCluster;
 use tokio::time::sleep;
-use town::Town;
 
 /// Runs a coordinator, in a process of its own that is killed in the end: the other tests start it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "the process that the other tests start"]
 async fn coordinator_process() {
-    town::run_coordinator().await;
+    test_cluster::run_coordinator().await;
 }
 
 fn keys(count: usize) -> Vec<String> {
@@ -31,61 +31,61 @@ fn keys(count: usize) -> Vec<String> {
 /// D7, D10: the whole cluster was paused for longer than it takes to call a node dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d7_two_nodes_that_were_paused_together_have_every_key() {
-    let mut town = Town::start(&[]).await;
-    town.add("n1", &[]).await;
-    town.add("n2", &[]).await;
-    town.create(json!({ "name": "users", "sharding": town::fixed(12), "replicas": 1 })).await;
-    town.serves("users", 12, Duration::from_secs(20)).await;
+    let mut test_cluster = TestCluster::start(&[]).await;
+    test_cluster.add("n1", &[]).await;
+    test_cluster.add("n2", &[]).await;
+    test_cluster.create(json!({ "name": "users", "sharding": test_cluster::fixed(12), "replicas": 1 })).await;
+    test_cluster.serves("users", 12, Duration::from_secs(20)).await;
     let keys = keys(40);
     for key in &keys {
-        town.put("users", key, key).await.unwrap();
+        test_cluster.put("users", key, key).await.unwrap();
     }
     for node in ["n1", "n2"] {
-        town.node(node).signal("STOP");
+        test_cluster.node(node).signal("STOP");
     }
     sleep(Duration::from_secs(6)).await;
-    let (code, status) = town.ask("/v1/status").await;
+    let (code, status) = test_cluster.ask("/v1/status").await;
     assert_eq!(code, 200);
     assert!(status["shards"]["unserved"].as_u64() == Some(12), "it says what is so: {status:#}");
     for node in ["n1", "n2"] {
-        town.node(node).signal("CONT");
+        test_cluster.node(node).signal("CONT");
     }
-    town.serves("users", 12, Duration::from_secs(20)).await;
+    test_cluster.serves("users", 12, Duration::from_secs(20)).await;
     for key in &keys {
-        assert_eq!(town.get("users", key).await.unwrap().as_deref(), Some(key.as_str()));
+        assert_eq!(test_cluster.get("users", key).await.unwrap().as_deref(), Some(key.as_str()));
     }
 }
 
 /// D11: the coordinator's state was emptied. Nodes refuse it loudly, and go on when the right one is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d11_nodes_refuse_a_coordinator_on_an_empty_folder_and_lose_nothing() {
-    let mut town = Town::start(&[]).await;
-    town.add("n1", &[]).await;
-    town.add("n2", &[]).await;
-    town.create(json!({ "name": "users", "sharding": town::fixed(12), "replicas": 1 })).await;
-    town.serves("users", 12, Duration::from_secs(20)).await;
+    let mut test_cluster = TestCluster::start(&[]).await;
+    test_cluster.add("n1", &[]).await;
+    test_cluster.add("n2", &[]).await;
+    test_cluster.create(json!({ "name": "users", "sharding": test_cluster::fixed(12), "replicas": 1 })).await;
+    test_cluster.serves("users", 12, Duration::from_secs(20)).await;
     let keys = keys(40);
     for key in &keys {
-        town.put("users", key, key).await.unwrap();
+        test_cluster.put("users", key, key).await.unwrap();
     }
-    town.kill_coordinator();
-    town.start_coordinator("empty").await;
+    test_cluster.kill_coordinator();
+    test_cluster.start_coordinator("empty").await;
     sleep(Duration::from_secs(5)).await;
-    assert_eq!(town.ask("/v1/nodes").await.1["nodes"], json!([]), "none takes part");
+    assert_eq!(test_cluster.ask("/v1/nodes").await.1["nodes"], json!([]), "none takes part");
     for node in ["n1", "n2"] {
-        let log = town.node(node).log();
+        let log = test_cluster.node(node).log();
         let said =
             log.lines().filter(|line| line.contains("ERROR") && line.contains("restore it from a backup"));
         assert_eq!(said.count(), 1, "{node} says it, and not with every attempt: {log}");
     }
-    town.kill_coordinator();
-    town.start_coordinator("state").await;
-    town.serves("users", 12, Duration::from_secs(20)).await;
+    test_cluster.kill_coordinator();
+    test_cluster.start_coordinator("state").await;
+    test_cluster.serves("users", 12, Duration::from_secs(20)).await;
     // The nodes' own clients of maps took the empty coordinator at its word, and come back within seconds.
     let end = Instant::now() + Duration::from_secs(20);
     for key in &keys {
         let found = loop {
-            match town.get("users", key).await {
+            match test_cluster.get("users", key).await {
                 Err(_) if Instant::now() < end => sleep(Duration::from_millis(100)).await,
                 found => break found.unwrap(),
             }
@@ -97,53 +97,54 @@ async fn d11_nodes_refuse_a_coordinator_on_an_empty_folder_and_lose_nothing() {
 /// The folder that somebody has made, and the one that the node makes, whatever the umask is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_of_durable_data_is_for_its_user_alone() {
-    let mut town = Town::start(&[]).await;
-    let made = town.folder("n1");
+    let mut test_cluster = TestCluster::start(&[]).await;
+    let made = test_cluster.folder("n1");
     std::fs::create_dir(&made).unwrap();
     std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o755)).unwrap();
     for node in ["n1", "n2"] {
-        town.add(node, &["--durable"]).await;
-        let mode = std::fs::metadata(town.folder(node)).unwrap().permissions().mode();
+        test_cluster.add(node, &["--durable"]).await;
+        let mode = std::fs::metadata(test_cluster.folder(node)).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o700, "{node}");
     }
 }
 
 /// D10: every process killed at once and started again, as often as `rounds` says.
 async fn everything_is_killed(rounds: usize, shards: u32) {
-    let mut town = Town::start(&[]).await;
+    let mut test_cluster = TestCluster::start(&[]).await;
     let nodes = ["n1", "n2", "n3"];
     for node in nodes {
-        town.add(node, &["--durable"]).await;
+        test_cluster.add(node, &["--durable"]).await;
     }
-    town.create(json!({
-        "name": "users", "sharding": town::fixed(shards), "replicas": 3, "durable": true,
-    }))
-    .await;
-    town.serves("users", shards as usize, Duration::from_secs(60)).await;
+    test_cluster
+        .create(json!({
+            "name": "users", "sharding": test_cluster::fixed(shards), "replicas": 3, "durable": true,
+        }))
+        .await;
+    test_cluster.serves("users", shards as usize, Duration::from_secs(60)).await;
     let mut acknowledged = BTreeMap::new();
     let mut slowest = Duration::ZERO;
     for round in 0..rounds {
         // Written until the very moment at which everything is killed.
-        let written = town.write_meanwhile("users", round).await;
-        town.kill_coordinator();
+        let written = test_cluster.write_meanwhile("users", round).await;
+        test_cluster.kill_coordinator();
         for node in nodes {
-            town.node(node).signal("KILL");
+            test_cluster.node(node).signal("KILL");
         }
         acknowledged.extend(written.acknowledged().await);
         assert!(!acknowledged.is_empty(), "round {round}: no write was acknowledged");
         let begun = Instant::now();
-        town.start_coordinator("state").await;
+        test_cluster.start_coordinator("state").await;
         for node in nodes {
-            town.restart(node).await;
+            test_cluster.restart(node).await;
         }
-        town.serves("users", shards as usize, Duration::from_secs(60)).await;
+        test_cluster.serves("users", shards as usize, Duration::from_secs(60)).await;
         slowest = slowest.max(begun.elapsed());
         for (key, value) in &acknowledged {
             let found: u64 =
-                town.get("users", key).await.unwrap().unwrap_or_default().parse().unwrap_or_default();
+                test_cluster.get("users", key).await.unwrap().unwrap_or_default().parse().unwrap_or_default();
             assert!(found >= *value, "round {round}: {key} was {value}, and is {found}");
         }
-        let status = town.ask("/v1/status").await.1;
+        let status = test_cluster.ask("/v1/status").await.1;
         assert_eq!(status["set_aside"], json!([]), "round {round}: {status:#}");
     }
     println!(
@@ -161,41 +162,46 @@ async fn d10_every_process_is_killed_and_nothing_acknowledged_is_lost() {
 /// D1, D10: the number of shards changes back and forth, and everything is killed at another moment of it each time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d10_everything_is_killed_while_shards_are_split_and_nothing_acknowledged_is_lost() {
-    let mut town = Town::start(&[]).await;
+    let mut test_cluster = TestCluster::start(&[]).await;
     let nodes = ["n1", "n2", "n3"];
     for node in nodes {
-        town.add(node, &["--durable"]).await;
+        test_cluster.add(node, &["--durable"]).await;
     }
-    town.create(json!({ "name": "users", "sharding": town::fixed(4), "replicas": 2, "durable": true })).await;
-    town.serves("users", 4, Duration::from_secs(60)).await;
+    test_cluster
+        .create(
+            json!({ "name": "users", "sharding": test_cluster::fixed(4), "replicas": 2, "durable": true }),
+        )
+        .await;
+    test_cluster.serves("users", 4, Duration::from_secs(60)).await;
     let mut acknowledged = BTreeMap::new();
     let mut shards = 4;
     for round in 0..4 {
         let to = if shards < 8 { 8 } else { 4 };
-        let written = town.write_meanwhile("users", round).await;
-        town.command(
-            json!({ "command": "update_keyspace", "keyspace": "users", "changes": { "shards": to } }),
-        )
-        .await;
+        let written = test_cluster.write_meanwhile("users", round).await;
+        test_cluster
+            .command(
+                json!({ "command": "update_keyspace", "keyspace": "users", "changes": { "shards": to } }),
+            )
+            .await;
         if round % 2 == 0 {
-            town.has_switched("users", Duration::from_secs(20)).await;
+            test_cluster.has_switched("users", Duration::from_secs(20)).await;
         } else {
             sleep(Duration::from_millis(150 * round as u64)).await;
         }
-        town.kill_coordinator();
+        test_cluster.kill_coordinator();
         for node in nodes {
-            town.node(node).signal("KILL");
+            test_cluster.node(node).signal("KILL");
         }
         acknowledged.extend(written.acknowledged().await);
-        town.start_coordinator("state").await;
+        test_cluster.start_coordinator("state").await;
         for node in nodes {
-            town.restart(node).await;
+            test_cluster.restart(node).await;
         }
-        shards = town.settles("users", Duration::from_secs(60)).await;
+        shards = test_cluster.settles("users", Duration::from_secs(60)).await;
         assert!((4..=8).contains(&shards), "{shards}");
         for (key, value) in &acknowledged {
             let found: u64 =
-                town.get("users", key).await.unwrap().unwrap_or_default().parse().unwrap_or_default();
+                test_cluster.get("users", key).await.unwrap().unwrap_or_default().parse().unwrap_or_default();
             assert!(found >= *value, "round {round}: {key} was {value}, and is {found}");
         }
     }
@@ -205,38 +211,41 @@ async fn d10_everything_is_killed_while_shards_are_split_and_nothing_acknowledge
 /// D8, D10: a node comes back with files that cannot be read, and another one with nothing. The others have the data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d10_nodes_that_come_back_with_damaged_files_and_with_an_empty_disk_serve_everything_again() {
-    let mut town = Town::start(&[]).await;
+    let mut test_cluster = TestCluster::start(&[]).await;
     for node in ["n1", "n2", "n3"] {
-        town.add(node, &["--durable"]).await;
+        test_cluster.add(node, &["--durable"]).await;
     }
-    town.create(json!({ "name": "users", "sharding": town::fixed(12), "replicas": 2, "durable": true }))
+    test_cluster
+        .create(
+            json!({ "name": "users", "sharding": test_cluster::fixed(12), "replicas": 2, "durable": true }),
+        )
         .await;
-    town.serves_from(2, "users", 12, Duration::from_secs(60)).await;
+    test_cluster.serves_from(2, "users", 12, Duration::from_secs(60)).await;
     let keys = keys(40);
     for key in &keys {
-        town.put("users", key, key).await.unwrap();
+        test_cluster.put("users", key, key).await.unwrap();
     }
-    town.node("n1").signal("KILL");
-    let damaged = town.damage("n1", "users");
+    test_cluster.node("n1").signal("KILL");
+    let damaged = test_cluster.damage("n1", "users");
     assert!(damaged > 1, "n1 has replicas");
-    town.restart("n1").await;
-    town.registers("n1", 2).await;
-    town.serves_from(2, "users", 12, Duration::from_secs(60)).await;
-    let said = town.node("n1").log().lines().filter(|line| line.contains("damaged at byte")).count();
-    assert_eq!(said, damaged, "each is named: {}", town.node("n1").log());
+    test_cluster.restart("n1").await;
+    test_cluster.registers("n1", 2).await;
+    test_cluster.serves_from(2, "users", 12, Duration::from_secs(60)).await;
+    let said = test_cluster.node("n1").log().lines().filter(|line| line.contains("damaged at byte")).count();
+    assert_eq!(said, damaged, "each is named: {}", test_cluster.node("n1").log());
 
-    town.node("n2").signal("KILL");
-    std::fs::remove_dir_all(town.folder("n2")).unwrap();
-    town.restart("n2").await;
-    town.registers("n2", 2).await;
-    town.serves("users", 12, Duration::from_secs(60)).await;
+    test_cluster.node("n2").signal("KILL");
+    std::fs::remove_dir_all(test_cluster.folder("n2")).unwrap();
+    test_cluster.restart("n2").await;
+    test_cluster.registers("n2", 2).await;
+    test_cluster.serves("users", 12, Duration::from_secs(60)).await;
     for key in &keys {
-        assert_eq!(town.get("users", key).await.unwrap().as_deref(), Some(key.as_str()));
+        assert_eq!(test_cluster.get("users", key).await.unwrap().as_deref(), Some(key.as_str()));
     }
     // What was damaged is not kept for ever: others serve it.
     let end = Instant::now() + Duration::from_secs(60);
-    while town.damaged("n1", "users") > 0 {
-        assert!(Instant::now() < end, "{}", town.node("n1").log());
+    while test_cluster.damaged("n1", "users") > 0 {
+        assert!(Instant::now() < end, "{}", test_cluster.node("n1").log());
         sleep(Duration::from_millis(200)).await;
     }
 }
@@ -246,36 +255,36 @@ async fn d10_nodes_that_come_back_with_damaged_files_and_with_an_empty_disk_serv
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r5_a_crash_loop_of_every_process_sets_nothing_aside_and_everything_serves_within_ten_seconds() {
     const ROUNDS: usize = 5;
-    let mut town = Town::start(&[]).await;
+    let mut test_cluster = TestCluster::start(&[]).await;
     let nodes = ["n1", "n2", "n3"];
     for node in nodes {
-        town.add(node, &[]).await;
+        test_cluster.add(node, &[]).await;
     }
-    town.create(json!({ "name": "users", "sharding": town::fixed(12), "replicas": 1 })).await;
-    town.serves("users", 12, Duration::from_secs(20)).await;
+    test_cluster.create(json!({ "name": "users", "sharding": test_cluster::fixed(12), "replicas": 1 })).await;
+    test_cluster.serves("users", 12, Duration::from_secs(20)).await;
     for round in 1..=ROUNDS {
         for node in nodes {
-            town.node(node).signal("KILL");
+            test_cluster.node(node).signal("KILL");
         }
         for node in nodes {
-            town.restart(node).await;
+            test_cluster.restart(node).await;
         }
         for node in nodes {
-            town.registers(node, 1 + round).await;
+            test_cluster.registers(node, 1 + round).await;
         }
         sleep(Duration::from_millis(1_000)).await;
     }
     let begun = Instant::now();
-    town.serves("users", 12, Duration::from_secs(10)).await;
+    test_cluster.serves("users", 12, Duration::from_secs(10)).await;
     println!("{ROUNDS} rounds, served after {:?}", begun.elapsed());
-    let status = town.ask("/v1/status").await.1;
+    let status = test_cluster.ask("/v1/status").await.1;
     assert_eq!(status["set_aside"], json!([]), "{status:#}");
     assert!(
         !status["problems"].to_string().contains("release`"),
         "no person has to release anything: {status:#}"
     );
-    town.put("users", "key", "value").await.unwrap();
-    assert_eq!(town.get("users", "key").await.unwrap().as_deref(), Some("value"));
+    test_cluster.put("users", "key", "value").await.unwrap();
+    assert_eq!(test_cluster.get("users", "key").await.unwrap().as_deref(), Some("value"));
 }
 
 /// `cargo test --release -p partage-kv --test processes -- --ignored d10_long --nocapture`; `KV_TEST_ROUNDS` and

@@ -149,7 +149,7 @@ async fn waiting_plan(door: &Door) -> Option<u64> {
 
 /// Three workers, of which one is drained and one came late; a keyspace that is served, and one whose plan to use the
 /// latecomer waits for a person; a rule.
-async fn town(door: &Door) -> (Vec<Hand>, u64) {
+async fn test_cluster(door: &Door) -> (Vec<Hand>, u64) {
     let mut hands = vec![Hand::join(door, "a").await, Hand::join(door, "c").await];
     door.done(json!({ "command": "drain_node", "node": "c", "reason": "new disk" })).await;
     door.done(create("kv", "automatic")).await;
@@ -175,7 +175,7 @@ async fn work(door: &Door, hands: &mut [Hand], led: u64) {
 
 async fn comes_back(from: &Backing, to: &Backing) {
     let door = open(from).await;
-    let (mut hands, plan) = town(&door).await;
+    let (mut hands, plan) = test_cluster(&door).await;
     let file = take(&door).await;
     let copy = read(&file);
 
@@ -243,7 +243,7 @@ async fn comes_back(from: &Backing, to: &Backing) {
 /// Cut off at any step, nobody starts on what is half there, and the next restore does it all.
 async fn is_whole_or_nothing(root: &Backing) {
     let origin = open(&Backing::Memory).await;
-    let (.., plan) = town(&origin).await;
+    let (.., plan) = test_cluster(&origin).await;
     let file = take(&origin).await;
     drop(Restore::begin(root).await.unwrap());
     let said = refused(root).await;
@@ -341,7 +341,7 @@ fn all(found: &Inspection, weight: Weight) -> String {
 async fn is_looked_at(target: Target) -> Inspection {
     let folder = tempfile::tempdir().unwrap();
     let door = open(&shared(target.clone(), &folder)).await;
-    let (.., plan) = town(&door).await;
+    let (.., plan) = test_cluster(&door).await;
     let found = inspect(&target).await.unwrap();
     assert_eq!(all(&found, Weight::Wrong), "");
     assert!(found.cluster.is_some() && found.coordinators[0].leads);

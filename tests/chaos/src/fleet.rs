@@ -42,7 +42,7 @@ pub struct Fleet {
     coordinators: BTreeMap<String, One>,
     workers: Vec<Process>,
     /// The engine, seen past every link.
-    eyes: Arc<dyn Coordination>,
+    observer: Arc<dyn Coordination>,
     election: Election,
     subnet: Subnet,
     /// Goes last: the processes write their logs into it.
@@ -75,8 +75,8 @@ impl Fleet {
     pub async fn through(engine: Engine, by: &str, workers: usize, settings: &str) -> Fleet {
         let dir = TempDir::new().unwrap();
         std::fs::write(dir.path().join("coordinator.toml"), settings).unwrap();
-        let eyes = connect(&engine.target_through(&engine.address())).await.unwrap();
-        let election = Election::new(eyes.clone(), &Key::new(ELECTION).unwrap()).unwrap();
+        let observer = connect(&engine.target_through(&engine.address())).await.unwrap();
+        let election = Election::new(observer.clone(), &Key::new(ELECTION).unwrap()).unwrap();
         let subnet = Subnet::take();
         let ids = ["c1", "c2", "c3"];
         let addresses: Vec<String> = (1..=ids.len()).map(|one| format!("{subnet}.1:740{one}")).collect();
@@ -86,7 +86,7 @@ impl Fleet {
             subnet,
             coordinators: BTreeMap::new(),
             workers: Vec::new(),
-            eyes,
+            observer,
             election,
             dir,
         };
@@ -204,7 +204,7 @@ impl Fleet {
     pub async fn state(&self) -> BTreeMap<String, Vec<u8>> {
         let (mut state, mut after) = (BTreeMap::new(), None);
         loop {
-            let page = self.eyes.list(&Scope::All, after.as_ref(), usize::MAX).await.unwrap();
+            let page = self.observer.list(&Scope::All, after.as_ref(), usize::MAX).await.unwrap();
             state
                 .extend(page.entries.into_iter().map(|(key, entry)| (key.to_string(), entry.value.to_vec())));
             after = page.next;
@@ -217,9 +217,9 @@ impl Fleet {
     /// Writes a value past the coordinators, to a key that is there or is not.
     pub async fn overwrite(&self, key: &str, value: &[u8]) {
         let at = Key::new(key).unwrap();
-        match self.eyes.read(&at).await.unwrap() {
-            Some(_) => self.engine.overwrite(&*self.eyes, key, value).await,
-            None => drop(self.eyes.commit(Transaction::new().put(&at, value.to_vec())).await.unwrap()),
+        match self.observer.read(&at).await.unwrap() {
+            Some(_) => self.engine.overwrite(&*self.observer, key, value).await,
+            None => drop(self.observer.commit(Transaction::new().put(&at, value.to_vec())).await.unwrap()),
         }
     }
 
@@ -234,7 +234,8 @@ impl Fleet {
     pub async fn nobody_is_there(&self) {
         until("all sessions have ended", || async {
             let scope = Scope::Children(Key::new(COORDINATORS).unwrap());
-            let there = self.eyes.list(&scope, None, usize::MAX).await.map_err(|error| error.to_string())?;
+            let there =
+                self.observer.list(&scope, None, usize::MAX).await.map_err(|error| error.to_string())?;
             let leader = self.seen_to_lead().await?;
             if leader.is_none() && there.entries.is_empty() {
                 Ok(())

@@ -63,7 +63,7 @@ struct Floor {
 }
 
 #[derive(Debug, Default)]
-struct Book {
+struct LoadRecord {
     keys: BTreeMap<String, Key>,
     writes: u64,
     reads: u64,
@@ -73,7 +73,7 @@ struct Book {
     lies: Vec<String>,
 }
 
-impl Book {
+impl LoadRecord {
     fn key(&mut self, key: &str) -> &mut Key {
         self.keys.entry(key.to_owned()).or_default()
     }
@@ -156,7 +156,7 @@ struct Shared {
     /// So do the checks of values.
     keeps_values: bool,
     door: Door,
-    book: Mutex<Book>,
+    record: Mutex<LoadRecord>,
 }
 
 /// How the clients find who has a key.
@@ -170,8 +170,8 @@ enum Door {
 }
 
 impl Shared {
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn record(&self) -> MutexGuard<'_, LoadRecord> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Who leads the shard of `key` now.
@@ -252,7 +252,7 @@ impl Shared {
             if Instant::now() > end {
                 return Err(why);
             }
-            self.book().refused += 1;
+            self.record().refused += 1;
             sleep(REST).await;
             if let Ok(owner) = self.look_up(admin, key).await {
                 *route = owner;
@@ -262,47 +262,47 @@ impl Shared {
 
     async fn write(&self, route: &mut String, key: &str) {
         let (number, floor) = {
-            let mut book = self.book();
-            let floor = book.floor(key);
-            let noted = book.key(key);
+            let mut record = self.record();
+            let floor = record.floor(key);
+            let noted = record.key(key);
             noted.sent += 1;
             noted.unknown.insert(noted.sent);
             (noted.sent, floor)
         };
         let answer = self.ask(Method::PUT, route, key, format!("{key}={number}")).await;
-        let mut book = self.book();
+        let mut record = self.record();
         match answer {
             Ok(reply) => {
-                book.writes += 1;
-                let noted = book.key(key);
+                record.writes += 1;
+                let noted = record.key(key);
                 noted.unknown.remove(&number);
                 noted.acknowledged = number;
                 if self.exclusive {
-                    book.answered(key, floor, &reply);
+                    record.answered(key, floor, &reply);
                 }
             }
-            Err(why) => book.fail(format!("write {number} of {key}: {why}")),
+            Err(why) => record.fail(format!("write {number} of {key}: {why}")),
         }
     }
 
     async fn read(&self, route: &mut String, key: &str) -> Result<u64, String> {
-        let floor = self.book().floor(key);
+        let floor = self.record().floor(key);
         let answer = self.ask(Method::GET, route, key, String::new()).await;
-        let mut book = self.book();
-        let reply = answer.inspect_err(|why| book.fail(format!("read of {key}: {why}")))?;
-        book.reads += 1;
+        let mut record = self.record();
+        let reply = answer.inspect_err(|why| record.fail(format!("read of {key}: {why}")))?;
+        record.reads += 1;
         let text = reply.text();
         let value = match reply.status {
             StatusCode::NOT_FOUND => Some(0),
             _ => text.strip_prefix(&format!("{key}=")).and_then(|number| number.parse().ok()),
         };
         match value {
-            Some(value) if self.keeps_values => book.read(key, floor, value),
+            Some(value) if self.keeps_values => record.read(key, floor, value),
             Some(_) => {}
-            None => book.lie(key, &format!("{text:?} was read, which was never written")),
+            None => record.lie(key, &format!("{text:?} was read, which was never written")),
         }
         if self.exclusive {
-            book.answered(key, floor, &reply);
+            record.answered(key, floor, &reply);
         }
         Ok(value.unwrap_or(0))
     }
@@ -340,7 +340,7 @@ impl Load {
             exclusive,
             keeps_values,
             door,
-            book: Mutex::default(),
+            record: Mutex::default(),
         });
         let stop = watch::Sender::new(false);
         let mut clients = JoinSet::new();
@@ -354,27 +354,27 @@ impl Load {
 
     /// What `node` has now may be lost.
     pub fn may_lose(&self, node: &str) {
-        for key in self.shared.book().keys.values_mut() {
+        for key in self.shared.record().keys.values_mut() {
             key.may_lose |= key.owners.get(&key.epoch).is_some_and(|owner| owner == node);
         }
     }
 
     /// What the clients have been told so far.
     pub fn account(&self) -> Account {
-        let book = self.shared.book();
+        let record = self.shared.record();
         Account {
-            writes: book.writes,
-            reads: book.reads,
-            refused: book.refused,
-            failed: book.failed,
-            failures: book.failures.clone(),
-            epochs: book.keys.iter().map(|(name, key)| (name.clone(), key.epoch)).collect(),
+            writes: record.writes,
+            reads: record.reads,
+            refused: record.refused,
+            failed: record.failed,
+            failures: record.failures.clone(),
+            epochs: record.keys.iter().map(|(name, key)| (name.clone(), key.epoch)).collect(),
         }
     }
 
     /// What was answered that cannot be so: two owners, an acknowledged write that is lost.
     pub fn lies(&self) -> Vec<String> {
-        self.shared.book().lies.clone()
+        self.shared.record().lies.clone()
     }
 
     /// Waits until every key has been written by that many more writes and read by as many more reads.
@@ -399,12 +399,12 @@ impl Load {
             ended.unwrap();
         }
         let account = self.account();
-        let keys: Vec<String> = self.shared.book().keys.keys().cloned().collect();
+        let keys: Vec<String> = self.shared.record().keys.keys().cloned().collect();
         for key in &keys {
             let last = self.shared.read(&mut String::new(), key).await;
             assert!(last.is_ok(), "{key} cannot be read: {last:?}");
         }
-        let lies = self.shared.book().lies.clone();
+        let lies = self.shared.record().lies.clone();
         assert!(lies.is_empty(), "{} lies, with {account:?}:\n  {}", lies.len(), lies.join("\n  "));
         assert!(account.writes > 0 && account.reads > 0, "nothing was done: {account:?}");
         account
@@ -417,7 +417,7 @@ async fn client(shared: Arc<Shared>, key: String, stop: watch::Receiver<bool>, w
         if writes {
             shared.write(&mut route, &key).await;
         } else {
-            // A failure is in the book.
+            // A failure is in the record.
             let _ = shared.read(&mut route, &key).await;
         }
         sleep(REST).await;

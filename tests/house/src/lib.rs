@@ -10,6 +10,7 @@
 //! Macro bodies are only looked at as tokens: a rule broken by code that a macro writes is not seen.
 
 pub mod dependencies;
+pub mod glossary;
 pub mod graph;
 pub mod levels;
 pub mod modules;

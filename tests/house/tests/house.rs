@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use house::source::{Source, opening_finding, question_findings};
 use house::text::{Page, machine_path_findings};
-use house::{dependencies, graph, levels, modules, tree};
+use house::{dependencies, glossary, graph, levels, modules, tree};
 
 /// Fails with every finding on a line of its own.
 fn none(rule: &str, findings: &[String]) {
@@ -40,6 +40,17 @@ fn what_is_linked_has_a_licence_that_was_weighed_and_comes_from_one_registry() {
     assert!(linked.iter().any(|one| one.name == "tokio"), "{} crates", linked.len());
     none("dependencies", &dependencies::findings(&linked));
     none("versions", &dependencies::wildcard_findings(&tree::packages(&tree::root())));
+}
+
+#[test]
+fn no_type_or_module_is_named_by_a_picture() {
+    let root = tree::root();
+    let files = tree::files(&root).into_iter().filter(|file| file.ends_with(".rs"));
+    let found: Vec<String> = files
+        .filter_map(|file| Some((tree::text(&root, &file)?, file)))
+        .flat_map(|(text, file)| glossary::findings(&file, &text))
+        .collect();
+    none("words", &found);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Hands on the coordination state: somebody deletes its keys, sets them back, restores a backup, or starts the
+//! OperatorStore on the coordination state: somebody deletes its keys, sets them back, restores a backup, or starts the
 //! coordinators on another folder, while workers, routers and sessions live.
 //!
 //! | what is touched           | what coordinators do about it                                                      |
@@ -148,7 +148,7 @@ impl Touched {
 
 /// What people have at hand: a backup, and the folder that was put aside.
 #[derive(Debug, Default)]
-pub struct Hands {
+pub struct OperatorStore {
     backup: Option<Records>,
     aside: Option<Box<Store>>,
     /// An older snapshot is in the place of the newest state.
@@ -230,11 +230,11 @@ impl World {
         }
         let next = self.scene.draw.between(500 * MS, 4 * SECOND);
         self.scene.after(next, Event::Touch);
-        let is_touched = self.hands.aside.is_some() || self.hands.snapshot.is_some();
+        let is_touched = self.operator.aside.is_some() || self.operator.snapshot.is_some();
         if is_touched || self.store.touched.is_closed || self.store.is_away {
             return;
         }
-        if self.hands.backup.is_none() || self.scene.draw.chance(200) {
+        if self.operator.backup.is_none() || self.scene.draw.chance(200) {
             return self.back_up();
         }
         let Some(kind) = self.scene.draw.pick(&Touch::ALL).copied() else { return };
@@ -260,7 +260,7 @@ impl World {
     fn back_up(&mut self) {
         // It is the leader's, who knows which cluster it is by then.
         if self.store.touched.faults().is_empty() && self.store.records.cluster.id == self.store.cluster {
-            self.hands.backup = Some(self.store.records.clone());
+            self.operator.backup = Some(self.store.records.clone());
         }
     }
 
@@ -276,15 +276,15 @@ impl World {
     }
 
     fn lose_counters(&mut self) {
-        let Some(backup) = &self.hands.backup else { return };
+        let Some(backup) = &self.operator.backup else { return };
         self.store.records.cluster = backup.cluster.clone();
         self.store.touched.counters = Some(self.store.term);
         // From what is set back once, numbers jump; what is backed up from now on has that jump.
-        self.hands.backup = None;
+        self.operator.backup = None;
     }
 
     fn lose_nodes(&mut self) {
-        let Some(backup) = &self.hands.backup else { return };
+        let Some(backup) = &self.operator.backup else { return };
         let gone = self.scene.draw.chance(500);
         self.store.records.nodes = if gone { Vec::new() } else { backup.nodes.clone() };
         self.store.touched.nodes = Some(self.store.term);
@@ -299,7 +299,7 @@ impl World {
         };
         let now = lives(&self.store.records);
         let is_headless = !self.store.touched.headless.is_empty();
-        self.hands.backup.as_ref().filter(|backup| !is_headless && lives(backup) == now)
+        self.operator.backup.as_ref().filter(|backup| !is_headless && lives(backup) == now)
     }
 
     /// The engine is restored from an older snapshot while coordinators and their sessions live. The election in it is of
@@ -309,7 +309,7 @@ impl World {
         let Some(older) = self.backup_of_these_keyspaces().cloned() else { return self.back_up() };
         self.scene.count("snapshots restored under coordinators");
         let newest = std::mem::replace(&mut self.store.records, older.clone());
-        self.hands.snapshot = Some(Box::new(Snapshot { newest, older }));
+        self.operator.snapshot = Some(Box::new(Snapshot { newest, older }));
         self.depose_by_restoring();
         self.scene.after(long, Event::Mend(Mend::Touched(Ends::Newest)));
     }
@@ -317,7 +317,7 @@ impl World {
     /// The newest state is put back. Where a leader has gone on from the snapshot, workers may know of maps that the newest
     /// state does not have: then the newest of each is restored as a backup is, with all numbers far beyond.
     fn put_newest_back(&mut self) {
-        let Some(snapshot) = self.hands.snapshot.take() else { return };
+        let Some(snapshot) = self.operator.snapshot.take() else { return };
         let has_gone_on = snapshot.has_gone_on(&self.store.records);
         self.depose_by_restoring();
         if has_gone_on {
@@ -338,7 +338,7 @@ impl World {
         self.store.depose();
         self.scene.oracles.maps.deposed(self.scene.now + SESSION);
         // What is backed up from now on has numbers beyond those of before.
-        self.hands.backup = None;
+        self.operator.backup = None;
     }
 
     /// Coordinators are stopped, and the backup is written; then the leases of before are waited for.
@@ -347,17 +347,17 @@ impl World {
         let wait = if planted::is(Planted::RestoreWait) { 0 } else { lease };
         self.stop_coordinators();
         self.store.touched.is_closed = true;
-        self.hands.backup = Some(backup);
+        self.operator.backup = Some(backup);
         self.scene.after(wait * MS, Event::Mend(Mend::Touched(Ends::Restored)));
     }
 
     /// Coordinators are stopped, and started on an empty folder.
     fn empty(&mut self, long: True) {
         self.stop_coordinators();
-        self.hands.clusters += 1;
-        let cluster = ClusterId(OTHERS + self.hands.clusters);
+        self.operator.clusters += 1;
+        let cluster = ClusterId(OTHERS + self.operator.clusters);
         let empty = Store::of(cluster, 0, Records::default());
-        self.hands.aside = Some(Box::new(std::mem::replace(&mut self.store, empty)));
+        self.operator.aside = Some(Box::new(std::mem::replace(&mut self.store, empty)));
         self.scene.oracles.is_aside = true;
         self.start_coordinators();
         self.scene.after(long, Event::Mend(Mend::Touched(Ends::Righted)));
@@ -385,11 +385,11 @@ impl World {
             }
             Ends::Newest => self.put_newest_back(),
             Ends::Restored => {
-                let Some(backup) = self.hands.backup.take() else { return };
+                let Some(backup) = self.operator.backup.take() else { return };
                 let leap_ms = WALL_MS + self.scene.now / MS;
                 let records = backup.after_loss(leap_ms);
-                self.hands.clusters += 1;
-                let cluster = ClusterId(FIRST.0 + self.hands.clusters);
+                self.operator.clusters += 1;
+                let cluster = ClusterId(FIRST.0 + self.operator.clusters);
                 let term = CounterJump::at(leap_ms).beyond(self.store.term);
                 self.scene.oracles.lineage.insert(cluster);
                 self.scene.oracles.maps.recalled(self.scene.now, &records);
@@ -399,7 +399,7 @@ impl World {
                 self.start_coordinators();
             }
             Ends::Righted => {
-                let Some(own) = self.hands.aside.take() else { return };
+                let Some(own) = self.operator.aside.take() else { return };
                 self.stop_coordinators();
                 let other = std::mem::replace(&mut self.store, *own).cluster;
                 self.scene.oracles.is_aside = false;
@@ -411,7 +411,7 @@ impl World {
 
     /// The store of the run's own cluster.
     fn own_store(&mut self) -> &mut Store {
-        self.hands.aside.as_deref_mut().unwrap_or(&mut self.store)
+        self.operator.aside.as_deref_mut().unwrap_or(&mut self.store)
     }
 
     /// Workers that a person started while coordinators were on the empty folder belong to its cluster: they are started

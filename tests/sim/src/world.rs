@@ -18,7 +18,7 @@ use crate::scene::Scene;
 use crate::shape::{self, Shape};
 use crate::store::Store;
 use crate::stuck::Stuck;
-use crate::touched::Hands;
+use crate::touched::OperatorStore;
 use crate::trace::Trace;
 use partage_core::base::id::{Epoch, ShardId};
 use partage_core::base::name::NodeId;
@@ -74,7 +74,7 @@ pub struct World {
     /// When a person last started a process again.
     started_again: True,
     /// What people have who touch the coordination state.
-    pub hands: Hands,
+    pub operator: OperatorStore,
     ops: Op,
 }
 
@@ -180,7 +180,7 @@ impl World {
             person: false,
             settled: None,
             started_again: 0,
-            hands: Hands::default(),
+            operator: OperatorStore::default(),
             ops: 0,
         }
     }
@@ -611,7 +611,7 @@ impl World {
                     changes::answer(scene, cluster, at, !self.lively);
                 }
                 if self.lively {
-                    changes::ask(scene, cluster, at, self.hands.snapshot.is_none());
+                    changes::ask(scene, cluster, at, self.operator.snapshot.is_none());
                 } else if !self.lively && self.shape.touched && scene.now >= self.shape.faulty + PATIENCE {
                     hung = changes::choose_copies(scene, cluster, at);
                 }

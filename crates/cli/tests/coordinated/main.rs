@@ -74,21 +74,21 @@ fn ask(address: &str, method: &str, path: &str, body: &str) -> std::io::Result<(
 }
 
 /// The cluster, and what it needs to go on.
-struct Town {
+struct TestCluster {
     dir: PathBuf,
     coordinator: String,
     router: String,
     processes: Vec<Process>,
 }
 
-impl Town {
-    fn start(dir: &Path) -> Town {
-        let config = Town::configure(dir);
+impl TestCluster {
+    fn start(dir: &Path) -> TestCluster {
+        let config = TestCluster::configure(dir);
         let coordinator = ["coordinator", "--listen", "127.0.0.1:0", "--config", &config];
         let (coordinating, coordinator) = Process::role(&coordinator, "coordinator");
         let router = ["router", "--listen", "127.0.0.1:0", "--join", &coordinator];
         let (routing, router) = Process::role(&router, "router");
-        Town { dir: dir.to_owned(), coordinator, router, processes: vec![coordinating, routing] }
+        TestCluster { dir: dir.to_owned(), coordinator, router, processes: vec![coordinating, routing] }
     }
 
     /// Writes the settings of all, and returns where those of the coordinator are.
@@ -259,55 +259,60 @@ fn serves(address: &str, version: &str) -> (bool, String) {
 #[test]
 fn no_read_fails_while_versions_switch_and_nodes_are_drained_killed_and_join() {
     let dir = tempfile::tempdir().unwrap();
-    let town = Town::start(dir.path());
-    town.write("v1");
-    let (_a, at_a) = town.node("a");
-    let (b, at_b) = town.node("b");
-    let (_c, at_c) = town.node("c");
-    eventually("the dataset is served through the router", || serves(&town.router, "v1"));
-    eventually("all shards are placed", || (town.is_whole(), town.cli(&["status"]).1));
+    let test_cluster = TestCluster::start(dir.path());
+    test_cluster.write("v1");
+    let (_a, at_a) = test_cluster.node("a");
+    let (b, at_b) = test_cluster.node("b");
+    let (_c, at_c) = test_cluster.node("c");
+    eventually("the dataset is served through the router", || serves(&test_cluster.router, "v1"));
+    eventually("all shards are placed", || (test_cluster.is_whole(), test_cluster.cli(&["status"]).1));
     for node in [&at_a, &at_b, &at_c] {
         eventually("every node gives all keys", || {
             (many_keys(node).is_ok(), format!("{:?}", many_keys(node)))
         });
     }
     // The keyspace is as the first version has made it, and the router needs nobody in between.
-    let keyspace = town.json(&["keyspace", "show", "names"]);
+    let keyspace = test_cluster.json(&["keyspace", "show", "names"]);
     assert_eq!((&keyspace["kind"], &keyspace["replicas"]), (&json!("dataset"), &json!(2)), "{keyspace}");
     assert_eq!(keyspace["sharding"]["shards"], FILES, "{keyspace}");
-    let (_, head, _) = ask(&town.router, "GET", "/names/k1", "").unwrap();
+    let (_, head, _) = ask(&test_cluster.router, "GET", "/names/k1", "").unwrap();
     assert!(!head.contains("x-sequins-proxied-to"), "{head}");
-    let (code, told) = town.cli(&["explain", "names", "k1"]);
+    let (code, told) = test_cluster.cli(&["explain", "names", "k1"]);
     assert!(code == 0 && told.contains("k1 of names is in shard"), "{told}");
-    assert_eq!(ask(&town.router, "PUT", "/names/k1", "x").unwrap().0, 405);
+    assert_eq!(ask(&test_cluster.router, "PUT", "/names/k1", "x").unwrap().0, 405);
 
-    let readers = Readers::start(&town.router, &at_a);
-    town.write("v2");
+    let readers = Readers::start(&test_cluster.router, &at_a);
+    test_cluster.write("v2");
     for node in [&at_a, &at_b, &at_c] {
         eventually("clients of every node get v2", || serves(node, "v2"));
     }
     readers.so_far();
 
-    assert_eq!(town.cli(&["node", "drain", "c"]).0, 0);
-    eventually("c is empty", || (town.held("c") == 0 && town.is_whole(), town.cli(&["status"]).1));
+    assert_eq!(test_cluster.cli(&["node", "drain", "c"]).0, 0);
+    eventually("c is empty", || {
+        (test_cluster.held("c") == 0 && test_cluster.is_whole(), test_cluster.cli(&["status"]).1)
+    });
     let here = |node: &str| ask(node, "GET", "/names", "").map(|(_, _, body)| body).unwrap_or_default();
     eventually("c has let go of what others have", || {
-        let files = fs::read_dir(town.dir.join("c/datasets/names/v2")).map(Iterator::count).unwrap_or(0);
+        let files =
+            fs::read_dir(test_cluster.dir.join("c/datasets/names/v2")).map(Iterator::count).unwrap_or(0);
         (files <= 1, here(&at_c))
     });
     readers.so_far();
-    assert_eq!(town.cli(&["node", "undrain", "c"]).0, 0);
+    assert_eq!(test_cluster.cli(&["node", "undrain", "c"]).0, 0);
 
     drop(b);
     eventually("what b had has two replicas again", || {
-        let nodes = town.json(&["status"])["nodes"]["down"].clone();
-        (nodes == 1 && town.is_whole() && town.held("c") > 0, town.cli(&["status"]).1)
+        let nodes = test_cluster.json(&["status"])["nodes"]["down"].clone();
+        (nodes == 1 && test_cluster.is_whole() && test_cluster.held("c") > 0, test_cluster.cli(&["status"]).1)
     });
     readers.so_far();
 
-    let (_d, at_d) = town.node("d");
-    eventually("d has its share", || (town.held("d") > 0 && town.is_whole(), town.cli(&["node", "list"]).1));
-    town.write("v3");
+    let (_d, at_d) = test_cluster.node("d");
+    eventually("d has its share", || {
+        (test_cluster.held("d") > 0 && test_cluster.is_whole(), test_cluster.cli(&["node", "list"]).1)
+    });
+    test_cluster.write("v3");
     for node in [&at_a, &at_c, &at_d] {
         eventually("clients of every node get v3", || serves(node, "v3"));
     }
@@ -326,17 +331,17 @@ fn metric(node: &str, name: &str) -> f64 {
 #[test]
 fn a_keyspace_follows_the_settings_of_its_dataset_and_goes_with_it() {
     let dir = tempfile::tempdir().unwrap();
-    let town = Town::start(dir.path());
-    town.write("v1");
-    let (_a, at_a) = town.node("a");
-    let (_b, at_b) = town.node("b");
+    let test_cluster = TestCluster::start(dir.path());
+    test_cluster.write("v1");
+    let (_a, at_a) = test_cluster.node("a");
+    let (_b, at_b) = test_cluster.node("b");
     let source = dir.path().join("source").to_str().unwrap().to_owned();
     let add = |replication: &str| {
         let mut added = partage(&["dataset", "add", "names", "--source", &source, "--replace"]);
         added.args(["--format", "csv", "--key", "key", "--value", "value", "--replication", replication]);
         assert!(added.output().unwrap().status.success());
     };
-    let keyspace = || town.json(&["keyspace", "show", "names"]);
+    let keyspace = || test_cluster.json(&["keyspace", "show", "names"]);
     let is = |replicas: u32, said: u32| {
         let now = keyspace();
         (now["replicas"] == replicas && now["dataset_replication"] == said, now.to_string())
@@ -349,17 +354,17 @@ fn a_keyspace_follows_the_settings_of_its_dataset_and_goes_with_it() {
         let told: Value = serde_json::from_str(&told).unwrap_or_default();
         (told["versions"]["v1"]["target_replication"] == 1, told.to_string())
     });
-    assert_eq!(town.cli(&["keyspace", "update", "names", "--replicas", "2"]).0, 0);
+    assert_eq!(test_cluster.cli(&["keyspace", "update", "names", "--replicas", "2"]).0, 0);
     add("3");
     eventually("what was set by hand stays", || is(2, 3));
 
     // Shards are split while they serve.
-    eventually("all shards are placed", || (town.is_whole(), town.cli(&["status"]).1));
-    let readers = Readers::start(&town.router, &at_a);
+    eventually("all shards are placed", || (test_cluster.is_whole(), test_cluster.cli(&["status"]).1));
+    let readers = Readers::start(&test_cluster.router, &at_a);
     let shards = (2 * FILES).to_string();
-    assert_eq!(town.cli(&["keyspace", "update", "names", "--shards", &shards]).0, 0);
+    assert_eq!(test_cluster.cli(&["keyspace", "update", "names", "--shards", &shards]).0, 0);
     eventually("there are twice as many", || {
-        let status = town.json(&["status"]);
+        let status = test_cluster.json(&["status"]);
         (status["shards"]["led"] == 2 * FILES && status["moves"] == 0, status.to_string())
     });
     readers.stop();
@@ -375,7 +380,7 @@ fn a_keyspace_follows_the_settings_of_its_dataset_and_goes_with_it() {
     let (code, said) = removed("127.0.0.1:1");
     assert!(code == 3 && said.contains("nothing was written"), "{code}: {said}");
     assert!(!fs::read_to_string(dir.path().join("source/names/_dataset.toml")).unwrap().contains("served"));
-    let (code, said) = removed(&town.coordinator);
+    let (code, said) = removed(&test_cluster.coordinator);
     assert!(code == 0 && said.contains("keyspace names"), "{code}: {said}");
     let looks = || [&at_a, &at_b].map(|node| metric(node, "partage_dataset_refreshes_total"));
     let before = looks();
@@ -384,13 +389,13 @@ fn a_keyspace_follows_the_settings_of_its_dataset_and_goes_with_it() {
         let now = looks();
         (now[0] >= before[0] + 2.0 && now[1] >= before[1] + 2.0, format!("{now:?}"))
     });
-    assert_eq!(town.cli(&["keyspace", "show", "names"]).0, 4);
-    assert_eq!(town.json(&["status"])["shards"]["led"], 0);
+    assert_eq!(test_cluster.cli(&["keyspace", "show", "names"]).0, 4);
+    assert_eq!(test_cluster.json(&["status"])["shards"]["led"], 0);
     for node in [&at_a, &at_b] {
         assert_eq!(ask(node, "GET", "/names/k1", "").unwrap().0, 404);
     }
     add("2");
-    eventually("it is served again", || serves(&town.router, "v1"));
+    eventually("it is served again", || serves(&test_cluster.router, "v1"));
     eventually("with a keyspace of its own", || is(2, 2));
 }
 
@@ -404,7 +409,7 @@ fn standing(node: &str) -> Value {
 #[test]
 fn without_its_coordinator_a_node_says_so_and_one_that_starts_goes_on_with_its_orders() {
     let dir = tempfile::tempdir().unwrap();
-    let (config, data) = (Town::configure(dir.path()), dir.path().join("coordinator"));
+    let (config, data) = (TestCluster::configure(dir.path()), dir.path().join("coordinator"));
     let coordinate = |listen: &str| {
         let data = data.to_str().unwrap();
         let role = ["coordinator", "--listen", listen, "--config", &config, "--data-dir", data];
@@ -412,14 +417,14 @@ fn without_its_coordinator_a_node_says_so_and_one_that_starts_goes_on_with_its_o
     };
     let (coordinating, coordinator) = coordinate("127.0.0.1:0");
     let (router, none) = (String::new(), Vec::new());
-    let town = Town { dir: dir.path().to_owned(), coordinator, router, processes: none };
-    town.write("v1");
-    let (_a, at_a) = town.node("a");
-    let (b, at_b) = town.node("b");
+    let test_cluster = TestCluster { dir: dir.path().to_owned(), coordinator, router, processes: none };
+    test_cluster.write("v1");
+    let (_a, at_a) = test_cluster.node("a");
+    let (b, at_b) = test_cluster.node("b");
     for node in [&at_a, &at_b] {
         eventually("the first version is served", || serves(node, "v1"));
     }
-    eventually("all shards are placed", || (town.is_whole(), town.cli(&["status"]).1));
+    eventually("all shards are placed", || (test_cluster.is_whole(), test_cluster.cli(&["status"]).1));
     let is = |node: &str, word: &'static str| {
         let told = standing(node);
         let connected = metric(node, "partage_dataset_coordinator_connected");
@@ -429,7 +434,7 @@ fn without_its_coordinator_a_node_says_so_and_one_that_starts_goes_on_with_its_o
     };
     eventually("the coordinator is there", || is(&at_a, "connected"));
     for id in ["a", "b"] {
-        let log = fs::read_to_string(town.log(id)).unwrap();
+        let log = fs::read_to_string(test_cluster.log(id)).unwrap();
         assert!(log.contains("registered at") && !log.contains("WARN"), "all went well: {log}");
     }
 
@@ -440,8 +445,8 @@ fn without_its_coordinator_a_node_says_so_and_one_that_starts_goes_on_with_its_o
     assert!(shown.contains(&format!("the coordinator is away at {at_a}")), "{shown}");
 
     drop(b);
-    town.write("v2");
-    let (_b, at_b) = town.node_at("b", &at_b);
+    test_cluster.write("v2");
+    let (_b, at_b) = test_cluster.node_at("b", &at_b);
     for node in [&at_a, &at_b] {
         eventually("the next version is served", || serves(node, "v2"));
     }
@@ -454,32 +459,36 @@ fn without_its_coordinator_a_node_says_so_and_one_that_starts_goes_on_with_its_o
         (told["nodes"][&at_a].is_object() && told["unreachable"] == json!([]), told.to_string())
     });
 
-    let (_coordinating, _) = coordinate(&town.coordinator);
+    let (_coordinating, _) = coordinate(&test_cluster.coordinator);
     for node in [&at_a, &at_b] {
         eventually("the coordinator is there again", || is(node, "connected"));
     }
-    eventually("all is as ordered", || (town.is_whole() && town.held("b") > 0, town.cli(&["status"]).1));
+    eventually("all is as ordered", || {
+        (test_cluster.is_whole() && test_cluster.held("b") > 0, test_cluster.cli(&["status"]).1)
+    });
 }
 
 /// Asked to stop, a node waits for those who take over: but not for a coordinator that is gone, or never was there.
 #[test]
 fn a_node_without_its_coordinator_ends_when_its_lease_is_over() {
     let dir = tempfile::tempdir().unwrap();
-    let mut town = Town::start(dir.path());
-    town.write("v1");
-    let (mut a, _) = town.node("a");
-    eventually("all shards are placed", || (town.held("a") == FILES as u64, town.cli(&["status"]).1));
-    town.processes.clear();
+    let mut test_cluster = TestCluster::start(dir.path());
+    test_cluster.write("v1");
+    let (mut a, _) = test_cluster.node("a");
+    eventually("all shards are placed", || {
+        (test_cluster.held("a") == FILES as u64, test_cluster.cli(&["status"]).1)
+    });
+    test_cluster.processes.clear();
     let (code, took) = terminate(&mut a.0);
-    let log = fs::read_to_string(town.log("a")).unwrap();
+    let log = fs::read_to_string(test_cluster.log("a")).unwrap();
     assert!(code == Some(0) && took < PROMPT, "{code:?} after {took:?}: {log}");
     assert!(log.contains("warning: no coordinator answers, and the lease is over"), "{log}");
 
     // Port 1 of the loopback: no process listens there.
-    town.coordinator = "127.0.0.1:1".to_owned();
-    let (mut b, _) = town.node("b");
+    test_cluster.coordinator = "127.0.0.1:1".to_owned();
+    let (mut b, _) = test_cluster.node("b");
     let (code, took) = terminate(&mut b.0);
-    let log = fs::read_to_string(town.log("b")).unwrap();
+    let log = fs::read_to_string(test_cluster.log("b")).unwrap();
     assert!(code == Some(0) && took < PROMPT, "{code:?} after {took:?}: {log}");
 }
 

@@ -4,20 +4,20 @@ use super::*;
 use std::collections::BTreeMap;
 
 /// An ordered dataset with its first version, on three nodes.
-fn town(dir: &Path) -> (Town, Vec<(Process, String)>) {
-    let town = Town::start(dir);
-    town.write("v1");
+fn test_cluster(dir: &Path) -> (TestCluster, Vec<(Process, String)>) {
+    let test_cluster = TestCluster::start(dir);
+    test_cluster.write("v1");
     let settings = "format = \"csv\"\nkey = \"key\"\nvalues = [\"value\"]\nlayout = \"ordered\"\n";
     fs::write(dir.join("source/names/_dataset.toml"), settings).unwrap();
-    let nodes: Vec<(Process, String)> = ["a", "b", "c"].map(|id| town.node(id)).into();
-    eventually("the dataset is served through the router", || serves(&town.router, "v1"));
-    eventually("all shards are placed", || (town.is_whole(), town.cli(&["status"]).1));
+    let nodes: Vec<(Process, String)> = ["a", "b", "c"].map(|id| test_cluster.node(id)).into();
+    eventually("the dataset is served through the router", || serves(&test_cluster.router, "v1"));
+    eventually("all shards are placed", || (test_cluster.is_whole(), test_cluster.cli(&["status"]).1));
     for (_, node) in &nodes {
         eventually("every node gives all keys", || {
             (many_keys(node).is_ok(), format!("{:?}", many_keys(node)))
         });
     }
-    (town, nodes)
+    (test_cluster, nodes)
 }
 
 /// The body, put together if it came in chunks.
@@ -43,7 +43,7 @@ fn body_of(address: &str, method: &str, path: &str, body: &str) -> (u16, String,
 #[test]
 fn several_keys_and_ranges_through_the_router_are_as_of_a_node() {
     let dir = tempfile::tempdir().unwrap();
-    let (town, nodes) = town(dir.path());
+    let (test_cluster, nodes) = test_cluster(dir.path());
     let node = &nodes[0].1;
     let keys: Vec<String> =
         (0..KEYS).rev().map(|key| format!("k{key}")).chain(["nobody".to_owned()]).collect();
@@ -59,13 +59,13 @@ fn several_keys_and_ranges_through_the_router_are_as_of_a_node() {
         ("GET", "/names?from=k3&to=k5&limit=1000", ""),
     ] {
         for _ in 0..4 {
-            let (status, head, routed) = body_of(&town.router, method, path, body);
+            let (status, head, routed) = body_of(&test_cluster.router, method, path, body);
             let (_, _, direct) = body_of(node, method, path, body);
             assert_eq!((status, &routed), (200, &direct), "{method} {path}: {head}");
             assert!(head.contains("partage-version: v1") && routed["version"] == "v1", "{head}");
         }
     }
-    let (_, _, found) = body_of(&town.router, "POST", "/names", &asked);
+    let (_, _, found) = body_of(&test_cluster.router, "POST", "/names", &asked);
     let found: Vec<(String, Value)> = found["entries"]
         .as_array()
         .unwrap()
@@ -80,7 +80,8 @@ fn several_keys_and_ranges_through_the_router_are_as_of_a_node() {
     // A range goes on where it ended.
     let (mut all, mut after) = (Vec::new(), String::new());
     loop {
-        let (_, _, page) = body_of(&town.router, "GET", &format!("/names?prefix=k&limit=7{after}"), "");
+        let (_, _, page) =
+            body_of(&test_cluster.router, "GET", &format!("/names?prefix=k&limit=7{after}"), "");
         let keys =
             page["entries"].as_array().unwrap().iter().map(|entry| entry["key"].as_str().unwrap().to_owned());
         all.extend(keys);
@@ -99,7 +100,7 @@ fn several_keys_and_ranges_through_the_router_are_as_of_a_node() {
         ("GET", "/names?form=1&prefix=a", "", 400),
         ("DELETE", "/names", "", 405),
     ] {
-        assert_eq!(body_of(&town.router, method, path, body).0, status, "{method} {path}");
+        assert_eq!(body_of(&test_cluster.router, method, path, body).0, status, "{method} {path}");
     }
 }
 
@@ -144,11 +145,11 @@ impl Reader {
 #[test]
 fn no_read_through_the_router_goes_back_while_versions_switch() {
     let dir = tempfile::tempdir().unwrap();
-    let (town, nodes) = town(dir.path());
+    let (test_cluster, nodes) = test_cluster(dir.path());
     let stop = Arc::new(AtomicBool::new(false));
     let readers: Vec<JoinHandle<Reader>> = (0..2)
         .map(|_| {
-            let (stop, router) = (stop.clone(), town.router.clone());
+            let (stop, router) = (stop.clone(), test_cluster.router.clone());
             std::thread::spawn(move || {
                 let mut reader = Reader::default();
                 while !stop.load(Ordering::Relaxed) {
@@ -174,7 +175,7 @@ fn no_read_through_the_router_goes_back_while_versions_switch() {
     let mut last = String::new();
     for number in 2..40 {
         last = format!("w{number:02}");
-        town.write(&last);
+        test_cluster.write(&last);
         until_all(&mut around, &last);
         if number >= 8 && around.back.len() >= 5 {
             break;
@@ -196,7 +197,7 @@ fn no_read_through_the_router_goes_back_while_versions_switch() {
         assert_eq!(reader.failed, 0, "of {} reads", reader.reads);
         reads += reader.reads;
     }
-    let (_, _, metrics) = ask(&town.router, "GET", "/partage/metrics", "").unwrap();
+    let (_, _, metrics) = ask(&test_cluster.router, "GET", "/partage/metrics", "").unwrap();
     let behind =
         metrics.lines().find(|line| line.starts_with("partage_router_behind_total")).unwrap_or_default();
     println!(
@@ -212,7 +213,7 @@ fn no_read_through_the_router_goes_back_while_versions_switch() {
 #[test]
 fn a_client_that_says_what_it_has_seen_gets_nothing_behind_it() {
     let dir = tempfile::tempdir().unwrap();
-    let (town, nodes) = town(dir.path());
+    let (test_cluster, nodes) = test_cluster(dir.path());
     let with = |address: &str, at_least: &str| {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -225,15 +226,15 @@ fn a_client_that_says_what_it_has_seen_gets_nothing_behind_it() {
         stream.read_to_string(&mut answer).unwrap();
         answer
     };
-    for address in [&nodes[0].1, &town.router] {
+    for address in [&nodes[0].1, &test_cluster.router] {
         assert!(with(address, "0 v1").contains("v1 of k1"));
         assert!(with(address, "0 v0").contains("v1 of k1"));
         let strange = with(address, "yesterday");
         assert!(strange.starts_with("HTTP/1.1 400") && strange.contains("at_least"), "{strange}");
     }
     assert!(with(&nodes[0].1, "0 v9").starts_with("HTTP/1.1 412"), "{}", with(&nodes[0].1, "0 v9"));
-    let routed = with(&town.router, "0 v9");
+    let routed = with(&test_cluster.router, "0 v9");
     assert!(routed.starts_with("HTTP/1.1 503") && routed.contains("behind"), "{routed}");
     // It was the client's word, and no node's: others are not held back by it.
-    assert!(serves(&town.router, "v1").0);
+    assert!(serves(&test_cluster.router, "v1").0);
 }

@@ -92,21 +92,21 @@ struct Value {
     text: String,
 }
 
-type Shelf = BTreeMap<String, Value>;
+type Rows = BTreeMap<String, Value>;
 
 #[derive(Default)]
 struct Data {
-    shards: BTreeMap<(String, u64), Shelf>,
+    shards: BTreeMap<(String, u64), Rows>,
     count: u64,
 }
 
 impl Data {
-    fn merge(&mut self, shard: &Assignment, copied: Shelf) {
-        let shelf = self.shards.entry(name(shard)).or_default();
+    fn merge(&mut self, shard: &Assignment, copied: Rows) {
+        let rows = self.shards.entry(name(shard)).or_default();
         for (key, value) in copied.into_iter().filter(|(key, _)| shard.holds(key.as_bytes())) {
-            let newer = shelf.get(&key).is_none_or(|have| have.written < value.written);
+            let newer = rows.get(&key).is_none_or(|have| have.written < value.written);
             if newer {
-                shelf.insert(key, value);
+                rows.insert(key, value);
             }
         }
     }
@@ -128,7 +128,7 @@ impl Store {
     }
 
     /// Everything that `peer` has of its shard; none = nobody listens there any more.
-    async fn copy(&self, shard: &Assignment, peer: &Peer) -> Result<Option<Shelf>, Failure> {
+    async fn copy(&self, shard: &Assignment, peer: &Peer) -> Result<Option<Rows>, Failure> {
         let path = format!("http://{}/raw/{}/{}", peer.address, shard.keyspace(), peer.shard.0);
         let answered = tokio::time::timeout(COPY, async {
             let answer = match self.client.get(path.parse()?).await {
@@ -212,11 +212,11 @@ async fn read(
 ) -> Result<String, StatusCode> {
     let shard = name(&guard.assignment());
     let data = store.data();
-    let value = data.shards.get(&shard).and_then(|shelf| shelf.get(&key));
+    let value = data.shards.get(&shard).and_then(|rows| rows.get(&key));
     value.map(|value| value.text.clone()).ok_or(StatusCode::NOT_FOUND)
 }
 
-async fn raw(State(store): State<Arc<Store>>, Path(shard): Path<(String, u64)>) -> Json<Shelf> {
+async fn raw(State(store): State<Arc<Store>>, Path(shard): Path<(String, u64)>) -> Json<Rows> {
     Json(store.data().shards.get(&shard).cloned().unwrap_or_default())
 }
 

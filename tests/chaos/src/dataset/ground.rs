@@ -69,17 +69,17 @@ impl Ground {
     }
 
     /// Somebody who sees what the nodes publish.
-    pub async fn eyes(&self, root: &str, subnet: &Subnet) -> Eyes {
-        Eyes { store: connect(&self.target(root, subnet)).await.unwrap() }
+    pub async fn observer(&self, root: &str, subnet: &Subnet) -> Observer {
+        Observer { store: connect(&self.target(root, subnet)).await.unwrap() }
     }
 }
 
 /// Sees what nodes publish.
-pub struct Eyes {
+pub struct Observer {
     store: Arc<dyn Coordination>,
 }
 
-impl Eyes {
+impl Observer {
     async fn list(&self) -> Result<Vec<(Key, Entry)>, String> {
         let all = Scope::Below(Key::new("datasets/v1").unwrap());
         let listed = self.store.list(&all, None, 1_000).await.map_err(|error| error.to_string())?;

@@ -1,6 +1,6 @@
 //! The nodes of a cluster, each a process with a source, a local store and somebody who watches it.
 
-use super::ground::{Eyes, Ground};
+use super::ground::{Ground, Observer};
 use super::source::{FILES, Source};
 use super::status;
 use super::watch::{self, Sight, Watcher};
@@ -152,8 +152,8 @@ impl Nodes {
     }
 
     /// What the nodes publish, seen by somebody else.
-    pub async fn eyes(&self) -> Eyes {
-        self.ground.eyes("chaos", &self.subnet).await
+    pub async fn observer(&self) -> Observer {
+        self.ground.observer("chaos", &self.subnet).await
     }
 
     /// A version comes to every source.

@@ -138,15 +138,15 @@ async fn a_peer_sleeps(backend: Backend) {
     let mut nodes = Nodes::new(Ground::of(backend).await, 3, &[]);
     nodes.start_with("v1").await;
     nodes.are_acquainted("v1").await;
-    let eyes = nodes.eyes().await;
+    let observer = nodes.observer().await;
     nodes.process(2).pause();
-    eyes.counts(nodes.address(2), 0).await;
+    observer.counts(nodes.address(2), 0).await;
     nodes.serves_with(1, 3, "v1").await;
     nodes.serves_with(3, 1, "v1").await;
     nodes.process(2).wake();
     nodes.sees(2, &Sight::Version("v1".to_owned())).await;
     // It finds that its session is over, and publishes itself and its share anew.
-    eyes.counts(nodes.address(2), 2).await;
+    observer.counts(nodes.address(2), 2).await;
     nodes.are_acquainted("v1").await;
     nodes.have_all_seen("v1").await;
 }

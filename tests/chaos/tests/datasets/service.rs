@@ -96,13 +96,13 @@ async fn sessions_expire(backend: Backend) {
     let mut nodes = Nodes::new(Ground::of(backend).await, 3, &[]);
     nodes.start_with("v1").await;
     nodes.are_acquainted("v1").await;
-    let eyes = nodes.eyes().await;
-    let before = eyes.sessions().await.unwrap();
+    let observer = nodes.observer().await;
+    let before = observer.sessions().await.unwrap();
     nodes.ground.engine().pause();
     nodes.have_lost_their_sessions().await;
     nodes.check("v1").await;
     nodes.ground.engine().wake();
-    eyes.are_renewed(&before).await;
+    observer.are_renewed(&before).await;
     nodes.upgrade("v2").await;
     nodes.check("v2").await;
     nodes.have_all_seen("v1 -> v2").await;

@@ -95,9 +95,9 @@ async fn a_node_lacks_it(min: &str, expected: &str) {
     }
 
     // It is missed, and what is dealt anew is dealt to the others.
-    let eyes = nodes.eyes().await;
+    let observer = nodes.observer().await;
     nodes.kill(4).await;
-    eyes.counts(nodes.address(4), 0).await;
+    observer.counts(nodes.address(4), 0).await;
     nodes.refresh_all();
     for node in 1..=3 {
         nodes.serves(node, "v2").await;
@@ -127,10 +127,10 @@ async fn s11_seats_are_assigned_and_taken_over() {
         nodes.is_settled(node).await;
     }
     nodes.all_serve("v1").await;
-    let (eyes, shares) = (nodes.eyes().await, dealt(Dealing::Interleaved, &[1, 2, 3], 2));
+    let (observer, shares) = (nodes.observer().await, dealt(Dealing::Interleaved, &[1, 2, 3], 2));
     for node in 1..=3 {
         nodes.stop(node).await;
-        eyes.counts(nodes.address(node), 0).await;
+        observer.counts(nodes.address(node), 0).await;
         let next = nodes.add(&[]);
         nodes.source(next).add("v1");
         nodes.start(next);

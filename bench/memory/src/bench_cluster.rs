@@ -33,7 +33,7 @@ struct Worker {
 }
 
 /// A cluster without network or disk whose workers answer at once.
-pub struct Town {
+pub struct BenchCluster {
     cluster: Cluster,
     name: KeyspaceName,
     now: u64,
@@ -41,12 +41,12 @@ pub struct Town {
     transactions: u64,
 }
 
-impl Town {
+impl BenchCluster {
     /// Nodes, and nothing on them.
-    pub fn new(nodes: u64) -> Result<Town, String> {
+    pub fn new(nodes: u64) -> Result<BenchCluster, String> {
         let at = Moment { now: Millis(1_000), wall_ms: 1_000 };
         let cluster = Cluster::recover(at, Settings::default(), Records::default());
-        let mut town = Town {
+        let mut bench_cluster = BenchCluster {
             cluster: cluster.map_err(|error| error.to_string())?,
             name: KeyspaceName::new("measured").map_err(|error| error.to_string())?,
             now: 1_000,
@@ -57,12 +57,19 @@ impl Town {
             let id = NodeId::new(&format!("node-{number:05}")).map_err(|error| error.to_string())?;
             let address = format!("10.{}.{}.{}:7501", number >> 16, number >> 8 & 255, number & 255);
             let registration = Registration::new(NodeSpec::new(id.clone(), address.as_str()));
-            let welcome =
-                town.cluster.register(town.at(), registration).map_err(|error| error.to_string())?;
-            town.workers.push(Worker { id, incarnation: welcome.incarnation, sequence: 0, applied: 0 });
+            let welcome = bench_cluster
+                .cluster
+                .register(bench_cluster.at(), registration)
+                .map_err(|error| error.to_string())?;
+            bench_cluster.workers.push(Worker {
+                id,
+                incarnation: welcome.incarnation,
+                sequence: 0,
+                applied: 0,
+            });
         }
-        town.beat_all(false)?;
-        Ok(town)
+        bench_cluster.beat_all(false)?;
+        Ok(bench_cluster)
     }
 
     fn at(&self) -> Moment {

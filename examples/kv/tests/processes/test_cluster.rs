@@ -104,7 +104,7 @@ impl Http {
     }
 }
 
-pub struct Town {
+pub struct TestCluster {
     port: u16,
     coordinator: Option<Process>,
     nodes: BTreeMap<String, Node>,
@@ -138,17 +138,18 @@ impl Writer {
     }
 }
 
-impl Town {
+impl TestCluster {
     /// A coordinator on a folder `state`.
-    pub async fn start(nodes: &[&str]) -> Town {
+    pub async fn start(nodes: &[&str]) -> TestCluster {
         let http = Http(Client::builder(TokioExecutor::new()).build_http());
         let dir = TempDir::new().unwrap();
-        let mut town = Town { port: port(), coordinator: None, nodes: BTreeMap::new(), http, dir };
-        town.start_coordinator("state").await;
+        let mut test_cluster =
+            TestCluster { port: port(), coordinator: None, nodes: BTreeMap::new(), http, dir };
+        test_cluster.start_coordinator("state").await;
         for node in nodes {
-            town.add(node, &[]).await;
+            test_cluster.add(node, &[]).await;
         }
-        town
+        test_cluster
     }
 
     pub async fn start_coordinator(&mut self, state: &str) {

@@ -52,7 +52,7 @@ struct Worker {
 }
 
 /// A cluster without network or disk whose workers answer at once, and the measured cost of each call to it.
-pub struct Town {
+pub struct BenchCluster {
     cluster: Cluster,
     name: KeyspaceName,
     now: u64,
@@ -77,12 +77,12 @@ fn spec(number: u64) -> Result<NodeSpec, String> {
     Ok(NodeSpec::new(id, address.as_str()))
 }
 
-impl Town {
+impl BenchCluster {
     /// Nodes, and nothing on them.
-    pub fn new(size: Size) -> Result<Town, String> {
+    pub fn new(size: Size) -> Result<BenchCluster, String> {
         let at = Moment { now: Millis(1_000), wall_ms: 1_000 };
         let cluster = Cluster::recover(at, Settings::default(), Records::default());
-        let mut town = Town {
+        let mut bench_cluster = BenchCluster {
             cluster: cluster.map_err(|error| error.to_string())?,
             name: KeyspaceName::new("measured").map_err(|error| error.to_string())?,
             now: 1_000,
@@ -92,9 +92,9 @@ impl Town {
             event: String::new(),
             calls: Calls::new(),
         };
-        (0..size.nodes).try_for_each(|number| town.join(number))?;
-        town.pass(3_000)?;
-        Ok(town)
+        (0..size.nodes).try_for_each(|number| bench_cluster.join(number))?;
+        bench_cluster.pass(3_000)?;
+        Ok(bench_cluster)
     }
 
     /// One node more.
