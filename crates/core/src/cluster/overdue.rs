@@ -26,8 +26,8 @@
 //! Nothing of this is stored: a new coordinator begins to count anew. Nor is time counted in which the node did not
 //! answer, as [`crate::node::health`] judges that, or in which the coordinator itself was asleep.
 
-use super::{Cluster, KeyspaceState, Moment, NodeState};
-use crate::base::id::{PlacementId, ShardId};
+use super::{Cluster, KeyspaceState, Moment, NodeState, Observed};
+use crate::base::id::{Epoch, PlacementId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::settings::Settings;
 use crate::base::time::Millis;
@@ -353,20 +353,17 @@ impl KeyspaceState {
         replica.role != Role::Leader && may_own && !is_current && self.waits_for_grant(id)
     }
 
-    /// Whether a node still has not let go of something exclusive.
-    fn is_held_fast(&self, node: &NodeId) -> bool {
+    /// A replica that a node still has not let go of, though it is exclusive, with the epoch that the node was to report.
+    fn held_fast(&self, node: &NodeId) -> Option<(ShardId, PlacementId, Epoch)> {
         let here = |placement: &PlacementId, step: &PendingStep| {
             let replica = self.map.shard(step.shard).and_then(|shard| shard.replica(*placement));
             replica.is_some_and(|r| r.node == *node && r.role != Role::Leader)
         };
         let may_own = |step: &PendingStep| matches!(step.state, ReplicaState::Live | ReplicaState::Unload);
         let exclusive = self.record.keyspace.ownership == Ownership::Exclusive;
-        exclusive
-            && self
-                .pending_steps
-                .steps
-                .iter()
-                .any(|(p, step)| step.is_overdue && may_own(step) && here(p, step))
+        let mut steps = self.pending_steps.steps.iter().filter(|_| exclusive);
+        let (placement, step) = steps.find(|(p, step)| step.is_overdue && may_own(step) && here(p, step))?;
+        Some((step.shard, *placement, self.map.shard(step.shard)?.epoch))
     }
 
     fn waits_for_grant(&self, id: ShardId) -> bool {
@@ -497,12 +494,21 @@ impl Cluster {
         }
         let Some(node) = self.nodes.get_mut(id).filter(|node| !node.record.ended) else { return };
         node.revoked = true;
+        let held = self.keyspaces.iter().find_map(|(name, keyspace)| {
+            let (shard, placement, epoch) = keyspace.held_fast(id)?;
+            let reported = keyspace.observed.get(&placement).map(Observed::epoch).unwrap_or_default();
+            Some(format!(
+                ", such as shard {shard} of keyspace {name} (it reports epoch {reported} of replica {placement}, epoch {epoch} is \
+                 awaited)"
+            ))
+        });
+        let held = held.unwrap_or_default();
         self.tell(
             EventKind::Alarm,
             About::node(id),
             true,
             format!(
-                "node {id} does not let go of shards that others wait for: it gets no further lease, and what it \
+                "node {id} does not let go of shards that others wait for{held}: it gets no further lease, and what it \
                  serves exclusively is moved elsewhere. Mend the service, or stop the process"
             ),
         );
@@ -522,7 +528,7 @@ impl Cluster {
     fn restore(&mut self, at: Moment) {
         let revoked = self.nodes.iter().filter(|(_, node)| node.revoked).map(|(id, _)| id.clone());
         for id in revoked.collect::<Vec<_>>() {
-            if !self.keyspaces.values().any(|keyspace| keyspace.is_held_fast(&id)) {
+            if !self.keyspaces.values().any(|keyspace| keyspace.held_fast(&id).is_some()) {
                 self.nodes.entry(id.clone()).and_modify(|node| node.revoked = false);
                 let text = format!("node {id} has let go, and gets leases again");
                 self.tell(EventKind::Notice, About::node(&id), false, text);

@@ -254,7 +254,7 @@ fn o1_o5_an_owner_that_does_not_let_go_loses_its_lease_and_nobody_begins_before(
         test.run(100);
         assert!(test.now < 60_000, "{:#?}", test.notices);
         assert!(test.served().len() < 6 || lease_over(&test), "two owners");
-        if revoked_at.is_none() && told(&test, "it gets no further lease") == 1 {
+        if revoked_at.is_none() && told(&test, "is awaited): it gets no further lease") == 1 {
             revoked_at = Some(test.now);
         }
     }
