@@ -34,7 +34,8 @@ pub struct Manifest {
     pub partitioner: Partitioner,
     /// How many there are in the whole version.
     pub partitions: u32,
-    /// What the files of the source were: names and lengths, as a hash. Another hash is another version of this name.
+    /// Digest of the files of the source that it was made of, as in `Layout` of `core`. Another digest is another version of
+    /// this name.
     pub source: u64,
     /// Those store files that are complete and known byte for byte; in a node's local store there are none.
     pub files: Vec<StoredPartition>,

@@ -1,15 +1,17 @@
 //! What dataset nodes publish in the coordination service, and what a node remembers over a restart.
 //!
 //! ```text
-//! datasets/v1/<cluster>/nodes/<host:port>                          seat right                    "3 settled"
-//! datasets/v1/<cluster>/datasets/<dataset>/<version>/<host:port>   hash partitions which keys    "java-bytes 20 0f3a1 73"
-//! datasets/v1/<cluster>/pins/<dataset>/<host:port>                 order version                 "7 20240102"
+//! datasets/v1/<cluster>/nodes/<host:port>                          seat right       "3 settled"
+//! datasets/v1/<cluster>/datasets/<dataset>/<version>/<host:port>   hash partitions digest which keys
+//!                                                                                   "java-bytes 20 8c1f0e22d9a4b673 0f3a1 73"
+//! datasets/v1/<cluster>/pins/<dataset>/<host:port>                 order version    "7 20240102"
 //! ```
 //!
 //! A node has one key in each place, so that it is never seen at two seats or with half of a change. Which partitions it
 //! has is the value and not part of names: ZooKeeper takes a thousand keys of a session, and a node may have many
 //! thousand partitions. They are bits in hexadecimal, four to a digit, partition 0 the lowest bit of the first digit;
-//! digits at the end that are all 0 are left out. How many keys are in them may be left out.
+//! digits at the end that are all 0 are left out. How many keys are in them may be left out. Before them stands, in 16
+//! digits, the [digest](Layout::digest) of the files that the version is made of.
 //!
 //! What a node remembers is a file of lines, the last of which is the CRC32C of those before it.
 
@@ -39,7 +41,7 @@ pub enum Presence {
 /// What a node has of a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// How the version is divided.
+    /// How the version is divided, and of which files it is made.
     pub layout: Layout,
     /// Which partitions it has.
     pub partitions: BTreeSet<u32>,
@@ -168,17 +170,18 @@ fn holding_text(Held { layout, partitions, keys }: &Held) -> String {
     let digit = |at: u32| char::from_digit((0..4).map(|b| bit(at, b)).sum(), 16).unwrap_or('0');
     let which: String = (0..digits).map(digit).collect();
     let keys = keys.map_or(String::new(), |keys| format!(" {keys}"));
-    format!("{} {} {which}{keys}", layout.partitioner, layout.partitions)
+    format!("{} {} {:016x} {which}{keys}", layout.partitioner, layout.partitions, layout.digest)
 }
 
 fn read_holding(words: &[&str]) -> Option<Held> {
-    let [partitioner, partitions, which, keys @ ..] = words else { return None };
+    let [partitioner, partitions, digest, which, keys @ ..] = words else { return None };
     let keys = match keys {
         [] => None,
         [keys] => Some(keys.parse().ok()?),
         _ => return None,
     };
-    let layout = Layout { partitioner: partitioner.parse().ok()?, partitions: partitions.parse().ok()? };
+    let (partitioner, partitions) = (partitioner.parse().ok()?, partitions.parse().ok()?);
+    let layout = Layout { partitioner, partitions, digest: read_digest(digest)? };
     let is_sound = (1..=PARTITIONS).contains(&layout.partitions)
         && which.len() <= layout.partitions.div_ceil(4) as usize
         && which.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -189,6 +192,11 @@ fn read_holding(words: &[&str]) -> Option<Held> {
     let held: BTreeSet<u32> = bits.collect();
     let is_sound = is_sound && held.last().is_none_or(|last| *last < layout.partitions);
     is_sound.then_some(Held { layout, partitions: held, keys })
+}
+
+fn read_digest(text: &str) -> Option<u64> {
+    let is_one = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_one.then(|| u64::from_str_radix(text, 16).ok()).flatten()
 }
 
 /// What a node remembers over a restart.
@@ -316,7 +324,8 @@ mod tests {
     }
 
     fn held(partitions: u32, which: &[u32]) -> Presence {
-        let layout = Layout { partitioner: Partitioner::HadoopBytes, partitions };
+        let layout =
+            Layout { partitioner: Partitioner::HadoopBytes, partitions, digest: 0xfeed_0000_0000_0001 };
         Presence::Holding(
             holding(),
             Some(Held { layout, partitions: which.iter().copied().collect(), keys: None }),
@@ -338,10 +347,22 @@ mod tests {
         for (said, key, value) in [
             (Presence::Node(me.clone(), Some(claim)), "nodes/[::1]:9599", Some("3 settled")),
             (Presence::Node(me.clone(), None), "nodes/[::1]:9599", None),
-            (held(20, &[0, 1, 2, 3, 19]), "datasets/names/2024/a:80", Some("hadoop-bytes 20 f0008")),
-            (held(20, &[]), "datasets/names/2024/a:80", Some("hadoop-bytes 20 ")),
-            (counted(held(20, &[3]), 0), "datasets/names/2024/a:80", Some("hadoop-bytes 20 8 0")),
-            (counted(held(20, &[]), 7), "datasets/names/2024/a:80", Some("hadoop-bytes 20  7")),
+            (
+                held(20, &[0, 1, 2, 3, 19]),
+                "datasets/names/2024/a:80",
+                Some("hadoop-bytes 20 feed000000000001 f0008"),
+            ),
+            (held(20, &[]), "datasets/names/2024/a:80", Some("hadoop-bytes 20 feed000000000001 ")),
+            (
+                counted(held(20, &[3]), 0),
+                "datasets/names/2024/a:80",
+                Some("hadoop-bytes 20 feed000000000001 8 0"),
+            ),
+            (
+                counted(held(20, &[]), 7),
+                "datasets/names/2024/a:80",
+                Some("hadoop-bytes 20 feed000000000001  7"),
+            ),
             (
                 Presence::Pin("names".parse().unwrap(), me.clone(), Some(pin(Some("1")))),
                 "pins/names/[::1]:9599",
@@ -375,15 +396,18 @@ mod tests {
             ("nodes/a:80", "1"),
             ("nodes/a:80", "1 king"),
             ("nodes/a:80/b", "1 settled"),
-            ("datasets/names/2024/a:80", "md5 20 f"),
-            ("datasets/names/2024/a:80", "java-bytes 0 "),
-            ("datasets/names/2024/a:80", "java-bytes 30001 f"),
-            ("datasets/names/2024/a:80", "java-bytes 5 04"),
-            ("datasets/names/2024/a:80", "java-bytes 4 ff"),
-            ("datasets/names/2024/a:80", "java-bytes 4 g"),
-            ("datasets/names/2024/a:80", "java-bytes 4 f -1"),
-            ("datasets/names/2024/a:80", "java-bytes 4 f 1 2"),
-            ("datasets/na.mes/2024/a:80", "java-bytes 4 f"),
+            ("datasets/names/2024/a:80", "java-bytes 4 f"),
+            ("datasets/names/2024/a:80", "java-bytes 4 feed00000000001 f"),
+            ("datasets/names/2024/a:80", "java-bytes 4 +eed000000000001 f"),
+            ("datasets/names/2024/a:80", "md5 20 feed000000000001 f"),
+            ("datasets/names/2024/a:80", "java-bytes 0 feed000000000001 "),
+            ("datasets/names/2024/a:80", "java-bytes 30001 feed000000000001 f"),
+            ("datasets/names/2024/a:80", "java-bytes 5 feed000000000001 04"),
+            ("datasets/names/2024/a:80", "java-bytes 4 feed000000000001 ff"),
+            ("datasets/names/2024/a:80", "java-bytes 4 feed000000000001 g"),
+            ("datasets/names/2024/a:80", "java-bytes 4 feed000000000001 f -1"),
+            ("datasets/names/2024/a:80", "java-bytes 4 feed000000000001 f 1 2"),
+            ("datasets/na.mes/2024/a:80", "java-bytes 4 feed000000000001 f"),
             ("pins/names/a:80", "x 1"),
             ("other", ""),
         ] {

@@ -90,7 +90,7 @@ pub fn manifests() -> Vec<Vec<u8>> {
 pub fn presence() -> Vec<Vec<u8>> {
     [
         "nodes/10.0.0.1:9599\n3 settled",
-        "datasets/packages/day-1/10.0.0.1:9599\njava-bytes 20 0f3a1",
+        "datasets/packages/day-1/10.0.0.1:9599\njava-bytes 20 8c1f0e22d9a4b673 0f3a1 73",
         "pins/packages/10.0.0.1:9599\n7 day-1",
     ]
     .map(|text| text.as_bytes().to_vec())

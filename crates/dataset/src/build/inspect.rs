@@ -22,7 +22,7 @@ pub struct Inspection {
     pub dataset: DatasetName,
     /// The version that was inspected.
     pub version: VersionName,
-    /// Which partition a key is in.
+    /// Which partition a key is in, and the digest of the files.
     pub layout: Layout,
     /// Whether the batch job partitioned its files so too, as far as the sample goes.
     pub is_followed: bool,
@@ -30,8 +30,6 @@ pub struct Inspection {
     pub whole: BTreeMap<u32, u32>,
     /// A version of store files, built before.
     pub built: Option<Manifest>,
-    /// Names and lengths of the files, as a hash.
-    pub source: u64,
 }
 
 /// Looks into the files of a version.
@@ -47,15 +45,13 @@ pub async fn inspect(
         let url = format!("{}/{dataset}/{version}", source.url());
         return Err(Error::TooMany { url, files: files.files.len(), limit: PARTITIONS });
     }
-    let fingerprint = fingerprint(files);
-    let found = |partitioner, is_followed, whole, built| Inspection {
+    let found = |partitioner, is_followed, whole, built: Option<Manifest>| Inspection {
         dataset: dataset.clone(),
         version: version.clone(),
-        layout: Layout { partitioner, partitions },
+        layout: Layout { partitioner, partitions, digest: digest(files, built.as_ref()) },
         is_followed,
         whole,
         built,
-        source: fingerprint,
     };
     if files.files.iter().any(|file| file.name.ends_with(SUFFIX)) {
         let manifest = manifest(source, dataset, files).await?;
@@ -155,11 +151,13 @@ async fn manifest(source: &Source, dataset: &DatasetName, files: &Files) -> Resu
     Ok(manifest)
 }
 
-/// Names and lengths, as a hash.
-fn fingerprint(files: &Files) -> u64 {
-    let mut text = files.version.to_string();
+/// Names and lengths of the files in the order of their names, and of store files also their manifest, which has their
+/// checksums. Times and e-tags are no part of it: they differ between copies of one source.
+fn digest(files: &Files, built: Option<&Manifest>) -> u64 {
+    let mut text = files.version.to_string().into_bytes();
     for file in &files.files {
-        text.push_str(&format!("\n{} {}", file.bytes, file.name));
+        text.extend(format!("\n{} {}", file.bytes, file.name).into_bytes());
     }
-    xxhash_rust::xxh3::xxh3_64(text.as_bytes())
+    text.extend(built.map(Manifest::encode).unwrap_or_default());
+    xxhash_rust::xxh3::xxh3_64(&text)
 }

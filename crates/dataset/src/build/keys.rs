@@ -85,7 +85,7 @@ impl RecordSink for Arc<Builders> {
 }
 
 /// Where a key belongs, unless it has strayed.
-fn place(Layout { partitioner, partitions }: Layout, of: Option<u32>, key: &[u8]) -> Option<u32> {
+fn place(Layout { partitioner, partitions, .. }: Layout, of: Option<u32>, key: &[u8]) -> Option<u32> {
     match of {
         None => Some(partitioner.partition(key, partitions)),
         Some(of) => is_at_home(partitioner, key, partitions, of).then_some(of),

@@ -78,7 +78,7 @@ fn seal(load: &Load, unfinished: &Path, finished: &Path, keys: Vec<u64>) -> Resu
         version: inspection.version.clone(),
         partitioner: inspection.layout.partitioner,
         partitions: inspection.layout.partitions,
-        source: inspection.source,
+        source: inspection.layout.digest,
         files: (0..).zip(keys).map(stored).collect::<Result<_, Error>>()?,
     };
     write(&unfinished.join(MANIFEST), &manifest.encode())?;

@@ -140,13 +140,13 @@ impl Store {
 
     /// The folder of a version into which it may be loaded. What is there of another version of that name is removed.
     pub fn begin(&self, inspection: &Inspection) -> Result<PathBuf, Error> {
-        let Inspection { dataset, version, layout, source, .. } = inspection;
+        let Inspection { dataset, version, layout, .. } = inspection;
         let manifest = Manifest {
             dataset: dataset.clone(),
             version: version.clone(),
             partitioner: layout.partitioner,
             partitions: layout.partitions,
-            source: *source,
+            source: layout.digest,
             files: Vec::new(),
         };
         let folder = self.folder_of(dataset, version);
@@ -284,7 +284,8 @@ impl Store {
                 }
             }
         }
-        let layout = Layout { partitioner: manifest.partitioner, partitions: manifest.partitions };
+        let Manifest { partitioner, partitions: count, source: digest, .. } = manifest;
+        let layout = Layout { partitioner, partitions: count, digest };
         scan.versions.push(StoredVersion {
             dataset: dataset.clone(),
             version: version.clone(),

@@ -11,16 +11,15 @@ fn names() -> (DatasetName, VersionName) {
     (DatasetName::new("set").unwrap(), VersionName::new("1").unwrap())
 }
 
-fn inspection(partitions: u32, source: u64) -> Inspection {
+fn inspection(partitions: u32, digest: u64) -> Inspection {
     let (dataset, version) = names();
     Inspection {
         dataset,
         version,
-        layout: Layout { partitioner: Partitioner::HadoopBytes, partitions },
+        layout: Layout { partitioner: Partitioner::HadoopBytes, partitions, digest },
         is_followed: true,
         whole: BTreeMap::new(),
         built: None,
-        source,
     }
 }
 
@@ -55,7 +54,7 @@ fn s20_a_restart_finds_what_was_loaded() {
     let scan = reopened(&data);
     let stored = &scan.versions[0];
     assert_eq!((&stored.dataset, &stored.version), (&names().0, &names().1));
-    assert_eq!(stored.layout, Layout { partitioner: Partitioner::HadoopBytes, partitions: 3 });
+    assert_eq!(stored.layout, inspection(3, 9).layout);
     assert_eq!(here(&scan), [0, 2]);
     assert_eq!(stored.partitions[&2].get(b"key").unwrap().as_deref(), Some(&b"2"[..]));
     assert!(scan.removed.is_empty(), "{:?}", scan.removed);

@@ -137,7 +137,7 @@ impl Driver {
                 _ = refresh.tick() => self.look(),
                 _ = progress.tick() => {
                     self.executor.show_progress();
-                    self.executor.repair();
+                    self.executor.repair(&self.machine);
                     self.show_coordinator();
                     self.executor.warnings.tell(&self.machine, &self.executor.catalogue);
                     self.executor.catalogue.driver_metrics().unheard(coordination.refused());
@@ -337,7 +337,7 @@ impl Driver {
                 self.tell(Event::Spread(dataset.clone(), spread)).await;
                 self.tell(Event::Guard(dataset.clone(), guard)).await;
                 trouble::source_works(&self.executor.catalogue, Some(&dataset));
-                self.executor.retry_repairs(&dataset);
+                self.executor.retry_repairs(&self.machine, &dataset);
                 self.tell(Event::Listed(dataset.clone(), versions)).await;
                 self.coordinate(&dataset, true).await;
             }
@@ -387,8 +387,12 @@ impl Driver {
         if !self.executor.ended(&id, number, ended.is_ok()) {
             return;
         }
-        if let Err(LoadFailure { reason, is_disk_full }) = ended {
+        if let Err(LoadFailure { reason, is_disk_full, changed }) = ended {
             let (dataset, version) = id;
+            if let Some(found) = changed {
+                tracing::warn!(%dataset, %version, reason, "the source has changed a version");
+                return self.tell(Event::Inspected(dataset, version, Ok(found))).await;
+            }
             tracing::error!(%dataset, %version, reason, "not loaded; it is tried again");
             if is_disk_full {
                 self.tell(Event::DiskFull).await;

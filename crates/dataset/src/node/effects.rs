@@ -428,7 +428,7 @@ impl EffectExecutor {
         let Some((_, known)) = dataset_state.versions().find(|(name, _)| *name == &id.1) else { return };
         self.know(&id.0, std::slice::from_ref(&id.1));
         // One that could not be read is shown as a single partition that nobody has.
-        let unread = Layout { partitioner: Partitioner::default(), partitions: 1 };
+        let unread = Layout { partitioner: Partitioner::default(), partitions: 1, digest: 0 };
         if let (None, Some(reason)) = (known.layout(), known.failure()) {
             let (dataset, version) = &id;
             tracing::error!(%dataset, %version, reason, "not read; the next refresh tries again");

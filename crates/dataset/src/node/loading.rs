@@ -6,8 +6,7 @@ use crate::build::{self, Inspection, Load, Progress};
 use crate::local::{self, Mark, Store};
 use crate::settings::DatasetSettings;
 use crate::source::{Files, Source, Throttle};
-use partage_core::base::count::counted;
-use partage_core::service::dataset::node::Layout;
+use partage_core::service::dataset::node::{Layout, other_layout};
 use partage_core::service::dataset::{DatasetName, VersionName};
 use partage_engine::readonly::Reader;
 use std::collections::BTreeSet;
@@ -76,11 +75,13 @@ pub struct LoadFailure {
     pub reason: String,
     /// Whether it was for want of room on the disk.
     pub is_disk_full: bool,
+    /// What the version is now, if it is another one than was to be loaded.
+    pub changed: Option<Layout>,
 }
 
 impl From<build::Error> for LoadFailure {
     fn from(error: build::Error) -> LoadFailure {
-        LoadFailure { is_disk_full: error.is_disk_full(), reason: error.to_string() }
+        LoadFailure { is_disk_full: error.is_disk_full(), reason: error.to_string(), changed: None }
     }
 }
 
@@ -174,21 +175,14 @@ impl Loader {
         };
         let found = inspected.inspection.layout;
         if found != layout {
-            let reason = format!(
-                "the source has version {} of dataset {} as {} by {}, the cluster as {} by {}: a version must \
-                 not change; give the new files a new version",
-                id.1,
-                id.0,
-                counted(found.partitions, "partition"),
-                found.partitioner,
-                layout.partitions,
-                layout.partitioner
-            );
-            return Err(LoadFailure { reason, is_disk_full: false });
+            let reason = other_layout(found, layout);
+            return Err(LoadFailure { reason, is_disk_full: false, changed: Some(found) });
         }
         let folder = self.store.begin(&inspected.inspection).map_err(|error| match error {
             local::Error::Disk(error) => LoadFailure::from(error),
-            error @ local::Error::Locked(_) => LoadFailure { reason: error.to_string(), is_disk_full: false },
+            error @ local::Error::Locked(_) => {
+                LoadFailure { reason: error.to_string(), is_disk_full: false, changed: None }
+            }
         })?;
         let load = Load {
             source: self.source.clone(),

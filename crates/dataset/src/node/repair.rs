@@ -7,7 +7,7 @@ use crate::catalogue::{Catalogue, StoreCheck};
 use crate::limits::LOAD_NICE;
 use crate::source::Throttle;
 use partage_core::service::dataset::DatasetName;
-use partage_core::service::dataset::node::Layout;
+use partage_core::service::dataset::node::{DatasetState, Node as Machine};
 use partage_engine::readonly::Reader;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl StoreChecker {
 
 impl EffectExecutor {
     /// Loads once more what has turned out to be damaged. What is sound in it is read meanwhile.
-    pub fn repair(&mut self) {
+    pub fn repair(&mut self, machine: &Machine) {
         for dataset in self.catalogue.datasets() {
             for version in dataset.versions() {
                 let id = (dataset.name().clone(), version.name().clone());
@@ -81,7 +81,7 @@ impl EffectExecutor {
                         let (dataset, version) = (&id.0, &id.1);
                         tracing::error!(%dataset, %version, partition, reason, "damaged; it is loaded once more");
                         self.catalogue.driver_metrics().damaged(dataset);
-                        self.repair_partition(&id, *partition);
+                        self.repair_partition(machine, &id, *partition);
                     }
                 }
             }
@@ -112,19 +112,19 @@ impl EffectExecutor {
     }
 
     /// Tries again what could not be loaded in the place of damaged files.
-    pub fn retry_repairs(&mut self, dataset: &DatasetName) {
+    pub fn retry_repairs(&mut self, machine: &Machine, dataset: &DatasetName) {
         let damaged = self.damaged.iter().filter(|(id, _)| id.0 == *dataset);
         let damaged: Vec<(VersionId, u32)> =
             damaged.flat_map(|(id, all)| all.iter().map(|p| (id.clone(), *p))).collect();
         for (id, partition) in damaged {
-            self.repair_partition(&id, partition);
+            self.repair_partition(machine, &id, partition);
         }
     }
 
-    fn repair_partition(&mut self, id: &VersionId, partition: u32) {
-        let dataset = self.catalogue.dataset(id.0.as_str());
-        let Some(version) = dataset.and_then(|dataset| dataset.version(id.1.as_str())) else { return };
-        let layout = Layout { partitioner: version.partitioner(), partitions: version.partitions() };
+    fn repair_partition(&mut self, machine: &Machine, id: &VersionId, partition: u32) {
+        let mut versions = machine.dataset(&id.0).into_iter().flat_map(DatasetState::versions);
+        let layout = versions.find(|(name, _)| **name == id.1).and_then(|(_, version)| version.layout());
+        let Some(layout) = layout else { return };
         self.load(id.clone(), layout, BTreeSet::from([partition]));
     }
 

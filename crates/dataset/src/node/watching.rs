@@ -115,7 +115,8 @@ impl Mirror {
 
 fn nothing() -> Held {
     let partitioner = partage_core::service::dataset::Partitioner::JavaBytes;
-    Held { layout: Layout { partitioner, partitions: 0 }, partitions: BTreeSet::new(), keys: None }
+    let layout = Layout { partitioner, partitions: 0, digest: 0 };
+    Held { layout, partitions: BTreeSet::new(), keys: None }
 }
 
 #[cfg(test)]
@@ -157,13 +158,16 @@ mod tests {
         let mut mirror = mirror();
         let name = "datasets/names/1/a:80";
         assert_eq!(
-            said(&changes(&mut mirror, &[(name, Some("java-bytes 4 3"))])),
+            said(&changes(&mut mirror, &[(name, Some("java-bytes 4 00000000000000d1 3"))])),
             [(0, Some(4)), (1, Some(4))]
         );
-        assert_eq!(said(&changes(&mut mirror, &[(name, Some("java-bytes 4 6"))])), [(0, None), (2, Some(4))]);
-        assert_eq!(said(&changes(&mut mirror, &[(name, Some("java-bytes 4 6"))])), []);
         assert_eq!(
-            said(&changes(&mut mirror, &[(name, Some("java-bytes 5 6"))])),
+            said(&changes(&mut mirror, &[(name, Some("java-bytes 4 00000000000000d1 6"))])),
+            [(0, None), (2, Some(4))]
+        );
+        assert_eq!(said(&changes(&mut mirror, &[(name, Some("java-bytes 4 00000000000000d1 6"))])), []);
+        assert_eq!(
+            said(&changes(&mut mirror, &[(name, Some("java-bytes 5 00000000000000d1 6"))])),
             [(1, Some(5)), (2, Some(5))]
         );
         assert_eq!(said(&changes(&mut mirror, &[(name, None)])), [(1, None), (2, None)]);
@@ -172,13 +176,13 @@ mod tests {
     #[test]
     fn the_whole_begins_anew_and_what_is_strange_is_passed_over() {
         let mut mirror = mirror();
-        changes(&mut mirror, &[("datasets/names/1/a:80", Some("java-bytes 4 f"))]);
+        changes(&mut mirror, &[("datasets/names/1/a:80", Some("java-bytes 4 00000000000000d1 f"))]);
         let entries = ["datasets/names/1/a:80", "nodes/b:80", "other/b:80"].map(|name| {
-            let value = if name.starts_with("nodes") { "2 taken" } else { "java-bytes 4 1" };
+            let value = if name.starts_with("nodes") { "2 taken" } else { "java-bytes 4 00000000000000d1 1" };
             (key(name), entry(value))
         });
         let (is_whole, news) = mirror.fold(Update::Resync { at: Version::new(2), entries: entries.into() });
-        let layout = Layout { partitioner: Partitioner::JavaBytes, partitions: 4 };
+        let layout = Layout { partitioner: Partitioner::JavaBytes, partitions: 4, digest: 0xd1 };
         assert!(is_whole && news.len() == 2, "{news:?}");
         assert!(
             matches!(&news[0], News::Partition { partition: 0, layout: Some(found), .. } if *found == layout)

@@ -158,7 +158,12 @@ impl Nodes {
 
     /// A version comes to every source.
     pub fn publish(&self, version: &str) {
-        self.nodes.values().for_each(|node| node.source.add(version));
+        self.publish_heavy(version, 0);
+    }
+
+    /// The same with so many bytes of ballast in each file.
+    pub fn publish_heavy(&self, version: &str, bytes: usize) {
+        self.nodes.values().for_each(|node| node.source.add_heavy(version, bytes));
     }
 
     // ── What is done to them ────────────────────────────────────────────────────────────────────────────

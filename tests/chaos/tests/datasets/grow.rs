@@ -98,9 +98,7 @@ async fn a_node_that_loads_slowly_upgrades_with_the_others() {
     let mut nodes = Nodes::new(Ground::of(Backend::Gossip).await, 3, &[]);
     nodes.set(2, "load_bytes_s", "20000");
     nodes.start_with("v1").await;
-    nodes.source(2).add_heavy("v2", 2_000_000);
-    nodes.source(1).add("v2");
-    nodes.source(3).add("v2");
+    nodes.publish_heavy("v2", 2_000_000);
     nodes.refresh_all();
     nodes.all_serve("v2").await;
     nodes.check("v2").await;

@@ -52,9 +52,7 @@ async fn crashes(backend: Backend, min: &str) {
     nodes.start_with("v1").await;
     nodes.are_acquainted("v1").await;
     let shares = nodes.shares(Dealing::Interleaved, 2).await;
-    nodes.source(1).add("v2");
-    nodes.source(2).add_heavy("v2", 2_000_000);
-    nodes.source(3).add("v2");
+    nodes.publish_heavy("v2", 2_000_000);
     nodes.refresh_all();
     let is_whole = min == "1";
     nodes.hold("v2", &[shares[0].clone(), shares[2].clone()]).await;
@@ -74,11 +72,9 @@ async fn crashes(backend: Backend, min: &str) {
     // When they come back, all is well.
     nodes.kill(2).await;
     nodes.unset(2, "load_bytes_s");
-    nodes.source(2).remove("v2");
-    nodes.source(2).add("v2");
     nodes.start(2);
     nodes.start(3);
-    // It was killed while it loaded v2, and rests; a person knows that v2 is another one now.
+    // It was killed while it loaded v2, and rests; a person knows that it loads fast now.
     nodes.is_settled(2).await;
     nodes.refresh(2);
     nodes.all_serve("v2").await;

@@ -126,7 +126,7 @@ pub fn detour(sharding: Sharding, layout: Layout) -> Option<String> {
         return None;
     }
     let Sharding::Fixed { hash, shards } = sharding else { return None };
-    let Layout { partitioner, partitions } = layout;
+    let Layout { partitioner, partitions, .. } = layout;
     if !partitioner.is_of_whole_key() {
         // A map knows whole keys only.
         return None;
@@ -164,14 +164,15 @@ mod tests {
 
     #[test]
     fn hb_a_version_by_a_column_is_never_said_to_lead_straight() {
-        let layout = Layout { partitioner: Partitioner::Column { column: 0, of: 2 }, partitions: 6 };
+        let layout =
+            Layout { partitioner: Partitioner::Column { column: 0, of: 2 }, partitions: 6, digest: 0 };
         let made = keyspace(&DatasetName::new("names").unwrap(), layout, 2).unwrap();
         assert!(!leads_straight(made.sharding, layout));
         assert_eq!(detour(made.sharding, layout), None, "no number of shards would help");
     }
 
     fn layout(partitions: u32) -> Layout {
-        Layout { partitioner: Partitioner::HadoopBytes, partitions }
+        Layout { partitioner: Partitioner::HadoopBytes, partitions, digest: 0 }
     }
 
     fn slots(of: u32) -> Vec<Slot> {
@@ -203,7 +204,7 @@ mod tests {
         // A version of no files has one partition, with nothing in it.
         keyspace(&DatasetName::new("names").unwrap(), layout(0), 1).unwrap().sharding.check().unwrap();
         assert!(leads_straight(made.sharding, layout(18)) && !leads_straight(made.sharding, layout(9)));
-        let other = Layout { partitioner: Partitioner::JavaString, partitions: 6 };
+        let other = Layout { partitioner: Partitioner::JavaString, partitions: 6, digest: 0 };
         assert!(!leads_straight(made.sharding, other));
     }
 
@@ -237,7 +238,7 @@ mod tests {
         assert!(told(6, 3).unwrap().ends_with("update` with --shards 3"));
         assert!(told(6, 8).unwrap().ends_with("--shards 24, and when that is done --shards 8"));
         assert!(told(99_991, 99_989).unwrap().contains("delete the keyspace"));
-        let other = Layout { partitioner: Partitioner::JavaString, partitions: 6 };
+        let other = Layout { partitioner: Partitioner::JavaString, partitions: 6, digest: 0 };
         let told = detour(Sharding::Fixed { hash, shards: 6 }, other).unwrap();
         assert!(told.contains("delete the keyspace"), "{told}");
     }

@@ -416,6 +416,36 @@ async fn store_files_that_were_built_before_are_fetched_and_checked() {
 }
 
 #[tokio::test]
+async fn z5_the_digest_is_of_names_and_lengths_and_of_the_contents_of_store_files() {
+    let bench = |name: &str, text: &str| {
+        let bench = Bench::new();
+        bench.file(name, text);
+        bench.file("part-1", "b\t2\n");
+        bench
+    };
+    let digest = async |bench: &Bench, folder: &str| {
+        bench.load_from(&bench.source(folder)).await.unwrap().inspection.layout.digest
+    };
+    let first = bench("part-0", "a\t1\n");
+    let one = digest(&first, "source").await;
+    assert_eq!(one, digest(&bench("part-0", "a\t1\n"), "source").await, "a copy of the source");
+    assert_ne!(one, digest(&bench("part-0", "a\t10\n"), "source").await);
+    assert_ne!(one, digest(&bench("part-2", "a\t1\n"), "source").await);
+    let as_long = bench("part-0", "a\t7\n");
+    assert_eq!(one, digest(&as_long, "source").await, "a listing tells nothing of contents");
+
+    // Of store files the manifest tells the contents.
+    for bench in [&first, &as_long] {
+        let (named, out) = (names(), bench.folder.path().join("built"));
+        let source = bench.source("source");
+        build_all(&source, (&named.0, &named.1), &out, &bench.options, &Arc::default()).await.unwrap();
+    }
+    let bytes = |bench: &Bench| [0, 1].map(|n| fs::metadata(built_file(bench, &file_name(n))).unwrap().len());
+    assert_eq!(bytes(&first), bytes(&as_long));
+    assert_ne!(digest(&first, "built").await, digest(&as_long, "built").await);
+}
+
+#[tokio::test]
 async fn store_files_other_than_their_manifest_are_refused() {
     async fn refused(change: impl Fn(&Bench)) -> String {
         let bench = prebuilt().await;

@@ -32,6 +32,10 @@ const RETRY_MS: u64 = 2_000;
 /// Longer than a session of which nothing is heard lasts, and mirrors need.
 const LET_GO_MS: u64 = TTL_MS + STABLE_MS;
 const REFRESH_MS: (u64, u64) = (8_000, 15_000);
+/// Digest of the files of every version of the source.
+const OWN: u64 = 1;
+/// That of the files of somebody who reads another source.
+const OTHER: u64 = 2;
 
 /// How a run went.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -384,15 +388,15 @@ impl World {
         let bad =
             (!self.is_calm && self.draw.chance(200)).then(|| self.draw.between(0, partitions.into()) as u32);
         let is_rubbish = !self.is_calm && self.draw.chance(50);
-        let layout = Layout { partitioner: Partitioner::JavaBytes, partitions };
+        let layout = Layout { partitioner: Partitioner::JavaBytes, partitions, digest: OWN };
         self.source.insert(name, Written { layout, bad, is_rubbish });
         if !self.is_calm {
             self.soon(5_000, 60_000, Happening::NewVersion);
         }
     }
 
-    /// One who reads another source says what it has: a version that this one has not, or the latest of this one, divided
-    /// otherwise; and goes after a while. What it says is as good as what any node says.
+    /// One who reads another source says what it has: a version that this one has not, or one that is called as the latest of
+    /// this one and is divided as that, of other files; and goes after a while. What it says is as good as what any node says.
     fn stranger(&mut self) {
         if let Some(session) = self.stranger.take() {
             self.store.end(session);
@@ -401,12 +405,12 @@ impl World {
             return;
         }
         self.soon(5_000, 30_000, Happening::Stranger);
-        let latest = self.source.keys().next_back().cloned();
+        let latest = self.source.iter().next_back().map(|(name, written)| (name.clone(), written.layout));
         let (name, partitions) = match latest.filter(|_| self.draw.chance(500)) {
-            Some(latest) => (latest, 10),
+            Some((latest, layout)) => (latest, layout.partitions),
             None => (VersionName::new("w999").expect("a name"), 3),
         };
-        let layout = Layout { partitioner: Partitioner::JavaBytes, partitions };
+        let layout = Layout { partitioner: Partitioner::JavaBytes, partitions, digest: OTHER };
         let session = self.store.open(u64::MAX);
         for stranger in 0..4 {
             let address = Address::new(&format!("x{stranger}:80")).expect("an address");

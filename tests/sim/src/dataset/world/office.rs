@@ -1,7 +1,7 @@
 //! A coordinator, as dataset nodes know one: it orders shards, mostly made before broken, and now and then not. And the
 //! keyspace, which follows what the source says of replication, as nodes tell of it, and what a person says by hand.
 
-use super::{Happening, World};
+use super::{Happening, OWN, World};
 use crate::draw::Draw;
 use partage_core::base::planted::{self, Planted};
 use partage_core::keyspace::Keyspace;
@@ -31,7 +31,7 @@ pub struct Office {
 
 impl Office {
     pub fn new(dataset: &DatasetName, shards: u32, says: u32) -> Office {
-        let layout = Layout { partitioner: Partitioner::JavaBytes, partitions: shards };
+        let layout = Layout { partitioner: Partitioner::JavaBytes, partitions: shards, digest: OWN };
         let keyspace = shards::keyspace(dataset, layout, says).expect("a name of a keyspace");
         let given = (0..shards).map(|shard| (shard, BTreeMap::new())).collect();
         Office { shards, keyspace, says, by_hand: None, told: BTreeMap::new(), given }

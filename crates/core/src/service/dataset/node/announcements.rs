@@ -8,13 +8,16 @@ use super::super::partition::Partitioner;
 use super::super::seats::{Address, Claim};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How the keys of a version are divided. Two that differ are two versions, whatever they are called.
+/// How the keys of a version are divided, and what it is made of. Two that differ are two versions, whatever they are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Layout {
     /// By which hash.
     pub partitioner: Partitioner,
     /// Into how many partitions: as many as the version has files.
     pub partitions: u32,
+    /// Digest of what the node's own source lists for it: the names and lengths of its files. Copies of one source have the
+    /// same one; a version of that name in another source has another one, unless its files are as long (Z5).
+    pub digest: u64,
 }
 
 /// An operator's order which version clients get; it holds in the whole cluster.
@@ -165,6 +168,12 @@ impl Holders {
     pub fn count(&self, layout: Layout, partition: u32) -> usize {
         let partitions = self.now.get(&layout);
         partitions.and_then(|partitions| partitions.get(&partition)).map_or(0, BTreeSet::len)
+    }
+
+    /// The other nodes that have something else than this under the name of the version.
+    pub(super) fn of_other_layouts(&self, layout: Layout) -> BTreeSet<&Address> {
+        let others = self.now.iter().filter(|(other, _)| **other != layout);
+        others.flat_map(|(_, partitions)| partitions.values().flatten()).collect()
     }
 
     /// Whether this node has anything.

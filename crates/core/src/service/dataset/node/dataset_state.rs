@@ -10,8 +10,9 @@
 //! **Whose word counts** (Z5): what a version is, and that it is one, says the node's own source. Peers say only who has
 //! which of its partitions. Anyone who can send a datagram may be a peer, and a node that reads another source by mistake
 //! is one; so a version that the own source neither lists nor gave this node a part of is not given to clients, however
-//! many have it, and one that peers divide otherwise is another version. An order for such a version holds the node back
-//! for a stated time ([`NodeSettings::order_wait_ms`]), and again as soon as the source has it.
+//! many have it, and one that peers divide otherwise, or of which their source lists other files ([`Layout::digest`]), is
+//! another version. An order for a version that the own source does not have holds the node back for a stated time
+//! ([`NodeSettings::order_wait_ms`]), and again as soon as the source has it.
 
 use super::Effect;
 use super::announcements::{Holders, Layout, Pin};

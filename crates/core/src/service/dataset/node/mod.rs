@@ -20,7 +20,8 @@
 //! | a dataset is not served   |                                             | lets all of it go, as soon as nobody reads  |
 //! | the source fails          |                                             | nothing                                     |
 //! | a version was inspected   | nodes are stable                            | loads its share                             |
-//! |                           | it is divided otherwise than at its peers   | ERROR                                       |
+//! |                           | it is another than it was, clients get it   | ERROR                                       |
+//! |                           | it is another than it was, they do not      | lets go of what is here, and loads it anew  |
 //! | a partition is ready      |                                             | shows and publishes it: peers may ask       |
 //! | loading failed            |                                             | ERROR with the reason, until a refresh; at each later failure a longer time |
 //! | the disk is full          | versions that clients do not get            | asks the driver to let them go at once      |
@@ -67,7 +68,7 @@ pub use guard::{Guard, HoldReason};
 pub use ordered::Readiness;
 pub use presence::Presence;
 pub use settings::{NodeSettings, Spread};
-pub use version::{State, Version};
+pub use version::{State, Version, other_layout};
 
 use super::name::{DatasetName, VersionName};
 use super::seats::{Address, Seat};
@@ -77,7 +78,7 @@ use crate::keyspace::sharding::Slot;
 use dataset_state::NodeContext;
 use look::Look;
 use std::collections::{BTreeMap, BTreeSet};
-use version::{Inspection, other_layout};
+use version::Inspection;
 
 /// What the local store has of a dataset when a node starts (S20).
 #[derive(Debug, Clone, Default)]
@@ -400,11 +401,17 @@ impl Node {
         out: &mut Vec<Effect>,
     ) {
         let (now, retry_ms) = (self.now, self.settings.retry_ms);
+        let served = self.dataset_mut(&dataset).served().map(|served| served.version.clone());
         let version = self.version(&dataset, &name);
         version.inspection = Inspection::None;
         match (found, version.layout) {
-            (Ok(found), Some(known)) if found != known => {
+            (Ok(found), Some(known)) if found != known && served.as_ref() == Some(&name) => {
                 version.fail(other_layout(found, known), now, retry_ms)
+            }
+            (Ok(found), Some(known)) if found != known => {
+                if version.replace(found) {
+                    self.retired(dataset.clone(), name.clone(), out);
+                }
             }
             (Ok(found), _) => version.layout = Some(found),
             (Err(reason), _) => {

@@ -5,7 +5,9 @@ use crate::service::dataset::partition::Partitioner;
 use crate::service::dataset::seats::{Claim, Right};
 use crate::service::dataset::{Dealing, Replication, Wish};
 
-const LAYOUT: Layout = Layout { partitioner: Partitioner::JavaBytes, partitions: 4 };
+mod digest;
+
+const LAYOUT: Layout = Layout { partitioner: Partitioner::JavaBytes, partitions: 4, digest: 7 };
 
 fn dataset() -> DatasetName {
     DatasetName::new("names").unwrap()

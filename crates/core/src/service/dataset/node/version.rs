@@ -97,6 +97,12 @@ impl Version {
         self.layout.into_iter().flat_map(move |layout| self.holders.worth_asking(layout, partition))
     }
 
+    /// The other nodes that have another version under its name: other files, or divided otherwise. Nothing of theirs is
+    /// used (Z5).
+    pub fn differing(&self) -> BTreeSet<&super::Address> {
+        self.layout.map_or_else(BTreeSet::new, |layout| self.holders.of_other_layouts(layout))
+    }
+
     /// Why it could not be loaded, if it could not. What failed in the source names the file.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
@@ -202,17 +208,27 @@ impl Version {
             self.share = None;
         }
     }
+
+    /// Its files are other ones than they were, and clients do not get it: the node loads it from the beginning. Returns
+    /// whether anything of what it was is here.
+    pub(super) fn replace(&mut self, found: Layout) -> bool {
+        (self.layout, self.share, self.keys) = (Some(found), None, None);
+        self.loading.clear();
+        !self.here.is_empty()
+    }
 }
 
 /// Why a version is not taken whose files are not as they were.
-pub(super) fn other_layout(found: Layout, known: Layout) -> String {
+pub fn other_layout(found: Layout, known: Layout) -> String {
     format!(
-        "the source has it as {} by {}, the cluster as {} by {}: a version must not change; give the new \
-         files a new version",
+        "the source has it as {} by {} of files with the digest {:016x}, this node as {} by {} of {:016x}: a version must \
+         not change; give the new files a new version",
         counted(found.partitions, "partition"),
         found.partitioner,
+        found.digest,
         known.partitions,
-        known.partitioner
+        known.partitioner,
+        known.digest
     )
 }
 

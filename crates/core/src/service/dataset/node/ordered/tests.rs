@@ -4,7 +4,7 @@ use crate::service::dataset::seats::Address;
 use crate::service::dataset::{DatasetName, Partitioner};
 use std::collections::BTreeMap;
 
-const LAYOUT: Layout = Layout { partitioner: Partitioner::JavaBytes, partitions: 4 };
+const LAYOUT: Layout = Layout { partitioner: Partitioner::JavaBytes, partitions: 4, digest: 7 };
 const LET_GO_MS: u64 = 5_000;
 
 fn dataset() -> DatasetName {
