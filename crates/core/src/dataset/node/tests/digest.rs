@@ -73,6 +73,39 @@ fn s19_a_version_that_was_mended_is_loaded_from_its_beginning() {
     assert!(told.contains("0000000000000007") && told.contains("0000000000000008"), "{told}");
 }
 
+#[test]
+fn s19_a_node_that_looked_too_early_looks_again_once_for_whatever_peers_have() {
+    let mut fixture = Fixture::settled(settings(1));
+    fixture.take(Event::Spread(dataset(), Some(least(2))));
+    fixture.list(&["1"]);
+    fixture.load("1");
+    let looks = |fixture: &mut Fixture, rounds: u32| {
+        fixture.did();
+        for _ in 0..rounds {
+            fixture.wait(60_000);
+            fixture.list(&["1"]);
+        }
+        let inspect = Effect::Inspect(dataset(), version("1"));
+        fixture.did().iter().filter(|effect| **effect == inspect).count()
+    };
+    assert_eq!(looks(&mut fixture, 5), 0, "nobody else has it yet");
+    fixture.hear(news("1", 3, 0..4, Some(OTHER)));
+    assert_eq!(looks(&mut fixture, 1), 1);
+    fixture.inspected("1");
+    assert_eq!(looks(&mut fixture, 5), 0, "it is as it was, and the peer has another source");
+    let third = Layout { digest: 9, ..LAYOUT };
+    fixture.hear(news("1", 4, 0..4, Some(third)));
+    assert_eq!(looks(&mut fixture, 1), 1);
+    fixture.take(Event::Inspected(dataset(), version("1"), Err("the source is away".to_owned())));
+    assert_eq!(looks(&mut fixture, 2), 1, "it has not seen the files");
+    fixture.take(Event::Inspected(dataset(), version("1"), Ok(third)));
+    assert_eq!(fixture.loads("1"), [0, 1, 2, 3], "all files were there by now");
+    for partition in 0..4 {
+        fixture.take(Event::Ready(dataset(), version("1"), partition));
+    }
+    assert_eq!(fixture.serving(), Some("1"));
+}
+
 fn least(min: u32) -> Spread {
     Spread { replication: Replication { wanted: 2, min, max: None }, ..Spread::default() }
 }

@@ -170,6 +170,11 @@ impl Holders {
         partitions.and_then(|partitions| partitions.get(&partition)).map_or(0, BTreeSet::len)
     }
 
+    /// What else than this other nodes have under the name of the version.
+    pub(super) fn other_layouts(&self, layout: Layout) -> BTreeSet<Layout> {
+        self.now.keys().filter(|other| **other != layout).copied().collect()
+    }
+
     /// The other nodes that have something else than this under the name of the version.
     pub(super) fn of_other_layouts(&self, layout: Layout) -> BTreeSet<&Address> {
         let others = self.now.iter().filter(|(other, _)| **other != layout);

@@ -154,7 +154,10 @@ impl DatasetState {
 
     /// What has failed need not rest any longer.
     pub(super) fn try_again(&mut self) {
-        self.versions.values_mut().for_each(|version| version.retry_at = Millis(0));
+        for version in self.versions.values_mut() {
+            version.retry_at = Millis(0);
+            version.compared.clear();
+        }
     }
 
     /// Nobody else has anything, as far as is known.
@@ -305,8 +308,12 @@ impl DatasetState {
                 out.push(Effect::Show(dataset.clone(), name.clone()));
             }
             let is_wanted = wanted.contains(name) || is_in_front && !version.holders.is_empty();
-            let is_open = version.layout.is_none() && version.is_listed && is_wanted;
-            if is_open && version.inspection == Inspection::None {
+            let is_open = match version.inspection {
+                Inspection::None => version.layout.is_none(),
+                Inspection::Again => true,
+                Inspection::Asked | Inspection::Failed => false,
+            };
+            if is_open && version.is_listed && is_wanted {
                 version.inspection = Inspection::Asked;
                 out.push(Effect::Inspect(dataset.clone(), name.clone()));
             }
@@ -372,9 +379,8 @@ impl DatasetState {
         for name in self.wanted().into_iter().filter(|_| can_deal) {
             let has_room = self.later_loads() < LOADING || self.serving() == Some(&name);
             let version = self.version(&name);
-            let can_load = version.is_listed && version.failure.is_none();
             let may_begin = has_room || !version.loading.is_empty();
-            let Some(layout) = version.layout.filter(|_| can_load && may_begin) else { continue };
+            let Some(layout) = version.to_load().filter(|_| may_begin) else { continue };
             let share = match (&slots, context.dealer) {
                 (Some(slots), _) => version.ordered(layout, slots),
                 (None, Some((seat, seats))) => version.share(layout, spread, context, seat, seats),

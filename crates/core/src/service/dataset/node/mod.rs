@@ -16,6 +16,7 @@
 //! | the source was listed     | a version that clients may get next         | finds out how it is divided                 |
 //! | peers have a version      | the source was not seen to have it          | looks at the source                         |
 //! |                           | versions that failed, or are not whole      | tries again; deals anew                     |
+//! |                           | one not whole that peers have as another    | finds out once more what it is              |
 //! | a dataset is to be spread |                                             | deals what comes next so                    |
 //! | a dataset is not served   |                                             | lets all of it go, as soon as nobody reads  |
 //! | the source fails          |                                             | nothing                                     |
@@ -416,6 +417,7 @@ impl Node {
             (Ok(found), _) => version.layout = Some(found),
             (Err(reason), _) => {
                 version.inspection = Inspection::Failed;
+                version.compared.clear();
                 version.fail(reason, now, retry_ms);
             }
         }

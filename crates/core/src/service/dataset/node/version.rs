@@ -18,6 +18,8 @@ pub(super) enum Inspection {
     Asked,
     /// It could not be found out; the next refresh looks again.
     Failed,
+    /// Peers have something else under its name: the driver is to look once more, as the files may be other ones by now.
+    Again,
 }
 
 /// A version at this node (S17).
@@ -49,6 +51,8 @@ pub struct Version {
     /// What it is to take, once that was computed.
     pub(super) share: Option<BTreeSet<u32>>,
     pub(super) holders: Holders,
+    /// What else peers had under its name when this node looked at its files once more.
+    pub(super) compared: BTreeSet<Layout>,
     pub(super) failure: Option<String>,
     /// How often it failed since it was last loaded.
     pub(super) failures: u32,
@@ -101,6 +105,12 @@ impl Version {
     /// used (Z5).
     pub fn differing(&self) -> BTreeSet<&super::Address> {
         self.layout.map_or_else(BTreeSet::new, |layout| self.holders.of_other_layouts(layout))
+    }
+
+    /// How it is divided, if it may be loaded now. While the source is asked again, it may not.
+    pub(super) fn to_load(&self) -> Option<Layout> {
+        let is_settled = !matches!(self.inspection, Inspection::Asked | Inspection::Again);
+        self.layout.filter(|_| self.is_listed && self.failure.is_none() && is_settled)
     }
 
     /// Why it could not be loaded, if it could not. What failed in the source names the file.
@@ -204,8 +214,20 @@ impl Version {
         if self.failure.is_some() || !self.is_complete(min) {
             // All that is to be here is, and it is still not whole: others have trouble with it.
             self.is_doubtful |= self.share.as_ref().is_some_and(|share| share.is_subset(&self.here));
+            self.look_again();
             self.failure = None;
             self.share = None;
+        }
+    }
+
+    /// It is not whole, and peers have something else under its name: this node may have looked before all files were there.
+    /// It looks once more for each thing that peers have.
+    fn look_again(&mut self) {
+        let Some(layout) = self.layout else { return };
+        let others = self.holders.other_layouts(layout);
+        let is_idle = self.loading.is_empty() && self.inspection == Inspection::None;
+        if is_idle && !others.is_subset(&self.compared) {
+            (self.compared, self.inspection) = (others, Inspection::Again);
         }
     }
 
