@@ -153,6 +153,9 @@ pub const SETTINGS_BYTES: usize = 64 << 10;
 /// So many folders of a dataset are named that are no versions: who sees some looks at the others.
 pub const REFUSED_SHOWN: usize = 16;
 
+/// So many peers are named in one line of the log whose files differ from those of the own source; the status names all.
+pub const PEERS_LOGGED: usize = 8;
+
 /// Most entries of one folder of a source: a version has one file for each partition, and thousands are many.
 pub const SOURCE_ENTRIES: usize = 100_000;
 

@@ -226,6 +226,13 @@ fn errors(dataset: &str, told: &Dataset, nodes: &BTreeMap<String, NodeStatus>, o
             for (partition, why) in &at.damaged {
                 output.text(&format!("{dataset}, version {name}, partition {partition} at {node}: {why}"));
             }
+            if !at.differing.is_empty() {
+                output.text(&format!(
+                    "{dataset}, version {name} at {node}: other files under this name at {}, of which nothing is used here; do \
+                     all nodes read the same source?",
+                    at.differing.join(", ")
+                ));
+            }
         }
     }
 }

@@ -141,6 +141,9 @@ pub struct Node {
     /// Partitions whose store file is damaged, and how.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub damaged: BTreeMap<String, String>,
+    /// The peers that have other files under its name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub differing: Vec<String>,
     /// When it took it up.
     pub created_at: String,
 }

@@ -91,6 +91,8 @@ pub struct Version {
     status: ArcSwap<VersionStatus>,
     /// Partitions whose store file here is damaged, and how. What is sound in it is read on.
     damaged: ArcSwap<BTreeMap<u32, String>>,
+    /// The peers that have other files under its name.
+    differing: ArcSwap<Vec<String>>,
     last_request: AtomicU64,
     in_flight_counter: InFlightCounter,
     meter: Meter,
@@ -117,6 +119,7 @@ impl Version {
             created_at,
             status: ArcSwap::default(),
             damaged: ArcSwap::default(),
+            differing: ArcSwap::default(),
             last_request: AtomicU64::new(0),
             in_flight_counter: InFlightCounter::default(),
             meter: Meter::default(),
@@ -249,6 +252,16 @@ impl Version {
                 damaged
             });
         }
+    }
+
+    /// `host:port` of the peers that have another version under its name: nothing of theirs is used (Z5).
+    pub fn differing(&self) -> Arc<Vec<String>> {
+        self.differing.load_full()
+    }
+
+    /// These peers have another version under its name.
+    pub fn set_differing(&self, peers: Vec<String>) {
+        self.differing.store(Arc::new(peers));
     }
 
     /// Since when it is active here, in seconds since 1970.

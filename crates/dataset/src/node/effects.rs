@@ -451,6 +451,7 @@ impl EffectExecutor {
         }
         version.set_state(state);
         version.set_partitions_to_load(known.wanted() as u32);
+        version.set_differing(known.differing().into_iter().map(ToString::to_string).collect());
     }
 
     /// Shows which versions a person has ordered.

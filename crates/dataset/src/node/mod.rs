@@ -75,8 +75,8 @@ pub struct NodeOptions {
     pub keep: Duration,
     /// How long it waits for its peers, when it is started again, before it gives clients what it has of what they had.
     pub resume: Duration,
-    /// How long it says nothing of versions that peers have and its own source does not list: a source lists a version to some
-    /// nodes a moment before it does to others.
+    /// How long it says nothing of versions that peers have and its own source does not list, or lists with other files: a
+    /// source lists a version to some nodes a moment before it does to others.
     pub unlisted: Duration,
     /// How often it looks for new versions.
     pub refresh: Duration,

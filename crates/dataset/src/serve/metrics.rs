@@ -58,6 +58,7 @@ struct Families {
     state: Family<Labels, Gauge>,
     wanted: Family<Labels, Gauge>,
     damaged: Family<Labels, Gauge>,
+    differing: Family<Labels, Gauge>,
     versions: Family<Labels, Gauge>,
 }
 
@@ -109,6 +110,11 @@ fn registry(server: &ServerState) -> Registry {
         families.wanted,
     );
     registry.register("damaged", "Partitions whose store file here is damaged", families.damaged);
+    registry.register(
+        "peers_differing",
+        "Peers that have other files under the name of the version",
+        families.differing,
+    );
     registry.register("versions", "Versions by their state", families.versions);
     of_the_driver(server, &mut registry);
     let connections = Gauge::<i64>::default();
@@ -186,6 +192,7 @@ fn tell(families: &Families, labels: &Labels, version: &Version) {
     let progress = version.progress();
     set(&families.wanted, u64::from(progress.partitions_in_all).max(here_count));
     set(&families.damaged, version.damaged().len() as u64);
+    set(&families.differing, version.differing().len() as u64);
     let kind = labels.iter().filter(|(name, _)| *name == "dataset").cloned();
     let kind = kind.chain(state.into_iter().filter(|(name, _)| *name == "state")).collect();
     families.versions.get_or_create(&kind).inc();

@@ -337,6 +337,10 @@ fn of_node(page: &mut String, node: &Value) {
         let reason = reason.as_str().unwrap_or_default();
         add(page, format_args!("<br><span class=\"bad\">partition {partition}: {}</span>", Escaped(reason)));
     }
+    for peer in list(&node["differing"]).filter_map(Value::as_str) {
+        let why = "has other files under this name: nothing of it is used here";
+        add(page, format_args!("<br><span class=\"bad\">{} {why}</span>", Escaped(peer)));
+    }
     add(page, format_args!("<td class=\"parts\">{}", runs(&node["partitions"])));
     let (keys, bytes) = (spaced(number(node, "keys")), size(number(node, "bytes")));
     add(page, format_args!("<td>{keys}<td>{bytes}<td>{}<td>", number(node, "in_flight")));

@@ -249,6 +249,9 @@ fn node(server: &ServerState, version: &Arc<Version>, current: Option<&Arc<Versi
         let damaged = damaged.iter().map(|(partition, reason)| (partition.to_string(), json!(reason)));
         told["damaged"] = Value::Object(damaged.collect());
     }
+    if !version.differing().is_empty() {
+        told["differing"] = json!(*version.differing());
+    }
     told
 }
 

@@ -10,6 +10,7 @@ mod bad;
 mod cluster;
 mod columns;
 mod damage;
+mod digest;
 mod guard;
 mod log;
 mod service;

@@ -78,12 +78,17 @@ impl Town {
 
     /// A version of which every value says which key and version it is of; nobody sees it half written.
     pub fn write(&self, version: &str) {
+        self.write_values(version, version);
+    }
+
+    /// A version of which every value begins so.
+    pub fn write_values(&self, version: &str, value: &str) {
         let names = self.source().join("names");
         let folder = names.join("_writing");
         fs::create_dir_all(&folder).unwrap();
         for file in 0..FILES {
             let keys = (0..KEYS).filter(|key| key % FILES == file);
-            let lines: String = keys.map(|key| format!("key-{key}\t{version} {key}\n")).collect();
+            let lines: String = keys.map(|key| format!("key-{key}\t{value} {key}\n")).collect();
             fs::write(folder.join(format!("part-{file:05}.tsv")), lines).unwrap();
         }
         fs::rename(folder, names.join(version)).unwrap();
