@@ -2,7 +2,7 @@
 //! metric, and it is loaded when it was mended.
 
 use super::log;
-use super::town::{Town, get, until};
+use super::test_cluster::{TestCluster, get, until};
 use partage_dataset::node::NodeOptions;
 use partage_dataset::source::{Settings, Source, SourceRetryPolicy, Throttle};
 use std::fs;
@@ -147,60 +147,61 @@ async fn serves(address: SocketAddr, dataset: &str, version: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s19_what_cannot_be_read_is_an_error_that_names_it_and_is_loaded_when_it_was_mended() {
     log::listen();
-    let mut town = Town::new();
-    fs::remove_dir_all(town.source().join("names")).unwrap();
-    let folder = |case: &Case| town.source().join(case.dataset);
+    let mut test_cluster = TestCluster::new();
+    fs::remove_dir_all(test_cluster.source().join("names")).unwrap();
+    let folder = |case: &Case| test_cluster.source().join(case.dataset);
     let cases: Vec<Case> = sequence_files().into_iter().chain(others()).collect();
     for case in &cases {
         fs::create_dir_all(folder(case)).unwrap();
         fs::write(folder(case).join("_dataset.toml"), case.settings).unwrap();
         write(&folder(case).join("1"), &case.good);
     }
-    let (source, options) = (open(&town), town.options(1));
-    town.start_silent(1, options, source).await;
-    let address = town.nodes[&1].address();
+    let (source, options) = (open(&test_cluster), test_cluster.options(1));
+    test_cluster.start_silent(1, options, source).await;
+    let address = test_cluster.nodes[&1].address();
     for case in &cases {
         serves(address, case.dataset, "1").await;
     }
     for case in &cases {
-        write(&town.source().join(case.dataset).join("2"), &case.bad);
+        write(&test_cluster.source().join(case.dataset).join("2"), &case.bad);
     }
     for Case { dataset, says, .. } in &cases {
-        let error = town.is_an_error(1, dataset, "2").await;
+        let error = test_cluster.is_an_error(1, dataset, "2").await;
         assert!(says.iter().all(|part| error.contains(part)), "{dataset}: {error}");
         serves(address, dataset, "1").await;
         let state = format!("partage_dataset_state{{dataset=\"{dataset}\",version=\"2\",state=\"error\"}}");
-        until(&format!("the metric of {dataset}"), async || town.metric(1, &state).await == 1.0).await;
+        until(&format!("the metric of {dataset}"), async || test_cluster.metric(1, &state).await == 1.0)
+            .await;
         let states = format!("partage_dataset_versions{{dataset=\"{dataset}\",state=\"error\"}}");
-        assert_eq!(town.metric(1, &states).await, 1.0);
+        assert_eq!(test_cluster.metric(1, &states).await, 1.0);
         assert!(log::count(&["ERROR", &format!("dataset={dataset}"), says[0]]) > 0, "{dataset}: {error}");
     }
     for case in &cases {
-        write(&town.source().join(case.dataset).join("2"), &case.good);
+        write(&test_cluster.source().join(case.dataset).join("2"), &case.good);
     }
     for case in &cases {
         serves(address, case.dataset, "2").await;
     }
-    town.end().await;
+    test_cluster.end().await;
 }
 
-fn open(town: &Town) -> Source {
-    Source::open(&town.source().display().to_string(), &Settings::new()).unwrap()
+fn open(test_cluster: &TestCluster) -> Source {
+    Source::open(&test_cluster.source().display().to_string(), &Settings::new()).unwrap()
 }
 
 /// A node that looks at its source only when it is told to.
-fn patient(town: &Town) -> NodeOptions {
-    NodeOptions { refresh: Duration::from_secs(3_600), ..town.options(1) }
+fn patient(test_cluster: &TestCluster) -> NodeOptions {
+    NodeOptions { refresh: Duration::from_secs(3_600), ..test_cluster.options(1) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s19_a_version_that_vanishes_while_it_is_loaded_is_an_error_until_it_is_there_again() {
-    let mut town = Town::new();
-    town.write("v1");
-    let options = NodeOptions { throttle: Throttle::new(20_000), ..patient(&town) };
-    town.start_with(1, options).await;
-    town.all_serve("v1").await;
-    let names = town.source().join("names");
+    let mut test_cluster = TestCluster::new();
+    test_cluster.write("v1");
+    let options = NodeOptions { throttle: Throttle::new(20_000), ..patient(&test_cluster) };
+    test_cluster.start_with(1, options).await;
+    test_cluster.all_serve("v1").await;
+    let names = test_cluster.source().join("names");
     let divided = |name: &str, more: u32| {
         let line = |key: u32| format!("key-{key}\t{name} {key}\n");
         let more: String = (0..more).map(|n| format!("more-{n}\tto make it long\n")).collect();
@@ -213,34 +214,36 @@ async fn s19_a_version_that_vanishes_while_it_is_loaded_is_an_error_until_it_is_
         write(&names.join(name), &files);
     };
     divided("v2", 2_000);
-    town.nodes[&1].refresh();
+    test_cluster.nodes[&1].refresh();
     until("some of v2 has been read", async || {
-        let told = town.told(1, "names", "v2").await;
+        let told = test_cluster.told(1, "names", "v2").await;
         told["loading"]["bytes"].as_u64().unwrap_or(0) > 0 && told["loading"]["partitions_in_all"] == 8
     })
     .await;
-    assert_eq!(town.told(1, "names", "v2").await["state"], "BUILDING");
+    assert_eq!(test_cluster.told(1, "names", "v2").await["state"], "BUILDING");
     let loading = "partage_dataset_to_load_bytes{dataset=\"names\",version=\"v2\"}";
-    assert!(town.metric(1, loading).await > 8.0 * 30_000.0);
+    assert!(test_cluster.metric(1, loading).await > 8.0 * 30_000.0);
     let wanted = "partage_dataset_partitions_wanted{dataset=\"names\",version=\"v2\"}";
-    assert_eq!(town.metric(1, wanted).await, 8.0);
+    assert_eq!(test_cluster.metric(1, wanted).await, 8.0);
     fs::rename(names.join("v2"), names.join("_v2")).unwrap();
-    let error = town.is_an_error(1, "names", "v2").await;
+    let error = test_cluster.is_an_error(1, "names", "v2").await;
     assert!(error.contains("names/v2/part-") && error.contains("404"), "{error}");
-    assert_eq!(town.get(1, "/names/key-3").await.body, "v1 3");
+    assert_eq!(test_cluster.get(1, "/names/key-3").await.body, "v1 3");
     let loads = async |event: &str| {
-        town.metric(1, &format!("partage_dataset_loads_total{{dataset=\"names\",event=\"{event}\"}}")).await
+        test_cluster
+            .metric(1, &format!("partage_dataset_loads_total{{dataset=\"names\",event=\"{event}\"}}"))
+            .await
     };
     assert_eq!((loads("begun").await, loads("failed").await, loads("done").await), (2.0, 1.0, 1.0));
-    assert!(town.metric(1, "partage_dataset_read_bytes_total{dataset=\"names\"}").await > 0.0);
+    assert!(test_cluster.metric(1, "partage_dataset_read_bytes_total{dataset=\"names\"}").await > 0.0);
     // Smaller, or it would take its time; and divided as before, or it would have to be another version.
     fs::remove_dir_all(names.join("_v2")).unwrap();
     divided("v2", 1);
-    town.nodes[&1].refresh();
-    town.all_serve("v2").await;
+    test_cluster.nodes[&1].refresh();
+    test_cluster.all_serve("v2").await;
     let upgrades = "partage_dataset_upgrades_total{dataset=\"names\"}";
-    assert_eq!(town.metric(1, upgrades).await, 2.0);
-    assert_eq!(town.end().await, [["v1", "v2"]]);
+    assert_eq!(test_cluster.metric(1, upgrades).await, 2.0);
+    assert_eq!(test_cluster.end().await, [["v1", "v2"]]);
 }
 
 /// A server that answers every request alike.
@@ -292,11 +295,11 @@ impl Wrong {
 #[cfg(feature = "s3")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s19_a_source_that_refuses_fails_is_slow_or_is_not_there_is_told_while_the_old_version_serves() {
-    let mut town = Town::new();
-    town.write("v1");
-    town.start(1).await;
-    town.all_serve("v1").await;
-    town.stop(1).await;
+    let mut test_cluster = TestCluster::new();
+    test_cluster.write("v1");
+    test_cluster.start(1).await;
+    test_cluster.all_serve("v1").await;
+    test_cluster.stop(1).await;
     let wrong = Wrong::start();
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     for (port, answer, says) in [
@@ -306,99 +309,104 @@ async fn s19_a_source_that_refuses_fails_is_slow_or_is_not_there_is_told_while_t
         (nobody, None, "not reachable"),
     ] {
         *wrong.answer.lock().unwrap() = answer;
-        let options = town.options(1);
-        town.start_from(1, options, Wrong::source(port)).await;
-        let me = town.nodes[&1].address().to_string();
+        let options = test_cluster.options(1);
+        test_cluster.start_from(1, options, Wrong::source(port)).await;
+        let me = test_cluster.nodes[&1].address().to_string();
         let mut error = serde_json::Value::Null;
         until(&format!("it is told twice that {says}"), async || {
-            error = town.json(1, "/").await["nodes"][&me]["source_error"].take();
+            error = test_cluster.json(1, "/").await["nodes"][&me]["source_error"].take();
             error["times"].as_u64().unwrap_or(0) >= 2
         })
         .await;
         assert!(error["error"].as_str().unwrap().contains(says), "{error}");
         assert!(error["since"].as_str().unwrap().ends_with('Z'), "{error}");
-        town.all_serve("v1").await;
-        let of_dataset = &town.json(1, "/names").await["source_errors"][&me];
+        test_cluster.all_serve("v1").await;
+        let of_dataset = &test_cluster.json(1, "/names").await["source_errors"][&me];
         assert_eq!(of_dataset["error"], error["error"], "each dataset suffers from it");
-        assert!(town.metric(1, "partage_dataset_source_errors_total{dataset=\"\"}").await >= 2.0);
-        assert_eq!(town.metric(1, "partage_dataset_source_failing{dataset=\"names\"}").await, 1.0);
-        assert!(town.metric(1, "partage_dataset_refreshes_total").await >= 2.0);
-        assert_eq!(town.stop(1).await, ["v1"]);
+        assert!(test_cluster.metric(1, "partage_dataset_source_errors_total{dataset=\"\"}").await >= 2.0);
+        assert_eq!(test_cluster.metric(1, "partage_dataset_source_failing{dataset=\"names\"}").await, 1.0);
+        assert!(test_cluster.metric(1, "partage_dataset_refreshes_total").await >= 2.0);
+        assert_eq!(test_cluster.stop(1).await, ["v1"]);
     }
-    town.start(1).await;
-    town.write("v2");
-    town.all_serve("v2").await;
-    assert_eq!(town.json(1, "/names").await["source_errors"], serde_json::json!({}));
-    assert_eq!(town.metric(1, "partage_dataset_source_failing{dataset=\"names\"}").await, 0.0);
-    town.end().await;
+    test_cluster.start(1).await;
+    test_cluster.write("v2");
+    test_cluster.all_serve("v2").await;
+    assert_eq!(test_cluster.json(1, "/names").await["source_errors"], serde_json::json!({}));
+    assert_eq!(test_cluster.metric(1, "partage_dataset_source_failing{dataset=\"names\"}").await, 0.0);
+    test_cluster.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settings_that_are_wrong_are_told_of_their_dataset_and_what_is_right_again_counts_at_once() {
-    let mut town = Town::new();
-    town.write("v1");
-    town.start(1).await;
-    town.all_serve("v1").await;
-    let file = town.source().join("names/_dataset.toml");
+    let mut test_cluster = TestCluster::new();
+    test_cluster.write("v1");
+    test_cluster.start(1).await;
+    test_cluster.all_serve("v1").await;
+    let file = test_cluster.source().join("names/_dataset.toml");
     let good = fs::read_to_string(&file).unwrap();
     fs::write(&file, "formt = 'tsv'\n").unwrap();
-    let me = town.nodes[&1].address().to_string();
+    let me = test_cluster.nodes[&1].address().to_string();
     until("the mistake is told", async || {
-        let told = town.json(1, "/names").await["source_errors"][&me].take();
+        let told = test_cluster.json(1, "/names").await["source_errors"][&me].take();
         told["error"].as_str().is_some_and(|error| error.contains("did you mean \"format\""))
     })
     .await;
-    assert!(town.json(1, "/").await["nodes"][&me].get("source_error").is_none(), "the rest can be read");
+    assert!(
+        test_cluster.json(1, "/").await["nodes"][&me].get("source_error").is_none(),
+        "the rest can be read"
+    );
     fs::write(&file, format!("{good}content_type = 'text/x-names'\n")).unwrap();
     until("the content type of the next refresh counts", async || {
-        let head = town.head(1, "/names/key-1").await;
+        let head = test_cluster.head(1, "/names/key-1").await;
         head.contains("content-type: text/x-names\r\n")
     })
     .await;
     // Both clerks of the server say so.
-    let head = town.head(1, "/names/key-1?x=%31").await;
+    let head = test_cluster.head(1, "/names/key-1?x=%31").await;
     assert!(head.contains("content-type: text/x-names\r\n"), "{head}");
-    assert_eq!(town.json(1, "/names").await["content_type"], "text/x-names");
-    town.end().await;
+    assert_eq!(test_cluster.json(1, "/names").await["content_type"], "text/x-names");
+    test_cluster.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_coordination_service_away_is_told_once_and_shown_all_the_while() {
     log::listen();
-    let mut town = Town::new();
-    town.write("v1");
-    town.start(1).await;
-    town.all_serve("v1").await;
-    let me = town.nodes[&1].address().to_string();
-    let standing = async |town: &Town| town.json(1, "/").await["nodes"][&me].take();
-    until("it is connected", async || standing(&town).await["coordination"] == "connected").await;
-    assert_eq!(town.metric(1, "partage_dataset_coordination_connected").await, 1.0);
-    until("its keys are published", async || town.metric(1, "partage_dataset_presence_keys").await == 2.0)
-        .await;
-    town.service.is_away(true);
+    let mut test_cluster = TestCluster::new();
+    test_cluster.write("v1");
+    test_cluster.start(1).await;
+    test_cluster.all_serve("v1").await;
+    let me = test_cluster.nodes[&1].address().to_string();
+    let standing = async |test_cluster: &TestCluster| test_cluster.json(1, "/").await["nodes"][&me].take();
+    until("it is connected", async || standing(&test_cluster).await["coordination"] == "connected").await;
+    assert_eq!(test_cluster.metric(1, "partage_dataset_coordination_connected").await, 1.0);
+    until("its keys are published", async || {
+        test_cluster.metric(1, "partage_dataset_presence_keys").await == 2.0
+    })
+    .await;
+    test_cluster.service.is_away(true);
     until("it is away, and was asked again and again", async || {
-        let told = standing(&town).await;
+        let told = standing(&test_cluster).await;
         told["coordination"] == "away" && told["coordination_error"]["times"].as_u64().unwrap_or(0) >= 6
     })
     .await;
-    assert_eq!(town.metric(1, "partage_dataset_coordination_connected").await, 0.0);
+    assert_eq!(test_cluster.metric(1, "partage_dataset_coordination_connected").await, 0.0);
     let said = log::count(&["the coordination service is away", &format!("node=\"{me}\"")]);
     assert_eq!(said, 1, "six times in vain, and one line");
-    town.service.is_away(false);
-    until("it is back", async || standing(&town).await["coordination"] == "connected").await;
-    town.end().await;
+    test_cluster.service.is_away(false);
+    until("it is back", async || standing(&test_cluster).await["coordination"] == "connected").await;
+    test_cluster.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tricks_with_paths_and_links_never_leave_the_dataset() {
-    let mut town = Town::new();
-    town.write("v1");
-    let outside = town.source().with_file_name("secret");
+    let mut test_cluster = TestCluster::new();
+    test_cluster.write("v1");
+    let outside = test_cluster.source().with_file_name("secret");
     fs::create_dir_all(&outside).unwrap();
     fs::write(outside.join("part-0.tsv"), "key-1\tsecret\n").unwrap();
-    town.start(1).await;
-    town.all_serve("v1").await;
-    let address = town.nodes[&1].address();
+    test_cluster.start(1).await;
+    test_cluster.all_serve("v1").await;
+    let address = test_cluster.nodes[&1].address();
     let long = format!("/names/{}", "k".repeat(60_000));
     for path in [
         "/names/%2E%2E",
@@ -430,21 +438,21 @@ async fn tricks_with_paths_and_links_never_leave_the_dataset() {
     assert_eq!(get(address, "/names/%zz").await.unwrap().status, 400);
     assert_eq!(get(address, &format!("/names/{}", "k".repeat(70_000))).await.unwrap().status, 414);
     // In the source: links, a link's name, a folder's name.
-    let names = town.source().join("names");
+    let names = test_cluster.source().join("names");
     let link = |to: &Path, from: PathBuf| std::os::unix::fs::symlink(to, from).unwrap();
     link(&outside, names.join("v2"));
-    let error = town.is_an_error(1, "names", "v2").await;
+    let error = test_cluster.is_an_error(1, "names", "v2").await;
     assert!(error.contains("a link that leads out of the source"), "{error}");
     fs::create_dir(names.join("_v3")).unwrap();
     link(&outside.join("part-0.tsv"), names.join("_v3/part-0.tsv"));
     fs::rename(names.join("_v3"), names.join("v3")).unwrap();
-    let error = town.is_an_error(1, "names", "v3").await;
+    let error = test_cluster.is_an_error(1, "names", "v3").await;
     assert!(error.contains("v3/part-0.tsv: a link that leads out of the source"), "{error}");
     fs::create_dir(names.join("_v4")).unwrap();
     fs::write(names.join("_v4/_SYMLINK"), "../../secret").unwrap();
     fs::rename(names.join("_v4"), names.join("v4")).unwrap();
-    let error = town.is_an_error(1, "names", "v4").await;
+    let error = test_cluster.is_an_error(1, "names", "v4").await;
     assert!(error.contains("_SYMLINK must hold the name of another version"), "{error}");
-    town.all_serve("v1").await;
-    assert_eq!(town.end().await, [["v1"]]);
+    test_cluster.all_serve("v1").await;
+    assert_eq!(test_cluster.end().await, [["v1"]]);
 }

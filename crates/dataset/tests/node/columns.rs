@@ -1,6 +1,6 @@
 //! A dataset that is divided by one column of its keys (K2).
 
-use super::town::{Town, until};
+use super::test_cluster::{TestCluster, until};
 use std::fs;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -10,8 +10,8 @@ const SETTINGS: &str = "format = 'tsv'\nheader = false\nkey = '2'\npartition_by 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn k2_rows_are_read_by_their_columns_and_what_lacks_one_is_told() {
-    let mut town = Town::new();
-    let set = town.source().join("orders");
+    let mut test_cluster = TestCluster::new();
+    let set = test_cluster.source().join("orders");
     fs::create_dir_all(set.join("v1")).unwrap();
     fs::write(set.join("_dataset.toml"), SETTINGS).unwrap();
     for file in 0..4 {
@@ -22,44 +22,48 @@ async fn k2_rows_are_read_by_their_columns_and_what_lacks_one_is_told() {
     }
     // Each has a share, so that keys and scans go to peers, too.
     for node in [1, 2] {
-        let mut options = town.options(node);
+        let mut options = test_cluster.options(node);
         options.spread.replication.wanted = 1;
         let source = partage_dataset::source::Source::open(
-            &town.source().display().to_string(),
+            &test_cluster.source().display().to_string(),
             &std::collections::BTreeMap::new(),
         );
-        town.start_silent(node, options, source.unwrap()).await;
+        test_cluster.start_silent(node, options, source.unwrap()).await;
     }
     for node in [1, 2] {
         until("the rows are served", async || {
-            town.get(node, "/orders/t0%00%01000").await.body == "value 0"
-                && town.get(node, "/orders/t4%00%01059").await.body == "value 59"
+            test_cluster.get(node, "/orders/t0%00%01000").await.body == "value 0"
+                && test_cluster.get(node, "/orders/t4%00%01059").await.body == "value 59"
         })
         .await;
         for number in 0..60 {
             let path = format!("/orders/t{}%00%01{number:03}", number % 5);
-            assert_eq!(town.get(node, &path).await.body, format!("value {number}"));
+            assert_eq!(test_cluster.get(node, &path).await.body, format!("value {number}"));
         }
-        assert_eq!(town.get(node, "/orders/t1%00%01000").await.status, 404, "that row is another tenant's");
+        assert_eq!(
+            test_cluster.get(node, "/orders/t1%00%01000").await.status,
+            404,
+            "that row is another tenant's"
+        );
         for lacking in ["/orders/000", "/orders/t0", "/orders/t0%00%01000%00%01x"] {
-            let refused = town.get(node, lacking).await;
+            let refused = test_cluster.get(node, lacking).await;
             assert_eq!(refused.status, 400, "{lacking}: {refused:?}");
             assert!(refused.body.contains("2 columns of its keys"), "{refused:?}");
         }
-        let scanned = town.get(node, "/orders?prefix=t3%00%01&limit=100").await.body;
+        let scanned = test_cluster.get(node, "/orders?prefix=t3%00%01&limit=100").await.body;
         let rows: serde_json::Value = serde_json::from_str(&scanned).unwrap();
         let keys: Vec<&str> =
             rows["entries"].as_array().unwrap().iter().map(|entry| entry["key"].as_str().unwrap()).collect();
         let expected: Vec<String> =
             (0..60).filter(|n| n % 5 == 3).map(|n| format!("t3\0\u{1}{n:03}")).collect();
         assert_eq!(keys, expected);
-        let address = town.nodes[&node].address();
+        let address = test_cluster.nodes[&node].address();
         assert_eq!(many(address, &["t1\0\u{1}001"]).await, 200);
         assert_eq!(many(address, &["t1\0\u{1}001", "t1"]).await, 400);
     }
-    let told = town.json(1, "/orders").await["versions"]["v1"].take();
+    let told = test_cluster.json(1, "/orders").await["versions"]["v1"].take();
     assert_eq!(told["partitioner"], "java-bytes:1/2", "{told}");
-    town.end().await;
+    test_cluster.end().await;
 }
 
 /// Asks for several keys; the status.

@@ -14,5 +14,5 @@ mod digest;
 mod guard;
 mod log;
 mod service;
-mod town;
+mod test_cluster;
 mod trouble;

@@ -1,16 +1,16 @@
 //! The two paths answer the same: each request is sent to both, and every byte but the date is compared.
 
-use crate::town::{Answer, Line, Town, entries};
+use crate::test_cluster::{Answer, Line, TestCluster, entries};
 use proptest::prelude::*;
 use std::sync::LazyLock;
 
-static TOWN: LazyLock<Town> = LazyLock::new(|| {
-    let town = Town::new(2);
+static CLUSTER: LazyLock<TestCluster> = LazyLock::new(|| {
+    let cluster = TestCluster::new(2);
     let mut all = entries(50, "value");
     all.insert(b"long".to_vec(), b"partage ".repeat(500));
     all.insert(b"a/b c".to_vec(), b"slash and blank".to_vec());
-    town.serve("names", "v1", &all, &[&[0], &[1], &[0, 1]]);
-    town
+    cluster.serve("names", "v1", &all, &[&[0], &[1], &[0, 1]]);
+    cluster
 });
 
 /// More headers than the fast path takes: it passes the connection on.
@@ -20,7 +20,7 @@ fn for_hyper(request: &str) -> String {
 }
 
 fn both(request: &str) -> [Answer; 2] {
-    let at = TOWN.nodes[0].at();
+    let at = CLUSTER.nodes[0].at();
     [request.to_owned(), for_hyper(request)].map(|request| {
         let mut line = Line::new(at);
         line.send(request.as_bytes());
@@ -79,7 +79,7 @@ proptest! {
     /// Whatever comes, the server answers or closes, and goes on serving others.
     #[test]
     fn noise_does_no_harm(noise in prop::collection::vec(any::<u8>(), 1..200), after in prop::collection::vec(any::<u8>(), 0..50)) {
-        let at = TOWN.nodes[0].at();
+        let at = CLUSTER.nodes[0].at();
         let mut line = Line::new(at);
         line.send(&noise);
         let mut second = Line::new(at);
@@ -101,10 +101,10 @@ fn pipelined_requests_of_both_kinds_are_answered_in_order() {
         "GET /-/health HTTP/1.1\r\nhost: localhost\r\n\r\n",
         "GET /names/key00004 HTTP/1.1\r\nhost: localhost\r\n\r\n",
     ];
-    let single: Vec<Answer> = kinds.iter().map(|kind| TOWN.ask(0, kind)).collect();
+    let single: Vec<Answer> = kinds.iter().map(|kind| CLUSTER.ask(0, kind)).collect();
     for first in 0..kinds.len() {
         let order: Vec<usize> = (0..kinds.len()).map(|at| (first + at) % kinds.len()).collect();
-        let mut line = Line::new(TOWN.nodes[0].at());
+        let mut line = Line::new(CLUSTER.nodes[0].at());
         line.send(order.iter().map(|at| kinds[*at]).collect::<String>().as_bytes());
         for at in order {
             assert_eq!(line.answer(kinds[at].starts_with("HEAD")), single[at], "{}", kinds[at]);

@@ -10,4 +10,4 @@ mod one;
 mod pages;
 mod peers;
 mod scan;
-mod town;
+mod test_cluster;

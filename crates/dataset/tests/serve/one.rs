@@ -1,10 +1,10 @@
 //! One node: values, headers, ranges, codings, refusals.
 
-use crate::town::{Entries, Line, Town, entries};
+use crate::test_cluster::{Entries, Line, TestCluster, entries};
 use std::io::Read;
 
-fn town() -> Town {
-    let town = Town::new(1);
+fn cluster() -> TestCluster {
+    let cluster = TestCluster::new(1);
     let mut all = entries(100, "value");
     all.insert(b"../../etc/passwd".to_vec(), b"harmless".to_vec());
     all.insert(b"\0\xff /".to_vec(), b"bytes".to_vec());
@@ -12,14 +12,14 @@ fn town() -> Town {
     all.insert(b"long".to_vec(), b"partage ".repeat(1_000));
     all.insert(b"empty".to_vec(), Vec::new());
     all.insert(vec![b'k'; 40_000], b"long key".to_vec());
-    town.serve("names", "v1", &all, &[&[0], &[0], &[0]]);
-    town
+    cluster.serve("names", "v1", &all, &[&[0], &[0], &[0]]);
+    cluster
 }
 
 #[test]
 fn s17_a_value_comes_with_its_version_and_tag() {
-    let town = town();
-    let answer = town.get(0, "/names/key00007");
+    let cluster = cluster();
+    let answer = cluster.get(0, "/names/key00007");
     assert_eq!((answer.status, answer.text().as_str()), (200, "value7"));
     assert_eq!(answer.header("partage-version"), "v1");
     assert_eq!(answer.header("x-sequins-version"), "v1");
@@ -27,29 +27,29 @@ fn s17_a_value_comes_with_its_version_and_tag() {
     assert_eq!(answer.header("accept-ranges"), "bytes");
     assert_eq!(answer.header("last-modified"), "Sun, 06 Nov 1994 08:49:37 GMT");
     assert_eq!(answer.header("partage-proxied-to"), "");
-    let head = town.ask(0, "HEAD /names/key00007 HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    let head = cluster.ask(0, "HEAD /names/key00007 HTTP/1.1\r\nhost: localhost\r\n\r\n");
     assert_eq!((head.status, head.header("content-length"), head.body.len()), (200, "6", 0));
     assert_eq!(head.headers, answer.headers);
-    assert_eq!(town.get(0, "/names/empty").header("content-length"), "0");
+    assert_eq!(cluster.get(0, "/names/empty").header("content-length"), "0");
 }
 
 #[test]
 fn s17_what_is_not_there_says_whether_the_dataset_is() {
-    let town = town();
-    let absent = town.get(0, "/names/nobody");
+    let cluster = cluster();
+    let absent = cluster.get(0, "/names/nobody");
     assert_eq!((absent.status, absent.header("partage-version")), (404, "v1"));
-    let unknown = town.get(0, "/nothing/key");
+    let unknown = cluster.get(0, "/nothing/key");
     assert_eq!((unknown.status, unknown.header("partage-version")), (404, ""));
     assert_eq!(unknown.json()["error"]["kind"], "no_dataset");
-    crate::town::dataset(&town.nodes[0], "soon");
-    let soon = town.get(0, "/soon/key");
+    crate::test_cluster::dataset(&cluster.nodes[0], "soon");
+    let soon = cluster.get(0, "/soon/key");
     assert_eq!((soon.status, soon.json()["error"]["kind"].as_str()), (503, Some("no_version")));
     assert_eq!(soon.header("retry-after"), "1");
 }
 
 #[test]
 fn path_tricks_are_keys_and_nothing_else() {
-    let town = town();
+    let cluster = cluster();
     for (path, status, body) in [
         ("/names/../../etc/passwd", 400, ""),
         ("/names/%2e%2e%2F..%2fetc/passwd", 200, "harmless"),
@@ -61,25 +61,25 @@ fn path_tricks_are_keys_and_nothing_else() {
         ("/names%00/key00001", 404, ""),
         ("//names/key00001", 404, ""),
     ] {
-        let answer = town.get(0, path);
+        let answer = cluster.get(0, path);
         assert_eq!(answer.status, status, "{path}: {}", answer.text());
         assert!(status != 200 || answer.text() == body, "{path}: {}", answer.text());
     }
-    assert_eq!(town.get(0, "/names/%zz").status, 400);
-    assert_eq!(town.get(0, "/names/a%").json()["error"]["kind"], "escape");
-    let long = town.get(0, &format!("/names/{}", "k".repeat(40_000)));
+    assert_eq!(cluster.get(0, "/names/%zz").status, 400);
+    assert_eq!(cluster.get(0, "/names/a%").json()["error"]["kind"], "escape");
+    let long = cluster.get(0, &format!("/names/{}", "k".repeat(40_000)));
     assert_eq!((long.status, long.text().as_str()), (200, "long key"));
-    assert_eq!(town.get(0, &format!("/names/{}", "k".repeat(60_000))).status, 404);
-    assert_eq!(town.get(0, &format!("/names/{}", "k".repeat(70_000))).status, 414);
+    assert_eq!(cluster.get(0, &format!("/names/{}", "k".repeat(60_000))).status, 404);
+    assert_eq!(cluster.get(0, &format!("/names/{}", "k".repeat(70_000))).status, 414);
     let huge = format!("GET /names/a HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "y".repeat(600_000));
-    assert_eq!(Line::refused(town.nodes[0].at(), huge.as_bytes()), 431);
+    assert_eq!(Line::refused(cluster.nodes[0].at(), huge.as_bytes()), 431);
 }
 
 #[test]
 fn ranges_and_tags_spare_bytes() {
-    let town = town();
+    let cluster = cluster();
     let with = |header: &str| {
-        town.ask(0, &format!("GET /names/key00007 HTTP/1.1\r\nhost: localhost\r\n{header}\r\n\r\n"))
+        cluster.ask(0, &format!("GET /names/key00007 HTTP/1.1\r\nhost: localhost\r\n{header}\r\n\r\n"))
     };
     let part = with("Range: bytes=1-3");
     assert_eq!(
@@ -98,7 +98,7 @@ fn ranges_and_tags_spare_bytes() {
             let request = format!(
                 "{method} /names/key00007 HTTP/1.1\r\nhost: localhost\r\nif-modified-since: {day} GMT\r\n\r\n"
             );
-            let answer = town.ask(0, &request);
+            let answer = cluster.ask(0, &request);
             assert_eq!((answer.status, answer.header("content-length")), (200, "6"), "{method} {day}");
         }
     }
@@ -108,21 +108,21 @@ fn ranges_and_tags_spare_bytes() {
 
 #[test]
 fn a_tag_lives_as_long_as_its_value() {
-    let town = Town::new(1);
+    let cluster = TestCluster::new(1);
     let of = |value: &str| -> Entries { [(b"k".to_vec(), value.as_bytes().to_vec())].into() };
     let mut tags = Vec::new();
     for (version, value) in [("1", "a"), ("2", "a"), ("3", "b")] {
-        town.serve("names", version, &of(value), &[&[0]]);
-        tags.push(town.get(0, "/names/k").header("etag").to_owned());
+        cluster.serve("names", version, &of(value), &[&[0]]);
+        tags.push(cluster.get(0, "/names/k").header("etag").to_owned());
     }
     assert!(tags[0] == tags[1] && tags[1] != tags[2]);
 }
 
 #[test]
 fn long_values_are_compressed_when_asked_for() {
-    let town = town();
+    let cluster = cluster();
     let with = |accept: &str| {
-        town.ask(
+        cluster.ask(
             0,
             &format!("GET /names/long HTTP/1.1\r\nhost: localhost\r\naccept-encoding: {accept}\r\n\r\n"),
         )
@@ -130,9 +130,9 @@ fn long_values_are_compressed_when_asked_for() {
     let plain = with("identity");
     assert_eq!((plain.body.len(), plain.header("content-encoding")), (8_000, ""));
     // Whoever keeps it must know that others get it otherwise; what is short is never coded.
-    let unasked = town.get(0, "/names/long");
+    let unasked = cluster.get(0, "/names/long");
     assert_eq!((plain.header("vary"), unasked.header("vary")), ("accept-encoding", "accept-encoding"));
-    assert_eq!(town.get(0, "/names/key00001").header("vary"), "");
+    assert_eq!(cluster.get(0, "/names/key00001").header("vary"), "");
     let gzip = with("gzip");
     let mut text = Vec::new();
     flate2::read::GzDecoder::new(gzip.body.as_slice()).read_to_end(&mut text).unwrap();
@@ -147,28 +147,28 @@ fn long_values_are_compressed_when_asked_for() {
 
 #[test]
 fn what_is_not_served_is_refused_with_the_way_out() {
-    let town = town();
-    let status = |request: &str| town.ask(0, request).status;
+    let cluster = cluster();
+    let status = |request: &str| cluster.ask(0, request).status;
     assert_eq!(status("PUT /names/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n"), 405);
-    let put = town.ask(0, "PUT /names HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n");
+    let put = cluster.ask(0, "PUT /names HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n");
     assert_eq!((put.status, put.header("allow")), (405, "GET, HEAD, POST"));
     assert_eq!(status("DELETE /names HTTP/1.1\r\nhost: localhost\r\n\r\n"), 405);
     assert_eq!(status("POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n"), 405);
     assert_eq!(status("GET /-/nothing HTTP/1.1\r\nhost: localhost\r\n\r\n"), 404);
     assert_eq!(status("GARBAGE\r\n\r\n"), 400);
-    let closing = town.ask(0, "GET /names/key00001 HTTP/1.0\r\n\r\n");
+    let closing = cluster.ask(0, "GET /names/key00001 HTTP/1.0\r\n\r\n");
     assert_eq!((closing.status, closing.text().as_str()), (200, "value1"));
 }
 
 #[test]
 fn requests_may_come_in_pieces_and_many_at_a_time() {
-    let town = town();
+    let cluster = cluster();
     let requests: Vec<String> = (0..100)
         .map(|number| format!("GET /names/key{number:05} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
         .collect();
     let all = requests.concat().into_bytes();
     for step in [1, 7, 1_000, all.len()] {
-        let mut line = Line::new(town.nodes[0].at());
+        let mut line = Line::new(cluster.nodes[0].at());
         for piece in all.chunks(step) {
             line.send(piece);
         }
@@ -180,9 +180,9 @@ fn requests_may_come_in_pieces_and_many_at_a_time() {
 
 #[test]
 fn http2_is_spoken_too() {
-    let town = town();
+    let cluster = cluster();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let uri = format!("http://{}/names/key00009", town.nodes[0].at());
+    let uri = format!("http://{}/names/key00009", cluster.nodes[0].at());
     let (status, version, body) = runtime.block_on(async {
         let client = hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new())
             .http2_only(true)
@@ -200,8 +200,8 @@ fn http2_is_spoken_too() {
 
 #[test]
 fn a_server_that_stops_answers_what_it_has_and_closes() {
-    let mut town = town();
-    let node = town.nodes.remove(0);
+    let mut cluster = cluster();
+    let node = cluster.nodes.remove(0);
     let mut line = Line::new(node.at());
     line.send(b"GET /names/key00001 HTTP/1.1\r\nhost: localhost\r\n\r\n");
     assert_eq!(line.answer(false).status, 200);

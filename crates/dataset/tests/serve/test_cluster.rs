@@ -18,7 +18,7 @@ pub type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Long enough that no test depends on it, short enough to wait for.
 pub const SETTINGS: FetchSettings = FetchSettings { stage_ms: 30, total_ms: 20_000 };
 
-pub struct Town {
+pub struct TestCluster {
     pub folder: TempDir,
     pub nodes: Vec<Node>,
 }
@@ -34,12 +34,12 @@ impl Node {
     }
 }
 
-impl Town {
-    pub fn new(nodes: usize) -> Town {
-        Town::with(nodes, &Settings { threads: 2, fetch: SETTINGS, ..Settings::default() })
+impl TestCluster {
+    pub fn new(nodes: usize) -> TestCluster {
+        TestCluster::with(nodes, &Settings { threads: 2, fetch: SETTINGS, ..Settings::default() })
     }
 
-    pub fn with(nodes: usize, settings: &Settings) -> Town {
+    pub fn with(nodes: usize, settings: &Settings) -> TestCluster {
         let nodes = (0..nodes)
             .map(|number| {
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -50,7 +50,7 @@ impl Town {
                 Node { catalogue, server }
             })
             .collect();
-        Town { folder: tempfile::tempdir().unwrap(), nodes }
+        TestCluster { folder: tempfile::tempdir().unwrap(), nodes }
     }
 
     pub fn address(&self, node: usize) -> Arc<str> {

@@ -35,7 +35,7 @@ pub struct Answer {
     pub body: String,
 }
 
-pub struct Town {
+pub struct TestCluster {
     pub service: Arc<Service>,
     folder: TempDir,
     pub nodes: BTreeMap<u32, Node>,
@@ -58,14 +58,14 @@ pub fn version(name: &str) -> VersionName {
     VersionName::new(name).unwrap()
 }
 
-impl Town {
-    pub fn new() -> Town {
+impl TestCluster {
+    pub fn new() -> TestCluster {
         let folder = tempfile::tempdir().unwrap();
         let source = folder.path().join("source/names");
         fs::create_dir_all(&source).unwrap();
         let settings = "format = 'tsv'\nheader = false\nkey = '1'\nvalues = ['2']\n";
         fs::write(source.join("_dataset.toml"), settings).unwrap();
-        Town { service: Service::new(), folder, nodes: BTreeMap::new(), readers: BTreeMap::new() }
+        TestCluster { service: Service::new(), folder, nodes: BTreeMap::new(), readers: BTreeMap::new() }
     }
 
     pub fn source(&self) -> PathBuf {
