@@ -2,8 +2,8 @@
 //!
 //! [`map`] looks at a whole map (after recovery, and by `partage check`); [`diff`] looks only at what a
 //! commit touches, so that a change of one shard among a million costs little. Both return findings, none
-//! of which a running cluster ever shows. [`plan`] looks at what a plan would do, before anybody approves it,
-//! [`records`] at everything durable.
+//! of which a running cluster ever shows. [`plan`] looks at what a plan would do, before anybody approves it.
+//! The check of everything durable, [`crate::cluster::check::records`], goes through both.
 
 mod edge;
 mod layout;
