@@ -287,9 +287,8 @@ impl ServeArgs {
 
 fn not_started(error: StartError) -> Failure {
     match error {
-        StartError::Serve(_) => {
-            Failure::failed(error).help("choose another address with --listen, or stop who has this one")
-        }
+        StartError::Serve(_) => Failure::failed(error)
+            .help("choose another address with --listen, or stop the process that uses this one"),
         StartError::Store(_) => Failure::failed(error),
         StartError::Replication(_) | StartError::Address(_) => Failure::usage(error),
     }

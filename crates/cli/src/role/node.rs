@@ -55,7 +55,7 @@ impl NodeArgs {
         let listen = self.listen.or(file.listen.clone()).unwrap_or_else(|| "127.0.0.1:0".to_owned());
         let listener = TcpListener::bind(&listen).await.map_err(|error| {
             Failure::failed(format!("cannot listen on {listen}: {error}"))
-                .help("choose another address with --listen, or stop who has this one")
+                .help("choose another address with --listen, or stop the process that uses this one")
         })?;
         let bound = listener.local_addr().map_err(Failure::failed)?;
         let door = self.door.settled(&[bound], file.insecure, &file.door)?;

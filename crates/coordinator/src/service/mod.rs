@@ -87,7 +87,9 @@ impl Config {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Its address is not to be had.
-    #[error("cannot listen on {address}: {error}: choose another address, or stop who has this one")]
+    #[error(
+        "cannot listen on {address}: {error}: choose another address, or stop the process that uses this one"
+    )]
     Listen {
         /// The address.
         address: SocketAddr,
