@@ -86,6 +86,19 @@ async fn by_default_the_path_says_keyspace_and_key() {
     assert_eq!(get(&proxy, "/ks/apple").await.0, 404, "the service's own");
 }
 
+#[tokio::test]
+async fn a_call_for_a_coordinator_is_told_that_this_is_a_router() {
+    let World { proxy, _coordinator, _router, .. } = world(vec![Rule::default()], 1).await;
+    let request = Request::post("/partage.v1.Worker/Connect").header("host", "localhost");
+    let request = request.header("content-type", "application/grpc").body(Full::default()).unwrap();
+    let answer = ask(&proxy, request).await;
+    assert_eq!((answer.status().as_u16(), &answer.headers()["grpc-status"]), (200, &"9".parse().unwrap()));
+    let said = answer.headers()["grpc-message"].to_str().unwrap();
+    assert!(said.contains("router") && said.contains("--join"), "{said}");
+    let (status, said) = get(&proxy, "/v1/status").await;
+    assert!(status == 404 && said.contains("the API (/v1/…) is at the coordinator"), "{status} {said}");
+}
+
 /// The keys of a request for several are in memory until it is answered, however often it is tried: they count.
 #[tokio::test]
 async fn z3_the_keys_of_a_request_for_several_count_against_the_budget() {

@@ -16,14 +16,30 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use serde_json::{Value, json};
 
+/// Where the methods of a coordinator are.
+const COORDINATOR_METHODS: &str = "/partage.v1.";
+
 /// The page at `path`, if it is one of ours.
 pub fn page(proxy: &ProxyState, path: &str) -> Option<Response<AnswerBody>> {
+    if path.starts_with(COORDINATOR_METHODS) {
+        return Some(for_a_coordinator());
+    }
     match path.strip_prefix("/partage/")? {
         "health" => Some(health(proxy)),
         "metrics" => Some(metrics(proxy)),
         "routes" => Some(routes(proxy)),
         _ => None,
     }
+}
+
+/// The answer to a worker or a command that was given the address of a router.
+fn for_a_coordinator() -> Response<AnswerBody> {
+    let mut answer = bytes(StatusCode::OK, "application/grpc", Vec::new());
+    // gRPC has the status among the headers where there is no message; 9 is FAILED_PRECONDITION.
+    answer.headers_mut().insert("grpc-status", HeaderValue::from_static("9"));
+    let what = "this is a router, and the call is for a coordinator: give the address of a coordinator (--join, --coordinator)";
+    answer.headers_mut().insert("grpc-message", HeaderValue::from_static(what));
+    answer
 }
 
 /// An error of the proxy itself: what is wrong, and the way out.

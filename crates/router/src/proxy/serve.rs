@@ -274,9 +274,11 @@ fn misplaced(caller: &Caller, error: &RuleError) -> Response<AnswerBody> {
             "no_maps",
             "this router has heard no coordinator yet, try again",
         ),
-        RuleError::Keyspace(_) => {
-            (StatusCode::NOT_FOUND, "unknown_keyspace", "`partage keyspace list` shows those there are")
-        }
+        RuleError::Keyspace(_) => (
+            StatusCode::NOT_FOUND,
+            "unknown_keyspace",
+            "`partage keyspace list` shows those there are; this is a router, the API (/v1/…) is at the coordinator",
+        ),
         RuleError::NoRule { .. } => (StatusCode::NOT_FOUND, "no_rule", "ask as one of the rules says"),
         RuleError::NoKey { .. } => (StatusCode::BAD_REQUEST, "no_key", "put the key there"),
         RuleError::KeyTooLong { .. } => (StatusCode::BAD_REQUEST, "key_too_long", "take a shorter one"),
