@@ -10,6 +10,7 @@ use crate::base::count::{counted, counted_with};
 use crate::base::name::NodeId;
 use crate::limits;
 use crate::node::Health;
+use crate::node::exchange::Phase;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -134,12 +135,39 @@ impl Cluster {
             parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
         let what =
             format!("{} of {} shards are not served: {}", unserved, counts.standing(), parts.join(", "));
-        let is_moving = unserved == counts.loading;
-        let way_out = match is_moving {
-            true => "wait; `partage shard list KEYSPACE --moves` says what for",
-            false => "`partage shard list KEYSPACE --unserved` lists them",
+        if unserved == 0 {
+            return None;
+        }
+        let way_out = match self.failing_load() {
+            _ if unserved != counts.loading => {
+                "`partage shard list KEYSPACE --unserved` lists them".to_owned()
+            }
+            Some(failing) => failing,
+            None => "wait; `partage shard list KEYSPACE --moves` says what for".to_owned(),
         };
-        (unserved > 0).then(|| problem(what, way_out))
+        Some(problem(what, way_out))
+    }
+
+    /// How many replicas could not be loaded, with one of them and its reason: waiting alone may not help.
+    fn failing_load(&self) -> Option<String> {
+        let replicas = self.keyspaces.iter().flat_map(|(name, keyspace)| {
+            let all =
+                keyspace.map.shards().flat_map(|shard| shard.replicas.iter().map(move |r| (shard.id, r)));
+            all.filter_map(move |(shard, replica)| match keyspace.observed.get(&replica.placement)?.phase() {
+                Phase::Failed(failure) => Some((name, shard, &replica.node, failure.reason.clone())),
+                _ => None,
+            })
+        });
+        let mut count = 0;
+        let mut first = None;
+        for (name, shard, node, reason) in replicas {
+            count += 1;
+            first
+                .get_or_insert_with(|| format!("shard {shard} of keyspace {name} on node {node} ({reason})"));
+        }
+        let fail = counted_with(count, "replica", ("fails", "fail"));
+        first
+            .map(|first| format!("{fail} to load, such as {first}: mend the service, or delete the keyspace"))
     }
 
     /// Nodes that should answer and do not. One that was given up is none of them: its shards are elsewhere.

@@ -77,6 +77,21 @@ fn what_fails_or_is_silent_is_named() {
 }
 
 #[test]
+fn a_keyspace_that_no_worker_can_load_says_why_and_not_to_wait() {
+    let mut test = TestCluster::new(keyspace(2), slots(2));
+    test.fails = test.map().shards().map(|shard| (shard.id, node("a"))).collect();
+    test.join("a");
+    let problems = |test: &TestCluster| format!("{:?}", test.cluster.status(test.at()).problems);
+    while !problems(&test).contains("fail to load") {
+        assert!(test.now < 3_000, "{}", problems(&test));
+        test.run(100);
+    }
+    let problems = problems(&test);
+    let told = "2 replicas fail to load, such as shard s1 of keyspace users on node a (no such file): mend the service";
+    assert!(problems.contains("2 of 2 shards are not served") && problems.contains(told), "{problems}");
+}
+
+#[test]
 fn a_coordinator_that_has_just_started_does_not_know_since_when() {
     let mut test = TestCluster::new(keyspace(12), slots(12));
     ["a", "b", "c"].into_iter().for_each(|name| test.join(name));
