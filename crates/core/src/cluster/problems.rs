@@ -138,12 +138,10 @@ impl Cluster {
         if unserved == 0 {
             return None;
         }
-        let way_out = match self.failing_load() {
-            _ if unserved != counts.loading => {
-                "`partage shard list KEYSPACE --unserved` lists them".to_owned()
-            }
-            Some(failing) => failing,
-            None => "wait; `partage shard list KEYSPACE --moves` says what for".to_owned(),
+        let wait = || "wait; `partage shard list KEYSPACE --moves` says what for".to_owned();
+        let way_out = match unserved == counts.loading {
+            true => self.failing_load().unwrap_or_else(wait),
+            false => "`partage shard list KEYSPACE --unserved` lists them".to_owned(),
         };
         Some(problem(what, way_out))
     }

@@ -10,7 +10,21 @@ use crate::keyspace::key::Key;
 use crate::keyspace::map::{Role, Shard};
 use crate::keyspace::sharding::Bounds;
 use crate::keyspace::sharding::geometry::{around, cut_keys, cut_points, joined, lowest, middle};
+use crate::keyspace::{Keyspace, Mode};
 use crate::plan::Change;
+
+/// That the planner merges shards again which come from a split and carry little, also those of a split that a person made.
+fn merged_again(keyspace: &KeyspaceState, count: usize) -> Option<String> {
+    let Keyspace { name, mode, resharding, .. } = &keyspace.record.keyspace;
+    let may_merge = *mode == Mode::Automatic && count > resharding.min_shards as usize;
+    may_merge.then(|| {
+        format!(
+            "the planner merges the new shards again if they carry little for {} s: `partage keyspace update {name} --min-shards \
+             {count}` keeps them",
+            resharding.window_ms / 1_000
+        )
+    })
+}
 
 fn invalid(problem: String, way_out: impl Into<String>) -> AdminError {
     AdminError::Invalid { problem, way_out: way_out.into() }
@@ -67,7 +81,8 @@ impl Cluster {
         let nodes = self.homes(at, shard)?;
         let children = parts.into_iter().map(|bounds| (bounds, nodes.clone())).collect();
         let change = Change::Split { shard: shard.id, children };
-        self.planned(at, by, name, Intent::new(summary, vec![]), vec![change])
+        let warnings = merged_again(keyspace, count).into_iter().collect();
+        self.planned(at, by, name, Intent { warnings, ..Intent::new(summary, vec![]) }, vec![change])
     }
 
     pub(super) fn merge_shards(

@@ -56,6 +56,16 @@ fn bounds(test: &AdminTestCluster) -> Vec<(u64, String)> {
 }
 
 #[test]
+fn who_splits_a_shard_is_told_that_the_planner_may_merge_it_again() {
+    let mut test = test_cluster(&["a", "b"], &["a"]);
+    let mode = KeyspaceChanges { mode: Some(Mode::Automatic), ..KeyspaceChanges::default() };
+    let changes = Box::new(mode);
+    test.done(Command::UpdateKeyspace { keyspace: name("users"), changes, ahead: false });
+    let answer = test.done(split(S1, SplitAt::Middle));
+    assert!(answer.warnings[0].contains("`partage keyspace update users --min-shards 2`"), "{answer:?}");
+}
+
+#[test]
 fn a_person_moves_a_shard_make_before_break() {
     let mut test = test_cluster(&["a", "b", "c"], &["a"]);
     let answer = test.done(shift(S1, "a", "b"));
