@@ -161,6 +161,10 @@ fn main() -> ExitCode {
     let outcome = tokio::runtime::Runtime::new()
         .map_err(|error| Failure::failed(format!("cannot start: {error}")))
         .and_then(|runtime| runtime.block_on(cli.command.run(&mut output)));
+    // What was found out stands before what is wrong, also where both go to one file.
+    if outcome.is_err() {
+        output.flush();
+    }
     match outcome.and_then(|()| output.finish()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(cli.json),

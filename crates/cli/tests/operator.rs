@@ -27,6 +27,14 @@ async fn the_exit_code_of_status_says_whether_something_is_wrong() {
     assert!(code == 1 && told.unwrap().message.contains("wrong, see above"), "no shard is served");
     let said = doors.text(&["status"]);
     assert!(said.starts_with("WRONG      4 of 4 shards are not served"), "{said}");
+    // Both streams into one file, as in `partage status >log 2>&1`.
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut status = Command::new(env!("CARGO_BIN_EXE_partage"));
+    status.args(["status", "--coordinator", &doors.address()]);
+    let file = std::fs::OpenOptions::new().append(true).open(log.path()).unwrap();
+    status.stdout(file.try_clone().unwrap()).stderr(file).status().unwrap();
+    let said = std::fs::read_to_string(log.path()).unwrap();
+    assert!(said.trim_end().ends_with("something is wrong, see above"), "{said}");
     done(&doors, &["keyspace", "delete", "kv", "--yes"]);
     done(&doors, &["keyspace", "delete", "parts", "--yes"]);
     done(&doors, &["status"]);
