@@ -34,7 +34,7 @@ async fn the_exit_code_of_status_says_whether_something_is_wrong() {
     let file = std::fs::OpenOptions::new().append(true).open(log.path()).unwrap();
     status.stdout(file.try_clone().unwrap()).stderr(file).status().unwrap();
     let said = std::fs::read_to_string(log.path()).unwrap();
-    assert!(said.trim_end().ends_with("something is wrong, see above"), "{said}");
+    assert!(said.trim_end().ends_with("wrong, see above"), "{said}");
     done(&doors, &["keyspace", "delete", "kv", "--yes"]);
     done(&doors, &["keyspace", "delete", "parts", "--yes"]);
     done(&doors, &["status"]);
