@@ -9,14 +9,14 @@
 //! | of a node whose orders the commit does not change           | as ever: lease and orders, which are durable, at the generation before the commit |
 //! | of a node whose orders the commit changes                   | the lease alone; the orders follow the commit |
 //! | of a node whose lease is over, or that gets none, or whose beat is refused | waits for the commit          |
-//! | of a node of which an earlier one waits that will be taken in | waits, too: what a beat says, the next one does not say again |
+//! | of a node of which an earlier beat waits for the commit | waits, too: beats carry differences, so they are processed in order |
 //!
 //! A worker that has lost its leader comes back with the incarnation that it has, and only then beats. It is taken in at
 //! once, where it is as it was: an incarnation that a worker knows of is durable, and its return changes nothing that is
 //! stored. So a new leader with a slow store lets no lease run out. Everything else of a registration waits.
 //!
-//! The second line is safe because the lease has never been over: no decision can have counted on its end, and the
-//! answer renews exactly what the worker was told before. A node whose lease is over waits, as the commit may give
+//! The second row is safe: the lease of that node has not ended, so the commit cannot have given its shards to another
+//! node, and the answer renews exactly what the worker was told before. A node whose lease is over waits, as the commit may give
 //! away what it held. Reports are taken in at once; nothing of them is stored.
 
 use super::{Cluster, Moment, NodeState, Outbox};

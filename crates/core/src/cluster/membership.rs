@@ -248,7 +248,7 @@ impl Cluster {
         node.orders.confirm(beat.applied);
         let heard_before = node.signs.heard_at;
         node.signs.beat(at.now);
-        // A lease of nothing takes nothing away: the last one runs out.
+        // A length of 0 grants no new lease; the worker keeps the last one until it ends.
         let gets_one = !node.revoked && may_lease;
         let lease_ms = if gets_one { self.settings.lease_ms } else { 0 };
         if gets_one {

@@ -4,8 +4,8 @@
 //! called again at once; the next one goes on where this one stopped, round and round, so that no shard waits
 //! behind others that always have news. Which shards those are follows from the state alone (M9).
 //!
-//! What a decision does for shards that have news and what it plans are bounded each for itself. So that they do not add
-//! up, a decision that has done much of the one leaves the other to the next; and that does little of the one.
+//! The work on shards that have news and the planning have a limit each. So that the two do not add up, a decision that has
+//! done much of the first leaves the planning to the next one, which then does little of the first.
 
 use super::{Cluster, KeyspaceState, Moment};
 use crate::base::id::ShardId;

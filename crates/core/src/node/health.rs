@@ -41,7 +41,7 @@ pub struct Signs {
     pub failed_checks: u32,
     /// Since when so many have failed that it is unreachable.
     pub unreachable_since: Option<Millis>,
-    /// It said goodbye and had nothing left.
+    /// It sent `leave`: the coordinator has ended its lease, whatever it still held.
     pub left: bool,
     /// It was declared dead; nothing changes that.
     pub ended: bool,

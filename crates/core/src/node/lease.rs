@@ -1,7 +1,7 @@
 //! Leases: until when a worker may believe its own assignment without hearing from the coordinator.
 //!
 //! The two sides never compare clocks. The worker counts from the moment it *sent* the beat that is
-//! answered, the coordinator from the moment it *answers*, which is later, and adds [`DRIFT_PERMILLE`] for
+//! answered, the coordinator from the moment it *processes* the beat, which is later, and adds [`DRIFT_PERMILLE`] for
 //! clocks that run at different speeds. So the coordinator's idea of the end is never before the
 //! worker's (O4), and it may give the shard to another when its own has passed (O5).
 //!
@@ -9,7 +9,7 @@
 //! |-------------|-----------------------|-----------------------------------------------------------|
 //! | worker      | renewal               | max(end, sent_at + lease)                                 |
 //! | worker      | sends `leave`         | now                                                       |
-//! | coordinator | answers a beat        | max(end, now + lease + drift)                             |
+//! | coordinator | processes a beat      | max(end, now + lease + drift)                             |
 //! | coordinator | starts                | now + lease + drift: what a predecessor may have granted  |
 //! | coordinator | starts, among several | the same, from when a deposed leader certainly stops      |
 //! | coordinator | receives `leave`      | now                                                       |

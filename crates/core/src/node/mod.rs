@@ -160,9 +160,9 @@ pub enum Health {
     Suspect,
     /// Beats, but the address it announced does not answer: given nothing new.
     Unreachable,
-    /// Its lease is over and it was declared dead.
+    /// Silent for `dead_after_ms`, and its lease is over. The coordinator declares it dead next, unless the brake is on.
     Down,
-    /// Said goodbye and has nothing left.
+    /// It sent `leave`: the coordinator has ended its lease, whatever it still held.
     Left,
 }
 

@@ -10,6 +10,7 @@
 //! | `malformed`                               | 400    | mend the request         |
 //! | `name_taken`, `address_taken`, `full`     | 409    | try again later          |
 //! | `other_cluster`                           | 409    | keep all, ask its own    |
+//! | `ahead`                                   | 409    | keep all, register again |
 //! | `late`                                    | 409    | nothing: go on           |
 //! | `on_trust`                                | 409    | stop; the lease runs out |
 //! | `too_many`                                | 429    | after `retry-after`      |

@@ -13,18 +13,19 @@
 //! | A `UnloadFinal`, B `Live` leads | A reports `Dropped`                     | B serves                        |
 //! | B `Live` leads                  |                                         |                                 |
 //!
-//! The **grant** (O1, O5): B may begin at epoch e+1 when every replica that may have led before has either
-//! carried out an order of epoch e+1 or lost its lease for certain. It is computed by [`is_granted`], not
-//! stored.
+//! The **grant** (O1, O5): B may begin at epoch e+1 when each replica that may have led before, of this shard or of a
+//! parent that has not gone yet, has carried out an order of epoch e+1, or has certainly lost its lease, or has never led. In
+//! eventual mode nobody waits for that. In a durable keyspace the last writes of the parents must be there, too, and after a
+//! restore the copies must have been compared. [`is_granted`] computes it; it is not stored.
 //!
 //! What one replica of a serving shard becomes, first match wins:
 //!
 //! | state         | seen                                    | next                                            |
 //! |---------------|-----------------------------------------|-------------------------------------------------|
-//! | any           | its incarnation has ended               | removed                                         |
-//! | `Load`        | `Ready`                                 | `Live`; replaced one → `Unload`; leads if that led or none does |
+//! | any           | its incarnation has ended, not durable  | removed                                         |
+//! | `Load`        | `Ready`                                 | `Live`; the replica that it replaces: `Unload`; it leads if that one led, or the shard has no leader |
 //! | `Load`        | `Failed` too often, or overdue          | `UnloadFinal`: the planner tries another node   |
-//! | `Live`        | nobody leads, it serves or is the first | leads                                           |
+//! | `Live`        | the shard has no leader, it serves or is the first live one | leads                       |
 //! | `Live`        | leads and `Failed`, silent or overdue, a follower serves | the follower leads             |
 //! | `Live`        | leads and is overdue, its followers wait for it ([`stored`]) | one of them leads |
 //! | `Unload`      | `Unloaded`, and the leader serves, or nobody ever led | `UnloadFinal`                     |
@@ -140,7 +141,7 @@ pub fn is_granted(shard: &Shard, map: &ShardMap, view: &dyn ReplicaView) -> bool
     if view.ownership() == Ownership::Eventual || planted::is(Planted::O5) {
         return true;
     }
-    // In `Load` it has not begun, in `UnloadFinal` it never will again: it had not begun, or said `Unloaded`.
+    // A replica in `Load` has not served; one in `UnloadFinal` has stopped. Neither can own keys.
     let may_own = |r: &&Replica| matches!(r.state, ReplicaState::Live | ReplicaState::Unload);
     let others = shard.replicas.iter().filter(may_own).filter(|r| r.role != Role::Leader);
     let released = |of: &Shard, r: &Replica| {
