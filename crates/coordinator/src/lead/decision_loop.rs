@@ -355,7 +355,7 @@ impl Task {
                     let _ = answer.send(orders);
                 }
             };
-            match self.cluster.is_stored() {
+            match self.cluster.has_no_pending_writes() {
                 true => reply(Ok(())),
                 false => replies.push(Box::new(reply)),
             }
@@ -373,7 +373,7 @@ impl Task {
                 _ => work(Ok((&mut self.cluster, at))),
             };
             // What it has seen is durable, and it has changed nothing that has to be.
-            if self.cluster.is_stored() {
+            if self.cluster.has_no_pending_writes() {
                 reply.into_iter().for_each(|reply| reply(Ok(())));
             } else {
                 replies.extend(reply);
@@ -385,7 +385,7 @@ impl Task {
 
     /// Decides, unless nothing can be stored; then it looks whether there is room again. Returns when to look again.
     async fn run_round(&mut self, replies: Vec<Reply>, calls: usize) -> Result<Millis, LoopError> {
-        if let Some(full) = self.full.clone().filter(|_| self.cluster.is_stored()) {
+        if let Some(full) = self.full.clone().filter(|_| self.cluster.has_no_pending_writes()) {
             let next = self.room_looked_for + limits::ROOM_AGAIN_MS;
             if self.clock.now() < next || !self.has_room(&full.lacks_room.unwrap_or_default()).await {
                 self.observer.round_ended(&self.cluster, self.clock.now(), calls);

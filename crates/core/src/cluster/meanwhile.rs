@@ -145,7 +145,7 @@ impl Cluster {
     }
 
     /// Whether everything that the cluster has decided is in an outbox that the driver has taken.
-    pub fn is_stored(&self) -> bool {
+    pub fn has_no_pending_writes(&self) -> bool {
         self.outbox.writes.is_empty()
     }
 

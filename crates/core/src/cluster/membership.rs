@@ -68,7 +68,7 @@ impl NodeState {
 
     /// Whether its replicas are to go: a drain has begun, or it wants to leave. A drain that waits in the
     /// queue moves nothing yet (A19).
-    pub fn is_emptied(&self) -> bool {
+    pub fn is_to_be_emptied(&self) -> bool {
         self.leaving || self.record.drain.as_ref().is_some_and(super::Drain::has_begun)
     }
 
@@ -108,7 +108,7 @@ impl Cluster {
             }
             _ => {}
         }
-        self.admit_from(at, from.as_deref())?;
+        self.check_registration_rate(at, from.as_deref())?;
         let incarnation = self.record.next_incarnation;
         self.record.next_incarnation = incarnation.next();
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
@@ -384,7 +384,7 @@ impl Cluster {
     }
 
     /// Declares dead who is, notices whose health has changed; returns when to look again.
-    pub(super) fn watch_over(&mut self, at: Moment) -> Millis {
+    pub(super) fn update_node_health(&mut self, at: Moment) -> Millis {
         let braked = self.brake_if_too_many(at);
         let mut wake = self.watch_addresses(at);
         let (begun_with, most) = (self.work.woken, self.beside_planning(limits::SHARDS_WOKEN) as u64);
@@ -415,7 +415,7 @@ impl Cluster {
                     self.strike(at, &id, &suspects);
                     self.losses.add(id.clone(), at.now, suspects);
                 }
-                self.bury(at, &id);
+                self.declare_dead(at, &id);
             } else if told != health {
                 self.tell(
                     EventKind::NodeHealth,
@@ -449,11 +449,11 @@ impl Cluster {
     /// All at once: on a copy that nobody waits for.
     pub(super) fn bury_written_off(&mut self, at: Moment) {
         for id in std::mem::take(&mut self.written_off) {
-            self.bury(at, &id);
+            self.declare_dead(at, &id);
         }
     }
 
-    fn bury(&mut self, at: Moment, id: &NodeId) {
+    fn declare_dead(&mut self, at: Moment, id: &NodeId) {
         let held = self.nodes.get(id).map_or(0, |node| node.orders.len());
         self.tell(
             EventKind::NodeEnded,

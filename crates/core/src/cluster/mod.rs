@@ -317,7 +317,7 @@ pub struct Cluster {
     listened: Millis,
     /// Nodes that were given up lately.
     losses: Losses,
-    /// Dead nodes that a person has given up by releasing the brake, and that the next decisions bury. Not stored: another
+    /// Dead nodes that a person has given up by releasing the brake, and that the next decisions declare dead. Not stored: another
     /// coordinator would put the brake on, and the person be asked again.
     written_off: BTreeSet<NodeId>,
     /// Processes that ended lately; not stored.
@@ -390,8 +390,8 @@ impl Cluster {
         self.excuse_own_silence(at, at.now.since(self.promised));
         self.listened = at.now;
         self.forget_longest_lease(at);
-        let wake = self.watch_over(at);
-        self.wake_unproven(at);
+        let wake = self.update_node_health(at);
+        self.recheck_restored_shards(at);
         self.prove();
         let wake =
             wake.min(self.judge_held_back(at)).min(self.watch_unrest(at)).min(self.forget_ended_nodes(at));

@@ -384,13 +384,13 @@ impl Cluster {
         let due = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.pending_steps.due() <= at.now);
         let names: Vec<KeyspaceName> = due.map(|(name, _)| name.clone()).collect();
         for name in names {
-            self.call_in(at, &name);
+            self.time_out_steps(at, &name);
         }
-        self.restore(at);
+        self.restore_leases(at);
         self.keyspaces.values().map(|keyspace| keyspace.pending_steps.due()).min().unwrap_or(Millis::NEVER)
     }
 
-    fn call_in(&mut self, at: Moment, name: &KeyspaceName) {
+    fn time_out_steps(&mut self, at: Moment, name: &KeyspaceName) {
         let settings = self.settings.clone();
         let most = self.beside_planning(limits::STEPS_CALLED_IN);
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
@@ -525,7 +525,7 @@ impl Cluster {
     }
 
     /// A node that has let go in the end gets leases again.
-    fn restore(&mut self, at: Moment) {
+    fn restore_leases(&mut self, at: Moment) {
         let revoked = self.nodes.iter().filter(|(_, node)| node.revoked).map(|(id, _)| id.clone());
         for id in revoked.collect::<Vec<_>>() {
             if !self.keyspaces.values().any(|keyspace| keyspace.held_fast(&id).is_some()) {

@@ -56,7 +56,11 @@ impl RegistrationLimiter {
 
 impl Cluster {
     /// Refuses a new process from an address that has sent too many.
-    pub(super) fn admit_from(&mut self, at: Moment, from: Option<&str>) -> Result<(), RegisterError> {
+    pub(super) fn check_registration_rate(
+        &mut self,
+        at: Moment,
+        from: Option<&str>,
+    ) -> Result<(), RegisterError> {
         let Some(from) = from else { return Ok(()) };
         let Err(wait_ms) = self.registration_limiter.take(at.now, from) else { return Ok(()) };
         if let Some(count) = self.registration_limiter.refuse(at.now) {

@@ -363,7 +363,7 @@ impl KeyspaceState {
 
 impl Cluster {
     /// When the last node is back after a restore, what waited for that is looked at again.
-    pub(super) fn wake_unproven(&mut self, at: Moment) {
+    pub(super) fn recheck_restored_shards(&mut self, at: Moment) {
         let mut restored = self.keyspaces.values_mut().filter(|keyspace| keyspace.was_restored()).peekable();
         if restored.peek().is_none() {
             return;

@@ -150,7 +150,7 @@ impl Cluster {
         match node.signs.health(at.now, &self.settings) {
             Health::Down | Health::Left => Standing::Keeps,
             _ if node.cut_off => Standing::Drains,
-            _ if node.is_emptied() && !planted::is(Planted::L8) => Standing::Drains,
+            _ if node.is_to_be_emptied() && !planted::is(Planted::L8) => Standing::Drains,
             _ if node.revoked && keyspace.record.keyspace.ownership == Ownership::Exclusive => {
                 Standing::Drains
             }

@@ -182,7 +182,7 @@ fn b10_a_worker_that_has_lost_its_leader_is_taken_back_during_a_commit() {
     let back = Registration { incarnation: Some(known.incarnation), ..Registration::new(known.spec) };
     let welcome = test.cluster.resume_meanwhile(at, back.clone()).unwrap();
     assert_eq!(welcome.incarnation, known.incarnation);
-    assert!(test.cluster.is_stored(), "nothing that is stored has changed");
+    assert!(test.cluster.has_no_pending_writes(), "nothing that is stored has changed");
     let beat = test.next_beat(&id);
     let orders = test.cluster.beat_meanwhile(at, beat, &Pending::default()).unwrap();
     assert_eq!(orders.lease.unwrap().lease_ms, settings().lease_ms);
@@ -200,6 +200,6 @@ fn b10_a_worker_that_has_lost_its_leader_is_taken_back_during_a_commit() {
         let before = test.cluster.nodes()[&id].record.clone();
         assert_eq!(test.cluster.resume_meanwhile(at, waits.clone()), Err(Box::new(waits)));
         assert_eq!(test.cluster.nodes()[&id].record, before);
-        assert!(test.cluster.is_stored());
+        assert!(test.cluster.has_no_pending_writes());
     }
 }

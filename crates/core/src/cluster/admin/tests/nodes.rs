@@ -136,8 +136,8 @@ fn a_queued_drain_takes_nothing_new_moves_nothing_and_survives_a_restart() {
     test.done(drain("b", Some(1)));
     test.done(drain("a", Some(1)));
     let a = &test.cluster.nodes[&node("a")];
-    assert!(!a.accepts(test.at.now, &Settings::default()) && !a.is_emptied());
-    assert!(test.cluster.nodes[&node("b")].is_emptied());
+    assert!(!a.accepts(test.at.now, &Settings::default()) && !a.is_to_be_emptied());
+    assert!(test.cluster.nodes[&node("b")].is_to_be_emptied());
     let back = Cluster::recover(test.at, Settings::default(), test.records.clone()).unwrap();
     let drains: Vec<_> = back.nodes.values().map(|n| n.record.drain.clone().unwrap().has_begun()).collect();
     assert_eq!(drains, [false, true]);
