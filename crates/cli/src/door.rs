@@ -94,6 +94,7 @@ impl DoorArgs {
             head: seconds(file.head_s, default.head),
             body_bytes_s: file.body_bytes_s.unwrap_or(default.body_bytes_s),
             body_window: default.body_window,
+            large_body: default.large_body,
             budget: budget.unwrap_or(default.budget),
             files: default.files,
         }

@@ -24,6 +24,8 @@ struct Watched {
     pause: u32,
     /// How much of it is left.
     rest: u32,
+    /// What the last try left.
+    left: u64,
 }
 
 impl Watched {
@@ -35,9 +37,11 @@ impl Watched {
         let grows = now > self.last + self.last / 64;
         self.last = now;
         self.least = Some(self.least.map_or(now, |least| least.min(now)));
-        if !self.is_worth_it(now) || grows {
+        if !self.is_worth_it(now) || now > self.left + WORTH_BYTES && grows {
             self.pause = 0;
             self.rest = 0;
+        }
+        if !self.is_worth_it(now) || grows {
             return false;
         }
         if self.rest > 0 {
@@ -53,7 +57,7 @@ impl Watched {
 
     /// Memory was given back, and this is left.
     fn given_back(&mut self, left: u64) {
-        self.last = left;
+        (self.last, self.left) = (left, left);
         self.pause = if self.is_worth_it(left) { (2 * self.pause).clamp(1, LONGEST_PAUSE) } else { 0 };
         self.rest = self.pause;
     }
@@ -117,6 +121,21 @@ mod tests {
         assert_eq!(tries, [2, 5, 10, 19, 36, 53]);
         watched.given_back(55 * MIB);
         assert!(!(0..10).any(|_| watched.is_over(55 * MIB)));
+    }
+
+    #[test]
+    fn what_goes_up_and_down_a_little_is_no_burst() {
+        let mut watched = Watched::default();
+        watched.is_over(40 * MIB);
+        let mut tries = 0;
+        for look in 0..200 {
+            let now = (400 + 10 * (look % 2)) * MIB;
+            if watched.is_over(now) {
+                tries += 1;
+                watched.given_back(395 * MIB);
+            }
+        }
+        assert!((1..12).contains(&tries), "{tries} tries");
     }
 
     #[cfg(target_os = "linux")]

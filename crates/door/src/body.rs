@@ -5,7 +5,7 @@
 //!
 //! A body that is kept, is not small, and announces its length is counted whole before any of it is read. So the door
 //! refuses a thousand of them by their heads, which costs little, and reads those that it can also keep. A client
-//! must send such a body within [`limits::LARGE_BODY_TIME`], or a few clients that send slowly would keep all others out.
+//! must send such a body within [`limits::LARGE_BODY_TIME`]; what the service does not read of it is given back.
 
 use crate::budget::{Budget, ReservedBytes};
 use crate::limits;
@@ -57,8 +57,12 @@ pub struct RequestBody {
     release_at: ReleaseAt,
     /// The whole of it may use the share of small bodies.
     is_small: bool,
-    /// All of it is counted already.
-    is_reserved: bool,
+    /// The length of one that is counted whole.
+    whole: Option<u64>,
+    /// How much of that was read.
+    read: u64,
+    /// When it must be there.
+    deadline: Option<Pin<Box<Sleep>>>,
     rate: BodyRate,
     failed: Option<Refusal>,
 }
@@ -84,8 +88,7 @@ impl RequestBody {
         let (bodies, longest) = (door.role().bodies, door.role().body_bytes);
         let exact = inner.size_hint().exact();
         if exact.is_some_and(|bytes| bytes > longest) {
-            let what = format!("the body is longer than {longest} bytes, the most that is read");
-            return Err(Refusal::new(Reason::TooLarge, what, "send less at once"));
+            return Err(too_large(longest));
         }
         let is_grpc = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/grpc");
         let release_at = match bodies {
@@ -100,14 +103,17 @@ impl RequestBody {
             ReleaseAt::Piece | ReleaseAt::Message(_) => true,
         };
         let whole = exact.filter(|_| matches!(release_at, ReleaseAt::Answer) && !is_small);
+        let settings = door.settings();
+        if whole.is_some_and(|bytes| bytes > settings.budget.for_large()) {
+            return Err(too_large(settings.budget.for_large()));
+        }
         if whole.is_some_and(|bytes| !in_flight.held.take(bytes, false)) {
             return Err(beyond_budget());
         }
-        let (least, window) = (door.settings().body_bytes_s, door.settings().body_window);
-        let least = least.max(whole.unwrap_or(0) / limits::LARGE_BODY_TIME.as_secs());
-        let rate = BodyRate::new(least, window);
-        let is_reserved = whole.is_some();
-        Ok(RequestBody { inner, in_flight, release_at, is_small, is_reserved, rate, failed: None })
+        let deadline = whole.map(|_| Box::pin(tokio::time::sleep(settings.large_body)));
+        let rate = BodyRate::new(settings.body_bytes_s, settings.body_window);
+        let (read, failed) = (0, None);
+        Ok(RequestBody { inner, in_flight, release_at, is_small, whole, read, deadline, rate, failed })
     }
 
     /// All of it will be in memory until the request is answered, also where the door took it to be passed on.
@@ -128,7 +134,10 @@ impl RequestBody {
     fn count(&mut self, piece: &Bytes) -> Result<(), Refusal> {
         self.rate.came(piece.len() as u64);
         let is_small = match &mut self.release_at {
-            ReleaseAt::Answer if self.is_reserved => return Ok(()),
+            ReleaseAt::Answer if self.whole.is_some() => {
+                self.read += piece.len() as u64;
+                return Ok(());
+            }
             ReleaseAt::Answer => self.is_small,
             ReleaseAt::Piece => {
                 self.in_flight.held.give_back();
@@ -173,7 +182,11 @@ impl Body for RequestBody {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
                 let awaited = self.is_awaited();
-                ready!(self.rate.poll_too_slow(context, awaited));
+                let is_late =
+                    self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(context).is_ready());
+                if !is_late {
+                    ready!(self.rate.poll_too_slow(context, awaited));
+                }
                 let what = "the body comes too slowly";
                 let refusal = Refusal::new(Reason::SlowBody, what, "send it faster, or in parts");
                 return Poll::Ready(Some(Err(self.fail(refusal))));
@@ -200,6 +213,18 @@ impl Body for RequestBody {
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
     }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        let unread = self.whole.unwrap_or(0).saturating_sub(self.read);
+        self.in_flight.held.give_back_some(unread);
+    }
+}
+
+fn too_large(longest: u64) -> Refusal {
+    let what = format!("the body is longer than {longest} bytes, the most that is read");
+    Refusal::new(Reason::TooLarge, what, "send less at once")
 }
 
 fn beyond_budget() -> Refusal {

@@ -34,7 +34,7 @@ impl Budget {
     }
 
     /// What bodies may use that are not small.
-    fn for_large(&self) -> u64 {
+    pub(crate) fn for_large(&self) -> u64 {
         self.most - self.most / limits::SMALL_SHARE
     }
 }
@@ -54,9 +54,8 @@ impl ReservedBytes {
     /// Takes so many bytes more, if there are so many.
     pub(crate) fn take(&self, bytes: u64, is_small: bool) -> bool {
         let most = if is_small { self.budget.most } else { self.budget.for_large() };
-        let before = self.budget.used.fetch_add(bytes, Ordering::Relaxed);
-        if before.saturating_add(bytes) > most {
-            self.budget.used.fetch_sub(bytes, Ordering::Relaxed);
+        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= most);
+        if self.budget.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
             return false;
         }
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -72,6 +71,14 @@ impl ReservedBytes {
         self.budget.used.fetch_sub(has - bytes, Ordering::Relaxed);
         self.bytes.fetch_sub(has - bytes, Ordering::Relaxed);
         true
+    }
+
+    /// Gives so many bytes back, which it has.
+    pub(crate) fn give_back_some(&self, bytes: u64) {
+        if bytes > 0 {
+            self.budget.used.fetch_sub(bytes, Ordering::Relaxed);
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
     }
 
     /// Gives all back.

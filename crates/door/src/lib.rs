@@ -66,6 +66,8 @@ pub struct Settings {
     pub body_bytes_s: u64,
     /// Over how long that rate is measured.
     pub body_window: Duration,
+    /// Within which a body must come that is counted whole.
+    pub large_body: Duration,
     /// Bytes of bodies in memory.
     pub budget: Arc<Budget>,
 }
@@ -82,6 +84,7 @@ impl Default for Settings {
             head: limits::HEAD,
             body_bytes_s: limits::BODY_BYTES_S,
             body_window: limits::BODY_WINDOW,
+            large_body: limits::LARGE_BODY_TIME,
             budget: Arc::default(),
         }
     }

@@ -5,10 +5,14 @@
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt, Either, Full};
 use partage_door::{Budget, Door, Reason, RequestBody, Role, Service, Settings};
+use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -24,20 +28,39 @@ const LONG: Duration = Duration::from_secs(600);
 /// How long a client waits for the door on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Answers with the length of the body.
+/// Answers with the length of the body; at `/unread` without having read it, and the answer never ends, as for a client that
+/// does not take it.
 #[derive(Clone)]
 struct Measure;
 
-impl Service for Measure {
-    type Body = Full<Bytes>;
+/// A body that never ends.
+struct Endless;
 
-    async fn answer(&self, request: Request<RequestBody>) -> Response<Full<Bytes>> {
-        let mut response = Response::default();
+impl Body for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Pending
+    }
+}
+
+impl Service for Measure {
+    type Body = Either<Full<Bytes>, Endless>;
+
+    async fn answer(&self, request: Request<RequestBody>) -> Response<Self::Body> {
+        if request.uri().path() == "/unread" {
+            return Response::new(Either::Right(Endless));
+        }
+        let mut response = Response::new(Full::default());
         match request.into_body().collect().await {
             Ok(body) => *response.body_mut() = Full::from(body.to_bytes().len().to_string()),
             Err(_) => *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR,
         }
-        response
+        response.map(Either::Left)
     }
 }
 
@@ -231,15 +254,33 @@ async fn large_bodies_beyond_the_budget_or_the_limit_are_refused_by_their_heads(
     }
 }
 
+/// The service answers without it: it was never in memory.
+#[tokio::test]
+async fn a_large_body_that_the_service_does_not_read_is_given_back() {
+    let budget = Arc::new(Budget::new(8 << 20));
+    let listening = listening(Settings { budget: budget.clone(), ..patient() }).await;
+    let mut stream = listening.connect().await;
+    let head = format!("GET /unread HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", 5 << 20);
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    tokio::time::timeout(PATIENCE, stream.read_exact(&mut answer)).await.unwrap().unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    let until = Instant::now() + PATIENCE;
+    while budget.used() > 0 {
+        assert!(Instant::now() < until, "{} bytes are still counted", budget.used());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// A few of them would keep all others out.
 #[tokio::test]
-async fn a_large_body_must_come_faster_than_a_small_one() {
-    let settings = Settings { body_bytes_s: 1, body_window: SHORT, ..patient() };
+async fn a_large_body_must_be_there_in_time_and_a_small_one_may_take_longer() {
+    let settings = Settings { large_body: 4 * SHORT, ..patient() };
     let listening = listening(settings).await;
     for (bytes, expected) in [(6_u64 << 20, 408), (600, 200)] {
         let (mut reading, mut writing) = listening.announce(bytes).await.into_split();
         let trickle = async {
-            // 600 in ten windows: a thousand times too slow for 6 MiB in a minute.
+            // 600 in ten times SHORT: a thousand times too slow for 6 MiB in four.
             for _ in 0..60 {
                 let _ = writing.write_all(&[b'x'; 10]).await;
                 tokio::time::sleep(SHORT / 6).await;

@@ -95,6 +95,8 @@ async fn a_call_for_a_coordinator_is_told_that_this_is_a_router() {
     assert_eq!((answer.status().as_u16(), &answer.headers()["grpc-status"]), (200, &"9".parse().unwrap()));
     let said = answer.headers()["grpc-message"].to_str().unwrap();
     assert!(said.contains("router") && said.contains("--join"), "{said}");
+    let put = Request::put("/partage.v1.x/key").header("host", "localhost").body(Full::default()).unwrap();
+    assert_eq!(ask(&proxy, put).await.status().as_u16(), 404, "a keyspace may have such a name");
     let (status, said) = get(&proxy, "/v1/status").await;
     assert!(status == 404 && said.contains("the API (/v1/…) is at the coordinator"), "{status} {said}");
 }

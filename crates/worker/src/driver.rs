@@ -389,7 +389,7 @@ impl Driver {
             Retry::Needless => {}
             Retry::Register => {
                 let coordinator = self.connection.coordinator().to_owned();
-                self.lost(&coordinator, REFUSED, &refusal.to_string());
+                self.lost(&coordinator, NO_CONNECTION, &refusal.to_string());
                 self.connection.reopen();
             }
             Retry::AsNew => {

@@ -88,7 +88,10 @@ async fn row(
     };
     match service.replicate(&guard, &record).await {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        Err(error) => unavailable(error),
+        Err(error) => {
+            let (status, way_out) = (StatusCode::SERVICE_UNAVAILABLE, "look whether it was done");
+            refused(status, "not_replicated", &error.to_string(), way_out)
+        }
     }
 }
 
@@ -99,11 +102,9 @@ fn not_for_a_row(method: &Method) -> Response {
     response
 }
 
+/// Something may have been done: without `retry-after`, so that a router passes the answer on and does not repeat the write.
 fn unavailable(why: impl std::fmt::Display) -> Response {
-    let status = StatusCode::SERVICE_UNAVAILABLE;
-    let mut response = refused(status, "unavailable", &why.to_string(), "ask again in a moment");
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-    response
+    refused(StatusCode::SERVICE_UNAVAILABLE, "unavailable", &why.to_string(), "look whether it was done")
 }
 
 /// An error in the shape that all listeners of Partage use.
@@ -171,7 +172,7 @@ fn all(bytes: Bytes) -> Result<Vec<Record>, String> {
     while let Some(record) = Record::take(&mut bytes).map_err(|error| error.to_string())? {
         records.push(record);
     }
-    if bytes.is_empty() { Ok(records) } else { Err("it breaks off within a record\n".to_owned()) }
+    if bytes.is_empty() { Ok(records) } else { Err("it breaks off within a record".to_owned()) }
 }
 
 #[cfg(test)]

@@ -110,6 +110,7 @@ impl Node {
             announced: vec![announced, address.to_string()],
             // What clients write is what they like.
             changes: Changes::None,
+            body_bytes: limits::IMPORT_BYTES.max(limits::VALUE_BYTES) as u64,
             ending: Ending::After(limits::DRAIN),
             ..Role::default()
         };

@@ -497,10 +497,10 @@ impl Cluster {
         let held = self.keyspaces.iter().find_map(|(name, keyspace)| {
             let (shard, placement, epoch) = keyspace.held_fast(id)?;
             let reported = keyspace.observed.get(&placement).map(Observed::epoch).unwrap_or_default();
-            Some(format!(
-                ", such as shard {shard} of keyspace {name} (it reports epoch {reported} of replica {placement}, epoch {epoch} is \
-                 awaited)"
-            ))
+            let lacks =
+                format!(" (it reports epoch {reported} of replica {placement}, epoch {epoch} is awaited)");
+            let lacks = if reported < epoch { lacks } else { String::new() };
+            Some(format!(", such as shard {shard} of keyspace {name}{lacks}"))
         });
         let held = held.unwrap_or_default();
         self.tell(

@@ -4,13 +4,16 @@
 //! that lists them.
 
 use super::admin::DrainProgress;
+use super::serving::Serving;
 use super::status::Summary;
 use super::{Cluster, Moment, NodeState};
 use crate::base::count::{counted, counted_with};
 use crate::base::name::NodeId;
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::Shard;
 use crate::limits;
 use crate::node::Health;
-use crate::node::exchange::Phase;
+use crate::node::exchange::{Failure, Phase};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -59,7 +62,7 @@ impl Cluster {
         let no_nodes = self.no_nodes_problem(summary);
         let has_nodes = no_nodes.is_none();
         told.extend(no_nodes);
-        told.extend(self.unserved_problem(summary));
+        told.extend(self.unserved_problem(at, summary));
         told.extend(waiting_problem(summary));
         told.extend(hung_problem(summary));
         told.extend(self.silent_nodes_problem(at));
@@ -120,7 +123,7 @@ impl Cluster {
         (!is_one_there && has_shards).then(|| problem(what.to_owned(), way_out))
     }
 
-    fn unserved_problem(&self, summary: &Summary) -> Option<Problem> {
+    fn unserved_problem(&self, at: Moment, summary: &Summary) -> Option<Problem> {
         let counts = &summary.shards;
         let unserved = counts.unserved();
         let parts = [
@@ -140,32 +143,36 @@ impl Cluster {
         }
         let wait = || "wait; `partage shard list KEYSPACE --moves` says what for".to_owned();
         let way_out = match unserved == counts.loading {
-            true => self.failing_load().unwrap_or_else(wait),
+            true => self.failing_load(at).unwrap_or_else(wait),
             false => "`partage shard list KEYSPACE --unserved` lists them".to_owned(),
         };
         Some(problem(what, way_out))
     }
 
-    /// How many replicas could not be loaded, with one of them and its reason: waiting alone may not help.
-    fn failing_load(&self) -> Option<String> {
-        let replicas = self.keyspaces.iter().flat_map(|(name, keyspace)| {
-            let all =
-                keyspace.map.shards().flat_map(|shard| shard.replicas.iter().map(move |r| (shard.id, r)));
-            all.filter_map(move |(shard, replica)| match keyspace.observed.get(&replica.placement)?.phase() {
-                Phase::Failed(failure) => Some((name, shard, &replica.node, failure.reason.clone())),
-                _ => None,
-            })
-        });
+    /// Of the shards that are not served as they are being loaded: how many replicas have failed as often as the coordinator
+    /// lets them, with one of them and its reason. Waiting alone does not help there.
+    fn failing_load(&self, at: Moment) -> Option<String> {
         let mut count = 0;
         let mut first = None;
-        for (name, shard, node, reason) in replicas {
-            count += 1;
-            first
-                .get_or_insert_with(|| format!("shard {shard} of keyspace {name} on node {node} ({reason})"));
+        for (name, keyspace) in &self.keyspaces {
+            let is_loading =
+                |shard: &&Shard| shard.is_serving() && self.serving(at, keyspace, shard) == Serving::Loading;
+            for shard in keyspace.map.shards().filter(is_loading) {
+                for replica in shard.replicas.iter().filter(|r| r.state == ReplicaState::Load) {
+                    let seen = keyspace.observed.get(&replica.placement).map(|seen| seen.phase());
+                    let Some(Phase::Failed(failure)) = seen else { continue };
+                    count += 1;
+                    let (id, node, Failure { attempts, reason }) = (shard.id, &replica.node, &**failure);
+                    first.get_or_insert_with(|| {
+                        let times = counted(*attempts, "time");
+                        format!("shard {id} of keyspace {name} on node {node} ({times}: {reason})")
+                    });
+                }
+            }
         }
         let fail = counted_with(count, "replica", ("fails", "fail"));
         first
-            .map(|first| format!("{fail} to load, such as {first}: mend the service, or delete the keyspace"))
+            .map(|first| format!("{fail} to load, such as that of {first}: mend the service if that goes on"))
     }
 
     /// Nodes that should answer and do not. One that was given up is none of them: its shards are elsewhere.

@@ -5,7 +5,7 @@ use crate::call::body::AnswerBody;
 use crate::counters::Counts;
 use crate::limits;
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use partage_core::node::NodeAddress;
 use partage_core::routing::routes::{Route, RouteReplica};
 use partage_wire::json::ErrorBody;
@@ -19,9 +19,13 @@ use serde_json::{Value, json};
 /// Where the methods of a coordinator are.
 const COORDINATOR_METHODS: &str = "/partage.v1.";
 
-/// The page at `path`, if it is one of ours.
-pub fn page(proxy: &ProxyState, path: &str) -> Option<Response<AnswerBody>> {
-    if path.starts_with(COORDINATOR_METHODS) {
+/// The page that a request asks for, if it is one of ours.
+pub fn page<B>(proxy: &ProxyState, request: &Request<B>) -> Option<Response<AnswerBody>> {
+    let path = request.uri().path();
+    let is_grpc = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/grpc");
+    if path.starts_with(COORDINATOR_METHODS)
+        && request.headers().get(header::CONTENT_TYPE).is_some_and(is_grpc)
+    {
         return Some(for_a_coordinator());
     }
     match path.strip_prefix("/partage/")? {

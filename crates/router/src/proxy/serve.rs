@@ -212,7 +212,7 @@ async fn handle(
     peer: &HeaderValue,
 ) -> Response<AnswerBody> {
     let ThreadState { proxy, caller } = thread;
-    if let Some(page) = pages::page(proxy, request.uri().path()) {
+    if let Some(page) = pages::page(proxy, &request) {
         return page;
     }
     if *request.method() == Method::CONNECT {

@@ -16,7 +16,8 @@ use crate::plan::Change;
 /// That the planner merges shards again which come from a split and carry little, also those of a split that a person made.
 fn merged_again(keyspace: &KeyspaceState, count: usize) -> Option<String> {
     let Keyspace { name, mode, resharding, .. } = &keyspace.record.keyspace;
-    let may_merge = *mode == Mode::Automatic && count > resharding.min_shards as usize;
+    let may_merge =
+        *mode == Mode::Automatic && keyspace.may_reshape() && count > resharding.min_shards as usize;
     may_merge.then(|| {
         format!(
             "the planner merges the new shards again if they carry little for {} s: `partage keyspace update {name} --min-shards \

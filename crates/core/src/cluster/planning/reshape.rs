@@ -64,7 +64,7 @@ impl Cluster {
 
 impl KeyspaceState {
     /// Whether its shards are cut or joined by their loads: not in mode `manual`, or when no threshold is set.
-    pub(super) fn may_reshape(&self) -> bool {
+    pub(in crate::cluster) fn may_reshape(&self) -> bool {
         let settings = &self.record.keyspace;
         let limits = &settings.resharding;
         let has_threshold = limits.split_bytes > 0 || limits.split_requests_per_s > 0.0;

@@ -87,7 +87,7 @@ fn a_keyspace_that_no_worker_can_load_says_why_and_not_to_wait() {
         test.run(100);
     }
     let problems = problems(&test);
-    let told = "2 replicas fail to load, such as shard s1 of keyspace users on node a (no such file): mend the service";
+    let told = "2 replicas fail to load, such as that of shard s1 of keyspace users on node a (1 time: no such file): mend";
     assert!(problems.contains("2 of 2 shards are not served") && problems.contains(told), "{problems}");
 }
 
