@@ -142,7 +142,11 @@ impl ChunkReader for Footer {
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
         match length {
             length if length > self.most => Err(too_large("a footer", length as u64, self.most)),
-            length => self.file.get_bytes(start, length),
+            length => {
+                let bytes = self.file.get_bytes(start, length)?;
+                page_header::check_footer(&bytes)?;
+                Ok(bytes)
+            }
         }
     }
 }

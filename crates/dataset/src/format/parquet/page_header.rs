@@ -1,8 +1,9 @@
-//! The three numbers at the front of a page's header, which say what the page takes before any of it is read.
+//! What headers of pages and the footer state, read before the library relies on it.
 //!
-//! The library reads the same header, and reserves what it says. So it is read here first, by the rules of Thrift's
-//! compact protocol: fields in ascending order, each at most once, none of them beyond the limit. A header that does not
-//! keep to them is damage.
+//! The library reserves what the header of a page states, and it skips an unknown list of the footer element by element, as many as
+//! that states, also where an element takes no bytes. So both are walked here first, by the rules of Thrift's
+//! compact protocol: fields in ascending order, each at most once, each element of a list in a byte at the least, and none of
+//! them beyond the limit. What does not keep to them is damage.
 
 use std::io::{self, Read};
 
@@ -33,8 +34,21 @@ const STRUCT: u8 = 12;
 /// Structs within structs: a page's header has three.
 const DEPTH: u32 = 8;
 
-/// Reads a header.
+/// Structs and lists within each other in a footer: row groups, columns, their statistics; a format of today has ten.
+const FOOTER_DEPTH: u32 = 16;
+
+/// Reads the header of a page.
 pub fn read(stream: impl Read) -> io::Result<Stated> {
+    stated(stream).map_err(|error| named("the header of a page", error))
+}
+
+/// Whether a footer is one struct of which each list is as long as it states.
+pub fn check_footer(bytes: &[u8]) -> io::Result<()> {
+    let mut stream = Header { stream: bytes.take(bytes.len() as u64) };
+    stream.skip(STRUCT, FOOTER_DEPTH).map_err(|error| named("the footer", error))
+}
+
+fn stated(stream: impl Read) -> io::Result<Stated> {
     let mut stream = Header { stream: stream.take(PARQUET_HEADER_BYTES) };
     let (mut bytes, mut compressed_bytes) = (None, None);
     let mut last = 0;
@@ -135,15 +149,23 @@ impl<R: Read> Header<R> {
     }
 }
 
-fn damaged(how: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("the header of a page has {how}"))
+fn damaged(how: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, how)
+}
+
+/// Says of which part of the file an error is.
+fn named(part: &str, error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::InvalidData => io::Error::new(error.kind(), format!("{part} has {error}")),
+        _ => error,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn stated(bytes: &[u8]) -> Result<(u64, u64), String> {
+    fn told(bytes: &[u8]) -> Result<(u64, u64), String> {
         read(bytes).map(|s| (s.bytes, s.compressed_bytes)).map_err(|error| error.to_string())
     }
 
@@ -151,21 +173,33 @@ mod tests {
     fn lengths_are_read_and_the_rest_is_passed_over() {
         // Type 0, 300 bytes, 20 compressed, a struct with a list of flags and a text.
         let header = [0x15, 0, 0x15, 0xd8, 4, 0x15, 40, 0x2c, 0x19, 0x21, 1, 2, 0x18, 2, b'x', b'y', 0, 0];
-        assert_eq!(stated(&header), Ok((300, 20)));
+        assert_eq!(told(&header), Ok((300, 20)));
         for cut in 0..header.len() {
-            assert!(stated(&header[..cut]).is_err(), "cut at {cut}");
+            assert!(told(&header[..cut]).is_err(), "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn a_footer_whose_lists_are_longer_than_it_is_refused() {
+        // A list of two flags; the same that states 2^31 - 1 of them, and of empty structs.
+        assert!(check_footer(&[0x19, 0x21, 1, 2, 0]).is_ok());
+        for kind in [0xf1, 0xf2, 0xfc] {
+            let lying = [0x19, kind, 0xff, 0xff, 0xff, 0xff, 0x07, 0, 0, 0];
+            assert_eq!(check_footer(&lying).unwrap_err().kind(), io::ErrorKind::UnexpectedEof, "{kind:x}");
+        }
+        let deep = [[0x1c].repeat(40), [0].repeat(41)].concat();
+        assert!(check_footer(&deep).unwrap_err().to_string().starts_with("the footer has a field of a type"));
     }
 
     #[test]
     fn a_header_that_states_a_length_twice_or_below_0_is_damaged() {
         let twice = [0x15, 0, 0x15, 2, 0x15, 2, 0x05, 4, 0x7e, 0];
-        assert!(stated(&twice).unwrap_err().contains("not in order"));
-        assert!(stated(&[0x25, 1, 0x15, 2, 0]).unwrap_err().contains("below 0"));
-        assert!(stated(&[0x25, 2, 0]).unwrap_err().contains("no length"));
-        assert!(stated(&[0x28, 0, 0]).unwrap_err().contains("no number"));
+        assert!(told(&twice).unwrap_err().contains("not in order"));
+        assert!(told(&[0x25, 1, 0x15, 2, 0]).unwrap_err().contains("below 0"));
+        assert!(told(&[0x25, 2, 0]).unwrap_err().contains("no length"));
+        assert!(told(&[0x28, 0, 0]).unwrap_err().contains("no number"));
         let deep = [[0x1c].repeat(40), [0].repeat(41)].concat();
-        assert!(stated(&deep).unwrap_err().contains("type"));
-        assert!(stated(&[0x19, 0xf1, 0xff, 0xff, 0xff, 0xff, 0x0f]).is_err());
+        assert!(told(&deep).unwrap_err().contains("type"));
+        assert!(told(&[0x19, 0xf1, 0xff, 0xff, 0xff, 0xff, 0x0f]).is_err());
     }
 }
