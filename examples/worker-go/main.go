@@ -270,7 +270,10 @@ func beat(welcome Welcome) error {
 		forget(told)
 		take(orders)
 		lock.Lock()
-		leaseUntil = sent.Add(time.Duration(orders.Lease.LeaseMs) * time.Millisecond) // from when it was sent
+		// From when it was sent; a lease of 0 ms renews nothing.
+		if until := sent.Add(time.Duration(orders.Lease.LeaseMs) * time.Millisecond); until.After(leaseUntil) {
+			leaseUntil = until
+		}
 		lock.Unlock()
 		applied, said = orders.Version, string(text)
 		if wait == 0 {

@@ -168,6 +168,9 @@ func (r *Replica) step() {
 	wanted := r.wanted()
 	switch wanted {
 	case "load", "live":
+		if wanted == "live" && r.phase == "ready" && r.order.Role == "follower" {
+			r.epoch = r.order.Epoch // it leads no more; the leader is granted the shard only when it has heard that
+		}
 		may := r.order.Granted || wanted == "live" && r.phase == "loading"
 		copies := may && (r.phase == "loading" || wanted == "live" && r.phase == "ready")
 		switch {
@@ -223,16 +226,31 @@ func (r *Replica) copy(order Order) {
 
 var copies = make(chan struct{}, 16) // so many peers are asked at once
 
+// sources gives the peers to copy from. In the second copy those that let go of the shard have all of its writes; a follower
+// beside them may lack some.
+func (order Order) sources() []Peer {
+	var left, all []Peer
+	for _, peer := range order.Peers {
+		switch peer.State {
+		case "unload":
+			left, all = append(left, peer), append(all, peer)
+		case "live":
+			all = append(all, peer)
+		}
+	}
+	if order.State == "live" && len(left) > 0 {
+		return left
+	}
+	return all
+}
+
 // fetch gives what other replicas have; nil when none has any.
 func fetch(order Order) (map[string][]byte, error) {
 	copies <- struct{}{}
 	defer func() { <-copies }()
 	var data map[string][]byte
 	client := http.Client{Timeout: 5 * time.Second}
-	for _, peer := range order.Peers {
-		if peer.State != "live" && peer.State != "unload" {
-			continue
-		}
+	for _, peer := range order.sources() {
 		response, err := client.Get(fmt.Sprintf("http://%s/partage/copy/%s/%d", peer.Address, order.Replica.Keyspace, peer.Placement))
 		if err != nil {
 			return nil, err

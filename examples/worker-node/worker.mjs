@@ -124,6 +124,8 @@ class Replica {
   step() {
     const [order, wanted] = [this.order, this.wanted()];
     if (wanted === 'load' || wanted === 'live') {
+      // It leads no more; the leader is granted the shard only when it has heard that.
+      if (wanted === 'live' && this.phase === 'ready' && order.role === 'follower') this.epoch = order.epoch;
       const may = order.granted || (wanted === 'live' && this.phase === 'loading');
       const copies = may && (this.phase === 'loading' || (wanted === 'live' && this.phase === 'ready'));
       if (copies && !this.copying && now() >= this.due) {
@@ -185,10 +187,18 @@ function cannot(order) {
   return null;
 }
 
+// The peers to copy from. In the second copy those that let go of the shard have all of its writes; a follower beside them
+// may lack some.
+function sourcesOf(order) {
+  const left = order.peers.filter(({ state }) => state === 'unload');
+  if (order.state === 'live' && left.length > 0) return left;
+  return order.peers.filter(({ state }) => state === 'live' || state === 'unload');
+}
+
 // What other replicas of the shard (or those it was split or merged from) have; null when none has any.
 async function copyOf(order) {
   let data = null;
-  for (const peer of order.peers.filter(({ state }) => state === 'live' || state === 'unload')) {
+  for (const peer of sourcesOf(order)) {
     const url = `http://${peer.address}/partage/copy/${order.replica.keyspace}/${peer.placement}`;
     const answer = await fetch(url, { signal: AbortSignal.timeout(5000) });
     if (answer.status === 404) continue; // it has not loaded: it has no data to give
@@ -341,7 +351,7 @@ async function beat(me, leaseMs, restMs) {
     if (orders.may_go) return;
     forget(told);
     take(orders);
-    leaseUntil = sent + orders.lease.lease_ms; // from when it was sent
+    leaseUntil = Math.max(leaseUntil, sent + orders.lease.lease_ms); // from when it was sent; 0 ms renews nothing
     applied = orders.version;
     said = JSON.stringify(told);
     if (waitMs === 0) await rest(Math.min(restMs, 50));

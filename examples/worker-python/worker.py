@@ -108,6 +108,8 @@ class Replica:
         """Does what the order says, or lets a copier begin it: requests and heartbeats go on meanwhile."""
         order, wanted = self.order, self.wanted()
         if wanted in ("load", "live"):
+            if wanted == "live" and self.phase == "ready" and order["role"] == "follower":
+                self.epoch = order["epoch"]  # it leads no more; the leader is granted the shard only when it has heard that
             may = order["granted"] or wanted == "live" and self.phase == "loading"
             fetches = may and (self.phase == "loading" or wanted == "live" and self.phase == "ready")
             if fetches and not self.copying and time.monotonic() >= self.due:
@@ -160,20 +162,28 @@ def cannot(order):
     return None
 
 
+def sources(order):
+    """The peers to copy from. In the second copy those that let go of the shard have all of its writes; a follower beside
+    them may lack some."""
+    left = [peer for peer in order["peers"] if peer["state"] == "unload"]
+    if order["state"] == "live" and left:
+        return left
+    return [peer for peer in order["peers"] if peer["state"] in ("live", "unload")]
+
+
 def fetch(order):
     """What other replicas of the shard (or those it was split or merged from) have; None when none has any."""
     keyspace, data = order["replica"]["keyspace"], None
-    for peer in order["peers"]:
-        if peer["state"] in ("live", "unload"):
-            url = f"http://{peer['address']}/partage/copy/{keyspace}/{peer['placement']}"
-            try:
-                with urllib.request.urlopen(url, timeout=FETCH_S) as answer:
-                    copy = {bytes.fromhex(k): bytes.fromhex(v) for k, v in json.load(answer).items()}
-            except urllib.error.HTTPError as error:
-                if error.code != 404:
-                    raise
-                continue  # another kind of worker, or one that has not loaded: it has no data to give
-            data = (data or {}) | {k: v for k, v in copy.items() if holds(keyspace, order["bounds"], k)}
+    for peer in sources(order):
+        url = f"http://{peer['address']}/partage/copy/{keyspace}/{peer['placement']}"
+        try:
+            with urllib.request.urlopen(url, timeout=FETCH_S) as answer:
+                copy = {bytes.fromhex(k): bytes.fromhex(v) for k, v in json.load(answer).items()}
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
+            continue  # another kind of worker, or one that has not loaded: it has no data to give
+        data = (data or {}) | {k: v for k, v in copy.items() if holds(keyspace, order["bounds"], k)}
     return data
 
 
@@ -374,7 +384,7 @@ def beat(me, lease_s, rest_s):
 def believe_until(end):
     global lease_until
     with lock:
-        lease_until = end
+        lease_until = max(lease_until, end)  # a lease of 0 ms renews nothing
 
 
 def refused(status, kind, what, help, more={}, **headers):
