@@ -21,7 +21,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::{Instant, Sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 /// A request on its way, and what it holds.
 #[derive(Debug)]
@@ -57,14 +57,19 @@ pub struct RequestBody {
     release_at: ReleaseAt,
     /// The whole of it may use the share of small bodies.
     is_small: bool,
-    /// The length of one that is counted whole.
-    whole: Option<u64>,
-    /// How much of that was read.
-    read: u64,
-    /// When it must be there.
-    deadline: Option<Pin<Box<Sleep>>>,
+    /// What is left of one that is counted whole.
+    whole: Option<Remainder>,
     rate: BodyRate,
     failed: Option<Refusal>,
+}
+
+/// What was counted of a body and has not been read.
+#[derive(Debug)]
+struct Remainder {
+    /// In bytes.
+    bytes: u64,
+    /// When it must be there.
+    deadline: Pin<Box<Sleep>>,
 }
 
 /// Until when what was read is in memory.
@@ -102,18 +107,18 @@ impl RequestBody {
             ReleaseAt::Answer => exact.is_some_and(|bytes| bytes <= limits::SMALL_BODY),
             ReleaseAt::Piece | ReleaseAt::Message(_) => true,
         };
-        let whole = exact.filter(|_| matches!(release_at, ReleaseAt::Answer) && !is_small);
         let settings = door.settings();
-        if whole.is_some_and(|bytes| bytes > settings.budget.for_large()) {
-            return Err(too_large(settings.budget.for_large()));
-        }
-        if whole.is_some_and(|bytes| !in_flight.held.take(bytes, false)) {
-            return Err(beyond_budget());
-        }
-        let deadline = whole.map(|_| Box::pin(tokio::time::sleep(settings.large_body)));
+        let is_whole = matches!(release_at, ReleaseAt::Answer) && !is_small;
+        let whole = match exact.filter(|_| is_whole) {
+            Some(bytes) if bytes > settings.budget.for_large() => {
+                return Err(too_large(settings.budget.for_large()));
+            }
+            Some(bytes) if !in_flight.held.take(bytes, false) => return Err(beyond_budget()),
+            Some(bytes) => Some(Remainder { bytes, deadline: Box::pin(sleep(settings.large_body)) }),
+            None => None,
+        };
         let rate = BodyRate::new(settings.body_bytes_s, settings.body_window);
-        let (read, failed) = (0, None);
-        Ok(RequestBody { inner, in_flight, release_at, is_small, whole, read, deadline, rate, failed })
+        Ok(RequestBody { inner, in_flight, release_at, is_small, whole, rate, failed: None })
     }
 
     /// All of it will be in memory until the request is answered, also where the door took it to be passed on.
@@ -132,12 +137,14 @@ impl RequestBody {
 
     /// Counts what has come.
     fn count(&mut self, piece: &Bytes) -> Result<(), Refusal> {
-        self.rate.came(piece.len() as u64);
+        let bytes = piece.len() as u64;
+        self.rate.came(bytes);
+        if let Some(remainder) = &mut self.whole {
+            // HTTP lets no more come than was announced.
+            remainder.bytes = remainder.bytes.saturating_sub(bytes);
+            return Ok(());
+        }
         let is_small = match &mut self.release_at {
-            ReleaseAt::Answer if self.whole.is_some() => {
-                self.read += piece.len() as u64;
-                return Ok(());
-            }
             ReleaseAt::Answer => self.is_small,
             ReleaseAt::Piece => {
                 self.in_flight.held.give_back();
@@ -150,7 +157,7 @@ impl RequestBody {
                 framing.length <= limits::SMALL_BODY
             }
         };
-        if self.in_flight.held.take(piece.len() as u64, is_small) {
+        if self.in_flight.held.take(bytes, is_small) {
             return Ok(());
         }
         Err(self.fail(beyond_budget()))
@@ -182,8 +189,9 @@ impl Body for RequestBody {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
                 let awaited = self.is_awaited();
+                let mut deadline = self.whole.as_mut().map(|remainder| remainder.deadline.as_mut());
                 let is_late =
-                    self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(context).is_ready());
+                    deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(context).is_ready());
                 if !is_late {
                     ready!(self.rate.poll_too_slow(context, awaited));
                 }
@@ -217,8 +225,9 @@ impl Body for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        let unread = self.whole.unwrap_or(0).saturating_sub(self.read);
-        self.in_flight.held.give_back_some(unread);
+        if let Some(remainder) = &self.whole {
+            self.in_flight.held.give_back_some(remainder.bytes);
+        }
     }
 }
 
@@ -257,7 +266,7 @@ impl BodyRate {
     fn poll_too_slow(&mut self, context: &mut Context<'_>, awaited: bool) -> Poll<()> {
         let length = self.length;
         let least = self.bytes_s.saturating_mul(millis(length)) / 1_000;
-        let window = self.window.get_or_insert_with(|| Box::pin(tokio::time::sleep(length)));
+        let window = self.window.get_or_insert_with(|| Box::pin(sleep(length)));
         loop {
             ready!(window.as_mut().poll(context));
             if awaited && self.came < least {

@@ -83,15 +83,12 @@ async fn row(
     let written = in_request(guard.clone(), &shard, move |shard| shard.write(epoch, key.into(), value)).await;
     let record = match written {
         Ok(Ok(record)) => record,
-        Ok(Err(error)) => return unavailable(error),
-        Err(error) => return unavailable(error),
+        Ok(Err(error)) => return unavailable("unavailable", error),
+        Err(error) => return unavailable("unavailable", error),
     };
     match service.replicate(&guard, &record).await {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        Err(error) => {
-            let (status, way_out) = (StatusCode::SERVICE_UNAVAILABLE, "look whether it was done");
-            refused(status, "not_replicated", &error.to_string(), way_out)
-        }
+        Err(error) => unavailable("not_replicated", error),
     }
 }
 
@@ -103,8 +100,8 @@ fn not_for_a_row(method: &Method) -> Response {
 }
 
 /// Something may have been done: without `retry-after`, so that a router passes the answer on and does not repeat the write.
-fn unavailable(why: impl std::fmt::Display) -> Response {
-    refused(StatusCode::SERVICE_UNAVAILABLE, "unavailable", &why.to_string(), "look whether it was done")
+fn unavailable(kind: &str, why: impl std::fmt::Display) -> Response {
+    refused(StatusCode::SERVICE_UNAVAILABLE, kind, &why.to_string(), "look whether it was done")
 }
 
 /// An error in the shape that all listeners of Partage use.
@@ -162,8 +159,8 @@ async fn import(State(service): State<Arc<Service>>, Query(asked): Asked, body: 
     };
     match in_request((), &shard, |shard| shard.merge(records)).await {
         Ok(Ok(())) => StatusCode::OK.into_response(),
-        Ok(Err(error)) => unavailable(error),
-        Err(error) => unavailable(error),
+        Ok(Err(error)) => unavailable("unavailable", error),
+        Err(error) => unavailable("unavailable", error),
     }
 }
 
