@@ -37,11 +37,12 @@ impl Watched {
         let grows = now > self.last + self.last / 64;
         self.last = now;
         self.least = Some(self.least.map_or(now, |least| least.min(now)));
-        if !self.is_worth_it(now) || now > self.left + WORTH_BYTES && grows {
-            self.pause = 0;
-            self.rest = 0;
+        let is_worth_it = self.is_worth_it(now);
+        // What grows a little above what the last try left is no new burst.
+        if !is_worth_it || grows && now > self.left + WORTH_BYTES {
+            (self.pause, self.rest) = (0, 0);
         }
-        if !self.is_worth_it(now) || grows {
+        if !is_worth_it || grows {
             return false;
         }
         if self.rest > 0 {

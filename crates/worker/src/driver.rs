@@ -117,7 +117,7 @@ pub struct State {
     renewed: bool,
     beat_now: bool,
     /// When it was last said that no coordinator has us; none once one has.
-    warned: Option<Millis>,
+    warned: Option<(Millis, &'static str)>,
     /// Why a coordinator was refused, and when that was said.
     refused: Option<(String, Millis)>,
     leavers: Vec<oneshot::Sender<()>>,
@@ -313,12 +313,12 @@ impl Driver {
                 let token = std::mem::take(&mut form.token);
                 match Welcome::try_from(form) {
                     Ok(welcome) => self.welcomed(welcome, token),
-                    Err(malformed) => self.give_up_connection(&malformed.to_string()),
+                    Err(malformed) => self.give_up_connection(NO_CONNECTION, &malformed.to_string()),
                 }
             }
             ConnectionEvent::Message(to_worker::Message::Orders(form)) => match Orders::try_from(form) {
                 Ok(orders) => self.ordered(orders, actions),
-                Err(malformed) => self.give_up_connection(&malformed.to_string()),
+                Err(malformed) => self.give_up_connection(NO_CONNECTION, &malformed.to_string()),
             },
             ConnectionEvent::Message(to_worker::Message::Refused(form)) => {
                 return self.refused(form.into(), actions);
@@ -379,7 +379,7 @@ impl Driver {
             tracing::error!(node = %self.spec.id, coordinator = self.connection.coordinator(), "{why}");
             self.state.refused = Some((why.to_owned(), now));
         }
-        self.give_up_connection(why);
+        self.give_up_connection(NO_CONNECTION, why);
     }
 
     /// A registration, a beat or a leave was refused.
@@ -408,29 +408,24 @@ impl Driver {
             Retry::Later if refusal.kind == Refusal::OTHER_CLUSTER => {
                 self.refuse_coordinator(&refusal.message)
             }
-            Retry::Never | Retry::Later => self.refused_by_coordinator(&refusal.to_string()),
+            Retry::Never | Retry::Later => self.give_up_connection(REFUSED, &refusal.to_string()),
         }
         Flow::On
     }
 
-    fn give_up_connection(&mut self, reason: &str) {
+    fn give_up_connection(&mut self, what: &'static str, reason: &str) {
         let coordinator = self.connection.coordinator().to_owned();
-        self.lost(&coordinator, NO_CONNECTION, reason);
-        self.connection.leave_for_next();
-    }
-
-    fn refused_by_coordinator(&mut self, refusal: &str) {
-        let coordinator = self.connection.coordinator().to_owned();
-        self.lost(&coordinator, REFUSED, refusal);
+        self.lost(&coordinator, what, reason);
         self.connection.leave_for_next();
     }
 
     /// Says it once, and again now and then: a leader that was killed is tried many times until the next one leads.
-    fn lost(&mut self, coordinator: &str, what: &str, reason: &str) {
+    fn lost(&mut self, coordinator: &str, what: &'static str, reason: &str) {
         let (now, node) = (self.now(), &self.spec.id);
-        if self.state.warned.is_none_or(|at| now.since(at) >= limits::WARN_AGAIN_MS) {
+        let is_known = |(at, said)| said == what && now.since(at) < limits::WARN_AGAIN_MS;
+        if !self.state.warned.is_some_and(is_known) {
             tracing::warn!(%node, coordinator, "{what}: {reason}; trying all of them");
-            self.state.warned = Some(now);
+            self.state.warned = Some((now, what));
         } else {
             tracing::debug!(%node, coordinator, "{what}: {reason}");
         }
@@ -454,7 +449,7 @@ impl Driver {
         let patience_ms = (limits::SILENT_BEATS * heartbeat_ms).max(lease_ms / 2);
         if now.since(self.state.last_answer) > patience_ms {
             self.connection.said_nothing();
-            self.give_up_connection("it does not answer beats");
+            self.give_up_connection(NO_CONNECTION, "it does not answer beats");
             return;
         }
         self.state.last_beat = now;
