@@ -42,7 +42,8 @@ pub fn findings(file: &str, source: &Source) -> Vec<String> {
              where it stands and in {CORE}lib.rs what it is"
         )];
     };
-    let up = source.of_this_crate().filter(|(to, _)| {
+    let module = below.trim_end_matches(".rs").trim_end_matches("/mod");
+    let up = source.of_this_crate(module.split('/').count()).filter(|(to, _)| {
         *to != room && FLOORS.iter().any(|(name, floor_to)| name == to && *floor_to >= floor)
     });
     up.map(|(to, line)| {
@@ -75,6 +76,9 @@ mod tests {
             ("plan/mod.rs", "use crate::placement;", "`plan` leans on `placement`"),
             ("worker/mod.rs", "struct S(crate::cluster::Cluster);", "`worker` leans on `cluster`"),
             ("limits.rs", "fn f() { assert!(crate::base::time::is()); }", "`limits` leans on `base`"),
+            ("node/mod.rs", "use super::worker;", "`node` leans on `worker`"),
+            ("node/load.rs", "use super::super::{base::id, cluster};", "`node` leans on `cluster`"),
+            ("plan/check/mod.rs", "fn f() { super::super::service::x() }", "`plan` leans on `service`"),
         ] {
             let found = found(file, text);
             assert_eq!(found.len(), 1, "{file}: {found:?}");
@@ -90,7 +94,8 @@ mod tests {
             ("plan/mod.rs", "use crate::node::load::Load; use crate::limits; use crate::plan::check;"),
             ("cluster/mod.rs", "#[cfg(test)] mod tests { use crate::routing::table; }"),
             ("lib.rs", "pub mod base; fn f() { crate::service::x() }"),
-            ("node/mod.rs", "use super::worker; use other::cluster;"),
+            ("node/mod.rs", "use super::base; use other::cluster;"),
+            ("node/load.rs", "use super::worker;"),
         ] {
             assert_eq!(found(file, text), Vec::<String>::new(), "{file}");
         }

@@ -102,10 +102,12 @@ impl Source {
             .collect()
     }
 
-    /// Each path that begins in the root of its own crate: the module it goes to, and its line.
-    pub fn of_this_crate(&self) -> impl Iterator<Item = (&str, usize)> {
-        self.paths.iter().filter_map(|at| {
-            let below = at.word.strip_prefix("crate::")?;
+    /// Each path that begins in the root of its own crate, by `crate` or by as many `super` as the file lies `depth` modules below
+    /// it: the module it goes to, and its line.
+    pub fn of_this_crate(&self, depth: usize) -> impl Iterator<Item = (&str, usize)> {
+        let up = "super::".repeat(depth);
+        self.paths.iter().filter_map(move |at| {
+            let below = at.word.strip_prefix("crate::").or_else(|| at.word.strip_prefix(&up))?;
             Some((below.split("::").next().unwrap_or(below), at.line))
         })
     }
