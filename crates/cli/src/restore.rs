@@ -8,7 +8,7 @@ use crate::clock::{ago, unix_ms};
 use crate::coordination::CoordinationArgs;
 use crate::output::{Failure, Output, say};
 use clap::Args;
-use partage_coordinator::root::restore::{Restore, RestoreError, can_restore};
+use partage_coordinator::coordination_state::restore::{Restore, RestoreError, can_restore};
 use partage_coordinator::{Backing, StoreError};
 use partage_core::base::time::Millis;
 use partage_core::cluster::Records;

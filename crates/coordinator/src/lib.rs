@@ -18,7 +18,7 @@
 //!
 //! Each folder knows those before it in this list and none behind it.
 //!
-//! 1. **[`backend`]**: the session there and the candidacy in the election, and the [`store`](backend::store) that turns
+//! 1. **[`backend`]**: the session with the coordination backend, the candidacy in its election, and the [`store`](backend::store) that turns
 //!    what the cluster decided into one transaction, and records into a cluster at the start.
 //! 2. **[`lead`]**: the decision loop, and what else a leader sees to: orders on their way out, addresses that it calls back.
 //! 3. **[`publish`]**: what leaves once it is durable: maps to routers, events to the log, numbers to the metrics.
@@ -27,16 +27,16 @@
 //! 6. **[`service`]**: a coordinator from start to stop, which turns one role into the other; begin here to see all of it
 //!    at work.
 //!
-//! Beside them, **[`root`]** looks into the root of a cluster, and restores it, without any coordinator. Every limit is in
+//! Beside them, **[`coordination_state`]** shows, checks and restores the coordination state of a cluster, without any coordinator. Every limit is in
 //! [`limits`], every look at a clock in [`clock`].
 
 mod api;
 mod backend;
 mod clock;
+pub mod coordination_state;
 mod lead;
 pub mod limits;
 mod publish;
-pub mod root;
 mod service;
 mod standby;
 

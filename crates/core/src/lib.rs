@@ -6,27 +6,27 @@
 //!
 //! # A tour
 //!
-//! The folders are levels. Each knows the levels before it in this list and none behind it; `tests/house` fails when one
-//! does. Who reads them in this order meets every word before it is used.
+//! The folders are levels. Each uses the levels before it in this list and none behind it; a test in `tests/house` fails
+//! otherwise. A reader who takes them in this order meets every word before it is used.
 //!
 //! 1. **[`base`]** holds what every sentence needs: the [names](base::name) that people choose, the [ids](base::id) that
 //!    are given out once, [time](base::time) as an argument, and the [settings](base::settings) of a cluster. What is refused
 //!    for its size is in [`limits`].
-//! 2. **[`keyspace`]**, what is: a named set of keys. [`key`](keyspace::key), [`hash`](keyspace::hash) and
+//! 2. **[`keyspace`]** says what exists: a named set of keys. [`key`](keyspace::key), [`hash`](keyspace::hash) and
 //!    [`sharding`](keyspace::sharding) say which shard holds a key, [`lookup`](keyspace::lookup) says it fast. The
 //!    [`map`](keyspace::map) has all shards with their replicas, and each replica goes through one
 //!    [`lifecycle`](keyspace::lifecycle).
-//! 3. **[`node`]**, what we see: a worker process as it announces itself. Its beats and the orders to it are the
+//! 3. **[`node`]** says what the coordinator sees: a worker process as it announces itself. Its beats and the orders to it are the
 //!    [`exchange`](node::exchange); from them follow its [`health`](node::health), its [`lease`](node::lease) and the
 //!    [`load`](node::load) of each shard.
-//! 4. **[`placement`]**, what we want: which nodes should hold the replicas of each shard. Each policy is a file, and
+//! 4. **[`placement`]** says what the coordinator wants: which nodes should hold the replicas of each shard. Each policy is a file, and
 //!    all have one signature.
-//! 5. **[`plan`]**, how we get there: the list of changes from one map towards the next. [`reshard`](plan::reshard)
+//! 5. **[`plan`]** says how it gets there: the list of changes from one map towards the next. [`reshard`](plan::reshard)
 //!    proposes splits and merges, [`check`](plan::check) says whether a map or a plan is right, [`brake`](plan::brake) and
 //!    [`poison`](plan::poison) whether to stop, [`throttle`](plan::throttle) how fast, and [`handover`](plan::handover) what
 //!    the next step of a move is. Placement and plan do not know each other.
-//! 6. **[`cluster`]**, **[`worker`]** and **[`routing`]**, who acts: the state machines of coordinator, worker and router.
-//!    They know none of each other, only what they exchange. Each has a driver in the crate of its process.
+//! 6. **[`cluster`]**, **[`worker`]** and **[`routing`]** act: they are the state machines of coordinator, worker and router.
+//!    None of them uses another; they have only what they exchange in common. Each has a driver in the crate of its process.
 //! 7. **[`service`]**: the state machines of what stands on all this, [`dataset`](service::dataset),
 //!    [`metadata`](service::metadata) and [`whatif`](service::whatif).
 
