@@ -2,6 +2,7 @@
 //! for the next burst, which may never come (bench/RESULTS.md, "What a flood costs").
 
 use rustix::param::page_size;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// How often the process looks at its memory.
@@ -64,29 +65,44 @@ impl Watched {
     }
 }
 
-/// Looks from now on, until the runtime ends.
+/// Looks from now on, until the runtime ends. Does nothing where the system does not say what a process has in memory.
 pub fn give_back_when_idle() {
     partage_engine::memory::give_back_large_blocks();
-    tokio::spawn(async {
+    let Ok(memory) = OwnMemory::open() else { return };
+    tokio::spawn(async move {
         let mut watched = Watched::default();
         loop {
             tokio::time::sleep(EVERY).await;
-            let Some(now) = in_memory() else { return };
+            let Ok(now) = memory.bytes() else { continue };
             if watched.is_over(now)
                 && tokio::task::spawn_blocking(partage_engine::memory::give_back).await.is_ok()
             {
-                watched.given_back(in_memory().unwrap_or(now));
+                watched.given_back(memory.bytes().unwrap_or(now));
             }
         }
     });
 }
 
-/// Of this process, beside pages of files, in bytes: proc_pid_statm(5). None where the system has no such file.
-fn in_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let mut pages = text.split(' ').skip(1).map_while(|number| number.parse::<u64>().ok());
-    let (resident, of_files) = (pages.next()?, pages.next()?);
-    Some(resident.saturating_sub(of_files) * page_size() as u64)
+/// What this process has in memory: the file of proc_pid_statm(5). It stays open, since a process that is flooded with
+/// connections may open no other.
+struct OwnMemory(std::fs::File);
+
+impl OwnMemory {
+    fn open() -> std::io::Result<Self> {
+        std::fs::File::open("/proc/self/statm").map(Self)
+    }
+
+    /// Beside pages of files. Each call reads the file anew.
+    fn bytes(&self) -> std::io::Result<u64> {
+        let mut text = [0; 256];
+        let length = self.0.read_at(&mut text, 0)?;
+        let text = String::from_utf8_lossy(&text[..length]);
+        let mut pages = text.split(' ').skip(1).map_while(|number| number.parse::<u64>().ok());
+        let (Some(resident), Some(of_files)) = (pages.next(), pages.next()) else {
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, text.into_owned()));
+        };
+        Ok(resident.saturating_sub(of_files) * page_size() as u64)
+    }
 }
 
 #[cfg(test)]
@@ -141,7 +157,13 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn this_process_has_something_in_memory() {
-        assert!(in_memory().is_some_and(|bytes| bytes > 100 << 10));
+    fn what_this_process_has_in_memory_is_read_anew_each_time() {
+        let memory = OwnMemory::open().unwrap();
+        let before = memory.bytes().unwrap();
+        assert!(before > 100 << 10);
+        let block = std::hint::black_box(vec![1_u8; 256 << 20]);
+        let (with, length) = (memory.bytes().unwrap(), block.len());
+        drop(block);
+        assert!(with > before + length as u64 / 2, "{before} bytes before, {with} with {length} more");
     }
 }
