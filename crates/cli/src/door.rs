@@ -84,7 +84,9 @@ impl DoorArgs {
         let default = settings();
         let seconds = |said: Option<u64>, default| said.map_or(default, |s| Duration::from_secs(s.max(1)));
         let or = |told: Vec<String>, file: &Vec<String>| if told.is_empty() { file.clone() } else { told };
-        let budget = file.bytes_in_flight_mib.map(|mib| Arc::new(Budget::new(mib.saturating_mul(1 << 20))));
+        let bytes = |mib: Option<u64>| mib.map(|mib| mib.saturating_mul(1 << 20));
+        let (all, per_address) =
+            (bytes(file.bytes_in_flight_mib), bytes(file.bytes_in_flight_per_address_mib));
         Settings {
             allowed_hosts: or(self.allowed_hosts, &file.allowed_hosts),
             allowed_origins: or(self.allowed_origins, &file.allowed_origins),
@@ -95,7 +97,7 @@ impl DoorArgs {
             body_bytes_s: file.body_bytes_s.unwrap_or(default.body_bytes_s),
             body_window: default.body_window,
             large_body: default.large_body,
-            budget: budget.unwrap_or(default.budget),
+            budget: Arc::new(Budget::new(all.unwrap_or(default.budget.most()), per_address)),
             files: default.files,
         }
     }

@@ -7,7 +7,7 @@
 //! refuses a thousand of them by their heads, which costs little, and reads those that it can also keep. A client
 //! must send such a body within [`limits::LARGE_BODY_TIME`]; what the service does not read of it is given back.
 
-use crate::budget::{Budget, ReservedBytes};
+use crate::budget::{Exceeded, ReservedBytes};
 use crate::limits;
 use crate::refusal::{Counts, Reason, Refusal, millis};
 use crate::usage::OpenRequest;
@@ -34,8 +34,8 @@ pub(crate) struct InFlightRequest {
 }
 
 impl InFlightRequest {
-    pub(crate) fn new(open: OpenRequest, budget: Arc<Budget>, counts: Arc<Counts>) -> InFlightRequest {
-        InFlightRequest { open, held: ReservedBytes::new(budget), counts, broken: OnceLock::new() }
+    pub(crate) fn new(open: OpenRequest, held: ReservedBytes, counts: Arc<Counts>) -> InFlightRequest {
+        InFlightRequest { open, held, counts, broken: OnceLock::new() }
     }
 
     /// Why its body was not read to its end, if it was not.
@@ -110,11 +110,13 @@ impl RequestBody {
         let settings = door.settings();
         let is_whole = matches!(release_at, ReleaseAt::Answer) && !is_small;
         let whole = match exact.filter(|_| is_whole) {
-            Some(bytes) if bytes > settings.budget.for_large() => {
-                return Err(too_large(settings.budget.for_large()));
+            Some(bytes) if bytes > settings.budget.per_address() => {
+                return Err(too_large(settings.budget.per_address()));
             }
-            Some(bytes) if !in_flight.held.take(bytes, false) => return Err(beyond_budget()),
-            Some(bytes) => Some(Remainder { bytes, deadline: Box::pin(sleep(settings.large_body)) }),
+            Some(bytes) => {
+                in_flight.held.take(bytes, false).map_err(beyond_budget)?;
+                Some(Remainder { bytes, deadline: Box::pin(sleep(settings.large_body)) })
+            }
             None => None,
         };
         let rate = BodyRate::new(settings.body_bytes_s, settings.body_window);
@@ -157,10 +159,8 @@ impl RequestBody {
                 framing.length <= limits::SMALL_BODY
             }
         };
-        if self.in_flight.held.take(bytes, is_small) {
-            return Ok(());
-        }
-        Err(self.fail(beyond_budget()))
+        let taken = self.in_flight.held.take(bytes, is_small);
+        taken.map_err(|exceeded| self.fail(beyond_budget(exceeded)))
     }
 
     /// Whether something must come now.
@@ -236,9 +236,18 @@ fn too_large(longest: u64) -> Refusal {
     Refusal::new(Reason::TooLarge, what, "send less at once")
 }
 
-fn beyond_budget() -> Refusal {
-    let what = "the bodies of all requests together are longer than this process keeps in memory";
-    Refusal::new(Reason::Bytes, what, "send it again in a moment, or raise bytes_in_flight_mib")
+fn beyond_budget(exceeded: Exceeded) -> Refusal {
+    let (what, way_out) = match exceeded {
+        Exceeded::All => (
+            "the bodies of all requests together are longer than this process keeps in memory",
+            "send it again in a moment, or raise bytes_in_flight_mib",
+        ),
+        Exceeded::Address => (
+            "the bodies of all requests from this address together are longer than this process keeps in memory for one client",
+            "send it again in a moment, or raise bytes_in_flight_per_address_mib",
+        ),
+    };
+    Refusal::new(Reason::Bytes, what, way_out)
 }
 
 /// Whether a body comes fast enough.

@@ -226,8 +226,8 @@ impl Door {
         let (door, asked) = (self.clone(), usage.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             let (door, service) = (door.clone(), service.clone());
-            let in_flight =
-                InFlightRequest::new(asked.begin(), door.settings().budget.clone(), door.counts().clone());
+            let held = door.reserved_bytes(addresses.peer.0);
+            let in_flight = InFlightRequest::new(asked.begin(), held, door.counts().clone());
             async move {
                 Ok::<_, Infallible>(
                     door.handle_request(request, addresses, service, Arc::new(in_flight)).await,

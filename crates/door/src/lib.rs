@@ -176,7 +176,7 @@ pub struct Reservation(ReservedBytes);
 impl Reservation {
     /// Has so many bytes from now on; false, and as many as before, if there are not so many.
     pub fn set(&self, bytes: usize) -> bool {
-        self.0.set(bytes as u64)
+        self.0.set(bytes as u64).is_ok()
     }
 }
 
@@ -211,9 +211,13 @@ impl Door {
         self.policy().hosts.allow(host, local)
     }
 
-    /// The bytes of a connection that is served without [`Door::serve`].
-    pub fn reserve(&self) -> Reservation {
-        Reservation(ReservedBytes::new(self.settings().budget.clone()))
+    /// The bytes of a connection that is served without [`Door::serve`], of a client with this address.
+    pub fn reserve(&self, address: IpAddr) -> Reservation {
+        Reservation(self.reserved_bytes(address))
+    }
+
+    fn reserved_bytes(&self, address: IpAddr) -> ReservedBytes {
+        ReservedBytes::new(self.settings().budget.clone(), address)
     }
 
     /// How long the head of a request may take.

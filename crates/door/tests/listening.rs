@@ -102,7 +102,11 @@ impl Listening {
 
     /// A connection that announces a body of so many bytes, and sends none of them.
     async fn announce(&self, bytes: u64) -> TcpStream {
-        let mut stream = self.connect().await;
+        self.announce_from("127.0.0.1", bytes).await
+    }
+
+    async fn announce_from(&self, from: &str, bytes: u64) -> TcpStream {
+        let mut stream = self.connect_from(from).await;
         let head = format!(
             "POST / HTTP/1.1\r\nhost: localhost\r\npartage-request: 1\r\nconnection: close\r\n\
              content-length: {bytes}\r\n\r\n"
@@ -225,7 +229,7 @@ async fn a_body_below_the_least_rate_is_told_408_and_one_above_it_is_read() {
 /// So a thousand of them cost a thousand heads.
 #[tokio::test]
 async fn large_bodies_beyond_the_budget_or_the_limit_are_refused_by_their_heads() {
-    let budget = Arc::new(Budget::new(8 << 20));
+    let budget = Arc::new(Budget::new(8 << 20, Some(7 << 20)));
     let listening = listening(Settings { budget: budget.clone(), ..patient() }).await;
     let too_large = rest(&mut listening.announce(LONGEST + 1).await).await;
     assert_eq!(status(&too_large), 413, "{too_large}");
@@ -254,10 +258,32 @@ async fn large_bodies_beyond_the_budget_or_the_limit_are_refused_by_their_heads(
     }
 }
 
+/// So one client does not keep all others from sending large ones.
+#[tokio::test]
+async fn the_large_bodies_of_one_address_have_half_of_the_budget() {
+    let budget = Arc::new(Budget::new(16 << 20, None));
+    let listening = listening(Settings { budget: budget.clone(), ..patient() }).await;
+    let too_large = rest(&mut listening.announce(8 << 20).await).await;
+    assert_eq!(status(&too_large), 413, "it would never fit: {too_large}");
+    let held = listening.announce(5 << 20).await;
+    let until = Instant::now() + PATIENCE;
+    while budget.used() < 5 << 20 {
+        assert!(Instant::now() < until, "the announced body is never counted");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let refused = rest(&mut listening.announce(5 << 20).await).await;
+    assert_eq!(status(&refused), 503, "{refused}");
+    assert!(refused.contains("from this address") && refused.contains("per_address"), "{refused}");
+    let mut another = listening.announce_from("127.0.0.2", 5 << 20).await;
+    another.write_all(&vec![b'x'; 5 << 20]).await.unwrap();
+    assert_eq!(status(&rest(&mut another).await), 200);
+    drop(held);
+}
+
 /// The service answers without it: it was never in memory.
 #[tokio::test]
 async fn a_large_body_that_the_service_does_not_read_is_given_back() {
-    let budget = Arc::new(Budget::new(8 << 20));
+    let budget = Arc::new(Budget::new(8 << 20, Some(7 << 20)));
     let listening = listening(Settings { budget: budget.clone(), ..patient() }).await;
     let mut stream = listening.connect().await;
     let head = format!("GET /unread HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", 5 << 20);

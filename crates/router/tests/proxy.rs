@@ -111,7 +111,7 @@ async fn z3_the_keys_of_a_request_for_several_count_against_the_budget() {
     let coordinator = Coordinator::start(maps).await;
     let router = router(&coordinator, CallOptions::default()).await;
     let door = partage_door::Settings {
-        budget: Arc::new(partage_door::Budget::new(256 << 10)),
+        budget: Arc::new(partage_door::Budget::new(256 << 10, None)),
         ..Default::default()
     };
     let config = Config { listen: ([127, 0, 0, 1], 0).into(), threads: 1, door, ..Config::default() };
@@ -124,7 +124,7 @@ async fn z3_the_keys_of_a_request_for_several_count_against_the_budget() {
     assert_eq!(keys(100 << 10).await.0, 200);
     let (status, said) = keys(512 << 10).await;
     assert_eq!(status, 503, "{said}");
-    assert!(said.contains("bytes_in_flight_mib"), "{said}");
+    assert!(said.contains("bytes_in_flight_per_address_mib"), "{said}");
     assert_eq!(keys(100 << 10).await.0, 200, "it is given back");
 }
 

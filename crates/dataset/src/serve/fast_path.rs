@@ -182,13 +182,14 @@ fn is(header: &httparse::Header<'_>, name: &str) -> bool {
 /// Serves until the client goes, or asks for more than the fast path does.
 pub async fn serve(thread: &ThreadState, accepted: AcceptedConnection) -> std::io::Result<End> {
     let mut input = Vec::with_capacity(limits::FAST_PATH_READ_BYTES);
+    let held = thread.server.door.reserve(accepted.peer.ip());
     let mut connection = FastPathConnection {
         accepted,
         host: Vec::new(),
         out: Vec::with_capacity(limits::FAST_PATH_READ_BYTES),
     };
-    let (held, mut is_held) = (thread.server.door.reserve(), false);
-    let (mut until, mut idle_timer) = (None, IdleTimer::new(thread.server.settings.idle));
+    let (mut is_held, mut until) = (false, None);
+    let mut idle_timer = IdleTimer::new(thread.server.settings.idle);
     loop {
         let read = match input.is_empty() {
             true => {

@@ -51,7 +51,8 @@ fn z3_a_question_for_which_there_is_no_room_is_refused() {
     let keys: Vec<Vec<u8>> = (0..4_000).map(|number| format!("key{number:05}").into_bytes()).collect();
     let body = question(&keys);
     let ask = |budget: u64| {
-        let door = partage_door::Settings { budget: Arc::new(Budget::new(budget)), ..Default::default() };
+        let door =
+            partage_door::Settings { budget: Arc::new(Budget::new(budget, None)), ..Default::default() };
         let cluster = cluster(door);
         let mut line = Line::new(cluster.nodes[0].at());
         let head = format!(

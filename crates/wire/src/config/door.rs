@@ -22,4 +22,6 @@ pub struct DoorFile {
     pub body_bytes_s: Option<u64>,
     /// Mebibytes of request bodies in the memory of the process.
     pub bytes_in_flight_mib: Option<u64>,
+    /// Of them for the bodies above 64 KiB of one client address.
+    pub bytes_in_flight_per_address_mib: Option<u64>,
 }
