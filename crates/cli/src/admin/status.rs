@@ -20,6 +20,9 @@ const FAULTS: usize = 5;
 /// Drains that are listed before the way to all of them.
 const DRAINS: usize = 10;
 
+/// Nodes that leave, by name.
+const LEAVING: usize = 10;
+
 /// Reasons that are listed of a drain.
 const REASONS: usize = 2;
 
@@ -172,6 +175,11 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
     // A drain that cannot go on is told above.
     let drains = summary.drains.iter().filter(|drain| drain.progress != "blocked").map(short_drain);
     lines.extend(first(drains.collect(), DRAINS, "drains"));
+    if !summary.leaving.is_empty() {
+        let (named, rest) = summary.leaving.split_at(summary.leaving.len().min(LEAVING));
+        let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+        lines.push(format!("leaving    {}{more}", named.join(", ")));
+    }
     lines.extend(summary.suggested.iter().take(PLANS).map(|plan| {
         format!("waiting    plan {plan}: `partage plan show {plan}`, then `partage plan approve {plan}`")
     }));

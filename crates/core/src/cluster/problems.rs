@@ -50,8 +50,13 @@ pub const MAKE_ROOM: &str = "make room there (files that cannot be opened: make 
                              changes again by itself";
 
 impl Cluster {
-    /// What is wrong in a cluster that `summary` sums up, the worst first.
-    pub(super) fn problems(&self, at: Moment, summary: &Summary) -> Vec<Problem> {
+    /// What is wrong in a cluster that `summary` sums up, with nodes that leave, the worst first.
+    pub(super) fn problems(
+        &self,
+        at: Moment,
+        summary: &Summary,
+        leaving: &[(&NodeId, DrainProgress)],
+    ) -> Vec<Problem> {
         let mut told = Vec::new();
         if let Some(why) = &self.storage_problem {
             let what = format!("changes cannot be stored: {why}");
@@ -73,6 +78,7 @@ impl Cluster {
             told.push(problem(what, way_out));
         }
         told.extend(blocked_drains(summary));
+        told.extend(blocked_leaves(leaving));
         if has_nodes {
             told.extend(lacking(summary));
         }
@@ -279,6 +285,24 @@ fn blocked_drains(summary: &Summary) -> Vec<Problem> {
         problem(what, "as above; `partage status --json` lists all of them, each with its reasons")
     });
     told.iter().copied().map(tell).chain(more).collect()
+}
+
+/// Nodes that have asked to leave and cannot: often all of a service at once, so they are told in one sentence.
+fn blocked_leaves(leaving: &[(&NodeId, DrainProgress)]) -> Option<Problem> {
+    let blocked = leaving.iter().filter_map(|(node, progress)| match progress {
+        DrainProgress::Blocked { left, why } => Some((node.to_string(), *left, why)),
+        DrainProgress::Queued { .. } | DrainProgress::Moving { .. } | DrainProgress::SafeToStop => None,
+    });
+    let blocked: Vec<_> = blocked.collect();
+    let nodes: Vec<_> = blocked.iter().map(|(node, ..)| node.clone()).collect();
+    let left: u32 = blocked.iter().map(|(_, left, _)| left).sum();
+    let (.., first) = blocked.first()?;
+    let first = first.first().map_or(String::new(), |why| format!(": {why}"));
+    let wants = if nodes.len() == 1 { "wants to leave and cannot" } else { "want to leave and cannot" };
+    let what = format!("{} {wants}, with {} left{first}", some_names(&nodes), counted(left, "replica"));
+    let way_out = "start other nodes, and the processes end by themselves when those serve the shards; or stop the processes: what \
+                   they alone serve is not served then";
+    Some(problem(what, way_out))
 }
 
 /// Shards that have fewer replicas than they want, for which nothing is on its way: one line for each reason.

@@ -36,6 +36,8 @@ pub struct Summary {
     pub nodes: BTreeMap<Health, usize>,
     /// Drains that were asked for, and how they stand.
     pub drains: Vec<DrainStatus>,
+    /// Nodes that have asked to leave, and have not left yet.
+    pub leaving: Vec<NodeId>,
     /// Why automatic moves are stopped, until a person releases them or every node is heard again.
     pub brake: Option<String>,
     /// Why nothing but repairs begins by itself, until the nodes stay.
@@ -236,7 +238,9 @@ impl Cluster {
         summary.quarantine = self.faults().quarantined().map(|(name, why)| (name.clone(), why)).collect();
         summary.stored_faults = self.faults().mended();
         summary.suggested.sort_unstable();
-        summary.problems = self.problems(at, &summary);
+        let leaving = self.leaving(at);
+        summary.leaving = leaving.iter().map(|(id, _)| (*id).clone()).collect();
+        summary.problems = self.problems(at, &summary, &leaving);
         summary
     }
 

@@ -161,6 +161,7 @@ impl From<&Summary> for proto::ClusterStatus {
             stored_faults: status.stored_faults.clone(),
             under_way: status.under_way.iter().map(Into::into).collect(),
             problems: status.problems.iter().map(problem).collect(),
+            leaving: status.leaving.iter().map(ToString::to_string).collect(),
         }
     }
 }

@@ -111,6 +111,9 @@ pub struct Summary {
     pub nodes: BTreeMap<String, usize>,
     /// The drains that persons have asked for, each with its progress.
     pub drains: Vec<DrainStatus>,
+    /// The nodes whose processes have asked to leave and still wait for other nodes to serve their shards.
+    #[serde(default)]
+    pub leaving: Vec<String>,
     /// The reason why automatic moves are stopped; absent = they are not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub brake: Option<String>,
@@ -183,6 +186,7 @@ impl From<&core::Summary> for Summary {
             replicas: status.replicas.iter().map(|(state, count)| (word(state), *count)).collect(),
             nodes: status.nodes.iter().map(|(health, count)| (word(health), *count)).collect(),
             drains: status.drains.iter().map(Into::into).collect(),
+            leaving: status.leaving.iter().map(ToString::to_string).collect(),
             brake: status.brake.clone(),
             unrest: status.unrest.clone(),
             set_aside: status.set_aside.iter().map(set_aside).collect(),

@@ -414,6 +414,13 @@ impl Cluster {
         Ok(DrainStatus { node: id.clone(), reason: drain.reason.clone(), asked_ms: drain.asked_ms, progress })
     }
 
+    /// The nodes that have asked to leave, are not drained, and have not left: how it stands with what they hold.
+    pub(in crate::cluster) fn leaving(&self, at: Moment) -> Vec<(&NodeId, DrainProgress)> {
+        let asks = |node: &&NodeState| node.leaving && node.record.drain.is_none() && !node.record.ended;
+        let leaving = self.nodes.values().filter(asks);
+        leaving.map(|node| (&node.record.spec.id, self.drain_progress(at, node, 0))).collect()
+    }
+
     fn drain_progress(&self, at: Moment, node: &NodeState, began_with: u32) -> DrainProgress {
         let held = self.needed(node);
         let left = held.len() as u32;

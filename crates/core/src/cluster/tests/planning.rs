@@ -126,6 +126,27 @@ fn a13_a_worker_that_leaves_goes_when_its_shards_are_served_elsewhere() {
     assert_eq!(test.served().len(), 30);
 }
 
+/// A service is stopped as a whole: its processes wait for others that never come.
+#[test]
+fn a13_the_status_says_that_nodes_want_to_leave_and_cannot() {
+    let mut test = settled(keyspace(30), 30);
+    assert!(test.cluster.status(test.at()).problems.is_empty());
+    let all: Vec<_> = test.workers.keys().cloned().collect();
+    test.workers.values_mut().for_each(|worker| worker.leaving = true);
+    test.run(5_000);
+    let status = test.cluster.status(test.at());
+    assert_eq!(status.leaving, all);
+    let blocked: Vec<_> = status.problems.iter().filter(|one| one.what.contains("want to leave")).collect();
+    let [one] = blocked[..] else { panic!("{:#?}", status.problems) };
+    assert!(one.what.contains("a, b, c") && one.what.contains("30 replicas left"), "{one}");
+    assert!(one.what.contains("no other node may take it") && one.way_out.contains("other nodes"), "{one}");
+    test.join("d");
+    test.run(10_000);
+    let status = test.cluster.status(test.at());
+    assert!(status.leaving.is_empty() && status.problems.is_empty(), "{:#?}", status.problems);
+    assert_eq!(test.served().len(), 30);
+}
+
 #[test]
 fn a13_who_has_left_has_left_also_for_the_next_coordinator_and_who_died_has_died() {
     let mut test = settled(keyspace(30), 30);
