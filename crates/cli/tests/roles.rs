@@ -232,7 +232,7 @@ fn coordinator_with_short_leases(dir: &Path) -> (Process, String) {
 
 /// A node that logs to `dir`.
 fn node(dir: &Path, id: &str, coordinator: &str) -> Command {
-    let mut command = partage(&["node", "--id", id, "--listen", "127.0.0.1:0", "--join", coordinator]);
+    let mut command = partage(&["node", "--id", id, "--listen", "127.0.0.1:0", "--coordinator", coordinator]);
     command.stderr(File::create(dir.join(id)).unwrap());
     command
 }

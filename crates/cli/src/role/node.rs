@@ -27,7 +27,7 @@ pub struct NodeArgs {
     #[arg(long)]
     address: Option<String>,
     /// Coordinators to join, as host:port separated by commas [default: 127.0.0.1:7400]
-    #[arg(long, value_delimiter = ',', env = "PARTAGE_COORDINATORS")]
+    #[arg(long, alias = "coordinator", value_delimiter = ',', env = "PARTAGE_COORDINATORS")]
     join: Vec<String>,
     /// Zone whose nodes fail together; the coordinator spreads replicas over zones
     #[arg(long)]

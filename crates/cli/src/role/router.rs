@@ -24,7 +24,7 @@ pub struct RouterArgs {
     #[arg(long, env = "PARTAGE_LISTEN")]
     listen: Option<String>,
     /// Coordinators to connect to, as host:port separated by commas [default: 127.0.0.1:7400]
-    #[arg(long, value_delimiter = ',', env = "PARTAGE_COORDINATORS")]
+    #[arg(long, alias = "coordinator", value_delimiter = ',', env = "PARTAGE_COORDINATORS")]
     join: Vec<String>,
     /// File where the router keeps the last maps; the router starts from it when it can reach no coordinator
     #[arg(long, env = "PARTAGE_MAPS")]
