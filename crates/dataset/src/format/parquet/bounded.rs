@@ -20,7 +20,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::record::reader::RowIter;
 use parquet::schema::types::Type;
 
-use super::page_header;
+use super::{footer, page_header};
 use crate::limits::{PARQUET_BATCH, PARQUET_FIELD_BYTES, PARQUET_FOOTER_SHARE};
 
 /// More than there is memory for.
@@ -144,7 +144,7 @@ impl ChunkReader for Footer {
             length if length > self.most => Err(too_large("a footer", length as u64, self.most)),
             length => {
                 let bytes = self.file.get_bytes(start, length)?;
-                page_header::check_footer(&bytes)?;
+                footer::check(&bytes)?;
                 Ok(bytes)
             }
         }

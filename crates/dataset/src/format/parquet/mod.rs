@@ -7,6 +7,8 @@
 //! error like any other.
 
 mod bounded;
+mod compact;
+mod footer;
 mod page_header;
 mod paths;
 
