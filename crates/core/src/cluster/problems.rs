@@ -300,8 +300,8 @@ fn blocked_leaves(leaving: &[(&NodeId, DrainProgress)]) -> Option<Problem> {
     let first = first.first().map_or(String::new(), |why| format!(": {why}"));
     let wants = if nodes.len() == 1 { "wants to leave and cannot" } else { "want to leave and cannot" };
     let what = format!("{} {wants}, with {} left{first}", some_names(&nodes), counted(left, "replica"));
-    let way_out = "start other nodes, and the processes end by themselves when those serve the shards; or stop the processes: what \
-                   they alone serve is not served then";
+    let way_out = "start other nodes to take that over; else the processes end when their time to leave is over (`--leave-s`) or \
+                   when they are killed, and what they alone serve is not served then";
     Some(problem(what, way_out))
 }
 
