@@ -84,6 +84,9 @@ pub const NEWCOMER_MS: u64 = 100;
 /// Addresses whose new processes are counted each for itself: a few hundred kilobytes.
 pub const NEWCOMER_ADDRESSES: usize = 4_096;
 
+/// For how long, in milliseconds, the status shows that a worker of another cluster asked to register: such workers try again within seconds.
+pub const FOREIGN_SHOWN_MS: u64 = 60_000;
+
 /// Until a coordinator says again, in milliseconds, that it refuses new processes.
 pub const NEWCOMERS_TOLD_MS: u64 = 60_000;
 

@@ -35,6 +35,7 @@
 //! | how the memory of a replica stays small        | `observed.rs`, `packed.rs`, `runs.rs` |
 //! | how a node is found quickly by its name         | `numbered.rs`   |
 //! | how many may register from one address         | `registration_limiter.rs` |
+//! | workers of another cluster, which are refused  | `foreign.rs` |
 //! | what people and services may ask to be done    | `admin/`       |
 //! | why a key is served where it is                | `explain.rs`    |
 //! | how everything stands, in counts and tables    | `status.rs`     |
@@ -53,6 +54,7 @@ pub mod event;
 mod execute;
 pub mod explain;
 mod faults;
+mod foreign;
 mod forget;
 mod guard;
 mod hosted;
@@ -338,6 +340,8 @@ pub struct Cluster {
     unused_nodes_forgotten: u64,
     /// New processes by where they come from; not stored.
     registration_limiter: registration_limiter::RegistrationLimiter,
+    /// Workers of another cluster that asked to register; not stored.
+    foreign_workers: foreign::ForeignWorkers,
     /// Why nothing can be stored for now, as the driver says.
     storage_problem: Option<String>,
     /// The keyspace that the last decision had no room for.

@@ -64,6 +64,7 @@ impl Cluster {
         }
         told.extend(self.brake_problem(at));
         told.extend(self.unrest().map(unrest_problem));
+        told.extend(self.foreign_problem(at));
         let no_nodes = self.no_nodes_problem(summary);
         let has_nodes = no_nodes.is_none();
         told.extend(no_nodes);

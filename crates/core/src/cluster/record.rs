@@ -421,6 +421,7 @@ impl Cluster {
             wrong_tokens: 0,
             unused_nodes_forgotten: 0,
             registration_limiter: Default::default(),
+            foreign_workers: Default::default(),
             leases_before: GrantedLease::assumed(at.now, longest_lease_ms).end(),
             promised: at.now,
             listened: at.now,

@@ -95,6 +95,28 @@ fn d11_a_coordinator_with_older_maps_takes_nobody_in_who_was_told_of_later_ones(
     assert_eq!(cluster.records().keyspaces, before.keyspaces);
 }
 
+/// A coordinator with an empty folder in the place of another one.
+#[test]
+fn the_status_says_that_workers_of_another_cluster_ask() {
+    let mut test = TestCluster::new(keyspace(4), slots(4));
+    let told = |test: &TestCluster| {
+        let problems = test.cluster.status(test.at()).problems;
+        problems.into_iter().find(|one| one.what.contains("of another cluster"))
+    };
+    assert_eq!(told(&test), None);
+    for _ in 0..2 {
+        let theirs = Registration { cluster: Some(ClusterId(7)), ..registration("n5", vec![]) };
+        let refused = test.cluster.register(test.at(), theirs);
+        assert!(matches!(refused, Err(RegisterError::OtherCluster { .. })));
+    }
+    let problem = told(&test).unwrap();
+    assert!(problem.what.contains(&format!("such as n5 of cluster {}", ClusterId(7))), "{problem}");
+    assert!(problem.what.contains("2 registrations were refused"), "{problem}");
+    assert!(problem.way_out.contains("restore"), "{problem}");
+    test.now += limits::FOREIGN_SHOWN_MS;
+    assert_eq!(told(&test), None, "they have gone to their own");
+}
+
 /// Seen in the simulator (seed 797, touched and durable): every process was started anew between the finding and the mending, a
 /// person released the brake, and shards that had data began empty.
 #[test]

@@ -1,0 +1,44 @@
+//! Workers of another cluster that ask to register. Each is refused, and hears why; but the person who looks at the status may be
+//! the one who gave the workers a wrong address, or whose coordinator has begun anew with an empty folder.
+
+use super::problems::Problem;
+use super::{Cluster, Moment};
+use crate::base::count::counted_with;
+use crate::base::id::ClusterId;
+use crate::base::name::NodeId;
+use crate::base::time::Millis;
+use crate::limits;
+
+/// Those that were refused since this coordinator leads.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ForeignWorkers {
+    refused: u64,
+    /// When the last one asked, and who it was.
+    last: Option<(Millis, NodeId, ClusterId)>,
+}
+
+impl ForeignWorkers {
+    pub(super) fn refuse(&mut self, now: Millis, node: NodeId, cluster: ClusterId) {
+        self.refused += 1;
+        self.last = Some((now, node, cluster));
+    }
+}
+
+impl Cluster {
+    /// Says so as long as they go on asking.
+    pub(super) fn foreign_problem(&self, at: Moment) -> Option<Problem> {
+        let ForeignWorkers { refused, last } = &self.foreign_workers;
+        let (_, node, theirs) =
+            last.as_ref().filter(|(then, ..)| at.now.since(*then) < limits::FOREIGN_SHOWN_MS)?;
+        let refused =
+            counted_with(usize::try_from(*refused).unwrap_or(usize::MAX), "registration", ("was", "were"));
+        let ours = self.record.id;
+        let what = format!(
+            "workers of another cluster ask to register, such as {node} of cluster {theirs}, and this is cluster {ours}: {refused} \
+             refused"
+        );
+        let way_out = "give them the address of a coordinator of their own cluster; or, if the state of this one was lost, restore \
+                       it from a backup (`partage restore`)";
+        Some(Problem { what, way_out: way_out.into() })
+    }
+}
