@@ -31,6 +31,17 @@ pub fn read<T: DeserializeOwned + Default>(file: Option<&Path>) -> Result<T, Fai
     config::parse(&name, &text).map_err(Failure::usage)
 }
 
+/// The coordinators that a node or router joins: those of its flag or its variable, those of its file, the one that the commands
+/// of the same shell ask, or the one of this machine.
+fn coordinators(join: Vec<String>, file: Vec<String>) -> Vec<String> {
+    let of_commands = || {
+        let listed = std::env::var("PARTAGE_COORDINATOR").unwrap_or_default();
+        listed.split(',').map(str::trim).filter(|one| !one.is_empty()).map(str::to_owned).collect()
+    };
+    let mut said = [join, file, of_commands()].into_iter();
+    said.find(|list| !list.is_empty()).unwrap_or_else(|| vec!["127.0.0.1:7400".to_owned()])
+}
+
 /// How a process ends that was asked to leave: well also without a coordinator, as nobody is there who could do more.
 pub fn left(left: Result<(), LeaveError>) -> Result<(), Failure> {
     match left {

@@ -26,8 +26,8 @@ pub struct NodeArgs {
     /// host:port where coordinators, routers and other nodes reach this node [default: the address of --listen]
     #[arg(long)]
     address: Option<String>,
-    /// Coordinators to join, as host:port separated by commas [default: 127.0.0.1:7400]
-    #[arg(long, alias = "coordinator", value_delimiter = ',', env = "PARTAGE_COORDINATORS")]
+    /// Coordinators to join, as host:port separated by commas [default: PARTAGE_COORDINATOR, else 127.0.0.1:7400]
+    #[arg(long, visible_alias = "coordinator", value_delimiter = ',', env = "PARTAGE_COORDINATORS")]
     join: Vec<String>,
     /// Zone whose nodes fail together; the coordinator spreads replicas over zones
     #[arg(long)]
@@ -63,9 +63,8 @@ impl NodeArgs {
         let address = self.address.or(file.address.clone()).unwrap_or_else(|| bound.clone());
         // Refuses a bad name or address here, with the file named, rather than at the coordinator.
         file.spec(&name, &id, &address).map_err(Failure::usage)?;
-        let coordinators = [self.join, file.coordinators].into_iter().find(|list| !list.is_empty());
         let config = Config {
-            coordinators: coordinators.unwrap_or_else(|| vec!["127.0.0.1:7400".to_owned()]),
+            coordinators: super::coordinators(self.join, file.coordinators),
             advertise: Some(address),
             capacity: file.capacity.unwrap_or(1.0),
             zone: self.zone.or(file.zone),

@@ -23,8 +23,8 @@ pub struct RouterArgs {
     /// host:port to listen on [default: 127.0.0.1:7440]
     #[arg(long, env = "PARTAGE_LISTEN")]
     listen: Option<String>,
-    /// Coordinators to connect to, as host:port separated by commas [default: 127.0.0.1:7400]
-    #[arg(long, alias = "coordinator", value_delimiter = ',', env = "PARTAGE_COORDINATORS")]
+    /// Coordinators to connect to, as host:port separated by commas [default: PARTAGE_COORDINATOR, else 127.0.0.1:7400]
+    #[arg(long, visible_alias = "coordinator", value_delimiter = ',', env = "PARTAGE_COORDINATORS")]
     join: Vec<String>,
     /// File where the router keeps the last maps; the router starts from it when it can reach no coordinator
     #[arg(long, env = "PARTAGE_MAPS")]
@@ -95,8 +95,7 @@ impl RouterArgs {
         let rules: Vec<Rule> =
             rules.iter().map(|it| rule(it, from)).collect::<Result<_, _>>().map_err(Failure::usage)?;
         let rules = if rules.is_empty() { vec![Rule::default()] } else { rules };
-        let coordinators = [self.join, file.coordinators].into_iter().find(|list| !list.is_empty());
-        let coordinators = coordinators.unwrap_or_else(|| vec!["127.0.0.1:7400".to_owned()]);
+        let coordinators = super::coordinators(self.join, file.coordinators);
         Ok((coordinators, options, proxy::Config { listen, rules, threads: file.threads.unwrap_or(0), door }))
     }
 }

@@ -64,9 +64,13 @@ impl KeyspaceState {
                 && failure.attempts > self.excused_attempts(replica.placement, at.now)
             {
                 let (until, why) = (at.now + limits::AVOID_MS, failure.reason.clone());
-                self.avoid.insert((old.id, replica.node.clone()), Avoided { until, why, hung: false });
+                let avoided = Avoided { until, why, hung: false, parents: Vec::new() };
+                self.avoid.insert((old.id, replica.node.clone()), avoided);
                 self.plan_again(at);
                 failed = true;
+            }
+            if let Some(avoided) = self.avoid.get_mut(&(old.id, replica.node.clone())) {
+                avoided.parents = old.parents().to_vec();
             }
         }
         failed

@@ -226,6 +226,15 @@ pub fn of_shard(name: &KeyspaceName, id: ShardId, old: Option<&Shard>, new: Opti
         (Some(before), None) => said.push(format!("without a leader, before led by {before}")),
         _ => {}
     }
+    let had_data = |old: &Shard| old.is_serving() && old.live().next().is_some();
+    let is_left =
+        |old: &Shard| old.live().any(|r| new.replicas.iter().any(|now| now.placement == r.placement));
+    if new.is_serving()
+        && old.is_some_and(|old| had_data(old) && !is_left(old))
+        && new.live().next().is_none()
+    {
+        said.push("no node has a copy: it begins without what only those processes held".to_owned());
+    }
     let text = format!("shard {id} of keyspace {name}: {}", said.join(", "));
     (!said.is_empty()).then(|| event(EventKind::ShardPlaced, about, text))
 }

@@ -574,6 +574,9 @@ fn family_progress(keyspace: &KeyspaceState, parents: &[ShardId]) -> Progress {
         [] => Progress::Done,
         stages if stages.iter().any(|stage| matches!(stage, Stage::Closing(_))) => Progress::Started,
         _ if forming() => Progress::Started,
-        _ => Progress::Dropped("a child could not be loaded; the parents go on".to_owned()),
+        _ => Progress::Dropped(match keyspace.failed_child_of(parents) {
+            Some(why) => format!("a child could not be loaded ({why}); the parents go on"),
+            None => "a child could not be loaded; the parents go on".to_owned(),
+        }),
     }
 }

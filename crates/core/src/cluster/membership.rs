@@ -418,12 +418,11 @@ impl Cluster {
                 }
                 self.declare_dead(at, &id);
             } else if told != health {
-                self.tell(
-                    EventKind::NodeHealth,
-                    About::node(&id),
-                    health == Health::Unreachable,
-                    format!("node {id} is {health}, was {told}"),
-                );
+                let is_unreachable = health == Health::Unreachable;
+                let address = &node.record.spec.address;
+                let at_address = if is_unreachable { format!(" at {address}") } else { String::new() };
+                let text = format!("node {id} is {health}{at_address}, was {told}");
+                self.tell(EventKind::NodeHealth, About::node(&id), is_unreachable, text);
                 if told == Health::Unknown && health == Health::Up {
                     self.last_join = at.now;
                 }

@@ -119,6 +119,8 @@ pub(super) struct Avoided {
     pub(super) why: String,
     /// It did not even say that it failed.
     pub(super) hung: bool,
+    /// What a shard was to take over from that is given up with it: a child of a split or merge.
+    pub(super) parents: Vec<ShardId>,
 }
 
 /// How long a replica may owe the step out of a state. A worker that has not said a word about what it should load
@@ -276,8 +278,17 @@ impl KeyspaceState {
             _ => String::new(),
         };
         let why = format!("{}{failure}", doing(self, r, pending_ms));
-        self.avoid.insert((shard, r.node.clone()), Avoided { until, why, hung: true });
+        let avoided = Avoided { until, why, hung: true, parents: Vec::new() };
+        self.avoid.insert((shard, r.node.clone()), avoided);
         self.plan_again(at);
+    }
+
+    /// Which child of these shards could not be loaded last, on which node, and why.
+    pub(super) fn failed_child_of(&self, parents: &[ShardId]) -> Option<String> {
+        let of_them = |avoided: &&Avoided| avoided.parents.iter().any(|parent| parents.contains(parent));
+        let failed = self.avoid.iter().filter(|(_, avoided)| of_them(avoided));
+        let ((shard, node), Avoided { why, .. }) = failed.max_by_key(|((shard, _), _)| *shard)?;
+        Some(format!("{shard} on {node}: {why}"))
     }
 
     /// A shard may be tried again where it was given up long ago, but not while a replica there still does not begin to

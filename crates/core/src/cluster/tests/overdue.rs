@@ -12,6 +12,7 @@ use crate::keyspace::{Keyspace, Ownership, Throttle};
 use crate::limits;
 use crate::node::NodeSpec;
 use crate::node::exchange::Phase;
+use crate::plan::Progress;
 
 const LOAD_MS: u64 = 6_000;
 
@@ -469,6 +470,27 @@ fn l1_a_split_waits_for_no_leader_that_never_begins() {
         let unfinished = test.plans().into_iter().filter(|plan| !plan.is_over()).count();
         assert_eq!((test.map().shards().count(), unfinished), (1, 0), "{ownership}: {:#?}", test.notices);
     }
+}
+
+/// The person who asked for the split looks at its plan.
+#[test]
+fn a12_a_split_that_is_given_up_says_which_child_failed_where_and_why() {
+    let sharding = Sharding::HashRange { hash: HashFunction::Xxh3_64 };
+    let throttle = Throttle { load_ms: LOAD_MS, ..Throttle::default() };
+    let keyspace = Keyspace { throttle, ..Keyspace::new(name(), sharding) };
+    let mut test = TestCluster::new(keyspace, vec![Bounds::Hashes(HashRange::ALL)]);
+    ["a", "b"].into_iter().for_each(|name| test.join(name));
+    test.run(3_000);
+    test.hangs.extend(["a", "b"].map(|name| (node(name), Hang::FailOnce)));
+    let shard = test.map().shards().next().unwrap().id;
+    let command = Command::SplitShard { keyspace: name(), shard, at: SplitAt::Middle };
+    test.cluster.command(test.at(), TransactionId([8; 20]), "mia", command, false).unwrap();
+    test.run(2 * LOAD_MS + 10_000);
+    assert_eq!(test.map().shards().count(), 1, "{:#?}", test.notices);
+    let plan = test.plans().pop().unwrap();
+    let Progress::Dropped(why) = &plan.changes[0].progress else { panic!("{plan:#?}") };
+    assert!(why.starts_with("a child could not be loaded (s") && why.contains(" on "), "{why}");
+    assert!(why.contains("the disk is gone") && why.ends_with("the parents go on"), "{why}");
 }
 
 /// Seen before: the only process that had the data waited for its own `unload` for ever, and the notice said that the shard

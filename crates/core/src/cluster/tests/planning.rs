@@ -147,6 +147,24 @@ fn a13_the_status_says_that_nodes_want_to_leave_and_cannot() {
     assert_eq!(test.served().len(), 30);
 }
 
+/// Whether that is a loss, the service knows; that it happened, the events say.
+#[test]
+fn an_event_says_that_a_shard_begins_without_what_its_dead_process_held() {
+    let told = |test: &TestCluster| {
+        test.events.iter().filter(|event| event.text.contains("no node has a copy")).count()
+    };
+    let mut test = settled(keyspace(6), 6);
+    test.workers.get_mut(&node("c")).unwrap().leaving = true;
+    test.run(5_000);
+    assert!(!test.workers.contains_key(&node("c")));
+    assert_eq!(told(&test), 0, "it has handed all over: {:#?}", test.events);
+    let held = test.cluster.nodes()[&node("b")].held();
+    test.kill("b");
+    test.run(15_000);
+    assert_eq!(test.served().len(), 6);
+    assert!(held > 0 && told(&test) == held, "{held} {:#?}", test.events);
+}
+
 #[test]
 fn a13_who_has_left_has_left_also_for_the_next_coordinator_and_who_died_has_died() {
     let mut test = settled(keyspace(30), 30);
