@@ -1,38 +1,15 @@
 //! The footer of a file, checked before the library reads it.
 //!
-//! The library takes time for as many elements as a list states, also where an element takes no bytes, and takes it on trust
-//! that a field it knows has the type that the format gives it. So the whole footer is walked here first: each field that
-//! the format knows must have its type there, so that the library reads the same fields at the same places; and each list
-//! must be as long as it states.
+//! The library takes time for as many elements as a list states, also where an element takes no bytes. So the whole footer is walked
+//! here first: each field that the format knows must have its type there ([`super::shape`]), and each list must be as long as it states.
 
-use super::compact::{
-    BINARY, CompactReader, DOUBLE, FALSE, I8, I16, I32, I64, LIST, STRUCT, TRUE, damaged, named,
-};
+use super::compact::{CompactReader, STRUCT, named};
+use super::shape::Shape::{self, Flag, List, Struct};
+use super::shape::{BYTE, EMPTY, INT, LONG, REAL, SHORT, STATISTICS, TEXT, follow};
 use std::io::{self, Read};
 
 /// Structs and lists within each other: row groups, columns, their statistics; a format of today has ten.
 const DEPTH: u32 = 16;
-
-/// What the format says of a value.
-#[derive(Clone, Copy)]
-enum Shape {
-    Flag,
-    /// A value without others in it, of this type of Thrift.
-    Plain(u8),
-    List(&'static Shape),
-    /// A struct or a union, with the fields that are known.
-    Struct(&'static [(i64, Shape)]),
-}
-
-use Shape::{Flag, List, Plain, Struct};
-
-const TEXT: Shape = Plain(BINARY);
-const BYTE: Shape = Plain(I8);
-const SHORT: Shape = Plain(I16);
-const INT: Shape = Plain(I32);
-const LONG: Shape = Plain(I64);
-const REAL: Shape = Plain(DOUBLE);
-const EMPTY: Shape = Struct(&[]);
 
 const KEY_VALUES: Shape = List(&Struct(&[(1, TEXT), (2, TEXT)]));
 
@@ -69,18 +46,6 @@ const SCHEMA_ELEMENT: Shape = Struct(&[
     (8, INT),
     (9, INT),
     (10, LOGICAL_TYPE),
-]);
-
-const STATISTICS: Shape = Struct(&[
-    (1, TEXT),
-    (2, TEXT),
-    (3, LONG),
-    (4, LONG),
-    (5, TEXT),
-    (6, TEXT),
-    (7, Flag),
-    (8, Flag),
-    (9, LONG),
 ]);
 
 const BOUNDING_BOX: Shape =
@@ -147,31 +112,6 @@ const FOOTER: Shape = Struct(&[
 pub fn check(bytes: &[u8]) -> io::Result<()> {
     let mut stream = CompactReader { stream: bytes.take(bytes.len() as u64) };
     follow(&mut stream, STRUCT, &FOOTER, DEPTH).map_err(|error| named("the footer", error))
-}
-
-/// Passes over a value of this type, which must be of that shape.
-fn follow(stream: &mut CompactReader<&[u8]>, kind: u8, shape: &Shape, depth: u32) -> io::Result<()> {
-    match (shape, kind) {
-        (Flag, TRUE | FALSE) => Ok(()),
-        (Plain(own), kind) if *own == kind => stream.skip(kind, 0),
-        (List(element), LIST) if depth > 0 => {
-            let (count, kind) = stream.list()?;
-            (0..count).try_for_each(|_| follow(stream, kind, element, depth - 1))
-        }
-        (Struct(fields), STRUCT) if depth > 0 => {
-            let mut last = 0;
-            while let Some((id, kind)) = stream.field(last)? {
-                match fields.iter().find(|(known, _)| *known == id) {
-                    Some((_, shape)) => follow(stream, kind, shape, depth - 1)?,
-                    // Of a later version of the format.
-                    None => stream.skip(kind, depth - 1)?,
-                }
-                last = id;
-            }
-            Ok(())
-        }
-        _ => Err(damaged("a field of another type than the format gives it")),
-    }
 }
 
 #[cfg(test)]

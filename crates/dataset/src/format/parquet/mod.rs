@@ -11,6 +11,7 @@ mod compact;
 mod footer;
 mod page_header;
 mod paths;
+mod shape;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
