@@ -1,6 +1,7 @@
 //! Workers of another cluster that ask to register. Each is refused, and hears why; but the person who looks at the status may be
 //! the one who gave the workers a wrong address, or whose coordinator has begun anew with an empty folder.
 
+use super::event::{About, EventKind};
 use super::problems::Problem;
 use super::{Cluster, Moment};
 use crate::base::count::counted_with;
@@ -15,19 +16,28 @@ pub(super) struct ForeignWorkers {
     refused: u64,
     /// When the last one asked, and who it was.
     last: Option<(Millis, NodeId, ClusterId)>,
-}
-
-impl ForeignWorkers {
-    pub(super) fn refuse(&mut self, now: Millis, node: NodeId, cluster: ClusterId) {
-        self.refused += 1;
-        self.last = Some((now, node, cluster));
-    }
+    /// When an event last told of it.
+    told: Option<Millis>,
 }
 
 impl Cluster {
+    /// Counts a refusal, and tells of it once in [`limits::FOREIGN_SHOWN_MS`].
+    pub(super) fn refuse_foreign(&mut self, at: Moment, node: NodeId, theirs: ClusterId) {
+        let workers = &mut self.foreign_workers;
+        workers.refused += 1;
+        workers.last = Some((at.now, node, theirs));
+        if workers.told.is_none_or(|told| at.now.since(told) >= limits::FOREIGN_SHOWN_MS) {
+            workers.told = Some(at.now);
+            let problem = self.foreign_problem(at);
+            problem
+                .iter()
+                .for_each(|problem| self.tell(EventKind::Alarm, About::all(), true, problem.to_string()));
+        }
+    }
+
     /// Says so as long as they go on asking.
     pub(super) fn foreign_problem(&self, at: Moment) -> Option<Problem> {
-        let ForeignWorkers { refused, last } = &self.foreign_workers;
+        let ForeignWorkers { refused, last, .. } = &self.foreign_workers;
         let (_, node, theirs) =
             last.as_ref().filter(|(then, ..)| at.now.since(*then) < limits::FOREIGN_SHOWN_MS)?;
         let refused =

@@ -89,7 +89,7 @@ impl Cluster {
         };
         if let Some(theirs) = cluster.filter(is_other) {
             let (node, ours) = (spec.id, self.record.id);
-            self.foreign_workers.refuse(at.now, node.clone(), theirs);
+            self.refuse_foreign(at, node.clone(), theirs);
             return Err(RegisterError::OtherCluster { node, ours, theirs });
         }
         // What a worker was told by a cluster that this one was restored from says nothing: there may have been other keyspaces
