@@ -27,7 +27,7 @@ enum PrivacyError {
 }
 
 /// Gives a folder of this process's user the mode 0700, and leaves what is in it alone. It does not make a folder that is not
-/// there, and logs one that stays open, as the process can do its work all the same.
+/// there, passes over what is no folder, and logs one that stays open, as the process can do its work all the same.
 pub fn make_private(folder: &Path) {
     if let Err(why) = closed(folder) {
         tracing::warn!(
@@ -40,7 +40,8 @@ pub fn make_private(folder: &Path) {
 /// By a handle, so that what is changed is what was looked at.
 fn closed(folder: &Path) -> Result<(), PrivacyError> {
     let folder = match open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(()),
+        // Of a file the one that needs a folder there says so.
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
         folder => folder?,
     };
     let there = fstat(&folder)?;

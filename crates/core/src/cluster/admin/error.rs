@@ -146,7 +146,9 @@ impl AdminError {
     pub fn way_out(&self) -> String {
         match self {
             AdminError::Unknown { nearest: Some(name), .. } => format!("did you mean {name}?"),
-            AdminError::Unknown { what, nearest: None, .. } => format!("list the {what}s"),
+            AdminError::Unknown { what, nearest: None, .. } => {
+                format!("list the {what}s (partage {what} list)")
+            }
             AdminError::NoZone { zone, known } => {
                 let zones: Vec<&str> = known.iter().map(Zone::as_str).collect();
                 match suggest::close(zone.as_str(), zones.iter().copied()) {
@@ -160,7 +162,7 @@ impl AdminError {
             }
             AdminError::NoReplica { on, .. } => format!("it is on {}", list(on, "no node")),
             AdminError::NoPlan(_) => {
-                "plans that are over are kept only for a while; list the plans".to_owned()
+                "plans that are over are kept only for a while; list the plans (partage plan list)".to_owned()
             }
             AdminError::NoPartitions { .. } => "list its shards".to_owned(),
             AdminError::KeyspaceExists(_) => "choose another name, or delete it first".to_owned(),
