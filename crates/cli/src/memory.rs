@@ -11,7 +11,8 @@ const EVERY: Duration = Duration::from_secs(1);
 /// So much more than the least that was seen, and an eighth of that, is worth giving back.
 const WORTH_BYTES: u64 = 16 << 20;
 
-/// The longest pause after the allocator had nothing to give back, in looks. A try costs some milliseconds for each gigabyte.
+/// The longest pause after the allocator had nothing to give back, in looks. A try costs some milliseconds for each gigabyte, and a
+/// process that needs more than at its start tries so often for ever.
 const LONGEST_PAUSE: u32 = 32;
 
 /// What the process has in memory beside files, at each look.

@@ -204,6 +204,25 @@ fn the_sample_files_start_a_coordinator_and_a_node_and_what_they_say_is_so() {
     assert!(dir.path().join("state").is_dir(), "the state is kept where it was told");
 }
 
+/// One shell, one variable, for commands and for the node that is started from it.
+#[test]
+fn a_node_joins_the_coordinator_of_the_commands_where_nothing_else_names_one() {
+    let (_coordinator, coordinator) =
+        Process::role(&mut partage(&["coordinator", "--listen", "127.0.0.1:0"]), "coordinator");
+    let mut command = partage(&["node", "--id", "n1", "--listen", "127.0.0.1:0"]);
+    command.env_remove("PARTAGE_COORDINATORS").env("PARTAGE_COORDINATOR", &coordinator);
+    let (_node, _) = Process::role(&mut command, "address");
+    let end = Instant::now() + PROMPT;
+    loop {
+        let listed = partage(&["node", "list", "--json", "--coordinator", &coordinator]).output().unwrap();
+        if String::from_utf8_lossy(&listed.stdout).contains("n1") {
+            break;
+        }
+        assert!(Instant::now() < end, "{listed:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn what_a_node_is_told_in_its_file_reaches_the_coordinator() {
     let dir = tempfile::tempdir().unwrap();

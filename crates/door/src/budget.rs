@@ -10,6 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 pub struct Budget {
     most: u64,
+    /// What large bodies may use of it.
+    for_large: u64,
+    /// What the large bodies of one address may use of that.
     per_address: u64,
     used: AtomicU64,
     /// Of large bodies, by the client's address; only those that have some.
@@ -36,7 +39,7 @@ impl Budget {
     pub fn new(most: u64, per_address: Option<u64>) -> Budget {
         let for_large = most - most / limits::SMALL_SHARE;
         let per_address = per_address.unwrap_or(for_large / 2).min(for_large);
-        Budget { most, per_address, used: AtomicU64::new(0), large_of: Mutex::default() }
+        Budget { most, for_large, per_address, used: AtomicU64::new(0), large_of: Mutex::default() }
     }
 
     /// Bytes in memory now.
@@ -66,17 +69,24 @@ impl Budget {
         if sum > self.per_address {
             return Err(Exceeded::Address);
         }
-        self.take(bytes, self.most - self.most / limits::SMALL_SHARE)?;
+        self.take(bytes, self.for_large)?;
         if sum > 0 {
             large_of.insert(address, sum);
         }
         Ok(())
     }
 
-    fn give_back_large(&self, address: IpAddr, bytes: u64) {
+    /// Gives so many bytes back, of which so many are of large bodies from this address.
+    fn give_back(&self, bytes: u64, large: u64, address: IpAddr) {
+        if bytes > 0 {
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        if large == 0 {
+            return;
+        }
         let mut large_of = self.large_of.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sum) = large_of.get_mut(&address) {
-            *sum = sum.saturating_sub(bytes);
+            *sum = sum.saturating_sub(large);
             if *sum == 0 {
                 large_of.remove(&address);
             }
@@ -130,21 +140,16 @@ impl ReservedBytes {
 
     /// Gives so many bytes back, which it has.
     pub(crate) fn give_back_some(&self, bytes: u64) {
-        if bytes == 0 {
-            return;
-        }
-        self.budget.used.fetch_sub(bytes, Ordering::Relaxed);
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         let large = self.large.load(Ordering::Relaxed).min(bytes);
-        if large > 0 {
-            self.large.fetch_sub(large, Ordering::Relaxed);
-            self.budget.give_back_large(self.address, large);
-        }
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.large.fetch_sub(large, Ordering::Relaxed);
+        self.budget.give_back(bytes, large, self.address);
     }
 
     /// Gives all back.
     pub(crate) fn give_back(&self) {
-        self.give_back_some(self.bytes.load(Ordering::Relaxed));
+        let (bytes, large) = (self.bytes.swap(0, Ordering::Relaxed), self.large.swap(0, Ordering::Relaxed));
+        self.budget.give_back(bytes, large, self.address);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the format says of values, to hold what a file has against it.
+//! The types that the format gives to the fields of its structs, and a walk that compares a file with them.
 //!
 //! The library takes it on trust that a field it knows has the type that the format gives it, and where it does not, it reads on
 //! at another place than a reader that keeps to the protocol. So each known field must have its type.
