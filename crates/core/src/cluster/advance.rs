@@ -56,21 +56,19 @@ impl KeyspaceState {
         let given_up: Vec<&Replica> = old.replicas.iter().filter(is_given_up).collect();
         let mut failed = false;
         for replica in given_up {
+            let parents = old.parents().to_vec();
             if self.pending_steps.is_overdue(replica.placement, ReplicaState::Load) {
-                self.avoid_hung(at, replica, old.id, settings);
+                self.avoid_hung(at, replica, (old.id, parents), settings);
                 failed = true;
             } else if let Some(Phase::Failed(failure)) =
                 self.observed.get(&replica.placement).map(|seen| seen.phase())
                 && failure.attempts > self.excused_attempts(replica.placement, at.now)
             {
                 let (until, why) = (at.now + limits::AVOID_MS, failure.reason.clone());
-                let avoided = Avoided { until, why, hung: false, parents: Vec::new() };
+                let avoided = Avoided { until, why, hung: false, parents };
                 self.avoid.insert((old.id, replica.node.clone()), avoided);
                 self.plan_again(at);
                 failed = true;
-            }
-            if let Some(avoided) = self.avoid.get_mut(&(old.id, replica.node.clone())) {
-                avoided.parents = old.parents().to_vec();
             }
         }
         failed

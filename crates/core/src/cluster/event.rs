@@ -7,7 +7,7 @@
 use crate::base::count::{counted, counted_with};
 use crate::base::id::{PlanId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
-use crate::keyspace::map::{Shard, Stage};
+use crate::keyspace::map::{Replica, Shard, Stage};
 use crate::limits;
 use crate::plan::{Origin, Plan, Progress};
 use std::fmt;
@@ -226,13 +226,9 @@ pub fn of_shard(name: &KeyspaceName, id: ShardId, old: Option<&Shard>, new: Opti
         (Some(before), None) => said.push(format!("without a leader, before led by {before}")),
         _ => {}
     }
-    let had_data = |old: &Shard| old.is_serving() && old.live().next().is_some();
-    let is_left =
-        |old: &Shard| old.live().any(|r| new.replicas.iter().any(|now| now.placement == r.placement));
-    if new.is_serving()
-        && old.is_some_and(|old| had_data(old) && !is_left(old))
-        && new.live().next().is_none()
-    {
+    let stays = |replica: &Replica| new.replicas.iter().any(|now| now.placement == replica.placement);
+    let lost_all = |old: &Shard| old.is_serving() && old.live().count() > 0 && !old.live().any(stays);
+    if new.is_serving() && new.live().count() == 0 && old.is_some_and(lost_all) {
         said.push("no node has a copy: it begins without what only those processes held".to_owned());
     }
     let text = format!("shard {id} of keyspace {name}: {}", said.join(", "));

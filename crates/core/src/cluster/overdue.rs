@@ -268,7 +268,13 @@ impl KeyspaceState {
 
     /// A shard is not tried on a node again for as long as three others may take to show whether it is the shard
     /// that cannot be loaded, or the node that cannot load (L5).
-    pub(super) fn avoid_hung(&mut self, at: Moment, r: &Replica, shard: ShardId, settings: &Settings) {
+    pub(super) fn avoid_hung(
+        &mut self,
+        at: Moment,
+        r: &Replica,
+        (shard, parents): (ShardId, Vec<ShardId>),
+        settings: &Settings,
+    ) {
         let timeout_ms = timeout_ms(self, (r.placement, r.state), settings);
         let pending_ms = self.pending_steps.pending_ms(r.placement, at.now).unwrap_or(timeout_ms);
         let others = u64::from(settings.poison_deaths).saturating_add(1);
@@ -278,7 +284,7 @@ impl KeyspaceState {
             _ => String::new(),
         };
         let why = format!("{}{failure}", doing(self, r, pending_ms));
-        let avoided = Avoided { until, why, hung: true, parents: Vec::new() };
+        let avoided = Avoided { until, why, hung: true, parents };
         self.avoid.insert((shard, r.node.clone()), avoided);
         self.plan_again(at);
     }
@@ -475,7 +481,7 @@ impl Cluster {
         let then = match replica.state {
             ReplicaState::Load => "given up there, and tried elsewhere where there is room".to_owned(),
             ReplicaState::Live => {
-                keyspace.avoid_hung(at, replica, shard, &settings);
+                keyspace.avoid_hung(at, replica, (shard, Vec::new()), &settings);
                 let of = keyspace.map.shard(shard);
                 match of.and_then(|of| keyspace.hung_copy(&self.nodes, at.now, of)) {
                     Some(_) => {

@@ -36,7 +36,7 @@ pub struct Summary {
     pub nodes: BTreeMap<Health, usize>,
     /// Drains that were asked for, and how they stand.
     pub drains: Vec<DrainStatus>,
-    /// Nodes that have asked to leave, and have not left yet.
+    /// Nodes that have asked to leave, and have not left yet; a drained one is among the drains.
     pub leaving: Vec<NodeId>,
     /// Why automatic moves are stopped, until a person releases them or every node is heard again.
     pub brake: Option<String>,
