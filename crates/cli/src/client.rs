@@ -167,12 +167,14 @@ impl ApiClient {
             };
             let told: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
             if told.get(field).is_some() {
-                return Some(Failure::usage(format!("{address} is {what}, and this asks a coordinator")).help(
-                    "coordinators listen on port 7400 as a rule: name one with --coordinator HOST:PORT, or PARTAGE_COORDINATOR",
-                ));
+                return Some(not_a_coordinator(address, what));
             }
         }
-        None
+        // Every coordinator answers this, also one that stands by; a worker takes the path for a key of its service.
+        let path = "/v1/coordinators";
+        let (_, bytes) = self.ask_one(address, &Method::GET, path, Bytes::new()).await.ok()?.ok()?;
+        let ErrorBody { error } = serde_json::from_slice(&bytes).ok()?;
+        (error.kind == "misdirected").then(|| not_a_coordinator(address, "a node of a service"))
     }
 
     fn unreachable(&self, why: impl std::fmt::Display) -> Failure {
@@ -181,6 +183,12 @@ impl ApiClient {
             "start one with `partage coordinator` or `partage up`, or name it with --coordinator HOST:PORT",
         )
     }
+}
+
+fn not_a_coordinator(address: &str, what: &str) -> Failure {
+    Failure::usage(format!("{address} is {what}, and this asks a coordinator")).help(
+        "coordinators listen on port 7400 as a rule: name one with --coordinator HOST:PORT, or PARTAGE_COORDINATOR",
+    )
 }
 
 fn body(value: &impl Serialize) -> Result<Bytes, Failure> {

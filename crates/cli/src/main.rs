@@ -16,6 +16,7 @@ mod coordination;
 mod dataset;
 mod door;
 mod draw;
+mod hints;
 mod http;
 mod keys;
 mod memory;
@@ -155,7 +156,7 @@ fn asks_for_json() -> bool {
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return output::usage(&error, asks_for_json()),
+        Err(error) => return output::usage(&hints::with_hint(error), asks_for_json()),
     };
     let mut output = Output::new(cli.json);
     let outcome = tokio::runtime::Runtime::new()

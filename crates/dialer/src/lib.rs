@@ -14,6 +14,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use std::io::{Error, ErrorKind};
 use std::time::Duration;
 use tokio::net::{TcpStream, ToSocketAddrs};
+use tonic::Status;
 use tonic::transport::{Endpoint, Error as TransportError};
 
 /// HTTP/2 pings when nothing else is heard: without them a connection across a healed partition hangs for ever.
@@ -103,10 +104,45 @@ impl Dialer {
     }
 }
 
+/// Why a call over gRPC to a coordinator failed, for people. A process that does not speak gRPC answers with plain HTTP:
+/// tonic then reports what it could not decode, and this function says what it means.
+pub fn reason(status: &Status) -> String {
+    let words = status.message();
+    // tonic's own words, as it has no code for an answer without gRPC; a test holds them against the real thing.
+    let is_plain_http =
+        ["invalid compression flag", "grpc-status header missing"].iter().any(|part| words.contains(part));
+    match is_plain_http {
+        true => format!(
+            "what listens there is no coordinator: it answers with plain HTTP{}; give the address of a coordinator \
+             (--join, --coordinator)",
+            http_status(words).map_or_else(String::new, |code| format!(" {code}"))
+        ),
+        false => words.to_owned(),
+    }
+}
+
+/// The status of HTTP that tonic names at the end of its words.
+fn http_status(words: &str) -> Option<&str> {
+    let after = |mark: &str| words.rsplit_once(mark).map(|(_, rest)| rest);
+    let rest = after("response with status: ").or_else(|| after("HTTP status code "))?;
+    rest.get(..3).filter(|code| code.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use tokio::net::TcpListener;
+
+    #[test]
+    fn what_does_not_speak_grpc_is_no_coordinator() {
+        let of = |words: &str| reason(&Status::internal(words));
+        let flag = "protocol error: received message with invalid compression flag: 123 (valid flags are 0 and 1) \
+                    while receiving response with status: 421 Misdirected Request";
+        assert!(of(flag).contains("no coordinator: it answers with plain HTTP 421;"), "{}", of(flag));
+        let missing = "grpc-status header missing, mapped from HTTP status code 404";
+        assert!(of(missing).contains("plain HTTP 404;"), "{}", of(missing));
+        assert_eq!(of("this coordinator stands by"), "this coordinator stands by");
+    }
 
     #[tokio::test]
     async fn it_reaches_who_listens_and_says_who_does_not() {

@@ -19,7 +19,7 @@ use partage_core::base::time::Millis;
 use partage_core::node::reconnect::ReconnectBackoff;
 use partage_core::routing::back::{Offer, Offers};
 use partage_core::routing::table::{RouteTable, TableError};
-use partage_dialer::Dialer;
+use partage_dialer::{Dialer, reason};
 use partage_wire::Malformed;
 use partage_wire::limits::MESSAGE_BYTES;
 use partage_wire::maps::{Joiner, MapEvent, MapNews, Watch};
@@ -78,22 +78,21 @@ impl Watcher {
         let mut which = entropy::one_of(self.coordinators.len());
         let mut rotation = AddressRotation::begin();
         let begun = Instant::now();
-        // That none can be reached is said once, not with every try.
-        let mut said = false;
+        let mut said = Said::new(self.coordinators.len());
         loop {
             let before = Instant::now();
             let ended = self.follow(&rotation.url(&self.coordinators[which]).await).await;
             self.cache.connected(false);
-            let in_vain = matches!(ended, Ended::Unreachable(_));
             let now = Instant::now();
             let since_begun = Millis(now.duration_since(begun).as_millis() as u64);
             let back = matches!(ended, Ended::Refused(TableError::Back { .. }));
             let offer = back.then(|| self.offers.refused(since_begun));
-            log(&self.coordinators[which], &ended, offer, said);
-            said = in_vain;
             if now.duration_since(before) > limits::LASTING {
                 self.backoff.connected();
+                said = Said::new(self.coordinators.len());
             }
+            let is_known = said.is_known(which, &ended);
+            log(&self.coordinators[which], &ended, offer, is_known);
             match ended {
                 // The same one has the whole of it, and has done nothing wrong.
                 Ended::Refused(
@@ -133,7 +132,7 @@ impl Watcher {
         let watch = Watch { keyspaces: self.keyspaces.clone(), known };
         let answer = timeout(limits::COORDINATOR_CONNECT, client.watch(proto::WatchRequest::from(&watch)));
         let answer = answer.await.map_err(|_| Ended::Unreachable("no answer".to_owned()))?;
-        let mut events = answer.map_err(|status| Ended::Closed(status.message().to_owned()))?.into_inner();
+        let mut events = answer.map_err(|status| Ended::Closed(reason(&status)))?.into_inner();
         let mut joiner = Joiner::default();
         // Its cluster comes first: what one of another cluster says of our keyspaces is not to be believed.
         let ours = self.table().cluster().map(|ours| ours.cluster);
@@ -145,7 +144,7 @@ impl Watcher {
             let due = lag.as_ref().map(|(_, at)| *at);
             tokio::select! {
                 message = events.message() => {
-                    let message = message.map_err(|status| Ended::Closed(status.message().to_owned()))?;
+                    let message = message.map_err(|status| Ended::Closed(reason(&status)))?;
                     let message = message.ok_or_else(|| Ended::Closed("it is over".to_owned()))?;
                     if let Some(event) = joiner.take(message)? {
                         nameless = nameless.filter(|_| !matches!(event.news, MapNews::Cluster(_)));
@@ -215,8 +214,36 @@ impl Watcher {
     }
 }
 
-/// Says why a stream ended. `offer` is there when it was an older map; `said` when the last one could not be reached either.
-fn log(coordinator: &str, ended: &Ended, offer: Option<Offer>, said: bool) {
+/// What was logged already, so that a cause that stays is logged once and not with every try.
+struct Said {
+    /// The last try reached none.
+    in_vain: bool,
+    /// Why each coordinator ended its last stream; none = in another way than by [`Ended::Closed`].
+    closed: Vec<Option<String>>,
+}
+
+impl Said {
+    fn new(coordinators: usize) -> Said {
+        Said { in_vain: false, closed: vec![None; coordinators] }
+    }
+
+    /// Whether it ended before as it has ended now: after a coordinator that could not be reached, by another one that
+    /// cannot be reached, or by the same one with the same words.
+    fn is_known(&mut self, which: usize, ended: &Ended) -> bool {
+        let was_in_vain = std::mem::replace(&mut self.in_vain, matches!(ended, Ended::Unreachable(_)));
+        match ended {
+            Ended::Unreachable(_) => was_in_vain,
+            Ended::Closed(why) => self.closed[which].replace(why.clone()).as_ref() == Some(why),
+            Ended::Malformed(_) | Ended::Refused(_) | Ended::Lags(_) => {
+                self.closed[which] = None;
+                false
+            }
+        }
+    }
+}
+
+/// Says why a stream ended. `offer` is there when it was an older map; `is_known` when the same was logged before.
+fn log(coordinator: &str, ended: &Ended, offer: Option<Offer>, is_known: bool) {
     match (ended, offer) {
         (_, Some(Offer::Lags)) => tracing::info!(
             %coordinator, %ended, "the coordinator lags behind: its older map is refused, and another coordinator asked"
@@ -236,7 +263,7 @@ fn log(coordinator: &str, ended: &Ended, offer: Option<Offer>, said: bool) {
             )
         }
         (_, Some(Offer::Known)) => tracing::debug!(%coordinator, %ended, "no map stream"),
-        (Ended::Unreachable(_), _) if said => tracing::debug!(%coordinator, %ended, "no map stream"),
+        _ if is_known => tracing::debug!(%coordinator, %ended, "no map stream"),
         _ => tracing::info!(%coordinator, %ended, "map stream ended; making it anew"),
     }
 }

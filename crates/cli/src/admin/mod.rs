@@ -28,7 +28,7 @@ pub use explain::ExplainArgs;
 pub use keyspace::KeyspaceCommand;
 pub use node::NodeCommand;
 pub use plan::PlanCommand;
-pub use shard::ShardCommand;
+pub use shard::{ShardCommand, stage_text};
 pub use status::StatusArgs;
 
 use crate::client::ApiClient;

@@ -54,14 +54,15 @@ fn facts(detail: &NodeDetail) -> Vec<String> {
     let place: Vec<_> =
         place.iter().filter_map(|(what, name)| Some(format!("{what} {}", name.as_ref()?))).collect();
     let replicas: Vec<_> = node.replicas.iter().map(|(name, count)| format!("{count} of {name}")).collect();
-    vec![
+    let because = detail.health_because.as_ref();
+    let mut facts = vec![
         format!(
             "node       {}, {}{}",
             node.id,
             node.health,
             if node.leaving { ", wants to leave" } else { "" }
         ),
-        format!("address    {}", node.address),
+        format!("address    {}, checked with {}", node.address, detail.check),
         format!("session    incarnation {}, for {}", node.incarnation, since(node.since_ms, false)),
         format!("last beat  {heard}"),
         format!("lease      {lease}"),
@@ -74,7 +75,11 @@ fn facts(detail: &NodeDetail) -> Vec<String> {
             node.requests_per_s, node.cpu_ms_per_s, node.size_bytes
         ),
         format!("replicas   {}; leads {}", or_none(replicas.join(", ")), node.leaders),
-    ]
+    ];
+    if let Some(why) = because {
+        facts.insert(1, format!("           {}: {why}", node.health));
+    }
+    facts
 }
 
 fn shards(detail: &NodeDetail) -> String {

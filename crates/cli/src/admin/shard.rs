@@ -13,8 +13,9 @@ use crate::draw;
 use crate::http::segment;
 use crate::output::{Failure, Output};
 use clap::{Args, Subcommand};
+use partage_core::keyspace::key::Key;
 use partage_wire::json::{
-    Bounds, Command, Constraint, KeyText, Keyspace, Move, Moves, Node, Replica, Shard, SplitAt,
+    Bounds, Command, Constraint, KeyText, Keyspace, Move, Moves, Node, Point, Replica, Shard, SplitAt,
 };
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +71,9 @@ pub enum ShardCommand {
         /// Keys to split at, separated by commas; each key begins a new shard
         #[arg(long, value_name = "KEYS", value_delimiter = ',')]
         at: Vec<String>,
+        /// Hash points to split at, as 16 hex digits each, separated by commas; each point begins a new shard
+        #[arg(long, value_name = "POINTS", value_delimiter = ',', conflicts_with_all = ["at", "hex"])]
+        at_point: Vec<String>,
         #[command(flatten)]
         hex: Hex,
     },
@@ -263,9 +267,9 @@ impl ShardCommand {
                 let (keyspace, shard) = of.which()?;
                 (of, Command::RemoveReplica { keyspace, shard, node })
             }
-            ShardCommand::Split { of, at, hex } => {
+            ShardCommand::Split { of, at, at_point, hex } => {
                 let (keyspace, shard) = of.which()?;
-                (of, Command::SplitShard { keyspace, shard, at: split_at(&at, hex) })
+                (of, Command::SplitShard { keyspace, shard, at: split_at(&at, at_point, hex) })
             }
             ShardCommand::Merge { of, right } => {
                 let ((keyspace, left), right) = (of.which()?, number(&right)?);
@@ -298,11 +302,12 @@ impl Of {
     }
 }
 
-fn split_at(keys: &[String], hex: Hex) -> SplitAt {
-    if keys.is_empty() {
-        return SplitAt::Middle;
+fn split_at(keys: &[String], points: Vec<String>, hex: Hex) -> SplitAt {
+    match (keys, points.as_slice()) {
+        ([], []) => SplitAt::Middle,
+        ([], _) => SplitAt::Points { points: points.into_iter().map(Point).collect() },
+        (keys, _) => SplitAt::Keys { keys: keys.iter().map(|key| hex.key(key)).collect() },
     }
-    SplitAt::Keys { keys: keys.iter().map(|key| hex.key(key)).collect() }
 }
 
 async fn list_moves(args: &ListArgs, output: &mut Output) -> Result<(), Failure> {
@@ -367,6 +372,7 @@ async fn list(args: ListArgs, output: &mut Output) -> Result<(), Failure> {
         return list_moves(&args, output).await;
     }
     let mut shards = all(&args.client, &args.keyspace).await?;
+    shards.sort_by_cached_key(|shard| beginning(&shard.bounds));
     if args.unserved {
         shards.retain(|shard| {
             shard.serving.as_deref().is_some_and(|serving| serving != "led") || is_short(shard)
@@ -387,6 +393,8 @@ async fn list(args: ListArgs, output: &mut Output) -> Result<(), Failure> {
     let keyspace: Keyspace = args.client.get(&format!("/v1/keyspaces/{}", segment(&args.keyspace))).await?;
     // What serves other kinds has none of them.
     nodes.retain(|node| keyspace.kind.as_ref().is_none_or(|kind| node.kinds.contains(kind)));
+    let holds = |node: &Node| shards.iter().flat_map(|shard| &shard.replicas).any(|r| r.node == node.id);
+    nodes.retain(|node| node.health != "left" || holds(node));
     output.drawing(&draw::grid(&shards, &nodes));
     Ok(())
 }
@@ -412,7 +420,7 @@ pub(super) fn is_short(shard: &Shard) -> bool {
 }
 
 /// Whether a shard is served, for people.
-pub(super) fn stage_text(shard: &Shard) -> String {
+pub fn stage_text(shard: &Shard) -> String {
     match shard.serving.as_deref() {
         None => shard.stage.clone(),
         Some("led") => "served".to_owned(),
@@ -468,6 +476,20 @@ pub fn bounds_text(bounds: &Bounds) -> String {
         Bounds::Hashes { first, last } => format!("hashes from {} to {}", first.0, last.0),
         Bounds::Slot { slot, of } => format!("slot {slot} of {of}"),
         Bounds::Name { name } => format!("partition {name}"),
+    }
+}
+
+/// Where a shard begins, for the order of the keyspace: its first key, hash, slot or name. Shards that form are among
+/// those that they will replace.
+fn beginning(bounds: &Bounds) -> (u32, Vec<u8>) {
+    match bounds {
+        Bounds::Keys { begin, .. } => {
+            let key = Key::try_from(begin.clone()).map(|key| key.as_bytes().to_vec());
+            (0, key.unwrap_or_default())
+        }
+        Bounds::Hashes { first, .. } => (0, first.0.clone().into_bytes()),
+        Bounds::Slot { slot, .. } => (*slot, vec![]),
+        Bounds::Name { name } => (0, name.clone().into_bytes()),
     }
 }
 

@@ -7,6 +7,7 @@
 //! The colour of a mark is the load of its shard, from cool to hot, against the hottest shard; where no load is known,
 //! what the replica does. Colours are left out when stdout is no terminal, or `NO_COLOR` is set.
 
+use crate::admin::stage_text;
 use crate::terminal::Drawing;
 use partage_wire::json::{Node, Replica, Shard};
 use std::io::IsTerminal;
@@ -53,11 +54,14 @@ fn under_way(shards: &[Shard]) -> String {
         };
         let parts = [("load", "loads"), ("live", "live"), ("unload", "unloads"), ("unload_final", "drops")];
         let told = parts.into_iter().map(|(state, word)| (on(state), word));
+        let failing = shard.replicas.iter().filter_map(|r| Some((r, r.failure.as_ref()?)));
+        let failing = failing.map(|(r, why)| format!("fails [{}]: {why}", r.node));
         let told: Vec<_> = told
             .filter(|(nodes, _)| !nodes.is_empty())
             .map(|(nodes, word)| format!("{word} [{nodes}]"))
+            .chain(failing)
             .collect();
-        format!("\n  s{} {}: {}", shard.shard, shard.stage, told.join("  "))
+        format!("\n  s{} {}: {}", shard.shard, stage_text(shard), told.join("  "))
     };
     let shown: String = shards.iter().filter(moving).take(20).map(line).collect();
     let count = shards.iter().filter(moving).count();

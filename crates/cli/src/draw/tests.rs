@@ -47,7 +47,7 @@ under way: 5
   s2 serving: loads [n10]  live [n1]
   s3 serving: live [n10]  unloads [n1]
   s4 serving: live [n10]  drops [n1]
-  s6 serving: loads [n1]
+  s6 serving: loads [n1]  fails [n1]: disk full
   s7 closing: unloads [n1]"
     );
 }

@@ -12,6 +12,10 @@ use crate::node::load::Load;
 pub struct NodeDetail {
     /// As in the table of all nodes.
     pub row: NodeRow,
+    /// Why it is not up; none = it is.
+    pub health_because: Option<String>,
+    /// What the coordinator does to see whether the node's address answers.
+    pub check: String,
     /// How long ago its last heartbeat came, in milliseconds; none before the first one since this coordinator leads.
     pub heard_ms_ago: Option<u64>,
     /// How long its lease still runs, in milliseconds.
@@ -46,8 +50,11 @@ impl Cluster {
                 }
             }
         }
+        let check = node.record.spec.check_text();
         Ok(NodeDetail {
             row,
+            health_because: node.signs.reason(at.now, &self.settings, &check),
+            check,
             heard_ms_ago: node.signs.last_beat.map(|beat| at.now.since(beat)),
             lease_left_ms: node.signs.lease.end().since(at.now),
             shards,

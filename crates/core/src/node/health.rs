@@ -16,6 +16,7 @@
 //! "Silent" is `dead_after_ms` without a beat, counted from the coordinator's own start when it has not
 //! heard the node yet (R6). The word is computed, not kept: there is no transition to forget.
 
+use crate::base::count::counted;
 use crate::base::planted::{self, Planted};
 use crate::base::settings::Settings;
 use crate::base::time::Millis;
@@ -84,6 +85,27 @@ impl Signs {
             Some(_) if self.answered && self.beaten => Health::Up,
             Some(_) => Health::Unknown,
         }
+    }
+
+    /// Why it is not [`Health::Up`], in words; `check` names the request that its address should answer.
+    pub fn reason(&self, now: Millis, settings: &Settings, check: &str) -> Option<String> {
+        let silent_ms = now.since(self.last_beat.unwrap_or(self.since));
+        Some(match self.health(now, settings) {
+            Health::Up => return None,
+            Health::Unknown if self.last_beat.is_none() => {
+                "it has sent no heartbeat since this coordinator leads".to_owned()
+            }
+            Health::Unknown if !self.beaten => "it has registered, and sent no heartbeat yet".to_owned(),
+            Health::Unknown => format!("its address has not answered yet: the coordinator tries {check}"),
+            Health::Suspect => format!("it has sent no heartbeat for {silent_ms} ms"),
+            Health::Unreachable => format!(
+                "it sends heartbeats, but its address does not answer: the last {} of {check} failed",
+                counted(self.failed_checks as usize, "check")
+            ),
+            Health::Down if self.ended => "the coordinator declared this process dead".to_owned(),
+            Health::Down => format!("it has sent no heartbeat for {silent_ms} ms, and its lease is over"),
+            Health::Left => "it asked to leave and stopped, or the coordinator forgot it".to_owned(),
+        })
     }
 
     /// It was heard: it has registered, or beaten.

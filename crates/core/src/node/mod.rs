@@ -107,6 +107,14 @@ impl NodeSpec {
         }
     }
 
+    /// What the coordinator does to see whether the address answers.
+    pub fn check_text(&self) -> String {
+        match &self.check_back {
+            CheckBack::Connect => format!("a TCP connection to {}", self.address),
+            CheckBack::Get(path) => format!("GET http://{}{path}", self.address),
+        }
+    }
+
     /// Refuses what nothing could be placed on.
     pub fn check(&self) -> Result<(), NodeSpecError> {
         if !limits::CAPACITIES.contains(&self.capacity) {

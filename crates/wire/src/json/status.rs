@@ -492,6 +492,12 @@ pub struct NodeDetail {
     /// The node, as in the list of all nodes.
     #[serde(flatten)]
     pub node: Node,
+    /// The reason why the node is not `up`; absent = it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_because: Option<String>,
+    /// The request with which the coordinator checks the address of the node.
+    #[serde(default)]
+    pub check: String,
     /// The time since the last heartbeat of the node, in milliseconds; absent before the first one since this
     /// coordinator leads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -512,6 +518,8 @@ impl From<&node_detail::NodeDetail> for NodeDetail {
         };
         NodeDetail {
             node: (&detail.row).into(),
+            health_because: detail.health_because.clone(),
+            check: detail.check.clone(),
             heard_ms_ago: detail.heard_ms_ago,
             lease_left_ms: detail.lease_left_ms,
             shards: detail.shards.iter().map(hosted).collect(),

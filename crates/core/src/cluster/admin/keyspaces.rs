@@ -141,11 +141,14 @@ impl Cluster {
         let keyspace = self.keyspace(name)?;
         let nodes: BTreeSet<_> =
             keyspace.map.shards().flat_map(|shard| &shard.replicas).map(|r| &r.node).collect();
-        let summary = format!(
-            "delete keyspace {name} with {} on {}, and all that they hold",
-            counted(keyspace.map.len(), "shard"),
-            counted(nodes.len(), "node")
-        );
+        let shards = counted(keyspace.map.len(), "shard");
+        let summary = match nodes.len() {
+            0 => format!("delete keyspace {name} with {shards}, none of which is on a node"),
+            count => {
+                let nodes = counted(count, "node");
+                format!("delete keyspace {name} with {shards} on {nodes}, and all that they hold")
+            }
+        };
         let mut edit = keyspace.map.edit();
         keyspace.map.shards().try_for_each(|shard| edit.remove_shard(shard.id))?;
         Ok(Intent::new(summary, vec![Effect::Drop(edit.commit(transaction))]))
