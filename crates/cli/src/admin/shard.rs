@@ -78,6 +78,9 @@ pub enum ShardCommand {
         hex: Hex,
     },
     /// Merge a shard with its right-hand neighbour
+    ///
+    /// The split and merge thresholds of the keyspace stay in force: the planner may split the new shard again, or merge it
+    /// with the next one.
     Merge {
         #[command(flatten)]
         of: Of,

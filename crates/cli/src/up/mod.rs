@@ -206,11 +206,11 @@ fn to_try(at: &Addresses, usual_port: bool) -> Vec<(String, &'static str)> {
         ),
         (
             format!("curl -X POST -H 'partage-request: 1' http://{control}/add/d9"),
-            "add one; n9 would be one for `notes`",
+            "add one; n9 would be one of `notes`",
         ),
-        (partage("plan list"), "a plan for `notes` waits for you: show it, approve it"),
+        (format!("partage node --id n10 --join {coordinator}"), "a node of `notes`, in a process of its own"),
+        (partage("plan list"), "a plan for `notes` waits for you some seconds later: show it, approve it"),
         (partage("node drain d1"), "empty a node without losing a request"),
-        (format!("partage node --id n10 --join {coordinator}"), "a node in a process of its own; kill -9 it"),
     ]
 }
 
