@@ -23,10 +23,10 @@ impl KeyspaceState {
     /// Something about these shards may have become possible, and so about their parents and children.
     pub(super) fn wake(&mut self, shards: impl IntoIterator<Item = ShardId>) {
         for id in shards {
-            self.note_news(id);
+            self.settling.note_news(id);
             // Children that prepare wait for news of their parents too.
-            for child in self.forming.get(&id).cloned().into_iter().flatten() {
-                self.note_news(child);
+            for child in self.settling.children(id).collect::<Vec<_>>() {
+                self.settling.note_news(child);
             }
             let Some(shard) = self.map.shard(id) else { continue };
             let parents = shard.parents().iter().filter(|parent| self.map.shard(**parent).is_some());
@@ -35,15 +35,7 @@ impl KeyspaceState {
                 Stage::Serving | Stage::Removing => &[],
             };
             let others: Vec<ShardId> = parents.chain(relatives).copied().collect();
-            others.into_iter().for_each(|other| self.note_news(other));
-        }
-    }
-
-    /// Something was heard of one shard.
-    pub(super) fn note_news(&mut self, id: ShardId) {
-        self.awake.insert(id);
-        if [&self.ungranted, &self.unannounced, &self.unfollowed].iter().any(|shards| shards.contains(&id)) {
-            self.grantable.insert(id);
+            others.into_iter().for_each(|other| self.settling.note_news(other));
         }
     }
 
@@ -57,7 +49,7 @@ impl KeyspaceState {
         let mut failed = false;
         for replica in given_up {
             let parents = old.parents().to_vec();
-            if self.pending_steps.is_overdue(replica.placement, ReplicaState::Load) {
+            if self.overdue.pending_steps.is_overdue(replica.placement, ReplicaState::Load) {
                 self.avoid_hung(at, replica, (old.id, parents), settings);
                 failed = true;
             } else if let Some(Phase::Failed(failure)) =
@@ -66,7 +58,7 @@ impl KeyspaceState {
             {
                 let (until, why) = (at.now + limits::AVOID_MS, failure.reason.clone());
                 let avoided = Avoided { until, why, hung: false, parents };
-                self.avoid.insert((old.id, replica.node.clone()), avoided);
+                self.overdue.avoid.insert((old.id, replica.node.clone()), avoided);
                 self.plan_again(at);
                 failed = true;
             }
@@ -80,37 +72,23 @@ impl KeyspaceState {
         match self.map.shard(id) {
             Some(shard) if old.is_none_or(|old| old.epoch != shard.epoch) => {
                 self.since.insert(id, at.wall_ms);
-                self.ungranted.insert(id);
+                self.settling.ungranted.insert(id);
             }
             Some(_) => {}
             None => {
                 self.since.remove(id);
-                self.ungranted.remove(&id);
+                self.settling.ungranted.remove(&id);
                 // What it came from waits for it no more: a person has put another shard in its place (seed 402228).
-                old.into_iter().flat_map(|old| old.parents()).for_each(|parent| self.note_news(*parent));
+                old.into_iter()
+                    .flat_map(|old| old.parents())
+                    .for_each(|parent| self.settling.note_news(*parent));
             }
-        }
-    }
-
-    /// Keeps `forming`: the shard was `old`, and is what the map says.
-    pub(super) fn note_child(&mut self, id: ShardId, old: Option<&Shard>) {
-        let forms = |shard: &&Shard| matches!(shard.stage(), Stage::Forming(_));
-        for parent in old.filter(forms).into_iter().flat_map(|shard| shard.parents()) {
-            if let Some(children) = self.forming.get_mut(parent) {
-                children.remove(&id);
-                if children.is_empty() {
-                    self.forming.remove(parent);
-                }
-            }
-        }
-        for parent in self.map.shard(id).filter(forms).into_iter().flat_map(|shard| shard.parents()) {
-            self.forming.entry(*parent).or_default().insert(id);
         }
     }
 
     /// What a shard is being split or merged into: the children that prepare, or that have just opened.
     pub(super) fn children_under_way(&self, id: ShardId) -> Vec<ShardId> {
-        let forming = self.forming.get(&id).into_iter().flatten().copied();
+        let forming = self.settling.children(id);
         match self.map.shard(id).map(|shard| shard.stage()) {
             Some(Stage::Closing(children)) => forming.chain(children.iter().copied()).collect(),
             _ => forming.collect(),
@@ -119,26 +97,26 @@ impl KeyspaceState {
 
     /// Shards with something under way.
     pub fn unsettled(&self) -> &BTreeSet<ShardId> {
-        &self.unsettled
+        &self.settling.unsettled
     }
 }
 
 impl Cluster {
     /// When the throttle lets something begin that waits for nothing else.
     pub(super) fn next_copy_due(&self) -> Millis {
-        self.keyspaces.values().map(|keyspace| keyspace.copies_due).min().unwrap_or(Millis::NEVER)
+        self.keyspaces.values().map(|keyspace| keyspace.execution.copies_due).min().unwrap_or(Millis::NEVER)
     }
 
     /// One commit per keyspace with everything that is ready. Returns whether more is ready at once.
     pub(super) fn advance(&mut self, at: Moment, transaction: TransactionId) -> bool {
         let names = self.keyspaces_in_turn();
-        let (begun_with, most) = (self.work.settled, self.beside_planning(limits::SHARDS_SETTLED));
+        let (begun_with, most) = (self.turn.work.settled, self.beside_planning(limits::SHARDS_SETTLED));
         let mut again = false;
-        self.next_in_turn = None;
+        self.turn.next_in_turn = None;
         for name in names {
-            let looked_at = (self.work.settled - begun_with) as usize;
+            let looked_at = (self.turn.work.settled - begun_with) as usize;
             if looked_at >= most {
-                self.next_in_turn = Some(name);
+                self.turn.next_in_turn = Some(name);
                 return true;
             }
             again |= self.advance_keyspace(at, transaction, &name, most - looked_at);
@@ -156,14 +134,14 @@ impl Cluster {
     ) -> bool {
         let plans = self.plans_in_turn(name);
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
-        if keyspace.awake.is_empty() && plans.is_empty() {
-            keyspace.copies_due = Millis::NEVER;
+        if keyspace.settling.awake.is_empty() && plans.is_empty() {
+            keyspace.execution.copies_due = Millis::NEVER;
             return false;
         }
-        let awake = keyspace.take_awake(most);
-        let more = !keyspace.awake.is_empty();
-        self.work.settled += awake.len() as u64;
-        let mut queue = std::mem::take(&mut keyspace.change_queue);
+        let awake = keyspace.settling.take_awake(most);
+        let more = !keyspace.settling.awake.is_empty();
+        self.turn.work.settled += awake.len() as u64;
+        let mut queue = std::mem::take(&mut keyspace.execution.change_queue);
         let Some(keyspace) = self.keyspaces.get(name) else { return false };
         let mut edit = keyspace.map.edit();
         let refusals = self.settle(keyspace, &mut edit, &awake, at);
@@ -181,11 +159,11 @@ impl Cluster {
             if keyspace.record.keyspace.durable {
                 keyspace.note_resting(&self.nodes, awake.iter().copied());
             }
-            keyspace.change_queue = queue;
-            keyspace.meter = meter;
-            keyspace.copies_due = due;
+            keyspace.execution.change_queue = queue;
+            keyspace.execution.meter = meter;
+            keyspace.execution.copies_due = due;
         }
-        self.work.settled += progress.len() as u64;
+        self.turn.work.settled += progress.len() as u64;
         let has_begun = !progress.is_empty();
         let mut begun = Vec::new();
         for (plan, index, progress) in progress {
@@ -300,7 +278,7 @@ impl Cluster {
     /// Forgets what belonged to replicas that are gone, and notes whether the shard is settled.
     fn follow_up(&mut self, at: Moment, name: &KeyspaceName, id: ShardId, old: Option<&Shard>) {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        keyspace.note_child(id, old);
+        keyspace.settling.note_child(id, old, keyspace.map.shard(id));
         keyspace.compare_again(id);
         keyspace.note_steps(at, id, old);
         let new = keyspace.map.shard(id);
@@ -317,8 +295,8 @@ impl Cluster {
             .filter_map(|r| now(r).filter(|now| begins_anew(r, now)).map(|now| (r, now)))
             .map(|(before, now)| (before, now.state))
             .collect();
-        if let Some(old) = old.filter(|_| keyspace.unsettled.remove(&id)) {
-            keyspace.under_way.count(old, -1);
+        if let Some(old) = old.filter(|_| keyspace.settling.unsettled.remove(&id)) {
+            keyspace.settling.under_way.count(old, -1);
         }
         keyspace.note_resting(&self.nodes, [id]);
         keyspace.note_waiting(id);
@@ -330,16 +308,16 @@ impl Cluster {
             keyspace.never_led.extend(replicas.filter(is_new).map(|r| r.placement));
         }
         let fresh = taken_on(old, keyspace.map.shard(id));
-        keyspace.taken.extend(fresh.into_iter().map(|placement| (placement, (id, at.now))));
-        if !keyspace.unsettled.contains(&id) && keyspace.blocked.remove(&id) {
+        keyspace.suspicion.taken.extend(fresh.into_iter().map(|placement| (placement, (id, at.now))));
+        if !keyspace.settling.unsettled.contains(&id) && keyspace.planning.blocked.remove(&id) {
             keyspace.plan_again(at);
         }
         for replica in &gone {
             keyspace.observed.remove(&replica.placement);
-            keyspace.taken.remove(&replica.placement);
-            keyspace.excused.remove(&replica.placement);
+            keyspace.suspicion.taken.remove(&replica.placement);
+            keyspace.overdue.excused.remove(&replica.placement);
             keyspace.never_led.remove(&replica.placement);
-            keyspace.pending_steps.forget(replica.placement);
+            keyspace.overdue.pending_steps.forget(replica.placement);
         }
         keyspace.note_pending_steps(at, id, &self.settings);
         for replica in gone {
@@ -393,9 +371,9 @@ impl Cluster {
         let mut most = limits::SHARDS_GRANTED;
         let mut heard = Vec::new();
         for (name, keyspace) in
-            self.keyspaces.iter_mut().filter(|(_, keyspace)| !keyspace.grantable.is_empty())
+            self.keyspaces.iter_mut().filter(|(_, keyspace)| !keyspace.settling.grantable.is_empty())
         {
-            let first = (0..most).map_while(|_| keyspace.grantable.pop_first());
+            let first = (0..most).map_while(|_| keyspace.settling.grantable.pop_first());
             let shards: BTreeSet<ShardId> = first.collect();
             most -= shards.len();
             heard.push((name.clone(), shards));
@@ -416,17 +394,17 @@ impl Cluster {
             let waiting = waiting.filter_map(|id| keyspace.map.shard(*id));
             waiting.filter(|shard| is_ready(shard)).map(|shard| shard.id).collect::<BTreeSet<_>>()
         };
-        let granted = ready(&keyspace.ungranted, &|shard| {
+        let granted = ready(&keyspace.settling.ungranted, &|shard| {
             let may_begin =
                 |leader: &Replica| !keyspace.is_unheard(&self.nodes, leader) && !keyspace.has_lost(leader);
             shard.leader().is_some_and(may_begin) && handover::is_granted(shard, &keyspace.map, &view)
         });
-        let announced = ready(&keyspace.unannounced, &|shard| self.is_announced(keyspace, shard));
-        let followed = ready(&keyspace.unfollowed, &|shard| !self.follows_later(keyspace, shard));
+        let announced = ready(&keyspace.settling.unannounced, &|shard| self.is_announced(keyspace, shard));
+        let followed = ready(&keyspace.settling.unfollowed, &|shard| !self.follows_later(keyspace, shard));
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
-            granted.iter().for_each(|id| _ = keyspace.ungranted.remove(id));
-            announced.iter().for_each(|id| _ = keyspace.unannounced.remove(id));
-            followed.iter().for_each(|id| _ = keyspace.unfollowed.remove(id));
+            granted.iter().for_each(|id| _ = keyspace.settling.ungranted.remove(id));
+            announced.iter().for_each(|id| _ = keyspace.settling.unannounced.remove(id));
+            followed.iter().for_each(|id| _ = keyspace.settling.unfollowed.remove(id));
         }
         self.refresh_orders(name, granted.into_iter().chain(announced).chain(followed));
     }

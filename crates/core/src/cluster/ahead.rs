@@ -58,7 +58,7 @@ impl Cluster {
         for (who, known) in told.chain(stored).collect::<Vec<_>>() {
             let Some(ours) = self.is_behind(&known) else { continue };
             let (node, keyspace, theirs) = (node.clone(), known.keyspace.clone(), known.generation);
-            note(&mut self.ahead, LaterMap { who, known });
+            note(&mut self.recovered.ahead, LaterMap { who, known });
             refused.get_or_insert(super::RegisterError::Ahead { node, keyspace, ours, theirs });
         }
         refused.map_or(Ok(()), Err)
@@ -104,7 +104,7 @@ impl Cluster {
                 let ours = state.map.generation();
                 known.is_ahead_of(state.record.first_shard, ours).then_some(Some(ours))
             }
-            None if self.faults.quarantine.contains_key(&known.keyspace) => None,
+            None if self.recovered.faults.quarantine.contains_key(&known.keyspace) => None,
             // Those that were deleted began below.
             None => (known.first_shard >= self.record.next_shard).then_some(None),
         }
@@ -113,7 +113,7 @@ impl Cluster {
     /// What workers were told that this cluster does not know. The driver of a cluster that has any lets it decide
     /// nothing more, and reads everything anew.
     pub fn ahead(&self) -> &LaterMaps {
-        &self.ahead
+        &self.recovered.ahead
     }
 }
 

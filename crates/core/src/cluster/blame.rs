@@ -22,6 +22,17 @@ pub(super) struct HeldBack {
     why: String,
 }
 
+/// Which shards of a keyspace may be to blame when processes die. Not stored.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Suspicion {
+    /// Processes that were restarted soon after they had taken a shard on, and until when it rather goes elsewhere.
+    pub(super) crashed: BTreeMap<(ShardId, NodeId), Millis>,
+    /// Shards that are placed nowhere new until it is known whether they are to blame.
+    pub(super) held_back: BTreeMap<ShardId, HeldBack>,
+    /// When replicas, or the lead, were given to their nodes, for the last `poison_window_ms`.
+    pub(super) taken: BTreeMap<PlacementId, (ShardId, Millis)>,
+}
+
 /// The nodes that count as witnesses, and those that are silent and not given up.
 #[derive(Debug, Default)]
 struct Census {
@@ -39,7 +50,7 @@ impl Cluster {
 
     /// A node has died: strikes against the shards that it had just taken on, as far as the evidence points to them.
     pub(super) fn strike(&mut self, at: Moment, node: &NodeId, suspects: &Suspects) {
-        self.deaths.add(node.clone(), at.now, suspects.keys().cloned().collect(), &self.settings);
+        self.guard.deaths.add(node.clone(), at.now, suspects.keys().cloned().collect(), &self.settings);
         self.drop_suspicions(at);
         if self.record.brake.is_some() {
             return;
@@ -81,7 +92,7 @@ impl Cluster {
         let until = at.now + self.settings.poison_window_ms;
         for suspect in suspects.into_keys().filter(|suspect| self.strikes(suspect) > 0).collect::<Vec<_>>() {
             if let Some(keyspace) = self.keyspaces.get_mut(&suspect.0) {
-                keyspace.crashed.insert((suspect.1, node.clone()), until);
+                keyspace.suspicion.crashed.insert((suspect.1, node.clone()), until);
             }
         }
     }
@@ -110,7 +121,7 @@ impl Cluster {
         let map = self.keyspaces.get(name).and_then(|keyspace| keyspace.map.shard(*shard));
         let holders: BTreeSet<&NodeId> = map.into_iter().flat_map(|s| s.staying()).map(|r| &r.node).collect();
         let most = (strikes as usize).max(2);
-        let mut others = self.deaths.nodes_without(&(name.clone(), *shard), most);
+        let mut others = self.guard.deaths.nodes_without(&(name.clone(), *shard), most);
         let silent = census.silent.iter().filter(|id| !holders.contains(id));
         others.extend(silent.take(most + 1));
         let no_witness = others.union(&holders).filter(|id| census.up.contains(**id)).count();
@@ -133,7 +144,7 @@ impl Cluster {
             let aside =
                 keyspace.record.rules.iter().filter(|(_, rule)| rule.set_aside.is_some() && rule.deaths > 0);
             let suspected: BTreeSet<ShardId> =
-                keyspace.held_back.keys().copied().chain(aside.map(|(shard, _)| *shard)).collect();
+                keyspace.suspicion.held_back.keys().copied().chain(aside.map(|(shard, _)| *shard)).collect();
             cleared.extend(suspected.into_iter().map(|shard| (name.clone(), shard)));
         }
         if cleared.is_empty() {
@@ -150,13 +161,13 @@ impl Cluster {
     /// can be known.
     fn is_still_suspected(&self, census: &Census, shard: &ShardName) -> bool {
         let strikes = self.strikes(shard).max(self.settings.poison_deaths);
-        let is_remembered = !self.deaths.nodes_with(shard).is_empty();
+        let is_remembered = !self.guard.deaths.nodes_with(shard).is_empty();
         !is_remembered || self.evidence(census, shard, strikes).points_to_the_shard()
     }
 
     fn clear_suspicion(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId) {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        keyspace.held_back.remove(&shard);
+        keyspace.suspicion.held_back.remove(&shard);
         if let Some(rule) = keyspace.record.rules.get_mut(&shard) {
             (rule.deaths, rule.set_aside) = (0, None);
             if *rule == ShardRule::default() {
@@ -191,17 +202,17 @@ impl Cluster {
             ),
         );
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
-            keyspace.held_back.insert(shard, HeldBack { until: at.now + hold_ms, why });
+            keyspace.suspicion.held_back.insert(shard, HeldBack { until: at.now + hold_ms, why });
         }
     }
 
     /// Sets aside what was held back for long enough. Returns when to look again.
     pub(super) fn judge_held_back(&mut self, at: Moment) -> Millis {
-        let held = |keyspace: &KeyspaceState| keyspace.held_back.clone();
+        let held = |keyspace: &KeyspaceState| keyspace.suspicion.held_back.clone();
         let all: Vec<_> = self
             .keyspaces
             .iter()
-            .filter(|(_, keyspace)| !keyspace.held_back.is_empty())
+            .filter(|(_, keyspace)| !keyspace.suspicion.held_back.is_empty())
             .flat_map(|(name, keyspace)| {
                 held(keyspace).into_iter().map(|(shard, held)| (name.clone(), shard, held))
             })
@@ -212,7 +223,7 @@ impl Cluster {
                 next = next.min(held.until);
             } else if self.is_still_suspected(&self.census(at, None), &(name.clone(), shard)) {
                 if let Some(keyspace) = self.keyspaces.get_mut(&name) {
-                    keyspace.held_back.remove(&shard);
+                    keyspace.suspicion.held_back.remove(&shard);
                 }
                 self.set_aside(at, &name, shard, held.why);
             } else {
@@ -226,10 +237,10 @@ impl Cluster {
     pub(super) fn explained_deaths(&self, died: &BTreeSet<&NodeId>) -> usize {
         let withheld = self.keyspaces.iter().flat_map(|(name, keyspace)| {
             let aside = keyspace.record.rules.iter().filter(|(_, rule)| rule.set_aside.is_some());
-            let shards = keyspace.held_back.keys().chain(aside.map(|(shard, _)| shard));
+            let shards = keyspace.suspicion.held_back.keys().chain(aside.map(|(shard, _)| shard));
             shards.map(|shard| (name.clone(), *shard))
         });
-        let explains = |shard: ShardName| self.deaths.nodes_with(&shard).intersection(died).count();
+        let explains = |shard: ShardName| self.guard.deaths.nodes_with(&shard).intersection(died).count();
         withheld.map(explains).max().unwrap_or(0).saturating_sub(1)
     }
 
@@ -239,16 +250,17 @@ impl Cluster {
     pub(super) fn set_unloadable_aside(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId) {
         let Some(keyspace) = self.keyspaces.get(name) else { return };
         let nodes: Vec<&NodeId> =
-            keyspace.avoid.keys().filter(|(of, _)| *of == shard).map(|(_, node)| node).collect();
+            keyspace.overdue.avoid.keys().filter(|(of, _)| *of == shard).map(|(_, node)| node).collect();
         if nodes.len() < self.settings.poison_deaths as usize {
             return;
         }
         let serving = nodes.iter().filter(|node| self.serves_any(name, node)).count();
-        let others_fail = keyspace.avoid.keys().any(|(of, node)| *of != shard && nodes.contains(&node));
+        let others_fail =
+            keyspace.overdue.avoid.keys().any(|(of, node)| *of != shard && nodes.contains(&node));
         if others_fail && 2 * serving < nodes.len() {
             return;
         }
-        let of_it = keyspace.avoid.iter().filter(|((of, _), _)| *of == shard);
+        let of_it = keyspace.overdue.avoid.iter().filter(|((of, _), _)| *of == shard);
         let latest = of_it.max_by_key(|(_, avoided)| avoided.until);
         let why = latest.map_or("nothing", |(_, avoided)| avoided.why.as_str());
         if let Some(why) = poison::after_failures(&nodes, why, &self.settings) {
@@ -290,7 +302,7 @@ impl KeyspaceState {
     /// Whether a shard is placed nowhere new by itself: it is set aside, or held back until that is decided.
     pub(super) fn is_withheld(&self, shard: ShardId) -> bool {
         let is_aside = self.record.rules.get(&shard).is_some_and(|rule| rule.set_aside.is_some());
-        is_aside || self.held_back.contains_key(&shard)
+        is_aside || self.suspicion.held_back.contains_key(&shard)
     }
 
     /// The shards that a node had taken on shortly before it `died`. What was taken on lately is little as a rule, what a
@@ -301,16 +313,20 @@ impl KeyspaceState {
             let replica = self.map.shard(*shard).and_then(|shard| shard.replica(*placement));
             replica.is_some_and(|r| r.state.is_staying() && node.is_start_of(r))
         };
-        if self.taken.len() <= node.orders.len() {
-            let lately =
-                self.taken.iter().filter(|(_, (_, taken))| poison::is_suspect(*taken, died, settings));
+        if self.suspicion.taken.len() <= node.orders.len() {
+            let lately = self
+                .suspicion
+                .taken
+                .iter()
+                .filter(|(_, (_, taken))| poison::is_suspect(*taken, died, settings));
             let here = lately.filter(|(placement, (shard, _))| held_here(shard, placement));
             return here.map(|(_, (shard, taken))| ((name.clone(), *shard), *taken)).collect();
         }
         let shards = node.orders.shards_of(name).filter_map(|id| self.map.shard(id));
         let replicas = shards.flat_map(|shard| shard.replicas.iter().map(move |replica| (shard, replica)));
         let staying = replicas.filter(|(_, r)| r.state.is_staying() && node.is_start_of(r));
-        let taken = staying.filter_map(|(shard, r)| Some((shard.id, self.taken.get(&r.placement)?.1)));
+        let taken =
+            staying.filter_map(|(shard, r)| Some((shard.id, self.suspicion.taken.get(&r.placement)?.1)));
         let lately = taken.filter(|(_, taken)| poison::is_suspect(*taken, died, settings));
         lately.map(|(shard, taken)| ((name.clone(), shard), taken)).collect()
     }
@@ -321,7 +337,7 @@ impl KeyspaceState {
         let struck = self.record.rules.iter().filter(|(_, rule)| rule.deaths > 0);
         let shards = struck.filter_map(|(id, _)| self.map.shard(*id));
         let replicas = shards.flat_map(|shard| shard.staying().map(|r| (r.placement, (shard.id, at.now))));
-        self.taken.extend(replicas);
+        self.suspicion.taken.extend(replicas);
     }
 
     /// Takes over what a person has changed. A shard that is released is tried everywhere again.
@@ -329,17 +345,17 @@ impl KeyspaceState {
         let aside = |rules: &BTreeMap<ShardId, ShardRule>, id: &ShardId| {
             rules.get(id).is_some_and(|rule| rule.set_aside.is_some())
         };
-        self.avoid.retain(|(id, _), _| !aside(&self.record.rules, id) || aside(&record.rules, id));
-        self.held_back.retain(|id, _| record.rules.get(id).is_some_and(|rule| rule.deaths > 0));
+        self.overdue.avoid.retain(|(id, _), _| !aside(&self.record.rules, id) || aside(&record.rules, id));
+        self.suspicion.held_back.retain(|id, _| record.rules.get(id).is_some_and(|rule| rule.deaths > 0));
         self.record = record;
-        self.plan_due = at.now;
+        self.planning.plan_due = at.now;
     }
 
     /// Forgets who took on what longer ago than the window; whoever lived through it clears the shard.
     pub(super) fn clear_survivors(&mut self, at: Moment, settings: &Settings) -> Option<Write> {
         let is_old = |taken: &Millis| poison::is_cleared(*taken, at.now, settings);
         let mut cleared = false;
-        for (placement, (shard, taken)) in &self.taken {
+        for (placement, (shard, taken)) in &self.suspicion.taken {
             let is_live =
                 || self.map.shard(*shard).is_some_and(|s| s.live().any(|r| r.placement == *placement));
             let Some(rule) = self.record.rules.get_mut(shard).filter(|rule| rule.deaths > 0) else {
@@ -354,8 +370,8 @@ impl KeyspaceState {
                 self.record.rules.remove(shard);
             }
         }
-        self.taken.retain(|_, (_, taken)| !is_old(taken));
-        self.crashed.retain(|_, until| *until > at.now);
+        self.suspicion.taken.retain(|_, (_, taken)| !is_old(taken));
+        self.suspicion.crashed.retain(|_, until| *until > at.now);
         cleared.then(|| Write::Keyspace(self.record.clone()))
     }
 }

@@ -22,13 +22,13 @@ use crate::plan::brake;
 impl Cluster {
     /// Why nothing but repairs begins by itself.
     pub fn unrest(&self) -> Option<&str> {
-        self.unrest.as_deref()
+        self.guard.unrest.as_deref()
     }
 
     /// Notices when unrest begins and ends, and when the brake has done its work. Returns when to look again.
     pub(super) fn watch_unrest(&mut self, at: Moment) -> Millis {
         let window_ms = self.settings.brake_window_ms;
-        let (died, next) = self.deaths.lately(at.now, window_ms);
+        let (died, next) = self.guard.deaths.lately(at.now, window_ms);
         // Who was started anew has held nothing yet as what it is now, and is one of those all the same.
         let counts = |(id, node): &(&NodeId, &NodeState)| {
             !node.record.left && (!node.is_unproven() || died.contains(*id))
@@ -36,8 +36,8 @@ impl Cluster {
         let standing = self.nodes.iter().filter(counts).count();
         let counted = died.len() - self.explained_deaths(&died);
         let why = brake::unrest(counted, standing, &self.settings);
-        let began = why.is_some() && self.unrest.is_none();
-        let ended = why.is_none() && self.unrest.is_some();
+        let began = why.is_some() && self.guard.unrest.is_none();
+        let ended = why.is_none() && self.guard.unrest.is_some();
         if let Some(why) = why.as_ref().filter(|_| began) {
             self.notice(
                 true,
@@ -51,7 +51,7 @@ impl Cluster {
             self.notice(false, "the nodes stay: moves go on".to_owned());
             self.plan_soon(at, 0);
         }
-        self.unrest = why;
+        self.guard.unrest = why;
         next.min(self.release_when_calm(at)).min(self.release_keyspaces_when_calm(at))
     }
 
@@ -61,7 +61,7 @@ impl Cluster {
         // What failed before this coordinator led is not known to it.
         let earliest = self.started + limits::AVOID_MS;
         for (name, keyspace) in self.keyspaces.iter_mut().filter(|(_, k)| k.record.brake.is_some()) {
-            let until = keyspace.avoid.values().map(|avoided| avoided.until).max();
+            let until = keyspace.overdue.avoid.values().map(|avoided| avoided.until).max();
             let due = until.unwrap_or(earliest).max(earliest);
             if due > at.now {
                 next = next.min(due);
@@ -86,18 +86,18 @@ impl Cluster {
     /// Releases the brake when there is nothing left to decide about.
     fn release_when_calm(&mut self, at: Moment) -> Millis {
         if self.record.brake.is_none() || !self.is_everybody_heard(at) {
-            self.calm_since = None;
+            self.guard.calm_since = None;
             return Millis::NEVER;
         }
-        let since = *self.calm_since.get_or_insert(at.now);
+        let since = *self.guard.calm_since.get_or_insert(at.now);
         let due = since + self.settings.dead_after_ms;
         if due > at.now {
             return due;
         }
-        self.calm_since = None;
+        self.guard.calm_since = None;
         self.record.brake = None;
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
-        self.losses.clear();
+        self.guard.losses.clear();
         self.tell(
             EventKind::BrakeReleased,
             About::all(),
@@ -112,6 +112,6 @@ impl Cluster {
         let is_heard = |health: Health| matches!(health, Health::Up | Health::Unreachable);
         let mut standing = self.nodes.values().filter(|node| !node.record.ended && !node.is_unproven());
         standing.all(|node| is_heard(node.signs.health(at.now, &self.settings)))
-            && self.losses.are_all_back(at.now, &self.settings)
+            && self.guard.losses.are_all_back(at.now, &self.settings)
     }
 }

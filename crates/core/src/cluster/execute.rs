@@ -32,7 +32,33 @@ pub(super) struct Counts {
     loading: BTreeSet<ShardId>,
 }
 
-/// The same, and what else the throttle counts, while changes begin.
+/// How far the approved plans of a keyspace are carried out. Not stored.
+#[derive(Debug, Clone)]
+pub(super) struct Execution {
+    /// Approved plans before this one were looked at last, and how many have not been since something happened.
+    tracked_until: PlanId,
+    untracked: usize,
+    /// Changes of approved plans that have not begun.
+    pub(super) change_queue: ChangeQueue,
+    /// The bytes that moves may begin to copy.
+    pub(super) meter: Meter,
+    /// When moves that wait for nothing but bytes may begin.
+    pub(super) copies_due: Millis,
+}
+
+impl Default for Execution {
+    fn default() -> Execution {
+        Execution {
+            tracked_until: PlanId::default(),
+            untracked: 0,
+            change_queue: ChangeQueue::default(),
+            meter: Meter::default(),
+            copies_due: Millis::NEVER,
+        }
+    }
+}
+
+/// [`Counts`], and what else the throttle counts, while changes begin.
 #[derive(Debug, Default)]
 struct UnderWay {
     counts: Counts,
@@ -131,7 +157,7 @@ impl Cluster {
     ) -> Beginnings {
         let mut under_way = UnderWay {
             counts: self.getting_on(keyspace, at),
-            meter: keyspace.meter.clone(),
+            meter: keyspace.execution.meter.clone(),
             ..UnderWay::default()
         };
         let (mut progress, most) = (Vec::new(), self.beside_planning(limits::CHANGES_BEGUN));
@@ -203,7 +229,7 @@ impl Cluster {
     /// What is under way, without the loads of shards of which no replica serves that could be copied: they wait for a
     /// process, perhaps for a person, and hold up no other shard meanwhile (L4).
     fn getting_on(&self, keyspace: &KeyspaceState, at: Moment) -> Counts {
-        let Counts { moves, moves_on, loads_on, .. } = &keyspace.under_way;
+        let Counts { moves, moves_on, loads_on, .. } = &keyspace.settling.under_way;
         let mut counts = Counts {
             moves: *moves,
             moves_on: moves_on.clone(),
@@ -211,7 +237,7 @@ impl Cluster {
             loading: BTreeSet::new(),
         };
         if keyspace.record.keyspace.durable {
-            let loading = keyspace.under_way.loading.iter().filter_map(|id| keyspace.map.shard(*id));
+            let loading = keyspace.settling.under_way.loading.iter().filter_map(|id| keyspace.map.shard(*id));
             let seen = (&self.nodes, at.now, &self.settings);
             let waiting = loading.filter(|shard| !keyspace.has_source(seen, shard));
             waiting.for_each(|shard| counts.count(shard, -1));
@@ -393,9 +419,9 @@ impl Cluster {
         let is_its = |plan: &Plan| plan.keyspace == *name && plan.status == Status::Approved;
         let approved = self.plans.values().filter(|plan| is_its(plan)).map(|plan| plan.id);
         let (before, from): (Vec<PlanId>, Vec<PlanId>) =
-            approved.partition(|id| *id < keyspace.tracked_until);
+            approved.partition(|id| *id < keyspace.execution.tracked_until);
         let all = before.len() + from.len();
-        keyspace.untracked = if anew { all } else { keyspace.untracked.min(all) };
+        keyspace.execution.untracked = if anew { all } else { keyspace.execution.untracked.min(all) };
         let mut finished = false;
         let (mut looked_at, mut lines) = (0, 0);
         for id in from.into_iter().chain(before) {
@@ -404,7 +430,7 @@ impl Cluster {
             };
             looked_at += 1;
             lines += plan.changes.len();
-            keyspace.tracked_until = id.next();
+            keyspace.execution.tracked_until = id.next();
             for planned in &mut plan.changes {
                 if planned.progress == Progress::Started {
                     planned.progress = progress_of(&planned.change, keyspace);
@@ -414,13 +440,13 @@ impl Cluster {
             if plan.status == Status::Finished {
                 self.outbox.writes.push(Write::Plan(plan.clone()));
                 self.outbox.events.push(event::of_finished(plan));
-                keyspace.change_queue.forget(id);
+                keyspace.execution.change_queue.forget(id);
                 keyspace.plan_again(at);
                 finished = true;
             }
         }
-        keyspace.untracked = keyspace.untracked.saturating_sub(looked_at);
-        let is_cut_short = keyspace.untracked > 0;
+        keyspace.execution.untracked = keyspace.execution.untracked.saturating_sub(looked_at);
+        let is_cut_short = keyspace.execution.untracked > 0;
         if finished {
             self.drop_old_plans();
         }
@@ -511,7 +537,7 @@ impl KeyspaceState {
 
     /// Whether it is worth while to wait until it does.
     fn may_yet_serve(&self, placement: PlacementId) -> bool {
-        !self.serves(placement) && !self.pending_steps.is_overdue(placement, ReplicaState::Live)
+        !self.serves(placement) && !self.overdue.pending_steps.is_overdue(placement, ReplicaState::Live)
     }
 }
 

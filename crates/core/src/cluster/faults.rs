@@ -186,14 +186,14 @@ impl Cluster {
         self.outbox.writes.extend(mended);
         let texts: Vec<_> = faults.quarantined().map(|(_, text)| text).chain(faults.mended()).collect();
         texts.into_iter().for_each(|text| self.notice(true, text));
-        self.faults = faults;
+        self.recovered.faults = faults;
     }
 
     /// Once every lease is over that was granted before this coordinator led, none is longer than its own: the next
     /// coordinator need not wait for more.
     pub(super) fn forget_longest_lease(&mut self, at: Moment) {
         let own = self.settings.lease_ms;
-        if self.record.longest_lease_ms <= own || at.now < self.leases_before {
+        if self.record.longest_lease_ms <= own || at.now < self.recovered.leases_before {
             return;
         }
         self.record.longest_lease_ms = own;
@@ -207,18 +207,19 @@ impl Cluster {
     /// but dead ones (seed 600252).
     pub(super) fn may_lease(&self, now: Millis, has_expired: bool) -> bool {
         let renews = !has_expired;
-        let is_safe = !self.faults.was_set_back && (renews || self.heard >= Heard::AllButDead);
-        is_safe || now >= self.leases_before || planted::is(Planted::FormerLeases)
+        let is_safe =
+            !self.recovered.faults.was_set_back && (renews || self.recovered.heard >= Heard::AllButDead);
+        is_safe || now >= self.recovered.leases_before || planted::is(Planted::FormerLeases)
     }
 
     /// What was wrong with the stored state when this coordinator began to lead.
     pub fn faults(&self) -> &StoredFaults {
-        &self.faults
+        &self.recovered.faults
     }
 
     /// Why a keyspace is in quarantine, and the way out.
     pub(super) fn quarantine(&self, name: &KeyspaceName) -> Option<(String, String)> {
-        let why = self.faults.quarantine.get(name)?;
+        let why = self.recovered.faults.quarantine.get(name)?;
         let problem = format!("keyspace {name} is in quarantine: {why}");
         Some((problem, way_out(name)))
     }
@@ -226,7 +227,7 @@ impl Cluster {
     /// A person gives up a keyspace in quarantine. Its ids are not known, so the next ones are far beyond. Workers keep
     /// what they have of it.
     pub(super) fn drop_quarantined(&mut self, name: &KeyspaceName, wall_ms: u64) {
-        if self.faults.quarantine.remove(name).is_none() {
+        if self.recovered.faults.quarantine.remove(name).is_none() {
             return;
         }
         self.record.jump_ids(CounterJump::at(wall_ms), Default::default());

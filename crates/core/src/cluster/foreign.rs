@@ -23,7 +23,7 @@ pub(super) struct ForeignWorkers {
 impl Cluster {
     /// Counts a refusal, and tells of it once in [`limits::FOREIGN_SHOWN_MS`].
     pub(super) fn refuse_foreign(&mut self, at: Moment, node: NodeId, theirs: ClusterId) {
-        let workers = &mut self.foreign_workers;
+        let workers = &mut self.registrations.foreign_workers;
         workers.refused += 1;
         workers.last = Some((at.now, node, theirs));
         if workers.told.is_none_or(|told| at.now.since(told) >= limits::FOREIGN_SHOWN_MS) {
@@ -37,7 +37,7 @@ impl Cluster {
 
     /// Says so as long as they go on asking.
     pub(super) fn foreign_problem(&self, at: Moment) -> Option<Problem> {
-        let ForeignWorkers { refused, last, .. } = &self.foreign_workers;
+        let ForeignWorkers { refused, last, .. } = &self.registrations.foreign_workers;
         let (_, node, theirs) =
             last.as_ref().filter(|(then, ..)| at.now.since(*then) < limits::FOREIGN_SHOWN_MS)?;
         let refused =

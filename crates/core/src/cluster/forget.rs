@@ -60,7 +60,7 @@ impl Cluster {
             }
             surplus = surplus.saturating_sub(1);
             let has_left = self.nodes.remove(&id).is_some_and(|node| node.record.left);
-            self.unused_nodes_forgotten += u64::from(!has_held && !has_left);
+            self.registrations.unused_nodes_forgotten += u64::from(!has_held && !has_left);
             self.outbox.orders.remove(&id);
             self.outbox.writes.push(Write::DropNode(id.clone()));
             self.tell(
@@ -76,6 +76,6 @@ impl Cluster {
     /// How many nodes were forgotten that had died and never held a shard, since this coordinator leads: anybody can
     /// register such nodes.
     pub fn unused_nodes_forgotten(&self) -> u64 {
-        self.unused_nodes_forgotten
+        self.registrations.unused_nodes_forgotten
     }
 }

@@ -4,11 +4,31 @@
 use super::overdue::Avoided;
 use super::{Cluster, KeyspaceState, Moment, Write};
 use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::time::Millis;
 use crate::cluster::event::{About, EventKind};
 use crate::node::Health;
-use crate::plan::brake::{self, Fleet, Suspects, Verdict};
-use crate::plan::poison;
+use crate::plan::brake::{self, Fleet, Losses, Suspects, Verdict};
+use crate::plan::poison::{self, Deaths};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What is known of processes that end, and what follows from it for all keyspaces. The brake itself is stored, in
+/// [`super::ClusterRecord`].
+#[derive(Debug, Clone, Default)]
+pub(super) struct Guard {
+    /// Nodes that were given up lately.
+    pub(super) losses: Losses,
+    /// Dead nodes that a person has given up by releasing the brake, and that the next decisions declare dead. Not stored:
+    /// another coordinator would put the brake on, and the person be asked again.
+    pub(super) written_off: BTreeSet<NodeId>,
+    /// Processes that ended lately; not stored.
+    pub(super) deaths: Deaths,
+    /// Why nothing but repairs is begun: so many processes have ended lately. Not stored.
+    pub(super) unrest: Option<String>,
+    /// Since when the brake is on and everybody is heard; not stored.
+    pub(super) calm_since: Option<Millis>,
+    /// Planning waits because too few nodes answer.
+    waiting: bool,
+}
 
 impl Cluster {
     /// Why the brake of the cluster, or those of some keyspaces, are on. [`Cluster::unrest`] is no brake: nobody releases it.
@@ -38,10 +58,10 @@ impl Cluster {
         }
         let dying: BTreeSet<NodeId> = self.dying(at).into_iter().collect();
         let fleet = self.fleet(at, &dying);
-        let asks = self.losses.asks_for_suspects(&dying, fleet, at.now, &self.settings);
+        let asks = self.guard.losses.asks_for_suspects(&dying, fleet, at.now, &self.settings);
         let suspects = |id: &NodeId| if asks { self.suspects(id) } else { Suspects::new() };
         let dying: BTreeMap<_, _> = dying.iter().map(|id| (id.clone(), suspects(id))).collect();
-        let why = match self.losses.judge(&dying, fleet, at.now, &self.settings) {
+        let why = match self.guard.losses.judge(&dying, fleet, at.now, &self.settings) {
             Verdict::Borne => return false,
             Verdict::Waits => return true,
             Verdict::Poisoned { shards, deaths, otherwise } => {
@@ -92,7 +112,7 @@ impl Cluster {
             return;
         }
         let is_recent = |avoided: &Avoided| avoided.until > at.now;
-        let lately = || keyspace.avoid.iter().filter(|(_, a)| is_recent(a)).map(|(failed, _)| failed);
+        let lately = || keyspace.overdue.avoid.iter().filter(|(_, a)| is_recent(a)).map(|(failed, _)| failed);
         let shards: BTreeSet<_> = lately().map(|(shard, _)| shard).collect();
         let nodes: BTreeSet<_> = lately().map(|(_, node)| node).collect();
         let Some(why) = brake::loads_fail(shards.len(), nodes.len(), &self.settings) else { return };
@@ -121,7 +141,7 @@ impl Cluster {
 
     /// Whether a person has given the node up.
     fn is_written_off(&self, node: &super::NodeState) -> bool {
-        self.written_off.contains(&node.record.spec.id)
+        self.guard.written_off.contains(&node.record.spec.id)
     }
 
     /// A person has looked and says: go on. Who is dead by now is given up without suspecting any shard, in as many
@@ -129,15 +149,15 @@ impl Cluster {
     pub(super) fn let_go_brake(&mut self, at: Moment) {
         self.record.brake = None;
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
-        self.written_off.extend(self.dying(at));
+        self.guard.written_off.extend(self.dying(at));
         for keyspace in self.keyspaces.values_mut().filter(|keyspace| keyspace.record.brake.is_some()) {
             keyspace.record.brake = None;
             // What failed is tried again everywhere.
-            keyspace.avoid.clear();
+            keyspace.overdue.avoid.clear();
             self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
         }
-        self.losses.clear();
-        self.deaths.clear();
+        self.guard.losses.clear();
+        self.guard.deaths.clear();
         self.plan_soon(at, 0);
     }
 
@@ -153,12 +173,12 @@ impl Cluster {
         if verdict.is_some() && at.now < self.started + self.settings.dead_after_ms {
             return true;
         }
-        match (self.waiting, &verdict) {
+        match (self.guard.waiting, &verdict) {
             (false, Some(why)) => self.notice(true, format!("{why}; look at the nodes and the network")),
             (true, None) => self.notice(false, "enough nodes answer: planning goes on".to_owned()),
             (true, Some(_)) | (false, None) => {}
         }
-        self.waiting = verdict.is_some();
-        self.waiting
+        self.guard.waiting = verdict.is_some();
+        self.guard.waiting
     }
 }

@@ -214,7 +214,7 @@ impl Cluster {
         self.take_stored(at, &id, stored);
         self.forget_reports_of(&id);
         self.wake_replicas_of(&id);
-        self.losses.returned(&id);
+        self.guard.losses.returned(&id);
         self.forget_hung(&id);
         self.last_join = at.now;
         self.plan_soon(at, self.settings.settle_ms);
@@ -307,7 +307,7 @@ impl Cluster {
         // What the map does not name is ordered away by the answer to this beat; its data is kept until it may go.
         let Some(keyspace) = keyspace.filter(is_here) else { return self.take_kept(at, node, report) };
         let mut report = report;
-        keyspace.note_live_copy(&mut report, node, (&self.nodes, self.heard));
+        keyspace.note_live_copy(&mut report, node, (&self.nodes, self.recovered.heard));
         let before = keyspace.observed.get(&placement);
         let news = before.is_none_or(|seen| *seen.phase() != report.phase || seen.epoch() != report.epoch);
         let load =
@@ -324,7 +324,7 @@ impl Cluster {
             &report.phase,
         );
         if report.phase == Phase::Loading {
-            keyspace.pending_steps.progressed(placement, report.progress, at.now);
+            keyspace.overdue.pending_steps.progressed(placement, report.progress, at.now);
         }
         keyspace.observed.insert(placement, Observed::new(report.phase, report.epoch, load));
         if news {
@@ -388,11 +388,11 @@ impl Cluster {
     pub(super) fn update_node_health(&mut self, at: Moment) -> Millis {
         let braked = self.brake_if_too_many(at);
         let mut wake = self.watch_addresses(at);
-        let (begun_with, most) = (self.work.woken, self.beside_planning(limits::SHARDS_WOKEN) as u64);
+        let (begun_with, most) = (self.turn.work.woken, self.beside_planning(limits::SHARDS_WOKEN) as u64);
         let ids: Vec<_> = self.nodes.keys().cloned().collect();
         for id in ids {
             // What has happened to the others is seen in the next decision, at once.
-            if self.work.woken - begun_with >= most {
+            if self.turn.work.woken - begun_with >= most {
                 return at.now;
             }
             self.end_former(at, &id);
@@ -409,12 +409,12 @@ impl Cluster {
             let lapsed = !std::mem::replace(&mut node.lapsed, is_over) && is_over;
             let is_dead = health == Health::Down && !node.record.ended;
             // Who is heard again need not be given up.
-            let is_written_off = self.written_off.remove(&id) && is_dead;
+            let is_written_off = self.guard.written_off.remove(&id) && is_dead;
             if is_dead && (!braked || is_written_off) {
                 if !node.is_unproven() && !is_written_off {
                     let suspects = self.suspects(&id);
                     self.strike(at, &id, &suspects);
-                    self.losses.add(id.clone(), at.now, suspects);
+                    self.guard.losses.add(id.clone(), at.now, suspects);
                 }
                 self.declare_dead(at, &id);
             } else if told != health {
@@ -448,7 +448,7 @@ impl Cluster {
 
     /// All at once: on a copy that nobody waits for.
     pub(super) fn bury_written_off(&mut self, at: Moment) {
-        for id in std::mem::take(&mut self.written_off) {
+        for id in std::mem::take(&mut self.guard.written_off) {
             self.declare_dead(at, &id);
         }
     }
@@ -484,7 +484,7 @@ impl Cluster {
     pub(super) fn wake_replicas_of(&mut self, id: &NodeId) {
         for keyspace in self.keyspaces.values_mut() {
             let ids: Vec<_> = keyspace.hosted.on(id).collect();
-            self.work.woken += ids.len() as u64;
+            self.turn.work.woken += ids.len() as u64;
             keyspace.wake(ids);
         }
     }
@@ -492,7 +492,7 @@ impl Cluster {
     /// Plans every keyspace within `delay_ms`. Sooner stays sooner.
     pub(super) fn plan_soon(&mut self, at: Moment, delay_ms: u64) {
         for keyspace in self.keyspaces.values_mut() {
-            keyspace.plan_due = keyspace.plan_due.min(at.now + delay_ms);
+            keyspace.planning.plan_due = keyspace.planning.plan_due.min(at.now + delay_ms);
         }
     }
 }

@@ -17,7 +17,7 @@
 //! | how a worker registers, and who may speak for it | `session.rs`  |
 //! | who was told more than this cluster knows      | `ahead.rs`      |
 //! | which beats are answered during a commit       | `meanwhile.rs`  |
-//! | next step of moves, splits, merges under way   | `advance.rs`    |
+//! | next step of moves, splits, merges under way   | `advance.rs`; which shards are looked at: `settling.rs` |
 //! | which changes of a plan begin now              | `execute.rs`; which are tried: `change_queue/` |
 //! | what stops the planner                         | `guard.rs`; what ends by itself: `calm.rs` |
 //! | which shard is to blame when processes die     | `blame.rs`      |
@@ -79,6 +79,7 @@ mod restored;
 mod runs;
 pub mod serving;
 mod session;
+mod settling;
 pub mod status;
 mod stored;
 mod work;
@@ -96,7 +97,7 @@ pub use record::{
 pub use session::{BeatError, RegisterError, WrongToken};
 pub use work::{Slice, Work};
 
-use crate::base::id::{Incarnation, PlacementId, PlanId, ShardId, TransactionId};
+use crate::base::id::{Incarnation, PlacementId, PlanId, TransactionId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::settings::Settings;
 use crate::base::time::Millis;
@@ -108,10 +109,6 @@ use crate::node::exchange::ReplicaKey;
 use crate::node::health::Signs;
 use crate::placement::Policies;
 use crate::plan::Plan;
-use crate::plan::brake::Losses;
-use crate::plan::poison::Deaths;
-use crate::plan::reshard::Tracker;
-use crate::plan::throttle::Meter;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What time it is for the driver.
@@ -156,87 +153,28 @@ pub struct KeyspaceState {
     pub map: ShardMap,
     /// Reports of the incarnations that the map names.
     pub observed: PackedMap<PlacementId, Observed>,
-    /// Shards with something under way.
-    unsettled: BTreeSet<ShardId>,
-    /// What of `unsettled` the throttle counts.
-    under_way: execute::Counts,
-    /// Approved plans before this one were looked at last, and how many have not been since something happened.
-    tracked_until: PlanId,
-    untracked: usize,
-    /// Changes of approved plans that have not begun; not stored.
-    change_queue: change_queue::ChangeQueue,
     /// The map by nodes instead of by shards.
     hosted: hosted::Hosted,
-    /// Children that prepare, by their parents.
-    forming: BTreeMap<ShardId, BTreeSet<ShardId>>,
-    /// Shards that something was heard of since they were last looked at.
-    awake: BTreeSet<ShardId>,
-    /// Those of them that wait for a grant, an announcement or their leader, and that [`Cluster::grant_at_once`] has not
-    /// looked at since.
-    grantable: BTreeSet<ShardId>,
-    /// Where the next decision goes on, when there is more than one decision looks at.
-    looked_until: ShardId,
-    /// Led shards whose leader has not got its grant yet.
-    ungranted: BTreeSet<ShardId>,
-    /// Durable shards with a replica in `Load` that their leader may not know of yet; not stored.
-    unannounced: BTreeSet<ShardId>,
-    /// Durable shards whose followers may begin when their leader serves, and have not been told so yet; not stored.
-    unfollowed: BTreeSet<ShardId>,
-    /// Durable shards of whose copies some have ended and some have not; not stored.
-    half_ended: BTreeSet<ShardId>,
-    /// Nodes where a shard could not be loaded, until when it is not tried there again, and why.
-    avoid: BTreeMap<(ShardId, NodeId), overdue::Avoided>,
-    /// The steps that are waited for; not stored.
-    pending_steps: overdue::PendingSteps,
-    /// Processes that were restarted soon after they had taken a shard on, and until when it rather goes
-    /// elsewhere; not stored.
-    crashed: BTreeMap<(ShardId, NodeId), Millis>,
-    /// Shards that are placed nowhere new until it is known whether they are to blame; not stored.
-    held_back: BTreeMap<ShardId, blame::HeldBack>,
-    /// When to look for a better placement.
-    plan_due: Millis,
+    /// What the next step is looked for of.
+    settling: settling::Settling,
+    /// How far approved plans are carried out.
+    execution: execute::Execution,
+    /// What does not get on.
+    overdue: overdue::OverdueState,
+    /// Which shards may be to blame when processes die.
+    suspicion: blame::Suspicion,
+    /// What its planner remembers from one run to the next.
+    planning: planning::PlanningState,
+    /// Which copies of durable shards are the latest.
+    restored: restored::RestoredCopies,
+    /// Replicas of a durable keyspace that were placed, or began anew as followers, under this coordinator, and have not led
+    /// since. Not stored.
+    never_led: BTreeSet<PlacementId>,
     /// Since when each shard has its present epoch, in milliseconds of Unix time; not stored, so a shard that
     /// is missing here has had it since before this coordinator started.
     since: runs::Runs,
     /// The last step of each replica that is not live; not stored.
     stepped: BTreeMap<PlacementId, moves::Step>,
-    /// What could not be placed, in sentences.
-    unplaced: Vec<String>,
-    /// Why the last plan was refused or could not be made, so that it is told once.
-    failing: Option<String>,
-    /// Shards that the planner will look at again when they have settled.
-    blocked: BTreeSet<ShardId>,
-    /// Since when shards are too large, too hot or too small; not stored.
-    tracker: Tracker,
-    /// What no plan can help, in sentences.
-    advice: Vec<String>,
-    /// Since when improving it waits for the loads of some of its replicas; not stored.
-    unmeasured_since: Option<Millis>,
-    /// When replicas, or the lead, were given to their nodes, for the last `poison_window_ms`; not stored.
-    taken: BTreeMap<PlacementId, (ShardId, Millis)>,
-    /// Replicas of a durable keyspace that were placed, or began anew as followers, under this coordinator, and have not led
-    /// since. Not stored.
-    never_led: BTreeSet<PlacementId>,
-    /// The copies of each shard that are older than the restore of this coordinator's state, as nodes have named them; not
-    /// stored.
-    named_copies: BTreeMap<ShardId, BTreeMap<(NodeId, PlacementId), restored::Named>>,
-    /// Which nodes were back since the coordinator's state was restored, at the last decision.
-    back: restored::Heard,
-    /// Shards with copies on processes that live and have not served since that, until all nodes have said what they have.
-    unproven: BTreeSet<ShardId>,
-    /// Those of them of which something has changed since they were last looked at.
-    to_compare: BTreeSet<ShardId>,
-    /// Copies on processes that live, without which others have gone on since: they count for nothing until they have
-    /// loaded.
-    overtaken: BTreeSet<PlacementId>,
-    /// Of replicas of durable shards that could not be loaded; not stored.
-    excused: BTreeMap<PlacementId, stored::Excuse>,
-    /// What it carried on each node when its planner last ran; not stored.
-    footprint: planning::Footprint,
-    /// The bytes that moves may begin to copy; not stored.
-    meter: Meter,
-    /// When moves that wait for nothing but bytes may begin.
-    copies_due: Millis,
 }
 
 /// A node with what is known of it.
@@ -305,53 +243,20 @@ pub struct Cluster {
     /// Exclusive keyspaces that were deleted a lease ago or less, and until when their names are not given
     /// out again. Not stored: a restart forgets the last few seconds of it.
     deleted: BTreeMap<KeyspaceName, Millis>,
-    /// What was wrong with the stored state that it began with.
-    faults: StoredFaults,
-    /// What workers were told that it does not know; not stored.
-    ahead: LaterMaps,
-    /// It began with replicas of which it had heard nothing: those of a coordinator before it.
-    inherited: bool,
-    /// From then on no lease runs that was granted before this coordinator led.
-    leases_before: Millis,
+    /// What this coordinator began with, and what it does not know of the time before.
+    recovered: recall::Recovered,
     /// When this coordinator said that it would look again.
     promised: Millis,
     /// When it last decided, or listened during a commit.
     listened: Millis,
-    /// Nodes that were given up lately.
-    losses: Losses,
-    /// Dead nodes that a person has given up by releasing the brake, and that the next decisions declare dead. Not stored: another
-    /// coordinator would put the brake on, and the person be asked again.
-    written_off: BTreeSet<NodeId>,
-    /// Processes that ended lately; not stored.
-    deaths: Deaths,
-    /// Why nothing but repairs is begun: so many processes have ended lately. Not stored.
-    unrest: Option<String>,
-    /// Since when the brake is on and everybody is heard; not stored.
-    calm_since: Option<Millis>,
-    /// Planning waits because too few nodes answer.
-    waiting: bool,
-    /// Which nodes have been heard since this coordinator started: see [`Cluster::prove`].
-    heard: restored::Heard,
-    /// The nodes that had not been heard when unproven copies were last compared; not stored.
-    unheard: Option<BTreeSet<NodeId>>,
-    /// Messages in the name of a node that came without its token; not stored.
-    wrong_tokens: u64,
-    /// Nodes that died without ever having held a shard and were forgotten, since this coordinator leads; not stored.
-    unused_nodes_forgotten: u64,
-    /// New processes by where they come from; not stored.
-    registration_limiter: registration_limiter::RegistrationLimiter,
-    /// Workers of another cluster that asked to register; not stored.
-    foreign_workers: foreign::ForeignWorkers,
+    /// What stops the planner.
+    guard: guard::Guard,
+    /// Who asked to register, or spoke in the name of a node, and should not have.
+    registrations: session::Registrations,
     /// Why nothing can be stored for now, as the driver says.
     storage_problem: Option<String>,
-    /// The keyspace that the last decision had no room for.
-    next_in_turn: Option<KeyspaceName>,
-    /// What is being planned; not stored.
-    round: planning::Round,
-    slice: Slice,
-    work: Work,
-    /// The last decision did so much else that it left planning to this one.
-    planning_is_next: bool,
+    /// How much one decision does, and where the next one goes on.
+    turn: work::Turn,
     outbox: Outbox,
 }
 
@@ -390,7 +295,7 @@ impl Cluster {
     /// Goes once through everything; `transaction` (drawn anew for each call) names what is committed.
     /// Returns when to call again if nothing happens before.
     pub fn decide(&mut self, at: Moment, transaction: TransactionId) -> Millis {
-        let before = self.work;
+        let before = self.turn.work;
         self.excuse_own_silence(at, at.now.since(self.promised));
         self.listened = at.now;
         self.forget_longest_lease(at);
@@ -404,7 +309,7 @@ impl Cluster {
         self.tell_emptied(at);
         let again = self.advance(at, transaction);
         let ready = self.plan_in_turn(at, before);
-        if self.work == before && !again && !ready {
+        if self.turn.work == before && !again && !ready {
             self.pack();
         }
         let wake = wake.min(self.next_plan_due()).min(self.next_copy_due()).min(overdue);
@@ -417,7 +322,7 @@ impl Cluster {
     /// piece, so that is done in decisions in which nothing else is, and what is much in several of them.
     fn pack(&mut self) {
         let mut room = limits::ENTRIES_PACKED;
-        if self.keyspaces.values().all(|keyspace| keyspace.unsettled.is_empty()) {
+        if self.keyspaces.values().all(|keyspace| keyspace.settling.unsettled.is_empty()) {
             for keyspace in self.keyspaces.values_mut() {
                 keyspace.observed.pack(&mut room);
                 keyspace.since.pack(&mut room);

@@ -221,7 +221,7 @@ impl ReplicaView for KeyspaceView<'_> {
     }
 
     fn is_overdue(&self, placement: PlacementId, state: ReplicaState) -> bool {
-        self.keyspace.pending_steps.is_overdue(placement, state)
+        self.keyspace.overdue.pending_steps.is_overdue(placement, state)
     }
 }
 
@@ -332,8 +332,8 @@ impl Cluster {
             granted: match replica.state {
                 // As it was decided, not as it would be now: a former owner whose lease was over may have
                 // come back since, and has been told to stop in the same breath.
-                _ if leads => !keyspace.ungranted.contains(&shard.id),
-                ReplicaState::Load => !keyspace.unannounced.contains(&shard.id),
+                _ if leads => !keyspace.settling.ungranted.contains(&shard.id),
+                ReplicaState::Load => !keyspace.settling.unannounced.contains(&shard.id),
                 // What is known to be no copy must not store an epoch that would make it one again for the next coordinator.
                 ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => {
                     !self.follows_later(keyspace, shard)

@@ -26,6 +26,7 @@
 //! Nothing of this is stored: a new coordinator begins to count anew. Nor is time counted in which the node did not
 //! answer, as [`crate::node::health`] judges that, or in which the coordinator itself was asleep.
 
+use super::stored::Excuse;
 use super::{Cluster, KeyspaceState, Moment, NodeState, Observed};
 use crate::base::id::{Epoch, PlacementId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
@@ -123,6 +124,17 @@ pub(super) struct Avoided {
     pub(super) parents: Vec<ShardId>,
 }
 
+/// What does not get on in a keyspace.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OverdueState {
+    /// Nodes where a shard could not be loaded, until when it is not tried there again, and why.
+    pub(super) avoid: BTreeMap<(ShardId, NodeId), Avoided>,
+    /// The steps that are waited for; not stored.
+    pub(super) pending_steps: PendingSteps,
+    /// Of replicas of durable shards that could not be loaded; not stored.
+    pub(super) excused: BTreeMap<PlacementId, Excuse>,
+}
+
 /// How long a replica may owe the step out of a state. A worker that has not said a word about what it should load
 /// has not begun, and need not have the time that a long load takes.
 fn timeout_ms(
@@ -173,6 +185,7 @@ impl KeyspaceState {
     /// What has been owed for [`limits::SLOW_MS`] or longer.
     pub(super) fn held_up(&self, at: Moment) -> HeldUp<'_> {
         let late = self
+            .overdue
             .pending_steps
             .steps
             .iter()
@@ -190,17 +203,17 @@ impl KeyspaceState {
     /// with that.
     pub(super) fn is_left_behind(&self, replica: &Replica) -> bool {
         let leaves = matches!(replica.state, ReplicaState::Unload | ReplicaState::UnloadFinal);
-        leaves && self.pending_steps.is_overdue(replica.placement, replica.state)
+        leaves && self.overdue.pending_steps.is_overdue(replica.placement, replica.state)
     }
 
     /// Notes which steps the replicas of a shard owe from now on, and which no longer.
     pub(super) fn note_pending_steps(&mut self, at: Moment, id: ShardId, settings: &Settings) {
         let Some(shard) = self.map.shard(id) else { return };
-        let may_begin = !self.ungranted.contains(&id);
+        let may_begin = !self.settling.ungranted.contains(&id);
         let replicas: Vec<_> =
             shard.replicas.iter().map(|r| (r.clone(), self.is_pending(shard, r, may_begin))).collect();
         for (Replica { placement, state, role, .. }, is_pending) in replicas {
-            let known = self.pending_steps.steps.get(&placement);
+            let known = self.overdue.pending_steps.steps.get(&placement);
             let known = known.filter(|step| (step.state, step.role) == (state, role));
             match (known, is_pending) {
                 (None, true) => {
@@ -215,15 +228,15 @@ impl KeyspaceState {
                         is_overdue: false,
                     };
                     let due = at.now + timeout_ms(self, (placement, state), settings);
-                    self.pending_steps.steps.insert(placement, step);
-                    self.pending_steps.due = Some(self.pending_steps.due().min(due));
-                    self.pending_steps.due_then =
-                        Some(self.pending_steps.due_then.unwrap_or(Millis::NEVER).min(due));
+                    self.overdue.pending_steps.steps.insert(placement, step);
+                    self.overdue.pending_steps.due = Some(self.overdue.pending_steps.due().min(due));
+                    self.overdue.pending_steps.due_then =
+                        Some(self.overdue.pending_steps.due_then.unwrap_or(Millis::NEVER).min(due));
                 }
                 (Some(step), false) if step.is_overdue && state == ReplicaState::Live => {
                     self.complete(at, id, placement);
                 }
-                (_, false) => self.pending_steps.forget(placement),
+                (_, false) => self.overdue.pending_steps.forget(placement),
                 (Some(_), true) => {}
             }
         }
@@ -258,10 +271,10 @@ impl KeyspaceState {
 
     /// It serves after all.
     fn complete(&mut self, at: Moment, id: ShardId, placement: PlacementId) {
-        self.pending_steps.forget(placement);
+        self.overdue.pending_steps.forget(placement);
         let node = self.map.shard(id).and_then(|shard| shard.replica(placement)).map(|r| r.node.clone());
         if let Some(node) = node {
-            self.avoid.remove(&(id, node));
+            self.overdue.avoid.remove(&(id, node));
             self.plan_again(at);
         }
     }
@@ -276,7 +289,7 @@ impl KeyspaceState {
         settings: &Settings,
     ) {
         let timeout_ms = timeout_ms(self, (r.placement, r.state), settings);
-        let pending_ms = self.pending_steps.pending_ms(r.placement, at.now).unwrap_or(timeout_ms);
+        let pending_ms = self.overdue.pending_steps.pending_ms(r.placement, at.now).unwrap_or(timeout_ms);
         let others = u64::from(settings.poison_deaths).saturating_add(1);
         let until = at.now + timeout_ms.saturating_mul(others).max(limits::AVOID_MS);
         let failure = match self.observed.get(&r.placement).map(|seen| seen.phase()) {
@@ -285,14 +298,14 @@ impl KeyspaceState {
         };
         let why = format!("{}{failure}", doing(self, r, pending_ms));
         let avoided = Avoided { until, why, hung: true, parents };
-        self.avoid.insert((shard, r.node.clone()), avoided);
+        self.overdue.avoid.insert((shard, r.node.clone()), avoided);
         self.plan_again(at);
     }
 
     /// Which child of these shards could not be loaded last, on which node, and why.
     pub(super) fn failed_child_of(&self, parents: &[ShardId]) -> Option<String> {
         let of_them = |avoided: &&Avoided| avoided.parents.iter().any(|parent| parents.contains(parent));
-        let failed = self.avoid.iter().filter(|(_, avoided)| of_them(avoided));
+        let failed = self.overdue.avoid.iter().filter(|(_, avoided)| of_them(avoided));
         let ((shard, node), Avoided { why, .. }) = failed.max_by_key(|((shard, _), _)| *shard)?;
         Some(format!("{shard} on {node}: {why}"))
     }
@@ -300,12 +313,12 @@ impl KeyspaceState {
     /// A shard may be tried again where it was given up long ago, but not while a replica there still does not begin to
     /// serve: it has not left yet, as no other node could take it, and is to.
     pub(super) fn forget_avoided(&mut self, at: Moment) {
-        let (map, pending_steps) = (&self.map, &self.pending_steps);
+        let (map, pending_steps) = (&self.map, &self.overdue.pending_steps);
         let hangs = |shard: &ShardId, node: &NodeId| {
             let mut live = map.shard(*shard).into_iter().flat_map(Shard::live);
             live.any(|r| r.node == *node && pending_steps.is_overdue(r.placement, ReplicaState::Live))
         };
-        self.avoid.retain(|(shard, node), avoided| {
+        self.overdue.avoid.retain(|(shard, node), avoided| {
             if avoided.until <= at.now && hangs(shard, node) {
                 avoided.until = at.now + limits::AVOID_MS;
             }
@@ -315,7 +328,7 @@ impl KeyspaceState {
 
     /// Where a shard is not tried at present, and why: one sentence each.
     pub(super) fn avoided(&self, at: Moment, shard: ShardId) -> impl Iterator<Item = (&NodeId, String)> {
-        let of_it = self.avoid.iter().filter(move |((of, _), a)| *of == shard && a.until > at.now);
+        let of_it = self.overdue.avoid.iter().filter(move |((of, _), a)| *of == shard && a.until > at.now);
         of_it.map(move |((_, node), avoided)| {
             let left_s = avoided.until.since(at.now).div_ceil(1_000);
             let why = &avoided.why;
@@ -325,13 +338,13 @@ impl KeyspaceState {
 
     /// What a replica is slow at, and what will follow; none while nobody needs to know.
     pub(super) fn slow(&self, at: Moment, replica: &Replica, settings: &Settings) -> Option<String> {
-        let pending_ms = self.pending_steps.pending_ms(replica.placement, at.now)?;
+        let pending_ms = self.overdue.pending_steps.pending_ms(replica.placement, at.now)?;
         let timeout_ms = timeout_ms(self, (replica.placement, replica.state), settings);
         let what = doing(self, replica, pending_ms);
-        if self.pending_steps.is_overdue(replica.placement, replica.state) {
+        if self.overdue.pending_steps.is_overdue(replica.placement, replica.state) {
             return Some(format!("{what}: given up"));
         }
-        let due = self.pending_steps.steps.get(&replica.placement).map(|step| step.due(timeout_ms));
+        let due = self.overdue.pending_steps.steps.get(&replica.placement).map(|step| step.due(timeout_ms));
         let left_s = due.map_or(0, |due| due.since(at.now)).div_ceil(1_000);
         (pending_ms >= limits::SLOW_MS).then(|| format!("{what}, and is given up in {left_s} s"))
     }
@@ -340,7 +353,7 @@ impl KeyspaceState {
     pub(super) fn has_hung_leader(&self, shard: &Shard) -> bool {
         shard
             .leader()
-            .is_some_and(|leader| self.pending_steps.is_overdue(leader.placement, ReplicaState::Live))
+            .is_some_and(|leader| self.overdue.pending_steps.is_overdue(leader.placement, ReplicaState::Live))
     }
 
     /// Whether another replica of a shard stays than a leader that never begins.
@@ -351,13 +364,13 @@ impl KeyspaceState {
 
     /// Whether several shards have hung on a node: then no further one is tried there.
     pub(super) fn hangs_on(&self, node: &NodeId) -> bool {
-        let hung = self.avoid.iter().filter(|((_, at), avoided)| at == node && avoided.hung);
+        let hung = self.overdue.avoid.iter().filter(|((_, at), avoided)| at == node && avoided.hung);
         hung.count() >= limits::HUNG_SHARDS
     }
 
     /// What a replica should long have let go of, when nothing follows from that by itself.
     pub(super) fn lingers(&self, at: Moment, replica: &Replica, settings: &Settings) -> Option<String> {
-        let is_overdue = self.pending_steps.is_overdue(replica.placement, ReplicaState::Unload);
+        let is_overdue = self.overdue.pending_steps.is_overdue(replica.placement, ReplicaState::Unload);
         let waits = is_overdue && self.record.keyspace.ownership == Ownership::Exclusive;
         waits.then(|| self.slow(at, replica, settings)).flatten()
     }
@@ -378,14 +391,15 @@ impl KeyspaceState {
         };
         let may_own = |step: &PendingStep| matches!(step.state, ReplicaState::Live | ReplicaState::Unload);
         let exclusive = self.record.keyspace.ownership == Ownership::Exclusive;
-        let mut steps = self.pending_steps.steps.iter().filter(|_| exclusive);
+        let mut steps = self.overdue.pending_steps.steps.iter().filter(|_| exclusive);
         let (placement, step) = steps.find(|(p, step)| step.is_overdue && may_own(step) && here(p, step))?;
         Some((step.shard, *placement, self.map.shard(step.shard)?.epoch))
     }
 
     fn waits_for_grant(&self, id: ShardId) -> bool {
         let waits = |id: &ShardId| {
-            self.ungranted.contains(id) && self.map.shard(*id).is_some_and(|shard| shard.leader().is_some())
+            self.settling.ungranted.contains(id)
+                && self.map.shard(*id).is_some_and(|shard| shard.leader().is_some())
         };
         let children = match self.map.shard(id).map(|shard| shard.stage()) {
             Some(Stage::Closing(children)) => &children[..],
@@ -398,28 +412,33 @@ impl KeyspaceState {
 impl Cluster {
     /// Finds what is overdue by now, and sees to it. Returns when to look again.
     pub(super) fn check_pending_steps(&mut self, at: Moment) -> Millis {
-        let due = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.pending_steps.due() <= at.now);
+        let due =
+            self.keyspaces.iter().filter(|(_, keyspace)| keyspace.overdue.pending_steps.due() <= at.now);
         let names: Vec<KeyspaceName> = due.map(|(name, _)| name.clone()).collect();
         for name in names {
             self.time_out_steps(at, &name);
         }
         self.restore_leases(at);
-        self.keyspaces.values().map(|keyspace| keyspace.pending_steps.due()).min().unwrap_or(Millis::NEVER)
+        self.keyspaces
+            .values()
+            .map(|keyspace| keyspace.overdue.pending_steps.due())
+            .min()
+            .unwrap_or(Millis::NEVER)
     }
 
     fn time_out_steps(&mut self, at: Moment, name: &KeyspaceName) {
         let settings = self.settings.clone();
         let most = self.beside_planning(limits::STEPS_CALLED_IN);
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        let from = keyspace.pending_steps.next.take();
-        let before = from.and(keyspace.pending_steps.due_then.take()).unwrap_or(Millis::NEVER);
+        let from = keyspace.overdue.pending_steps.next.take();
+        let before = from.and(keyspace.overdue.pending_steps.due_then.take()).unwrap_or(Millis::NEVER);
         let mut next = before;
         let mut overdue = Vec::new();
         let mut holding_up = BTreeSet::new();
-        let mut steps = std::mem::take(&mut keyspace.pending_steps.steps);
+        let mut steps = std::mem::take(&mut keyspace.overdue.pending_steps.steps);
         for (looked_at, (placement, step)) in steps.range_mut(from.unwrap_or_default()..).enumerate() {
             if looked_at >= most {
-                keyspace.pending_steps.next = Some(*placement);
+                keyspace.overdue.pending_steps.next = Some(*placement);
                 break;
             }
             let replica = keyspace.map.shard(step.shard).and_then(|shard| shard.replica(*placement));
@@ -454,13 +473,13 @@ impl Cluster {
                 next = next.min(due);
             }
         }
-        keyspace.pending_steps.steps = steps;
+        keyspace.overdue.pending_steps.steps = steps;
         let again = !overdue.is_empty() || !holding_up.is_empty();
         let next = if again { next.min(at.now + settings.lease_ms) } else { next };
-        keyspace.pending_steps.due_then = (next < Millis::NEVER).then_some(next);
-        keyspace.pending_steps.due = match keyspace.pending_steps.next {
+        keyspace.overdue.pending_steps.due_then = (next < Millis::NEVER).then_some(next);
+        keyspace.overdue.pending_steps.due = match keyspace.overdue.pending_steps.next {
             Some(_) => Some(at.now),
-            None => keyspace.pending_steps.due_then,
+            None => keyspace.overdue.pending_steps.due_then,
         };
         for (shard, replica) in overdue {
             self.give_up(at, name, shard, &replica);
@@ -475,7 +494,7 @@ impl Cluster {
         let settings = self.settings.clone();
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
         keyspace.wake([shard]);
-        let pending_ms = keyspace.pending_steps.pending_ms(replica.placement, at.now).unwrap_or(0);
+        let pending_ms = keyspace.overdue.pending_steps.pending_ms(replica.placement, at.now).unwrap_or(0);
         let node = &replica.node;
         let what = doing(keyspace, replica, pending_ms);
         let then = match replica.state {
@@ -579,13 +598,15 @@ impl Cluster {
 
     /// The coordinator itself was asleep: nobody could have told it anything.
     pub(super) fn extend_pending_steps(&mut self, at: Moment, late_ms: u64) {
-        self.keyspaces.values_mut().for_each(|keyspace| keyspace.pending_steps.extend(at.now, late_ms));
+        self.keyspaces
+            .values_mut()
+            .for_each(|keyspace| keyspace.overdue.pending_steps.extend(at.now, late_ms));
     }
 
     /// A process that has just started has not hung anywhere yet.
     pub(super) fn forget_hung(&mut self, id: &NodeId) {
         for keyspace in self.keyspaces.values_mut() {
-            keyspace.avoid.retain(|(_, node), avoided| node != id || !avoided.hung);
+            keyspace.overdue.avoid.retain(|(_, node), avoided| node != id || !avoided.hung);
         }
     }
 }

@@ -4,13 +4,40 @@
 
 use super::hosted::Hosted;
 use super::numbered::Numbered;
-use super::{Cluster, Moment, Write};
+use super::restored::Heard;
+use super::{Cluster, LaterMaps, Moment, StoredFaults, Write};
 use crate::base::id::{Incarnation, ShardId};
 use crate::base::name::NodeId;
+use crate::base::time::Millis;
 use crate::keyspace::map::ShardMap;
 use crate::node::health::Signs;
 use crate::node::lease::GrantedLease;
 use std::collections::BTreeSet;
+
+/// What a coordinator began with, and what it does not know of the time before it led.
+#[derive(Debug, Clone)]
+pub(super) struct Recovered {
+    /// What was wrong with the stored state.
+    pub(super) faults: StoredFaults,
+    /// What workers were told that the stored state does not know; not stored.
+    pub(super) ahead: LaterMaps,
+    /// It began with replicas of which it had heard nothing: those of a coordinator before it.
+    pub(super) inherited: bool,
+    /// From then on no lease runs that was granted before this coordinator led.
+    pub(super) leases_before: Millis,
+    /// Which nodes have been heard since this coordinator started: see [`Cluster::prove`].
+    pub(super) heard: Heard,
+    /// The nodes that had not been heard when unproven copies were last compared; not stored.
+    pub(super) unheard: Option<BTreeSet<NodeId>>,
+}
+
+impl Recovered {
+    /// Where leases of before may run until then.
+    pub(super) fn new(leases_before: Millis) -> Recovered {
+        let (faults, ahead) = (StoredFaults::default(), LaterMaps::default());
+        Recovered { faults, ahead, inherited: false, leases_before, heard: Heard::Some, unheard: None }
+    }
+}
 
 /// What follows from a map.
 pub(super) struct Recalled {

@@ -5,12 +5,10 @@
 //! (R6); so a restart moves nothing.
 
 use super::execute::Counts;
-use super::recall::{Recalled, Starts};
-use super::restored::Heard;
-use super::{
-    Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, StoredFaults, Work, orders::OrderIndex,
-    runs::Runs,
-};
+use super::planning::PlanningState;
+use super::recall::{Recalled, Recovered, Starts};
+use super::settling::Settling;
+use super::{Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, orders::OrderIndex, runs::Runs};
 use crate::base::counter_jump::CounterJump;
 use crate::base::id::{ClusterId, Incarnation, PlacementId, PlanId, SessionDigest, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
@@ -26,10 +24,7 @@ use crate::node::lease::GrantedLease;
 use crate::node::{Health, NodeSpec};
 use crate::placement::Policies;
 use crate::plan::Plan;
-use crate::plan::brake::Losses;
 use crate::plan::check;
-use crate::plan::reshard::Tracker;
-use crate::plan::throttle::Meter;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Counters and switches of the whole cluster.
@@ -415,29 +410,12 @@ impl Cluster {
                 let names = records.cluster.deleted_keyspaces.keys();
                 names.map(|name| (name.clone(), lease.end())).collect()
             },
-            faults: StoredFaults::default(),
-            ahead: Default::default(),
-            inherited: false,
-            wrong_tokens: 0,
-            unused_nodes_forgotten: 0,
-            registration_limiter: Default::default(),
-            foreign_workers: Default::default(),
-            leases_before: GrantedLease::assumed(at.now, longest_lease_ms).end(),
+            recovered: Recovered::new(GrantedLease::assumed(at.now, longest_lease_ms).end()),
             promised: at.now,
             listened: at.now,
-            losses: Losses::default(),
-            written_off: BTreeSet::new(),
-            deaths: Default::default(),
-            unrest: None,
-            calm_since: None,
-            waiting: false,
-            heard: Heard::Some,
-            unheard: None,
-            next_in_turn: None,
-            round: Default::default(),
-            slice: Default::default(),
-            work: Work::default(),
-            planning_is_next: false,
+            guard: Default::default(),
+            registrations: Default::default(),
+            turn: Default::default(),
             storage_problem: None,
             outbox: Outbox::default(),
             settings,
@@ -456,7 +434,7 @@ impl Cluster {
                 return Err(RecoverError::Map { keyspace: map.keyspace().clone(), finding });
             }
             let recalled = cluster.recall(&map, &starts, at, lease);
-            cluster.inherited |= map.shards().any(|shard| !shard.replicas.is_empty());
+            cluster.recovered.inherited |= map.shards().any(|shard| !shard.replicas.is_empty());
             cluster.keyspaces.insert(map.keyspace().clone(), KeyspaceState::new(record, (map, recalled), at));
         }
         Ok(cluster)
@@ -485,9 +463,9 @@ impl Cluster {
     /// hands than its own, and had not heard of it yet (O5).
     pub fn allow_for_predecessor(&mut self, now: Millis, late_ms: u64) {
         let lease_ms = self.record.longest_lease_ms;
-        let mut latest = GrantedLease::assumed(self.leases_before, 0);
+        let mut latest = GrantedLease::assumed(self.recovered.leases_before, 0);
         latest.allow_for_predecessor(now, late_ms, lease_ms);
-        self.leases_before = latest.end();
+        self.recovered.leases_before = latest.end();
         for node in self.nodes.values_mut() {
             node.signs.lease.allow_for_predecessor(now, late_ms, lease_ms);
             for signs in node.former.values_mut() {
@@ -505,58 +483,31 @@ impl KeyspaceState {
         at: Moment,
     ) -> KeyspaceState {
         let ids: BTreeSet<_> = map.shards().map(|shard| shard.id).collect();
+        let under_way = Counts::of(unsettled.iter().filter_map(|id| map.shard(*id)));
         let mut state = KeyspaceState {
             record,
-            awake: ids.clone(),
-            grantable: BTreeSet::new(),
-            looked_until: ShardId(0),
             observed: PackedMap::default(),
-            under_way: Counts::of(unsettled.iter().filter_map(|id| map.shard(*id))),
-            unsettled,
-            tracked_until: PlanId::default(),
-            untracked: 0,
-            change_queue: Default::default(),
-            ungranted: ids,
-            unannounced: BTreeSet::new(),
-            unfollowed: BTreeSet::new(),
-            half_ended: BTreeSet::new(),
-            avoid: BTreeMap::new(),
-            pending_steps: Default::default(),
-            crashed: BTreeMap::new(),
-            held_back: BTreeMap::new(),
-            plan_due: at.now,
+            settling: Settling::of_new(ids, unsettled, under_way),
+            execution: Default::default(),
+            overdue: Default::default(),
+            suspicion: Default::default(),
+            planning: PlanningState::due(at.now),
+            restored: Default::default(),
+            never_led: BTreeSet::new(),
             since: Runs::default(),
             stepped: BTreeMap::new(),
-            unplaced: Vec::new(),
-            failing: None,
-            blocked: BTreeSet::new(),
-            tracker: Tracker::default(),
-            advice: Vec::new(),
-            unmeasured_since: None,
-            taken: BTreeMap::new(),
-            never_led: BTreeSet::new(),
-            named_copies: BTreeMap::new(),
-            back: Heard::Some,
-            unproven: BTreeSet::new(),
-            to_compare: BTreeSet::new(),
-            overtaken: BTreeSet::new(),
-            excused: BTreeMap::new(),
-            footprint: Default::default(),
-            meter: Meter::default(),
-            copies_due: Millis::NEVER,
-            forming: BTreeMap::new(),
             hosted,
             map,
         };
         state.recall_strikes(at);
         // New shards of a split or merge rest when all their replicas are live; their followers may wait all the same.
-        let closing = state.unsettled.iter().filter_map(|id| match state.map.shard(*id)?.stage() {
+        let closing = state.settling.unsettled.iter().filter_map(|id| match state.map.shard(*id)?.stage() {
             Stage::Closing(children) => Some(children.to_vec()),
             Stage::Serving | Stage::Forming(_) | Stage::Removing => None,
         });
-        let ids: BTreeSet<_> = closing.flatten().chain(state.unsettled.iter().copied()).collect();
+        let ids: BTreeSet<_> = closing.flatten().chain(state.settling.unsettled.iter().copied()).collect();
         for id in ids {
-            state.note_child(id, None);
+            state.settling.note_child(id, None, state.map.shard(id));
             state.note_waiting(id);
         }
         state

@@ -62,8 +62,8 @@ impl Cluster {
         from: Option<&str>,
     ) -> Result<(), RegisterError> {
         let Some(from) = from else { return Ok(()) };
-        let Err(wait_ms) = self.registration_limiter.take(at.now, from) else { return Ok(()) };
-        if let Some(count) = self.registration_limiter.refuse(at.now) {
+        let Err(wait_ms) = self.registrations.registration_limiter.take(at.now, from) else { return Ok(()) };
+        if let Some(count) = self.registrations.registration_limiter.refuse(at.now) {
             let text = format!(
                 "{from} registers more nodes than one address may: {} refused. Find who sends them; a \
                  fleet of your own behind that address gets in, ten in a second",
@@ -76,7 +76,7 @@ impl Cluster {
 
     /// How many registrations were refused because their address had sent too many, since this coordinator leads.
     pub fn newcomers_refused(&self) -> u64 {
-        self.registration_limiter.refused
+        self.registrations.registration_limiter.refused
     }
 }
 

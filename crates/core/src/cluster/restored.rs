@@ -34,7 +34,7 @@ use crate::keyspace::sharding::{Bounds, geometry};
 use crate::limits;
 use crate::node::Health;
 use crate::node::exchange::{Phase, ReplicaKey, Report, Served};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A copy that a node has named.
 #[derive(Debug, Clone, Default)]
@@ -44,6 +44,22 @@ pub(super) struct Named {
     bounds: Option<Bounds>,
     /// It has served since the restore, too.
     serves_since: bool,
+}
+
+/// Which copies of the durable shards of a keyspace are the latest. Not stored.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RestoredCopies {
+    /// The copies of each shard that are older than the restore of this coordinator's state, as nodes have named them.
+    named_copies: BTreeMap<ShardId, BTreeMap<(NodeId, PlacementId), Named>>,
+    /// Which nodes were back since the coordinator's state was restored, at the last decision.
+    back: Heard,
+    /// Shards with copies on processes that live and have not served since that, until all nodes have said what they have.
+    pub(super) unproven: BTreeSet<ShardId>,
+    /// Those of them of which something has changed since they were last looked at.
+    to_compare: BTreeSet<ShardId>,
+    /// Copies on processes that live, without which others have gone on since: they count for nothing until they have
+    /// loaded.
+    pub(super) overtaken: BTreeSet<PlacementId>,
 }
 
 /// Of which nodes it is known what they have stored. One that has not said it may have a later copy that the map does not
@@ -120,8 +136,9 @@ impl KeyspaceState {
         shard: &'a Shard,
         epoch: Epoch,
     ) -> impl Iterator<Item = (&'a NodeId, ReplicaKey)> {
-        let own = self.named_copies.get_key_value(&shard.id).into_iter();
-        let forgotten = self.record.lost.map(|lost| self.named_copies.range(lost.shards.0..lost.shards.1));
+        let own = self.restored.named_copies.get_key_value(&shard.id).into_iter();
+        let forgotten =
+            self.record.lost.map(|lost| self.restored.named_copies.range(lost.shards.0..lost.shards.1));
         // What the map has is compared with its own copies; what a shard comes from hands its writes over.
         let others = forgotten.into_iter().flatten().filter(|(id, _)| self.map.shard(**id).is_none());
         let others = others.filter(|(id, _)| !shard.parents().contains(id));
@@ -142,7 +159,7 @@ impl KeyspaceState {
         if self.record.keyspace.durable && self.record.lost.is_some_and(was_placed_before) {
             let shard = self.map.shard(replica.shard);
             let serves_since = shard.is_some_and(|shard| !self.was_restored_since(shard, kept.epoch));
-            let of_shard = self.named_copies.entry(replica.shard).or_default();
+            let of_shard = self.restored.named_copies.entry(replica.shard).or_default();
             let is_new = !of_shard.contains_key(&(node.clone(), replica.placement));
             let named = of_shard.entry((node.clone(), replica.placement)).or_default();
             named.serves_since |= serves_since;
@@ -167,7 +184,7 @@ impl KeyspaceState {
 
     /// What a node has named of a replica.
     fn named(&self, shard: ShardId, replica: &Replica) -> Option<&Named> {
-        self.named_copies.get(&shard)?.get(&(replica.node.clone(), replica.placement))
+        self.restored.named_copies.get(&shard)?.get(&(replica.node.clone(), replica.placement))
     }
 
     /// A person goes on with a copy, whatever others have: it counts as one that serves under the present epoch. Not stored: should
@@ -178,35 +195,35 @@ impl KeyspaceState {
         let key = (replica.node.clone(), placement);
         let bounds = Some(shard.bounds.clone());
         let chosen = Named { epoch: shard.epoch, bounds, serves_since: true };
-        self.named_copies.entry(id).or_default().insert(key, chosen);
-        self.unproven.remove(&id);
+        self.restored.named_copies.entry(id).or_default().insert(key, chosen);
+        self.restored.unproven.remove(&id);
         // The coordinator may have found before that others had a later one, and would take its reports for those of a copy that
         // is none: a person could put an empty shard in the place of one that serves (seed 402301).
-        self.overtaken.remove(&placement);
+        self.restored.overtaken.remove(&placement);
         self.note_waiting(id);
-        self.note_news(id);
+        self.settling.note_news(id);
     }
 
     /// What the comparison of a shard's copies rests on has changed.
     pub(super) fn compare_again(&mut self, shard: ShardId) {
-        if self.unproven.contains(&shard) {
-            self.to_compare.insert(shard);
+        if self.restored.unproven.contains(&shard) {
+            self.restored.to_compare.insert(shard);
         }
     }
 
     /// Whether copies of the shard are not compared yet: see [`Cluster::prove`].
     pub(super) fn is_unproven(&self, shard: ShardId) -> bool {
-        self.unproven.contains(&shard)
+        self.restored.unproven.contains(&shard)
     }
 
     /// Whether others have gone on without a copy on a process that lives.
     pub(super) fn is_overtaken(&self, replica: &Replica) -> bool {
-        self.overtaken.contains(&replica.placement)
+        self.restored.overtaken.contains(&replica.placement)
     }
 
     /// Whether every node is back that the shard waits for, though the map does not name it.
     pub(super) fn all_are_back(&self, shard: &Shard) -> bool {
-        self.back.is_enough(self, shard)
+        self.restored.back.is_enough(self, shard)
     }
 
     /// Whether a copy of the shard that the map has is known to have served since the coordinator's state was restored, or was
@@ -244,7 +261,7 @@ impl KeyspaceState {
         nodes: &'a Nodes,
         shard: &'a Shard,
     ) -> impl Iterator<Item = &'a Replica> {
-        let waits = self.unproven.contains(&shard.id);
+        let waits = self.restored.unproven.contains(&shard.id);
         self.unheard_copies(nodes, shard).filter(move |r| waits && has_ended(nodes, r))
     }
 
@@ -292,7 +309,7 @@ impl KeyspaceState {
         if shard.replica(placement).is_none_or(|r| r.state != ReplicaState::Live) {
             return;
         }
-        if self.overtaken.contains(&placement) {
+        if self.restored.overtaken.contains(&placement) {
             report.phase = Phase::Dropped;
         }
         let Some(kept) = kept else { return self.note_gone_on(report, node) };
@@ -301,8 +318,8 @@ impl KeyspaceState {
         let is_chosen = shard.replica(placement).is_some_and(|r| self.is_known_to_serve_since(shard.id, r));
         self.note_stored(node, &report.replica, &kept);
         if is_old && is_open && !is_chosen {
-            self.unproven.insert(report.replica.shard);
-            self.to_compare.insert(report.replica.shard);
+            self.restored.unproven.insert(report.replica.shard);
+            self.restored.to_compare.insert(report.replica.shard);
             self.note_waiting(report.replica.shard);
         }
     }
@@ -317,9 +334,9 @@ impl KeyspaceState {
             leader.placement == placement
                 || seen.is_some_and(|seen| *seen.phase() == Phase::Serving && seen.epoch() >= shard.epoch)
         };
-        let is_led = !self.ungranted.contains(&id) && shard.leader().is_some_and(leads);
+        let is_led = !self.settling.ungranted.contains(&id) && shard.leader().is_some_and(leads);
         if is_led && report.phase == Phase::Serving && report.epoch >= shard.epoch {
-            let copies = self.named_copies.get_mut(&id);
+            let copies = self.restored.named_copies.get_mut(&id);
             let named = copies.and_then(|copies| copies.get_mut(&(node.clone(), placement)));
             named.into_iter().for_each(|named| named.serves_since = true);
         }
@@ -331,7 +348,7 @@ impl KeyspaceState {
         let is_overtaken = |r: &&Replica| {
             let is_old = |epoch: &Epoch| self.was_restored_since(shard, *epoch);
             let later = |epoch: Epoch| self.later_copies(shard, epoch).next().is_some();
-            let may_lead = r.role == Role::Leader && !self.ungranted.contains(&shard.id);
+            let may_lead = r.role == Role::Leader && !self.settling.ungranted.contains(&shard.id);
             !may_lead
                 && !has_ended(nodes, r)
                 && self.named_epoch(shard.id, r).filter(is_old).is_some_and(later)
@@ -350,12 +367,12 @@ impl KeyspaceState {
             for placement in self.find_overtaken(nodes, shard) {
                 let epoch = self.observed.get(&placement).map(Observed::epoch).unwrap_or_default();
                 self.observed.insert(placement, Observed::new(Phase::Dropped, epoch, None));
-                self.overtaken.insert(placement);
+                self.restored.overtaken.insert(placement);
             }
         }
         for id in proven {
-            self.unproven.remove(&id);
-            self.note_news(id);
+            self.restored.unproven.remove(&id);
+            self.settling.note_news(id);
             self.note_waiting(id);
         }
     }
@@ -370,30 +387,34 @@ impl Cluster {
         }
         let back = back((&self.nodes, at.now, &self.settings));
         for keyspace in restored {
-            if back > keyspace.back {
-                keyspace.awake.extend(keyspace.map.shards().map(|shard| shard.id));
+            if back > keyspace.restored.back {
+                keyspace.settling.awake.extend(keyspace.map.shards().map(|shard| shard.id));
             }
-            keyspace.back = back;
+            keyspace.restored.back = back;
         }
     }
 
     /// When every node has said what it has, compares the copies on processes that live through a restore: one that was not
     /// heard may have led last, where the map does not name it.
     pub(super) fn prove(&mut self) {
-        if self.heard < Heard::All {
-            self.heard = self.heard.max(Heard::of(self.nodes.values(), |node| node.sequence > 0));
+        if self.recovered.heard < Heard::All {
+            self.recovered.heard =
+                self.recovered.heard.max(Heard::of(self.nodes.values(), |node| node.sequence > 0));
         }
-        if self.heard == Heard::Some || self.keyspaces.values().all(|keyspace| keyspace.unproven.is_empty()) {
+        if self.recovered.heard == Heard::Some
+            || self.keyspaces.values().all(|keyspace| keyspace.restored.unproven.is_empty())
+        {
             return;
         }
         let unheard = self.nodes.values().filter(|node| node.sequence == 0);
         let unheard: BTreeSet<NodeId> = unheard.map(|node| node.record.spec.id.clone()).collect();
-        let has_changed = self.unheard.as_ref() != Some(&unheard);
-        self.unheard = Some(unheard);
-        for keyspace in self.keyspaces.values_mut().filter(|keyspace| !keyspace.unproven.is_empty()) {
-            let changed = std::mem::take(&mut keyspace.to_compare);
-            let shards = if has_changed { keyspace.unproven.clone() } else { changed };
-            keyspace.compare((&self.nodes, self.heard), shards);
+        let has_changed = self.recovered.unheard.as_ref() != Some(&unheard);
+        self.recovered.unheard = Some(unheard);
+        for keyspace in self.keyspaces.values_mut().filter(|keyspace| !keyspace.restored.unproven.is_empty())
+        {
+            let changed = std::mem::take(&mut keyspace.restored.to_compare);
+            let shards = if has_changed { keyspace.restored.unproven.clone() } else { changed };
+            keyspace.compare((&self.nodes, self.recovered.heard), shards);
         }
     }
 

@@ -7,6 +7,8 @@
 //! lives would be worse. A process that is taken on trust does not end the lease by leaving while the node holds replicas: the
 //! process that registered may serve them.
 
+use super::foreign::ForeignWorkers;
+use super::registration_limiter::RegistrationLimiter;
 use super::{Cluster, Moment, NodeState};
 use crate::base::id::{ClusterId, Generation, Incarnation, SessionDigest};
 use crate::base::name::{KeyspaceName, NodeId};
@@ -200,6 +202,19 @@ impl NodeState {
     }
 }
 
+/// Who asked to register, or spoke in the name of a node, and should not have. Not stored.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Registrations {
+    /// Messages in the name of a node that came without its token.
+    pub(super) wrong_tokens: u64,
+    /// Nodes that died without ever having held a shard and were forgotten, since this coordinator leads.
+    pub(super) unused_nodes_forgotten: u64,
+    /// New processes by where they come from.
+    pub(super) registration_limiter: RegistrationLimiter,
+    /// Workers of another cluster that asked to register.
+    pub(super) foreign_workers: ForeignWorkers,
+}
+
 impl Cluster {
     /// Refuses a message in the name of a node that comes without its token. The coordinator counts it, and says so: once,
     /// and again when that goes on for long.
@@ -224,7 +239,7 @@ impl Cluster {
             );
             self.tell(EventKind::Alarm, About::node(id), true, text);
         }
-        self.wrong_tokens += 1;
+        self.registrations.wrong_tokens += 1;
         Err(error)
     }
 
@@ -242,6 +257,6 @@ impl Cluster {
 
     /// How many messages in the name of a node came without its token, since this coordinator leads.
     pub fn wrong_tokens(&self) -> u64 {
-        self.wrong_tokens
+        self.registrations.wrong_tokens
     }
 }

@@ -140,14 +140,15 @@ impl KeyspaceState {
             let live = || self.map.shard(id).into_iter().flat_map(Shard::live);
             let ended = live().filter(|r| has_ended(nodes, r)).count();
             if 0 < ended && ended < live().count() {
-                self.half_ended.insert(id);
+                self.settling.half_ended.insert(id);
             } else {
-                self.half_ended.remove(&id);
+                self.settling.half_ended.remove(&id);
             }
             let rests = self.map.shard(id).is_none_or(|shard| self.rests(nodes, shard));
-            let has_changed = if rests { self.unsettled.remove(&id) } else { self.unsettled.insert(id) };
+            let has_changed =
+                if rests { self.settling.unsettled.remove(&id) } else { self.settling.unsettled.insert(id) };
             if let Some(shard) = self.map.shard(id).filter(|_| has_changed) {
-                self.under_way.count(shard, if rests { -1 } else { 1 });
+                self.settling.under_way.count(shard, if rests { -1 } else { 1 });
             }
         }
     }
@@ -202,11 +203,11 @@ impl KeyspaceState {
     /// Notes what replicas of a shard wait for, as it has changed.
     pub(super) fn note_waiting(&mut self, id: ShardId) {
         self.note_unannounced(id);
-        let waits = |shard: &Shard| self.inherits(shard) || self.unproven.contains(&id);
+        let waits = |shard: &Shard| self.inherits(shard) || self.restored.unproven.contains(&id);
         if self.map.shard(id).is_some_and(waits) {
-            self.unfollowed.insert(id);
+            self.settling.unfollowed.insert(id);
         } else {
-            self.unfollowed.remove(&id);
+            self.settling.unfollowed.remove(&id);
         }
     }
 
@@ -218,9 +219,9 @@ impl KeyspaceState {
         let loads = |shard: &Shard| shard.replicas.iter().any(|r| r.state == ReplicaState::Load);
         let copies = |shard: &Shard| shard.is_serving() && shard.had_data() && loads(shard);
         if self.record.keyspace.durable && self.map.shard(id).is_some_and(copies) {
-            self.unannounced.insert(id);
+            self.settling.unannounced.insert(id);
         } else {
-            self.unannounced.remove(&id);
+            self.settling.unannounced.remove(&id);
         }
     }
 
@@ -228,7 +229,7 @@ impl KeyspaceState {
     /// its death can stay unnoticed.
     pub(super) fn excuse_load(&mut self, seen: Seen<'_>, id: ShardId, placement: PlacementId, phase: &Phase) {
         let Phase::Failed(failure) = phase else {
-            self.excused.remove(&placement);
+            self.overdue.excused.remove(&placement);
             return;
         };
         let Some(shard) = self.map.shard(id) else { return };
@@ -238,9 +239,9 @@ impl KeyspaceState {
         let (_, now, settings) = seen;
         let until = now + settings.dead_after_ms;
         if !self.has_source(seen, shard) {
-            self.excused.insert(placement, Excuse { attempts: failure.attempts, until });
+            self.overdue.excused.insert(placement, Excuse { attempts: failure.attempts, until });
         } else {
-            self.excused.entry(placement).or_insert(Excuse { attempts: 0, until });
+            self.overdue.excused.entry(placement).or_insert(Excuse { attempts: 0, until });
         }
     }
 
@@ -261,7 +262,7 @@ impl KeyspaceState {
 
     /// How many failed loads of a replica are not held against it.
     pub(super) fn excused_attempts(&self, placement: PlacementId, now: Millis) -> u32 {
-        match self.excused.get(&placement) {
+        match self.overdue.excused.get(&placement) {
             Some(excuse) if now < excuse.until => u32::MAX,
             Some(excuse) => excuse.attempts,
             None => 0,
@@ -282,7 +283,7 @@ impl KeyspaceState {
         let some_are_away = || {
             self.parents_away(nodes, shard).next().is_some()
                 || self.missing_copies(nodes, shard).next().is_some()
-                || self.is_unproven(shard.id) && self.ungranted.contains(&shard.id)
+                || self.is_unproven(shard.id) && self.settling.ungranted.contains(&shard.id)
         };
         is_durable && (no_copy_lives() || some_are_away())
     }
@@ -318,11 +319,12 @@ impl NodeState {
 impl Cluster {
     /// A worker may have taken in which replicas load from it: the next decision looks.
     pub(super) fn wake_unannounced(&mut self, node: &NodeId) {
-        let waiting = self.keyspaces.values_mut().filter(|keyspace| !keyspace.unannounced.is_empty());
+        let waiting =
+            self.keyspaces.values_mut().filter(|keyspace| !keyspace.settling.unannounced.is_empty());
         for keyspace in waiting {
             let leads = |shard: &Shard| shard.leader().is_some_and(|leader| leader.node == *node);
-            let its = keyspace.waiting_on(node, &keyspace.unannounced, leads);
-            its.into_iter().for_each(|id| keyspace.note_news(id));
+            let its = keyspace.waiting_on(node, &keyspace.settling.unannounced, leads);
+            its.into_iter().for_each(|id| keyspace.settling.note_news(id));
         }
     }
 
@@ -333,11 +335,11 @@ impl Cluster {
             let end = nodes.get(&r.node).map(|node| node.end_of(r.incarnation));
             has_ended(nodes, r) && end >= heard_before
         };
-        for keyspace in keyspaces.values_mut().filter(|keyspace| !keyspace.half_ended.is_empty()) {
+        for keyspace in keyspaces.values_mut().filter(|keyspace| !keyspace.settling.half_ended.is_empty()) {
             let is_left =
                 |shard: &Shard| shard.live().any(|r| r.node == *id) && shard.live().any(has_ended_since);
-            let its = keyspace.waiting_on(id, &keyspace.half_ended, is_left);
-            its.into_iter().for_each(|id| keyspace.note_news(id));
+            let its = keyspace.waiting_on(id, &keyspace.settling.half_ended, is_left);
+            its.into_iter().for_each(|id| keyspace.settling.note_news(id));
         }
     }
 
@@ -348,7 +350,7 @@ impl Cluster {
             let node = self.nodes.get(&leader.node);
             node.is_some_and(|node| node.orders.has_taken_in(keyspace.map.keyspace(), shard.id))
         };
-        keyspace.unannounced.contains(&shard.id)
+        keyspace.settling.unannounced.contains(&shard.id)
             && handover::leader_serves(shard, &self.view(keyspace, Millis(0)))
             && (shard.leader().is_some_and(knows) || planted::is(Planted::Announced))
     }
@@ -370,9 +372,9 @@ impl Cluster {
     pub(super) fn note_begun_anew(&mut self, key: &ReplicaKey, node: &NodeId, state: ReplicaState) {
         if let Some(keyspace) = self.keyspaces.get_mut(&key.keyspace) {
             keyspace.observed.remove(&key.placement);
-            keyspace.overtaken.remove(&key.placement);
-            keyspace.pending_steps.forget(key.placement);
-            keyspace.excused.remove(&key.placement);
+            keyspace.restored.overtaken.remove(&key.placement);
+            keyspace.overdue.pending_steps.forget(key.placement);
+            keyspace.overdue.excused.remove(&key.placement);
             // The caller takes the leader out again.
             if state != ReplicaState::Load {
                 keyspace.never_led.insert(key.placement);

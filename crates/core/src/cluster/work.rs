@@ -7,11 +7,10 @@
 //! The work on shards that have news and the planning have a limit each. So that the two do not add up, a decision that has
 //! done much of the first leaves the planning to the next one, which then does little of the first.
 
-use super::{Cluster, KeyspaceState, Moment};
-use crate::base::id::ShardId;
+use super::planning::Round;
+use super::{Cluster, Moment};
 use crate::base::name::KeyspaceName;
 use crate::limits;
-use std::collections::BTreeSet;
 
 /// What was done so far, in shards: what a decision costs follows from it, on every machine alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,61 +43,56 @@ impl Slice {
     }
 }
 
+/// How much one decision does, and where the next one goes on. Not stored.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Turn {
+    /// The keyspace that the last decision had no room for.
+    pub(super) next_in_turn: Option<KeyspaceName>,
+    /// What is being planned.
+    pub(super) round: Round,
+    pub(super) slice: Slice,
+    pub(super) work: Work,
+    /// The last decision did so much else that it left planning to this one.
+    planning_is_next: bool,
+}
+
 /// A decision that plans does so much less else at most.
 const BESIDE_PLANNING: usize = 8;
 
 impl Cluster {
     /// Does at most so much in one decision. A simulator makes it so little that every plan is interrupted.
     #[must_use]
-    pub fn with_slice(self, slice: Slice) -> Cluster {
-        Cluster { slice, ..self }
+    pub fn with_slice(mut self, slice: Slice) -> Cluster {
+        self.turn.slice = slice;
+        self
     }
 
     /// What was done since this coordinator started. A simulator charges time for the difference.
     pub fn work_done(&self) -> Work {
-        self.work
+        self.turn.work
     }
 
     /// As much of `most` as this decision may do beside planning.
     pub(super) fn beside_planning(&self, most: usize) -> usize {
-        if self.planning_is_next { most / BESIDE_PLANNING } else { most }
+        if self.turn.planning_is_next { most / BESIDE_PLANNING } else { most }
     }
 
     /// Plans, unless there is something to plan and this decision has done much already since `before`: then the next one
     /// does little else. Returns whether there is something to do at once.
     pub(super) fn plan_in_turn(&mut self, at: Moment, before: Work) -> bool {
         let woken =
-            (self.work.woken - before.woken) as usize / (limits::SHARDS_WOKEN / limits::SHARDS_SETTLED);
-        let done = (self.work.settled - before.settled) as usize + woken;
+            (self.turn.work.woken - before.woken) as usize / (limits::SHARDS_WOKEN / limits::SHARDS_SETTLED);
+        let done = (self.turn.work.settled - before.settled) as usize + woken;
         let is_much = done > 2 * limits::SHARDS_SETTLED / BESIDE_PLANNING;
-        self.planning_is_next = is_much && !self.planning_is_next && self.has_to_plan(at);
-        self.planning_is_next || self.plan(at)
+        self.turn.planning_is_next = is_much && !self.turn.planning_is_next && self.has_to_plan(at);
+        self.turn.planning_is_next || self.plan(at)
     }
 
     /// The keyspaces in the order in which they have their turn in this decision.
     pub(super) fn keyspaces_in_turn(&self) -> Vec<KeyspaceName> {
-        let first = self.next_in_turn.as_ref();
+        let first = self.turn.next_in_turn.as_ref();
         let is_before = |name: &&KeyspaceName| first.is_some_and(|first| *name < first);
         let (before, from): (Vec<_>, Vec<_>) = self.keyspaces.keys().partition(is_before);
         from.into_iter().chain(before).cloned().collect()
-    }
-}
-
-impl KeyspaceState {
-    /// At most `most` of the shards that have news, going on behind those of the last time.
-    pub(super) fn take_awake(&mut self, most: usize) -> BTreeSet<ShardId> {
-        if self.awake.len() <= most {
-            self.grantable.clear();
-            return std::mem::take(&mut self.awake);
-        }
-        let behind = self.awake.range(self.looked_until..);
-        let taken: Vec<ShardId> =
-            behind.chain(self.awake.range(..self.looked_until)).take(most).copied().collect();
-        for id in &taken {
-            self.awake.remove(id);
-            self.grantable.remove(id);
-        }
-        self.looked_until = taken.last().map_or(ShardId(0), |last| last.next());
-        taken.into_iter().collect()
     }
 }

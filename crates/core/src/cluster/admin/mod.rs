@@ -272,7 +272,7 @@ impl Cluster {
         let name = diff.keyspace.clone();
         self.commit_without(at, &name, diff, given_up);
         if let Some(keyspace) = self.keyspaces.get_mut(&name) {
-            keyspace.plan_due = at.now;
+            keyspace.planning.plan_due = at.now;
         }
     }
 

@@ -555,7 +555,7 @@ impl Cluster {
         if let Some(why) = self.given_up_everywhere(at, keyspace, shard, Some(replica)) {
             return Some(why);
         }
-        keyspace.failing.as_ref().map(|why| format!("its keyspace cannot be planned: {why}"))
+        keyspace.planning.failing.as_ref().map(|why| format!("its keyspace cannot be planned: {why}"))
     }
 
     /// The replicas that are to leave by a plan that is not over: which plan, and whether it waits for a person.

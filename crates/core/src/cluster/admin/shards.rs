@@ -175,7 +175,7 @@ impl Cluster {
         keyspace.shard(id)?;
         let mut record = keyspace.record.clone();
         let rule = record.rules.entry(id).or_default();
-        if rule.set_aside.take().is_none() && !keyspace.held_back.contains_key(&id) {
+        if rule.set_aside.take().is_none() && !keyspace.suspicion.held_back.contains_key(&id) {
             return Err(AdminError::Refused {
                 problem: format!("shard {id} of keyspace {name} is neither set aside nor held back"),
                 way_out: "there is nothing to release".into(),

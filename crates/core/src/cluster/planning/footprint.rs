@@ -96,7 +96,7 @@ impl Cluster {
         let footprint = std::mem::take(&mut count.sum);
         self.carried.change(&footprint, u64::saturating_add);
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
-            let before = std::mem::replace(&mut keyspace.footprint, footprint);
+            let before = std::mem::replace(&mut keyspace.planning.footprint, footprint);
             self.carried.change(&before, u64::saturating_sub);
         }
         true
@@ -104,7 +104,7 @@ impl Cluster {
 
     /// A keyspace is gone, and what it carried.
     pub(in crate::cluster) fn forget_footprint(&mut self, keyspace: &KeyspaceState) {
-        self.carried.change(&keyspace.footprint, u64::saturating_sub);
+        self.carried.change(&keyspace.planning.footprint, u64::saturating_sub);
     }
 }
 

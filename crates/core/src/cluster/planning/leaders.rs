@@ -17,7 +17,7 @@ const TRIGGER: f64 = 1.3;
 /// The hand-overs that spread the leaders of a keyspace in which nothing is under way. `capacity` is that of
 /// a node which may lead more.
 pub(super) fn spread(keyspace: &KeyspaceState, capacity: impl Fn(&NodeId) -> Option<f64>) -> Vec<Planned> {
-    if !keyspace.unsettled.is_empty() {
+    if !keyspace.settling.unsettled.is_empty() {
         return Vec::new();
     }
     // Nothing is under way, so whoever is named by the map holds something live; or its process has ended.

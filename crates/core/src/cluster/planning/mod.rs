@@ -37,7 +37,7 @@ mod waiting;
 
 use super::{Cluster, KeyspaceState, Moment, Write};
 use crate::base::count::counted;
-use crate::base::id::PlanId;
+use crate::base::id::{PlanId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::time::Millis;
 use crate::cluster::event::{About, Event, EventKind, event, of_origin};
@@ -46,11 +46,41 @@ use crate::keyspace::map::ShardMap;
 use crate::limits;
 use crate::node::Health;
 use crate::plan::check;
+use crate::plan::reshard::Tracker;
 use crate::plan::{Origin, Plan, Planned, Progress, Status};
 use changes::DesiredChanges;
 pub(super) use footprint::Footprint;
 pub(super) use round::Round;
+use std::collections::BTreeSet;
 use survey::KnownLoads;
+
+/// What the planner of a keyspace remembers from one run to the next.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PlanningState {
+    /// When to look for a better placement.
+    pub(super) plan_due: Millis,
+    /// What could not be placed, in sentences.
+    unplaced: Vec<String>,
+    /// Why the last plan was refused or could not be made, so that it is told once.
+    pub(super) failing: Option<String>,
+    /// Shards that the planner will look at again when they have settled.
+    pub(super) blocked: BTreeSet<ShardId>,
+    /// Since when shards are too large, too hot or too small; not stored.
+    tracker: Tracker,
+    /// What no plan can help, in sentences.
+    advice: Vec<String>,
+    /// Since when improving it waits for the loads of some of its replicas; not stored.
+    unmeasured_since: Option<Millis>,
+    /// What it carried on each node when its planner last ran; not stored.
+    footprint: Footprint,
+}
+
+impl PlanningState {
+    /// Of a keyspace that is planned at once.
+    pub(super) fn due(now: Millis) -> PlanningState {
+        PlanningState { plan_due: now, ..PlanningState::default() }
+    }
+}
 
 impl Cluster {
     /// Numbers a plan, checks it, approves it or lets it wait, and stores it. A plan that breaks the check is
@@ -208,31 +238,31 @@ impl Cluster {
 impl KeyspaceState {
     /// Sentences about what could not be placed and why, at most [`limits::COMPLAINTS`] and one (A2).
     pub fn unplaced(&self) -> &[String] {
-        &self.unplaced
+        &self.planning.unplaced
     }
 
     /// Something that the planner waited for has happened.
     pub(super) fn plan_again(&mut self, at: Moment) {
         let pause_ms = limits::PLAN_PAUSE_MS + (self.map.len() / limits::PLAN_PAUSE_SHARDS) as u64;
-        self.plan_due = self.plan_due.min(at.now + pause_ms);
+        self.planning.plan_due = self.planning.plan_due.min(at.now + pause_ms);
     }
 }
 
 impl Cluster {
     /// When the planner has to run next if nothing happens.
     pub(super) fn next_plan_due(&self) -> Millis {
-        self.keyspaces.values().map(|keyspace| keyspace.plan_due).min().unwrap_or(Millis::NEVER)
+        self.keyspaces.values().map(|keyspace| keyspace.planning.plan_due).min().unwrap_or(Millis::NEVER)
     }
 
     /// Keeps the list of what is not placed; tells when it begins and when it ends.
     fn report_unplaced(&mut self, at: Moment, name: &KeyspaceName, unplaced: Vec<String>) {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        let expiry = keyspace.avoid.values().map(|avoided| avoided.until).min();
+        let expiry = keyspace.overdue.avoid.values().map(|avoided| avoided.until).min();
         if let Some(expiry) = expiry.filter(|_| !unplaced.is_empty()) {
-            keyspace.plan_due = keyspace.plan_due.min(expiry.max(at.now + 1));
+            keyspace.planning.plan_due = keyspace.planning.plan_due.min(expiry.max(at.now + 1));
         }
-        let before = std::mem::replace(&mut keyspace.unplaced, unplaced);
-        match (before.is_empty(), keyspace.unplaced.first().cloned()) {
+        let before = std::mem::replace(&mut keyspace.planning.unplaced, unplaced);
+        match (before.is_empty(), keyspace.planning.unplaced.first().cloned()) {
             (true, Some(first)) => {
                 self.tell(
                     EventKind::Alarm,
@@ -270,8 +300,8 @@ impl Cluster {
     /// none for all of it.
     pub(super) fn plan_at_once(&mut self, at: Moment, name: &KeyspaceName) -> Vec<String> {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return vec![] };
-        let known = std::mem::take(&mut keyspace.unplaced);
-        keyspace.failing = None;
+        let known = std::mem::take(&mut keyspace.planning.unplaced);
+        keyspace.planning.failing = None;
         let mode = keyspace.record.keyspace.mode;
         let (mut desired, mut told) = match self.desired_at_once(at, name) {
             Ok(found) => found,
@@ -312,9 +342,9 @@ impl Cluster {
     /// whose workers report no loads at all waits after a restart only.
     fn may_rebalance(&mut self, at: Moment, name: &KeyspaceName, heard: KnownLoads) -> bool {
         let patience_ms = self.settings.rebalance_ms.max(self.settings.dead_after_ms);
-        let inherited_until = self.inherited.then_some(self.started + patience_ms);
+        let inherited_until = self.recovered.inherited.then_some(self.started + patience_ms);
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return true };
-        let since = heard.any.then(|| *keyspace.unmeasured_since.get_or_insert(at.now));
+        let since = heard.any.then(|| *keyspace.planning.unmeasured_since.get_or_insert(at.now));
         let until = inherited_until.max(since.map(|since| since + patience_ms));
         let Some(until) = until else { return true };
         let unknown = |node: &super::NodeState| {
@@ -322,11 +352,12 @@ impl Cluster {
         };
         let heard_all = heard.all && !self.nodes.values().any(unknown);
         if heard_all {
-            keyspace.unmeasured_since = None;
+            keyspace.planning.unmeasured_since = None;
         }
         let may = heard_all || at.now >= until;
         if !may {
-            keyspace.plan_due = keyspace.plan_due.min((at.now + limits::LOADS_LOOK_MS).min(until));
+            keyspace.planning.plan_due =
+                keyspace.planning.plan_due.min((at.now + limits::LOADS_LOOK_MS).min(until));
         }
         may
     }
@@ -344,15 +375,15 @@ impl Cluster {
     fn submit_own(&mut self, at: Moment, name: &KeyspaceName, origin: Origin, changes: Vec<Planned>) -> bool {
         let objection = self.objection(at, name, &origin, &changes);
         if let Some(why) = &objection {
-            let repeated = self.keyspaces.get(name).is_some_and(|k| k.failing.as_ref() == Some(why));
+            let repeated = self.keyspaces.get(name).is_some_and(|k| k.planning.failing.as_ref() == Some(why));
             if repeated {
                 return false;
             }
             if let Some(keyspace) = self.keyspaces.get_mut(name) {
-                keyspace.failing = Some(why.clone());
+                keyspace.planning.failing = Some(why.clone());
             }
         } else if let Some(keyspace) = self.keyspaces.get_mut(name) {
-            keyspace.failing = None;
+            keyspace.planning.failing = None;
         }
         let id = self.submit_judged(at, name, (origin, changes), objection);
         self.plans.get(&id).is_some_and(|plan| plan.status == Status::Approved)
@@ -385,11 +416,11 @@ impl Cluster {
     /// A keyspace that cannot be planned: told once, stored as a refused plan without changes.
     fn fail(&mut self, at: Moment, name: &KeyspaceName, why: String) {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        if keyspace.failing.as_ref() == Some(&why) {
+        if keyspace.planning.failing.as_ref() == Some(&why) {
             return;
         }
-        keyspace.failing = Some(why.clone());
-        keyspace.unplaced = vec![format!("nothing can be planned: {why}")];
+        keyspace.planning.failing = Some(why.clone());
+        keyspace.planning.unplaced = vec![format!("nothing can be planned: {why}")];
         self.tell(
             EventKind::Alarm,
             About::keyspace(name),

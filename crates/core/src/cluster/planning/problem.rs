@@ -85,8 +85,8 @@ impl Cluster {
         specs: &[NodeSpec],
     ) -> Avoided<'a> {
         let (mut avoided, mut if_possible) = (Avoided::new(), Avoided::new());
-        keyspace.avoid.keys().for_each(|(shard, node)| avoided.entry(*shard).or_default().push(node));
-        for shard in keyspace.unsettled.iter().filter_map(|id| keyspace.map.shard(*id)) {
+        keyspace.overdue.avoid.keys().for_each(|(shard, node)| avoided.entry(*shard).or_default().push(node));
+        for shard in keyspace.settling.unsettled.iter().filter_map(|id| keyspace.map.shard(*id)) {
             let stays = keyspace.is_taken_over(shard);
             let leaving = shard.replicas.iter().filter(|r| r.state == ReplicaState::Unload);
             let list = if stays { &mut avoided } else { &mut if_possible };
@@ -96,7 +96,8 @@ impl Cluster {
         let has = |(id, node): &&(ShardId, NodeId)| {
             keyspace.map.shard(*id).is_some_and(|shard| shard.staying().any(|r| r.node == *node))
         };
-        let lately = keyspace.crashed.iter().filter(|(_, until)| **until > at.now).map(|(crash, _)| crash);
+        let lately =
+            keyspace.suspicion.crashed.iter().filter(|(_, until)| **until > at.now).map(|(crash, _)| crash);
         lately
             .filter(|crash| !has(crash))
             .for_each(|(id, node)| if_possible.entry(*id).or_default().push(node));
@@ -164,8 +165,9 @@ impl Cluster {
     /// are not waited for: one on a node without a lease, as that node may never let go of it; and one that hands over
     /// to a leader which should long have begun to serve, as it stays until a leader serves.
     pub(super) fn is_busy(&self, keyspace: &KeyspaceState, shard: &Shard, waiting: &[&Change]) -> bool {
-        let goes_on = || keyspace.unsettled.contains(&shard.id) && self.is_under_way(keyspace, shard);
-        !waiting.is_empty() || keyspace.forming.contains_key(&shard.id) || goes_on()
+        let goes_on =
+            || keyspace.settling.unsettled.contains(&shard.id) && self.is_under_way(keyspace, shard);
+        !waiting.is_empty() || keyspace.settling.forming.contains_key(&shard.id) || goes_on()
     }
 
     fn is_under_way(&self, keyspace: &KeyspaceState, shard: &Shard) -> bool {

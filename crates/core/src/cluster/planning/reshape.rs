@@ -22,7 +22,7 @@ impl Cluster {
         let Some(keyspace) = self.keyspaces.get_mut(name).filter(|keyspace| keyspace.may_reshape()) else {
             return Proposals::default();
         };
-        let mut tracker = std::mem::take(&mut keyspace.tracker);
+        let mut tracker = std::mem::take(&mut keyspace.planning.tracker);
         let settings = &keyspace.record.keyspace;
         let candidate = |(id, carried): (ShardId, Carried)| {
             let shard = keyspace.map.shard(id).filter(|shard| shard.is_serving())?;
@@ -37,7 +37,7 @@ impl Cluster {
             shards: keyspace.map.shards().filter(|shard| shard.is_serving()).count(),
         };
         let proposals = tracker.look(&candidates, &terms, at.now);
-        keyspace.tracker = tracker;
+        keyspace.planning.tracker = tracker;
         keyspace.look_again(at, &proposals);
         self.report_advice(name, proposals.advice.clone());
         proposals
@@ -54,8 +54,8 @@ impl Cluster {
 
     fn report_advice(&mut self, name: &KeyspaceName, advice: Vec<String>) {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        let first = advice.first().filter(|_| keyspace.advice.is_empty()).cloned();
-        keyspace.advice = advice;
+        let first = advice.first().filter(|_| keyspace.planning.advice.is_empty()).cloned();
+        keyspace.planning.advice = advice;
         if let Some(first) = first {
             self.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {first}"));
         }
@@ -73,14 +73,14 @@ impl KeyspaceState {
 
     /// Sentences about hot shards that no plan can help, at most [`limits::COMPLAINTS`].
     pub fn advice(&self) -> &[String] {
-        &self.advice
+        &self.planning.advice
     }
 
     /// The planner runs again when a window has passed, but not once for each of many shards.
     fn look_again(&mut self, at: Moment, proposals: &Proposals) {
         let pause_ms = (self.record.keyspace.resharding.window_ms / 8).max(limits::PLAN_PAUSE_MS);
         if let Some(due) = proposals.look_again {
-            self.plan_due = self.plan_due.min(due.max(at.now + pause_ms));
+            self.planning.plan_due = self.planning.plan_due.min(due.max(at.now + pause_ms));
         }
     }
 }

@@ -96,30 +96,30 @@ impl Round {
 impl Cluster {
     /// Whether there is something to plan.
     pub(in crate::cluster) fn has_to_plan(&self, at: Moment) -> bool {
-        !self.round.is_over() || self.next_plan_due() <= at.now
+        !self.turn.round.is_over() || self.next_plan_due() <= at.now
     }
 
     /// Plans every keyspace that is due, or a slice of that. Returns whether a plan is ready to be carried out, or there
     /// is more to plan.
     pub(in crate::cluster) fn plan(&mut self, at: Moment) -> bool {
-        let mut round = std::mem::take(&mut self.round);
+        let mut round = std::mem::take(&mut self.turn.round);
         if round.is_over() {
-            let due = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.plan_due <= at.now);
+            let due = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.planning.plan_due <= at.now);
             round.names = due.map(|(name, _)| name.clone()).collect();
             round.counts = round.names.clone();
         }
-        let mut left = self.slice.planned;
+        let mut left = self.turn.slice.planned;
         let mut ready = false;
         while left > 0 && !round.is_over() {
             let before = left;
             ready |= self.plan_on(at, &mut round, &mut left);
-            self.work.planned += (before - left) as u64;
+            self.turn.work.planned += (before - left) as u64;
         }
         if let Some((_, step)) = &mut round.under_way {
             step.interrupt();
         }
-        self.round = round;
-        ready || !self.round.is_over()
+        self.turn.round = round;
+        ready || !self.turn.round.is_over()
     }
 
     /// Does the next step, or a part of it, and takes its work from what is `left`. Returns whether a plan is ready.
@@ -162,7 +162,7 @@ impl Cluster {
 
     /// Takes work from what is left of the slice. What could not be cut, and was more than that, counts all the same.
     fn charge(&mut self, left: &mut usize, work: usize) {
-        self.work.planned += work.saturating_sub(*left) as u64;
+        self.turn.work.planned += work.saturating_sub(*left) as u64;
         *left = left.saturating_sub(work);
     }
 
@@ -187,7 +187,7 @@ impl Cluster {
         let settled_at = self.last_join + self.settings.settle_ms;
         let replacement = self.keyspaces.get(name).map(|keyspace| self.next_replacement(at, keyspace));
         let keyspace = self.keyspaces.get_mut(name)?;
-        keyspace.plan_due = (at.now + rebalance_ms).min(replacement.unwrap_or(Millis::NEVER));
+        keyspace.planning.plan_due = (at.now + rebalance_ms).min(replacement.unwrap_or(Millis::NEVER));
         if self.record.brake.is_some() || keyspace.record.brake.is_some() {
             return None;
         }
@@ -195,7 +195,7 @@ impl Cluster {
         keyspace.forget_avoided(at);
         let nothing_placed = keyspace.map.shards().all(|shard| shard.replicas.is_empty());
         if nothing_placed && at.now < settled_at {
-            keyspace.plan_due = settled_at;
+            keyspace.planning.plan_due = settled_at;
             return None;
         }
         if self.waits_for_nodes(at) {
@@ -249,7 +249,7 @@ impl Cluster {
             None => (problem.shard_count() + problem.current.replicas()).max(1),
         };
         // Where a piece cannot be cut and is much, it has a slice of its own.
-        if least > *left && *left < self.slice.planned {
+        if least > *left && *left < self.turn.slice.planned {
             *left = 0;
             return Some(Step::Place(run, input, placing));
         }
@@ -297,8 +297,8 @@ impl Cluster {
         let rebalance = reshape::with_reshapes(std::mem::take(&mut run.proposals), desired.rebalance);
         let keyspace = self.keyspaces.get_mut(name)?;
         let is_complete = desired.blocked.is_empty() && !desired.is_stale;
-        keyspace.blocked = desired.blocked;
-        keyspace.blocked.extend(fixed);
+        keyspace.planning.blocked = desired.blocked;
+        keyspace.planning.blocked.extend(fixed);
         if desired.is_stale {
             keyspace.plan_again(at);
         }
@@ -342,6 +342,7 @@ impl Cluster {
         let room = limits::COMPLAINTS.saturating_sub(unplaced.len());
         unplaced.extend(
             keyspace
+                .suspicion
                 .held_back
                 .keys()
                 .take(room)
@@ -387,7 +388,7 @@ impl Cluster {
         run: &Run,
         (rest, mode): (&mut Submission, Mode),
     ) -> Option<(Origin, Vec<Planned>)> {
-        let most = self.slice.plan_lines();
+        let most = self.turn.slice.plan_lines();
         if rest.repair.len() > 0 && mode != Mode::Manual {
             return Some((Origin::Repair, rest.repair.by_ref().take(most).collect()));
         }

@@ -76,7 +76,8 @@ impl Cluster {
         let specs = self.specs(at, keyspace, &nodes);
         let avoided = self.avoided(at, keyspace, &nodes, &specs);
         let (rules, rule_of) = problem::rules(keyspace, &nodes, &avoided);
-        let beside = nodes.iter().map(|node| self.carried.without(&keyspace.footprint, &node.record.spec.id));
+        let beside =
+            nodes.iter().map(|node| self.carried.without(&keyspace.planning.footprint, &node.record.spec.id));
         let shards = keyspace.map.len();
         Survey {
             beside: beside.collect(),

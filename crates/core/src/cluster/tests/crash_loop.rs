@@ -259,7 +259,7 @@ fn r5_a_person_releases_a_shard_that_is_held_back() {
     let other = cluster.command(at, TransactionId([8; 20]), "mia", release(ShardId(6)), false).unwrap_err();
     assert!(other.to_string().contains("neither set aside nor held back"), "{other}");
     cluster.command(at, TransactionId([9; 20]), "mia", release(ShardId(7)), false).unwrap();
-    assert!(cluster.keyspaces()[&name()].held_back.is_empty());
+    assert!(cluster.keyspaces()[&name()].suspicion.held_back.is_empty());
     crashing.test.decide();
     crashing.run(5_000);
     assert!(crashing.test.served().contains(&ShardId(7)), "{:#?}", crashing.test.notices);

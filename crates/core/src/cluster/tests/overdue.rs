@@ -33,7 +33,7 @@ fn told(test: &TestCluster, text: &str) -> usize {
 }
 
 fn avoids(test: &TestCluster) -> usize {
-    test.cluster.keyspaces()[&name()].avoid.len()
+    test.cluster.keyspaces()[&name()].overdue.avoid.len()
 }
 
 #[test]
@@ -79,6 +79,7 @@ fn b11_a_load_that_says_that_it_gets_on_may_take_longer_and_not_for_ever() {
     let held_up = |test: &TestCluster| {
         let state = &test.cluster.keyspaces()[&name()];
         let late = state
+            .overdue
             .pending_steps
             .pending_ms(state.map.shards().next().unwrap().replicas[0].placement, test.at().now);
         late.is_some_and(|ms| ms >= limits::SLOW_MS)
@@ -127,7 +128,7 @@ fn a12_a_worker_that_fails_once_and_never_tries_again_is_given_up_too() {
     assert_eq!(test.served().len(), 8);
     assert_eq!(told(&test, "given up there"), waiting, "{:#?}", test.notices);
     let state = &test.cluster.keyspaces()[&name()];
-    assert!(state.avoid.values().all(|avoided| avoided.why.contains("the disk is gone")));
+    assert!(state.overdue.avoid.values().all(|avoided| avoided.why.contains("the disk is gone")));
 }
 
 #[test]
@@ -336,10 +337,15 @@ fn a_step_that_is_taken_is_owed_no_longer() {
     test.run(3_000);
     let state = &test.cluster.keyspaces()[&name()];
     let serving = state.observed.values().filter(|seen| *seen.phase() == Phase::Serving).count();
-    assert_eq!((serving, state.pending_steps.due()), (6, state.pending_steps.due()));
+    assert_eq!((serving, state.overdue.pending_steps.due()), (6, state.overdue.pending_steps.due()));
     test.run(LOAD_MS + settings().handover_ms);
     let state = &test.cluster.keyspaces()[&name()];
-    assert_eq!(state.pending_steps.due(), crate::base::time::Millis::NEVER, "{:?}", state.pending_steps);
+    assert_eq!(
+        state.overdue.pending_steps.due(),
+        crate::base::time::Millis::NEVER,
+        "{:?}",
+        state.overdue.pending_steps
+    );
     assert_eq!(told(&test, "given up"), 0);
 }
 

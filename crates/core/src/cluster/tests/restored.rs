@@ -496,7 +496,7 @@ fn d1_d10_copies_that_live_wait_for_nodes_that_were_not_heard_since_a_restore() 
         disks.data.retain(|(on, _), _| *on != led);
         let mut test = test.restart_coordinator();
         // Without that the brake is let go: no node is missing.
-        test.cluster.losses.add(
+        test.cluster.guard.losses.add(
             node("n9"),
             crate::base::time::Millis(test.now),
             crate::plan::brake::Suspects::new(),

@@ -404,8 +404,13 @@ impl TestCluster {
         for keyspace in self.cluster.keyspaces.values() {
             let scanned = Hosted::of(&keyspace.map);
             assert_eq!(keyspace.hosted.table(), scanned.table(), "what nodes hold, at {}", self.now);
-            let unsettled = keyspace.unsettled.iter().filter_map(|id| keyspace.map.shard(*id));
-            assert_eq!(keyspace.under_way, Counts::of(unsettled), "what is under way, at {}", self.now);
+            let unsettled = keyspace.settling.unsettled.iter().filter_map(|id| keyspace.map.shard(*id));
+            assert_eq!(
+                keyspace.settling.under_way,
+                Counts::of(unsettled),
+                "what is under way, at {}",
+                self.now
+            );
         }
         let now = self.cluster.records();
         assert!(in_order(&now) == in_order(&self.disk), "at {}: {now:#?}", self.now);
