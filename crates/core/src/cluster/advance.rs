@@ -54,7 +54,7 @@ impl KeyspaceState {
                 failed = true;
             } else if let Some(Phase::Failed(failure)) =
                 self.observed.get(&replica.placement).map(|seen| seen.phase())
-                && failure.attempts > self.excused_attempts(replica.placement, at.now)
+                && failure.attempts > self.overdue.excused_attempts(replica.placement, at.now)
             {
                 let (until, why) = (at.now + limits::AVOID_MS, failure.reason.clone());
                 let avoided = Avoided { until, why, hung: false, parents };
@@ -279,7 +279,7 @@ impl Cluster {
     fn follow_up(&mut self, at: Moment, name: &KeyspaceName, id: ShardId, old: Option<&Shard>) {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
         keyspace.settling.note_child(id, old, keyspace.map.shard(id));
-        keyspace.compare_again(id);
+        keyspace.restored.compare_again(id);
         keyspace.note_steps(at, id, old);
         let new = keyspace.map.shard(id);
         keyspace.hosted.note(id, old, new);

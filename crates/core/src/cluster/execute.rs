@@ -4,6 +4,7 @@
 //! map, not remembered; so a coordinator that starts anew goes on where the last one stopped.
 
 use super::change_queue::{ChangeQueue, Due, Until};
+use super::counts::Counts;
 use super::{Cluster, KeyspaceState, Moment, Write};
 use crate::base::id::{PlacementId, PlanId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
@@ -20,17 +21,6 @@ use crate::node::exchange::Phase;
 use crate::plan::throttle::{self, Meter};
 use crate::plan::{Change, Origin, Plan, Progress, Status};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Moves and loads under way in a keyspace, per node and in all. Kept up to date shard by shard: a large keyspace has
-/// so many under way that no decision could count them anew.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Counts {
-    moves: u32,
-    moves_on: BTreeMap<NodeId, u32>,
-    loads_on: BTreeMap<NodeId, u32>,
-    /// The shards that these are of.
-    loading: BTreeSet<ShardId>,
-}
 
 /// How far the approved plans of a keyspace are carried out. Not stored.
 #[derive(Debug, Clone)]
@@ -77,49 +67,6 @@ pub(super) struct Beginnings {
     pub(super) due: Millis,
     /// More may begin at once: so many did that one commit is full.
     pub(super) is_cut_short: bool,
-}
-
-impl Counts {
-    /// What is under way in these shards.
-    pub(super) fn of<'a>(shards: impl IntoIterator<Item = &'a Shard>) -> Counts {
-        let mut counts = Counts::default();
-        shards.into_iter().for_each(|shard| counts.count(shard, 1));
-        counts
-    }
-
-    /// A shard has something under way from now on (`by` is 1), or no longer (-1).
-    pub(super) fn count(&mut self, shard: &Shard, by: i32) {
-        let loads = || shard.replicas.iter().filter(|r| r.state == ReplicaState::Load);
-        if loads().next().is_some() && by > 0 {
-            self.loading.insert(shard.id);
-        } else {
-            self.loading.remove(&shard.id);
-        }
-        for replica in loads() {
-            match replica.replaces().and_then(|old| shard.replica(old)) {
-                Some(old) => self.count_move([&old.node, &replica.node], by),
-                None => add(&mut self.loads_on, &replica.node, by),
-            }
-        }
-        // One of the children stands for all. A split or merge takes part in the work of each node where its children
-        // begin.
-        if matches!(shard.stage(), Stage::Forming(children) if children.first() == Some(&shard.id)) {
-            self.count_move(shard.staying().map(|r| &r.node), by);
-        }
-    }
-
-    fn count_move<'a>(&mut self, nodes: impl IntoIterator<Item = &'a NodeId>, by: i32) {
-        self.moves = self.moves.saturating_add_signed(by);
-        nodes.into_iter().for_each(|node| add(&mut self.moves_on, node, by));
-    }
-}
-
-fn add(to: &mut BTreeMap<NodeId, u32>, node: &NodeId, by: i32) {
-    let count = to.entry(node.clone()).or_default();
-    *count = count.saturating_add_signed(by);
-    if *count == 0 {
-        to.remove(node);
-    }
 }
 
 impl UnderWay {
@@ -268,7 +215,7 @@ impl Cluster {
                     return Err(NotNow::Throttled(Until::Loads { node: node.clone(), is_repair }));
                 }
                 self.add(edit, *shard, node, None, at)?;
-                add(&mut under_way.counts.loads_on, node, 1);
+                under_way.counts.count_load(node, 1);
                 Ok(())
             }
             Change::Move { shard, from, to } => {
@@ -480,7 +427,7 @@ fn not_barred(keyspace: &KeyspaceState, change: &Change, origin: &Origin) -> Res
     match change.shards().iter().find(|id| keyspace.is_withheld(**id)) {
         _ if !origin.is_automatic() || planted::is(Planted::AsideShard) => Ok(()),
         Some(id) => Err(NotNow::Impossible(format!("{id} is set aside, or held back until that is known"))),
-        None => match change.targets().into_iter().find(|node| keyspace.hangs_on(node)) {
+        None => match change.targets().into_iter().find(|node| keyspace.overdue.hangs_on(node)) {
             Some(node) => Err(NotNow::Impossible(format!("shards of this keyspace hang on {node}"))),
             None => Ok(()),
         },
@@ -600,7 +547,7 @@ fn family_progress(keyspace: &KeyspaceState, parents: &[ShardId]) -> Progress {
         [] => Progress::Done,
         stages if stages.iter().any(|stage| matches!(stage, Stage::Closing(_))) => Progress::Started,
         _ if forming() => Progress::Started,
-        _ => Progress::Dropped(match keyspace.failed_child_of(parents) {
+        _ => Progress::Dropped(match keyspace.overdue.failed_child_of(parents) {
             Some(why) => format!("a child could not be loaded ({why}); the parents go on"),
             None => "a child could not be loaded; the parents go on".to_owned(),
         }),

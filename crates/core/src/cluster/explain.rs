@@ -205,7 +205,7 @@ impl Cluster {
             }
         }
         told.extend(shard.replicas.iter().filter_map(|r| keyspace.slow(at, r, &self.settings)));
-        told.extend(keyspace.avoided(at, shard.id).map(|(_, why)| why));
+        told.extend(keyspace.overdue.avoided(at, shard.id).map(|(_, why)| why));
         if let Some(why) = self.brake_on(keyspace) {
             told.push(format!("the brake is on ({why}): release it when the cluster is well"));
         }

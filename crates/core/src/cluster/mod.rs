@@ -18,14 +18,14 @@
 //! | who was told more than this cluster knows      | `ahead.rs`      |
 //! | which beats are answered during a commit       | `meanwhile.rs`  |
 //! | next step of moves, splits, merges under way   | `advance.rs`; which shards are looked at: `settling.rs` |
-//! | which changes of a plan begin now              | `execute.rs`; which are tried: `change_queue/` |
+//! | which changes of a plan begin now              | `execute.rs`; which are tried: `change_queue/`; how many are under way: `counts.rs` |
 //! | what stops the planner                         | `guard.rs`; what ends by itself: `calm.rs` |
 //! | which shard is to blame when processes die     | `blame.rs`      |
 //! | what should change next, and who approves it   | `planning/`    |
 //! | what a worker should hold, and since when      | `orders.rs`     |
 //! | whether data that no map names may be deleted  | `kept.rs`       |
 //! | what outlives its process, and who waits for it | `stored.rs`     |
-//! | what does not get on, and what follows         | `overdue.rs`    |
+//! | what does not get on, and what follows         | `overdue.rs`, `pending_steps.rs` |
 //! | who cannot be reached, and what follows        | `reach.rs`      |
 //! | what is stored, and how it comes back          | `record.rs`     |
 //! | which shards a node has replicas of             | `hosted.rs`     |
@@ -50,6 +50,7 @@ mod blame;
 mod calm;
 mod change_queue;
 pub mod check;
+mod counts;
 pub mod event;
 mod execute;
 pub mod explain;
@@ -68,6 +69,7 @@ mod observed;
 mod orders;
 mod overdue;
 mod packed;
+mod pending_steps;
 mod planning;
 mod problems;
 pub mod publication;

@@ -209,11 +209,11 @@ impl ReplicaView for KeyspaceView<'_> {
     }
 
     fn excused_attempts(&self, placement: PlacementId) -> u32 {
-        self.keyspace.excused_attempts(placement, self.now)
+        self.keyspace.overdue.excused_attempts(placement, self.now)
     }
 
     fn is_unproven(&self, shard: &Shard) -> bool {
-        self.keyspace.is_unproven(shard.id)
+        self.keyspace.restored.is_unproven(shard.id)
     }
 
     fn may_be_later(&self, shard: &Shard, replica: &Replica) -> bool {
@@ -351,7 +351,8 @@ impl Cluster {
     /// is known that they are copies.
     pub(super) fn follows_later(&self, keyspace: &KeyspaceState, shard: &Shard) -> bool {
         let view = || self.view(keyspace, Millis(0));
-        keyspace.is_unproven(shard.id) || keyspace.inherits(shard) && !handover::leader_serves(shard, &view())
+        keyspace.restored.is_unproven(shard.id)
+            || keyspace.inherits(shard) && !handover::leader_serves(shard, &view())
     }
 
     /// The other replicas that a replica needs to know: see [`Order::peers`].

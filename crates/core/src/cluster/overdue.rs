@@ -26,6 +26,7 @@
 //! Nothing of this is stored: a new coordinator begins to count anew. Nor is time counted in which the node did not
 //! answer, as [`crate::node::health`] judges that, or in which the coordinator itself was asleep.
 
+use super::pending_steps::{PendingStep, PendingSteps};
 use super::stored::Excuse;
 use super::{Cluster, KeyspaceState, Moment, NodeState, Observed};
 use crate::base::id::{Epoch, PlacementId, ShardId};
@@ -41,76 +42,6 @@ use crate::node::Health;
 use crate::node::exchange::Phase;
 use crate::plan::Change;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// A step that a replica owes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct PendingStep {
-    shard: ShardId,
-    /// The state and role in which it is.
-    state: ReplicaState,
-    role: Role,
-    since: Millis,
-    /// Since when its time is counted: later than `since` once it has said that it gets on.
-    renewed: Millis,
-    /// The last [`crate::node::exchange::Report::progress`].
-    progress: u32,
-    is_overdue: bool,
-}
-
-impl PendingStep {
-    /// When it is overdue, if nothing is heard.
-    fn due(&self, timeout_ms: u64) -> Millis {
-        let most = self.since + timeout_ms.saturating_mul(limits::LOAD_STRETCH);
-        most.min(self.renewed + timeout_ms)
-    }
-}
-
-/// The steps that the replicas of a keyspace owe; not stored.
-#[derive(Debug, Clone, Default)]
-pub(super) struct PendingSteps {
-    steps: BTreeMap<PlacementId, PendingStep>,
-    /// None is overdue before; [`Millis::NEVER`] when there are none.
-    due: Option<Millis>,
-    /// Where the next decision goes on, when there are more than one decision looks at.
-    next: Option<PlacementId>,
-    /// The same as `due` for those that have been looked at since, and for those that came.
-    due_then: Option<Millis>,
-}
-
-impl PendingSteps {
-    /// Whether the replica has owed the step out of `state` for too long.
-    pub(super) fn is_overdue(&self, placement: PlacementId, state: ReplicaState) -> bool {
-        self.steps.get(&placement).is_some_and(|step| step.is_overdue && step.state == state)
-    }
-
-    /// For how long it has owed the step that it owes now.
-    pub(super) fn pending_ms(&self, placement: PlacementId, now: Millis) -> Option<u64> {
-        self.steps.get(&placement).map(|step| now.since(step.since))
-    }
-
-    pub(super) fn forget(&mut self, placement: PlacementId) {
-        self.steps.remove(&placement);
-    }
-
-    pub(super) fn due(&self) -> Millis {
-        self.due.unwrap_or(Millis::NEVER)
-    }
-
-    fn extend(&mut self, now: Millis, ms: u64) {
-        for step in self.steps.values_mut() {
-            step.since = (step.since + ms).min(now);
-            step.renewed = (step.renewed + ms).min(now);
-        }
-    }
-
-    /// A load says how often it has got on so far.
-    pub(super) fn progressed(&mut self, placement: PlacementId, progress: u32, now: Millis) {
-        let steps = self.steps.get_mut(&placement).filter(|step| step.state == ReplicaState::Load);
-        if let Some(step) = steps.filter(|step| step.progress != progress) {
-            (step.progress, step.renewed) = (progress, now);
-        }
-    }
-}
 
 /// Why a shard is not tried on a node for a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,6 +64,54 @@ pub(super) struct OverdueState {
     pub(super) pending_steps: PendingSteps,
     /// Of replicas of durable shards that could not be loaded; not stored.
     pub(super) excused: BTreeMap<PlacementId, Excuse>,
+}
+
+impl OverdueState {
+    /// Which child of these shards could not be loaded last, on which node, and why.
+    pub(super) fn failed_child_of(&self, parents: &[ShardId]) -> Option<String> {
+        let of_them = |avoided: &&Avoided| avoided.parents.iter().any(|parent| parents.contains(parent));
+        let failed = self.avoid.iter().filter(|(_, avoided)| of_them(avoided));
+        let ((shard, node), Avoided { why, .. }) = failed.max_by_key(|((shard, _), _)| *shard)?;
+        Some(format!("{shard} on {node}: {why}"))
+    }
+
+    /// Where a shard is not tried at present, and why: one sentence each.
+    pub(super) fn avoided(&self, at: Moment, shard: ShardId) -> impl Iterator<Item = (&NodeId, String)> {
+        let of_it = self.avoid.iter().filter(move |((of, _), a)| *of == shard && a.until > at.now);
+        of_it.map(move |((_, node), avoided)| {
+            let left_s = avoided.until.since(at.now).div_ceil(1_000);
+            let why = &avoided.why;
+            (node, format!("it is not tried on {node} for another {left_s} s, given up there: {why}"))
+        })
+    }
+
+    /// Whether the leader of a shard may serve, and should long have begun to.
+    pub(super) fn has_hung_leader(&self, shard: &Shard) -> bool {
+        shard
+            .leader()
+            .is_some_and(|leader| self.pending_steps.is_overdue(leader.placement, ReplicaState::Live))
+    }
+
+    /// Whether another replica of a shard stays than a leader that never begins.
+    pub(super) fn is_taken_over(&self, shard: &Shard) -> bool {
+        let is_hung = self.has_hung_leader(shard);
+        shard.staying().any(|r| !(is_hung && r.role == Role::Leader))
+    }
+
+    /// Whether several shards have hung on a node: then no further one is tried there.
+    pub(super) fn hangs_on(&self, node: &NodeId) -> bool {
+        let hung = self.avoid.iter().filter(|((_, at), avoided)| at == node && avoided.hung);
+        hung.count() >= limits::HUNG_SHARDS
+    }
+
+    /// How many failed loads of a replica are not held against it.
+    pub(super) fn excused_attempts(&self, placement: PlacementId, now: Millis) -> u32 {
+        match self.excused.get(&placement) {
+            Some(excuse) if now < excuse.until => u32::MAX,
+            Some(excuse) => excuse.attempts,
+            None => 0,
+        }
+    }
 }
 
 /// How long a replica may owe the step out of a state. A worker that has not said a word about what it should load
@@ -197,6 +176,19 @@ impl KeyspaceState {
             held_up.nodes.extend(replica.map(|r| &r.node));
         }
         held_up
+    }
+
+    /// What a replica is slow at, and what will follow; none while nobody needs to know.
+    pub(super) fn slow(&self, at: Moment, replica: &Replica, settings: &Settings) -> Option<String> {
+        let pending_ms = self.overdue.pending_steps.pending_ms(replica.placement, at.now)?;
+        let timeout_ms = timeout_ms(self, (replica.placement, replica.state), settings);
+        let what = doing(self, replica, pending_ms);
+        if self.overdue.pending_steps.is_overdue(replica.placement, replica.state) {
+            return Some(format!("{what}: given up"));
+        }
+        let due = self.overdue.pending_steps.steps.get(&replica.placement).map(|step| step.due(timeout_ms));
+        let left_s = due.map_or(0, |due| due.since(at.now)).div_ceil(1_000);
+        (pending_ms >= limits::SLOW_MS).then(|| format!("{what}, and is given up in {left_s} s"))
     }
 
     /// Whether all that is left of a change is that the former owner lets go or deletes its copy, and it is overdue
@@ -302,14 +294,6 @@ impl KeyspaceState {
         self.plan_again(at);
     }
 
-    /// Which child of these shards could not be loaded last, on which node, and why.
-    pub(super) fn failed_child_of(&self, parents: &[ShardId]) -> Option<String> {
-        let of_them = |avoided: &&Avoided| avoided.parents.iter().any(|parent| parents.contains(parent));
-        let failed = self.overdue.avoid.iter().filter(|(_, avoided)| of_them(avoided));
-        let ((shard, node), Avoided { why, .. }) = failed.max_by_key(|((shard, _), _)| *shard)?;
-        Some(format!("{shard} on {node}: {why}"))
-    }
-
     /// A shard may be tried again where it was given up long ago, but not while a replica there still does not begin to
     /// serve: it has not left yet, as no other node could take it, and is to.
     pub(super) fn forget_avoided(&mut self, at: Moment) {
@@ -324,48 +308,6 @@ impl KeyspaceState {
             }
             avoided.until > at.now
         });
-    }
-
-    /// Where a shard is not tried at present, and why: one sentence each.
-    pub(super) fn avoided(&self, at: Moment, shard: ShardId) -> impl Iterator<Item = (&NodeId, String)> {
-        let of_it = self.overdue.avoid.iter().filter(move |((of, _), a)| *of == shard && a.until > at.now);
-        of_it.map(move |((_, node), avoided)| {
-            let left_s = avoided.until.since(at.now).div_ceil(1_000);
-            let why = &avoided.why;
-            (node, format!("it is not tried on {node} for another {left_s} s, given up there: {why}"))
-        })
-    }
-
-    /// What a replica is slow at, and what will follow; none while nobody needs to know.
-    pub(super) fn slow(&self, at: Moment, replica: &Replica, settings: &Settings) -> Option<String> {
-        let pending_ms = self.overdue.pending_steps.pending_ms(replica.placement, at.now)?;
-        let timeout_ms = timeout_ms(self, (replica.placement, replica.state), settings);
-        let what = doing(self, replica, pending_ms);
-        if self.overdue.pending_steps.is_overdue(replica.placement, replica.state) {
-            return Some(format!("{what}: given up"));
-        }
-        let due = self.overdue.pending_steps.steps.get(&replica.placement).map(|step| step.due(timeout_ms));
-        let left_s = due.map_or(0, |due| due.since(at.now)).div_ceil(1_000);
-        (pending_ms >= limits::SLOW_MS).then(|| format!("{what}, and is given up in {left_s} s"))
-    }
-
-    /// Whether the leader of a shard may serve, and should long have begun to.
-    pub(super) fn has_hung_leader(&self, shard: &Shard) -> bool {
-        shard
-            .leader()
-            .is_some_and(|leader| self.overdue.pending_steps.is_overdue(leader.placement, ReplicaState::Live))
-    }
-
-    /// Whether another replica of a shard stays than a leader that never begins.
-    pub(super) fn is_taken_over(&self, shard: &Shard) -> bool {
-        let is_hung = self.has_hung_leader(shard);
-        shard.staying().any(|r| !(is_hung && r.role == Role::Leader))
-    }
-
-    /// Whether several shards have hung on a node: then no further one is tried there.
-    pub(super) fn hangs_on(&self, node: &NodeId) -> bool {
-        let hung = self.overdue.avoid.iter().filter(|((_, at), avoided)| at == node && avoided.hung);
-        hung.count() >= limits::HUNG_SHARDS
     }
 
     /// What a replica should long have let go of, when nothing follows from that by itself.
@@ -456,7 +398,7 @@ impl Cluster {
                 ReplicaState::Live if step.role == Role::Follower => {
                     let begins_later = keyspace.inherits(shard) && !keyspace.has_source(seen, shard);
                     // Nor does one that may be older than copies which the coordinator has not heard of since a restore.
-                    (begins_later || keyspace.is_unproven(shard.id))
+                    (begins_later || keyspace.restored.is_unproven(shard.id))
                         && !keyspace.holds_up(step.shard, replica)
                 }
                 ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => false,
@@ -581,10 +523,10 @@ impl Cluster {
         shard: &Shard,
         leaves: Option<&Replica>,
     ) -> Option<String> {
-        let avoided: BTreeMap<&NodeId, String> = keyspace.avoided(at, shard.id).collect();
+        let avoided: BTreeMap<&NodeId, String> = keyspace.overdue.avoided(at, shard.id).collect();
         let open = |node: &NodeState| {
             let id = &node.record.spec.id;
-            !avoided.contains_key(id) && !keyspace.hangs_on(id)
+            !avoided.contains_key(id) && !keyspace.overdue.hangs_on(id)
         };
         let everywhere = !self.candidates(at, keyspace, shard, leaves).any(open);
         let why = avoided.into_values().collect::<Vec<_>>().join("; ");

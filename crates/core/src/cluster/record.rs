@@ -4,7 +4,7 @@
 //! granted the moment before it started, and listens for `dead_after_ms` before it declares anybody dead
 //! (R6); so a restart moves nothing.
 
-use super::execute::Counts;
+use super::counts::Counts;
 use super::planning::PlanningState;
 use super::recall::{Recalled, Recovered, Starts};
 use super::settling::Settling;

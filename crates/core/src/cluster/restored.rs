@@ -54,12 +54,51 @@ pub(super) struct RestoredCopies {
     /// Which nodes were back since the coordinator's state was restored, at the last decision.
     back: Heard,
     /// Shards with copies on processes that live and have not served since that, until all nodes have said what they have.
-    pub(super) unproven: BTreeSet<ShardId>,
+    unproven: BTreeSet<ShardId>,
     /// Those of them of which something has changed since they were last looked at.
     to_compare: BTreeSet<ShardId>,
     /// Copies on processes that live, without which others have gone on since: they count for nothing until they have
     /// loaded.
-    pub(super) overtaken: BTreeSet<PlacementId>,
+    overtaken: BTreeSet<PlacementId>,
+}
+
+impl RestoredCopies {
+    /// What a node has named of a replica.
+    fn named(&self, shard: ShardId, replica: &Replica) -> Option<&Named> {
+        self.named_copies.get(&shard)?.get(&(replica.node.clone(), replica.placement))
+    }
+
+    /// What the comparison of a shard's copies rests on has changed.
+    pub(super) fn compare_again(&mut self, shard: ShardId) {
+        if self.unproven.contains(&shard) {
+            self.to_compare.insert(shard);
+        }
+    }
+
+    /// Whether copies of the shard are not compared yet: see [`Cluster::prove`].
+    pub(super) fn is_unproven(&self, shard: ShardId) -> bool {
+        self.unproven.contains(&shard)
+    }
+
+    /// Whether others have gone on without a copy on a process that lives.
+    pub(super) fn is_overtaken(&self, replica: &Replica) -> bool {
+        self.overtaken.contains(&replica.placement)
+    }
+
+    /// The copy loads anew: that others went on without it says nothing about it any more.
+    pub(super) fn forget(&mut self, placement: PlacementId) {
+        self.overtaken.remove(&placement);
+    }
+
+    /// Under which epoch a copy has served last before the restore, as its node has named it; none where it has served since.
+    pub(super) fn named_epoch(&self, shard: ShardId, replica: &Replica) -> Option<Epoch> {
+        self.named(shard, replica).filter(|named| !named.serves_since).map(|named| named.epoch)
+    }
+
+    /// Whether a copy has served since the restore, by what its node has named, or was chosen by a person.
+    fn is_known_to_serve_since(&self, shard: ShardId, replica: &Replica) -> bool {
+        self.named(shard, replica).is_some_and(|named| named.serves_since)
+    }
 }
 
 /// Of which nodes it is known what they have stored. One that has not said it may have a later copy that the map does not
@@ -168,23 +207,8 @@ impl KeyspaceState {
                 named.epoch = named.epoch.max(kept.epoch);
             }
             named.bounds = kept.bounds.clone().or(named.bounds.take());
-            self.compare_again(replica.shard);
+            self.restored.compare_again(replica.shard);
         }
-    }
-
-    /// Under which epoch a copy has served last before the restore, as its node has named it; none where it has served since.
-    pub(super) fn named_epoch(&self, shard: ShardId, replica: &Replica) -> Option<Epoch> {
-        self.named(shard, replica).filter(|named| !named.serves_since).map(|named| named.epoch)
-    }
-
-    /// Whether a copy has served since the restore, by what its node has named, or was chosen by a person.
-    fn is_known_to_serve_since(&self, shard: ShardId, replica: &Replica) -> bool {
-        self.named(shard, replica).is_some_and(|named| named.serves_since)
-    }
-
-    /// What a node has named of a replica.
-    fn named(&self, shard: ShardId, replica: &Replica) -> Option<&Named> {
-        self.restored.named_copies.get(&shard)?.get(&(replica.node.clone(), replica.placement))
     }
 
     /// A person goes on with a copy, whatever others have: it counts as one that serves under the present epoch. Not stored: should
@@ -204,23 +228,6 @@ impl KeyspaceState {
         self.settling.note_news(id);
     }
 
-    /// What the comparison of a shard's copies rests on has changed.
-    pub(super) fn compare_again(&mut self, shard: ShardId) {
-        if self.restored.unproven.contains(&shard) {
-            self.restored.to_compare.insert(shard);
-        }
-    }
-
-    /// Whether copies of the shard are not compared yet: see [`Cluster::prove`].
-    pub(super) fn is_unproven(&self, shard: ShardId) -> bool {
-        self.restored.unproven.contains(&shard)
-    }
-
-    /// Whether others have gone on without a copy on a process that lives.
-    pub(super) fn is_overtaken(&self, replica: &Replica) -> bool {
-        self.restored.overtaken.contains(&replica.placement)
-    }
-
     /// Whether every node is back that the shard waits for, though the map does not name it.
     pub(super) fn all_are_back(&self, shard: &Shard) -> bool {
         self.restored.back.is_enough(self, shard)
@@ -231,7 +238,7 @@ impl KeyspaceState {
     fn has_gone_on(&self, shard: &Shard) -> bool {
         let was_placed_since =
             |r: &Replica| self.record.lost.is_none_or(|lost| r.placement >= lost.placements.1);
-        shard.live().any(|r| was_placed_since(r) || self.is_known_to_serve_since(shard.id, r))
+        shard.live().any(|r| was_placed_since(r) || self.restored.is_known_to_serve_since(shard.id, r))
     }
 
     /// Whether the process of a copy has not said under which epoch it has served, while that may be before a restore. Until
@@ -243,7 +250,7 @@ impl KeyspaceState {
     /// The replicas of a restored shard on nodes of which nothing was heard since this coordinator began: any of them may be later
     /// than the copies that were, also one that is to load by the restored map (seed 1424).
     fn unheard_copies<'a>(&'a self, nodes: &'a Nodes, shard: &'a Shard) -> impl Iterator<Item = &'a Replica> {
-        let is_named = move |r: &Replica| self.named(shard.id, r).is_some();
+        let is_named = move |r: &Replica| self.restored.named(shard.id, r).is_some();
         let has_gone_on = self.has_gone_on(shard);
         let counts = move |r: &Replica| r.state == ReplicaState::Live || !has_gone_on;
         shard.staying().filter(move |r| counts(r) && self.is_unheard(nodes, r) && !is_named(r))
@@ -315,7 +322,8 @@ impl KeyspaceState {
         let Some(kept) = kept else { return self.note_gone_on(report, node) };
         let is_open = !heard.is_enough(self, shard) || self.unheard_copies(nodes, shard).next().is_some();
         let is_old = self.was_restored_since(shard, kept.epoch);
-        let is_chosen = shard.replica(placement).is_some_and(|r| self.is_known_to_serve_since(shard.id, r));
+        let is_chosen =
+            shard.replica(placement).is_some_and(|r| self.restored.is_known_to_serve_since(shard.id, r));
         self.note_stored(node, &report.replica, &kept);
         if is_old && is_open && !is_chosen {
             self.restored.unproven.insert(report.replica.shard);
@@ -328,7 +336,7 @@ impl KeyspaceState {
     /// anybody name a later copy from now on, it is compared with nothing.
     fn note_gone_on(&mut self, report: &Report, node: &NodeId) {
         let ReplicaKey { shard: id, placement, .. } = report.replica;
-        let Some(shard) = self.map.shard(id).filter(|_| !self.is_unproven(id)) else { return };
+        let Some(shard) = self.map.shard(id).filter(|_| !self.restored.is_unproven(id)) else { return };
         let leads = |leader: &Replica| {
             let seen = self.observed.get(&leader.placement);
             leader.placement == placement
@@ -351,7 +359,7 @@ impl KeyspaceState {
             let may_lead = r.role == Role::Leader && !self.settling.ungranted.contains(&shard.id);
             !may_lead
                 && !has_ended(nodes, r)
-                && self.named_epoch(shard.id, r).filter(is_old).is_some_and(later)
+                && self.restored.named_epoch(shard.id, r).filter(is_old).is_some_and(later)
         };
         shard.live().filter(is_overtaken).map(|r| r.placement).collect()
     }
@@ -437,7 +445,7 @@ impl Cluster {
         let Some(node) = self.nodes.get(id) else { return 0 };
         let waits = |(keyspace, shard): &(&KeyspaceState, &Shard)| {
             let has_later = || {
-                let epoch = shard.live().filter_map(|r| keyspace.named_epoch(shard.id, r)).max();
+                let epoch = shard.live().filter_map(|r| keyspace.restored.named_epoch(shard.id, r)).max();
                 keyspace.later_copies(shard, epoch.unwrap_or_default()).any(|(other, _)| other == id)
             };
             let is_awaited = || node.may_have_later(keyspace.has_gone_on(shard));
@@ -464,7 +472,7 @@ impl Cluster {
         let Replica { node, placement, .. } = replica;
         let key = keyspace.key_of(shard.id, *placement);
         let kept = self.nodes.get(node).and_then(|state| state.kept.get(&key)).map(|kept| kept.epoch);
-        let epoch = kept.or_else(|| keyspace.named_epoch(shard.id, replica)).unwrap_or_default();
+        let epoch = kept.or_else(|| keyspace.restored.named_epoch(shard.id, replica)).unwrap_or_default();
         let later = keyspace.later_copies(shard, epoch).next();
         let later = later.map(|(other, key)| format!(" than {} of {} on {other}", key.placement, key.shard));
         format!("{node} has {placement}, which is older{}", later.unwrap_or_default())

@@ -1,7 +1,7 @@
 //! Which shards of a keyspace the next decision looks at, and what they wait for. Nothing of it is stored: it follows from
 //! the map, and from what was heard since.
 
-use super::execute::Counts;
+use super::counts::Counts;
 use crate::base::id::ShardId;
 use crate::keyspace::map::{Shard, Stage};
 use std::collections::{BTreeMap, BTreeSet};

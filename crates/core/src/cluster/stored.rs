@@ -49,9 +49,9 @@ enum Extent {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Excuse {
     /// Those up to this one.
-    attempts: u32,
+    pub(super) attempts: u32,
     /// All, before then.
-    until: Millis,
+    pub(super) until: Millis,
 }
 
 /// Whether the process of a replica has ended.
@@ -203,7 +203,7 @@ impl KeyspaceState {
     /// Notes what replicas of a shard wait for, as it has changed.
     pub(super) fn note_waiting(&mut self, id: ShardId) {
         self.note_unannounced(id);
-        let waits = |shard: &Shard| self.inherits(shard) || self.restored.unproven.contains(&id);
+        let waits = |shard: &Shard| self.inherits(shard) || self.restored.is_unproven(id);
         if self.map.shard(id).is_some_and(waits) {
             self.settling.unfollowed.insert(id);
         } else {
@@ -260,15 +260,6 @@ impl KeyspaceState {
         }
     }
 
-    /// How many failed loads of a replica are not held against it.
-    pub(super) fn excused_attempts(&self, placement: PlacementId, now: Millis) -> u32 {
-        match self.overdue.excused.get(&placement) {
-            Some(excuse) if now < excuse.until => u32::MAX,
-            Some(excuse) => excuse.attempts,
-            None => 0,
-        }
-    }
-
     /// Whether the process of a copy reports that it is none: see [`crate::plan::handover`], its table of ended replicas.
     pub(super) fn has_lost(&self, replica: &Replica) -> bool {
         let phase = self.observed.get(&replica.placement).map(|seen| seen.phase());
@@ -283,7 +274,7 @@ impl KeyspaceState {
         let some_are_away = || {
             self.parents_away(nodes, shard).next().is_some()
                 || self.missing_copies(nodes, shard).next().is_some()
-                || self.is_unproven(shard.id) && self.settling.ungranted.contains(&shard.id)
+                || self.restored.is_unproven(shard.id) && self.settling.ungranted.contains(&shard.id)
         };
         is_durable && (no_copy_lives() || some_are_away())
     }
@@ -303,7 +294,7 @@ impl KeyspaceState {
         let gets_no_lease = |leader: &Replica| {
             is_exclusive && nodes.get(&leader.node).is_some_and(|node| node.gets_no_lease(now))
         };
-        let does_not_serve = |leader: &&Replica| self.has_hung_leader(shard) || gets_no_lease(leader);
+        let does_not_serve = |leader: &&Replica| self.overdue.has_hung_leader(shard) || gets_no_lease(leader);
         let leader = shard.leader().filter(|leader| may_be_copied && does_not_serve(leader));
         leader.filter(|leader| others_cannot(leader) && !has_ended(nodes, leader))
     }
@@ -372,7 +363,7 @@ impl Cluster {
     pub(super) fn note_begun_anew(&mut self, key: &ReplicaKey, node: &NodeId, state: ReplicaState) {
         if let Some(keyspace) = self.keyspaces.get_mut(&key.keyspace) {
             keyspace.observed.remove(&key.placement);
-            keyspace.restored.overtaken.remove(&key.placement);
+            keyspace.restored.forget(key.placement);
             keyspace.overdue.pending_steps.forget(key.placement);
             keyspace.overdue.excused.remove(&key.placement);
             // The caller takes the leader out again.
@@ -514,12 +505,14 @@ impl Cluster {
         let hung = keyspace.hung_copy(&self.nodes, at.now, shard).map(|leader| {
             format!("only {} may lead it, and does not serve: restart that process", leader.node)
         });
-        let lost = shard.staying().filter(|r| keyspace.has_lost(r)).map(|r| match keyspace.is_overtaken(r) {
-            true => self.overtaken(keyspace, shard, r),
-            false => format!(
-                "{} has nothing of {}, which it dropped before the cluster's state was restored",
-                r.node, r.placement
-            ),
+        let lost = shard.staying().filter(|r| keyspace.has_lost(r)).map(|r| {
+            match keyspace.restored.is_overtaken(r) {
+                true => self.overtaken(keyspace, shard, r),
+                false => format!(
+                    "{} has nothing of {}, which it dropped before the cluster's state was restored",
+                    r.node, r.placement
+                ),
+            }
         });
         ended
             .map(sentence)

@@ -374,7 +374,7 @@ impl KeyspaceState {
 
     /// The same of a copy on a process that lives, where the coordinator's state was restored.
     fn later_than(&self, shard: &Shard, replica: &Replica) -> Option<String> {
-        let epoch = self.named_epoch(shard.id, replica)?;
+        let epoch = self.restored.named_epoch(shard.id, replica)?;
         self.later_copy(shard, epoch, &format!("what was acknowledged since epoch {epoch}"))
     }
 }

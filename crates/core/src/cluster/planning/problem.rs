@@ -87,7 +87,7 @@ impl Cluster {
         let (mut avoided, mut if_possible) = (Avoided::new(), Avoided::new());
         keyspace.overdue.avoid.keys().for_each(|(shard, node)| avoided.entry(*shard).or_default().push(node));
         for shard in keyspace.settling.unsettled.iter().filter_map(|id| keyspace.map.shard(*id)) {
-            let stays = keyspace.is_taken_over(shard);
+            let stays = keyspace.overdue.is_taken_over(shard);
             let leaving = shard.replicas.iter().filter(|r| r.state == ReplicaState::Unload);
             let list = if stays { &mut avoided } else { &mut if_possible };
             leaving.for_each(|r| list.entry(shard.id).or_default().push(&r.node));
@@ -107,7 +107,7 @@ impl Cluster {
             let takes = |(node, spec): &(&&NodeState, &NodeSpec)| {
                 spec.standing == Standing::Accepts && !all.contains(&&spec.name) && keyspace.allows(id, node)
             };
-            let stays = keyspace.map.shard(id).is_some_and(|shard| keyspace.is_taken_over(shard));
+            let stays = keyspace.map.shard(id).is_some_and(|shard| keyspace.overdue.is_taken_over(shard));
             let enough = if stays { wanted } else { 1 };
             if nodes.iter().zip(specs).filter(takes).take(enough).count() >= enough {
                 avoided.insert(id, all);
@@ -155,7 +155,7 @@ impl Cluster {
             _ if node.revoked && keyspace.record.keyspace.ownership == Ownership::Exclusive => {
                 Standing::Drains
             }
-            _ if node.revoked || keyspace.hangs_on(&node.record.spec.id) => Standing::Keeps,
+            _ if node.revoked || keyspace.overdue.hangs_on(&node.record.spec.id) => Standing::Keeps,
             Health::Up if node.record.drain.is_none() => Standing::Accepts,
             Health::Up | Health::Unknown | Health::Suspect | Health::Unreachable => Standing::Keeps,
         }
@@ -175,7 +175,7 @@ impl Cluster {
             let leaves = !replica.state.is_staying();
             leaves && self.nodes.get(&replica.node).is_some_and(|node| node.revoked)
         };
-        let is_hung = keyspace.has_hung_leader(shard);
+        let is_hung = keyspace.overdue.has_hung_leader(shard);
         let waits_in_vain = |replica: &Replica| is_hung && replica.state == ReplicaState::Unload;
         let goes_on = |r: &Replica| !never_lets_go(r) && !waits_in_vain(r);
         shard.replicas.iter().any(|r| r.state != ReplicaState::Live && goes_on(r))

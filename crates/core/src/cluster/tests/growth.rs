@@ -174,7 +174,8 @@ fn b7_a_batch_of_beats_grants_a_bounded_number_of_shards_and_all_get_their_grant
     let shards = limits::SHARDS_GRANTED as u32 + 500;
     let mut test = settled(shards, 1).restart_coordinator();
     test.beat(&node("n0"));
-    let waiting = |test: &TestCluster| test.cluster.keyspaces().values().next().unwrap().settling.ungranted.len();
+    let waiting =
+        |test: &TestCluster| test.cluster.keyspaces().values().next().unwrap().settling.ungranted.len();
     assert_eq!(waiting(&test), shards as usize);
     let at = test.at();
     for granted in [limits::SHARDS_GRANTED, 500, 0] {

@@ -1,7 +1,7 @@
 //! A cluster with its workers and its disk, on simulated time: everybody is honest and quick, nothing is lost
 //! on the way. What the network and the disk may do to it is another test's matter.
 
-use super::super::execute::Counts;
+use super::super::counts::Counts;
 use super::super::hosted::Hosted;
 use super::super::{BeatError, Cluster, KeyspaceRecord, Moment, Outbox, Records, Write};
 use super::disks::{Disks, Leaders, There};
