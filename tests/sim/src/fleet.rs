@@ -421,7 +421,7 @@ impl Run {
             let committed = self.store.commit(self.store.term, &outbox.writes);
             committed.expect("maps follow each other");
             leader.cache.publish(&leader.cluster, outbox.maps, moment.now);
-            told.extend(outbox.orders);
+            told.extend(outbox.changed_orders);
             let wake = leader.wake;
             told.iter().for_each(|id| self.tell(id));
             if wake > moment.now {

@@ -14,7 +14,7 @@ use partage_core::base::name::NodeId;
 use partage_core::base::planted::{self, Planted};
 use partage_core::base::settings::Settings;
 use partage_core::base::time::Millis;
-use partage_core::cluster::{Cluster, Moment, Observed, Outbox, Pending, Write};
+use partage_core::cluster::{Cluster, Moment, Observed, Outbox, UncommittedChanges, Write};
 use partage_core::node::exchange::Welcome;
 use partage_core::node::exchange::{Beat, Orders, ReplicaKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -168,7 +168,7 @@ impl Leading {
             (message @ Message::Beat(_), _) if is_held => Err(message),
             (Message::Beat(beat), Some(under_way)) => {
                 let taken = TakenBeat::of(&self.cluster, &beat, seen);
-                match self.cluster.beat_meanwhile(moment, beat, &Pending::of(&under_way.outbox)) {
+                match self.cluster.beat_meanwhile(moment, beat, &UncommittedChanges::of(&under_way.outbox)) {
                     Ok(orders) => {
                         finding = self.heard_beat(taken);
                         Ok(Message::Orders(orders))
@@ -278,7 +278,7 @@ impl Leading {
         for answer in std::mem::take(&mut self.answers) {
             self.answer(scene, here, answer);
         }
-        self.order(scene, here, &outbox.orders);
+        self.order(scene, here, &outbox.changed_orders);
         publisher.release(&self.cluster, outbox.maps, now);
         publisher.publish(scene, here, Some(&self.cluster));
     }

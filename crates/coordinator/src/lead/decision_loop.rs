@@ -9,7 +9,9 @@ use partage_core::base::id::TransactionId;
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use partage_core::cluster::event::{About, Event, EventKind, event};
-use partage_core::cluster::{BeatError, Cluster, LaterMaps, MAKE_ROOM, Moment, Outbox, Pending, Write};
+use partage_core::cluster::{
+    BeatError, Cluster, LaterMaps, MAKE_ROOM, Moment, Outbox, UncommittedChanges, Write,
+};
 use partage_core::keyspace::map::MapDiff;
 use partage_core::node::exchange::Registration;
 use partage_core::node::exchange::Welcome;
@@ -412,7 +414,7 @@ impl Task {
             let mut outbox = self.cluster.take_outbox();
             let mut comes_first = false;
             if !outbox.writes.is_empty() {
-                let pending = Pending::of(&outbox);
+                let pending = UncommittedChanges::of(&outbox);
                 let Committed { took, has_heard } =
                     self.commit(std::mem::take(&mut outbox.writes), &pending, &mut replies).await?;
                 self.observer.committed(took);
@@ -436,7 +438,7 @@ impl Task {
     async fn commit(
         &mut self,
         writes: Vec<Write>,
-        pending: &Pending,
+        pending: &UncommittedChanges,
         replies: &mut Vec<Reply>,
     ) -> Result<Committed, LoopError> {
         let begun = tokio::time::Instant::now();
@@ -461,7 +463,8 @@ impl Task {
         let Task { cluster, store, lead, clock, beats, waiting, .. } = self;
         cluster.has_listened(clock.moment());
         let mut store_wait = StoreWait::new(cluster, lead, *clock, (beats, waiting));
-        let has_room = store_wait.answers(&Pending::default(), store.has_room(attempt)).await.is_ok();
+        let has_room =
+            store_wait.answers(&UncommittedChanges::default(), store.has_room(attempt)).await.is_ok();
         self.cluster.listen(self.clock.moment());
         self.room_looked_for = self.clock.now();
         has_room
@@ -475,7 +478,7 @@ impl Task {
         if !outbox.maps.is_empty() {
             self.observer.maps(&self.cluster, outbox.maps);
         }
-        self.send_orders(outbox.orders);
+        self.send_orders(outbox.changed_orders);
     }
 
     /// Tells nodes that their orders have changed.
@@ -534,7 +537,7 @@ impl<'a> StoreWait<'a> {
 
     /// Answers beats, and workers that come back, until the store has done its `work`, which is `pending`. Beats that cannot be
     /// answered now wait.
-    async fn answers<T>(&mut self, pending: &Pending, work: impl Future<Output = T>) -> T {
+    async fn answers<T>(&mut self, pending: &UncommittedChanges, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         let heartbeat = Duration::from_millis(self.cluster.settings().heartbeat_ms);
         let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + heartbeat, heartbeat);

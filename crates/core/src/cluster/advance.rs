@@ -381,7 +381,7 @@ impl Cluster {
         for (name, shards) in heard {
             self.grant(&name, &shards, at);
         }
-        std::mem::take(&mut self.outbox.orders)
+        std::mem::take(&mut self.outbox.changed_orders)
     }
 
     /// Tells the leaders that have become the only possible owners, and the replicas that may begin after their leader.

@@ -83,7 +83,7 @@ impl Cluster {
     /// The new process is the emptiest node; so that they do not all come back to it, and one kills it again in the
     /// company of the same innocent ones, they go elsewhere for a while.
     pub(super) fn strike_for_restart(&mut self, at: Moment, node: &NodeId) {
-        let died = |old: &NodeState| !old.record.ended && !old.revoked && !old.is_unproven();
+        let died = |old: &NodeState| !old.record.ended && !old.revoked && !old.has_never_held();
         if !self.nodes.get(node).is_some_and(died) {
             return;
         }
@@ -105,7 +105,7 @@ impl Cluster {
     /// Who lives and who is silent; `dying` is no witness any more.
     fn census(&self, at: Moment, dying: Option<&NodeId>) -> Census {
         let mut census = Census::default();
-        for (id, node) in self.nodes.iter().filter(|(_, node)| !node.record.ended && !node.is_unproven()) {
+        for (id, node) in self.nodes.iter().filter(|(_, node)| !node.record.ended && !node.has_never_held()) {
             match node.signs.health(at.now, &self.settings) {
                 Health::Up if Some(id) != dying => drop(census.up.insert(id.clone())),
                 // The brake is on, so it is not given up; it has probably died as well.

@@ -31,7 +31,7 @@ impl Cluster {
         let (died, next) = self.guard.deaths.lately(at.now, window_ms);
         // Who was started anew has held nothing yet as what it is now, and is one of those all the same.
         let counts = |(id, node): &(&NodeId, &NodeState)| {
-            !node.record.left && (!node.is_unproven() || died.contains(*id))
+            !node.record.left && (!node.has_never_held() || died.contains(*id))
         };
         let standing = self.nodes.iter().filter(counts).count();
         let counted = died.len() - self.explained_deaths(&died);
@@ -110,7 +110,7 @@ impl Cluster {
 
     fn is_everybody_heard(&mut self, at: Moment) -> bool {
         let is_heard = |health: Health| matches!(health, Health::Up | Health::Unreachable);
-        let mut standing = self.nodes.values().filter(|node| !node.record.ended && !node.is_unproven());
+        let mut standing = self.nodes.values().filter(|node| !node.record.ended && !node.has_never_held());
         standing.all(|node| is_heard(node.signs.health(at.now, &self.settings)))
             && self.guard.losses.are_all_back(at.now, &self.settings)
     }

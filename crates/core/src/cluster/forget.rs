@@ -61,7 +61,7 @@ impl Cluster {
             surplus = surplus.saturating_sub(1);
             let has_left = self.nodes.remove(&id).is_some_and(|node| node.record.left);
             self.registrations.unused_nodes_forgotten += u64::from(!has_held && !has_left);
-            self.outbox.orders.remove(&id);
+            self.outbox.changed_orders.remove(&id);
             self.outbox.writes.push(Write::DropNode(id.clone()));
             self.tell(
                 EventKind::NodeForgotten,

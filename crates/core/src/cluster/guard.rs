@@ -90,7 +90,7 @@ impl Cluster {
     /// The nodes that have not been given up, of which so many are dying.
     fn fleet(&self, at: Moment, dying: &BTreeSet<NodeId>) -> Fleet {
         let counts = |node: &&super::NodeState| {
-            !node.record.ended && !node.is_unproven() && !self.is_written_off(node)
+            !node.record.ended && !node.has_never_held() && !self.is_written_off(node)
         };
         let standing = || self.nodes.values().filter(counts);
         let is_silent = |node: &&super::NodeState| {
@@ -135,7 +135,7 @@ impl Cluster {
             .nodes
             .values()
             .filter(|node| !node.record.ended && node.signs.health(at.now, &self.settings) == Health::Down);
-        let dead = silent.filter(|node| !node.is_unproven() && !self.is_written_off(node));
+        let dead = silent.filter(|node| !node.has_never_held() && !self.is_written_off(node));
         dead.map(|node| node.record.spec.id.clone()).collect()
     }
 
@@ -165,7 +165,7 @@ impl Cluster {
     pub(super) fn waits_for_nodes(&mut self, at: Moment) -> bool {
         let wanted = self.nodes.values().filter(|node| !node.record.ended && node.record.drain.is_none());
         let wanted: Vec<_> = wanted
-            .filter(|node| !node.leaving && !node.is_unproven() && !self.is_written_off(node))
+            .filter(|node| !node.leaving && !node.has_never_held() && !self.is_written_off(node))
             .collect();
         let answering = wanted.iter().filter(|node| node.accepts(at.now, &self.settings)).count();
         let verdict = brake::too_few(answering, wanted.len());

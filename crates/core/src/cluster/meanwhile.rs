@@ -29,22 +29,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What a commit changes that is under way.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Pending {
+pub struct UncommittedChanges {
     /// Nodes whose orders it changes.
     pub nodes: BTreeSet<NodeId>,
     /// Keyspaces whose maps it changes, each with the generation that is durable.
     pub maps: BTreeMap<KeyspaceName, Generation>,
 }
 
-impl Pending {
+impl UncommittedChanges {
     /// What becomes durable with that outbox.
-    pub fn of(outbox: &Outbox) -> Pending {
+    pub fn of(outbox: &Outbox) -> UncommittedChanges {
         let mut maps = BTreeMap::new();
         for diff in &outbox.maps {
             // The first change of a keyspace says what was there before.
             maps.entry(diff.keyspace.clone()).or_insert(diff.from);
         }
-        Pending { nodes: outbox.orders.clone(), maps }
+        UncommittedChanges { nodes: outbox.changed_orders.clone(), maps }
     }
 }
 
@@ -53,7 +53,12 @@ impl Cluster {
     ///
     /// # Errors
     /// The beat itself, which has to wait.
-    pub fn beat_meanwhile(&mut self, at: Moment, beat: Beat, pending: &Pending) -> Result<Orders, Beat> {
+    pub fn beat_meanwhile(
+        &mut self,
+        at: Moment,
+        beat: Beat,
+        pending: &UncommittedChanges,
+    ) -> Result<Orders, Beat> {
         let Some(node) = self.nodes.get(&beat.node) else { return Err(beat) };
         let is_changing = pending.nodes.contains(&beat.node);
         // A worker that has confirmed no version would read an answer without orders as "hold nothing".

@@ -411,7 +411,7 @@ impl Cluster {
             // Who is heard again need not be given up.
             let is_written_off = self.guard.written_off.remove(&id) && is_dead;
             if is_dead && (!braked || is_written_off) {
-                if !node.is_unproven() && !is_written_off {
+                if !node.has_never_held() && !is_written_off {
                     let suspects = self.suspects(&id);
                     self.strike(at, &id, &suspects);
                     self.guard.losses.add(id.clone(), at.now, suspects);

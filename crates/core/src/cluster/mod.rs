@@ -89,7 +89,7 @@ mod work;
 pub use ahead::{LaterMap, LaterMaps, note};
 pub use faults::StoredFaults;
 pub use kept::Kept;
-pub use meanwhile::Pending;
+pub use meanwhile::UncommittedChanges;
 pub use observed::Observed;
 pub use packed::PackedMap;
 pub use problems::{MAKE_ROOM, Problem};
@@ -137,7 +137,7 @@ pub struct Outbox {
     /// To be made durable.
     pub writes: Vec<Write>,
     /// Nodes whose orders have changed: send [`Cluster::orders_since`] what they have.
-    pub orders: BTreeSet<NodeId>,
+    pub changed_orders: BTreeSet<NodeId>,
     /// New maps to publish, in order.
     pub maps: Vec<MapDiff>,
     /// To be logged.
@@ -303,7 +303,7 @@ impl Cluster {
         self.forget_longest_lease(at);
         let wake = self.update_node_health(at);
         self.recheck_restored_shards(at);
-        self.prove();
+        self.compare_copies();
         let wake =
             wake.min(self.judge_held_back(at)).min(self.watch_unrest(at)).min(self.forget_ended_nodes(at));
         let overdue = self.check_pending_steps(at);

@@ -212,8 +212,8 @@ impl ReplicaView for KeyspaceView<'_> {
         self.keyspace.overdue.excused_attempts(placement, self.now)
     }
 
-    fn is_unproven(&self, shard: &Shard) -> bool {
-        self.keyspace.restored.is_unproven(shard.id)
+    fn awaits_comparison(&self, shard: &Shard) -> bool {
+        self.keyspace.restored.awaits_comparison(shard.id)
     }
 
     fn may_be_later(&self, shard: &Shard, replica: &Replica) -> bool {
@@ -247,7 +247,7 @@ impl Cluster {
                     if node.note_held() {
                         self.outbox.writes.push(Write::Node(node.record.clone()));
                     }
-                    self.outbox.orders.insert(replica.node.clone());
+                    self.outbox.changed_orders.insert(replica.node.clone());
                 }
             }
         }
@@ -263,7 +263,7 @@ impl Cluster {
         if let Some(node) = self.nodes.get_mut(&gone.node) {
             let key = ReplicaKey { keyspace: name.clone(), shard, placement: gone.placement };
             node.orders.remove(key, another_stays);
-            self.outbox.orders.insert(gone.node.clone());
+            self.outbox.changed_orders.insert(gone.node.clone());
         }
     }
 
@@ -351,7 +351,7 @@ impl Cluster {
     /// is known that they are copies.
     pub(super) fn follows_later(&self, keyspace: &KeyspaceState, shard: &Shard) -> bool {
         let view = || self.view(keyspace, Millis(0));
-        keyspace.restored.is_unproven(shard.id)
+        keyspace.restored.awaits_comparison(shard.id)
             || keyspace.inherits(shard) && !handover::leader_serves(shard, &view())
     }
 

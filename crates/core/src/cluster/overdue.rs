@@ -398,7 +398,7 @@ impl Cluster {
                 ReplicaState::Live if step.role == Role::Follower => {
                     let begins_later = keyspace.inherits(shard) && !keyspace.has_source(seen, shard);
                     // Nor does one that may be older than copies which the coordinator has not heard of since a restore.
-                    (begins_later || keyspace.restored.is_unproven(shard.id))
+                    (begins_later || keyspace.restored.awaits_comparison(shard.id))
                         && !keyspace.holds_up(step.shard, replica)
                 }
                 ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => false,

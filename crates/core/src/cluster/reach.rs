@@ -32,7 +32,7 @@ impl NodeState {
     /// Whether it has never held a shard: anybody can register as many of those as they like, so they count neither as
     /// nodes that should answer nor as ones that were lost, and are soon forgotten (Z2). They can be placed on once they
     /// have beaten, and their address has answered.
-    pub(super) fn is_unproven(&self) -> bool {
+    pub(super) fn has_never_held(&self) -> bool {
         !self.has_held
     }
 
@@ -87,7 +87,7 @@ impl Cluster {
     /// Finds who has been unreachable for so long that its replicas move off. Returns when to look again.
     pub(super) fn watch_addresses(&mut self, at: Moment) -> Millis {
         let (mut silent, mut standing, mut wake) = (BTreeSet::new(), 0, Millis::NEVER);
-        for (id, node) in self.nodes.iter().filter(|(_, node)| !node.record.ended && !node.is_unproven()) {
+        for (id, node) in self.nodes.iter().filter(|(_, node)| !node.record.ended && !node.has_never_held()) {
             standing += 1;
             match node.cut_off_at(at.now, &self.settings) {
                 Some(due) if due <= at.now => drop(silent.insert(id.clone())),

@@ -25,9 +25,9 @@ pub(super) struct Recovered {
     pub(super) inherited: bool,
     /// From then on no lease runs that was granted before this coordinator led.
     pub(super) leases_before: Millis,
-    /// Which nodes have been heard since this coordinator started: see [`Cluster::prove`].
+    /// Which nodes have been heard since this coordinator started: see [`Cluster::compare_copies`].
     pub(super) heard: Heard,
-    /// The nodes that had not been heard when unproven copies were last compared; not stored.
+    /// The nodes that had not been heard when uncompared copies were last compared; not stored.
     pub(super) unheard: Option<BTreeSet<NodeId>>,
 }
 
@@ -155,7 +155,7 @@ impl Cluster {
                 if node.note_held() {
                     self.outbox.writes.push(Write::Node(node.record.clone()));
                 }
-                self.outbox.orders.insert(id.clone());
+                self.outbox.changed_orders.insert(id.clone());
             }
         }
         let hosted = Hosted::from_lists(held.nodes.names().cloned().zip(held.shards));

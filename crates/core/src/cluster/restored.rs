@@ -54,7 +54,7 @@ pub(super) struct RestoredCopies {
     /// Which nodes were back since the coordinator's state was restored, at the last decision.
     back: Heard,
     /// Shards with copies on processes that live and have not served since that, until all nodes have said what they have.
-    unproven: BTreeSet<ShardId>,
+    uncompared: BTreeSet<ShardId>,
     /// Those of them of which something has changed since they were last looked at.
     to_compare: BTreeSet<ShardId>,
     /// Copies on processes that live, without which others have gone on since: they count for nothing until they have
@@ -70,14 +70,14 @@ impl RestoredCopies {
 
     /// What the comparison of a shard's copies rests on has changed.
     pub(super) fn compare_again(&mut self, shard: ShardId) {
-        if self.unproven.contains(&shard) {
+        if self.uncompared.contains(&shard) {
             self.to_compare.insert(shard);
         }
     }
 
-    /// Whether copies of the shard are not compared yet: see [`Cluster::prove`].
-    pub(super) fn is_unproven(&self, shard: ShardId) -> bool {
-        self.unproven.contains(&shard)
+    /// Whether copies of the shard are not compared yet: see [`Cluster::compare_copies`].
+    pub(super) fn awaits_comparison(&self, shard: ShardId) -> bool {
+        self.uncompared.contains(&shard)
     }
 
     /// Whether others have gone on without a copy on a process that lives.
@@ -220,7 +220,7 @@ impl KeyspaceState {
         let bounds = Some(shard.bounds.clone());
         let chosen = Named { epoch: shard.epoch, bounds, serves_since: true };
         self.restored.named_copies.entry(id).or_default().insert(key, chosen);
-        self.restored.unproven.remove(&id);
+        self.restored.uncompared.remove(&id);
         // The coordinator may have found before that others had a later one, and would take its reports for those of a copy that
         // is none: a person could put an empty shard in the place of one that serves (seed 402301).
         self.restored.overtaken.remove(&placement);
@@ -268,7 +268,7 @@ impl KeyspaceState {
         nodes: &'a Nodes,
         shard: &'a Shard,
     ) -> impl Iterator<Item = &'a Replica> {
-        let waits = self.restored.unproven.contains(&shard.id);
+        let waits = self.restored.uncompared.contains(&shard.id);
         self.unheard_copies(nodes, shard).filter(move |r| waits && has_ended(nodes, r))
     }
 
@@ -326,7 +326,7 @@ impl KeyspaceState {
             shard.replica(placement).is_some_and(|r| self.restored.is_known_to_serve_since(shard.id, r));
         self.note_stored(node, &report.replica, &kept);
         if is_old && is_open && !is_chosen {
-            self.restored.unproven.insert(report.replica.shard);
+            self.restored.uncompared.insert(report.replica.shard);
             self.restored.to_compare.insert(report.replica.shard);
             self.note_waiting(report.replica.shard);
         }
@@ -336,7 +336,7 @@ impl KeyspaceState {
     /// anybody name a later copy from now on, it is compared with nothing.
     fn note_gone_on(&mut self, report: &Report, node: &NodeId) {
         let ReplicaKey { shard: id, placement, .. } = report.replica;
-        let Some(shard) = self.map.shard(id).filter(|_| !self.restored.is_unproven(id)) else { return };
+        let Some(shard) = self.map.shard(id).filter(|_| !self.restored.awaits_comparison(id)) else { return };
         let leads = |leader: &Replica| {
             let seen = self.observed.get(&leader.placement);
             leader.placement == placement
@@ -379,7 +379,7 @@ impl KeyspaceState {
             }
         }
         for id in proven {
-            self.restored.unproven.remove(&id);
+            self.restored.uncompared.remove(&id);
             self.settling.note_news(id);
             self.note_waiting(id);
         }
@@ -404,13 +404,13 @@ impl Cluster {
 
     /// When every node has said what it has, compares the copies on processes that live through a restore: one that was not
     /// heard may have led last, where the map does not name it.
-    pub(super) fn prove(&mut self) {
+    pub(super) fn compare_copies(&mut self) {
         if self.recovered.heard < Heard::All {
             self.recovered.heard =
                 self.recovered.heard.max(Heard::of(self.nodes.values(), |node| node.sequence > 0));
         }
         if self.recovered.heard == Heard::Some
-            || self.keyspaces.values().all(|keyspace| keyspace.restored.unproven.is_empty())
+            || self.keyspaces.values().all(|keyspace| keyspace.restored.uncompared.is_empty())
         {
             return;
         }
@@ -418,10 +418,11 @@ impl Cluster {
         let unheard: BTreeSet<NodeId> = unheard.map(|node| node.record.spec.id.clone()).collect();
         let has_changed = self.recovered.unheard.as_ref() != Some(&unheard);
         self.recovered.unheard = Some(unheard);
-        for keyspace in self.keyspaces.values_mut().filter(|keyspace| !keyspace.restored.unproven.is_empty())
+        for keyspace in
+            self.keyspaces.values_mut().filter(|keyspace| !keyspace.restored.uncompared.is_empty())
         {
             let changed = std::mem::take(&mut keyspace.restored.to_compare);
-            let shards = if has_changed { keyspace.restored.unproven.clone() } else { changed };
+            let shards = if has_changed { keyspace.restored.uncompared.clone() } else { changed };
             keyspace.compare((&self.nodes, self.recovered.heard), shards);
         }
     }

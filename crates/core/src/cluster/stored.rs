@@ -203,7 +203,7 @@ impl KeyspaceState {
     /// Notes what replicas of a shard wait for, as it has changed.
     pub(super) fn note_waiting(&mut self, id: ShardId) {
         self.note_unannounced(id);
-        let waits = |shard: &Shard| self.inherits(shard) || self.restored.is_unproven(id);
+        let waits = |shard: &Shard| self.inherits(shard) || self.restored.awaits_comparison(id);
         if self.map.shard(id).is_some_and(waits) {
             self.settling.unfollowed.insert(id);
         } else {
@@ -274,7 +274,7 @@ impl KeyspaceState {
         let some_are_away = || {
             self.parents_away(nodes, shard).next().is_some()
                 || self.missing_copies(nodes, shard).next().is_some()
-                || self.restored.is_unproven(shard.id) && self.settling.ungranted.contains(&shard.id)
+                || self.restored.awaits_comparison(shard.id) && self.settling.ungranted.contains(&shard.id)
         };
         is_durable && (no_copy_lives() || some_are_away())
     }

@@ -136,7 +136,7 @@ impl TestCoordinator {
         }
         let outbox = cluster.take_outbox();
         drop(cluster);
-        if !outbox.orders.is_empty() {
+        if !outbox.changed_orders.is_empty() {
             self.inner.changes.send_modify(|count| *count += 1);
         }
         result

@@ -311,7 +311,7 @@ impl Cluster {
     pub(super) fn drop_node(&mut self, at: Moment, id: &NodeId) {
         self.wake_replicas_of(id);
         self.nodes.remove(id);
-        self.outbox.orders.remove(id);
+        self.outbox.changed_orders.remove(id);
         self.outbox.writes.push(Write::DropNode(id.clone()));
         self.plan_soon(at, 0);
     }

@@ -4,27 +4,27 @@ use super::super::Moment;
 use super::test_cluster::{TestCluster, keyspace, name, node, settings, slots};
 use crate::base::id::{ClusterId, SessionDigest, TransactionId};
 use crate::base::time::Millis;
-use crate::cluster::Pending;
+use crate::cluster::UncommittedChanges;
 use crate::cluster::admin::Command;
 use crate::node::exchange::Beat;
 use crate::node::exchange::Registration;
 use crate::node::{Health, NodeSpec};
 
 /// Three nodes with shards, in the middle of the commit that begins a drain of `a`: whose orders it changes.
-fn amid_a_commit() -> (TestCluster, Pending) {
+fn amid_a_commit() -> (TestCluster, UncommittedChanges) {
     let mut test = TestCluster::new(keyspace(6), slots(6));
     ["a", "b", "c"].iter().for_each(|name| test.join(name));
     test.run(10_000);
     assert!(test.is_at_rest(1));
     let drain = Command::DrainNode { node: node("a"), reason: "kernel".into(), max_down: None };
     test.cluster.command(test.at(), TransactionId([77; 20]), "test", drain, false).unwrap();
-    let mut pending = Pending::default();
+    let mut pending = UncommittedChanges::default();
     for round in 0..50 {
         test.cluster.decide(test.at(), TransactionId([round; 20]));
         let outbox = test.cluster.take_outbox();
         assert!(round < 49, "the drain changes no orders");
-        if !outbox.orders.is_empty() {
-            pending = Pending::of(&outbox);
+        if !outbox.changed_orders.is_empty() {
+            pending = UncommittedChanges::of(&outbox);
             break;
         }
     }
@@ -81,7 +81,7 @@ fn r6_a_node_that_is_silent_during_a_commit_is_declared_dead() {
         test.now += settings().heartbeat_ms;
         for id in ["a", "b"] {
             let beat = test.next_beat(&node(id));
-            test.cluster.beat_meanwhile(test.at(), beat, &Pending::default()).unwrap();
+            test.cluster.beat_meanwhile(test.at(), beat, &UncommittedChanges::default()).unwrap();
         }
         test.cluster.listen(test.at());
     }
@@ -95,7 +95,7 @@ fn a_node_whose_orders_stay_is_answered_as_ever() {
     let beat = test.next_beat(&node("c"));
     let at = later(&test, 10);
     let mut other = test.cluster.clone();
-    let meanwhile = test.cluster.beat_meanwhile(at, beat.clone(), &Pending::default()).unwrap();
+    let meanwhile = test.cluster.beat_meanwhile(at, beat.clone(), &UncommittedChanges::default()).unwrap();
     assert_eq!(meanwhile, other.beat(at, beat).unwrap());
 }
 
@@ -142,7 +142,7 @@ fn o5_a_node_whose_lease_is_over_waits_for_the_end_of_the_commit() {
     let over = later(&test, settings().lease_ms * 2);
     let beat = test.next_beat(&some);
     let before = test.cluster.nodes()[&some].signs;
-    for pending in [&pending, &Pending::default()] {
+    for pending in [&pending, &UncommittedChanges::default()] {
         assert_eq!(test.cluster.beat_meanwhile(over, beat.clone(), pending), Err(beat.clone()));
     }
     assert_eq!(test.cluster.nodes()[&some].signs, before, "a beat that waits leaves no trace");
@@ -184,7 +184,7 @@ fn b10_a_worker_that_has_lost_its_leader_is_taken_back_during_a_commit() {
     assert_eq!(welcome.incarnation, known.incarnation);
     assert!(test.cluster.has_no_pending_writes(), "nothing that is stored has changed");
     let beat = test.next_beat(&id);
-    let orders = test.cluster.beat_meanwhile(at, beat, &Pending::default()).unwrap();
+    let orders = test.cluster.beat_meanwhile(at, beat, &UncommittedChanges::default()).unwrap();
     assert_eq!(orders.lease.unwrap().lease_ms, settings().lease_ms);
 
     // What would have to be stored, or is refused, waits, and leaves no trace.

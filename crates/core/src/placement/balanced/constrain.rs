@@ -1,17 +1,17 @@
 //! Phase *constrain*: what is where it must not be, or crowded where there is room apart, is taken up.
 
-use super::Pending;
+use super::PendingReplica;
 use crate::placement::draft::Draft;
 use crate::placement::evict;
 
 /// Runs the phase; adds what it takes up to `pending`.
-pub(super) fn constrain(draft: &mut Draft<'_>, pending: &mut Vec<Pending>) {
+pub(super) fn constrain(draft: &mut Draft<'_>, pending: &mut Vec<PendingReplica>) {
     for (shard, slot, reason) in evict::misplaced(draft) {
         // A replica that stays on a draining node for want of budget stays for that reason.
         let drains = draft.at(slot).is_some_and(|node| draft.is_draining(node));
         if !drains && draft.spend() {
             let was = Some(draft.vacate(shard, slot));
-            pending.push(Pending { shard, slot, was, reason });
+            pending.push(PendingReplica { shard, slot, was, reason });
         }
     }
 }

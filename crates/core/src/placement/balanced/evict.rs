@@ -1,13 +1,13 @@
 //! Phase *evict*: what is too many goes, what is on a draining node is taken up.
 
-use super::Pending;
+use super::PendingReplica;
 use crate::placement::draft::Draft;
 use crate::placement::evict;
 use crate::placement::problem::{ShardIndex, Standing};
 use crate::placement::solution::Reason;
 
 /// Runs the phase and returns what was taken up.
-pub(super) fn evict(draft: &mut Draft<'_>) -> Vec<Pending> {
+pub(super) fn evict(draft: &mut Draft<'_>) -> Vec<PendingReplica> {
     evict::surplus(draft);
     let mut pending = Vec::new();
     if !draft.problem.nodes.iter().any(|node| node.standing == Standing::Drains) {
@@ -18,7 +18,7 @@ pub(super) fn evict(draft: &mut Draft<'_>) -> Vec<Pending> {
             let drains = |node| draft.standing(node) == Standing::Drains;
             if draft.at(slot).is_some_and(drains) && draft.spend() {
                 let was = Some(draft.vacate(shard, slot));
-                pending.push(Pending { shard, slot, was, reason: Reason::Drained });
+                pending.push(PendingReplica { shard, slot, was, reason: Reason::Drained });
             }
         }
     }

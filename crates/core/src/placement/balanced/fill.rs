@@ -6,7 +6,7 @@
 //!
 //! It can stop between any two replicas, and go on in another decision.
 
-use super::Pending;
+use super::PendingReplica;
 use crate::limits;
 use crate::placement::draft::Draft;
 use crate::placement::problem::{Level, NodeIndex, ShardIndex, Spread, Standing, UNKNOWN_DOMAIN};
@@ -17,20 +17,20 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 /// The phase, between two pieces of it.
 #[derive(Debug, Clone)]
 pub(super) struct Filling {
-    pending: Vec<Pending>,
+    pending: Vec<PendingReplica>,
     /// Which of them still wait for a place, the largest last.
     order: Vec<u32>,
     heaps: Heaps,
 }
 
 /// Begins the phase: lists what was taken up, is lost or missing. None when that is nothing.
-pub(super) fn begin(draft: &Draft<'_>, mut pending: Vec<Pending>) -> Option<Box<Filling>> {
+pub(super) fn begin(draft: &Draft<'_>, mut pending: Vec<PendingReplica>) -> Option<Box<Filling>> {
     add_missing(draft, &mut pending);
     if pending.is_empty() {
         return None;
     }
     let weights = weights(draft);
-    let size = |one: &Pending| {
+    let size = |one: &PendingReplica| {
         let part = |(metric, weight): (usize, &f64)| draft.size(one.shard, metric) * weight;
         weights.iter().enumerate().map(part).fold(0.0, f64::max)
     };
@@ -61,7 +61,7 @@ impl Filling {
     }
 }
 
-fn add_missing(draft: &Draft<'_>, pending: &mut Vec<Pending>) {
+fn add_missing(draft: &Draft<'_>, pending: &mut Vec<PendingReplica>) {
     // Those already taken up have empty slots too.
     let mut taken: Vec<usize> = pending.iter().map(|one| one.slot).collect();
     taken.sort_unstable();
@@ -79,7 +79,7 @@ fn add_missing(draft: &Draft<'_>, pending: &mut Vec<Pending>) {
         for slot in empty.take(missing) {
             let lost = draft.origin(shard, slot).is_some_and(|node| draft.standing(node) == Standing::Gone);
             let reason = if lost { Reason::Lost } else { Reason::Missing { have: (have + up) as u8, want } };
-            pending.push(Pending { shard, slot, was: None, reason });
+            pending.push(PendingReplica { shard, slot, was: None, reason });
         }
     }
 }
@@ -95,7 +95,7 @@ fn weights(draft: &Draft<'_>) -> Vec<f64> {
         .collect()
 }
 
-fn place(draft: &mut Draft<'_>, heaps: &mut Heaps, one: &Pending) {
+fn place(draft: &mut Draft<'_>, heaps: &mut Heaps, one: &PendingReplica) {
     if let Some(was) = one.was {
         heaps.reserved.remove(&(one.shard, was));
     }

@@ -72,7 +72,7 @@ impl Policy for Balanced {
 
 /// A replica that has been taken up and waits for a place.
 #[derive(Debug, Clone, Copy)]
-struct Pending {
+struct PendingReplica {
     shard: ShardIndex,
     slot: usize,
     /// Where it goes back to if there is no better place.

@@ -119,7 +119,7 @@ pub trait ReplicaView {
         0
     }
     /// Whether the coordinator's state was restored, and it is not known yet which copies of the shard are the latest.
-    fn is_unproven(&self, _shard: &Shard) -> bool {
+    fn awaits_comparison(&self, _shard: &Shard) -> bool {
         false
     }
     /// Whether the coordinator's state was restored, and a replica that is away may be a later copy than those which the map
@@ -135,7 +135,8 @@ pub trait ReplicaView {
 
 /// Whether the leader of `shard` may begin under its epoch: nobody else can still own any of its keys.
 pub fn is_granted(shard: &Shard, map: &ShardMap, view: &dyn ReplicaView) -> bool {
-    if view.is_unproven(shard) || view.is_durable() && !stored::last_writes_are_there(shard, map, view) {
+    if view.awaits_comparison(shard) || view.is_durable() && !stored::last_writes_are_there(shard, map, view)
+    {
         return false;
     }
     if view.ownership() == Ownership::Eventual || planted::is(Planted::O5) {
@@ -165,7 +166,7 @@ pub fn settle(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Resul
     let stage = edit.shard(id)?.stage().clone();
     match &stage {
         _ if planted::is(Planted::LastCopy) => remove_ended(edit, id, view)?,
-        Stage::Serving if view.is_unproven(edit.shard(id)?) => return Ok(()),
+        Stage::Serving if view.awaits_comparison(edit.shard(id)?) => return Ok(()),
         // What begins anew takes its next step in the next commit, which is seen by itself.
         Stage::Serving if view.is_durable() && stored::settle_ended(edit, id, view)? => return Ok(()),
         Stage::Serving | Stage::Closing(_) if view.is_durable() => {}

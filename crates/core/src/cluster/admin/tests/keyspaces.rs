@@ -90,7 +90,7 @@ fn a_deleted_keyspace_is_gone_everywhere_and_its_ids_are_never_used_again() {
     let outbox = test.flush();
     let last = outbox.maps.last().unwrap();
     assert_eq!((last.removed.len(), last.changed.len(), last.to.transaction), (2, 0, transaction));
-    assert_eq!(outbox.orders, BTreeSet::from([node("a"), node("b")]));
+    assert_eq!(outbox.changed_orders, BTreeSet::from([node("a"), node("b")]));
     for id in ["a", "b"] {
         let orders = test.cluster.orders_since(&node(id), 0, None).unwrap();
         assert!(orders.changed.is_empty(), "{id} still holds something");
