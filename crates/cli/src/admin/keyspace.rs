@@ -13,9 +13,8 @@ use clap::{Args, Subcommand};
 use partage_core::keyspace::DEFAULT_POLICY;
 use partage_core::placement::POLICIES;
 use partage_wire::json::{
-    Command, Constraint, Keyspace, KeyspaceChanges, Nodes, Resharding, Sharding, Throttle,
+    Command, Constraint, Keyspace, KeyspaceChanges, Keyspaces, Nodes, Resharding, Sharding, Throttle,
 };
-use serde::{Deserialize, Serialize};
 
 /// Headings of the flags in the help of `create` and `update`.
 const PLACEMENT: &str = "Replication and placement";
@@ -185,11 +184,6 @@ impl ThrottleArgs {
 
 fn policies() -> String {
     format!("Placement policy, one of {}", POLICIES.join(", "))
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Keyspaces {
-    keyspaces: Vec<Keyspace>,
 }
 
 impl KeyspaceCommand {

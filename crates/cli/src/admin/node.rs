@@ -7,8 +7,7 @@ use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output};
 use clap::{ArgGroup, Args, Subcommand};
 use partage_core::base::count::counted;
-use partage_wire::json::{Command, DrainStatus, Node};
-use serde::{Deserialize, Serialize};
+use partage_wire::json::{Command, DrainStatus, Node, Nodes};
 
 /// `partage node …`
 #[derive(Debug, Subcommand)]
@@ -79,11 +78,6 @@ pub struct DrainArgs {
     dry: DryRun,
     #[command(flatten)]
     wait: Wait,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Nodes {
-    nodes: Vec<Node>,
 }
 
 impl NodeCommand {

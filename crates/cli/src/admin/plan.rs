@@ -6,8 +6,7 @@ use super::{begin, carry_out, table};
 use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output};
 use clap::Subcommand;
-use partage_wire::json::{Bounds, Change, Child, Command, Plan, Planned};
-use serde::{Deserialize, Serialize};
+use partage_wire::json::{Bounds, Change, Child, Command, Plan, Planned, Plans};
 
 /// Changes of a plan that are shown before "and so on".
 const SHOWN: usize = 40;
@@ -59,11 +58,6 @@ pub enum PlanCommand {
         #[command(flatten)]
         dry: DryRun,
     },
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Plans {
-    plans: Vec<Plan>,
 }
 
 impl PlanCommand {

@@ -15,9 +15,9 @@ use crate::output::{Failure, Output};
 use clap::{Args, Subcommand};
 use partage_core::keyspace::key::Key;
 use partage_wire::json::{
-    Bounds, Command, Constraint, KeyText, Keyspace, Move, Moves, Node, Point, Replica, Shard, SplitAt,
+    Bounds, Command, Constraint, KeyText, Keyspace, Move, Moves, Node, Nodes, Point, Replica, Shard, Shards,
+    SplitAt,
 };
-use serde::{Deserialize, Serialize};
 
 /// Shards asked for at once.
 const PAGE: usize = 1_000;
@@ -212,18 +212,6 @@ pub struct ListArgs {
     unserved: bool,
     #[command(flatten)]
     client: ApiClient,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Shards {
-    shards: Vec<Shard>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    next: Option<u64>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Nodes {
-    nodes: Vec<Node>,
 }
 
 /// The id of a shard, from `s12` or `12`.

@@ -9,18 +9,12 @@ use crate::client::ApiClient;
 use partage_coordination::{Backend, Coordination, Error, Late, Listen, Target};
 use partage_core::service::dataset::DatasetName;
 use partage_dataset::node::{Membership, last_peers};
-use partage_wire::json::Node;
-use serde::Deserialize;
+use partage_wire::json::{Node, Nodes};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::time::sleep;
-
-#[derive(Deserialize)]
-struct Nodes {
-    nodes: Vec<Node>,
-}
 
 /// Who asks, for the records of the coordinator.
 const WHO: &str = "dataset node";

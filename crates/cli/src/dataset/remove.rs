@@ -16,8 +16,7 @@ use clap::Args;
 use partage_core::service::dataset::DatasetName;
 use partage_dataset::settings::FILE;
 use partage_wire::config::DatasetFile;
-use partage_wire::json::{Command, Keyspace, Node};
-use serde::Deserialize;
+use partage_wire::json::{Command, Keyspace, Node, Nodes};
 use serde_json::json;
 
 /// `partage dataset remove`
@@ -47,11 +46,6 @@ pub struct RemoveArgs {
     /// Print what would happen, and change nothing
     #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
-}
-
-#[derive(Deserialize)]
-struct Nodes {
-    nodes: Vec<Node>,
 }
 
 /// A keyspace that is to go, and who deletes it.

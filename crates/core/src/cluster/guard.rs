@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What is known of processes that end, and what follows from it for all keyspaces. The brake itself is stored, in
 /// [`super::ClusterRecord`].
 #[derive(Debug, Clone, Default)]
-pub(super) struct Guard {
+pub(super) struct PlannerGuard {
     /// Nodes that were given up lately.
     pub(super) losses: Losses,
     /// Dead nodes that a person has given up by releasing the brake, and that the next decisions declare dead. Not stored:

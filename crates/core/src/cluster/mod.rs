@@ -252,7 +252,7 @@ pub struct Cluster {
     /// When it last decided, or listened during a commit.
     listened: Millis,
     /// What stops the planner.
-    guard: guard::Guard,
+    guard: guard::PlannerGuard,
     /// Who asked to register, or spoke in the name of a node, and should not have.
     registrations: session::Registrations,
     /// Why nothing can be stored for now, as the driver says.
