@@ -4,9 +4,9 @@
 //! the name is a whole backup, now or an earlier one.
 
 use crate::client::ApiClient;
-use crate::clock::unix_ms;
 use crate::output::{Failure, Output, say};
 use clap::Args;
+use partage_clock::unix_ms;
 use partage_core::base::count::counted;
 use partage_core::cluster::Records;
 use partage_wire::backup::{self, BackupWriter, Label};

@@ -11,10 +11,10 @@
 //! | a piece of a dump         | keyspace, shard, replica           | all other pieces                        |
 //! | what records say together | keyspace, shard, replica           | all but the maps that are none          |
 
-use crate::clock::unix_ms;
 use crate::coordination::CoordinationArgs;
 use crate::output::{Failure, Output, say};
 use clap::Args;
+use partage_clock::unix_ms;
 use partage_coordination::embedded::salvage::{self, Report};
 use partage_coordination::{Election, Entry, Error, Key, Remark, Target, Term, Version, Weight};
 use partage_coordinator::coordination_state::inspect::{Inspection, inspect};

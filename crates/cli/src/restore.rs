@@ -4,10 +4,11 @@
 //! anything is written.
 
 use crate::backup::{self, Contents};
-use crate::clock::{ago, unix_ms};
+use crate::clock::ago;
 use crate::coordination::CoordinationArgs;
 use crate::output::{Failure, Output, say};
 use clap::Args;
+use partage_clock::unix_ms;
 use partage_coordinator::coordination_state::restore::{Restore, RestoreError, can_restore};
 use partage_coordinator::{Backing, StoreError};
 use partage_core::base::time::Millis;

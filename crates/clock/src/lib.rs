@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::future::Future;
 use std::ops::Add;
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::sleep;
 
 #[cfg(feature = "testing")]
@@ -112,6 +112,19 @@ pub async fn before<T>(until: Instant, work: impl Future<Output = T>) -> Option<
         done = &mut work => Some(done),
         () = sleep_until(until) => None,
     }
+}
+
+/// The time of day, in milliseconds of Unix time: for what people read, and for what processes tell each other. Nobody may
+/// decide by it who owns what: it can be set.
+#[expect(clippy::disallowed_methods, reason = "the one reader of the time of day")]
+pub fn unix_ms() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The same in whole seconds, for dates in headers and on pages.
+pub fn unix_seconds() -> u64 {
+    unix_ms() / 1_000
 }
 
 /// The processor time that this thread has used, by the kernel's count.

@@ -1,8 +1,7 @@
-//! The one place of this crate that reads clocks.
+//! What time it is for `core`: by the clock that leases end by, and for people.
 
 use partage_core::base::time::Millis;
 use partage_core::cluster::Moment;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Counts from its own start, through a sleep of the machine; a copy counts from the same.
 #[derive(Debug, Clone, Copy)]
@@ -15,10 +14,8 @@ impl Clock {
     }
 
     /// What time it is, for `core`.
-    #[expect(clippy::disallowed_methods, reason = "the one clock of this crate")]
     pub fn moment(&self) -> Moment {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Moment { now: self.now(), wall_ms: since_epoch.as_millis() as u64 }
+        Moment { now: self.now(), wall_ms: partage_clock::unix_ms() }
     }
 
     /// Milliseconds since the start.

@@ -15,8 +15,6 @@
 
 pub mod build;
 pub mod catalogue;
-pub mod clock;
-mod entropy;
 pub mod format;
 pub mod limits;
 pub mod local;

@@ -11,7 +11,6 @@
 //! `partage_core::routing`; here are the connection, its time-outs and the file.
 
 mod cache;
-mod entropy;
 mod keep;
 pub mod limits;
 mod resolve;

@@ -1,6 +1,5 @@
 //! Where a coordinator is: a name may stand for several of them, which are then asked in rotation.
 
-use crate::entropy;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +16,7 @@ impl AddressRotation {
     /// Begins at a random address: so those who follow one name are spread over what is behind it.
     #[must_use]
     pub fn begin() -> AddressRotation {
-        AddressRotation { turn: entropy::one_of(usize::MAX), behind: Arc::new(AtomicUsize::new(1)) }
+        AddressRotation { turn: partage_random::one_of(usize::MAX), behind: Arc::new(AtomicUsize::new(1)) }
     }
 
     /// In how many places there may be a coordinator, as far as is known, where so many are listed.

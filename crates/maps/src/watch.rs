@@ -12,8 +12,8 @@
 
 use crate::cache::{Cache, Refresh};
 use crate::keep::{self, Keep};
+use crate::limits;
 use crate::resolve::AddressRotation;
-use crate::{entropy, limits};
 use partage_core::base::name::KeyspaceName;
 use partage_core::base::time::Millis;
 use partage_core::node::reconnect::ReconnectBackoff;
@@ -75,7 +75,7 @@ impl Watcher {
         if self.coordinators.is_empty() {
             return;
         }
-        let mut which = entropy::one_of(self.coordinators.len());
+        let mut which = partage_random::one_of(self.coordinators.len());
         let mut rotation = AddressRotation::begin();
         let begun = Instant::now();
         let mut said = Said::new(self.coordinators.len());
@@ -111,7 +111,7 @@ impl Watcher {
             let rest_ms = self.backoff.next_delay_ms(
                 since_begun,
                 rotation.places(self.coordinators.len()),
-                entropy::jitter(),
+                partage_random::jitter(),
             );
             sleep(Duration::from_millis(rest_ms)).await;
         }

@@ -18,7 +18,6 @@
 //! A whole keyspace is one directory, `<data>/<keyspace>`, and each METADATA file in it has the name of the
 //! transaction that it began with.
 
-mod entropy;
 mod head;
 pub mod limits;
 mod map_files;
@@ -29,7 +28,10 @@ mod server;
 mod service;
 mod store_stream;
 
-pub use entropy::transaction;
+/// The id of a new transaction: 160 bits that no other one has (T6).
+pub fn transaction() -> partage_core::base::id::TransactionId {
+    partage_core::base::id::TransactionId(partage_random::bytes())
+}
 pub use head::{HeadError, Heads, swapped};
 pub use map_files::{DamagedMapFile, MapFiles, WriteError};
 pub use maps::{Base, ChangeError, Maps, Prepared};

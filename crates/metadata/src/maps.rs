@@ -5,10 +5,10 @@
 //! outcome. [`Maps::change`] is the same with a transaction that has the swap alone.
 
 use crate::head::{HeadError, Heads};
+use crate::limits;
 use crate::notices::Notices;
 use crate::peers::Peers;
 use crate::server::LocalServer;
-use crate::{entropy, limits};
 use partage_coordination::{KeyError, Transaction};
 use partage_core::base::id::Generation;
 use partage_core::base::name::{KeyspaceName, NodeId};
@@ -134,7 +134,7 @@ impl Maps {
     pub fn draw(&self) -> Result<Base, ChangeError> {
         let mut present = self.peers.present();
         present.extend(self.here.iter().map(|here| here.me().clone()));
-        match choose(&present, SERVERS, entropy::seed()) {
+        match choose(&present, SERVERS, partage_random::seed()) {
             none if none.is_empty() => Err(ChangeError::NoServers),
             servers => Ok(Base::Nothing(servers)),
         }
@@ -147,7 +147,7 @@ impl Maps {
 
     /// Drawn anew each time: for choices among servers.
     pub fn seed(&self) -> u64 {
-        entropy::seed()
+        partage_random::seed()
     }
 
     /// Has a majority of the servers store `change` on `base`. The change has been checked ([`check`]). One on

@@ -9,9 +9,9 @@
 //! nothing, gets a task, too: so a server whose disk was lost fetches what it should have.
 
 use crate::head::{HeadError, HeadUpdate, Heads};
+use crate::limits;
 use crate::map_files::{MapFiles, WriteError};
 use crate::peers::Peers;
-use crate::{entropy, limits};
 use partage_core::base::id::{Generation, TransactionId};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::base::time::Millis;
@@ -289,7 +289,7 @@ async fn follow(context: Arc<ServerContext>, registry: Weak<Mutex<TaskRegistry>>
             },
         };
         tracing::warn!(error = %broke, "the watch of heads broke and is begun again");
-        sleep(entropy::around(limits::WATCH_AGAIN)).await;
+        sleep(partage_random::around(limits::WATCH_AGAIN)).await;
     }
 }
 
@@ -317,7 +317,7 @@ impl KeyspaceTask {
         let (mut replies, mut requests) = (BTreeMap::new(), 0);
         let mut background = BackgroundTasks::new();
         let mut tick = interval(Duration::from_millis(LOOK_MS));
-        let refresh = || Instant::now() + entropy::around(Duration::from_millis(REFRESH_MS));
+        let refresh = || Instant::now() + partage_random::around(Duration::from_millis(REFRESH_MS));
         let mut next = refresh();
         let (mut due, mut is_rest) = (effects, false);
         loop {
@@ -401,7 +401,7 @@ impl KeyspaceTask {
     async fn open(&self) -> std::io::Result<Opened> {
         let (context, keyspace) = (self.context.clone(), self.keyspace.clone());
         let opened = tokio::task::spawn_blocking(move || {
-            MapFiles::open(context.disk.clone(), &context.data, &keyspace, entropy::seed())
+            MapFiles::open(context.disk.clone(), &context.data, &keyspace, partage_random::seed())
         });
         let (files, maps, damaged) = opened.await.map_err(std::io::Error::other)??;
         for file in damaged {

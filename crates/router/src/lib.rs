@@ -14,7 +14,6 @@
 
 mod call;
 mod counters;
-mod entropy;
 mod error;
 pub mod limits;
 mod options;

@@ -14,7 +14,7 @@
 //! one for as long as its session lasts: so a worker that was redirected there in vain asks the next one, too. TLS is not
 //! here yet: addresses are taken as plain HTTP/2.
 
-use crate::{entropy, limits};
+use crate::limits;
 use futures::future::BoxFuture;
 use partage_core::base::time::Millis;
 use partage_core::node::reconnect::{ReconnectBackoff, Silent};
@@ -176,7 +176,7 @@ impl CoordinatorConnection {
         self.at = self.silent.next(&self.coordinators, self.at, now);
         self.rotation.advance();
         let places = self.rotation.places(self.coordinators.len());
-        Duration::from_millis(self.backoff.next_delay_ms(now, places, entropy::jitter()))
+        Duration::from_millis(self.backoff.next_delay_ms(now, places, partage_random::jitter()))
     }
 
     /// Closes the stream; the same coordinator is tried next, at once.

@@ -70,7 +70,6 @@ mod admission;
 mod calls;
 mod connection;
 mod driver;
-mod entropy;
 mod error;
 pub mod fence;
 mod handler;

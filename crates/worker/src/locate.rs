@@ -10,7 +10,7 @@
 
 use crate::admission::Admission;
 use crate::http::Target;
-use crate::{entropy, limits};
+use crate::limits;
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use partage_core::keyspace::map::Access;
@@ -141,8 +141,13 @@ impl Finder {
         };
         let own: Vec<u32> =
             route.replicas().filter(|replica| replica.node.id == self.own).map(|it| it.number).collect();
-        let preference =
-            Preference { zone: None, now: Millis(0), seed: entropy::seed(), failed: |_| None, asked: &own };
+        let preference = Preference {
+            zone: None,
+            now: Millis(0),
+            seed: partage_random::seed(),
+            failed: |_| None,
+            asked: &own,
+        };
         // A map that names this node is behind: the node itself knows that it does not serve the key.
         match choose(&route, access, &preference).filter(|replica| !own.contains(&replica.number)) {
             Some(replica) => Located::At {

@@ -54,8 +54,9 @@ pub enum Kind {
 const OUTSIDE: u8 = 6;
 
 /// The floor of each folder below `crates/`.
-const FLOORS: [(&str, u8); 19] = [
+const FLOORS: [(&str, u8); 20] = [
     ("core", 0),
+    ("random", 0),
     ("clock", 1),
     ("journal", 0),
     ("wire", 1),

@@ -1,11 +1,11 @@
 //! `partage events`: what changed, when, why and by whom.
 
 use crate::client::ApiClient;
-use crate::clock::unix_ms;
 use crate::http::segment;
 use crate::output::{Failure, Output, say};
 use crate::role::asked_to_stop;
 use clap::Args;
+use partage_clock::unix_ms;
 use partage_wire::json::{Event, Events};
 use std::time::Duration;
 

@@ -145,7 +145,7 @@ impl DatagramCodec {
     fn seal(&mut self, said: &[u8]) -> Vec<Vec<u8>> {
         match &self.keys {
             None => vec![said.to_vec()],
-            Some(keys) => self.sealer.seal(&keys.borrow(), said, unix_ms()),
+            Some(keys) => self.sealer.seal(&keys.borrow(), said, partage_clock::unix_ms()),
         }
     }
 
@@ -153,7 +153,7 @@ impl DatagramCodec {
         let opened = match &self.keys {
             None if is_sealed(datagram) => Err(Reason::Sealed),
             None => Ok(Some(datagram.to_vec())),
-            Some(keys) => self.opener.open(&keys.borrow(), datagram, unix_ms()),
+            Some(keys) => self.opener.open(&keys.borrow(), datagram, partage_clock::unix_ms()),
         };
         opened.unwrap_or_else(|reason| {
             self.refuse(reason, from);
@@ -230,13 +230,6 @@ impl Socket for SealedSocket {
 /// Whether the socket is as good as before.
 fn is_passing(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused)
-}
-
-/// What a process tells others of its time; nothing is decided by it but whether a datagram is a late one.
-#[expect(clippy::disallowed_methods, reason = "processes have no other clock in common")]
-fn unix_ms() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

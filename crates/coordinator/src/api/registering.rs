@@ -3,7 +3,7 @@
 //! A worker that comes back with the incarnation it has changes nothing that is stored, as a rule: it is taken in also
 //! during a commit that takes long, and while nothing can be stored, so that its lease goes on.
 
-use crate::lead::decision_loop::{CallError, DecisionLoop, random_bytes};
+use crate::lead::decision_loop::{CallError, DecisionLoop};
 use partage_core::base::id::SessionDigest;
 use partage_core::cluster::RegisterError;
 use partage_core::node::exchange::Registration;
@@ -28,7 +28,7 @@ pub(crate) async fn register(
     from: Option<Peer>,
 ) -> Result<Result<Registered, RegisterError>, CallError> {
     registration.from = from.map(Peer::origin);
-    let token = registration.incarnation.is_none().then(|| Token::of(random_bytes()));
+    let token = registration.incarnation.is_none().then(|| Token::of(partage_random::bytes()));
     if let Some(token) = &token {
         registration.session = token.digest();
     }

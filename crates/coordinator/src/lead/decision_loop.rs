@@ -16,7 +16,6 @@ use partage_core::keyspace::map::MapDiff;
 use partage_core::node::exchange::Registration;
 use partage_core::node::exchange::Welcome;
 use partage_core::node::exchange::{Beat, Orders};
-use rand::Rng;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -590,13 +589,5 @@ fn moment(lead: &LeaderLease, clock: Clock) -> Result<Moment, StoreError> {
 
 /// A fresh name for what is committed next.
 pub(crate) fn transaction() -> TransactionId {
-    TransactionId(random_bytes())
-}
-
-/// Bytes that nobody can guess: of the generator of the thread, which is seeded by the system and fit for secrets.
-#[expect(clippy::disallowed_methods, reason = "the one source of randomness of this crate")]
-pub(crate) fn random_bytes<const BYTES: usize>() -> [u8; BYTES] {
-    let mut bytes = [0; BYTES];
-    rand::rng().fill_bytes(&mut bytes);
-    bytes
+    TransactionId(partage_random::bytes())
 }

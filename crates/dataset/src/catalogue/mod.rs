@@ -29,8 +29,8 @@ pub use meter::{Hop, Meter, Outcome, Series};
 pub use trouble::{Link, Trouble, Troubles};
 pub use version::{LoadProgress, Place, State, Version};
 
-use crate::clock::Clock;
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
+use partage_clock::Clock;
 use partage_core::service::dataset::name::DatasetName;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -196,7 +196,7 @@ impl Version {
 
     /// Says how it stands here.
     pub fn set_state(&self, state: State) {
-        let now = crate::clock::unix_seconds();
+        let now = partage_clock::unix_seconds();
         self.status.rcu(|status| {
             let active_at = match state {
                 State::Active => status.active_at.or(Some(now)),

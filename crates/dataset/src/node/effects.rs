@@ -7,10 +7,10 @@ use super::remembering;
 use super::warnings::Warnings;
 use super::{Handle, Known, NodeOptions};
 use crate::catalogue::{Catalogue, Dataset, LoadEvent, Neighbours, NodeInfo, Options, Place, State, Version};
-use crate::clock::unix_seconds;
 use crate::local::{self, Store};
 use crate::settings::DatasetSettings;
 use crate::source::Source;
+use partage_clock::unix_seconds;
 use partage_coordination::Key as PublishedKey;
 use partage_core::base::time::Millis;
 use partage_core::service::dataset::node::{

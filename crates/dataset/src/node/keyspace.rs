@@ -8,8 +8,8 @@
 
 use super::driving::Input;
 use crate::catalogue::Trouble;
-use crate::clock::unix_seconds;
 use crate::limits::KEYSPACE;
+use partage_clock::unix_seconds;
 use partage_core::keyspace::Keyspace;
 use partage_core::service::dataset::DatasetName;
 use partage_core::service::dataset::node::Layout;

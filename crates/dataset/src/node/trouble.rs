@@ -1,8 +1,8 @@
 //! What does not work, told: on the pages all the while, in the log when it begins, every minute, and when it is over.
 
 use crate::catalogue::{Catalogue, Link, Trouble};
-use crate::clock::unix_seconds;
 use crate::limits::REGISTERED;
+use partage_clock::unix_seconds;
 use partage_core::service::dataset::DatasetName;
 use partage_worker::Health;
 use std::collections::{BTreeMap, BTreeSet};

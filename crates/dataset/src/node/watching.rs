@@ -2,8 +2,8 @@
 
 use super::driving::Input;
 use super::trouble::{CoordinationHealth, CoordinationPart};
-use crate::clock::unix_ms;
 use crate::limits::COORDINATION_PAUSE;
+use partage_clock::unix_ms;
 use partage_coordination::{Change, Coordination, Key, Scope, Update};
 use partage_core::service::dataset::node::{Event, Layout, News};
 use partage_wire::presence::{Held, Holding, Presence};

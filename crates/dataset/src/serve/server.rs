@@ -5,10 +5,10 @@ use super::peers::{Pool, SlowPeers};
 use super::refusal::Refusal;
 use super::{fast_path, full};
 use crate::catalogue::{Catalogue, Dataset, Reading};
-use crate::clock::{Clock, unix_seconds};
 use crate::limits;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
+use partage_clock::{Clock, unix_seconds};
 use partage_core::base::time::Millis;
 use partage_core::service::dataset::fetch::FetchSettings;
 use partage_core::service::dataset::name::DatasetName;
@@ -178,7 +178,7 @@ pub struct ThreadState {
 
 impl ThreadState {
     fn new(server: Arc<ServerState>) -> ThreadState {
-        let draws = AtomicU64::new(crate::entropy::seed());
+        let draws = AtomicU64::new(partage_random::seed());
         ThreadState { server, pool: Pool::default(), slow: SlowPeers::default(), draws }
     }
 

@@ -194,7 +194,7 @@ async fn s19_a_throttle_is_shared_by_all_who_read() {
             }
         }
     });
-    let clock = crate::clock::Clock::start();
+    let clock = partage_clock::Clock::start();
     futures::future::join_all(readers).await;
     // 0.4 MB at 1 MB/s, less what an idle bucket holds and the last piece. There is no upper bound to a test's time.
     assert!(clock.now().0 >= 250, "{} ms", clock.now().0);

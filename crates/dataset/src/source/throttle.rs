@@ -6,7 +6,7 @@ use std::time::Duration;
 use partage_core::keyspace;
 use partage_core::plan::throttle::Meter;
 
-use crate::clock::Clock;
+use partage_clock::Clock;
 
 /// So many bytes in a second, whoever reads them. A copy shares them.
 #[derive(Debug, Clone)]

@@ -12,7 +12,6 @@ pub mod pool;
 mod request_state;
 
 use crate::counters::Counters;
-use crate::entropy;
 use crate::error::CallError;
 use crate::options::CallOptions;
 use ask::{Outcome, Target, ask};
@@ -80,7 +79,7 @@ impl Caller {
             pools: Arc::default(),
             budget: Mutex::new(Budget::new(options.budget)),
             pace: Mutex::default(),
-            seeds: AtomicU64::new(entropy::seed()),
+            seeds: AtomicU64::new(partage_random::seed()),
             in_flight: AtomicUsize::new(0),
             counters: Counters::default(),
             options,

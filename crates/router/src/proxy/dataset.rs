@@ -11,7 +11,6 @@ use super::pages::refused;
 use super::serve::{ThreadState, failed};
 use crate::call::AnsweredBy;
 use crate::call::body::{AnswerBody, Outgoing};
-use crate::entropy;
 use crate::limits;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, header};
@@ -63,7 +62,7 @@ pub async fn answer(thread: &ThreadState, asked: DatasetRequest) -> Response<Ans
         // At first whoever has the key, then who has the version; then anyone.
         let first = wanted.as_ref().filter(|_| tries == 2).and_then(|wanted| seen.has(&keyspace, wanted));
         let key = key.clone().filter(|_| tries <= 2);
-        let key = key.unwrap_or_else(|| entropy::seed().to_le_bytes().to_vec());
+        let key = key.unwrap_or_else(|| partage_random::seed().to_le_bytes().to_vec());
         let of = (keyspace.as_str(), &key[..], Access::Read);
         let answer = match thread.caller.request_first(request, of, first.as_deref()).await {
             Ok(answer) => answer,

@@ -1,7 +1,0 @@
-//! The one place of this crate that draws at random: to spread requests over replicas.
-
-/// A seed, for `core`.
-#[expect(clippy::disallowed_methods, reason = "the one source of randomness of this crate")]
-pub fn seed() -> u64 {
-    rand::random()
-}
