@@ -4,6 +4,8 @@ use crate::cluster::SHARDS;
 use crate::http::{Http, Reply};
 use crate::until;
 use hyper::Method;
+use partage_core::keyspace::map::Role;
+use partage_core::node::Health;
 use partage_wire::headers::FORWARDED_BY;
 use partage_wire::json::{
     Answer, Command, CommandRequest, Explained, Keyspace, Node, Nodes, Plans, Presplit, Shard, Sharding,
@@ -117,7 +119,11 @@ impl Admin {
         until(&format!("{id} is seen as {healths:?}"), || async {
             let nodes: Nodes = self.try_get("/v1/nodes").await?;
             let node = nodes.nodes.iter().find(|node| node.id == id).ok_or("it is not known")?;
-            if healths.contains(&node.health.as_str()) { Ok(()) } else { Err(format!("{node:?}")) }
+            if healths.contains(&node.health.to_string().as_str()) {
+                Ok(())
+            } else {
+                Err(format!("{node:?}"))
+            }
         })
         .await;
     }
@@ -144,7 +150,8 @@ impl Admin {
         for keyspace in keyspaces.keyspaces {
             let page: Shards = self.try_get(&format!("/v1/keyspaces/{}/shards", keyspace.name)).await?;
             let mut replicas = page.shards.iter().flat_map(|shard| &shard.replicas);
-            if !replicas.all(|replica| replica.phase.as_deref() == Some("serving") && replica.health == "up")
+            if !replicas
+                .all(|replica| replica.phase.as_deref() == Some("serving") && replica.health.is(Health::Up))
             {
                 return Ok(false);
             }
@@ -196,5 +203,5 @@ pub fn bulky_keyspace(name: &str) -> Command {
 
 /// The node that leads a shard, if one does.
 pub fn leader(shard: &Shard) -> Option<&str> {
-    shard.replicas.iter().find(|replica| replica.role == "leader").map(|replica| replica.node.as_str())
+    shard.replicas.iter().find(|replica| replica.role.is(Role::Leader)).map(|replica| replica.node.as_str())
 }

@@ -164,7 +164,8 @@ pub(crate) async fn placement(fleet: &Fleet) -> Placement {
     for (name, _) in KEYSPACES {
         for shard in fleet.admin.shards(name).await {
             let replicas = shard.replicas.into_iter();
-            let replicas = replicas.map(|replica| (replica.node, replica.role, replica.placement)).collect();
+            let replicas =
+                replicas.map(|replica| (replica.node, replica.role.to_string(), replica.placement)).collect();
             all.insert((name.to_owned(), shard.shard), (shard.epoch, replicas));
         }
     }

@@ -35,7 +35,7 @@ use crate::client::ApiClient;
 use crate::output::{Failure, Output, say};
 use comfy_table::{ContentArrangement, Table, presets};
 use partage_core::base::count::counted;
-use partage_wire::json::{Answer, Change, Command, DrainStatus, NodeShare, Plan, Planned};
+use partage_wire::json::{Answer, Change, Command, DrainState, DrainStatus, NodeShare, Plan, Planned};
 use wait::{Begun, Wait};
 
 /// Nodes whose number of replicas is shown before "and so on".
@@ -92,7 +92,7 @@ fn answer_text(answer: &Answer) -> String {
     let plans = || own.iter().chain(&others).copied();
     if answer.dry_run {
         lines.extend(plans().map(plan::foreseen));
-        let is_blocked = answer.drains.iter().any(|drain| drain.progress == "blocked");
+        let is_blocked = answer.drains.iter().any(|drain| drain.progress.is(DrainState::Blocked));
         let none = if is_blocked {
             "no plan would follow while it is blocked, as below"
         } else {
@@ -104,7 +104,8 @@ fn answer_text(answer: &Answer) -> String {
         lines.extend(plans().map(plan::preview));
     }
     // A drain that would simply go on is told by its plans.
-    let drains = answer.drains.iter().filter(|drain| !answer.dry_run || drain.progress != "moving");
+    let drains =
+        answer.drains.iter().filter(|drain| !answer.dry_run || !drain.progress.is(DrainState::Moving));
     lines.extend(drains.map(node::drain_line));
     lines.join("\n")
 }

@@ -7,7 +7,8 @@ use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output};
 use clap::{ArgGroup, Args, Subcommand};
 use partage_core::base::count::counted;
-use partage_wire::json::{Command, DrainStatus, Node, Nodes};
+use partage_core::node::Health;
+use partage_wire::json::{Command, DrainState, DrainStatus, Node, Nodes};
 
 /// `partage node …`
 #[derive(Debug, Subcommand)]
@@ -122,8 +123,8 @@ async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
     for node in &nodes.nodes {
         let state = match (&node.draining, node.leaving) {
             (Some(_), _) => format!("{}, draining", node.health),
-            (None, true) => format!("{}, leaving", node.health),
-            (None, false) => node.health.clone(),
+            (None, true) if !node.health.is(Health::Left) => format!("{}, leaving", node.health),
+            (None, _) => node.health.to_string(),
         };
         rows.add_row([
             node.id.clone(),
@@ -143,17 +144,18 @@ async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
 
 /// How a drain stands, on one line.
 pub fn drain_line(drain: &DrainStatus) -> String {
-    let stand = match drain.progress.as_str() {
-        "queued" => format!("waits until there is room; behind {}", drain.behind.join(", ")),
-        "safe_to_stop" => "empty: safe to stop".to_owned(),
-        other => format!(
-            "{other}: {} left{}",
+    let stand = match drain.progress.known() {
+        Some(DrainState::Queued) => format!("waits until there is room; behind {}", drain.behind.join(", ")),
+        Some(DrainState::SafeToStop) => "empty: safe to stop".to_owned(),
+        Some(DrainState::Moving | DrainState::Blocked) | None => format!(
+            "{}: {} left{}",
+            drain.progress,
             counted(drain.left.unwrap_or(0), "replica"),
             drain.of.map_or(String::new(), |of| format!(" of {of}"))
         ),
     };
     let mut stuck: String = drain.stuck.iter().map(|why| format!("\n           {why}")).collect();
-    if drain.progress == "blocked" {
+    if drain.progress.is(DrainState::Blocked) {
         stuck.push_str("\n           the coordinator goes on trying; `partage node undrain` ends it");
     }
     format!("drain      {} ({}): {stand}{stuck}", drain.node, drain.reason)

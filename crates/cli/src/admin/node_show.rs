@@ -92,12 +92,12 @@ fn shards(detail: &NodeDetail) -> String {
             let state = match (&replica.failure, &replica.phase) {
                 (Some(why), _) => format!("{}, failing: {why}", replica.state),
                 (None, Some(phase)) if phase != "serving" => format!("{}, {phase}", replica.state),
-                (None, _) => replica.state.clone(),
+                (None, _) => replica.state.to_string(),
             };
             rows.add_row([
                 keyspace.clone(),
                 format!("s{}", shard.shard),
-                replica.role.clone(),
+                replica.role.to_string(),
                 state,
                 bounds_text(&shard.bounds),
                 others.join(", "),

@@ -13,7 +13,10 @@ use crate::draw;
 use crate::http::segment;
 use crate::output::{Failure, Output};
 use clap::{Args, Subcommand};
+use partage_core::cluster::serving::Serving;
 use partage_core::keyspace::key::Key;
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::node::Health;
 use partage_wire::json::{
     Bounds, Command, Constraint, KeyText, Keyspace, Move, Moves, Node, Nodes, Point, Replica, Shard, Shards,
     SplitAt,
@@ -365,9 +368,7 @@ async fn list(args: ListArgs, output: &mut Output) -> Result<(), Failure> {
     let mut shards = all(&args.client, &args.keyspace).await?;
     shards.sort_by_cached_key(|shard| beginning(&shard.bounds));
     if args.unserved {
-        shards.retain(|shard| {
-            shard.serving.as_deref().is_some_and(|serving| serving != "led") || is_short(shard)
-        });
+        shards.retain(|shard| shard.serving.is_some() && !is_led(shard) || is_short(shard));
     }
     if output.is_json() {
         return output.json(&Shards { shards, next: None });
@@ -385,7 +386,7 @@ async fn list(args: ListArgs, output: &mut Output) -> Result<(), Failure> {
     // What serves other kinds has none of them.
     nodes.retain(|node| keyspace.kind.as_ref().is_none_or(|kind| node.kinds.contains(kind)));
     let holds = |node: &Node| shards.iter().flat_map(|shard| &shard.replicas).any(|r| r.node == node.id);
-    nodes.retain(|node| node.health != "left" || holds(node));
+    nodes.retain(|node| !node.health.is(Health::Left) || holds(node));
     output.drawing(&draw::grid(&shards, &nodes));
     Ok(())
 }
@@ -403,27 +404,38 @@ pub(super) async fn all(client: &ApiClient, keyspace: &str) -> Result<Vec<Shard>
     }
 }
 
+/// Whether its leader serves it.
+pub(super) fn is_led(shard: &Shard) -> bool {
+    shard.serving.as_ref().is_some_and(|serving| serving.is(Serving::Led))
+}
+
 /// Whether it has fewer live replicas than it wants.
 pub(super) fn is_short(shard: &Shard) -> bool {
-    let live =
-        shard.replicas.iter().filter(|replica| replica.state == "live" && replica.health != "down").count();
+    let live = shard
+        .replicas
+        .iter()
+        .filter(|replica| replica.state.is(ReplicaState::Live) && !replica.health.is(Health::Down))
+        .count();
     shard.serving.is_some() && (live as u32) < shard.want
 }
 
 /// Whether a shard is served, for people.
 pub fn stage_text(shard: &Shard) -> String {
-    match shard.serving.as_deref() {
-        None => shard.stage.clone(),
-        Some("led") => "served".to_owned(),
-        Some("unheard") => "not known yet: this coordinator has not heard its leader's node".to_owned(),
-        Some("waiting") => "NOT served: waits for a node that has its data".to_owned(),
-        Some("silent") => "NOT served: its leader's node does not answer".to_owned(),
-        Some("braked") => "NOT served: held by the brake".to_owned(),
-        Some("set_aside") => "NOT served: set aside".to_owned(),
-        Some("loading") => "NOT served: being loaded or handed over".to_owned(),
-        Some("unplaced") => "NOT served: on no node".to_owned(),
-        Some(other) => format!("NOT served: {other}"),
-    }
+    let Some(serving) = &shard.serving else { return shard.stage.to_string() };
+    let why = match serving.known() {
+        Some(Serving::Led) => return "served".to_owned(),
+        Some(Serving::Unheard) => {
+            return "not known yet: this coordinator has not heard its leader's node".to_owned();
+        }
+        Some(Serving::Waiting) => "waits for a node that has its data",
+        Some(Serving::Silent) => "its leader's node does not answer",
+        Some(Serving::Braked) => "held by the brake",
+        Some(Serving::SetAside) => "set aside",
+        Some(Serving::Loading) => "being loaded or handed over",
+        Some(Serving::Unplaced) => "on no node",
+        None => return format!("NOT served: {serving}"),
+    };
+    format!("NOT served: {why}")
 }
 
 fn lines(shards: &[Shard]) -> String {
@@ -449,7 +461,7 @@ pub fn replica_text(replica: &Replica) -> String {
         (None, Some(phase)) if phase != "serving" => format!(", {phase}"),
         (None, _) => String::new(),
     };
-    let node = if replica.health == "up" { String::new() } else { format!(" ({})", replica.health) };
+    let node = if replica.health.is(Health::Up) { String::new() } else { format!(" ({})", replica.health) };
     format!("{} on {}{node}{zone}: {}{phase}", replica.role, replica.node, replica.state)
 }
 

@@ -9,7 +9,7 @@ use crate::role::asked_to_stop;
 use clap::Args;
 use partage_clock::unix_ms;
 use partage_core::base::count::{counted, counted_with};
-use partage_wire::json::{DrainStatus, Problem, Summary};
+use partage_wire::json::{DrainState, DrainStatus, Problem, Summary};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -173,7 +173,8 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
         lines.push(format!("short      {many} fewer replicas than wanted"));
     }
     // A drain that cannot go on is told above.
-    let drains = summary.drains.iter().filter(|drain| drain.progress != "blocked").map(short_drain);
+    let drains =
+        summary.drains.iter().filter(|drain| !drain.progress.is(DrainState::Blocked)).map(short_drain);
     lines.extend(first(drains.collect(), DRAINS, "drains"));
     if !summary.leaving.is_empty() {
         let (named, rest) = summary.leaving.split_at(summary.leaving.len().min(LEAVING));

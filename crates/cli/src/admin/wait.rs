@@ -10,7 +10,7 @@
 //! Waiting changes nothing: who stops it, or loses patience, leaves the work going on.
 
 use super::node::drain_line;
-use super::shard::{all, is_short};
+use super::shard::{all, is_led, is_short};
 use crate::client::ApiClient;
 use crate::http::segment;
 use crate::output::{Failure, say};
@@ -20,7 +20,10 @@ use crate::terminal::line;
 use clap::Args;
 use indicatif::ProgressBar;
 use partage_core::base::count::{counted, counted_with};
-use partage_wire::json::{Answer, Command, Drains, Keyspace, Moves, Node, Nodes, Plan, Summary};
+use partage_core::node::Health;
+use partage_wire::json::{
+    Answer, Command, DrainState, Drains, Keyspace, Moves, Node, Nodes, Plan, ShardStage, Summary,
+};
 use std::time::Duration;
 
 /// Rest between two looks.
@@ -258,12 +261,12 @@ fn of_drains(nodes: &[String], all: &Drains) -> Found {
     if let Some(gone) = nodes.iter().find(|node| !drains.iter().any(|drain| drain.node == **node)) {
         return Found::Over(format!("the drain of node {gone} was ended"));
     }
-    let of = |word: &str| drains.iter().filter(|drain| drain.progress == word).count();
-    let (safe, blocked) = (of("safe_to_stop"), of("blocked"));
+    let of = |state| drains.iter().filter(|drain| drain.progress.is(state)).count();
+    let (safe, blocked) = (of(DrainState::SafeToStop), of(DrainState::Blocked));
     if safe == drains.len() {
         return Found::Done(format!("safe to stop: {}", nodes.join(", ")));
     }
-    let lines: Vec<_> = drains.iter().filter(|drain| drain.progress != "safe_to_stop").collect();
+    let lines: Vec<_> = drains.iter().filter(|drain| !drain.progress.is(DrainState::SafeToStop)).collect();
     let first = lines.first().map_or_else(String::new, |drain| {
         drain_line(drain).lines().next().unwrap_or_default().trim_start_matches("drain").trim().to_owned()
     });
@@ -284,12 +287,9 @@ async fn of_keyspace(client: &ApiClient, name: &str) -> Result<Found, Failure> {
     let shards = all(client, name).await?;
     let moves: Moves = client.get(&format!("/v1/moves?keyspace={}", segment(name))).await?;
     let wants_service = shards.iter().filter(|shard| shard.serving.is_some());
-    let (want, served) = (
-        wants_service.clone().count(),
-        wants_service.filter(|shard| shard.serving.as_deref() == Some("led")).count(),
-    );
+    let (want, served) = (wants_service.clone().count(), wants_service.filter(|shard| is_led(shard)).count());
     let short = shards.iter().filter(|shard| is_short(shard)).count();
-    let changing = shards.iter().filter(|shard| shard.stage != "serving").count();
+    let changing = shards.iter().filter(|shard| !shard.stage.is(ShardStage::Serving)).count();
     let counts = [served < want, short > 0, changing > 0, !moves.moves.is_empty()];
     let text = format!("keyspace {name}: {served} of {} served", counted_with(want, "shard", ("is", "are")));
     if counts.iter().all(|is_unfinished| !is_unfinished) {
@@ -311,7 +311,7 @@ async fn of_keyspace(client: &ApiClient, name: &str) -> Result<Found, Failure> {
 /// Whether every holder has taken in that it has no replica any more. The command does not wait for a node that is down,
 /// has left, or was removed.
 fn of_deletion(keyspace: &str, holders: &[String], all: &Nodes) -> Found {
-    let is_gone = |node: &Node| ["down", "left"].contains(&node.health.as_str());
+    let is_gone = |node: &Node| node.health.is_any(&[Health::Down, Health::Left]);
     let standing = |id: &&String| all.nodes.iter().find(|node| node.id == **id && !is_gone(node));
     let (there, gone): (Vec<&String>, Vec<&String>) = holders.iter().partition(|id| standing(id).is_some());
     let is_left = |id: &&&String| standing(id).is_some_and(|node| !node.up_to_date);

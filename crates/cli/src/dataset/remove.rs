@@ -13,6 +13,7 @@ use crate::client::ApiClient;
 use crate::http::{address, segment};
 use crate::output::{Failure, Output, say};
 use clap::Args;
+use partage_core::node::Health;
 use partage_core::service::dataset::DatasetName;
 use partage_dataset::settings::FILE;
 use partage_wire::config::DatasetFile;
@@ -149,7 +150,8 @@ impl Leaving {
     async fn leave(&self) -> Result<String, Failure> {
         let told: Nodes = self.client.get("/v1/nodes").await?;
         let serves = |node: &&Node| {
-            node.kinds.iter().any(|kind| kind == "dataset") && !["down", "left"].contains(&&*node.health)
+            node.kinds.iter().any(|kind| kind == "dataset")
+                && !node.health.is_any(&[Health::Down, Health::Left])
         };
         for node in told.nodes.iter().filter(serves) {
             if !let_go(&node.address, self.dataset.as_str()).await {

@@ -9,7 +9,10 @@
 
 use crate::admin::stage_text;
 use crate::terminal::Drawing;
-use partage_wire::json::{Node, Replica, Shard};
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::Role;
+use partage_core::node::Health;
+use partage_wire::json::{Node, Replica, Shard, ShardStage};
 use std::io::IsTerminal;
 
 /// Shards in one block of the drawing; further blocks go below.
@@ -26,11 +29,14 @@ pub fn grid(shards: &[Shard], nodes: &[Node]) -> Drawing {
     let width = nodes.iter().map(|node| node.id.chars().count()).max().unwrap_or(0);
     for block in shards.chunks(ACROSS) {
         let (first, last) = (block[0].shard, block[block.len() - 1].shard);
-        drawing.text(&format!("{:width$}  s{first} … s{last}\n", ""));
+        let is_sorted = block.is_sorted_by_key(|shard| shard.shard);
+        let order = if is_sorted { "" } else { ", in the order of their keys: --long lists them" };
+        drawing.text(&format!("{:width$}  s{first} … s{last}{order}\n", ""));
         for node in nodes {
             drawing.text(&format!("{:width$}  ", node.id));
             block.iter().for_each(|shard| paint.mark(&mut drawing, shard, &node.id));
-            let health = if node.health == "up" { String::new() } else { format!("  {}", node.health) };
+            let health =
+                if node.health.is(Health::Up) { String::new() } else { format!("  {}", node.health) };
             drawing.text(&format!("{health}\n"));
         }
         let unplaced: String = block.iter().map(|s| if s.replicas.is_empty() { '!' } else { ' ' }).collect();
@@ -45,14 +51,20 @@ pub fn grid(shards: &[Shard], nodes: &[Node]) -> Drawing {
 
 /// One line for each shard with something under way.
 fn under_way(shards: &[Shard]) -> String {
-    let moving =
-        |shard: &&Shard| shard.stage != "serving" || shard.replicas.iter().any(|r| r.state != "live");
+    let moving = |shard: &&Shard| {
+        !shard.stage.is(ShardStage::Serving) || shard.replicas.iter().any(|r| !r.state.is(ReplicaState::Live))
+    };
     let line = |shard: &Shard| {
-        let on = |state: &str| {
-            let nodes = shard.replicas.iter().filter(|r| r.state == state).map(|r| r.node.as_str());
+        let on = |state| {
+            let nodes = shard.replicas.iter().filter(|r| r.state.is(state)).map(|r| r.node.as_str());
             nodes.collect::<Vec<_>>().join(", ")
         };
-        let parts = [("load", "loads"), ("live", "live"), ("unload", "unloads"), ("unload_final", "drops")];
+        let parts = [
+            (ReplicaState::Load, "loads"),
+            (ReplicaState::Live, "live"),
+            (ReplicaState::Unload, "unloads"),
+            (ReplicaState::UnloadFinal, "drops"),
+        ];
         let told = parts.into_iter().map(|(state, word)| (on(state), word));
         let failing = shard.replicas.iter().filter_map(|r| Some((r, r.failure.as_ref()?)));
         let failing = failing.map(|(r, why)| format!("fails [{}]: {why}", r.node));
@@ -110,12 +122,14 @@ fn colour(mark: char) -> u8 {
 }
 
 fn symbol(replica: &Replica) -> char {
-    match (replica.state.as_str(), replica.role.as_str()) {
-        _ if replica.failure.is_some() => '✗',
-        ("load", _) => '░',
-        ("live", "leader") => '█',
-        ("live", _) => '▓',
-        _ => '▒',
+    if replica.failure.is_some() {
+        return '✗';
+    }
+    match replica.state.known() {
+        Some(ReplicaState::Load) => '░',
+        Some(ReplicaState::Live) if replica.role.is(Role::Leader) => '█',
+        Some(ReplicaState::Live) => '▓',
+        Some(ReplicaState::Unload | ReplicaState::UnloadFinal) | None => '▒',
     }
 }
 

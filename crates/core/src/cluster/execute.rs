@@ -1,7 +1,7 @@
 //! From an approved plan to replicas in `Load`: begins the changes that the throttle lets begin.
 //!
 //! Which ones are tried is a matter of [`super::change_queue`]. How far a change has got is read from the
-//! map, not remembered; so a coordinator that starts anew goes on where the last one stopped.
+//! map, not remembered; so a coordinator that starts anew goes on where the last one stopped, and counts as done what was.
 
 use super::change_queue::{ChangeQueue, Due, Until};
 use super::counts::Counts;
@@ -28,6 +28,8 @@ pub(super) struct Execution {
     /// Approved plans before this one were looked at last, and how many have not been since something happened.
     tracked_until: PlanId,
     untracked: usize,
+    /// A node is in another health than when changes were tried last.
+    pub(super) has_news_of_nodes: bool,
     /// Changes of approved plans that have not begun.
     pub(super) change_queue: ChangeQueue,
     /// The bytes that moves may begin to copy.
@@ -41,6 +43,7 @@ impl Default for Execution {
         Execution {
             tracked_until: PlanId::default(),
             untracked: 0,
+            has_news_of_nodes: false,
             change_queue: ChangeQueue::default(),
             meter: Meter::default(),
             copies_due: Millis::NEVER,
@@ -335,8 +338,14 @@ impl Cluster {
         Ok(edit.add_replica(shard, node, incarnation, replaces)?)
     }
 
-    /// M7, asked again when a change begins: the plan was checked a while ago.
+    /// M7, asked again when a change begins: the plan was checked a while ago. A coordinator that has just begun has not heard
+    /// the node yet, and waits for it as long as for any.
     fn open(&self, at: Moment, node: &NodeId) -> Result<(), NotNow> {
+        let is_unheard =
+            |node: &super::NodeState| node.signs.health(at.now, &self.settings) == Health::Unknown;
+        if self.is_beginning(at) && self.nodes.get(node).is_some_and(is_unheard) {
+            return Err(NotNow::Throttled(Until::Anything));
+        }
         match self.closed(at, node).filter(|_| !planted::is(Planted::ClosedNode)) {
             Some(why) => Err(NotNow::Impossible(format!("nothing new is placed on node {node}: {why}"))),
             None => Ok(()),
@@ -357,6 +366,17 @@ impl Cluster {
             nodes.iter().try_for_each(|node| self.add(edit, id, node, None, at).map(drop))?;
         }
         Ok(())
+    }
+
+    /// Finds in the maps which changes of approved plans have begun: that is stored when a plan is finished, and not before.
+    pub(super) fn recall_progress(&mut self) {
+        for plan in self.plans.values_mut().filter(|plan| plan.status == Status::Approved) {
+            let Some(keyspace) = self.keyspaces.get(&plan.keyspace) else { continue };
+            let waiting = plan.changes.iter_mut().filter(|planned| planned.progress == Progress::Waiting);
+            for planned in waiting.filter(|planned| has_begun(&planned.change, keyspace)) {
+                planned.progress = Progress::Started;
+            }
+        }
     }
 
     /// Brings the progress of approved plans up to date with the map, plan after plan; finished plans are stored. `anew`
@@ -485,6 +505,41 @@ impl KeyspaceState {
     /// Whether it is worth while to wait until it does.
     fn may_yet_serve(&self, placement: PlacementId) -> bool {
         !self.serves(placement) && !self.overdue.pending_steps.is_overdue(placement, ReplicaState::Live)
+    }
+}
+
+/// Whether the map shows that a change has begun, or is done.
+fn has_begun(change: &Change, keyspace: &KeyspaceState) -> bool {
+    let map = &keyspace.map;
+    let is_gone = |shard: &Shard, placement: &PlacementId| {
+        shard.replica(*placement).is_none_or(|replica| !replica.state.is_staying())
+    };
+    let comes = |shard: &Shard, node: &NodeId, to_replace: Option<&PlacementId>| {
+        let replaces =
+            |r: &Replica| to_replace.is_none_or(|old| r.replaces() == Some(*old) || is_gone(shard, old));
+        shard.staying().any(|r| r.node == *node && replaces(r))
+    };
+    let is_formed = |parents: &[ShardId], children: &[&Bounds]| {
+        let is_there = |bounds: &&Bounds| map.shards().any(|shard| shard.bounds == **bounds);
+        parents.iter().any(|id| !keyspace.children_under_way(*id).is_empty())
+            || parents.iter().all(|id| map.shard(*id).is_none()) && children.iter().all(is_there)
+    };
+    match change {
+        Change::Add { shard, node } => map.shard(*shard).is_some_and(|shard| comes(shard, node, None)),
+        Change::Move { shard, from, to } => {
+            map.shard(*shard).is_some_and(|shard| comes(shard, to, Some(from)))
+        }
+        Change::Remove { shard, placement } => {
+            map.shard(*shard).is_some_and(|shard| is_gone(shard, placement))
+        }
+        Change::Lead { shard, placement } => {
+            let leader = map.shard(*shard).and_then(Shard::leader);
+            leader.is_some_and(|leader| leader.placement == *placement)
+        }
+        Change::Split { shard, children } => {
+            is_formed(&[*shard], &children.iter().map(|(bounds, _)| bounds).collect::<Vec<_>>())
+        }
+        Change::Merge { shards, child: (bounds, _) } => is_formed(shards, &[bounds]),
     }
 }
 

@@ -437,6 +437,7 @@ impl Cluster {
             cluster.recovered.inherited |= map.shards().any(|shard| !shard.replicas.is_empty());
             cluster.keyspaces.insert(map.keyspace().clone(), KeyspaceState::new(record, (map, recalled), at));
         }
+        cluster.recall_progress();
         Ok(cluster)
     }
 

@@ -51,6 +51,20 @@ pub enum Serving {
     Unplaced,
 }
 
+impl Serving {
+    /// Every one, in the order of the table.
+    pub const ALL: [Serving; 8] = [
+        Serving::Led,
+        Serving::Unheard,
+        Serving::Waiting,
+        Serving::Silent,
+        Serving::Braked,
+        Serving::SetAside,
+        Serving::Loading,
+        Serving::Unplaced,
+    ];
+}
+
 impl fmt::Display for Serving {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -106,7 +120,7 @@ impl Cluster {
     }
 
     /// Whether this coordinator has begun so lately that a node which it has not heard may be as well as any.
-    fn is_beginning(&self, at: Moment) -> bool {
+    pub(super) fn is_beginning(&self, at: Moment) -> bool {
         at.now.since(self.started) < self.settings.dead_after_ms
     }
 

@@ -1,5 +1,6 @@
 //! Commands as JSON, and their answers.
 
+use super::fixed_word::{DrainState, FixedWord};
 use super::keyspace::{Constraint, Keyspace, Resharding, Throttle, word};
 use super::plan::Plan;
 use super::strings;
@@ -408,7 +409,8 @@ pub struct DrainStatus {
     /// The time at which the drain was asked for, in milliseconds of Unix time.
     pub asked_ms: u64,
     /// The stage of the drain: `queued`, `moving`, `safe_to_stop`, `blocked`.
-    pub progress: String,
+    #[schema(value_type = String)]
+    pub progress: FixedWord<DrainState>,
     /// When queued: the nodes that are down or being drained; some of them must come back first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<String>,
@@ -429,11 +431,11 @@ pub struct DrainStatus {
 impl From<&core::DrainStatus> for DrainStatus {
     fn from(status: &core::DrainStatus) -> Self {
         use core::DrainProgress as Progress;
-        let without = |progress: &str| DrainStatus {
+        let without = |progress: DrainState| DrainStatus {
             node: status.node.to_string(),
             reason: status.reason.clone(),
             asked_ms: status.asked_ms,
-            progress: progress.to_owned(),
+            progress: progress.into(),
             behind: Vec::new(),
             max_down: None,
             left: None,
@@ -441,15 +443,20 @@ impl From<&core::DrainStatus> for DrainStatus {
             stuck: Vec::new(),
         };
         match &status.progress {
-            Progress::Queued { behind, max_down } => {
-                DrainStatus { behind: strings(behind), max_down: Some(*max_down), ..without("queued") }
-            }
-            Progress::Moving { left, of, stuck } => {
-                DrainStatus { left: Some(*left), of: Some(*of), stuck: stuck.clone(), ..without("moving") }
-            }
-            Progress::SafeToStop => without("safe_to_stop"),
+            Progress::Queued { behind, max_down } => DrainStatus {
+                behind: strings(behind),
+                max_down: Some(*max_down),
+                ..without(DrainState::Queued)
+            },
+            Progress::Moving { left, of, stuck } => DrainStatus {
+                left: Some(*left),
+                of: Some(*of),
+                stuck: stuck.clone(),
+                ..without(DrainState::Moving)
+            },
+            Progress::SafeToStop => without(DrainState::SafeToStop),
             Progress::Blocked { left, why } => {
-                DrainStatus { left: Some(*left), stuck: why.clone(), ..without("blocked") }
+                DrainStatus { left: Some(*left), stuck: why.clone(), ..without(DrainState::Blocked) }
             }
         }
     }

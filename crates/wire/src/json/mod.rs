@@ -18,6 +18,7 @@ mod coordinators;
 mod dump;
 mod error;
 mod event;
+mod fixed_word;
 mod keyspace;
 mod pages;
 mod plan;
@@ -39,6 +40,7 @@ pub use dump::{
 };
 pub use error::{ErrorBody, ErrorDetail, Owner, parse, told};
 pub use event::{Event, EventPlace, Events};
+pub use fixed_word::{DrainState, FixedWord, ShardStage, Words};
 pub use keyspace::{Constraint, Keyspace, Resharding, Throttle};
 pub use pages::{Drains, Explained, Keyspaces, Moves, Nodes, Plans, Shards};
 pub use plan::{Change, Child, Plan, PlanBasis, Planned};

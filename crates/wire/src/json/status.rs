@@ -1,6 +1,7 @@
 //! What a cluster looks like, as JSON: status, nodes, shards, and why a key is where it is.
 
 use super::command::DrainStatus;
+use super::fixed_word::{FixedWord, ShardStage};
 use super::keyspace::Constraint;
 use super::sharding::Bounds;
 use super::text::KeyText;
@@ -9,9 +10,12 @@ use super::{strings, word};
 use partage_core::base::count::counted;
 use partage_core::cluster::moves::{MoveRow, MoveStage};
 use partage_core::cluster::node_detail;
+use partage_core::cluster::serving::Serving;
 use partage_core::cluster::status as core;
 use partage_core::cluster::{self, explain};
-use partage_core::keyspace::map::Stage;
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::Role;
+use partage_core::node::Health;
 use partage_core::node::exchange::Phase;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -275,11 +279,14 @@ pub struct Replica {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
     /// The health of that node: `unknown`, `up`, `suspect`, `unreachable`, `down`, `left`.
-    pub health: String,
+    #[schema(value_type = String)]
+    pub health: FixedWord<Health>,
     /// The role of the replica: `leader`, `follower`.
-    pub role: String,
+    #[schema(value_type = String)]
+    pub role: FixedWord<Role>,
     /// The state that the map asks for: `load`, `live`, `unload`, `unload_final`.
-    pub state: String,
+    #[schema(value_type = String)]
+    pub state: FixedWord<ReplicaState>,
     /// The phase that the worker last reported: `loading`, `ready`, `serving`, `unloading`, `unloaded`, `kept`,
     /// `dropped`, `failed`; absent before its first report.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -312,9 +319,9 @@ impl From<&core::ReplicaRow> for Replica {
             placement: row.placement.0,
             node: row.node.to_string(),
             zone: row.zone.as_ref().map(ToString::to_string),
-            health: word(row.health),
-            role: word(row.role),
-            state: word(row.state),
+            health: row.health.into(),
+            role: row.role.into(),
+            state: row.state.into(),
             phase: phase.map(str::to_owned),
             failure,
             load: row.load.as_ref().map(Into::into),
@@ -356,11 +363,13 @@ pub struct Shard {
     /// The keys that the shard holds.
     pub bounds: Bounds,
     /// The stage of the shard: `serving`, `forming`, `closing`, `removing`.
-    pub stage: String,
+    #[schema(value_type = String)]
+    pub stage: FixedWord<ShardStage>,
     /// Whether the shard is served: `led` = it is; `unheard` = not known yet; `waiting`, `silent`, `braked`,
     /// `set_aside`, `loading`, `unplaced` = it is not, for that reason. Absent where the shard need not be served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub serving: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub serving: Option<FixedWord<Serving>>,
     /// The epoch of the shard, a number that grows whenever the leader or the bounds of the shard change.
     pub epoch: u64,
     /// The time since which the shard has that epoch, in milliseconds of Unix time.
@@ -379,18 +388,12 @@ pub struct Shard {
 
 impl From<&core::ShardRow> for Shard {
     fn from(row: &core::ShardRow) -> Self {
-        let stage = match &row.stage {
-            Stage::Serving => "serving",
-            Stage::Forming(_) => "forming",
-            Stage::Closing(_) => "closing",
-            Stage::Removing => "removing",
-        };
         let (since_ms, since_at_least) = since(row.since);
         Shard {
             shard: row.shard.0,
             bounds: (&row.bounds).into(),
-            stage: stage.to_owned(),
-            serving: row.serving.map(|serving| serving.to_string()),
+            stage: ShardStage::from(&row.stage).into(),
+            serving: row.serving.map(Into::into),
             epoch: row.epoch.0,
             since_ms,
             since_at_least,
@@ -413,7 +416,8 @@ pub struct Node {
     /// The time at which that incarnation registered, in milliseconds of Unix time.
     pub since_ms: u64,
     /// The health of the node: `unknown`, `up`, `suspect`, `unreachable`, `down`, `left`.
-    pub health: String,
+    #[schema(value_type = String)]
+    pub health: FixedWord<Health>,
     /// The zone of the node; absent = none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
@@ -457,7 +461,7 @@ impl From<&core::NodeRow> for Node {
             address: row.address.clone(),
             incarnation: row.incarnation.0,
             since_ms: row.since_ms,
-            health: word(row.health),
+            health: row.health.into(),
             zone: row.zone.as_ref().map(ToString::to_string),
             rack: row.rack.as_ref().map(ToString::to_string),
             labels: strings(&row.labels),

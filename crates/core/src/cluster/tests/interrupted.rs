@@ -11,9 +11,10 @@ use crate::keyspace::hash::HashFunction;
 use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::Stage;
 use crate::keyspace::sharding::{Sharding, presplit};
-use crate::keyspace::{Keyspace, Ownership};
+use crate::keyspace::{Keyspace, Mode, Ownership};
 use crate::node::exchange::Beat;
 use crate::node::exchange::Registration;
+use crate::plan::Progress;
 
 fn command(test: &mut TestCluster, command: Command) {
     let at = test.at();
@@ -43,6 +44,24 @@ fn switch(test: &mut TestCluster, shard: ShardId, to: &NodeId) {
         owner(test, shard).as_ref() != Some(to)
     });
     assert!(steps.count() < 10, "{:#?}", test.notices);
+}
+
+/// The next coordinator has not heard the node when it tries a change that the last one did not begin: it waits for it.
+#[test]
+fn l1_what_a_person_asked_for_before_a_coordinator_ended_is_done_by_the_next() {
+    let mut test = cluster_of(&["a", "b", "c"], Keyspace { mode: Mode::Suggested, ..keyspace(1) }, 1);
+    let shard = test.map().shards().next().unwrap().id;
+    let from = owner(&test, shard).unwrap();
+    let to = test.cluster.nodes().keys().find(|id| **id != from).unwrap().clone();
+    let at = test.at();
+    let moved = Command::MoveShard { keyspace: name(), shard, from, to: to.clone() };
+    test.cluster.command(at, TransactionId([9; 20]), "mia", moved, false).unwrap();
+    test.store_outbox();
+    test = test.restart_coordinator();
+    test.decide();
+    test.run(20 * BEAT_MS);
+    assert_eq!(owner(&test, shard), Some(to), "{:#?}", test.plans());
+    assert!(test.plans().iter().flat_map(|plan| &plan.changes).all(|p| p.progress == Progress::Done));
 }
 
 #[test]

@@ -117,6 +117,25 @@ fn a_drain_empties_the_node_and_nobody_else_moves() {
     }
 }
 
+/// A coordinator ends at any moment of a drain: the next one finds in the map what was begun and done, and drops none of it.
+#[test]
+fn l1_what_was_done_when_a_coordinator_ended_counts_as_done() {
+    for until_ms in (0..12).map(|step| step * BEAT_MS / 2) {
+        let mut test = settled(keyspace(12), 12);
+        test.drain("a");
+        test.decide();
+        test.run(until_ms);
+        test = test.restart_coordinator();
+        test.run(20 * BEAT_MS);
+        assert!(test.is_at_rest(1) && !test.counts().contains_key("a"), "{until_ms}: {:#?}", test.notices);
+        let plan = test.plans().into_iter().find(|plan| plan.origin == Origin::Drain).unwrap();
+        assert!(
+            plan.changes.iter().all(|planned| planned.progress == Progress::Done),
+            "{until_ms}: {plan:#?}"
+        );
+    }
+}
+
 #[test]
 fn a13_a_worker_that_leaves_goes_when_its_shards_are_served_elsewhere() {
     let mut test = settled(keyspace(30), 30);

@@ -386,9 +386,14 @@ impl TestCluster {
     pub fn decide_once(&mut self) -> bool {
         self.transactions = self.transactions.wrapping_add(1);
         let wake = self.cluster.decide(self.at(), TransactionId([self.transactions; 20]));
+        self.store_outbox();
+        wake.0 <= self.now
+    }
+
+    /// What was decided or commanded becomes durable.
+    pub fn store_outbox(&mut self) {
         let outbox = self.cluster.take_outbox();
         self.store(outbox);
-        wake.0 <= self.now
     }
 
     /// What is said to be durable is on the disk. How far plans have got is stored now and then only.
