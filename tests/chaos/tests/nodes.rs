@@ -104,7 +104,7 @@ async fn a_node_that_is_asked_to_end_hands_everything_over_and_no_request_fails(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_under_load_fails_no_request() {
-    use partage_wire::json::Command;
+    use partage_wire::json::{Command, DrainState};
     let cluster = Cluster::start(3).await;
     cluster.keyspace("kv", "exclusive", "automatic").await;
     let load = Load::start(&cluster.admin, "kv", true);
@@ -114,7 +114,7 @@ async fn a_drain_under_load_fails_no_request() {
     cluster.admin.command(drain).await.unwrap();
     chaos::until("the drain ends", || async {
         let status = cluster.admin.status().await;
-        let done = status.drains.iter().any(|drain| drain.progress == "safe_to_stop");
+        let done = status.drains.iter().any(|drain| drain.progress.is(DrainState::SafeToStop));
         if done { Ok(()) } else { Err(format!("{status:?}")) }
     })
     .await;
