@@ -22,7 +22,7 @@ async fn a11_a_worker_that_announces_a_wrong_address_is_given_nothing() {
     let until = Instant::now() + Duration::from_secs(6);
     while Instant::now() < until {
         let node = cluster.admin.node("n3").await.unwrap();
-        assert!(node.leaders == 0 && node.health != "up", "{node:?}");
+        assert!(node.leaders == 0 && !node.health.is(partage_core::node::Health::Up), "{node:?}");
         sleep(Duration::from_millis(200)).await;
     }
     cluster.admin.is_seen_as("n3", &["unreachable"]).await;
@@ -47,7 +47,9 @@ async fn l1_l4_two_workers_that_never_let_go_lose_their_shards_all_the_same() {
         let shards = cluster.admin.shards("kv").await;
         let replicas = shards.iter().flat_map(|shard| &shard.replicas);
         let serving = replicas.filter(|r| {
-            r.role == "leader" && r.phase.as_deref() == Some("serving") && ["n1", "n2"].contains(&&*r.node)
+            r.role.is(partage_core::keyspace::map::Role::Leader)
+                && r.phase.as_deref() == Some("serving")
+                && ["n1", "n2"].contains(&&*r.node)
         });
         if serving.count() == SHARDS as usize { Ok(()) } else { Err(format!("{shards:#?}")) }
     })
