@@ -18,7 +18,7 @@
 //! | who was told more than this cluster knows      | `ahead.rs`      |
 //! | which beats are answered during a commit       | `meanwhile.rs`  |
 //! | next step of moves, splits, merges under way   | `advance.rs`; which shards are looked at: `settling.rs` |
-//! | which changes of a plan begin now              | `execute.rs`; which are tried: `change_queue/`; how many are under way: `counts.rs` |
+//! | which changes of a plan begin now              | `execute.rs`; which are tried: `change_queue/`; how many are under way: `counts.rs`; how far they are: `progress.rs` |
 //! | what stops the planner                         | `guard.rs`; what ends by itself: `calm.rs` |
 //! | which shard is to blame when processes die     | `blame.rs`      |
 //! | what should change next, and who approves it   | `planning/`    |
@@ -72,6 +72,7 @@ mod packed;
 mod pending_steps;
 mod planning;
 mod problems;
+mod progress;
 pub mod publication;
 mod reach;
 mod recall;
