@@ -101,9 +101,8 @@ mod tests {
         assert!(!told("partage frobnicate").contains("tip:"));
     }
 
-    /// A hint must name commands that are there.
     #[test]
-    fn no_hint_is_for_a_command_that_exists() {
+    fn hints_are_for_words_that_are_no_commands_and_name_commands_that_are() {
         use clap::CommandFactory;
         let command = Cli::command();
         for word in COMMANDS.iter().flat_map(|(words, _)| *words) {

@@ -223,6 +223,39 @@ fn a_node_joins_the_coordinator_of_the_commands_where_nothing_else_names_one() {
     }
 }
 
+/// A process that is given the address of a node in place of a coordinator's says so; a router says it once, however often
+/// it tries.
+#[test]
+fn the_address_of_a_node_is_told_from_that_of_a_coordinator() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_coordinator, coordinator) =
+        Process::role(&mut partage(&["coordinator", "--listen", "127.0.0.1:0"]), "coordinator");
+    let (_node, address) = Process::role(&mut node(dir.path(), "n1", &coordinator), "address");
+    let mut router = partage(&["router", "--join", &address, "--listen", "127.0.0.1:0"]);
+    router.stdout(Stdio::null()).stderr(File::create(dir.path().join("router")).unwrap());
+    let _router = Process::start(&mut router);
+    let _lost = Process::start(node(dir.path(), "n2", &address).stdout(Stdio::null()));
+    let told = |name: &str| {
+        let log = std::fs::read_to_string(dir.path().join(name)).unwrap();
+        (log.matches("what listens there is no coordinator: it answers with plain HTTP").count(), log)
+    };
+    let end = Instant::now() + PROMPT;
+    while told("router").0 == 0 || told("n2").0 == 0 {
+        assert!(Instant::now() < end, "{:?} {:?}", told("router"), told("n2"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // Some ten tries more.
+    std::thread::sleep(Duration::from_secs(1));
+    let (times, log) = told("router");
+    assert_eq!(times, 1, "{log}");
+    let output = partage(&["status", "--coordinator", &address]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains(&format!("{address} is a node of a service, and this asks a coordinator")),
+        "{said}"
+    );
+}
+
 #[test]
 fn what_a_node_is_told_in_its_file_reaches_the_coordinator() {
     let dir = tempfile::tempdir().unwrap();

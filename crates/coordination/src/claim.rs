@@ -4,7 +4,6 @@
 //! backup is restored into a root, the key says that instead, so that no coordinator starts on half of a cluster.
 
 use std::fmt;
-use std::hash::BuildHasher;
 
 use bytes::Bytes;
 
@@ -28,15 +27,9 @@ pub struct ClusterId(pub u128);
 
 impl ClusterId {
     /// One that no other cluster has.
-    #[expect(
-        clippy::disallowed_types,
-        reason = "the one draw of entropy here: an id, nothing is ordered by it"
-    )]
     #[must_use]
     pub fn random() -> Self {
-        // The standard library seeds this from the system's entropy; no other crate is needed for it.
-        let part = || u128::from(std::hash::RandomState::new().hash_one(()));
-        Self(part() << 64 | part())
+        Self(u128::from_be_bytes(partage_random::bytes()))
     }
 }
 

@@ -106,9 +106,9 @@ impl Dialer {
 
 /// Why a call over gRPC to a coordinator failed, for people. A process that does not speak gRPC answers with plain HTTP:
 /// tonic then reports what it could not decode, and this function says what it means.
-pub fn reason(status: &Status) -> String {
+pub fn coordinator_error(status: &Status) -> String {
     let words = status.message();
-    // tonic's own words, as it has no code for an answer without gRPC; a test holds them against the real thing.
+    // tonic's own words, as it has no code for an answer without gRPC; the tests of the command line let a router and a node ask a real one.
     let is_plain_http =
         ["invalid compression flag", "grpc-status header missing"].iter().any(|part| words.contains(part));
     match is_plain_http {
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_does_not_speak_grpc_is_no_coordinator() {
-        let of = |words: &str| reason(&Status::internal(words));
+        let of = |words: &str| coordinator_error(&Status::internal(words));
         let flag = "protocol error: received message with invalid compression flag: 123 (valid flags are 0 and 1) \
                     while receiving response with status: 421 Misdirected Request";
         assert!(of(flag).contains("no coordinator: it answers with plain HTTP 421;"), "{}", of(flag));

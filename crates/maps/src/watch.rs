@@ -19,7 +19,7 @@ use partage_core::base::time::Millis;
 use partage_core::node::reconnect::ReconnectBackoff;
 use partage_core::routing::back::{Offer, Offers};
 use partage_core::routing::table::{RouteTable, TableError};
-use partage_dialer::{Dialer, reason};
+use partage_dialer::{Dialer, coordinator_error};
 use partage_wire::Malformed;
 use partage_wire::limits::MESSAGE_BYTES;
 use partage_wire::maps::{Joiner, MapEvent, MapNews, Watch};
@@ -132,7 +132,7 @@ impl Watcher {
         let watch = Watch { keyspaces: self.keyspaces.clone(), known };
         let answer = timeout(limits::COORDINATOR_CONNECT, client.watch(proto::WatchRequest::from(&watch)));
         let answer = answer.await.map_err(|_| Ended::Unreachable("no answer".to_owned()))?;
-        let mut events = answer.map_err(|status| Ended::Closed(reason(&status)))?.into_inner();
+        let mut events = answer.map_err(|status| Ended::Closed(coordinator_error(&status)))?.into_inner();
         let mut joiner = Joiner::default();
         // Its cluster comes first: what one of another cluster says of our keyspaces is not to be believed.
         let ours = self.table().cluster().map(|ours| ours.cluster);
@@ -144,7 +144,7 @@ impl Watcher {
             let due = lag.as_ref().map(|(_, at)| *at);
             tokio::select! {
                 message = events.message() => {
-                    let message = message.map_err(|status| Ended::Closed(reason(&status)))?;
+                    let message = message.map_err(|status| Ended::Closed(coordinator_error(&status)))?;
                     let message = message.ok_or_else(|| Ended::Closed("it is over".to_owned()))?;
                     if let Some(event) = joiner.take(message)? {
                         nameless = nameless.filter(|_| !matches!(event.news, MapNews::Cluster(_)));

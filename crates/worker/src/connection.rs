@@ -18,7 +18,7 @@ use crate::limits;
 use futures::future::BoxFuture;
 use partage_core::base::time::Millis;
 use partage_core::node::reconnect::{ReconnectBackoff, Silent};
-use partage_dialer::{Dialer, reason};
+use partage_dialer::{Dialer, coordinator_error};
 use partage_maps::AddressRotation;
 use partage_wire::headers::LEADER;
 use partage_wire::limits::MESSAGE_BYTES;
@@ -130,7 +130,7 @@ impl CoordinatorConnection {
                 Err(status) => {
                     // A stream that breaks may have been kept alive in vain.
                     self.said_nothing();
-                    self.lose(reason(&status))
+                    self.lose(coordinator_error(&status))
                 }
             },
         }
@@ -246,7 +246,7 @@ impl From<Status> for Refused {
         let leader = status.metadata().get(LEADER.as_str()).and_then(|address| address.to_str().ok());
         // Who answers says why, and says nothing that tonic has to make up.
         let said_nothing = leader.is_none() && std::error::Error::source(&status).is_some();
-        Refused { leader: leader.map(str::to_owned), why: reason(&status), said_nothing }
+        Refused { leader: leader.map(str::to_owned), why: coordinator_error(&status), said_nothing }
     }
 }
 

@@ -141,14 +141,12 @@ impl Cluster {
         let awake = keyspace.settling.take_awake(most);
         let more = !keyspace.settling.awake.is_empty();
         self.turn.work.settled += awake.len() as u64;
-        let has_news_of_nodes = std::mem::take(&mut keyspace.execution.has_news_of_nodes);
-        let is_anew = has_news_of_nodes || !awake.is_empty();
         let mut queue = std::mem::take(&mut keyspace.execution.change_queue);
         let Some(keyspace) = self.keyspaces.get(name) else { return false };
         let mut edit = keyspace.map.edit();
         let refusals = self.settle(keyspace, &mut edit, &awake, at);
         let Beginnings { progress, meter, due, is_cut_short } =
-            self.start_changes(keyspace, &mut edit, (&plans, &mut queue, is_anew), at);
+            self.start_changes(keyspace, &mut edit, (&plans, &mut queue, !awake.is_empty()), at);
         let diff = (!edit.is_empty()).then(|| edit.commit(transaction));
         for refusal in refusals {
             self.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {refusal}"));

@@ -29,8 +29,6 @@ pub(super) struct Execution {
     /// Approved plans before this one were looked at last, and how many have not been since something happened.
     tracked_until: PlanId,
     untracked: usize,
-    /// A node is in another health than when changes were tried last.
-    pub(super) has_news_of_nodes: bool,
     /// Changes of approved plans that have not begun.
     pub(super) change_queue: ChangeQueue,
     /// The bytes that moves may begin to copy.
@@ -44,7 +42,6 @@ impl Default for Execution {
         Execution {
             tracked_until: PlanId::default(),
             untracked: 0,
-            has_news_of_nodes: false,
             change_queue: ChangeQueue::default(),
             meter: Meter::default(),
             copies_due: Millis::NEVER,

@@ -428,7 +428,6 @@ impl Cluster {
                 }
                 self.plan_soon(at, 0);
                 self.wake_replicas_of(&id);
-                self.keyspaces.values_mut().for_each(|k| k.execution.has_news_of_nodes = true);
             }
             if lapsed {
                 self.wake_replicas_of(&id);

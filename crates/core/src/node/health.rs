@@ -104,7 +104,7 @@ impl Signs {
             ),
             Health::Down if self.ended => "the coordinator declared this process dead".to_owned(),
             Health::Down => format!("it has sent no heartbeat for {silent_ms} ms, and its lease is over"),
-            Health::Left => "it asked to leave and stopped, or the coordinator forgot it".to_owned(),
+            Health::Left => "it asked to leave, and has left".to_owned(),
         })
     }
 
@@ -245,6 +245,31 @@ mod tests {
         assert_eq!(signs.unreachable_since, Some(Millis(201)));
         signs.checked(Millis(202), true, &settings);
         assert_eq!((signs.health(Millis(202), &settings), signs.unreachable_since), (Health::Up, None));
+    }
+
+    #[test]
+    fn a_node_that_is_not_up_has_a_reason_that_names_what_is_missing() {
+        let check = "GET http://10.0.0.7:7411/health";
+        let reason = |signs: &Signs, at| signs.reason(Millis(at), &settings(), check);
+        let mut signs = Signs::new(Millis(0), GrantedLease::assumed(Millis(0), 0));
+        let is_of = |signs: &Signs, at, part: &str| {
+            let told = reason(signs, at).unwrap_or_default();
+            assert!(told.contains(part), "{part}: {told}");
+        };
+        is_of(&signs, 10, "no heartbeat since this coordinator leads");
+        signs.hear(Millis(10));
+        is_of(&signs, 10, "has registered, and sent no heartbeat yet");
+        signs.beat(Millis(20));
+        is_of(&signs, 20, check);
+        signs.checked(Millis(20), true, &settings());
+        assert_eq!(reason(&signs, 20), None, "it is up");
+        is_of(&signs, 1_000, "no heartbeat for 980 ms");
+        is_of(&signs, 2_000, "its lease is over");
+        signs.beat(Millis(2_000));
+        (0..2).for_each(|_| signs.checked(Millis(2_000), false, &settings()));
+        is_of(&signs, 2_000, "the last 2 checks of GET http://10.0.0.7:7411/health failed");
+        is_of(&Signs { ended: true, ..signs }, 2_000, "declared this process dead");
+        is_of(&Signs { left: true, ..signs }, 2_000, "has left");
     }
 
     #[test]
