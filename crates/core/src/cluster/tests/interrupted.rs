@@ -1,7 +1,7 @@
 //! Handovers that somebody's death, silence or restart comes in between of. Each was first found by the
 //! simulator (`tests/sim`), in a seed that nobody can follow by hand.
 
-use super::super::admin::Command;
+use super::super::admin::{Command, SplitAt};
 use super::super::{BeatError, Cluster};
 use super::test_cluster::{BEAT_MS, TestCluster, keyspace, name, node, settings, slots};
 use crate::base::id::{ShardId, TransactionId};
@@ -9,12 +9,12 @@ use crate::base::name::NodeId;
 use crate::base::time::Millis;
 use crate::keyspace::hash::HashFunction;
 use crate::keyspace::lifecycle::ReplicaState;
-use crate::keyspace::map::Stage;
-use crate::keyspace::sharding::{Sharding, presplit};
+use crate::keyspace::map::{Role, Shard, Stage};
+use crate::keyspace::sharding::{Bounds, Sharding, presplit};
 use crate::keyspace::{Keyspace, Mode, Ownership};
 use crate::node::exchange::Beat;
 use crate::node::exchange::Registration;
-use crate::plan::Progress;
+use crate::plan::{Origin, Progress};
 
 fn command(test: &mut TestCluster, command: Command) {
     let at = test.at();
@@ -64,6 +64,62 @@ fn l1_what_a_person_asked_for_before_a_coordinator_ended_is_done_by_the_next() {
     assert!(test.plans().iter().flat_map(|plan| &plan.changes).all(|p| p.progress == Progress::Done));
 }
 
+/// Each change that a person can ask for, and a coordinator that ends at any step of it: the next one counts it as done.
+#[test]
+fn l1_each_change_is_done_whenever_a_coordinator_ends() {
+    let hashed = Keyspace {
+        sharding: Sharding::HashRange { hash: HashFunction::Xxh3_64 },
+        replicas: 2,
+        mode: Mode::Suggested,
+        ..keyspace(1)
+    };
+    let commands: [fn(&TestCluster) -> Command; 6] = [
+        |test| Command::SplitShard { keyspace: name(), shard: first(test).id, at: SplitAt::Middle },
+        |test| {
+            let [left, right] = [0, 1].map(|at| test.map().shards().nth(at).unwrap().id);
+            Command::MergeShards { keyspace: name(), left, right }
+        },
+        |test| {
+            let (from, to) = (first(test).replicas[0].node.clone(), spare(test));
+            Command::MoveShard { keyspace: name(), shard: first(test).id, from, to }
+        },
+        |test| {
+            let follower = first(test).replicas.iter().find(|r| r.role == Role::Follower).unwrap();
+            let to = follower.node.clone();
+            Command::TransferLeader { keyspace: name(), shard: first(test).id, to }
+        },
+        |test| Command::AddReplica { keyspace: name(), shard: first(test).id, node: spare(test) },
+        |test| {
+            let node = first(test).replicas[0].node.clone();
+            Command::RemoveReplica { keyspace: name(), shard: first(test).id, node }
+        },
+    ];
+    for (of, step) in (0..commands.len()).flat_map(|of| (0..10).map(move |step| (of, step))) {
+        let bounds = presplit::even_hashes(2).unwrap().into_iter().map(Bounds::Hashes).collect();
+        let mut test = TestCluster::new(hashed.clone(), bounds);
+        ["a", "b", "c", "d"].into_iter().for_each(|name| test.join(name));
+        test.run(2_000);
+        let asked = commands[of](&test);
+        command(&mut test, asked.clone());
+        test.run(step * BEAT_MS / 2);
+        test = test.restart_coordinator();
+        test.run(30 * BEAT_MS);
+        let plans = test.plans().into_iter().filter(|plan| matches!(plan.origin, Origin::Person(_)));
+        let far: Vec<_> = plans.flat_map(|plan| &plan.changes).map(|planned| &planned.progress).collect();
+        assert_eq!(far, [&Progress::Done], "step {step} of {asked:?}: {:#?}", test.notices);
+    }
+}
+
+fn first(test: &TestCluster) -> &Shard {
+    test.map().shards().next().unwrap()
+}
+
+/// A node that has no replica of the first shard.
+fn spare(test: &TestCluster) -> NodeId {
+    let is_free = |id: &&NodeId| first(test).replicas.iter().all(|replica| replica.node != **id);
+    test.cluster.nodes().keys().find(is_free).unwrap().clone()
+}
+
 #[test]
 fn o5_a_grant_once_decided_stays_when_the_former_owner_comes_back() {
     let exclusive = Keyspace { ownership: Ownership::Exclusive, ..keyspace(1) };
@@ -108,11 +164,7 @@ fn l1_a_shard_is_not_placed_where_its_last_replica_is_still_leaving() {
 #[test]
 fn a_merge_goes_on_when_a_parent_speaks_up_after_its_child() {
     let hashed = Keyspace { sharding: Sharding::HashRange { hash: HashFunction::Xxh3_64 }, ..keyspace(1) };
-    let bounds = presplit::even_hashes(2)
-        .unwrap()
-        .into_iter()
-        .map(crate::keyspace::sharding::Bounds::Hashes)
-        .collect();
+    let bounds = presplit::even_hashes(2).unwrap().into_iter().map(Bounds::Hashes).collect();
     let mut test = TestCluster::new(hashed, bounds);
     ["a", "b", "c"].into_iter().for_each(|name| test.join(name));
     test.run(2_000);
