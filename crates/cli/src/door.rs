@@ -52,7 +52,7 @@ impl DoorArgs {
             }
             (None, _) => {}
         }
-        Ok(self.over(file))
+        self.over(file)
     }
 
     /// Whether gossip may listen at `at`.
@@ -80,14 +80,11 @@ impl DoorArgs {
         self.insecure || file.unwrap_or(false)
     }
 
-    fn over(self, file: &DoorFile) -> Settings {
+    fn over(self, file: &DoorFile) -> Result<Settings, Failure> {
         let default = settings();
         let seconds = |said: Option<u64>, default| said.map_or(default, |s| Duration::from_secs(s.max(1)));
         let or = |told: Vec<String>, file: &Vec<String>| if told.is_empty() { file.clone() } else { told };
-        let bytes = |mib: Option<u64>| mib.map(|mib| mib.saturating_mul(1 << 20));
-        let (all, per_address) =
-            (bytes(file.bytes_in_flight_mib), bytes(file.bytes_in_flight_per_address_mib));
-        Settings {
+        Ok(Settings {
             allowed_hosts: or(self.allowed_hosts, &file.allowed_hosts),
             allowed_origins: or(self.allowed_origins, &file.allowed_origins),
             connections: file.connections,
@@ -97,9 +94,29 @@ impl DoorArgs {
             body_bytes_s: file.body_bytes_s.unwrap_or(default.body_bytes_s),
             body_window: default.body_window,
             large_body: default.large_body,
-            budget: Arc::new(Budget::new(all.unwrap_or(default.budget.most()), per_address)),
+            budget: Arc::new(budget(file)?),
             files: default.files,
-        }
+        })
+    }
+}
+
+/// The memory for bodies of requests that the file says.
+fn budget(file: &DoorFile) -> Result<Budget, Failure> {
+    let bytes = |mib: Option<u64>| mib.map(|mib| mib.saturating_mul(1 << 20));
+    let all = bytes(file.bytes_in_flight_mib).unwrap_or(Budget::default().most());
+    if all == 0 {
+        let what = "bytes_in_flight_mib is 0: no request could have a body";
+        return Err(Failure::usage(what).help("give 1 or more, or leave it out for 256"));
+    }
+    let for_large = Budget::new(all, None).for_large();
+    let per_address = bytes(file.bytes_in_flight_per_address_mib);
+    match file.bytes_in_flight_per_address_mib.filter(|mib| *mib == 0 || per_address > Some(for_large)) {
+        None => Ok(Budget::new(all, per_address)),
+        Some(mib) => Err(Failure::usage(format!(
+            "bytes_in_flight_per_address_mib is {mib}: bodies above 64 KiB have {} MiB together",
+            for_large >> 20
+        ))
+        .help("give 1 to that number, leave it out for half of it, or raise bytes_in_flight_mib")),
     }
 }
 
@@ -124,4 +141,32 @@ pub fn prepare_process() {
 /// [`partage_door::state::make_private`].
 pub fn make_state_private() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_no_body_could_have_is_refused_by_the_name_of_its_field() {
+        let told = |all: Option<u64>, of_one: Option<u64>| {
+            let file = DoorFile {
+                bytes_in_flight_mib: all,
+                bytes_in_flight_per_address_mib: of_one,
+                ..DoorFile::default()
+            };
+            budget(&file)
+                .map(|budget| (budget.most() >> 20, budget.for_large() >> 20))
+                .map_err(|f| f.to_string())
+        };
+        assert_eq!(told(None, None), Ok((256, 224)));
+        assert_eq!(told(Some(64), Some(56)), Ok((64, 56)));
+        for (all, of_one, says) in [
+            (Some(0), None, "bytes_in_flight_mib is 0"),
+            (None, Some(0), "per_address_mib is 0"),
+            (Some(64), Some(57), "have 56 MiB together"),
+        ] {
+            assert!(told(all, of_one).unwrap_err().contains(says), "{says}");
+        }
+    }
 }

@@ -4,7 +4,7 @@
 use clap::error::{ContextKind, ContextValue};
 
 /// Commands, by the words that other programs have for them.
-const COMMANDS: [(&[&str], &str); 12] = [
+const COMMANDS: [(&[&str], &str); 14] = [
     (
         &["get", "list", "ls"],
         "`partage node list`, `keyspace list`, `shard list KEYSPACE`, `plan list`, `coordinator list`, `dataset status`",
@@ -29,10 +29,15 @@ const COMMANDS: [(&[&str], &str); 12] = [
     (&["logs", "log", "history"], "`partage events`; each process writes its log to stderr"),
     (&["watch"], "`partage status --watch`"),
     (&["snapshot"], "`partage backup FILE`"),
+    (
+        &["put", "read", "write", "scan", "range", "produce", "consume"],
+        "clients read and write by HTTP, at http://ROUTER/KEYSPACE/KEY; `partage dataset get DATASET KEY` reads from a dataset",
+    ),
+    (&["version"], "`partage --version`"),
 ];
 
 /// Flags, by the names that other programs have for them.
-const FLAGS: [(&[&str], &str); 4] = [
+const FLAGS: [(&[&str], &str); 5] = [
     (&["-o", "--output", "-w", "--write-out"], "`--json` prints data as JSON"),
     (
         &[
@@ -47,6 +52,10 @@ const FLAGS: [(&[&str], &str); 4] = [
             "--address",
         ],
         "`--coordinator HOST:PORT` names the coordinator, and a listener has its address from `--listen`",
+    ),
+    (
+        &["-n", "--namespace", "--keyspace", "-t", "--topic"],
+        "the keyspace is an argument without a flag, as in `partage shard list KEYSPACE`",
     ),
     (&["--force", "--assume-yes", "--no-confirm"], "`--yes` answers the question"),
     (
@@ -92,6 +101,8 @@ mod tests {
             ("partage get nodes", "tip: `partage node list`"),
             ("partage describe node n1", "tip: `partage node show NODE`"),
             ("partage cordon n1", "tip: `partage node drain NODE`"),
+            ("partage put a b", "tip: clients read and write by HTTP"),
+            ("partage shard list -n kv", "tip: the keyspace is an argument"),
             ("partage node list -o yaml", "tip: `--json`"),
             ("partage status --endpoints 127.0.0.1:7400", "tip: `--coordinator HOST:PORT`"),
             ("partage coordinator --join 127.0.0.1:7400", "tip: coordinators do not join"),

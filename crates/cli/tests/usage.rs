@@ -53,6 +53,8 @@ fn flags_of_another_sharding_are_refused_with_the_way_out() {
         (&["--sharding", "key-range", "--hash", "crc16"], ["--hash means nothing", "--sharding hash-range"]),
         (&["--column", "x"], ["are about the file of --sample", "leave them out"]),
         (&["--sharding", "key-ranges"], ["did you mean \"key-range\"?", "hash-range, fixed, named"]),
+        (&["--sharding", "md5"], ["given as --hash md5", "hash-range, fixed, named"]),
+        (&["--hash", "md-5"], ["--hash: there is no hash function", "did you mean md5?"]),
         (&["--partition-key", "prefix"], ["prefix:8", "hash-tag"]),
         (
             &["--sharding", "key-range", "--sample", keys, "--shards", "3"],

@@ -52,6 +52,11 @@ impl Budget {
         self.most
     }
 
+    /// The most that large bodies may use together.
+    pub fn for_large(&self) -> u64 {
+        self.for_large
+    }
+
     /// The most that the large bodies of one address may use, and so the longest large body.
     pub(crate) fn per_address(&self) -> u64 {
         self.per_address

@@ -14,7 +14,7 @@ use crate::keys::{self, Columns, Keys, Wanted};
 use crate::output::{Failure, say};
 use clap::Args;
 use partage_core::base::suggest;
-use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::hash::{HashFunction, UnknownHash};
 use partage_core::keyspace::sharding::presplit;
 use partage_wire::json::{KeyText, PartitionKey, Presplit, Sharding};
 use std::path::PathBuf;
@@ -91,12 +91,20 @@ impl ShardingArgs {
     /// Refuses what does not go together, and reads the sample.
     pub fn spec(self) -> Result<ShardingSpec, Failure> {
         let word = KNOWN.into_iter().find(|known| *known == self.sharding).ok_or_else(|| {
-            let nearest = suggest::nearest(&self.sharding, KNOWN).unwrap_or_default();
-            Failure::usage(format!("there is no sharding {:?}: did you mean {nearest:?}?", self.sharding))
+            let given = &self.sharding;
+            let hash = suggest::close(given, HashFunction::ALL.map(HashFunction::name));
+            let meant = match (suggest::close(given, KNOWN), hash) {
+                (Some(known), _) => format!(": did you mean {known:?}?"),
+                (None, Some(hash)) => format!(": it is a hash function, given as --hash {hash}"),
+                (None, None) => String::new(),
+            };
+            Failure::usage(format!("there is no sharding {given:?}{meant}"))
                 .help(format!("choose one of {}", KNOWN.join(", ")))
         })?;
         self.refuse_foreign(word)?;
-        let hash = self.hash.clone().unwrap_or_else(|| HashFunction::Xxh3_64.to_string());
+        let hash = self.hash.as_deref().map(str::parse).transpose();
+        let hash = hash.map_err(|error: UnknownHash| Failure::usage(format!("--hash: {error}")))?;
+        let hash = hash.unwrap_or(HashFunction::Xxh3_64).to_string();
         let shards = self.shards.unwrap_or(SHARDS);
         let (sharding, presplit) = match word {
             KEY_RANGE => (Sharding::KeyRange {}, self.ranges(shards)?),

@@ -326,26 +326,24 @@ impl RollbackArgs {
         let dataset = look(&self.client, &self.dataset).await?;
         let now = dataset.current().map_or("none", |(name, _)| name.as_str());
         let (name, to) = (&self.dataset, self.version.as_deref().unwrap_or("the latest"));
-        if let Some(version) =
-            self.version.as_ref().filter(|version| !dataset.versions.contains_key(*version))
-        {
+        let dry = format!("dry_run={}", self.dry_run);
+        let path = format!("/-/pin/{}?{dry}", segment(name));
+        match &self.version {
+            Some(version) => {
+                let path = format!("{path}&version={}", segment(version));
+                self.client.ask(Method::POST, &path, Bytes::new()).await?
+            }
+            None => self.client.ask(Method::DELETE, &path, Bytes::new()).await?,
+        };
+        let unloaded = self.version.as_ref().filter(|version| !dataset.versions.contains_key(*version));
+        if let Some(version) = unloaded {
             let known: Vec<_> = dataset.versions.keys().map(String::as_str).collect();
             say(&format!(
-                "no node has version {version} of dataset {name} now (they have {}): each loads it first, if the source has it",
+                "no node has version {version} of dataset {name} now (they have {}): each loads it first",
                 known.join(", ")
             ));
         }
         let summary = format!("clients of dataset {name} get {to} instead of {now}");
-        if !self.dry_run {
-            let path = format!("/-/pin/{}", segment(name));
-            match &self.version {
-                Some(version) => {
-                    let path = format!("{path}?version={}", segment(version));
-                    self.client.ask(Method::POST, &path, Bytes::new()).await?
-                }
-                None => self.client.ask(Method::DELETE, &path, Bytes::new()).await?,
-            };
-        }
         if self.wait.wait {
             match &self.version {
                 Some(version) => self.wait.until_given(&self.client, name, version).await?,

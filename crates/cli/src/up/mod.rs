@@ -52,7 +52,7 @@ pub struct UpArgs {
     #[arg(long)]
     data_dir: Option<PathBuf>,
     /// Port of the coordinator; the router takes port + 1, the listener that kills and adds nodes port + 2, key-value nodes
-    /// take ports from + 11, dataset nodes from + 81; 0 takes any free ports
+    /// take ports from + 11, dataset nodes from + 81, and nodes that are added any free port; 0 takes free ports for all
     #[arg(long, default_value_t = PORT)]
     port: u16,
 }

@@ -134,6 +134,11 @@ fn a_node_is_asked_from_the_first_version_to_the_last() {
         "{dry:?}"
     );
     assert_eq!(node.ask(&["get", "colours", "red"]).out, "#e00");
+    for dry in [&["--dry-run"][..], &[]] {
+        let none = node.ask(&[&["rollback", "colours", "day1"], dry].concat());
+        assert!(none.code != 0 && none.err.contains("has no version day1: it has 1, 2"), "{none:?}");
+        assert!(none.out.is_empty() && !none.err.contains("loads it first"), "{none:?}");
+    }
     assert_eq!(node.ask(&["rollback", "colours", "1"]).code, 0);
     eventually("version 1 is served again", || node.ask(&["get", "colours", "red"]).out == "#f00");
     assert_eq!(node.ask(&["rollback", "colours", "--latest", "--json"]).json()["version"], Value::Null);

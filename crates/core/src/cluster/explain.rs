@@ -106,7 +106,17 @@ impl Cluster {
             }
             told.push(self.imbalance(at, keyspace, node));
         }
+        told.extend(self.loads_awaited(at, keyspace));
         told
+    }
+
+    /// That the keyspace is not evened out yet, as its loads are not known.
+    fn loads_awaited(&self, at: Moment, keyspace: &KeyspaceState) -> Option<String> {
+        let until = self.evened_out_from(at, keyspace)?;
+        let seconds = until.since(at.now).div_ceil(1000);
+        Some(format!(
+            "nothing is moved for balance before all nodes have reported loads, or in {seconds} s without them"
+        ))
     }
 
     /// What a node carries of the keyspace against its share by capacity.
@@ -125,7 +135,7 @@ impl Cluster {
                     REPLICAS => counted(here.round() as u64, "replica"),
                     what => format!("{here:.0} {what}"),
                 };
-                format!("{carried}, {:.2} times its share of {:.0}", here / (all * part), all * part)
+                format!("{carried}, {:.2} times its share of {:.1}", here / (all * part), all * part)
             })
             .collect();
         let bound = match settings.policy.as_str() {

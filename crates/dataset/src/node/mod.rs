@@ -39,7 +39,7 @@ use driving::{Driver, Input};
 use partage_coordination::Coordination;
 use partage_core::service::dataset::node::{NodeSettings, Spread};
 use partage_core::service::dataset::{
-    Address, AddressError, DatasetName, ReplicationError, Seat, VersionName,
+    Address, AddressError, DatasetName, DatasetNameError, ReplicationError, Seat, VersionName,
 };
 use partage_worker::{LeaveError, Worker};
 use std::collections::{BTreeMap, BTreeSet};
@@ -193,6 +193,18 @@ impl Handle {
     /// # Errors
     /// A sentence, when there is no such dataset or version, or the node has no time for it.
     pub fn pin(&self, dataset: &DatasetName, version: Option<&VersionName>) -> Result<(), String> {
+        self.check_pin(dataset, version)?;
+        let input = Input::Pin(dataset.clone(), version.cloned());
+        self.inputs
+            .try_send(input)
+            .map_err(|_| "the node is leaving or has too much to do: try again".to_owned())
+    }
+
+    /// Whether there is such a dataset, with such a version.
+    ///
+    /// # Errors
+    /// A sentence, when there is not.
+    pub fn check_pin(&self, dataset: &DatasetName, version: Option<&VersionName>) -> Result<(), String> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(versions) = known.get(dataset) else {
             let all: Vec<&str> = known.keys().map(DatasetName::as_str).collect();
@@ -204,11 +216,13 @@ impl Handle {
             let all: Vec<&str> = versions.iter().map(VersionName::as_str).collect();
             return Err(format!("dataset {dataset} has no version {version}: it has {}", all.join(", ")));
         }
-        let input = Input::Pin(dataset.clone(), version.cloned());
-        self.inputs
-            .try_send(input)
-            .map_err(|_| "the node is leaving or has too much to do: try again".to_owned())
+        Ok(())
     }
+}
+
+fn pinned(dataset: &str, version: Option<&str>) -> Result<(DatasetName, Option<VersionName>), String> {
+    let told = |error: DatasetNameError| error.to_string();
+    Ok((DatasetName::new(dataset).map_err(told)?, version.map(VersionName::new).transpose().map_err(told)?))
 }
 
 impl Orders for Handle {
@@ -217,9 +231,13 @@ impl Orders for Handle {
     }
 
     fn pin(&self, dataset: &str, version: Option<&str>) -> Result<(), String> {
-        let told = |error: partage_core::service::dataset::DatasetNameError| error.to_string();
-        let version = version.map(VersionName::new).transpose().map_err(told)?;
-        Handle::pin(self, &DatasetName::new(dataset).map_err(told)?, version.as_ref())
+        let (dataset, version) = pinned(dataset, version)?;
+        Handle::pin(self, &dataset, version.as_ref())
+    }
+
+    fn check_pin(&self, dataset: &str, version: Option<&str>) -> Result<(), String> {
+        let (dataset, version) = pinned(dataset, version)?;
+        Handle::check_pin(self, &dataset, version.as_ref())
     }
 
     fn worker(&self) -> Option<serde_json::Value> {

@@ -19,6 +19,12 @@ pub trait Orders: Send + Sync {
     /// Why that cannot be.
     fn pin(&self, dataset: &str, version: Option<&str>) -> Result<(), String>;
 
+    /// Whether clients of a dataset could be given this version: what `pin` would refuse, this refuses.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    fn check_pin(&self, dataset: &str, version: Option<&str>) -> Result<(), String>;
+
     /// What a worker of a coordinator says of itself; none where there is no coordinator.
     fn worker(&self) -> Option<serde_json::Value> {
         None
@@ -69,9 +75,10 @@ fn pin(
     let fields = fields(query.unwrap_or(""))?;
     let version = fields.iter().find(|(name, _)| *name == "version");
     let version = version.map(|(_, version)| String::from_utf8_lossy(version).into_owned());
-    match (version, method == Method::POST) {
-        (Some(version), true) => orders.pin(dataset, Some(&version)),
-        (None, false) => orders.pin(dataset, None),
+    let is_dry = fields.iter().any(|(name, value)| *name == "dry_run" && &**value == b"true");
+    match (version.as_deref(), method == Method::POST) {
+        (version @ Some(_), true) | (version @ None, false) if is_dry => orders.check_pin(dataset, version),
+        (version @ Some(_), true) | (version @ None, false) => orders.pin(dataset, version),
         (None, true) | (Some(_), false) => {
             let what = "what clients get is not said";
             let way_out = "POST ?version=VERSION gives them that version; DELETE, without one, the latest";
@@ -79,7 +86,7 @@ fn pin(
         }
     }
     .map_err(|why| Refusal::bad("pin", why, format!("GET /{dataset} shows the versions there are")))?;
-    Ok(accepted("{\"pin\":\"told\"}"))
+    Ok(if is_dry { json("{\"pin\":\"would be told\"}") } else { accepted("{\"pin\":\"told\"}") })
 }
 
 fn orders(thread: &ThreadState) -> Result<&dyn Orders, Refusal> {
@@ -101,8 +108,13 @@ fn worker(thread: &ThreadState) -> Result<Response<Bytes>, Refusal> {
 }
 
 fn accepted(body: &'static str) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::from_static(body.as_bytes()));
+    let mut response = json(body);
     *response.status_mut() = StatusCode::ACCEPTED;
+    response
+}
+
+fn json(body: &'static str) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from_static(body.as_bytes()));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

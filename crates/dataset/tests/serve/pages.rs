@@ -119,10 +119,15 @@ impl Orders for Heard {
     }
 
     fn pin(&self, dataset: &str, version: Option<&str>) -> Result<(), String> {
+        self.check_pin(dataset, version)?;
+        self.0.lock().unwrap().push(format!("{dataset} {version:?}"));
+        Ok(())
+    }
+
+    fn check_pin(&self, _: &str, version: Option<&str>) -> Result<(), String> {
         if version == Some("..") {
             return Err("\"..\" is no version".to_owned());
         }
-        self.0.lock().unwrap().push(format!("{dataset} {version:?}"));
         Ok(())
     }
 }
@@ -139,6 +144,8 @@ fn orders_reach_who_can_carry_them_out() {
     assert_eq!(say(&cluster, "POST", "refresh"), 202);
     assert_eq!(say(&cluster, "POST", "pin/names?version=1"), 202);
     assert_eq!(say(&cluster, "DELETE", "pin/names"), 202);
+    assert_eq!(say(&cluster, "POST", "pin/names?version=2&dry_run=true"), 200, "checked, and not told");
+    assert_eq!(say(&cluster, "DELETE", "pin/names?dry_run=true"), 200);
     assert_eq!(*heard.0.lock().unwrap(), ["refresh", "names Some(\"1\")", "names None"]);
     for (method, path, status) in [
         ("GET", "refresh", 405),
@@ -146,6 +153,7 @@ fn orders_reach_who_can_carry_them_out() {
         ("POST", "pin/names", 400),
         ("DELETE", "pin/names?version=1", 400),
         ("POST", "pin/names?version=..", 400),
+        ("POST", "pin/names?version=..&dry_run=true", 400),
         ("POST", "pin/nothing?version=1", 404),
         ("POST", "refresh/names", 404),
     ] {

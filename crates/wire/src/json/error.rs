@@ -122,5 +122,5 @@ pub(super) fn nearest(message: &str) -> Option<&str> {
     }
     let mut quoted = message.split('`').skip(1).step_by(2);
     let given = quoted.next()?;
-    suggest::nearest(given, quoted)
+    suggest::close(given, quoted)
 }

@@ -341,25 +341,44 @@ impl Cluster {
     /// after every change it is waited until all have reported, or have had `rebalance_ms` to do so. A keyspace
     /// whose workers report no loads at all waits after a restart only.
     fn may_rebalance(&mut self, at: Moment, name: &KeyspaceName, heard: KnownLoads) -> bool {
-        let patience_ms = self.settings.rebalance_ms.max(self.settings.dead_after_ms);
-        let inherited_until = self.recovered.inherited.then_some(self.started + patience_ms);
+        let unheard = self.has_unheard_nodes(at);
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return true };
-        let since = heard.any.then(|| *keyspace.planning.unmeasured_since.get_or_insert(at.now));
-        let until = inherited_until.max(since.map(|since| since + patience_ms));
-        let Some(until) = until else { return true };
-        let unknown = |node: &super::NodeState| {
-            node.signs.health(at.now, &self.settings) == Health::Unknown && !node.record.ended
-        };
-        let heard_all = heard.all && !self.nodes.values().any(unknown);
-        if heard_all {
+        if heard.all && !unheard {
             keyspace.planning.unmeasured_since = None;
+        } else if heard.any {
+            keyspace.planning.unmeasured_since.get_or_insert(at.now);
         }
-        let may = heard_all || at.now >= until;
-        if !may {
+        let Some(until) = self.loads_awaited_until(at, name, heard) else { return true };
+        if let Some(keyspace) = self.keyspaces.get_mut(name) {
             keyspace.planning.plan_due =
                 keyspace.planning.plan_due.min((at.now + limits::LOADS_LOOK_MS).min(until));
         }
-        may
+        false
+    }
+
+    /// Until when loads are waited for before a keyspace is evened out; none if nothing is waited for.
+    fn loads_awaited_until(&self, at: Moment, name: &KeyspaceName, heard: KnownLoads) -> Option<Millis> {
+        if heard.all && !self.has_unheard_nodes(at) {
+            return None;
+        }
+        let patience_ms = self.settings.rebalance_ms.max(self.settings.dead_after_ms);
+        let start = self.recovered.inherited.then_some(self.started);
+        let since = self.keyspaces.get(name)?.planning.unmeasured_since.filter(|_| heard.any);
+        start.max(since).map(|since| since + patience_ms).filter(|until| at.now < *until)
+    }
+
+    /// Whether some node that may still be there has not been heard of since the start.
+    fn has_unheard_nodes(&self, at: Moment) -> bool {
+        self.nodes
+            .values()
+            .any(|node| node.signs.health(at.now, &self.settings) == Health::Unknown && !node.record.ended)
+    }
+
+    /// When loads are not waited for any more, by what is known now; none if they are not waited for.
+    pub(super) fn evened_out_from(&self, at: Moment, keyspace: &KeyspaceState) -> Option<Millis> {
+        let mut survey = self.survey(at, keyspace);
+        self.go_on(at, keyspace, &mut survey, usize::MAX);
+        self.loads_awaited_until(at, &keyspace.record.keyspace.name, survey.heard)
     }
 
     /// The same by what is known now.

@@ -171,7 +171,7 @@ impl Reading {
 
     fn left_over(&mut self, place: &str, fields: &Map<String, Value>, known: &[&str]) {
         for field in fields.keys() {
-            let hint = suggest::nearest(field, known.iter().copied());
+            let hint = suggest::close(field, known.iter().copied());
             let hint = hint.map_or(String::new(), |known| format!(": did you mean {known}?"));
             self.tell(place, format!("unknown field `{field}`{hint}"));
         }

@@ -83,6 +83,9 @@ fn explain_outlives_the_coordinator() {
     assert_eq!(found.shard.since, Since::AtLeast(test.at.wall_ms));
     assert!(!found.granted, "leases of before are assumed to hold");
     assert!(said(&found.blocked, "may not begin yet"), "{:?}", found.blocked);
+    assert!(said(&found.would_move, "nothing is moved for balance before"), "{:?}", found.would_move);
+    let measured = test.cluster.explain(test.at, &name("users"), &key("k")).unwrap();
+    assert!(!said(&measured.would_move, "nothing is moved"), "{:?}", measured.would_move);
 }
 
 #[test]
