@@ -1,6 +1,7 @@
 //! The next map: every step that a handover is ready for and every change of an approved plan that the
 //! throttle lets begin, in one commit per keyspace.
 
+use super::change_queue::ChangeQueue;
 use super::execute::Beginnings;
 use super::overdue::Avoided;
 use super::{Cluster, KeyspaceState, Moment, Write};
@@ -101,6 +102,20 @@ impl KeyspaceState {
     }
 }
 
+/// The next map of a keyspace, and what it was made of.
+struct NextMap {
+    /// The shards that were looked at.
+    awake: BTreeSet<ShardId>,
+    /// Which changes of plans wait, and for what.
+    queue: ChangeQueue,
+    /// Steps that the map did not take.
+    refusals: Vec<EditError>,
+    /// Changes of plans that begin with it.
+    beginnings: Beginnings,
+    /// None where nothing is different.
+    diff: Option<MapDiff>,
+}
+
 impl Cluster {
     /// When the throttle lets something begin that waits for nothing else.
     pub(super) fn next_copy_due(&self) -> Millis {
@@ -140,14 +155,31 @@ impl Cluster {
         }
         let awake = keyspace.settling.take_awake(most);
         let more = !keyspace.settling.awake.is_empty();
-        self.turn.work.settled += awake.len() as u64;
-        let mut queue = std::mem::take(&mut keyspace.execution.change_queue);
-        let Some(keyspace) = self.keyspaces.get(name) else { return false };
+        let queue = std::mem::take(&mut keyspace.execution.change_queue);
+        let Some(next) = self.next_map(at, transaction, name, (awake, plans, queue)) else { return false };
+        self.take_next_map(at, name, next) || more
+    }
+
+    /// What is ready in a keyspace: steps of the shards that are awake, and changes of these plans, the first first.
+    fn next_map(
+        &self,
+        at: Moment,
+        transaction: TransactionId,
+        name: &KeyspaceName,
+        (awake, plans, mut queue): (BTreeSet<ShardId>, Vec<PlanId>, ChangeQueue),
+    ) -> Option<NextMap> {
+        let keyspace = self.keyspaces.get(name)?;
         let mut edit = keyspace.map.edit();
         let refusals = self.settle(keyspace, &mut edit, &awake, at);
-        let Beginnings { progress, meter, due, is_cut_short } =
-            self.start_changes(keyspace, &mut edit, (&plans, &mut queue, !awake.is_empty()), at);
+        let beginnings = self.start_changes(keyspace, &mut edit, (&plans, &mut queue, !awake.is_empty()), at);
         let diff = (!edit.is_empty()).then(|| edit.commit(transaction));
+        Some(NextMap { awake, queue, refusals, beginnings, diff })
+    }
+
+    /// Commits it, and notes what follows. Returns whether more is ready at once.
+    fn take_next_map(&mut self, at: Moment, name: &KeyspaceName, next: NextMap) -> bool {
+        let NextMap { awake, queue, refusals, beginnings, diff } = next;
+        let Beginnings { progress, meter, due, is_cut_short } = beginnings;
         for refusal in refusals {
             self.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {refusal}"));
         }
@@ -163,7 +195,7 @@ impl Cluster {
             keyspace.execution.meter = meter;
             keyspace.execution.copies_due = due;
         }
-        self.turn.work.settled += progress.len() as u64;
+        self.turn.work.settled += (awake.len() + progress.len()) as u64;
         let has_begun = !progress.is_empty();
         let mut begun = Vec::new();
         for (plan, index, progress) in progress {
@@ -176,7 +208,7 @@ impl Cluster {
         self.outbox.events.splice(told..told, first_of_shards(name, begun));
         let has_news = committed || has_begun || !awake.is_empty();
         let untracked = self.track_plans(at, name, has_news);
-        committed || more || is_cut_short || untracked
+        committed || is_cut_short || untracked
     }
 
     /// Approved plans, the most urgent first, older ones first among equals. While the brake is on, those

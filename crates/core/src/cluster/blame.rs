@@ -1,6 +1,7 @@
 //! Which shard is to blame when processes die: strikes, shards that are held back, and shards that are set aside, by
 //! the rules of [`crate::plan::poison`].
 
+use super::decide::Transition;
 use super::{Cluster, KeyspaceState, Moment, NodeState, ShardRule, Write};
 use crate::base::id::{PlacementId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
@@ -38,6 +39,43 @@ pub(super) struct Suspicion {
 struct Census {
     up: BTreeSet<NodeId>,
     silent: Vec<NodeId>,
+}
+
+/// Shards that were held back for long enough: each is to blame, or is not.
+#[derive(Default)]
+pub(super) struct SuspectedShards {
+    /// To be set aside, and why.
+    guilty: Vec<(KeyspaceName, ShardId, String)>,
+    cleared: Vec<(KeyspaceName, ShardId)>,
+}
+
+impl Transition for SuspectedShards {
+    fn find(cluster: &Cluster, at: Moment) -> SuspectedShards {
+        let mut found = SuspectedShards::default();
+        for (name, keyspace) in &cluster.keyspaces {
+            let due = keyspace.suspicion.held_back.iter().filter(|(_, held)| held.until <= at.now);
+            for (shard, held) in due {
+                if cluster.is_still_suspected(&cluster.census(at, None), &(name.clone(), *shard)) {
+                    found.guilty.push((name.clone(), *shard, held.why.clone()));
+                } else {
+                    found.cleared.push((name.clone(), *shard));
+                }
+            }
+        }
+        found
+    }
+
+    fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
+        for (name, shard, why) in self.guilty {
+            if let Some(keyspace) = cluster.keyspaces.get_mut(&name) {
+                keyspace.suspicion.held_back.remove(&shard);
+            }
+            cluster.set_aside(at, &name, shard, why);
+        }
+        self.cleared.iter().for_each(|(name, shard)| cluster.clear_suspicion(at, name, *shard));
+        let held = cluster.keyspaces.values().flat_map(|keyspace| keyspace.suspicion.held_back.values());
+        held.map(|held| held.until).min().unwrap_or(Millis::NEVER)
+    }
 }
 
 impl Cluster {
@@ -204,33 +242,6 @@ impl Cluster {
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
             keyspace.suspicion.held_back.insert(shard, HeldBack { until: at.now + hold_ms, why });
         }
-    }
-
-    /// Sets aside what was held back for long enough. Returns when to look again.
-    pub(super) fn judge_held_back(&mut self, at: Moment) -> Millis {
-        let held = |keyspace: &KeyspaceState| keyspace.suspicion.held_back.clone();
-        let all: Vec<_> = self
-            .keyspaces
-            .iter()
-            .filter(|(_, keyspace)| !keyspace.suspicion.held_back.is_empty())
-            .flat_map(|(name, keyspace)| {
-                held(keyspace).into_iter().map(|(shard, held)| (name.clone(), shard, held))
-            })
-            .collect();
-        let mut next = Millis::NEVER;
-        for (name, shard, held) in all {
-            if held.until > at.now {
-                next = next.min(held.until);
-            } else if self.is_still_suspected(&self.census(at, None), &(name.clone(), shard)) {
-                if let Some(keyspace) = self.keyspaces.get_mut(&name) {
-                    keyspace.suspicion.held_back.remove(&shard);
-                }
-                self.set_aside(at, &name, shard, held.why);
-            } else {
-                self.clear_suspicion(at, &name, shard);
-            }
-        }
-        next
     }
 
     /// How many nodes a shard that is held back or set aside explains: they count as one loss.

@@ -11,8 +11,9 @@
 //! A crash loop of a whole release is over when the next release is out, and nobody should have to say so. What a
 //! shard explains ([`crate::plan::poison`]) counts as one node, as it does for the brake.
 
+use super::decide::Transition;
 use super::{Cluster, Moment, NodeState, Write};
-use crate::base::name::NodeId;
+use crate::base::name::KeyspaceName;
 use crate::base::time::Millis;
 use crate::cluster::event::{About, EventKind};
 use crate::limits;
@@ -24,91 +25,131 @@ impl Cluster {
     pub fn unrest(&self) -> Option<&str> {
         self.guard.unrest.as_deref()
     }
+}
 
-    /// Notices when unrest begins and ends, and when the brake has done its work. Returns when to look again.
-    pub(super) fn watch_unrest(&mut self, at: Moment) -> Millis {
-        let window_ms = self.settings.brake_window_ms;
-        let (died, next) = self.guard.deaths.lately(at.now, window_ms);
+/// Whether so many processes end that only repairs begin by themselves.
+pub(super) struct Unrest {
+    why: Option<String>,
+    next: Millis,
+}
+
+impl Transition for Unrest {
+    fn find(cluster: &Cluster, at: Moment) -> Unrest {
+        let (died, next) = cluster.guard.deaths.lately(at.now, cluster.settings.brake_window_ms);
         // Who was started anew has held nothing yet as what it is now, and is one of those all the same.
-        let counts = |(id, node): &(&NodeId, &NodeState)| {
+        let counts = |(id, node): &(_, &NodeState)| {
             !node.record.left && (!node.has_never_held() || died.contains(*id))
         };
-        let standing = self.nodes.iter().filter(counts).count();
-        let counted = died.len() - self.explained_deaths(&died);
-        let why = brake::unrest(counted, standing, &self.settings);
-        let began = why.is_some() && self.guard.unrest.is_none();
-        let ended = why.is_none() && self.guard.unrest.is_some();
-        if let Some(why) = why.as_ref().filter(|_| began) {
-            self.notice(
+        let standing = cluster.nodes.iter().filter(counts).count();
+        let counted = died.len() - cluster.explained_deaths(&died);
+        Unrest { why: brake::unrest(counted, standing, &cluster.settings), next }
+    }
+
+    fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
+        match (&self.why, &cluster.guard.unrest) {
+            (Some(why), None) => cluster.notice(
                 true,
                 format!(
                     "{why}: what has no replica is placed, nothing else moves by itself until that is over. Look at \
                      the release and the machines"
                 ),
-            );
+            ),
+            (None, Some(_)) => {
+                cluster.notice(false, "the nodes stay: moves go on".to_owned());
+                cluster.plan_soon(at, 0);
+            }
+            (Some(_), Some(_)) | (None, None) => {}
         }
-        if ended {
-            self.notice(false, "the nodes stay: moves go on".to_owned());
-            self.plan_soon(at, 0);
+        cluster.guard.unrest = self.why;
+        self.next
+    }
+}
+
+/// The brakes of keyspaces whose loads failed long enough ago that they may be tried again.
+pub(super) struct ReleasedKeyspaceBrakes {
+    keyspaces: Vec<KeyspaceName>,
+    next: Millis,
+}
+
+impl Transition for ReleasedKeyspaceBrakes {
+    fn find(cluster: &Cluster, at: Moment) -> ReleasedKeyspaceBrakes {
+        // What failed before this coordinator led is not known to it.
+        let earliest = cluster.started + limits::AVOID_MS;
+        let mut found = ReleasedKeyspaceBrakes { keyspaces: Vec::new(), next: Millis::NEVER };
+        for (name, keyspace) in cluster.keyspaces.iter().filter(|(_, k)| k.record.brake.is_some()) {
+            let until = keyspace.overdue.avoid.values().map(|avoided| avoided.until).max();
+            match until.unwrap_or(earliest).max(earliest) {
+                due if due > at.now => found.next = found.next.min(due),
+                _ => found.keyspaces.push(name.clone()),
+            }
         }
-        self.guard.unrest = why;
-        next.min(self.release_when_calm(at)).min(self.release_keyspaces_when_calm(at))
+        found
     }
 
-    /// Releases the brakes of keyspaces whose loads failed long enough ago that they may be tried again.
-    fn release_keyspaces_when_calm(&mut self, at: Moment) -> Millis {
-        let (mut next, mut released) = (Millis::NEVER, Vec::new());
-        // What failed before this coordinator led is not known to it.
-        let earliest = self.started + limits::AVOID_MS;
-        for (name, keyspace) in self.keyspaces.iter_mut().filter(|(_, k)| k.record.brake.is_some()) {
-            let until = keyspace.overdue.avoid.values().map(|avoided| avoided.until).max();
-            let due = until.unwrap_or(earliest).max(earliest);
-            if due > at.now {
-                next = next.min(due);
-                continue;
-            }
+    fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
+        for name in self.keyspaces {
+            let Some(keyspace) = cluster.keyspaces.get_mut(&name) else { continue };
             keyspace.record.brake = None;
             keyspace.plan_again(at);
-            released.push((name.clone(), Write::Keyspace(keyspace.record.clone())));
-        }
-        for (name, write) in released {
-            self.outbox.writes.push(write);
-            self.tell(
+            cluster.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
+            cluster.tell(
                 EventKind::BrakeReleased,
                 About::keyspace(&name),
                 false,
                 format!("the brake of keyspace {name} is released: what could not be loaded is tried again"),
             );
         }
-        next
+        self.next
+    }
+}
+
+/// The brake of the cluster, when there is nothing left to decide about.
+pub(super) enum ReleasedBrake {
+    /// It is off, or somebody is missing.
+    Never,
+    /// Everybody is heard since then, which is not long enough.
+    Calm(Millis),
+    /// It is released.
+    Now,
+}
+
+impl Transition for ReleasedBrake {
+    fn find(cluster: &Cluster, at: Moment) -> ReleasedBrake {
+        if cluster.record.brake.is_none() || !cluster.is_everybody_heard(at) {
+            return ReleasedBrake::Never;
+        }
+        let since = cluster.guard.calm_since.unwrap_or(at.now);
+        let is_long = since + cluster.settings.dead_after_ms <= at.now;
+        if is_long { ReleasedBrake::Now } else { ReleasedBrake::Calm(since) }
     }
 
-    /// Releases the brake when there is nothing left to decide about.
-    fn release_when_calm(&mut self, at: Moment) -> Millis {
-        if self.record.brake.is_none() || !self.is_everybody_heard(at) {
-            self.guard.calm_since = None;
-            return Millis::NEVER;
+    fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
+        cluster.guard.calm_since = match self {
+            ReleasedBrake::Calm(since) => Some(since),
+            ReleasedBrake::Never | ReleasedBrake::Now => None,
+        };
+        match self {
+            ReleasedBrake::Never => Millis::NEVER,
+            ReleasedBrake::Calm(since) => since + cluster.settings.dead_after_ms,
+            ReleasedBrake::Now => {
+                cluster.record.brake = None;
+                cluster.outbox.writes.push(Write::Cluster(cluster.record.clone()));
+                cluster.guard.losses.clear();
+                cluster.tell(
+                    EventKind::BrakeReleased,
+                    About::all(),
+                    false,
+                    "the brake is released: every node is heard again".to_owned(),
+                );
+                cluster.plan_soon(at, 0);
+                Millis::NEVER
+            }
         }
-        let since = *self.guard.calm_since.get_or_insert(at.now);
-        let due = since + self.settings.dead_after_ms;
-        if due > at.now {
-            return due;
-        }
-        self.guard.calm_since = None;
-        self.record.brake = None;
-        self.outbox.writes.push(Write::Cluster(self.record.clone()));
-        self.guard.losses.clear();
-        self.tell(
-            EventKind::BrakeReleased,
-            About::all(),
-            false,
-            "the brake is released: every node is heard again".to_owned(),
-        );
-        self.plan_soon(at, 0);
-        Millis::NEVER
     }
+}
 
-    fn is_everybody_heard(&mut self, at: Moment) -> bool {
+impl Cluster {
+    fn is_everybody_heard(&self, at: Moment) -> bool {
         let is_heard = |health: Health| matches!(health, Health::Up | Health::Unreachable);
         let mut standing = self.nodes.values().filter(|node| !node.record.ended && !node.has_never_held());
         standing.all(|node| is_heard(node.signs.health(at.now, &self.settings)))

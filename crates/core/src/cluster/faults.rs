@@ -17,6 +17,7 @@
 //!
 //! All of it is told: by an alarm at the start, by `status` while this coordinator leads, and by `check`.
 
+use super::decide::Transition;
 use super::restored::Heard;
 use super::{Cluster, Moment, Records, Write};
 use crate::base::counter_jump::CounterJump;
@@ -180,6 +181,29 @@ fn is_open(status: &Status) -> bool {
     matches!(status, Status::Suggested | Status::Approved)
 }
 
+/// Once every lease is over that was granted before this coordinator led, none is longer than its own: the next
+/// coordinator need not wait for more.
+pub(super) struct LongestLease {
+    /// The new bound, where it differs.
+    own_ms: Option<u64>,
+}
+
+impl Transition for LongestLease {
+    fn find(cluster: &Cluster, at: Moment) -> LongestLease {
+        let own = cluster.settings.lease_ms;
+        let differs = cluster.record.longest_lease_ms > own && at.now >= cluster.recovered.leases_before;
+        LongestLease { own_ms: differs.then_some(own) }
+    }
+
+    fn apply(self, cluster: &mut Cluster, _: Moment) -> Millis {
+        if let Some(own_ms) = self.own_ms {
+            cluster.record.longest_lease_ms = own_ms;
+            cluster.outbox.writes.push(Write::Cluster(cluster.record.clone()));
+        }
+        Millis::NEVER
+    }
+}
+
 impl Cluster {
     /// Begins with what was wrong with the records that it was made from, and with the writes that mend it.
     pub fn take_faults(&mut self, faults: StoredFaults, mended: Vec<Write>) {
@@ -187,17 +211,6 @@ impl Cluster {
         let texts: Vec<_> = faults.quarantined().map(|(_, text)| text).chain(faults.mended()).collect();
         texts.into_iter().for_each(|text| self.notice(true, text));
         self.recovered.faults = faults;
-    }
-
-    /// Once every lease is over that was granted before this coordinator led, none is longer than its own: the next
-    /// coordinator need not wait for more.
-    pub(super) fn forget_longest_lease(&mut self, at: Moment) {
-        let own = self.settings.lease_ms;
-        if self.record.longest_lease_ms <= own || at.now < self.recovered.leases_before {
-            return;
-        }
-        self.record.longest_lease_ms = own;
-        self.outbox.writes.push(Write::Cluster(self.record.clone()));
     }
 
     /// Whether this coordinator grants a lease to a node, by whether the node's last lease `has_expired`. As long as a lease of the

@@ -18,61 +18,82 @@
 //! and a process of a forgotten node that comes back registers as a new one. Replicas that a map still names, on a
 //! disk perhaps, keep their node's record.
 
+use super::decide::Transition;
 use super::{Cluster, Moment, Write};
 use crate::base::name::NodeId;
 use crate::base::time::Millis;
 use crate::cluster::event::{About, EventKind};
 use crate::limits;
 
-impl Cluster {
-    /// Forgets whom nobody needs; returns when to look again.
-    pub(super) fn forget_ended_nodes(&mut self, at: Moment) -> Millis {
-        let mut ended: Vec<(bool, Millis, NodeId)> = self
-            .nodes
-            .values()
-            .filter(|node| node.record.ended && node.former.is_empty())
-            .map(|node| (node.has_held, node.ended_at, node.record.spec.id.clone()))
-            .filter(|(.., id)| !self.keyspaces.values().any(|keyspace| keyspace.hosted.names(id)))
-            .collect();
+/// Nodes that nobody needs.
+pub(super) struct ForgottenNodes {
+    nodes: Vec<NodeId>,
+    again: Millis,
+}
+
+/// A node that has ended, and that no map names.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Ended<'a> {
+    has_held: bool,
+    since: Millis,
+    node: &'a NodeId,
+}
+
+impl Transition for ForgottenNodes {
+    fn find(cluster: &Cluster, at: Moment) -> ForgottenNodes {
+        let ended = cluster.nodes.values().filter(|node| node.record.ended && node.former.is_empty());
+        let ended = ended.map(|node| Ended {
+            has_held: node.has_held,
+            since: node.ended_at,
+            node: &node.record.spec.id,
+        });
+        let is_named = |id: &NodeId| cluster.keyspaces.values().any(|keyspace| keyspace.hosted.names(id));
+        let mut ended: Vec<Ended<'_>> = ended.filter(|ended| !is_named(ended.node)).collect();
         ended.sort();
-        let until = |cluster: &Cluster, (has_held, since, id): &(bool, Millis, NodeId)| {
-            let record = &cluster.nodes[id].record;
-            let kept_ms = match (record.left, has_held) {
+        let until = |ended: &Ended<'_>| {
+            let record = &cluster.nodes[ended.node].record;
+            let kept_ms = match (record.left, ended.has_held) {
                 (true, _) => limits::LEFT_NODE_MS,
                 (false, true) => limits::DEAD_NODE_MS,
                 (false, false) => limits::UNUSED_NODE_MS,
             };
-            if record.drain.is_some() { Millis::NEVER } else { *since + kept_ms }
+            if record.drain.is_some() { Millis::NEVER } else { ended.since + kept_ms }
         };
-        let mut again = Millis::NEVER;
-        let is_due = ended.len() > limits::ENDED_NODES || ended.iter().any(|one| until(self, one) <= at.now);
-        if is_due && ended.iter().any(|(.., id)| self.nodes[id].record.held) && self.waits_for_the_dead() {
-            ended.retain(|(.., id)| !self.nodes[id].record.held);
-            again = at.now + limits::UNUSED_NODE_MS;
+        let has_data = |ended: &Ended<'_>| cluster.nodes[ended.node].record.held;
+        let mut found = ForgottenNodes { nodes: Vec::new(), again: Millis::NEVER };
+        let is_due = ended.len() > limits::ENDED_NODES || ended.iter().any(|ended| until(ended) <= at.now);
+        if is_due && ended.iter().any(has_data) && cluster.waits_for_the_dead() {
+            ended.retain(|ended| !has_data(ended));
+            found.again = at.now + limits::UNUSED_NODE_MS;
         }
-        let mut surplus = ended.len().saturating_sub(limits::ENDED_NODES);
-        for one in ended {
-            let until = until(self, &one);
-            let (has_held, _, id) = one;
-            if surplus == 0 && at.now < until {
-                again = again.min(until);
-                continue;
+        let surplus = ended.len().saturating_sub(limits::ENDED_NODES);
+        for (number, ended) in ended.iter().enumerate() {
+            match until(ended) {
+                until if number >= surplus && at.now < until => found.again = found.again.min(until),
+                _ => found.nodes.push(ended.node.clone()),
             }
-            surplus = surplus.saturating_sub(1);
-            let has_left = self.nodes.remove(&id).is_some_and(|node| node.record.left);
-            self.registrations.unused_nodes_forgotten += u64::from(!has_held && !has_left);
-            self.outbox.changed_orders.remove(&id);
-            self.outbox.writes.push(Write::DropNode(id.clone()));
-            self.tell(
+        }
+        found
+    }
+
+    fn apply(self, cluster: &mut Cluster, _: Moment) -> Millis {
+        for id in self.nodes {
+            let Some(node) = cluster.nodes.remove(&id) else { continue };
+            cluster.registrations.unused_nodes_forgotten += u64::from(!node.has_held && !node.record.left);
+            cluster.outbox.changed_orders.remove(&id);
+            cluster.outbox.writes.push(Write::DropNode(id.clone()));
+            cluster.tell(
                 EventKind::NodeForgotten,
                 About::node(&id),
                 false,
                 format!("node {id} ended a while ago and holds nothing: it is forgotten"),
             );
         }
-        again
+        self.again
     }
+}
 
+impl Cluster {
     /// How many nodes were forgotten that had died and never held a shard, since this coordinator leads: anybody can
     /// register such nodes.
     pub fn unused_nodes_forgotten(&self) -> u64 {

@@ -1,8 +1,10 @@
 //! What stops the planner: the brake of the whole cluster and those of keyspaces ([`crate::plan::brake`]). Here they meet
 //! what is stored and what is told to people.
 
+use super::decide::Transition;
 use super::overdue::Avoided;
 use super::{Cluster, KeyspaceState, Moment, Write};
+use crate::base::id::ShardId;
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::time::Millis;
 use crate::cluster::event::{About, EventKind};
@@ -26,8 +28,68 @@ pub(super) struct PlannerGuard {
     pub(super) unrest: Option<String>,
     /// Since when the brake is on and everybody is heard; not stored.
     pub(super) calm_since: Option<Millis>,
+    /// Whether nodes that are dead by now may be given up, as this decision has judged.
+    pub(super) gives_up: bool,
     /// Planning waits because too few nodes answer.
     waiting: bool,
+}
+
+/// Whether the nodes that are dead by now may be given up.
+pub(super) enum LossJudgement {
+    /// They are replaced.
+    GiveUp,
+    /// Nobody is given up now.
+    Wait,
+    /// They are replaced, and this shard, which has killed so many of them one after the other, is held back.
+    HoldBack(KeyspaceName, ShardId, String),
+    /// It would be too much: the brake goes on.
+    SetBrake(String),
+}
+
+impl Transition for LossJudgement {
+    fn find(cluster: &Cluster, at: Moment) -> LossJudgement {
+        if cluster.record.brake.is_some() {
+            return LossJudgement::Wait;
+        }
+        let (losses, settings) = (&cluster.guard.losses, &cluster.settings);
+        let dying: BTreeSet<NodeId> = cluster.dying(at).into_iter().collect();
+        let fleet = cluster.fleet(at, &dying);
+        let asks = losses.asks_for_suspects(&dying, fleet, at.now, settings);
+        let suspects = |id: &NodeId| if asks { cluster.suspects(id) } else { Suspects::new() };
+        let dying: BTreeMap<_, _> = dying.iter().map(|id| (id.clone(), suspects(id))).collect();
+        match losses.judge(&dying, fleet, at.now, settings) {
+            Verdict::Borne => LossJudgement::GiveUp,
+            Verdict::Waits => LossJudgement::Wait,
+            Verdict::Poisoned { shards, deaths, otherwise } => match cluster.to_blame(at, shards, deaths) {
+                Some((name, shard)) => LossJudgement::HoldBack(name, shard, poison::before_brake(deaths)),
+                None => LossJudgement::SetBrake(otherwise),
+            },
+            Verdict::TooMany(why) => LossJudgement::SetBrake(why),
+        }
+    }
+
+    fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
+        cluster.guard.losses.forget_old(at.now, &cluster.settings);
+        cluster.guard.gives_up = matches!(self, LossJudgement::GiveUp | LossJudgement::HoldBack(..));
+        match self {
+            LossJudgement::GiveUp | LossJudgement::Wait => {}
+            LossJudgement::HoldBack(name, shard, why) => cluster.hold_back(at, &name, shard, why),
+            LossJudgement::SetBrake(why) => {
+                cluster.tell(
+                    EventKind::BrakeSet,
+                    About::all(),
+                    true,
+                    format!(
+                        "the brake is on, nothing moves by itself and no node is given up: {why}. Look at the nodes and \
+                         the network, then run `partage brake release`"
+                    ),
+                );
+                cluster.record.brake = Some(why);
+                cluster.outbox.writes.push(Write::Cluster(cluster.record.clone()));
+            }
+        }
+        Millis::NEVER
+    }
 }
 
 impl Cluster {
@@ -48,43 +110,6 @@ impl Cluster {
     /// Why nothing of a keyspace moves by itself.
     pub(super) fn brake_on<'a>(&'a self, keyspace: &'a KeyspaceState) -> Option<&'a str> {
         self.record.brake.as_deref().or(keyspace.record.brake.as_deref())
-    }
-
-    /// Puts the brake on when giving up everybody who is dead by now would be too much; or sets aside the shard
-    /// that has killed so many of them one after the other. Returns whether nobody may be given up now.
-    pub(super) fn brake_if_too_many(&mut self, at: Moment) -> bool {
-        if self.record.brake.is_some() {
-            return true;
-        }
-        let dying: BTreeSet<NodeId> = self.dying(at).into_iter().collect();
-        let fleet = self.fleet(at, &dying);
-        let asks = self.guard.losses.asks_for_suspects(&dying, fleet, at.now, &self.settings);
-        let suspects = |id: &NodeId| if asks { self.suspects(id) } else { Suspects::new() };
-        let dying: BTreeMap<_, _> = dying.iter().map(|id| (id.clone(), suspects(id))).collect();
-        let why = match self.guard.losses.judge(&dying, fleet, at.now, &self.settings) {
-            Verdict::Borne => return false,
-            Verdict::Waits => return true,
-            Verdict::Poisoned { shards, deaths, otherwise } => {
-                if let Some((name, shard)) = self.to_blame(at, shards, deaths) {
-                    self.hold_back(at, &name, shard, poison::before_brake(deaths));
-                    return false;
-                }
-                otherwise
-            }
-            Verdict::TooMany(why) => why,
-        };
-        self.tell(
-            EventKind::BrakeSet,
-            About::all(),
-            true,
-            format!(
-                "the brake is on, nothing moves by itself and no node is given up: {why}. Look at the nodes and \
-                 the network, then run `partage brake release`"
-            ),
-        );
-        self.record.brake = Some(why);
-        self.outbox.writes.push(Write::Cluster(self.record.clone()));
-        true
     }
 
     /// The nodes that have not been given up, of which so many are dying.

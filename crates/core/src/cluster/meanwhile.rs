@@ -19,6 +19,8 @@
 //! node, and the answer renews exactly what the worker was told before. A node whose lease is over waits, as the commit may give
 //! away what it held. Reports are taken in at once; nothing of them is stored.
 
+use super::decide::Transition;
+use super::node_health::OwnSilence;
 use super::{Cluster, Moment, NodeState, Outbox};
 use crate::base::id::Generation;
 use crate::base::name::{KeyspaceName, NodeId};
@@ -170,7 +172,8 @@ impl Cluster {
     /// Of the nodes that have not registered yet only those could during the commit that are as they were, so all of it is no
     /// silence of theirs.
     pub fn listen(&mut self, at: Moment) {
-        self.excuse_own_silence(at, at.now.since(self.listened + self.settings.heartbeat_ms));
+        let late_ms = at.now.since(self.listened + self.settings.heartbeat_ms);
+        OwnSilence::of(self, late_ms).apply(self, at);
         let waited_ms = at.now.since(self.promised);
         let unregistered = self.nodes.values_mut().filter(|node| !node.registered);
         unregistered.for_each(|node| node.signs.excuse(at.now, waited_ms));

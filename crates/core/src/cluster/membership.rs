@@ -13,13 +13,12 @@ use crate::base::id::{ClusterId, Incarnation, SessionDigest, ShardId};
 use crate::base::name::NodeId;
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
-use crate::cluster::event::{About, EventKind};
+use crate::cluster::event::EventKind;
 use crate::keyspace::map::Replica;
 use crate::limits;
 use crate::node::exchange::Registration;
 use crate::node::exchange::Welcome;
 use crate::node::exchange::{Beat, ClusterIdentity, LeaseRenewal, Orders, Phase, Report, Stored};
-use crate::node::health::Signs;
 use crate::node::lease::GrantedLease;
 use crate::node::load::Load;
 use crate::node::reconnect;
@@ -357,142 +356,5 @@ impl Cluster {
         let text = format!("node {id} has left with replicas of {}", counted(left_with, "shard"));
         self.tell_of(EventKind::NodeEnded, id, text);
         Ok(())
-    }
-
-    /// A coordinator that was asleep itself has heard nobody meanwhile: that says nothing about the nodes.
-    /// What it owes them is the time by which it woke late; leases run on regardless. Short sleeps add up, so each counts
-    /// for nodes that is longer than a busy machine is late.
-    pub(super) fn excuse_own_silence(&mut self, at: Moment, late_ms: u64) {
-        if late_ms < self.settings.heartbeat_ms.div_ceil(8) || planted::is(Planted::OwnSleep) {
-            return;
-        }
-        self.nodes.values_mut().for_each(|node| node.signs.excuse(at.now, late_ms));
-        if late_ms < self.settings.heartbeat_ms {
-            return;
-        }
-        self.extend_pending_steps(at, late_ms);
-        self.notice(
-            false,
-            format!("this coordinator was asleep for {late_ms} ms: its nodes get as much more time"),
-        );
-    }
-
-    /// While there are nodes to hear it looks up once in a heartbeat, though nothing may be due: so it knows to within
-    /// one beat for how long it was asleep itself, and never takes that for the silence of others (R6).
-    pub(super) fn next_look(&self, at: Moment) -> Millis {
-        let hears = self.nodes.values().any(|node| !node.record.ended);
-        if hears { at.now + self.settings.heartbeat_ms } else { Millis::NEVER }
-    }
-
-    /// Declares dead who is, notices whose health has changed; returns when to look again.
-    pub(super) fn update_node_health(&mut self, at: Moment) -> Millis {
-        let braked = self.brake_if_too_many(at);
-        let mut wake = self.watch_addresses(at);
-        let (begun_with, most) = (self.turn.work.woken, self.beside_planning(limits::SHARDS_WOKEN) as u64);
-        let ids: Vec<_> = self.nodes.keys().cloned().collect();
-        for id in ids {
-            // What has happened to the others is seen in the next decision, at once.
-            if self.turn.work.woken - begun_with >= most {
-                return at.now;
-            }
-            self.end_former(at, &id);
-            let Some(node) = self.nodes.get_mut(&id) else { continue };
-            let health = node.signs.health(at.now, &self.settings);
-            let told = std::mem::replace(&mut node.told, health);
-            let lease_end = node.signs.lease.end();
-            wake = wake.min(node.signs.next_change(at.now, &self.settings));
-            wake = node.former.values().map(|signs| signs.lease.end()).fold(wake, Millis::min);
-            if lease_end > at.now {
-                wake = wake.min(lease_end);
-            }
-            let is_over = lease_end <= at.now;
-            let lapsed = !std::mem::replace(&mut node.lapsed, is_over) && is_over;
-            let is_dead = health == Health::Down && !node.record.ended;
-            // Who is heard again need not be given up.
-            let is_written_off = self.guard.written_off.remove(&id) && is_dead;
-            if is_dead && (!braked || is_written_off) {
-                if !node.has_never_held() && !is_written_off {
-                    let suspects = self.suspects(&id);
-                    self.strike(at, &id, &suspects);
-                    self.guard.losses.add(id.clone(), at.now, suspects);
-                }
-                self.declare_dead(at, &id);
-            } else if told != health {
-                let is_unreachable = health == Health::Unreachable;
-                let address = &node.record.spec.address;
-                let at_address = if is_unreachable { format!(" at {address}") } else { String::new() };
-                let text = format!("node {id} is {health}{at_address}, was {told}");
-                self.tell(EventKind::NodeHealth, About::node(&id), is_unreachable, text);
-                if told == Health::Unknown && health == Health::Up {
-                    self.last_join = at.now;
-                }
-                self.plan_soon(at, 0);
-                self.wake_replicas_of(&id);
-            }
-            if lapsed {
-                self.wake_replicas_of(&id);
-            }
-        }
-        wake
-    }
-
-    fn end_former(&mut self, at: Moment, id: &NodeId) {
-        let Some(node) = self.nodes.get_mut(id) else { return };
-        let before = node.former.len();
-        node.former.retain(|_, signs: &mut Signs| !signs.lease.is_over(at.now));
-        if node.former.len() < before {
-            self.wake_replicas_of(id);
-            self.plan_soon(at, 0);
-        }
-    }
-
-    /// All at once: on a copy that nobody waits for.
-    pub(super) fn bury_written_off(&mut self, at: Moment) {
-        for id in std::mem::take(&mut self.guard.written_off) {
-            self.declare_dead(at, &id);
-        }
-    }
-
-    fn declare_dead(&mut self, at: Moment, id: &NodeId) {
-        let held = self.nodes.get(id).map_or(0, |node| node.orders.len());
-        self.tell(
-            EventKind::NodeEnded,
-            About::node(id),
-            true,
-            format!(
-                "node {id} is dead: what it held of {} is placed elsewhere where there is room",
-                counted(held, "shard")
-            ),
-        );
-        self.end(at, id);
-    }
-
-    /// Ends the current incarnation for ever.
-    fn end(&mut self, at: Moment, id: &NodeId) {
-        let Some(node) = self.nodes.get_mut(id) else { return };
-        node.record.ended = true;
-        node.signs.ended = true;
-        node.ended_at = at.now;
-        node.orders = orders::OrderIndex::default();
-        self.outbox.writes.push(Write::Node(node.record.clone()));
-        self.forget_reports_of(id);
-        self.wake_replicas_of(id);
-        self.plan_soon(at, 0);
-    }
-
-    /// Wakes every shard with a replica on the node, of whichever incarnation.
-    pub(super) fn wake_replicas_of(&mut self, id: &NodeId) {
-        for keyspace in self.keyspaces.values_mut() {
-            let ids: Vec<_> = keyspace.hosted.on(id).collect();
-            self.turn.work.woken += ids.len() as u64;
-            keyspace.wake(ids);
-        }
-    }
-
-    /// Plans every keyspace within `delay_ms`. Sooner stays sooner.
-    pub(super) fn plan_soon(&mut self, at: Moment, delay_ms: u64) {
-        for keyspace in self.keyspaces.values_mut() {
-            keyspace.planning.plan_due = keyspace.planning.plan_due.min(at.now + delay_ms);
-        }
     }
 }

@@ -13,7 +13,9 @@
 //!
 //! | what is asked                                  | file            |
 //! |------------------------------------------------|-----------------|
-//! | who is a node, is it alive, may it go          | `membership.rs` |
+//! | what one decision does, phase after phase      | `decide.rs`     |
+//! | who is a node, what a beat says, who leaves    | `membership.rs` |
+//! | who is alive, silent or dead                   | `node_health.rs` |
 //! | how a worker registers, and who may speak for it | `session.rs`  |
 //! | who was told more than this cluster knows      | `ahead.rs`      |
 //! | which beats are answered during a commit       | `meanwhile.rs`  |
@@ -36,6 +38,7 @@
 //! | how a node is found quickly by its name         | `numbered.rs`   |
 //! | how many may register from one address         | `registration_limiter.rs` |
 //! | workers of another cluster, which are refused  | `foreign.rs` |
+//! | how the drain of a node stands                 | `drains.rs`     |
 //! | what people and services may ask to be done    | `admin/`       |
 //! | why a key is served where it is                | `explain.rs`    |
 //! | how everything stands, in counts and tables    | `status.rs`     |
@@ -51,6 +54,8 @@ mod calm;
 mod change_queue;
 pub mod check;
 mod counts;
+mod decide;
+mod drains;
 pub mod event;
 mod execute;
 pub mod explain;
@@ -64,6 +69,7 @@ mod meanwhile;
 mod membership;
 pub mod moves;
 pub mod node_detail;
+mod node_health;
 mod numbered;
 mod observed;
 mod orders;
@@ -100,13 +106,12 @@ pub use record::{
 pub use session::{BeatError, RegisterError, WrongToken};
 pub use work::{Slice, Work};
 
-use crate::base::id::{Incarnation, PlacementId, PlanId, TransactionId};
+use crate::base::id::{Incarnation, PlacementId, PlanId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::settings::Settings;
 use crate::base::time::Millis;
 use crate::cluster::event::{About, Actor, Event, EventKind, event};
 use crate::keyspace::map::{MapDiff, ShardMap};
-use crate::limits;
 use crate::node::Health;
 use crate::node::exchange::ReplicaKey;
 use crate::node::health::Signs;
@@ -293,46 +298,6 @@ impl Cluster {
     /// What has to leave. The driver makes the writes durable before it does anything else.
     pub fn take_outbox(&mut self) -> Outbox {
         std::mem::take(&mut self.outbox)
-    }
-
-    /// Goes once through everything; `transaction` (drawn anew for each call) names what is committed.
-    /// Returns when to call again if nothing happens before.
-    pub fn decide(&mut self, at: Moment, transaction: TransactionId) -> Millis {
-        let before = self.turn.work;
-        self.excuse_own_silence(at, at.now.since(self.promised));
-        self.listened = at.now;
-        self.forget_longest_lease(at);
-        let wake = self.update_node_health(at);
-        self.recheck_restored_shards(at);
-        self.compare_copies();
-        let wake =
-            wake.min(self.judge_held_back(at)).min(self.watch_unrest(at)).min(self.forget_ended_nodes(at));
-        let overdue = self.check_pending_steps(at);
-        self.begin_drains(at);
-        self.tell_emptied(at);
-        let again = self.advance(at, transaction);
-        let ready = self.plan_in_turn(at, before);
-        if self.turn.work == before && !again && !ready {
-            self.pack();
-        }
-        let wake = wake.min(self.next_plan_due()).min(self.next_copy_due()).min(overdue);
-        let wake = wake.min(self.next_look(at));
-        self.promised = if again || ready { at.now } else { wake };
-        self.promised
-    }
-
-    /// What is kept for each replica takes no more room than it must, once nothing is under way. A map is packed in one
-    /// piece, so that is done in decisions in which nothing else is, and what is much in several of them.
-    fn pack(&mut self) {
-        let mut room = limits::ENTRIES_PACKED;
-        if self.keyspaces.values().all(|keyspace| keyspace.settling.unsettled.is_empty()) {
-            for keyspace in self.keyspaces.values_mut() {
-                keyspace.observed.pack(&mut room);
-                keyspace.since.pack(&mut room);
-                keyspace.hosted.pack(&mut room);
-            }
-            self.nodes.values_mut().for_each(|node| node.orders.pack(&mut room));
-        }
     }
 
     /// Tells of what is about nothing that has a name.

@@ -26,6 +26,7 @@
 //! Nothing of this is stored: a new coordinator begins to count anew. Nor is time counted in which the node did not
 //! answer, as [`crate::node::health`] judges that, or in which the coordinator itself was asleep.
 
+use super::decide::Transition;
 use super::pending_steps::{PendingStep, PendingSteps};
 use super::stored::Excuse;
 use super::{Cluster, KeyspaceState, Moment, NodeState, Observed};
@@ -351,83 +352,145 @@ impl KeyspaceState {
     }
 }
 
-impl Cluster {
-    /// Finds what is overdue by now, and sees to it. Returns when to look again.
-    pub(super) fn check_pending_steps(&mut self, at: Moment) -> Millis {
-        let due =
-            self.keyspaces.iter().filter(|(_, keyspace)| keyspace.overdue.pending_steps.due() <= at.now);
-        let names: Vec<KeyspaceName> = due.map(|(name, _)| name.clone()).collect();
-        for name in names {
-            self.time_out_steps(at, &name);
+/// Steps of replicas that are overdue, and nodes that get no further lease for it.
+pub(super) struct OverdueSteps {
+    keyspaces: Vec<(KeyspaceName, CheckedSteps)>,
+    /// Nodes that get no further lease.
+    revoked: Vec<NodeId>,
+}
+
+/// What was found of the steps of one keyspace.
+struct CheckedSteps {
+    /// Their time begins anew: the node does not answer, or they wait for others.
+    renewed: Vec<PlacementId>,
+    overdue: Vec<(ShardId, Replica)>,
+    /// Where the next decision goes on.
+    next: Option<PlacementId>,
+    due_then: Option<Millis>,
+}
+
+impl Transition for OverdueSteps {
+    fn find(cluster: &Cluster, at: Moment) -> OverdueSteps {
+        let mut found = OverdueSteps { keyspaces: Vec::new(), revoked: Vec::new() };
+        for (name, keyspace) in &cluster.keyspaces {
+            if keyspace.overdue.pending_steps.due() > at.now {
+                continue;
+            }
+            let (checked, holding_up) = cluster.checked_steps(at, keyspace);
+            if keyspace.record.keyspace.ownership == Ownership::Exclusive {
+                for node in holding_up {
+                    if cluster.is_turn_to_revoke(at, &node, &found.revoked) {
+                        found.revoked.push(node);
+                    }
+                }
+            }
+            found.keyspaces.push((name.clone(), checked));
         }
-        self.restore_leases(at);
-        self.keyspaces
-            .values()
-            .map(|keyspace| keyspace.overdue.pending_steps.due())
-            .min()
-            .unwrap_or(Millis::NEVER)
+        found
     }
 
-    fn time_out_steps(&mut self, at: Moment, name: &KeyspaceName) {
-        let settings = self.settings.clone();
+    fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
+        for (name, checked) in self.keyspaces {
+            let CheckedSteps { renewed, overdue, next, due_then } = checked;
+            let Some(keyspace) = cluster.keyspaces.get_mut(&name) else { continue };
+            let pending = &mut keyspace.overdue.pending_steps;
+            for placement in renewed {
+                let renew = |step: &mut PendingStep| (step.since, step.renewed) = (at.now, at.now);
+                pending.steps.entry(placement).and_modify(renew);
+            }
+            for (_, replica) in &overdue {
+                pending.steps.entry(replica.placement).and_modify(|step| step.is_overdue = true);
+            }
+            (pending.next, pending.due_then) = (next, due_then);
+            pending.due = if next.is_some() { Some(at.now) } else { due_then };
+            overdue.iter().for_each(|(shard, replica)| cluster.give_up(at, &name, *shard, replica));
+        }
+        self.revoked.iter().for_each(|node| cluster.revoke(at, node));
+        let due = cluster.keyspaces.values().map(|keyspace| keyspace.overdue.pending_steps.due());
+        due.min().unwrap_or(Millis::NEVER)
+    }
+}
+
+/// Nodes that have let go in the end, and get leases again.
+pub(super) struct RestoredLeases {
+    nodes: Vec<NodeId>,
+}
+
+impl Transition for RestoredLeases {
+    fn find(cluster: &Cluster, _: Moment) -> RestoredLeases {
+        let revoked = cluster.nodes.iter().filter(|(_, node)| node.revoked).map(|(id, _)| id);
+        let holds = |id: &NodeId| cluster.keyspaces.values().any(|keyspace| keyspace.held_fast(id).is_some());
+        RestoredLeases { nodes: revoked.filter(|id| !holds(id)).cloned().collect() }
+    }
+
+    fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
+        for id in self.nodes {
+            let text = format!("node {id} has let go, and gets leases again");
+            cluster.tell(EventKind::Notice, About::node(&id), false, text);
+            cluster.nodes.entry(id).and_modify(|node| node.revoked = false);
+            cluster.plan_soon(at, 0);
+        }
+        Millis::NEVER
+    }
+}
+
+impl Cluster {
+    /// Looks at the steps of a keyspace. Returns what was found, and the nodes whose overdue steps others wait for.
+    fn checked_steps(&self, at: Moment, keyspace: &KeyspaceState) -> (CheckedSteps, BTreeSet<NodeId>) {
         let most = self.beside_planning(limits::STEPS_CALLED_IN);
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        let from = keyspace.overdue.pending_steps.next.take();
-        let before = from.and(keyspace.overdue.pending_steps.due_then.take()).unwrap_or(Millis::NEVER);
-        let mut next = before;
-        let mut overdue = Vec::new();
+        let pending = &keyspace.overdue.pending_steps;
+        let from = pending.next;
+        let mut found = CheckedSteps { renewed: Vec::new(), overdue: Vec::new(), next: None, due_then: None };
+        let mut next = from.and(pending.due_then).unwrap_or(Millis::NEVER);
         let mut holding_up = BTreeSet::new();
-        let mut steps = std::mem::take(&mut keyspace.overdue.pending_steps.steps);
-        for (looked_at, (placement, step)) in steps.range_mut(from.unwrap_or_default()..).enumerate() {
+        for (looked_at, (placement, step)) in pending.steps.range(from.unwrap_or_default()..).enumerate() {
             if looked_at >= most {
-                keyspace.overdue.pending_steps.next = Some(*placement);
+                found.next = Some(*placement);
                 break;
             }
-            let replica = keyspace.map.shard(step.shard).and_then(|shard| shard.replica(*placement));
-            let Some(replica) = replica else { continue };
-            let timeout_ms = timeout_ms(keyspace, (*placement, step.state), &settings);
+            let Some(shard) = keyspace.map.shard(step.shard) else { continue };
+            let Some(replica) = shard.replica(*placement) else { continue };
             if step.is_overdue {
                 holding_up.extend(keyspace.holds_up(step.shard, replica).then(|| replica.node.clone()));
                 continue;
             }
-            let shard = keyspace.map.shard(step.shard);
-            let seen = (&self.nodes, at.now, &settings);
-            let waits = shard.is_some_and(|shard| match step.state {
-                ReplicaState::Load => !keyspace.has_source(seen, shard),
-                // Followers begin when their leader has what its parents had. One that was to lead before lets go first.
-                ReplicaState::Live if step.role == Role::Follower => {
-                    let begins_later = keyspace.inherits(shard) && !keyspace.has_source(seen, shard);
-                    // Nor does one that may be older than copies which the coordinator has not heard of since a restore.
-                    (begins_later || keyspace.restored.awaits_comparison(shard.id))
-                        && !keyspace.holds_up(step.shard, replica)
-                }
-                ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => false,
-            });
+            let mut step = step.clone();
             let node = self.nodes.get(&replica.node);
-            if waits || !node.is_some_and(|node| answers(node, replica, at, &settings)) {
+            let answers = node.is_some_and(|node| answers(node, replica, at, &self.settings));
+            if !answers || self.waits_for_others(at, keyspace, (shard, replica), &step) {
                 (step.since, step.renewed) = (at.now, at.now);
+                found.renewed.push(*placement);
             }
-            let due = step.due(timeout_ms);
-            if due <= at.now {
-                step.is_overdue = true;
-                overdue.push((step.shard, replica.clone()));
-            } else {
-                next = next.min(due);
+            match step.due(timeout_ms(keyspace, (*placement, step.state), &self.settings)) {
+                due if due <= at.now => found.overdue.push((step.shard, replica.clone())),
+                due => next = next.min(due),
             }
         }
-        keyspace.overdue.pending_steps.steps = steps;
-        let again = !overdue.is_empty() || !holding_up.is_empty();
-        let next = if again { next.min(at.now + settings.lease_ms) } else { next };
-        keyspace.overdue.pending_steps.due_then = (next < Millis::NEVER).then_some(next);
-        keyspace.overdue.pending_steps.due = match keyspace.overdue.pending_steps.next {
-            Some(_) => Some(at.now),
-            None => keyspace.overdue.pending_steps.due_then,
-        };
-        for (shard, replica) in overdue {
-            self.give_up(at, name, shard, &replica);
-        }
-        if self.keyspaces.get(name).is_some_and(|k| k.record.keyspace.ownership == Ownership::Exclusive) {
-            holding_up.iter().for_each(|node| self.revoke(at, node));
+        let again = !found.overdue.is_empty() || !holding_up.is_empty();
+        let next = if again { next.min(at.now + self.settings.lease_ms) } else { next };
+        found.due_then = (next < Millis::NEVER).then_some(next);
+        (found, holding_up)
+    }
+
+    /// Whether a replica cannot take its step, as it waits for another one.
+    fn waits_for_others(
+        &self,
+        at: Moment,
+        keyspace: &KeyspaceState,
+        (shard, replica): (&Shard, &Replica),
+        step: &PendingStep,
+    ) -> bool {
+        let has_source = || keyspace.has_source((&self.nodes, at.now, &self.settings), shard);
+        match step.state {
+            ReplicaState::Load => !has_source(),
+            // Followers begin when their leader has what its parents had. One that was to lead before lets go first.
+            ReplicaState::Live if step.role == Role::Follower => {
+                let begins_later = keyspace.inherits(shard) && !has_source();
+                // Nor does one that may be older than copies which the coordinator has not heard of since a restore.
+                (begins_later || keyspace.restored.awaits_comparison(shard.id))
+                    && !keyspace.holds_up(step.shard, replica)
+            }
+            ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => false,
         }
     }
 
@@ -467,10 +530,7 @@ impl Cluster {
     /// A node gets no further lease while it does not let go of what others wait for. What it took in it still is
     /// to carry out, and it keeps its data: others copy from there.
     fn revoke(&mut self, at: Moment, id: &NodeId) {
-        if self.record.brake.is_some() || !self.is_turn_to_revoke(at, id) {
-            return;
-        }
-        let Some(node) = self.nodes.get_mut(id).filter(|node| !node.record.ended) else { return };
+        let Some(node) = self.nodes.get_mut(id) else { return };
         node.revoked = true;
         let held = self.keyspaces.iter().find_map(|(name, keyspace)| {
             let (shard, placement, epoch) = keyspace.held_fast(id)?;
@@ -493,26 +553,19 @@ impl Cluster {
         self.plan_soon(at, 0);
     }
 
-    /// Whether the leases of all who were revoked before are over, and another node is left that takes shards.
-    fn is_turn_to_revoke(&self, at: Moment, id: &NodeId) -> bool {
-        let mut others = self.nodes.iter().filter(|(other, _)| *other != id).map(|(_, node)| node);
-        let revoked = self.nodes.values().filter(|node| node.revoked && !node.record.ended);
-        revoked.into_iter().all(|node| node.signs.lease.is_over(at.now))
-            && !self.nodes.get(id).is_some_and(|node| node.revoked)
-            && others.any(|node| node.accepts(at.now, &self.settings))
-    }
-
-    /// A node that has let go in the end gets leases again.
-    fn restore_leases(&mut self, at: Moment) {
-        let revoked = self.nodes.iter().filter(|(_, node)| node.revoked).map(|(id, _)| id.clone());
-        for id in revoked.collect::<Vec<_>>() {
-            if !self.keyspaces.values().any(|keyspace| keyspace.held_fast(&id).is_some()) {
-                self.nodes.entry(id.clone()).and_modify(|node| node.revoked = false);
-                let text = format!("node {id} has let go, and gets leases again");
-                self.tell(EventKind::Notice, About::node(&id), false, text);
-                self.plan_soon(at, 0);
-            }
-        }
+    /// Whether the leases of all who were revoked before are over, those of `also` too, and another node is left that takes
+    /// shards.
+    fn is_turn_to_revoke(&self, at: Moment, id: &NodeId, also: &[NodeId]) -> bool {
+        let is_revoked = |id: &NodeId, node: &NodeState| node.revoked || also.contains(id);
+        let takes =
+            |id: &NodeId, node: &NodeState| !also.contains(id) && node.accepts(at.now, &self.settings);
+        let mut standing = self.nodes.iter().filter(|(other, node)| *other != id && !node.record.ended);
+        let mut others = self.nodes.iter().filter(|(other, _)| *other != id);
+        let is_open = |node: &NodeState| !node.record.ended && !is_revoked(id, node);
+        self.record.brake.is_none()
+            && self.nodes.get(id).is_some_and(is_open)
+            && standing.all(|(id, node)| !is_revoked(id, node) || node.signs.lease.is_over(at.now))
+            && others.any(|(id, node)| takes(id, node))
     }
 
     /// Why a shard goes nowhere, when it was given up on every node that might take it.

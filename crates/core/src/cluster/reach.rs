@@ -16,6 +16,7 @@
 //!
 //! Nothing of this is stored: a new coordinator checks every address itself.
 
+use super::decide::Transition;
 use super::{Cluster, Moment, NodeState};
 use crate::base::count::counted;
 use crate::base::id::Incarnation;
@@ -47,6 +48,38 @@ impl NodeState {
         let is_unreachable = self.signs.health(now, settings) == Health::Unreachable;
         let since = self.signs.unreachable_since.filter(|_| is_unreachable)?;
         Some(since + settings.dead_after_ms)
+    }
+}
+
+/// Nodes that have become cut off, or are so no longer.
+pub(super) struct CutOffNodes {
+    nodes: Vec<(NodeId, bool)>,
+    wake: Millis,
+}
+
+impl Transition for CutOffNodes {
+    fn find(cluster: &Cluster, at: Moment) -> CutOffNodes {
+        let (mut silent, mut standing, mut wake) = (BTreeSet::new(), 0, Millis::NEVER);
+        let nodes = || cluster.nodes.iter().filter(|(_, node)| !node.record.ended);
+        for (id, node) in nodes().filter(|(_, node)| !node.has_never_held()) {
+            standing += 1;
+            match node.cut_off_at(at.now, &cluster.settings) {
+                Some(due) if due <= at.now => drop(silent.insert(id)),
+                Some(due) => wake = wake.min(due),
+                None => {}
+            }
+        }
+        let reachable = nodes().filter(|(_, node)| node.accepts(at.now, &cluster.settings)).count();
+        let is_borne = brake::are_unreachable_borne(silent.len(), reachable, standing, &cluster.settings);
+        let moves_off = is_borne && cluster.record.brake.is_none();
+        let is_cut_off = cluster.nodes.iter().map(|(id, node)| (id, node, moves_off && silent.contains(id)));
+        let changed = is_cut_off.filter(|(_, node, is_cut_off)| node.cut_off != *is_cut_off);
+        CutOffNodes { nodes: changed.map(|(id, _, is_cut_off)| (id.clone(), is_cut_off)).collect(), wake }
+    }
+
+    fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
+        self.nodes.iter().for_each(|(id, is_cut_off)| cluster.cut_off(at, id, *is_cut_off));
+        self.wake
     }
 }
 
@@ -82,33 +115,6 @@ impl Cluster {
             }
         }
         due
-    }
-
-    /// Finds who has been unreachable for so long that its replicas move off. Returns when to look again.
-    pub(super) fn watch_addresses(&mut self, at: Moment) -> Millis {
-        let (mut silent, mut standing, mut wake) = (BTreeSet::new(), 0, Millis::NEVER);
-        for (id, node) in self.nodes.iter().filter(|(_, node)| !node.record.ended && !node.has_never_held()) {
-            standing += 1;
-            match node.cut_off_at(at.now, &self.settings) {
-                Some(due) if due <= at.now => drop(silent.insert(id.clone())),
-                Some(due) => wake = wake.min(due),
-                None => {}
-            }
-        }
-        let reachable = self.nodes.values().filter(|node| node.accepts(at.now, &self.settings)).count();
-        let is_borne = brake::are_unreachable_borne(silent.len(), reachable, standing, &self.settings);
-        let moves_off = is_borne && self.record.brake.is_none();
-        let cut_off = |id: &NodeId, node: &NodeState| moves_off && silent.contains(id) && !node.record.ended;
-        let changed: Vec<NodeId> = self
-            .nodes
-            .iter()
-            .filter(|(id, node)| node.cut_off != cut_off(id, node))
-            .map(|(id, _)| id.clone())
-            .collect();
-        for id in changed {
-            self.cut_off(at, &id, moves_off && silent.contains(&id));
-        }
-        wake
     }
 
     fn cut_off(&mut self, at: Moment, id: &NodeId, is_cut_off: bool) {

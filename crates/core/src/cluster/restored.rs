@@ -23,10 +23,11 @@
 //! hears that one copy has served under the restored epoch and another not yet, and takes the other for overtaken, though
 //! both have everything: that one loads anew.
 
+use super::decide::Transition;
 use super::stored::{Nodes, Seen, has_ended, is_away};
 use super::{Cluster, Kept, KeyspaceState, LostIds, Moment, NodeState, Observed};
 use crate::base::id::{Epoch, PlacementId, ShardId};
-use crate::base::name::NodeId;
+use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::time::Millis;
 use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::{Replica, Role, Shard};
@@ -386,47 +387,78 @@ impl KeyspaceState {
     }
 }
 
-impl Cluster {
-    /// When the last node is back after a restore, what waited for that is looked at again.
-    pub(super) fn recheck_restored_shards(&mut self, at: Moment) {
-        let mut restored = self.keyspaces.values_mut().filter(|keyspace| keyspace.was_restored()).peekable();
+/// Restored keyspaces whose shards wait no longer for nodes that are back.
+pub(super) struct RestoredShards {
+    back: Heard,
+    keyspaces: Vec<KeyspaceName>,
+}
+
+impl Transition for RestoredShards {
+    fn find(cluster: &Cluster, at: Moment) -> RestoredShards {
+        let mut restored =
+            cluster.keyspaces.iter().filter(|(_, keyspace)| keyspace.was_restored()).peekable();
         if restored.peek().is_none() {
-            return;
+            return RestoredShards { back: Heard::Some, keyspaces: Vec::new() };
         }
-        let back = back((&self.nodes, at.now, &self.settings));
-        for keyspace in restored {
-            if back > keyspace.restored.back {
+        let back = back((&cluster.nodes, at.now, &cluster.settings));
+        let changed = restored.filter(|(_, keyspace)| keyspace.restored.back != back);
+        RestoredShards { back, keyspaces: changed.map(|(name, _)| name.clone()).collect() }
+    }
+
+    fn apply(self, cluster: &mut Cluster, _: Moment) -> Millis {
+        for name in &self.keyspaces {
+            let Some(keyspace) = cluster.keyspaces.get_mut(name) else { continue };
+            if self.back > keyspace.restored.back {
                 keyspace.settling.awake.extend(keyspace.map.shards().map(|shard| shard.id));
             }
-            keyspace.restored.back = back;
+            keyspace.restored.back = self.back;
         }
+        Millis::NEVER
+    }
+}
+
+/// When every node has said what it has, the copies on processes that live through a restore are compared: one that was not
+/// heard may have led last, where the map does not name it.
+pub(super) struct ComparedCopies {
+    heard: Heard,
+    /// The nodes that are not heard, and the keyspaces that have something to compare; none while nothing is compared.
+    now: Option<(BTreeSet<NodeId>, Vec<KeyspaceName>)>,
+}
+
+impl Transition for ComparedCopies {
+    fn find(cluster: &Cluster, _: Moment) -> ComparedCopies {
+        let before = cluster.recovered.heard;
+        let is_heard = |node: &NodeState| node.sequence > 0;
+        let heard = if before < Heard::All {
+            before.max(Heard::of(cluster.nodes.values(), is_heard))
+        } else {
+            before
+        };
+        let uncompared = cluster.keyspaces.iter().filter(|(_, k)| !k.restored.uncompared.is_empty());
+        let names: Vec<KeyspaceName> = uncompared.map(|(name, _)| name.clone()).collect();
+        if heard == Heard::Some || names.is_empty() {
+            return ComparedCopies { heard, now: None };
+        }
+        let unheard = cluster.nodes.iter().filter(|(_, node)| !is_heard(node)).map(|(id, _)| id.clone());
+        ComparedCopies { heard, now: Some((unheard.collect(), names)) }
     }
 
-    /// When every node has said what it has, compares the copies on processes that live through a restore: one that was not
-    /// heard may have led last, where the map does not name it.
-    pub(super) fn compare_copies(&mut self) {
-        if self.recovered.heard < Heard::All {
-            self.recovered.heard =
-                self.recovered.heard.max(Heard::of(self.nodes.values(), |node| node.sequence > 0));
-        }
-        if self.recovered.heard == Heard::Some
-            || self.keyspaces.values().all(|keyspace| keyspace.restored.uncompared.is_empty())
-        {
-            return;
-        }
-        let unheard = self.nodes.values().filter(|node| node.sequence == 0);
-        let unheard: BTreeSet<NodeId> = unheard.map(|node| node.record.spec.id.clone()).collect();
-        let has_changed = self.recovered.unheard.as_ref() != Some(&unheard);
-        self.recovered.unheard = Some(unheard);
-        for keyspace in
-            self.keyspaces.values_mut().filter(|keyspace| !keyspace.restored.uncompared.is_empty())
-        {
+    fn apply(self, cluster: &mut Cluster, _: Moment) -> Millis {
+        cluster.recovered.heard = self.heard;
+        let Some((unheard, names)) = self.now else { return Millis::NEVER };
+        let has_changed = cluster.recovered.unheard.as_ref() != Some(&unheard);
+        cluster.recovered.unheard = Some(unheard);
+        for name in &names {
+            let Some(keyspace) = cluster.keyspaces.get_mut(name) else { continue };
             let changed = std::mem::take(&mut keyspace.restored.to_compare);
             let shards = if has_changed { keyspace.restored.uncompared.clone() } else { changed };
-            keyspace.compare((&self.nodes, self.recovered.heard), shards);
+            keyspace.compare((&cluster.nodes, self.heard), shards);
         }
+        Millis::NEVER
     }
+}
 
+impl Cluster {
     /// For which of them a shard waits, as they may have later copies than those that are there.
     pub(super) fn unheard_for<'a>(
         &'a self,

@@ -103,10 +103,22 @@ pub enum Verdict {
     TooMany(String),
 }
 
+impl Loss {
+    /// Whether it was in the window.
+    fn counts(&self, now: Millis, settings: &Settings) -> bool {
+        now.since(self.at) < settings.brake_window_ms
+    }
+}
+
 impl Losses {
     /// A node was given up.
     pub fn add(&mut self, node: NodeId, now: Millis, suspects: Suspects) {
         self.lost.insert(node, Loss { at: now, suspects });
+    }
+
+    /// Forgets what was lost before the window.
+    pub fn forget_old(&mut self, now: Millis, settings: &Settings) {
+        self.lost.retain(|_, loss| loss.counts(now, settings));
     }
 
     /// It is back, as a new process, or was removed by a person.
@@ -120,9 +132,8 @@ impl Losses {
     }
 
     /// Whether no node is missing that was lost in the window.
-    pub fn are_all_back(&mut self, now: Millis, settings: &Settings) -> bool {
-        self.lost.retain(|_, loss| now.since(loss.at) < settings.brake_window_ms);
-        self.lost.is_empty()
+    pub fn are_all_back(&self, now: Millis, settings: &Settings) -> bool {
+        !self.lost.values().any(|loss| loss.counts(now, settings))
     }
 
     /// Whether it matters what `dying` had taken on: where far too many are dying no shard is to blame, and to find out
@@ -134,9 +145,8 @@ impl Losses {
         now: Millis,
         settings: &Settings,
     ) -> bool {
-        let is_earlier = |(node, loss): &(&NodeId, &Loss)| {
-            now.since(loss.at) < settings.brake_window_ms && !dying.contains(*node)
-        };
+        let is_earlier =
+            |(node, loss): &(&NodeId, &Loss)| loss.counts(now, settings) && !dying.contains(*node);
         let earlier = self.lost.iter().filter(is_earlier).count();
         let (count, borne) = (earlier + dying.len(), borne(earlier + fleet.standing, settings));
         let waits = count <= borne && count + fleet.silent > borne;
@@ -147,14 +157,14 @@ impl Losses {
 
     /// Whether giving up `dying` now would be too much.
     pub fn judge(
-        &mut self,
+        &self,
         dying: &BTreeMap<NodeId, Suspects>,
         fleet: Fleet,
         now: Millis,
         settings: &Settings,
     ) -> Verdict {
-        self.lost.retain(|_, loss| now.since(loss.at) < settings.brake_window_ms);
-        let earlier = self.lost.iter().filter(|(node, _)| !dying.contains_key(*node));
+        let earlier =
+            self.lost.iter().filter(|(node, loss)| loss.counts(now, settings) && !dying.contains_key(*node));
         let mut losses: Vec<(Millis, &Suspects)> =
             earlier.map(|(_, loss)| (loss.at, &loss.suspects)).collect();
         let nodes = losses.len() + fleet.standing;
@@ -289,7 +299,7 @@ mod tests {
         matches!(verdict, Verdict::TooMany(_))
     }
 
-    fn judge(losses: &mut Losses, dying: &[NodeId], standing: usize, now: u64) -> Verdict {
+    fn judge(losses: &Losses, dying: &[NodeId], standing: usize, now: u64) -> Verdict {
         let dying = dying.iter().map(|node| (node.clone(), Suspects::new())).collect();
         losses.judge(&dying, fleet(standing), Millis(now), &Settings::default())
     }
@@ -303,7 +313,7 @@ mod tests {
         #[test]
         fn r4_the_threshold_is_exact(count in 1usize..200, dying in 0usize..200) {
             let dying = dying.min(count);
-            let verdict = judge(&mut Losses::default(), &nodes(dying), count, 0);
+            let verdict = judge(&Losses::default(), &nodes(dying), count, 0);
             let allowed = f64::max(2.0, 0.2 * count as f64);
             prop_assert_eq!(is_too_many(&verdict), dying as f64 > allowed + 1e-9);
         }
@@ -402,9 +412,9 @@ mod tests {
         let mut losses = Losses::default();
         losses.add(all[0].clone(), Millis(0), Suspects::new());
         losses.add(all[1].clone(), Millis(1_000), Suspects::new());
-        let mut later = losses.clone();
-        assert!(is_too_many(&judge(&mut losses, &all[2..3], 8, 59_999)));
-        assert_eq!(judge(&mut later, &all[2..3], 8, 60_000), Verdict::Borne);
+        let later = losses.clone();
+        assert!(is_too_many(&judge(&losses, &all[2..3], 8, 59_999)));
+        assert_eq!(judge(&later, &all[2..3], 8, 60_000), Verdict::Borne);
     }
 
     #[test]
@@ -413,10 +423,10 @@ mod tests {
         let mut losses = Losses::default();
         all[..2].iter().for_each(|node| losses.add(node.clone(), Millis(0), Suspects::new()));
         losses.returned(&all[0]);
-        assert_eq!(judge(&mut losses, &all[2..3], 9, 1), Verdict::Borne);
+        assert_eq!(judge(&losses, &all[2..3], 9, 1), Verdict::Borne);
         losses.add(all[2].clone(), Millis(1), Suspects::new());
         losses.add(all[3].clone(), Millis(1), Suspects::new());
-        assert_eq!(judge(&mut losses, &[], 7, 2), Verdict::Borne);
+        assert_eq!(judge(&losses, &[], 7, 2), Verdict::Borne);
         losses.clear();
         assert_eq!(losses, Losses::default());
     }
@@ -443,38 +453,38 @@ mod tests {
         (KeyspaceName::new("k").unwrap(), ShardId(shard))
     }
 
-    fn dies_now(losses: &mut Losses, taken: u64, shards: &[u64], standing: usize) -> Verdict {
+    fn dies_now(losses: &Losses, taken: u64, shards: &[u64], standing: usize) -> Verdict {
         let dying = BTreeMap::from([(nodes(20)[19].clone(), suspects(taken, shards))]);
         losses.judge(&dying, fleet(standing), Millis(20_000), &Settings::default())
     }
 
     #[test]
     fn r5_a_shard_that_went_from_one_lost_node_to_the_next_is_set_aside_before_the_brake_goes_on() {
-        let mut losses = fallen(&[&[1, 2, 7], &[3, 7]]);
-        let verdict = dies_now(&mut losses, 11_000, &[4, 7], 8);
+        let losses = fallen(&[&[1, 2, 7], &[3, 7]]);
+        let verdict = dies_now(&losses, 11_000, &[4, 7], 8);
         let Verdict::Poisoned { shards, deaths: 3, otherwise } = verdict else { panic!("{verdict:?}") };
         assert_eq!(shards, [shard_name(7)]);
         assert!(otherwise.starts_with("3 of 10 nodes were lost"), "{otherwise}");
-        let other = dies_now(&mut losses, 11_000, &[4, 2], 8);
+        let other = dies_now(&losses, 11_000, &[4, 2], 8);
         assert!(is_too_many(&other), "2 was on the first and the third only");
     }
 
     #[test]
     fn r4_nodes_that_fall_together_explain_nothing_to_each_other() {
-        let mut losses = Losses::default();
+        let losses = Losses::default();
         let dying = nodes(3).into_iter().map(|node| (node, suspects(11_000, &[7]))).collect();
         assert!(is_too_many(&losses.judge(&dying, fleet(10), Millis(20_000), &Settings::default())));
-        let mut losses = fallen(&[&[7], &[7]]);
-        assert!(is_too_many(&dies_now(&mut losses, 9_999, &[7], 8)), "it was there before the second fell");
+        let losses = fallen(&[&[7], &[7]]);
+        assert!(is_too_many(&dies_now(&losses, 9_999, &[7], 8)), "it was there before the second fell");
     }
 
     #[test]
     fn r4_what_a_shard_explains_counts_as_one_and_the_rest_as_ever() {
         let mut losses = fallen(&[&[7], &[7]]);
         losses.add(nodes(20)[18].clone(), Millis(15_000), Suspects::new());
-        assert!(matches!(dies_now(&mut losses, 11_000, &[7], 7), Verdict::Poisoned { deaths: 3, .. }));
+        assert!(matches!(dies_now(&losses, 11_000, &[7], 7), Verdict::Poisoned { deaths: 3, .. }));
         losses.add(nodes(20)[17].clone(), Millis(15_000), Suspects::new());
-        assert!(is_too_many(&dies_now(&mut losses, 11_000, &[7], 7)));
+        assert!(is_too_many(&dies_now(&losses, 11_000, &[7], 7)));
     }
 
     #[test]

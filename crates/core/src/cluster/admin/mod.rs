@@ -32,11 +32,12 @@ mod reshard;
 mod room;
 mod shards;
 
+pub use super::drains::{DrainProgress, DrainStatus};
 pub use command::{Command, KeyspaceChanges, Presplit, SplitAt};
 pub use error::{AdminError, Kind};
 pub use foresight::NodeShare;
-pub use nodes::{DrainProgress, DrainStatus};
 
+use super::drains::BegunDrains;
 use super::{Cluster, KeyspaceRecord, KeyspaceState, Moment, NodeRecord, NodeState, Notice, Write};
 use crate::base::id::{PlacementId, PlanId, ShardId, TransactionId};
 use crate::base::name::{KeyspaceName, NodeId};
@@ -132,7 +133,7 @@ impl Cluster {
     fn carry_out(&mut self, at: Moment, by: &str, intent: Intent) -> Answer {
         let Intent { summary, warnings, effects, drains } = intent;
         let made = effects.into_iter().filter_map(|effect| self.apply(at, by, effect)).last();
-        self.begin_drains(at);
+        self.make::<BegunDrains>(at);
         Answer {
             plan: made.and_then(|id| self.shown_plan(id)),
             drains: drains.iter().filter_map(|node| self.drain_status(at, node).ok()).collect(),

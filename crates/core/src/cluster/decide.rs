@@ -1,0 +1,85 @@
+//! One decision of the coordinator, from what it knows to what follows.
+//!
+//! Each [`Transition`] has two halves. The first reads the cluster and says what is to change, as data; the second makes the
+//! change. So each phase sees what the phases before it have changed, and the signature of the half that judges says that it
+//! changes nothing. The next maps ([`Cluster::advance`]) and plans ([`Cluster::plan_in_turn`]) are made the same way, shard by
+//! shard: as an edit of a map, and as the changes of a plan.
+
+use super::Cluster;
+use super::Moment;
+use super::blame::SuspectedShards;
+use super::calm::{ReleasedBrake, ReleasedKeyspaceBrakes, Unrest};
+use super::drains::{BegunDrains, EmptiedNodes};
+use super::faults::LongestLease;
+use super::forget::ForgottenNodes;
+use super::guard::LossJudgement;
+use super::node_health::{NodeHealth, OwnSilence};
+use super::overdue::{OverdueSteps, RestoredLeases};
+use super::reach::CutOffNodes;
+use super::restored::{ComparedCopies, RestoredShards};
+use crate::base::id::TransactionId;
+use crate::base::time::Millis;
+use crate::limits;
+
+/// What one phase of a decision changes.
+pub(super) trait Transition: Sized {
+    /// What is to change now.
+    fn find(cluster: &Cluster, at: Moment) -> Self;
+
+    /// Changes it. Returns when to look again if nothing happens before.
+    fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis;
+}
+
+impl Cluster {
+    /// Goes once through everything; `transaction` (drawn anew for each call) names what is committed.
+    /// Returns when to call again if nothing happens before.
+    pub fn decide(&mut self, at: Moment, transaction: TransactionId) -> Millis {
+        let before = self.turn.work;
+        let wake = [
+            self.make::<OwnSilence>(at),
+            self.make::<LongestLease>(at),
+            self.make::<LossJudgement>(at),
+            self.make::<CutOffNodes>(at),
+            self.make::<NodeHealth>(at),
+            self.make::<RestoredShards>(at),
+            self.make::<ComparedCopies>(at),
+            self.make::<SuspectedShards>(at),
+            self.make::<Unrest>(at),
+            self.make::<ReleasedBrake>(at),
+            self.make::<ReleasedKeyspaceBrakes>(at),
+            self.make::<ForgottenNodes>(at),
+            self.make::<OverdueSteps>(at),
+            self.make::<RestoredLeases>(at),
+            self.make::<BegunDrains>(at),
+            self.make::<EmptiedNodes>(at),
+        ];
+        let again = self.advance(at, transaction);
+        let ready = self.plan_in_turn(at, before);
+        if self.turn.work == before && !again && !ready {
+            self.pack();
+        }
+        let due = [self.next_plan_due(), self.next_copy_due(), self.next_look(at)];
+        let wake = wake.into_iter().chain(due).fold(Millis::NEVER, Millis::min);
+        self.promised = if again || ready { at.now } else { wake };
+        self.promised
+    }
+
+    /// Finds what one phase changes, and changes it.
+    pub(super) fn make<T: Transition>(&mut self, at: Moment) -> Millis {
+        T::find(self, at).apply(self, at)
+    }
+
+    /// What is kept for each replica takes no more room than it must, once nothing is under way. A map is packed in one
+    /// piece, so that is done in decisions in which nothing else is, and what is much in several of them.
+    fn pack(&mut self) {
+        let mut room = limits::ENTRIES_PACKED;
+        if self.keyspaces.values().all(|keyspace| keyspace.settling.unsettled.is_empty()) {
+            for keyspace in self.keyspaces.values_mut() {
+                keyspace.observed.pack(&mut room);
+                keyspace.since.pack(&mut room);
+                keyspace.hosted.pack(&mut room);
+            }
+            self.nodes.values_mut().for_each(|node| node.orders.pack(&mut room));
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! Nodes are emptied, one after another where a limit is given, and forgotten (A19, L8).
+//!
+//! Think of a lift with a sign "at most two": whoever asks gets a place in the queue, and enters when one
+//! of the two has come out. A drain that was asked with a limit begins only while fewer nodes than that
+//! are down or are being drained. A node that was drained counts until it is undrained or removed: its
+//! restart is what the limit is about.
+//!
+//! | a drain is     | when                                                             |
+//! |----------------|------------------------------------------------------------------|
+//! | queued         | too many nodes are down or being drained; it gets nothing new    |
+//! | moving         | something of it is on its way elsewhere, or will be              |
+//! | safe to stop   | it holds nothing that anybody needs, on its disk neither         |
+//! | blocked        | what is left goes nowhere until somebody does something          |
+
+use super::admin::AdminError;
+use super::decide::Transition;
+use super::orders::HostedReplica;
+use super::{Cluster, Drain, KeyspaceState, Moment, NodeState, Write};
+use crate::base::count::counted;
+use crate::base::id::{PlacementId, PlanId, ShardId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::time::Millis;
+use crate::cluster::event::{About, EventKind};
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::Shard;
+use crate::limits;
+use crate::node::Health;
+use crate::node::exchange::{Failure, Phase, ReplicaKey};
+use crate::plan::{Change, Progress, Status};
+use std::collections::BTreeMap;
+use std::{fmt, iter};
+
+/// How a drain stands: the answer to "may I stop this node now?"
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainStatus {
+    /// The node that is drained, or waits to be.
+    pub node: NodeId,
+    /// Why it is drained.
+    pub reason: String,
+    /// When it was asked, in milliseconds of Unix time.
+    pub asked_ms: u64,
+    /// How far it is.
+    pub progress: DrainProgress,
+}
+
+/// See the table of this module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DrainProgress {
+    /// It has not begun.
+    Queued {
+        /// Nodes that are down or being drained, some of which must come back first.
+        behind: Vec<NodeId>,
+        /// It begins when they are fewer than this.
+        max_down: u32,
+    },
+    /// It is on its way.
+    Moving {
+        /// Replicas that are still there.
+        left: u32,
+        /// Replicas that were there when it began.
+        of: u32,
+        /// Sentences on those that are stuck, at most [`limits::COMPLAINTS`].
+        stuck: Vec<String>,
+    },
+    /// Nothing is left that anybody needs.
+    SafeToStop,
+    /// Nothing moves any more.
+    Blocked {
+        /// Replicas that are still there.
+        left: u32,
+        /// Sentences on them with the way out, at most [`limits::COMPLAINTS`].
+        why: Vec<String>,
+    },
+}
+
+impl fmt::Display for DrainStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.node)?;
+        match &self.progress {
+            DrainProgress::Queued { behind, max_down } => {
+                let names: Vec<_> = behind.iter().map(NodeId::as_str).collect();
+                write!(f, "queued until fewer than {max_down} of {} are down or drained", names.join(", "))
+            }
+            DrainProgress::Moving { left, of, stuck } => {
+                write!(f, "moving, {} of {of} done", of.saturating_sub(*left))?;
+                stuck.iter().try_for_each(|why| write!(f, "\n  stuck: {why}"))
+            }
+            DrainProgress::SafeToStop => write!(f, "safe to stop"),
+            DrainProgress::Blocked { left, why } => {
+                write!(f, "blocked with {} left", counted(*left, "replica"))?;
+                why.iter().try_for_each(|why| write!(f, "\n  {why}"))
+            }
+        }
+    }
+}
+
+/// Shards for which the same is to be said, in the order in which they came.
+#[derive(Default)]
+struct Reasons<'a>(Vec<(&'a KeyspaceName, String, Vec<ShardId>)>);
+
+impl<'a> Reasons<'a> {
+    fn add(&mut self, keyspace: &'a KeyspaceName, why: String, shard: ShardId) {
+        let same =
+            |(name, reason, _): &(&KeyspaceName, String, Vec<ShardId>)| *name == keyspace && *reason == why;
+        match self.0.iter().position(same) {
+            Some(at) => self.0[at].2.push(shard),
+            // Beyond what is told nothing is kept.
+            None if self.0.len() >= limits::COMPLAINTS => {}
+            None => self.0.push((keyspace, why, vec![shard])),
+        }
+    }
+
+    fn sentences(self) -> Vec<String> {
+        let sentence =
+            |(keyspace, why, shards): (_, _, Vec<_>)| format!("{}: {why}", some_shards(keyspace, &shards));
+        self.0.into_iter().map(sentence).collect()
+    }
+}
+
+/// "shard s3 of keyspace kv", "12 shards of keyspace kv, such as s3".
+pub(super) fn some_shards(keyspace: &KeyspaceName, shards: &[ShardId]) -> String {
+    match shards {
+        [one] => format!("shard {one} of keyspace {keyspace}"),
+        [first, ..] => format!("{} shards of keyspace {keyspace}, such as {first}", shards.len()),
+        [] => format!("no shard of keyspace {keyspace}"),
+    }
+}
+
+/// Drains whose turn it is, in the order in which they were asked.
+pub(super) struct BegunDrains {
+    /// The nodes, with the number of replicas that are to go.
+    nodes: Vec<(NodeId, u32)>,
+}
+
+impl Transition for BegunDrains {
+    fn find(cluster: &Cluster, at: Moment) -> BegunDrains {
+        let asked = |node: &NodeState| {
+            node.record.drain.as_ref().filter(|drain| !drain.has_begun()).map(|drain| drain.asked_ms)
+        };
+        let queued = cluster.nodes.iter().filter_map(|(id, node)| Some((asked(node)?, id, node)));
+        let mut queue: Vec<_> = queued.collect();
+        queue.sort_by_key(|(asked_ms, id, _)| (*asked_ms, *id));
+        let mut begun = BegunDrains { nodes: Vec::new() };
+        if queue.is_empty() {
+            return begun;
+        }
+        let mut down = cluster.nodes.values().filter(|node| cluster.is_down_or_drained(at, node)).count();
+        for (_, id, node) in queue {
+            let others = down - usize::from(cluster.is_down_or_drained(at, node));
+            let max_down = node.record.drain.as_ref().and_then(|drain| drain.max_down);
+            if max_down.is_none_or(|most| others < most as usize) {
+                down = others + 1;
+                begun.nodes.push((id.clone(), cluster.needed(node).len() as u32));
+            }
+        }
+        begun
+    }
+
+    fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
+        for (id, held) in self.nodes {
+            let Some(node) = cluster.nodes.get_mut(&id) else { continue };
+            node.record.drain.iter_mut().for_each(|drain| drain.began_with = Some(held));
+            cluster.outbox.writes.push(Write::Node(node.record.clone()));
+            cluster.tell(
+                EventKind::NodeDrain,
+                About::node(&id),
+                false,
+                format!("the drain of node {id} begins with {}", counted(held, "replica")),
+            );
+            cluster.plan_soon(at, 0);
+        }
+        Millis::NEVER
+    }
+}
+
+/// Drained nodes that have become safe to stop, or are so no longer: people are told once of each.
+pub(super) struct EmptiedNodes {
+    nodes: Vec<(NodeId, bool)>,
+}
+
+impl Transition for EmptiedNodes {
+    fn find(cluster: &Cluster, at: Moment) -> EmptiedNodes {
+        let is_safe = |id: &NodeId| {
+            cluster.drain_status(at, id).is_ok_and(|status| status.progress == DrainProgress::SafeToStop)
+        };
+        let mut found = EmptiedNodes { nodes: Vec::new() };
+        for (id, node) in &cluster.nodes {
+            let has_begun = node.record.drain.as_ref().is_some_and(Drain::has_begun);
+            let is_empty = has_begun && node.orders.is_empty();
+            if node.emptied_told && !is_empty || !node.emptied_told && is_empty && is_safe(id) {
+                found.nodes.push((id.clone(), is_empty));
+            }
+        }
+        found
+    }
+
+    fn apply(self, cluster: &mut Cluster, _: Moment) -> Millis {
+        for (id, is_empty) in self.nodes {
+            if is_empty {
+                let text = format!("node {id} is drained: it is safe to stop");
+                cluster.tell(EventKind::NodeDrain, About::node(&id), false, text);
+            }
+            cluster.nodes.entry(id).and_modify(|node| node.emptied_told = is_empty);
+        }
+        Millis::NEVER
+    }
+}
+
+impl Cluster {
+    /// Whether a node is not there for sure, or its drain has begun.
+    fn is_down_or_drained(&self, at: Moment, node: &NodeState) -> bool {
+        let begun = node.record.drain.as_ref().is_some_and(Drain::has_begun);
+        let health = node.signs.health(at.now, &self.settings);
+        begun || !matches!(health, Health::Up | Health::Left)
+    }
+
+    /// Nodes other than `but` that are not there for sure, or whose drain has begun.
+    fn down_or_drained(&self, at: Moment, but: &NodeId) -> Vec<NodeId> {
+        let counts = |node: &&NodeState| node.record.spec.id != *but && self.is_down_or_drained(at, node);
+        self.nodes.values().filter(counts).map(|node| node.record.spec.id.clone()).collect()
+    }
+
+    /// How the drains of all nodes stand, in the order in which they were asked.
+    pub fn drains(&self, at: Moment) -> Vec<DrainStatus> {
+        let mut all: Vec<_> = self.nodes.keys().filter_map(|id| self.drain_status(at, id).ok()).collect();
+        all.sort_by(|a, b| (a.asked_ms, &a.node).cmp(&(b.asked_ms, &b.node)));
+        all
+    }
+
+    /// How the drain of one node stands.
+    pub fn drain_status(&self, at: Moment, id: &NodeId) -> Result<DrainStatus, AdminError> {
+        let node = self.node(id)?;
+        let Some(drain) = &node.record.drain else {
+            return Err(AdminError::Refused {
+                problem: format!("node {id} is not being drained"),
+                way_out: format!("drain it first (partage node drain {id})"),
+            });
+        };
+        let progress = match (drain.began_with, drain.max_down) {
+            (None, Some(max_down)) => {
+                DrainProgress::Queued { behind: self.down_or_drained(at, id), max_down }
+            }
+            (began_with, _) => self.drain_progress(at, node, began_with.unwrap_or(0)),
+        };
+        Ok(DrainStatus { node: id.clone(), reason: drain.reason.clone(), asked_ms: drain.asked_ms, progress })
+    }
+
+    /// The nodes that have asked to leave, are not drained, and have not left: how it stands with what they hold.
+    pub(in crate::cluster) fn leaving(&self, at: Moment) -> Vec<(&NodeId, DrainProgress)> {
+        let asks = |node: &&NodeState| node.leaving && node.record.drain.is_none() && !node.record.ended;
+        let leaving = self.nodes.values().filter(asks);
+        leaving.map(|node| (&node.record.spec.id, self.drain_progress(at, node, 0))).collect()
+    }
+
+    fn drain_progress(&self, at: Moment, node: &NodeState, began_with: u32) -> DrainProgress {
+        let held = self.needed(node);
+        let left = held.len() as u32;
+        let departures = self.departures();
+        let mut stuck = Reasons::default();
+        let mut count = 0;
+        for (keyspace, shard, replica) in &held {
+            if let Some(why) = self.stuck(at, &departures, (keyspace, shard, replica)) {
+                count += 1;
+                stuck.add(&keyspace.record.keyspace.name, why, shard.id);
+            }
+        }
+        let all = count == held.len();
+        for (keyspace, shard, replica) in &held {
+            if let Some(why) = self.slow(at, (keyspace, shard, replica)) {
+                stuck.add(&keyspace.record.keyspace.name, why, shard.id);
+            }
+        }
+        let stuck = stuck.sentences();
+        let alone = if held.is_empty() { self.alone_with(at, node) } else { Vec::new() };
+        match held.is_empty() {
+            true if !alone.is_empty() => DrainProgress::Blocked { left: alone.len() as u32, why: alone },
+            true => DrainProgress::SafeToStop,
+            false if all => DrainProgress::Blocked { left, why: stuck },
+            false => DrainProgress::Moving { left, of: began_with.max(left), stuck },
+        }
+    }
+
+    /// What of a node that holds nothing by its orders may be the only copy all the same, one sentence each: data of an
+    /// earlier process of it that its shard waits for, and data that no map names.
+    fn alone_with(&self, at: Moment, node: &NodeState) -> Vec<String> {
+        let id = &node.record.spec.id;
+        let last = self.last_copy_on(id).map(|(keyspace, shard)| {
+            format!("the only copy of shard {shard} of keyspace {keyspace} is on its disk: keep it there until others serve")
+        });
+        let kept = self.kept_for_want_of_others(at, id).map(|(replica, why)| {
+            let ReplicaKey { keyspace, shard, placement } = replica;
+            format!("it keeps {placement} of shard {shard} of keyspace {keyspace}, which no map names: {why}")
+        });
+        last.into_iter().chain(kept.take(limits::COMPLAINTS)).collect()
+    }
+
+    /// What the node holds that somebody still needs: everything but what may be deleted.
+    pub(super) fn needed<'a>(&'a self, node: &'a NodeState) -> Vec<HostedReplica<'a>> {
+        self.held(node).filter(|(_, _, replica)| replica.state != ReplicaState::UnloadFinal).collect()
+    }
+
+    /// Who takes long about a replica that leaves its node, while something still follows from that by itself.
+    fn slow(&self, at: Moment, (keyspace, shard, replica): HostedReplica<'_>) -> Option<String> {
+        let successor = shard.replicas.iter().find(|r| r.replaces() == Some(replica.placement));
+        let told = keyspace.lingers(at, replica, &self.settings).is_some();
+        let both = [Some(replica).filter(|_| !told), successor];
+        both.into_iter().flatten().find_map(|r| keyspace.slow(at, r, &self.settings))
+    }
+
+    /// Why a replica that should leave its node does not, and what to do; none when it is on its way.
+    fn stuck(
+        &self,
+        at: Moment,
+        departures: &Departures<'_>,
+        (keyspace, shard, replica): HostedReplica<'_>,
+    ) -> Option<String> {
+        if let Some(Phase::Failed(failure)) = keyspace
+            .observed
+            .get(&replica.placement)
+            .map(|o| o.phase())
+            .filter(|_| !replica.state.is_staying())
+        {
+            return Some(format!(
+                "its unloading fails ({}): mend the service, or stop the node",
+                failure.reason
+            ));
+        }
+        if let Some(why) = keyspace.lingers(at, replica, &self.settings) {
+            return Some(format!("{why}: mend the service, or stop the process"));
+        }
+        if let Some(why) = self.awaits_copies(at, keyspace, shard) {
+            return Some(why);
+        }
+        let successor = shard.replicas.iter().find(|r| r.replaces() == Some(replica.placement));
+        if let Some(successor) = successor {
+            let phase = keyspace.observed.get(&successor.placement).map(|seen| seen.phase());
+            return match phase {
+                Some(Phase::Failed(failure)) => {
+                    let Failure { attempts, reason } = &**failure;
+                    Some(format!(
+                        "loading on {} failed {}: {reason}",
+                        successor.node,
+                        counted(*attempts, "time")
+                    ))
+                }
+                _ => None,
+            };
+        }
+        if !replica.state.is_staying() || !shard.is_serving() {
+            return None;
+        }
+        self.stuck_unplanned(at, departures, (keyspace, shard, replica))
+    }
+
+    /// For which copies a shard waits, or one that it comes from: until then no replica of it loads, and none takes over. A
+    /// person may have to choose one.
+    fn awaits_copies(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> Option<String> {
+        let parents = shard.parents().iter().filter_map(|parent| keyspace.map.shard(*parent));
+        let waiting =
+            iter::once(shard).chain(parents).find(|shard| keyspace.waits_for_copy(&self.nodes, shard))?;
+        let first = self.waits(at, keyspace, waiting).into_iter().next();
+        let why = first.map_or(String::new(), |why| format!(": {why}"));
+        Some(match waiting.id == shard.id {
+            true => format!("no copy of it can serve{why}"),
+            false => format!("it comes from shard {}, of which no copy can serve{why}", waiting.id),
+        })
+    }
+
+    /// The same for a replica whose move has not begun.
+    fn stuck_unplanned(
+        &self,
+        at: Moment,
+        departures: &Departures<'_>,
+        (keyspace, shard, replica): HostedReplica<'_>,
+    ) -> Option<String> {
+        let name = &keyspace.record.keyspace.name;
+        if let Some((plan, suggested)) = departures.get(&(name, shard.id, replica.placement)) {
+            return suggested.then(|| format!("{plan} waits for a person: partage plan approve {plan}"));
+        }
+        if let Some(why) = self.brake_on(keyspace) {
+            return Some(format!("the brake is on ({why}): release it when the cluster is well"));
+        }
+        if self.candidates(at, keyspace, shard, Some(replica)).next().is_none() {
+            return Some("no other node may take it: add a node, or relax its constraints".into());
+        }
+        if let Some(why) = self.given_up_everywhere(at, keyspace, shard, Some(replica)) {
+            return Some(why);
+        }
+        keyspace.planning.failing.as_ref().map(|why| format!("its keyspace cannot be planned: {why}"))
+    }
+
+    /// The replicas that are to leave by a plan that is not over: which plan, and whether it waits for a person.
+    fn departures(&self) -> Departures<'_> {
+        let mut departures = Departures::new();
+        for plan in self.plans.values().filter(|plan| !plan.is_over()) {
+            for planned in plan.changes.iter().filter(|p| p.progress == Progress::Waiting) {
+                let (Change::Move { shard, from: replica, .. }
+                | Change::Remove { shard, placement: replica }) = &planned.change
+                else {
+                    continue;
+                };
+                let suggested = plan.status == Status::Suggested;
+                departures.insert((&plan.keyspace, *shard, *replica), (plan.id, suggested));
+            }
+        }
+        departures
+    }
+}
+
+type Departures<'a> = BTreeMap<(&'a KeyspaceName, ShardId, PlacementId), (PlanId, bool)>;
