@@ -27,7 +27,7 @@
 //! | what a worker should hold, and since when      | `orders.rs`     |
 //! | whether data that no map names may be deleted  | `kept.rs`       |
 //! | what outlives its process, and who waits for it | `stored.rs`     |
-//! | what does not get on, and what follows         | `overdue.rs`, `pending_steps.rs` |
+//! | what does not get on, and what follows         | `overdue.rs`, `pending_steps.rs`; who gets no lease for it: `revoked_leases.rs` |
 //! | who cannot be reached, and what follows        | `reach.rs`      |
 //! | what is stored, and how it comes back          | `record.rs`     |
 //! | which shards a node has replicas of             | `hosted.rs`     |
@@ -85,6 +85,7 @@ mod recall;
 mod record;
 mod registration_limiter;
 mod restored;
+mod revoked_leases;
 mod runs;
 pub mod serving;
 mod session;
