@@ -6,8 +6,9 @@ use std::time::Duration;
 pub const COORDINATOR_CONNECT: Duration = Duration::from_secs(2);
 
 /// A stream that lasted for so long had us: the next backoff is that of a connection that was lost, not one more of a
-/// search. A coordinator that ends every stream at once is thereby asked less and less.
-pub const LASTING: Duration = Duration::from_secs(5);
+/// search. A coordinator that ends every stream at once is thereby asked less and less; one that lives for some seconds, as
+/// while it is restarted again and again, is not.
+pub const LASTING: Duration = Duration::from_secs(1);
 
 /// How long a map may lag behind what a node says there is, before the stream is made anew: a push takes
 /// milliseconds, so by then it is lost.

@@ -29,7 +29,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tonic::transport::Channel;
 
 /// Why a stream ended.
@@ -108,12 +108,25 @@ impl Watcher {
                     rotation.advance();
                 }
             }
-            let rest_ms = self.backoff.next_delay_ms(
-                since_begun,
-                rotation.places(self.coordinators.len()),
-                partage_random::jitter(),
-            );
-            sleep(Duration::from_millis(rest_ms)).await;
+            let (places, lot) = (rotation.places(self.coordinators.len()), partage_random::jitter());
+            let rest_ms = self.backoff.next_delay_ms(since_begun, places, lot);
+            let shortest_ms = self.backoff.shortest_delay_ms(lot).min(rest_ms);
+            self.rest(Duration::from_millis(rest_ms), Duration::from_millis(shortest_ms)).await;
+        }
+    }
+
+    /// Rests, and for the shortest time only when a request has met a node with a later map than ours: it waits for that map.
+    async fn rest(&mut self, rest: Duration, shortest: Duration) {
+        let began = Instant::now();
+        loop {
+            tokio::select! {
+                () = sleep_until(began + rest) => return,
+                Some(refresh) = self.refreshes.recv() => {
+                    if self.is_behind(&refresh) {
+                        return sleep_until(began + shortest).await;
+                    }
+                }
+            }
         }
     }
 
@@ -291,7 +304,7 @@ fn lock(table: &Mutex<RouteTable>) -> MutexGuard<'_, RouteTable> {
 
 async fn until(due: Option<Instant>) {
     match due {
-        Some(due) => tokio::time::sleep_until(due).await,
+        Some(due) => sleep_until(due).await,
         None => std::future::pending().await,
     }
 }
@@ -308,7 +321,12 @@ async fn connect(url: &str) -> Result<MapsClient<Channel>, Ended> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_core::base::id::ShardId;
+    use partage_core::base::id::{ShardId, TransactionId};
+    use partage_core::keyspace::key::KeyRange;
+    use partage_core::keyspace::map::ShardMap;
+    use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
+    use partage_core::keyspace::{KeyspaceKind, Ownership};
+    use partage_core::node::exchange::KeyspaceBrief;
 
     fn watcher() -> Watcher {
         let (cache, refreshes) = crate::cache();
@@ -336,6 +354,44 @@ mod tests {
         watcher.take(event(MapNews::Spread(1_638))).unwrap();
         watcher.backoff.connected();
         assert_eq!(watcher.backoff.next_delay_ms(Millis(0), 1, 1.0), 1_638);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_waits_for_a_later_map_cuts_the_rest_short() {
+        let (cache, refreshes) = crate::cache();
+        let watcher = Watcher { cache: cache.clone(), refreshes, ..watcher() };
+        let keyspace: KeyspaceName = "kv".parse().unwrap();
+        let rest = |watcher: Watcher| async move {
+            let (mut watcher, began) = (watcher, Instant::now());
+            watcher.rest(Duration::from_secs(5), Duration::from_millis(80)).await;
+            (watcher, began.elapsed())
+        };
+        let (watcher, unhurried) = rest(watcher).await;
+        assert_eq!(unhurried, Duration::from_secs(5));
+        cache.refresh(keyspace.clone(), 1);
+        let (watcher, unknown) = rest(watcher).await;
+        assert_eq!(
+            unknown,
+            Duration::from_secs(5),
+            "of a keyspace of which there is no map nothing is known"
+        );
+        let map = ShardMap::empty(keyspace.clone(), Sharding::KeyRange, PartitionKey::Whole);
+        let mut edit = map.edit();
+        edit.create_shard(Bounds::Keys(KeyRange::all())).unwrap();
+        let diff = edit.commit(TransactionId([1; 20]));
+        let brief = KeyspaceBrief {
+            name: keyspace.clone(),
+            sharding: Sharding::KeyRange,
+            partition_key: PartitionKey::Whole,
+            ownership: Ownership::Exclusive,
+            generation: diff.to,
+            first_shard: ShardId(1),
+            durable: false,
+            kind: KeyspaceKind::App,
+        };
+        watcher.table().change(Some(brief), true, &diff).unwrap();
+        cache.refresh(keyspace, diff.to.sequence + 1);
+        assert_eq!(rest(watcher).await.1, Duration::from_millis(80));
     }
 
     #[test]

@@ -96,6 +96,14 @@ impl ReconnectBackoff {
     }
 }
 
+impl ReconnectBackoff {
+    /// The least that a client rests after a round in vain, however long it has looked: also when a request waits for it.
+    pub fn shortest_delay_ms(&self, lot: f64) -> u64 {
+        let most = self.spread_ms.max(RECONNECT_MS);
+        most / 2 + part(most - most / 2, lot)
+    }
+}
+
 /// Over how long workers with such a lease spread: as many come in a second as are to, and all of them within a part of
 /// the lease that leaves time for the election before it and the answer after it.
 pub fn worker_spread_ms(workers: usize, lease_ms: u64) -> u64 {
