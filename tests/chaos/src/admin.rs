@@ -8,8 +8,8 @@ use partage_core::keyspace::map::Role;
 use partage_core::node::Health;
 use partage_wire::headers::FORWARDED_BY;
 use partage_wire::json::{
-    Answer, Command, CommandRequest, Explained, Keyspace, Node, Nodes, Plans, Presplit, Shard, Sharding,
-    Shards, Summary,
+    Answer, Command, CommandRequest, Explained, Keyspace, Node, Nodes, Plans, Presplit, ReplicaPhase, Shard,
+    Sharding, Shards, Summary,
 };
 use serde::de::DeserializeOwned;
 
@@ -150,9 +150,9 @@ impl Admin {
         for keyspace in keyspaces.keyspaces {
             let page: Shards = self.try_get(&format!("/v1/keyspaces/{}/shards", keyspace.name)).await?;
             let mut replicas = page.shards.iter().flat_map(|shard| &shard.replicas);
-            if !replicas
-                .all(|replica| replica.phase.as_deref() == Some("serving") && replica.health.is(Health::Up))
-            {
+            if !replicas.all(|replica| {
+                replica.phase == Some(ReplicaPhase::Serving.into()) && replica.health.is(Health::Up)
+            }) {
                 return Ok(false);
             }
         }

@@ -48,7 +48,7 @@ async fn l1_l4_two_workers_that_never_let_go_lose_their_shards_all_the_same() {
         let replicas = shards.iter().flat_map(|shard| &shard.replicas);
         let serving = replicas.filter(|r| {
             r.role.is(partage_core::keyspace::map::Role::Leader)
-                && r.phase.as_deref() == Some("serving")
+                && r.phase == Some(partage_wire::json::ReplicaPhase::Serving.into())
                 && ["n1", "n2"].contains(&&*r.node)
         });
         if serving.count() == SHARDS as usize { Ok(()) } else { Err(format!("{shards:#?}")) }

@@ -142,7 +142,11 @@ async fn after_a_death_loads_are_evened_out_without_moving_a_shard_to_and_fro() 
     cluster.admin.settled().await;
     let plans = cluster.admin.plans("kv").await.plans;
     let mut moves: BTreeMap<u64, Vec<String>> = BTreeMap::new();
-    for planned in plans.iter().rev().filter(|plan| plan.origin == "rebalance").flat_map(|plan| &plan.changes)
+    for planned in plans
+        .iter()
+        .rev()
+        .filter(|plan| plan.origin.is(partage_wire::json::PlanOrigin::Rebalance))
+        .flat_map(|plan| &plan.changes)
     {
         if let Change::Move { shard, .. } = planned.change {
             moves.entry(shard).or_default().push(planned.reason.clone());

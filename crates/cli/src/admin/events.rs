@@ -6,7 +6,7 @@ use crate::output::{Failure, Output, say};
 use crate::role::asked_to_stop;
 use clap::Args;
 use partage_clock::unix_ms;
-use partage_wire::json::{Event, Events};
+use partage_wire::json::{Event, EventActor, Events};
 use std::time::Duration;
 
 /// Rest between two questions of `--follow`.
@@ -137,10 +137,10 @@ fn print(output: &mut Output, events: &[Event]) -> Result<(), Failure> {
 
 /// One event: when, what sort, who, what and why.
 fn line(event: &Event) -> String {
-    let by = match (event.actor.as_str(), &event.by) {
-        ("person", Some(name)) => name.clone(),
-        (_, Some(name)) => format!("node {name}"),
-        (actor, None) => actor.to_owned(),
+    let by = match &event.by {
+        Some(name) if event.actor.is(EventActor::Person) => name.clone(),
+        Some(name) => format!("node {name}"),
+        None => event.actor.to_string(),
     };
     let mark = if event.alarm { "ALARM " } else { "" };
     let line = format!("{}  {:<16}  {by:<11}  {mark}{}", time(event.at_ms), event.kind, event.text);

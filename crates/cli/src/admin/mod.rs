@@ -35,7 +35,9 @@ use crate::client::ApiClient;
 use crate::output::{Failure, Output, say};
 use comfy_table::{ContentArrangement, Table, presets};
 use partage_core::base::count::counted;
-use partage_wire::json::{Answer, Change, Command, DrainState, DrainStatus, NodeShare, Plan, Planned};
+use partage_wire::json::{
+    Answer, Change, Command, DrainState, DrainStatus, NodeShare, Plan, PlanOrigin, Planned,
+};
 use wait::{Begun, Wait};
 
 /// Nodes whose number of replicas is shown before "and so on".
@@ -120,7 +122,7 @@ fn concerns(plan: &Plan, drains: &[DrainStatus]) -> bool {
         Change::Split { children, .. } => children.iter().flat_map(|child| &child.nodes).any(is_drained),
         Change::Merge { child, .. } => child.nodes.iter().any(is_drained),
     };
-    !drains.is_empty() && (plan.origin == "drain" || plan.changes.iter().any(touches))
+    !drains.is_empty() && (plan.origin.is(PlanOrigin::Drain) || plan.changes.iter().any(touches))
 }
 
 /// How many replicas the nodes would hold.

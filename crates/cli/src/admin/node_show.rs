@@ -5,7 +5,7 @@ use super::table;
 use crate::client::ApiClient;
 use crate::http::segment;
 use crate::output::{Failure, Output};
-use partage_wire::json::{Drains, HostedShard, NodeDetail};
+use partage_wire::json::{Drains, HostedShard, NodeDetail, ReplicaPhase};
 
 /// Shards that are asked for.
 const MOST: usize = 10_000;
@@ -91,7 +91,9 @@ fn shards(detail: &NodeDetail) -> String {
         for replica in own {
             let state = match (&replica.failure, &replica.phase) {
                 (Some(why), _) => format!("{}, failing: {why}", replica.state),
-                (None, Some(phase)) if phase != "serving" => format!("{}, {phase}", replica.state),
+                (None, Some(phase)) if !phase.is(ReplicaPhase::Serving) => {
+                    format!("{}, {phase}", replica.state)
+                }
                 (None, _) => replica.state.to_string(),
             };
             rows.add_row([

@@ -6,7 +6,7 @@ use super::{begin, carry_out, table};
 use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output};
 use clap::Subcommand;
-use partage_wire::json::{Bounds, Change, Child, Command, Plan, Planned, Plans};
+use partage_wire::json::{Bounds, Change, ChangeProgress, Child, Command, Plan, PlanStatus, Planned, Plans};
 
 /// Changes of a plan that are shown before "and so on".
 const SHOWN: usize = 40;
@@ -86,8 +86,8 @@ impl PlanCommand {
     }
 }
 
-fn origin(plan: &Plan) -> &str {
-    plan.person.as_deref().unwrap_or(&plan.origin)
+fn origin(plan: &Plan) -> String {
+    plan.person.clone().unwrap_or_else(|| plan.origin.to_string())
 }
 
 async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
@@ -97,10 +97,10 @@ async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
     }
     let mut rows = table(["plan", "keyspace", "made by", "status", "changes", "done", "under way"]);
     for plan in &plans.plans {
-        let at = |word: &str| plan.changes.iter().filter(|c| c.progress == word).count().to_string();
+        let at = |progress| plan.changes.iter().filter(|c| c.progress.is(progress)).count().to_string();
         let (id, changes) = (plan.id.to_string(), plan.changes.len().to_string());
-        let row = [id, plan.keyspace.clone(), origin(plan).to_owned(), plan.status.clone(), changes];
-        rows.add_row(row.into_iter().chain([at("done"), at("started")]));
+        let row = [id, plan.keyspace.clone(), origin(plan), plan.status.to_string(), changes];
+        rows.add_row(row.into_iter().chain([at(ChangeProgress::Done), at(ChangeProgress::Started)]));
     }
     output.text(&rows.to_string());
     Ok(())
@@ -110,7 +110,7 @@ async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
 pub fn preview(plan: &Plan) -> String {
     let status = match plan.refused_because.as_ref() {
         Some(why) => format!("{}: {why}", plan.status),
-        None => plan.status.clone(),
+        None => plan.status.to_string(),
     };
     let (counts, of, by) = (counts(plan), &plan.keyspace, origin(plan));
     format!("plan {} of {of} by {by}, {status}: {counts}{}", plan.id, lines(plan))
@@ -118,11 +118,11 @@ pub fn preview(plan: &Plan) -> String {
 
 /// A plan that does not exist, and so has no number.
 pub fn foreseen(plan: &Plan) -> String {
-    let status = match (plan.status.as_str(), &plan.refused_because) {
-        ("approved", _) => "would begin at once".to_owned(),
-        ("suggested", _) => "would wait for approval".to_owned(),
-        (other, None) => format!("would be {other}"),
-        (other, Some(why)) => format!("would be {other}: {why}"),
+    let status = match (plan.status.known(), &plan.refused_because) {
+        (Some(PlanStatus::Approved), _) => "would begin at once".to_owned(),
+        (Some(PlanStatus::Suggested), _) => "would wait for approval".to_owned(),
+        (_, None) => format!("would be {}", plan.status),
+        (_, Some(why)) => format!("would be {}: {why}", plan.status),
     };
     let (counts, of, by) = (counts(plan), &plan.keyspace, origin(plan));
     format!("a plan for {of} by {by}, which {status}: {counts}{}", lines(plan))
@@ -167,10 +167,10 @@ fn lines(plan: &Plan) -> String {
 
 fn fate(planned: &Planned) -> String {
     let reason = because(planned);
-    match (planned.progress.as_str(), &planned.dropped_because) {
-        ("waiting", _) => reason.to_owned(),
-        (_, Some(why)) => format!("dropped: {why}"),
-        (progress, None) => format!("{progress}: {reason}"),
+    match &planned.dropped_because {
+        _ if planned.progress.is(ChangeProgress::Waiting) => reason.to_owned(),
+        Some(why) => format!("dropped: {why}"),
+        None => format!("{}: {reason}", planned.progress),
     }
 }
 

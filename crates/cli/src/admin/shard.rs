@@ -18,8 +18,8 @@ use partage_core::keyspace::key::Key;
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::node::Health;
 use partage_wire::json::{
-    Bounds, Command, Constraint, KeyText, Keyspace, Move, Moves, Node, Nodes, Point, Replica, Shard, Shards,
-    SplitAt,
+    Bounds, Command, Constraint, KeyText, Keyspace, Move, Moves, Node, Nodes, Point, Replica, ReplicaPhase,
+    Shard, Shards, SplitAt,
 };
 
 /// Shards asked for at once.
@@ -316,7 +316,7 @@ async fn list_moves(args: &ListArgs, output: &mut Output) -> Result<(), Failure>
             format!("s{}", row.shard),
             row.from.clone().unwrap_or_else(|| "nowhere".to_owned()),
             row.to.clone().unwrap_or_else(|| "nowhere".to_owned()),
-            row.stage.replace('_', " "),
+            row.stage.to_string().replace('_', " "),
             age(row),
             row.waits_for.clone(),
         ]);
@@ -355,7 +355,7 @@ pub fn move_line(row: &Move) -> String {
         row.keyspace,
         node(&row.from),
         node(&row.to),
-        row.stage.replace('_', " "),
+        row.stage.to_string().replace('_', " "),
         age(row),
         row.waits_for
     )
@@ -458,7 +458,7 @@ pub fn replica_text(replica: &Replica) -> String {
     let zone = replica.zone.as_ref().map_or(String::new(), |zone| format!(" in {zone}"));
     let phase = match (&replica.failure, &replica.phase) {
         (Some(why), _) => format!(", failing: {why}"),
-        (None, Some(phase)) if phase != "serving" => format!(", {phase}"),
+        (None, Some(phase)) if !phase.is(ReplicaPhase::Serving) => format!(", {phase}"),
         (None, _) => String::new(),
     };
     let node = if replica.health.is(Health::Up) { String::new() } else { format!(" ({})", replica.health) };

@@ -22,7 +22,8 @@ use indicatif::ProgressBar;
 use partage_core::base::count::{counted, counted_with};
 use partage_core::node::Health;
 use partage_wire::json::{
-    Answer, Command, DrainState, Drains, Keyspace, Moves, Node, Nodes, Plan, ShardStage, Summary,
+    Answer, ChangeProgress, Command, DrainState, Drains, Keyspace, Moves, Node, Nodes, Plan, PlanStatus,
+    ShardStage, Summary,
 };
 use std::time::Duration;
 
@@ -229,28 +230,30 @@ impl Wait {
 /// What a plan says of itself.
 fn of_plan(plan: &Plan) -> Found {
     let (id, all) = (plan.id, plan.changes.len());
-    let at = |word: &str| plan.changes.iter().filter(|planned| planned.progress == word).count();
-    let dropped = plan.changes.iter().find(|planned| planned.progress == "dropped");
-    match (plan.status.as_str(), dropped) {
-        ("finished", None) => {
+    let at = |progress| plan.changes.iter().filter(|planned| planned.progress.is(progress)).count();
+    let dropped = plan.changes.iter().find(|planned| planned.progress.is(ChangeProgress::Dropped));
+    match (plan.status.known(), dropped) {
+        (Some(PlanStatus::Finished), None) => {
             Found::Done(format!("plan {id} is finished: {} done", counted_with(all, "change", ("is", "are"))))
         }
-        ("finished", Some(first)) => Found::Over(format!(
+        (Some(PlanStatus::Finished), Some(first)) => Found::Over(format!(
             "plan {id} is finished, and {} of its {} dropped: {}",
-            at("dropped"),
+            at(ChangeProgress::Dropped),
             counted_with(all, "change", ("was", "were")),
             first.dropped_because.as_deref().unwrap_or("no reason is kept")
         )),
-        ("approved", _) => Found::Going(format!(
+        (Some(PlanStatus::Approved), _) => Found::Going(format!(
             "plan {id}: {} of {} done, {} under way",
-            at("done"),
+            at(ChangeProgress::Done),
             counted_with(all, "change", ("is", "are")),
-            at("started")
+            at(ChangeProgress::Started)
         )),
-        ("suggested", _) => Found::Over(format!("plan {id} waits for a person: `partage plan approve {id}`")),
-        (status, _) => Found::Over(match &plan.refused_because {
-            Some(why) => format!("plan {id} is {status}: {why}"),
-            None => format!("plan {id} is {status}"),
+        (Some(PlanStatus::Suggested), _) => {
+            Found::Over(format!("plan {id} waits for a person: `partage plan approve {id}`"))
+        }
+        _ => Found::Over(match &plan.refused_because {
+            Some(why) => format!("plan {id} is {}: {why}", plan.status),
+            None => format!("plan {id} is {}", plan.status),
         }),
     }
 }

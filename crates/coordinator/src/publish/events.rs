@@ -15,7 +15,7 @@ use crate::limits;
 use partage_coordination::{Coordination, Error, Key, Leadership, Scope, Transaction};
 use partage_core::base::settings::Settings;
 use partage_core::cluster::event::Event as CoreEvent;
-use partage_wire::json::{Event, EventPage, EventPlace, Events};
+use partage_wire::json::{Event, EventActor, EventPage, EventPlace, Events};
 use partage_wire::stored::{EVENTS, event_line, events_key, events_slot, open_events, seal_events};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -141,7 +141,8 @@ impl Ring {
             asked.since_ms.is_none_or(|since| event.at_ms >= since)
                 && asked.keyspace.as_ref().is_none_or(|name| event.keyspace.as_ref() == Some(name))
                 && asked.node.as_ref().is_none_or(|node| {
-                    event.nodes.contains(node) || (event.actor == "node" && event.by.as_ref() == Some(node))
+                    event.nodes.contains(node)
+                        || (event.actor.is(EventActor::Node) && event.by.as_ref() == Some(node))
                 })
         };
         let last = self.all().next_back().map(Event::place).unwrap_or_default();

@@ -34,6 +34,11 @@ pub enum MoveStage {
     Dropping,
 }
 
+impl MoveStage {
+    /// All of them.
+    pub const ALL: [MoveStage; 3] = [MoveStage::Loading, MoveStage::HandingOver, MoveStage::Dropping];
+}
+
 impl fmt::Display for MoveStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -51,6 +51,7 @@ impl From<&NodeShare> for proto::NodeShare {
 impl From<Event> for proto::Event {
     fn from(event: Event) -> Self {
         let Event { term, number, at_ms, kind, alarm, actor, by, keyspace, shard, nodes, plan, text } = event;
+        let (kind, actor) = (kind.to_string(), actor.to_string());
         let (by, keyspace) = (by.unwrap_or_default(), keyspace.unwrap_or_default());
         proto::Event { term, number, at_ms, kind, alarm, actor, by, keyspace, shard, nodes, plan, text }
     }

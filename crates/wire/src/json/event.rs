@@ -1,6 +1,8 @@
 //! What changed, when, why and by whom, as JSON: in answers, and, a line each, where events are stored.
 
+use super::fixed_word::{EventActor, FixedWord};
 use crate::Malformed;
+use partage_core::cluster::event::EventKind;
 use partage_core::cluster::event::{self, Actor};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -18,12 +20,14 @@ pub struct Event {
     /// keyspace_changed, keyspace_deleted, shard_change, shard_placed, shard_rule, shard_set_aside, shard_released,
     /// plan_made, plan_decided, plan_finished, brake_set, brake_released, leader_changed, alarm, notice; later
     /// versions may have more.
-    pub kind: String,
+    #[schema(value_type = String)]
+    pub kind: FixedWord<EventKind>,
     /// Whether a person has to do something.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub alarm: bool,
     /// The actor that caused the event: coordinator, person, node.
-    pub actor: String,
+    #[schema(value_type = String)]
+    pub actor: FixedWord<EventActor>,
     /// The name of that person or node; absent for the coordinator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
@@ -48,17 +52,17 @@ impl Event {
     pub fn of((term, number): (u64, u64), at_ms: u64, event: &event::Event) -> Event {
         let event::Event { kind, about, by, alarm, text } = event;
         let (actor, by) = match by {
-            Actor::Coordinator => ("coordinator", None),
-            Actor::Person(name) => ("person", Some(name.clone())),
-            Actor::Node(node) => ("node", Some(node.to_string())),
+            Actor::Coordinator => (EventActor::Coordinator, None),
+            Actor::Person(name) => (EventActor::Person, Some(name.clone())),
+            Actor::Node(node) => (EventActor::Node, Some(node.to_string())),
         };
         Event {
             term,
             number,
             at_ms,
-            kind: kind.to_string(),
+            kind: (*kind).into(),
             alarm: *alarm,
-            actor: actor.to_owned(),
+            actor: actor.into(),
             by,
             keyspace: about.keyspace.as_ref().map(ToString::to_string),
             shard: about.shard.map(|shard| shard.0),
@@ -137,7 +141,7 @@ mod tests {
     #[test]
     fn the_document_names_every_kind() {
         let source = include_str!("event.rs");
-        let said = source.split("pub kind: String").next().unwrap();
+        let said = source.split("pub kind: FixedWord").next().unwrap();
         for kind in EventKind::ALL {
             assert!(said.contains(kind.as_str()), "{kind} is not in the document");
         }

@@ -4,6 +4,9 @@
 //! not know: it is kept, is equal to no value, and is shown as it came.
 
 use super::word;
+use crate::Malformed;
+use partage_core::cluster::event::EventKind;
+use partage_core::cluster::moves::MoveStage;
 use partage_core::cluster::serving::Serving;
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::{Role, Stage};
@@ -35,6 +38,17 @@ impl<T: Words> FixedWord<T> {
     /// Whether it is one of these values.
     pub fn is_any(&self, values: &[T]) -> bool {
         values.iter().any(|value| self.is(*value))
+    }
+
+    /// The value of the field, where no word but those that this version knows will do.
+    pub(super) fn value(&self, field: &str) -> Result<T, Malformed> {
+        self.known().ok_or_else(|| {
+            let known: Vec<String> = T::WORDS.iter().map(word).collect();
+            Malformed::new(
+                field,
+                format!("{:?} is no {field}: choose one of {}", self.to_string(), known.join(", ")),
+            )
+        })
     }
 
     /// The value; none where this version does not know the word.
@@ -91,32 +105,142 @@ impl Words for Serving {
     const WORDS: &'static [Serving] = &Serving::ALL;
 }
 
-/// The stage of a shard, without the shards that it concerns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShardStage {
-    /// It answers for its keys.
-    Serving,
-    /// It prepares to take over from its parents.
-    Forming,
-    /// Its children take over from it.
-    Closing,
-    /// It is on its way out of the map.
-    Removing,
+impl Words for EventKind {
+    const WORDS: &'static [EventKind] = &EventKind::ALL;
 }
 
-impl Words for ShardStage {
-    const WORDS: &'static [ShardStage] =
-        &[ShardStage::Serving, ShardStage::Forming, ShardStage::Closing, ShardStage::Removing];
+impl Words for MoveStage {
+    const WORDS: &'static [MoveStage] = &MoveStage::ALL;
 }
 
-impl fmt::Display for ShardStage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            ShardStage::Serving => "serving",
-            ShardStage::Forming => "forming",
-            ShardStage::Closing => "closing",
-            ShardStage::Removing => "removing",
-        })
+/// Defines values that are words of JSON only, as what is said with them in `core` has more to it.
+macro_rules! fixed_words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $word:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$value_doc])* $value,)+
+        }
+
+        impl Words for $name {
+            const WORDS: &'static [$name] = &[$($name::$value,)+];
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(match self {
+                    $($name::$value => $word,)+
+                })
+            }
+        }
+    };
+}
+
+fixed_words! {
+    /// The stage of a shard, without the shards that it concerns.
+    ShardStage {
+        /// It answers for its keys.
+        Serving = "serving",
+        /// It prepares to take over from its parents.
+        Forming = "forming",
+        /// Its children take over from it.
+        Closing = "closing",
+        /// It is on its way out of the map.
+        Removing = "removing",
+    }
+}
+
+fixed_words! {
+    /// How far a drain is, without its numbers and reasons.
+    DrainState {
+        /// It has not begun: too many other nodes are down or drained.
+        Queued = "queued",
+        /// Replicas leave the node.
+        Moving = "moving",
+        /// The node has nothing left that anybody needs.
+        SafeToStop = "safe_to_stop",
+        /// Nothing moves any more.
+        Blocked = "blocked",
+    }
+}
+
+fixed_words! {
+    /// How far one change of a plan is, without the reason why it was dropped.
+    ChangeProgress {
+        /// It has not begun.
+        Waiting = "waiting",
+        /// It is in the map, and goes on.
+        Started = "started",
+        /// It is done.
+        Done = "done",
+        /// It was given up.
+        Dropped = "dropped",
+    }
+}
+
+fixed_words! {
+    /// The origin of a plan, without the person's name.
+    PlanOrigin {
+        /// Something was lost.
+        Repair = "repair",
+        /// A node or zone is drained.
+        Drain = "drain",
+        /// The planner improves the balance, splits or merges.
+        Rebalance = "rebalance",
+        /// A person has asked for it.
+        Person = "person",
+    }
+}
+
+fixed_words! {
+    /// The status of a plan, without the reason why it was refused.
+    PlanStatus {
+        /// It waits for a person.
+        Suggested = "suggested",
+        /// The coordinator carries it out.
+        Approved = "approved",
+        /// Every change is done or dropped.
+        Finished = "finished",
+        /// A person has rejected it.
+        Rejected = "rejected",
+        /// A later plan has replaced it.
+        Superseded = "superseded",
+        /// The check or the brake has refused it.
+        Refused = "refused",
+    }
+}
+
+fixed_words! {
+    /// The phase of a replica, without what is known of a failure.
+    ReplicaPhase {
+        /// The worker loads it.
+        Loading = "loading",
+        /// The worker can serve it.
+        Ready = "ready",
+        /// The worker serves it.
+        Serving = "serving",
+        /// The worker stops to serve it.
+        Unloading = "unloading",
+        /// The worker serves it no more.
+        Unloaded = "unloaded",
+        /// The worker keeps its data.
+        Kept = "kept",
+        /// The worker has deleted it.
+        Dropped = "dropped",
+        /// The worker could not load it.
+        Failed = "failed",
+    }
+}
+
+fixed_words! {
+    /// The actor that caused an event, without its name.
+    EventActor {
+        /// The coordinator.
+        Coordinator = "coordinator",
+        /// A person.
+        Person = "person",
+        /// A node.
+        Node = "node",
     }
 }
 
@@ -128,35 +252,6 @@ impl From<&Stage> for ShardStage {
             Stage::Closing(_) => ShardStage::Closing,
             Stage::Removing => ShardStage::Removing,
         }
-    }
-}
-
-/// How far a drain is, without its numbers and reasons.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DrainState {
-    /// It has not begun: too many other nodes are down or drained.
-    Queued,
-    /// Replicas leave the node.
-    Moving,
-    /// The node has nothing left that anybody needs.
-    SafeToStop,
-    /// Nothing moves any more.
-    Blocked,
-}
-
-impl Words for DrainState {
-    const WORDS: &'static [DrainState] =
-        &[DrainState::Queued, DrainState::Moving, DrainState::SafeToStop, DrainState::Blocked];
-}
-
-impl fmt::Display for DrainState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            DrainState::Queued => "queued",
-            DrainState::Moving => "moving",
-            DrainState::SafeToStop => "safe_to_stop",
-            DrainState::Blocked => "blocked",
-        })
     }
 }
 
@@ -180,6 +275,13 @@ mod tests {
         each_word_is_read_as_what_was_written::<Serving>();
         each_word_is_read_as_what_was_written::<ShardStage>();
         each_word_is_read_as_what_was_written::<DrainState>();
+        each_word_is_read_as_what_was_written::<ChangeProgress>();
+        each_word_is_read_as_what_was_written::<PlanOrigin>();
+        each_word_is_read_as_what_was_written::<PlanStatus>();
+        each_word_is_read_as_what_was_written::<ReplicaPhase>();
+        each_word_is_read_as_what_was_written::<EventActor>();
+        each_word_is_read_as_what_was_written::<EventKind>();
+        each_word_is_read_as_what_was_written::<MoveStage>();
         assert_eq!(FixedWord::Known(ReplicaState::UnloadFinal).to_string(), "unload_final");
         let later: FixedWord<Health> = serde_json::from_str("\"resting\"").unwrap();
         assert_eq!((later.known(), later.to_string().as_str()), (None, "resting"));

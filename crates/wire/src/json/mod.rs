@@ -40,7 +40,10 @@ pub use dump::{
 };
 pub use error::{ErrorBody, ErrorDetail, Owner, parse, told};
 pub use event::{Event, EventPlace, Events};
-pub use fixed_word::{DrainState, FixedWord, ShardStage, Words};
+pub use fixed_word::{
+    ChangeProgress, DrainState, EventActor, FixedWord, PlanOrigin, PlanStatus, ReplicaPhase, ShardStage,
+    Words,
+};
 pub use keyspace::{Constraint, Keyspace, Resharding, Throttle};
 pub use pages::{Drains, Explained, Keyspaces, Moves, Nodes, Plans, Shards};
 pub use plan::{Change, Child, Plan, PlanBasis, Planned};
@@ -62,6 +65,7 @@ pub fn word(role_or_state: impl std::fmt::Display) -> String {
         if letter.is_ascii_uppercase() && !word.is_empty() {
             word.push('_');
         }
+        let letter = if letter == ' ' { '_' } else { letter };
         word.push(letter.to_ascii_lowercase());
     }
     word

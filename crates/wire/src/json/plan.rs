@@ -1,5 +1,6 @@
 //! Plans as JSON: to be shown, and to be kept in a dump.
 
+use super::fixed_word::{ChangeProgress, FixedWord, PlanOrigin, PlanStatus};
 use super::sharding::Bounds;
 use super::strings;
 use super::text::{Generation, Point};
@@ -88,7 +89,8 @@ pub struct Planned {
     /// The reason for the change, as one sentence.
     pub reason: String,
     /// The progress of the change: `waiting`, `started`, `done`, `dropped`.
-    pub progress: String,
+    #[schema(value_type = String)]
+    pub progress: FixedWord<ChangeProgress>,
     /// When dropped: the reason why the coordinator dropped the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dropped_because: Option<String>,
@@ -131,14 +133,16 @@ pub struct Plan {
     /// The generation of the map that the plan was made from.
     pub base: Generation,
     /// The origin of the plan: `repair`, `drain`, `rebalance`, `person`.
-    pub origin: String,
+    #[schema(value_type = String)]
+    pub origin: FixedWord<PlanOrigin>,
     /// The name of the person who made the plan; absent for a plan of the planner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub person: Option<String>,
     /// The complete list of changes, in the order of the plan.
     pub changes: Vec<Planned>,
     /// The status of the plan: `suggested`, `approved`, `finished`, `rejected`, `superseded`, `refused`.
-    pub status: String,
+    #[schema(value_type = String)]
+    pub status: FixedWord<PlanStatus>,
     /// When refused: the reason why the coordinator refused the plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused_because: Option<String>,
@@ -198,43 +202,43 @@ impl Change {
 impl From<&core::Planned> for Planned {
     fn from(planned: &core::Planned) -> Self {
         let (progress, dropped_because) = match &planned.progress {
-            core::Progress::Waiting => ("waiting", None),
-            core::Progress::Started => ("started", None),
-            core::Progress::Done => ("done", None),
-            core::Progress::Dropped(why) => ("dropped", Some(why.clone())),
+            core::Progress::Waiting => (ChangeProgress::Waiting, None),
+            core::Progress::Started => (ChangeProgress::Started, None),
+            core::Progress::Done => (ChangeProgress::Done, None),
+            core::Progress::Dropped(why) => (ChangeProgress::Dropped, Some(why.clone())),
         };
         let mut change = Change::from(&planned.change);
         if let (Some(place), Some(node)) = (change.node_place(), &planned.node) {
             *place = Some(node.to_string());
         }
-        Planned { change, reason: planned.reason.clone(), progress: progress.to_owned(), dropped_because }
+        Planned { change, reason: planned.reason.clone(), progress: progress.into(), dropped_because }
     }
 }
 
 impl From<&core::Plan> for Plan {
     fn from(plan: &core::Plan) -> Self {
         let (origin, person) = match &plan.origin {
-            core::Origin::Repair => ("repair", None),
-            core::Origin::Drain => ("drain", None),
-            core::Origin::Rebalance => ("rebalance", None),
-            core::Origin::Person(name) => ("person", Some(name.clone())),
+            core::Origin::Repair => (PlanOrigin::Repair, None),
+            core::Origin::Drain => (PlanOrigin::Drain, None),
+            core::Origin::Rebalance => (PlanOrigin::Rebalance, None),
+            core::Origin::Person(name) => (PlanOrigin::Person, Some(name.clone())),
         };
         let (status, refused_because) = match &plan.status {
-            core::Status::Suggested => ("suggested", None),
-            core::Status::Approved => ("approved", None),
-            core::Status::Finished => ("finished", None),
-            core::Status::Rejected(_) => ("rejected", None),
-            core::Status::Superseded => ("superseded", None),
-            core::Status::Refused(why) => ("refused", Some(why.clone())),
+            core::Status::Suggested => (PlanStatus::Suggested, None),
+            core::Status::Approved => (PlanStatus::Approved, None),
+            core::Status::Finished => (PlanStatus::Finished, None),
+            core::Status::Rejected(_) => (PlanStatus::Rejected, None),
+            core::Status::Superseded => (PlanStatus::Superseded, None),
+            core::Status::Refused(why) => (PlanStatus::Refused, Some(why.clone())),
         };
         Plan {
             id: plan.id.0,
             keyspace: plan.keyspace.to_string(),
             base: plan.base.into(),
-            origin: origin.to_owned(),
+            origin: origin.into(),
             person,
             changes: plan.changes.iter().map(Into::into).collect(),
-            status: status.to_owned(),
+            status: status.into(),
             refused_because,
             made_ms: plan.made_ms,
             decided_by: plan.decided_by.clone(),
@@ -299,12 +303,13 @@ impl TryFrom<Change> for core::Change {
 impl TryFrom<Planned> for core::Planned {
     type Error = Malformed;
     fn try_from(form: Planned) -> Result<Self, Malformed> {
-        let progress = match form.progress.as_str() {
-            "waiting" => core::Progress::Waiting,
-            "started" => core::Progress::Started,
-            "done" => core::Progress::Done,
-            "dropped" => core::Progress::Dropped(sentence(form.dropped_because.unwrap_or_default())),
-            other => return Err(no_word("progress", other, "waiting, started, done, dropped")),
+        let progress = match form.progress.value("progress")? {
+            ChangeProgress::Waiting => core::Progress::Waiting,
+            ChangeProgress::Started => core::Progress::Started,
+            ChangeProgress::Done => core::Progress::Done,
+            ChangeProgress::Dropped => {
+                core::Progress::Dropped(sentence(form.dropped_because.unwrap_or_default()))
+            }
         };
         let mut change = form.change;
         let node = change.node_place().and_then(Option::take);
@@ -317,24 +322,19 @@ impl TryFrom<Planned> for core::Planned {
 impl TryFrom<Plan> for core::Plan {
     type Error = Malformed;
     fn try_from(form: Plan) -> Result<Self, Malformed> {
-        let origin = match form.origin.as_str() {
-            "repair" => core::Origin::Repair,
-            "drain" => core::Origin::Drain,
-            "rebalance" => core::Origin::Rebalance,
-            "person" => core::Origin::Person(sentence(form.person.unwrap_or_default())),
-            other => return Err(no_word("origin", other, "repair, drain, rebalance, person")),
+        let origin = match form.origin.value("origin")? {
+            PlanOrigin::Repair => core::Origin::Repair,
+            PlanOrigin::Drain => core::Origin::Drain,
+            PlanOrigin::Rebalance => core::Origin::Rebalance,
+            PlanOrigin::Person => core::Origin::Person(sentence(form.person.unwrap_or_default())),
         };
-        let status = match form.status.as_str() {
-            "suggested" => core::Status::Suggested,
-            "approved" => core::Status::Approved,
-            "finished" => core::Status::Finished,
-            "rejected" => core::Status::Rejected(basis(form.rejected_basis)?),
-            "superseded" => core::Status::Superseded,
-            "refused" => core::Status::Refused(sentence(form.refused_because.unwrap_or_default())),
-            other => {
-                let known = "suggested, approved, finished, rejected, superseded, refused";
-                return Err(no_word("status", other, known));
-            }
+        let status = match form.status.value("status")? {
+            PlanStatus::Suggested => core::Status::Suggested,
+            PlanStatus::Approved => core::Status::Approved,
+            PlanStatus::Finished => core::Status::Finished,
+            PlanStatus::Rejected => core::Status::Rejected(basis(form.rejected_basis)?),
+            PlanStatus::Superseded => core::Status::Superseded,
+            PlanStatus::Refused => core::Status::Refused(sentence(form.refused_because.unwrap_or_default())),
         };
         Ok(core::Plan {
             id: PlanId(form.id),
@@ -347,8 +347,4 @@ impl TryFrom<Plan> for core::Plan {
             decided_by: form.decided_by,
         })
     }
-}
-
-fn no_word(field: &str, given: &str, known: &str) -> Malformed {
-    Malformed::new(field, format!("{given:?} is no {field}: choose one of {known}"))
 }

@@ -1,7 +1,7 @@
 //! What a cluster looks like, as JSON: status, nodes, shards, and why a key is where it is.
 
 use super::command::DrainStatus;
-use super::fixed_word::{FixedWord, ShardStage};
+use super::fixed_word::{FixedWord, ReplicaPhase, ShardStage};
 use super::keyspace::Constraint;
 use super::sharding::Bounds;
 use super::text::KeyText;
@@ -229,7 +229,8 @@ pub struct Move {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// The stage of the move: `loading`, `handing_over`, `dropping`.
-    pub stage: String,
+    #[schema(value_type = String)]
+    pub stage: FixedWord<MoveStage>,
     /// The time since which the move is in that stage, in milliseconds of Unix time.
     pub since_ms: u64,
     /// Whether the move may be in that stage for longer: `since_ms` is then the time at which this coordinator
@@ -241,18 +242,13 @@ pub struct Move {
 
 impl From<&MoveRow> for Move {
     fn from(row: &MoveRow) -> Self {
-        let stage = match row.stage {
-            MoveStage::Loading => "loading",
-            MoveStage::HandingOver => "handing_over",
-            MoveStage::Dropping => "dropping",
-        };
         let (since_ms, since_at_least) = since(row.since);
         Move {
             keyspace: row.keyspace.to_string(),
             shard: row.shard.0,
             from: row.from.as_ref().map(ToString::to_string),
             to: row.to.as_ref().map(ToString::to_string),
-            stage: stage.to_owned(),
+            stage: row.stage.into(),
             since_ms,
             since_at_least,
             waits_for: row.waits_for.clone(),
@@ -290,7 +286,8 @@ pub struct Replica {
     /// The phase that the worker last reported: `loading`, `ready`, `serving`, `unloading`, `unloaded`, `kept`,
     /// `dropped`, `failed`; absent before its first report.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub phase: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub phase: Option<FixedWord<ReplicaPhase>>,
     /// When failed: the reason that the worker reported, and how often in a row the attempt failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
@@ -303,16 +300,16 @@ impl From<&core::ReplicaRow> for Replica {
     fn from(row: &core::ReplicaRow) -> Self {
         let (phase, failure) = match &row.phase {
             None => (None, None),
-            Some(Phase::Loading) => (Some("loading"), None),
-            Some(Phase::Ready) => (Some("ready"), None),
-            Some(Phase::Serving) => (Some("serving"), None),
-            Some(Phase::Unloading) => (Some("unloading"), None),
-            Some(Phase::Unloaded) => (Some("unloaded"), None),
-            Some(Phase::Kept) => (Some("kept"), None),
-            Some(Phase::Dropped) => (Some("dropped"), None),
+            Some(Phase::Loading) => (Some(ReplicaPhase::Loading), None),
+            Some(Phase::Ready) => (Some(ReplicaPhase::Ready), None),
+            Some(Phase::Serving) => (Some(ReplicaPhase::Serving), None),
+            Some(Phase::Unloading) => (Some(ReplicaPhase::Unloading), None),
+            Some(Phase::Unloaded) => (Some(ReplicaPhase::Unloaded), None),
+            Some(Phase::Kept) => (Some(ReplicaPhase::Kept), None),
+            Some(Phase::Dropped) => (Some(ReplicaPhase::Dropped), None),
             Some(Phase::Failed(failure)) => {
                 let times = counted(failure.attempts, "time");
-                (Some("failed"), Some(format!("{} ({times})", failure.reason)))
+                (Some(ReplicaPhase::Failed), Some(format!("{} ({times})", failure.reason)))
             }
         };
         Replica {
@@ -322,7 +319,7 @@ impl From<&core::ReplicaRow> for Replica {
             health: row.health.into(),
             role: row.role.into(),
             state: row.state.into(),
-            phase: phase.map(str::to_owned),
+            phase: phase.map(Into::into),
             failure,
             load: row.load.as_ref().map(Into::into),
         }

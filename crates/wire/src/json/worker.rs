@@ -1,6 +1,7 @@
 //! The worker protocol as JSON: beat every `heartbeat_ms` and do as the orders say. How a worker comes and goes is in
 //! `registration.rs`.
 
+use super::fixed_word::{FixedWord, ReplicaPhase};
 use super::sharding::{Bounds, PartitionKey, Sharding};
 use super::text::{Generation, KeyText};
 use super::word;
@@ -109,7 +110,8 @@ pub struct Report {
     /// The replica that the report is about.
     pub replica: ReplicaKey,
     /// The phase of the replica: `loading`, `ready`, `serving`, `unloading`, `unloaded`, `kept`, `dropped`, `failed`.
-    pub phase: String,
+    #[schema(value_type = String)]
+    pub phase: FixedWord<ReplicaPhase>,
     /// The epoch of the last order that the worker has carried out for the replica.
     pub epoch: u64,
     /// The load of the replica; absent = the worker has not measured it anew.
@@ -150,19 +152,15 @@ impl TryFrom<Served> for core::Served {
 impl TryFrom<Report> for core::Report {
     type Error = Malformed;
     fn try_from(form: Report) -> Result<Self, Malformed> {
-        let phase = match form.phase.as_str() {
-            "loading" => core::Phase::Loading,
-            "ready" => core::Phase::Ready,
-            "serving" => core::Phase::Serving,
-            "unloading" => core::Phase::Unloading,
-            "unloaded" => core::Phase::Unloaded,
-            "kept" => core::Phase::Kept,
-            "dropped" => core::Phase::Dropped,
-            "failed" => core::Phase::failed(form.attempts, sentence(form.reason)),
-            other => {
-                let known = "loading, ready, serving, unloading, unloaded, kept, dropped, failed";
-                return Err(Malformed::new("phase", format!("{other:?} is no phase: choose one of {known}")));
-            }
+        let phase = match form.phase.value("phase")? {
+            ReplicaPhase::Loading => core::Phase::Loading,
+            ReplicaPhase::Ready => core::Phase::Ready,
+            ReplicaPhase::Serving => core::Phase::Serving,
+            ReplicaPhase::Unloading => core::Phase::Unloading,
+            ReplicaPhase::Unloaded => core::Phase::Unloaded,
+            ReplicaPhase::Kept => core::Phase::Kept,
+            ReplicaPhase::Dropped => core::Phase::Dropped,
+            ReplicaPhase::Failed => core::Phase::failed(form.attempts, sentence(form.reason)),
         };
         Ok(core::Report {
             replica: form.replica.try_into().inside("replica")?,

@@ -6,12 +6,17 @@
 
 use crate::limits;
 use partage_core::cluster::event::EventKind;
+use partage_core::cluster::moves::MoveStage;
+use partage_core::cluster::serving::Serving;
 use partage_core::keyspace::hash::HashFunction;
 use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::Role;
 use partage_core::keyspace::{KeyspaceKind, Mode, Ownership, Spread};
 use partage_core::limits::NAME_BYTES;
 use partage_core::node::Health;
-use partage_wire::json::word;
+use partage_wire::json::{
+    ChangeProgress, DrainState, EventActor, PlanOrigin, PlanStatus, ReplicaPhase, ShardStage, Words, word,
+};
 use serde_json::{Map, Value, json};
 use std::fmt::Display;
 
@@ -37,23 +42,25 @@ fn all<T: Display + Copy>(values: &[T]) -> StringRule {
     StringRule::Words(values.iter().map(word).collect())
 }
 
+fn of<T: Words>() -> StringRule {
+    all(T::WORDS)
+}
+
 fn words(words: &[&str]) -> StringRule {
     StringRule::Words(words.iter().map(|word| (*word).to_owned()).collect())
 }
 
 /// Every property whose strings are some words or have a form. A variant of a form counts as the form.
 fn properties() -> Vec<(&'static str, &'static str, StringRule)> {
-    let role = || words(&["leader", "follower"]);
-    let state = || all(&ReplicaState::ALL);
-    let phase =
-        || words(&["loading", "ready", "serving", "unloading", "unloaded", "kept", "dropped", "failed"]);
+    let role = || of::<Role>();
+    let state = || of::<ReplicaState>();
     let drop = || words(&["moved", "deleted", "superseded"]);
     let kinds = || all(KeyspaceKind::ALL);
     let hash = || all(&HashFunction::ALL);
     let mut rules = vec![
-        ("DrainStatus", "progress", words(&["queued", "moving", "safe_to_stop", "blocked"])),
-        ("Event", "actor", words(&["coordinator", "person", "node"])),
-        ("Event", "kind", words(&EventKind::ALL.map(EventKind::as_str))),
+        ("DrainStatus", "progress", of::<DrainState>()),
+        ("Event", "actor", of::<EventActor>()),
+        ("Event", "kind", of::<EventKind>()),
         ("Generation", "transaction", StringRule::Pattern(HEX_40)),
         ("KeyText", "hex", StringRule::Pattern(HEX)),
         ("Keyspace", "kind", kinds()),
@@ -64,9 +71,9 @@ fn properties() -> Vec<(&'static str, &'static str, StringRule)> {
         ("KeyspaceBrief", "ownership", all(Ownership::ALL)),
         ("KeyspaceChanges", "mode", all(Mode::ALL)),
         ("KeyspaceChanges", "spread", all(Spread::ALL)),
-        ("Move", "stage", words(&["loading", "handing_over", "dropping"])),
+        ("Move", "stage", of::<MoveStage>()),
         ("Node", "address", StringRule::Pattern(ADDRESS)),
-        ("Node", "health", all(&Health::ALL)),
+        ("Node", "health", of::<Health>()),
         ("Node", "kinds", kinds()),
         ("Order", "drop", drop()),
         ("Order", "role", role()),
@@ -76,29 +83,21 @@ fn properties() -> Vec<(&'static str, &'static str, StringRule)> {
         ("Peer", "role", role()),
         ("Peer", "state", state()),
         ("Permission", "reason", drop()),
-        ("Plan", "origin", words(&["repair", "drain", "rebalance", "person"])),
-        (
-            "Plan",
-            "status",
-            words(&["suggested", "approved", "finished", "rejected", "superseded", "refused"]),
-        ),
-        ("Planned", "progress", words(&["waiting", "started", "done", "dropped"])),
+        ("Plan", "origin", of::<PlanOrigin>()),
+        ("Plan", "status", of::<PlanStatus>()),
+        ("Planned", "progress", of::<ChangeProgress>()),
         ("Register", "address", StringRule::Pattern(ADDRESS)),
         ("Register", "callback", StringRule::Pattern(r"^http://[^\s/@?#]+:[0-9]{1,5}/")),
         ("Register", "check_path", StringRule::Pattern(r"^/[!-~]*$")),
         ("Register", "cluster", StringRule::Pattern(HEX_32)),
         ("Register", "kinds", kinds()),
-        ("Replica", "health", all(&Health::ALL)),
-        ("Replica", "phase", phase()),
+        ("Replica", "health", of::<Health>()),
+        ("Replica", "phase", of::<ReplicaPhase>()),
         ("Replica", "role", role()),
         ("Replica", "state", state()),
-        ("Report", "phase", phase()),
-        (
-            "Shard",
-            "serving",
-            words(&["led", "unheard", "waiting", "silent", "braked", "set_aside", "loading", "unplaced"]),
-        ),
-        ("Shard", "stage", words(&["serving", "forming", "closing", "removing"])),
+        ("Report", "phase", of::<ReplicaPhase>()),
+        ("Shard", "serving", of::<Serving>()),
+        ("Shard", "stage", of::<ShardStage>()),
         ("Sharding", "hash", hash()),
         ("Welcome", "cluster", StringRule::Pattern(HEX_32)),
     ];
