@@ -291,10 +291,47 @@ fn mistakes_have_their_exit_codes() {
         assert_eq!(said.status.code(), Some(2), "{text}");
         assert!(text.contains(other) && text.contains("--coordinator HOST:PORT"), "{text}");
     }
+    for other in ["router", "coordinator"] {
+        let arguments = ["dataset", "rollback", "packages", "day-1", "--node", up.address(other)];
+        let said = partage().args(arguments).output().unwrap();
+        let text = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(said.status.code() == Some(2) && text.contains("is no dataset node"), "{text}");
+    }
+    for (wrong, says) in [
+        (&["plan", "show", "plan-x"][..], "5 or plan-5"),
+        (&["keyspace", "update", "notes"], "--replicas 2"),
+        (&["shard", "split", "notes", "1", "--at", "c3"], "--at-point"),
+    ] {
+        let said = partage().args(wrong).args(["--coordinator", up.address("coordinator")]).output().unwrap();
+        let text = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(said.status.code() == Some(2) && text.contains(says), "{wrong:?}: {text}");
+    }
+    assert_eq!(up.cli(&["plan", "show", "plan-1"]), up.cli(&["plan", "show", "1"]));
+    for (method, path, status) in
+        [("GET", "/kill/n1", 405), ("POST", "/kill/x9", 404), ("POST", "/else", 404)]
+    {
+        let (told, body) = up.ask("control", method, path);
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert!(told == status && body["error"]["help"].is_string(), "{method} {path}: {told} {body}");
+    }
     let nobody = partage().args(["status", "--coordinator", "127.0.0.1:9"]).output().unwrap();
     assert_eq!(nobody.status.code(), Some(3), "not reachable");
     let typo = partage().args(["coordinator", "--config", "/nowhere.toml"]).output().unwrap();
     assert_eq!(typo.status.code(), Some(2));
+}
+
+#[test]
+fn the_next_up_in_the_same_directory_finds_nothing_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = ["--data-dir", dir.path().to_str().unwrap()];
+    let mut first = Up::with(&flags);
+    let interrupt = ["-INT".to_owned(), first.process.id().to_string()];
+    assert!(Command::new("kill").args(interrupt).status().unwrap().success());
+    assert!(first.process.wait().unwrap().success());
+    let next = Up::with(&flags);
+    assert_eq!(next.ask("router", "GET", "/packages/libc6").0, 200);
+    let status: Value = serde_json::from_str(&next.cli(&["status", "--json"]).1).unwrap();
+    assert_eq!((&status["unrest"], &status["problems"]), (&Value::Null, &json!([])), "{status}");
 }
 
 #[test]

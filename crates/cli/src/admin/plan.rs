@@ -21,14 +21,16 @@ pub enum PlanCommand {
     },
     /// Show one plan with each change, its reason and its progress
     Show {
-        /// Number of the plan
+        /// Number of the plan, such as 5 or plan-5
+        #[arg(value_parser = number)]
         plan: u64,
         #[command(flatten)]
         client: ApiClient,
     },
     /// Approve a suggested plan, so that the coordinator executes it
     Approve {
-        /// Number of the plan
+        /// Number of the plan, such as 5 or plan-5
+        #[arg(value_parser = number)]
         plan: u64,
         #[command(flatten)]
         client: ApiClient,
@@ -39,7 +41,8 @@ pub enum PlanCommand {
     },
     /// Reject a suggested plan
     Reject {
-        /// Number of the plan
+        /// Number of the plan, such as 5 or plan-5
+        #[arg(value_parser = number)]
         plan: u64,
         #[command(flatten)]
         client: ApiClient,
@@ -48,7 +51,8 @@ pub enum PlanCommand {
     },
     /// Leave some changes out of a plan; the coordinator makes a new plan that waits for approval
     Edit {
-        /// Number of the plan
+        /// Number of the plan, such as 5 or plan-5
+        #[arg(value_parser = number)]
         plan: u64,
         /// Numbers of the changes to leave out, as `partage plan show` prints them, separated by commas
         #[arg(long, required = true, value_delimiter = ',')]
@@ -84,6 +88,14 @@ impl PlanCommand {
             }
         }
     }
+}
+
+/// The number of a plan, from `plan-5` or `5`.
+fn number(plan: &str) -> Result<u64, String> {
+    let digits = plan.strip_prefix("plan-").unwrap_or(plan);
+    digits
+        .parse()
+        .map_err(|_| "give the number of a plan, as `partage plan list` shows it: 5 or plan-5".to_owned())
 }
 
 fn origin(plan: &Plan) -> String {

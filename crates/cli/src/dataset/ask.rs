@@ -1,6 +1,6 @@
 //! Verbs that ask a running node.
 
-use super::node_client::{NodeClient, refusal};
+use super::node_client::NodeClient;
 use super::node_status::{Cluster, Dataset, NodeStatus, Version};
 use super::wait::Wait;
 use crate::http::{segment, segment_of};
@@ -383,7 +383,7 @@ impl GetArgs {
                 let what = format!("dataset {} has no key {:?} in version {version}", self.dataset, self.key);
                 Err(Failure::refused(what).kind("absent"))
             }
-            _ => Err(refusal(&reply)),
+            _ => Err(self.client.refusal(&reply).await),
         }
     }
 }

@@ -36,7 +36,25 @@ impl NodeClient {
     /// Of the first node that answers; a refusal is a failure.
     pub async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Reply, Failure> {
         let reply = self.answer(method, path, body).await?;
-        if reply.status.is_success() { Ok(reply) } else { Err(refusal(&reply)) }
+        if reply.status.is_success() { Ok(reply) } else { Err(self.refusal(&reply).await) }
+    }
+
+    /// What a node that refuses says; or that no dataset node is there.
+    pub async fn refusal(&self, reply: &Reply) -> Failure {
+        let failure = refusal(reply);
+        let health = self.answer(Method::GET, "/-/health", Bytes::new()).await;
+        let is_dataset_node = |health: &Reply| {
+            serde_json::from_slice::<serde_json::Value>(&health.body)
+                .is_ok_and(|told| told.get("serving").is_some())
+        };
+        match health {
+            Ok(health) if !is_dataset_node(&health) => {
+                let at = self.node.join(", ");
+                Failure::usage(format!("{at} is no dataset node; it says: {}", failure.what()))
+                    .help("name one with --node HOST:PORT: `partage node list` shows the addresses")
+            }
+            Ok(_) | Err(_) => failure,
+        }
     }
 
     /// Of the first node that answers, whatever it says.
@@ -78,8 +96,7 @@ async fn exchange(request: Request<Full<Bytes>>) -> Result<Reply, RequestError> 
     }
 }
 
-/// What a node that refuses says.
-pub fn refusal(reply: &Reply) -> Failure {
+fn refusal(reply: &Reply) -> Failure {
     let Ok(ErrorBody { error: ErrorDetail { kind, message, .. } }) = serde_json::from_slice(&reply.body)
     else {
         return Failure::failed(format!("{}: {}", reply.status, String::from_utf8_lossy(&reply.body)));

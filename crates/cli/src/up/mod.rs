@@ -121,7 +121,7 @@ impl UpArgs {
         output.flush();
         asked_to_stop().await?;
         proxy.stop().await;
-        manager.clear();
+        manager.stop().await;
         coordinator.stop().await;
         Ok(())
     }

@@ -4,27 +4,41 @@
 use super::sample_dataset::SampleDataset;
 use crate::output::Failure;
 use axum::Router;
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::extract::{Path, Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderName, StatusCode};
 use axum::routing::post;
 use partage_door::{Door, Role, Settings, TowerService};
 use partage_kv::{Config, Node};
+use partage_wire::json::ErrorBody;
+use partage_worker::Worker;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 /// Threads of one node.
 const THREADS: usize = 1;
+
+/// For how long all nodes may take to stop.
+const STOP: Duration = Duration::from_secs(3);
 
 struct RunningNode {
     address: SocketAddr,
     /// Kept for the node inside it; taken when it is dropped.
     runtime: Option<Runtime>,
-    /// A node of the dataset answers requests on threads of its own.
-    reader: Option<partage_dataset::node::Node>,
+    service: Option<Service>,
+}
+
+/// What runs on a node, so that it can be stopped as a service is.
+enum Service {
+    KeyValue(Worker),
+    /// It answers requests on threads of its own.
+    Dataset(Box<partage_dataset::node::Node>),
 }
 
 impl Drop for RunningNode {
@@ -33,8 +47,8 @@ impl Drop for RunningNode {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
-        let reader = self.reader.take();
-        std::thread::spawn(move || drop(reader));
+        let service = self.service.take();
+        std::thread::spawn(move || drop(service));
     }
 }
 
@@ -84,14 +98,14 @@ impl NodeManager {
         let started = runtime.spawn(async move {
             if is_of_dataset(&name) {
                 let node = dataset.node(&name, listen, &coordinator, door).await?;
-                return Ok((node.address(), Some(node)));
+                return Ok((node.address(), Service::Dataset(Box::new(node))));
             }
-            let address = keep(name, listen, coordinator, door).await?;
-            Ok((address, None))
+            let (address, worker) = keep(name, listen, coordinator, door).await?;
+            Ok((address, Service::KeyValue(worker)))
         });
         match started.await.map_err(|error| error.to_string()).and_then(|node| node) {
-            Ok((address, reader)) => {
-                let node = RunningNode { address, runtime: Some(runtime), reader };
+            Ok((address, service)) => {
+                let node = RunningNode { address, runtime: Some(runtime), service: Some(service) };
                 self.running().insert(id.to_owned(), node);
                 Ok(address)
             }
@@ -107,11 +121,21 @@ impl NodeManager {
         self.running().remove(id).is_some()
     }
 
-    /// Takes all nodes away.
-    pub fn clear(&self) {
-        for (id, _) in self.nodes() {
-            self.kill(&id);
+    /// Stops all nodes side by side. Each says goodbye: the next `up` does not take them for lost.
+    pub async fn stop(&self) {
+        let nodes = std::mem::take(&mut *self.running());
+        let mut stopping = JoinSet::new();
+        for mut node in nodes.into_values() {
+            stopping.spawn(async move {
+                match node.service.take() {
+                    Some(Service::KeyValue(worker)) => worker.shutdown().await,
+                    Some(Service::Dataset(reader)) => reader.stop().await,
+                    None => {}
+                }
+            });
         }
+        // A node that does not end by then ends with the process.
+        let _ = tokio::time::timeout(STOP, stopping.join_all()).await;
     }
 
     /// Opens the control listener: `POST /kill/<node>` and `POST /add/<node>`.
@@ -122,6 +146,8 @@ impl NodeManager {
         let router = Router::new()
             .route("/kill/{node}", post(kill))
             .route("/add/{node}", post(add))
+            .method_not_allowed_fallback(nothing_else)
+            .fallback(nothing_else)
             .with_state(self.clone());
         let role = Role { body_bytes: partage_door::limits::SMALL_BODY, ..Role::default() };
         let door = Door::new(role, self.door.clone());
@@ -140,30 +166,55 @@ async fn keep(
     listen: SocketAddr,
     coordinator: String,
     door: Settings,
-) -> Result<SocketAddr, String> {
+) -> Result<(SocketAddr, Worker), String> {
     let listener =
         TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))?;
     let node = Node::start(Config { door, ..Config::new(name, coordinator, listener) }).await;
     let node = node.map_err(|error| error.to_string())?;
-    let address = node.address();
+    let (address, worker) = (node.address(), node.worker().clone());
     tokio::spawn(async move {
         let _node = node;
         std::future::pending::<()>().await;
     });
-    Ok(address)
+    Ok((address, worker))
 }
 
-async fn kill(State(manager): State<NodeManager>, Path(node): Path<String>) -> (StatusCode, String) {
+/// What is said to a request: the node's fate, or an error in the shape of all others.
+type Said = Result<String, (StatusCode, [(HeaderName, &'static str); 1], Vec<u8>)>;
+
+fn refused(status: StatusCode, error: ErrorBody) -> (StatusCode, [(HeaderName, &'static str); 1], Vec<u8>) {
+    (status, [(CONTENT_TYPE, "application/json")], error.bytes())
+}
+
+/// Neither a page nor a method that there is.
+async fn nothing_else(request: Request) -> Said {
+    let path = request.uri().path();
+    let is_known = path.starts_with("/kill/") || path.starts_with("/add/");
+    let (status, kind) = match is_known {
+        true => (StatusCode::METHOD_NOT_ALLOWED, "method"),
+        false => (StatusCode::NOT_FOUND, "not_found"),
+    };
+    let what = format!("{} {path} is nothing here", request.method());
+    Err(refused(status, ErrorBody::new(kind, what, "POST /kill/NODE and POST /add/NODE are there")))
+}
+
+async fn kill(State(manager): State<NodeManager>, Path(node): Path<String>) -> Said {
     if manager.kill(&node) {
-        return (StatusCode::OK, format!("{node} is dead; see `partage status`\n"));
+        return Ok(format!("{node} is dead; see `partage status`\n"));
     }
     let names: Vec<_> = manager.nodes().into_iter().map(|(id, _)| id).collect();
-    (StatusCode::NOT_FOUND, format!("there is no node {node} here: choose one of {}\n", names.join(", ")))
+    let help = format!("choose one of {}", names.join(", "));
+    Err(refused(
+        StatusCode::NOT_FOUND,
+        ErrorBody::new("not_found", format!("there is no node {node} here"), help),
+    ))
 }
 
-async fn add(State(manager): State<NodeManager>, Path(node): Path<String>) -> (StatusCode, String) {
+async fn add(State(manager): State<NodeManager>, Path(node): Path<String>) -> Said {
     match manager.add(&node, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await {
-        Ok(address) => (StatusCode::OK, format!("{node} is up at {address}\n")),
-        Err(failure) => (StatusCode::CONFLICT, format!("{failure}\n")),
+        Ok(address) => Ok(format!("{node} is up at {address}\n")),
+        Err(failure) => {
+            Err(refused(StatusCode::CONFLICT, ErrorBody::new("refused", failure, "choose another name")))
+        }
     }
 }

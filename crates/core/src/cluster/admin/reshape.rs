@@ -52,7 +52,7 @@ impl Cluster {
                 let sharding = keyspace.record.keyspace.sharding;
                 return Err(invalid(
                     format!("keyspace {name} is sharded by {sharding}"),
-                    "cut key ranges at keys and hash ranges at points",
+                    "cut key ranges at keys (--at KEY) and hash ranges at points (--at-point POINT)",
                 ));
             }
         };
@@ -212,7 +212,7 @@ fn median(keyspace: &KeyspaceState, shard: &Shard) -> Result<Key, AdminError> {
     let reported = keyspace.leader_load(shard).and_then(|load| load.profile.median().cloned());
     reported.ok_or_else(|| AdminError::Refused {
         problem: format!("the leader of shard {} has reported no median key", shard.id),
-        way_out: "say at which keys to cut".into(),
+        way_out: "say at which keys to cut (--at KEY)".into(),
     })
 }
 
