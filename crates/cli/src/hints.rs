@@ -77,8 +77,19 @@ pub fn with_hint(mut error: clap::Error) -> clap::Error {
     if let Some(hint) = hint {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
     }
+    // A usage line has all that was given, and what the environment gives with it: as if one had to say that.
+    if let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) {
+        let usage = usage.to_string();
+        let told = FROM_ENVIRONMENT.iter().fold(usage.clone(), |usage, flag| usage.replace(flag, ""));
+        if told != usage {
+            error.insert(ContextKind::Usage, ContextValue::StyledStr(told.into()));
+        }
+    }
     error
 }
+
+/// Flags that most people give by the environment, as a usage line has them.
+const FROM_ENVIRONMENT: [&str; 2] = [" --coordinator <COORDINATOR>", " --as <NAME>"];
 
 fn of(table: &[(&[&str], &'static str)], word: &str) -> Option<&'static str> {
     let name = word.split(['=', ' ']).next().unwrap_or(word);

@@ -217,3 +217,14 @@ fn a_shard_is_released_by_name_or_all_are() {
         assert_eq!(partage(asks).status.code(), Some(3), "nobody listens");
     }
 }
+
+#[test]
+fn a_usage_line_does_not_ask_for_what_the_environment_gives() {
+    let list = Command::new(env!("CARGO_BIN_EXE_partage"))
+        .args(["shard", "list"])
+        .env("PARTAGE_COORDINATOR", "127.0.0.1:7400")
+        .output()
+        .unwrap();
+    let said = String::from_utf8(list.stderr).unwrap();
+    assert!(said.contains("Usage: partage shard list <KEYSPACE>"), "{said}");
+}

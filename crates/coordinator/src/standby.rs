@@ -79,7 +79,8 @@ impl Standby {
         let leads = Arc::new(watch::Sender::default());
         let table = Arc::new(Mutex::new(publisher.table()));
         let listener = PublisherListener { number: publisher.stand_by(table.clone()), publisher };
-        let relay = tokio::spawn(relay(leads.subscribe(), table.clone(), listener)).abort_handle();
+        let relay =
+            tokio::spawn(relay(leads.subscribe(), own.clone(), table.clone(), listener)).abort_handle();
         Standby { own, leads, table, relay, watching: None }
     }
 
@@ -164,10 +165,16 @@ async fn until_broken(
 
 /// Follows the maps of whoever leads. When nobody does, the connection to the last one stays: it may still be
 /// there, and what it said is the truth until somebody says otherwise.
-async fn relay(mut leads: LeaderWatch, table: Arc<Mutex<RouteTable>>, listener: PublisherListener) {
+async fn relay(
+    mut leads: LeaderWatch,
+    own: String,
+    table: Arc<Mutex<RouteTable>>,
+    listener: PublisherListener,
+) {
     let mut following: Option<(LeaderInfo, Following)> = None;
     loop {
-        let now = leads.borrow_and_update().clone();
+        // Whoever stands by no more is about to end this too.
+        let now = leads.borrow_and_update().clone().filter(|leader| leader.address != own);
         if let Some(now) = now
             && following.as_ref().is_none_or(|(before, _)| *before != now)
         {

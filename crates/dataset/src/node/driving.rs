@@ -83,13 +83,19 @@ impl Driver {
         (catalogue, handle): (Arc<Catalogue>, Handle),
     ) -> Driver {
         let remembered = remembering::read(store.folder());
-        let settings = settings(&options, address, &remembered);
+        let settings = settings(&options, address.clone(), &remembered);
         let stored = stored(&remembered, &scan, store.died());
         let (machine, effects) = Machine::start(settings, stored, catalogue.clock().now());
         let (inputs, assigned, worker) =
             (handle.inputs.clone(), handle.assigned.clone(), handle.worker.clone());
-        let executor =
-            EffectExecutor::new(options, source.clone(), (store, scan), remembered, (catalogue, handle));
+        let executor = EffectExecutor::new(
+            address,
+            options,
+            source.clone(),
+            (store, scan),
+            remembered,
+            (catalogue, handle),
+        );
         let (leaving, helpers) = (watch::Sender::new(false), JoinSet::new());
         let (looking, has_looked, waiting) = ((false, false), false, Vec::new());
         let mut driver = Driver {
@@ -105,11 +111,10 @@ impl Driver {
             worker,
             waiting,
         };
-        for id in driver.executor.readers.keys().cloned().collect::<Vec<_>>() {
-            driver.tell(driver.executor.counted(&id)).await;
-        }
-        let told = driver.executor.act(&driver.machine, effects).await;
-        for event in told {
+        let told = driver.executor.act(effects).await;
+        let counted: Vec<Event> =
+            driver.executor.readers.keys().map(|id| driver.executor.counted(id)).collect();
+        for event in counted.into_iter().chain(told) {
             driver.tell(event).await;
         }
         driver.executor.catalogue.set_awaited(driver.awaited());
@@ -229,9 +234,9 @@ impl Driver {
                 self.look();
             }
             // What doing something tells at once: that a version went, or that it is used.
-            events.extend(self.executor.act(&self.machine, effects).await);
+            events.extend(self.executor.act(effects).await);
         }
-        self.executor.show_pins(&self.machine);
+        self.executor.show_pins();
         self.answer();
     }
 

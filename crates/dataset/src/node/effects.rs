@@ -14,9 +14,9 @@ use partage_clock::unix_seconds;
 use partage_coordination::Key as PublishedKey;
 use partage_core::base::time::Millis;
 use partage_core::service::dataset::node::{
-    self as machine, Effect, Event, Key, Layout, Node as Machine, Spread, Value,
+    self as machine, Effect, Event, Key, Layout, RememberedDataset, ShownVersion, Spread, Value,
 };
-use partage_core::service::dataset::{DatasetName, Partitioner, VersionName};
+use partage_core::service::dataset::{Address, DatasetName, Seat, VersionName};
 use partage_engine::readonly::Reader;
 use partage_wire::presence::{Held, Holding, Presence, Remembered};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +24,8 @@ use std::sync::{Arc, PoisonError};
 
 /// The executor of the effects that the state machine of a dataset node asks for.
 pub struct EffectExecutor {
+    /// Its own address, as others see it.
+    me: Address,
     pub options: NodeOptions,
     pub catalogue: Arc<Catalogue>,
     pub outbox: Arc<Outbox>,
@@ -48,6 +50,7 @@ pub struct EffectExecutor {
 
 impl EffectExecutor {
     pub fn new(
+        me: Address,
         options: NodeOptions,
         source: Source,
         (store, scan): (Store, Vec<local::StoredVersion>),
@@ -57,6 +60,7 @@ impl EffectExecutor {
         let (store, url) = (Arc::new(store), source.url().to_owned());
         let readers = scan.into_iter().map(|stored| ((stored.dataset, stored.version), stored.partitions));
         EffectExecutor {
+            me,
             readers: readers.collect(),
             loader: Arc::new(Loader::new(source, store.clone(), options.clone(), handle.inputs)),
             known: handle.known,
@@ -78,32 +82,31 @@ impl EffectExecutor {
     }
 
     /// Does it, in this order, and returns what came of it.
-    pub async fn act(&mut self, machine: &Machine, effects: Vec<Effect>) -> Vec<Event> {
+    pub async fn act(&mut self, effects: Vec<Effect>) -> Vec<Event> {
         let mut told = Vec::new();
         let is_partition = |effect: &Effect| {
             matches!(effect, Effect::Publish(Key::Partition(..), _) | Effect::Withdraw(Key::Partition(..)))
         };
         let (keys, effects): (Vec<_>, Vec<_>) = effects.into_iter().partition(is_partition);
         for effect in effects {
-            told.extend(self.act_one(machine, effect).await);
+            told.extend(self.act_one(effect).await);
         }
         // Last: what is published can be read already.
-        self.publish_partitions(machine, &keys);
+        self.publish_partitions(&keys);
         told
     }
 
-    async fn act_one(&mut self, machine: &Machine, effect: Effect) -> Option<Event> {
+    async fn act_one(&mut self, effect: Effect) -> Option<Event> {
         match effect {
-            Effect::Publish(key, value) => self.publish(machine, &key, Some(value)),
-            Effect::Withdraw(key) => self.publish(machine, &key, None),
+            Effect::Publish(key, value) => self.publish(&key, Some(value)),
+            Effect::Withdraw(key) => self.publish(&key, None),
             Effect::Sit(seat) => {
                 self.remembered.seat = Some(seat);
                 self.remember().await;
-                self.show_neighbours(machine);
             }
-            Effect::Neighbours => {
-                self.show_neighbours(machine);
-                self.meet(machine).await;
+            Effect::Neighbours(neighbours) => {
+                self.show_neighbours(&neighbours);
+                self.meet(&neighbours).await;
             }
             // The driver's own.
             Effect::Look => {}
@@ -119,21 +122,15 @@ impl EffectExecutor {
                     self.catalogue.driver_metrics().load(&dataset, LoadEvent::Stopped);
                 }
             }
-            Effect::Show(dataset, version) => self.show(machine, (dataset, version)),
-            Effect::Remember(name) => {
-                if let Some(dataset_state) = machine.dataset(&name) {
-                    let known = self.remembered.datasets.entry(name.clone()).or_default();
-                    (known.served, known.pin) =
-                        (dataset_state.served().cloned(), dataset_state.pin().clone());
-                    known.slots.clone_from(dataset_state.kept());
-                    self.remember().await;
-                    self.show_order(machine, &name);
-                }
+            Effect::Show(shown) => self.show(*shown),
+            Effect::Remember(RememberedDataset { dataset, served, pin, slots, serving }) => {
+                let order = served.as_ref().map_or(0, |served| served.order);
+                let known = self.remembered.datasets.entry(dataset.clone()).or_default();
+                (known.served, known.pin, known.slots) = (served, pin, slots);
+                self.remember().await;
+                self.show_order(&dataset, order, serving);
             }
-            Effect::Upgrade(dataset, version) => {
-                let order = order(machine, &dataset);
-                self.upgrade(&dataset, order, version.as_str());
-            }
+            Effect::Upgrade { dataset, version, order } => self.upgrade(&dataset, order, version.as_str()),
             Effect::Retire { dataset, version, unused_since } => {
                 return Some(self.retire((dataset, version), unused_since));
             }
@@ -207,8 +204,8 @@ impl EffectExecutor {
         }
     }
 
-    fn publish(&self, machine: &Machine, key: &Key, value: Option<Value>) {
-        let me = machine.presence().me().clone();
+    fn publish(&self, key: &Key, value: Option<Value>) {
+        let me = self.me.clone();
         match (key, value) {
             (Key::Node, Some(Value::Claim(claim))) => self.say(&Presence::Node(me, Some(claim))),
             (Key::Pin(dataset), Some(Value::Pin(pin))) => {
@@ -221,7 +218,7 @@ impl EffectExecutor {
     }
 
     /// Publishes partitions: each version once, however many of its partitions have changed.
-    fn publish_partitions(&mut self, machine: &Machine, effects: &[Effect]) {
+    fn publish_partitions(&mut self, effects: &[Effect]) {
         let mut changed = BTreeSet::new();
         for effect in effects {
             match effect {
@@ -255,26 +252,23 @@ impl EffectExecutor {
             }
             let held = self.held.get(&id).cloned();
             let (dataset, version) = id;
-            let address = machine.presence().me().clone();
+            let address = self.me.clone();
             self.say(&Presence::Holding(Holding { dataset, version, address }, held));
         }
     }
 
-    fn show_neighbours(&self, machine: &Machine) {
-        let presence = machine.presence();
-        let info = |seat: Option<String>, address: &str| NodeInfo {
-            shard_id: seat.unwrap_or_default(),
-            address: address.into(),
+    fn show_neighbours(&self, neighbours: &machine::Neighbours) {
+        let info = |seat: Option<Seat>, address: &Address| NodeInfo {
+            shard_id: seat.map(|seat| seat.to_string()).unwrap_or_default(),
+            address: address.as_str().into(),
         };
-        let me = info(presence.seat().map(|seat| seat.to_string()), presence.me().as_str());
-        let others =
-            presence.others().map(|(address, seat)| info(Some(seat.to_string()), address.as_str())).collect();
-        self.catalogue.set_neighbours(Neighbours { me, others });
+        let others = neighbours.others.iter().map(|(address, seat)| info(Some(*seat), address)).collect();
+        self.catalogue.set_neighbours(Neighbours { me: info(neighbours.seat, &self.me), others });
     }
 
     /// Who is there now is who may be asked after a restart for where the others are.
-    async fn meet(&mut self, machine: &Machine) {
-        let peers: BTreeSet<_> = machine.presence().others().map(|(address, _)| address.clone()).collect();
+    async fn meet(&mut self, neighbours: &machine::Neighbours) {
+        let peers: BTreeSet<_> = neighbours.others.iter().map(|(address, _)| address.clone()).collect();
         // That nobody is seen may be for want of the coordination service.
         if !peers.is_empty() && self.remembered.peers != peers {
             self.remembered.peers = peers;
@@ -423,42 +417,37 @@ impl EffectExecutor {
     }
 
     /// Shows requests what there is of a version now.
-    fn show(&mut self, machine: &Machine, id: VersionId) {
-        let Some(dataset_state) = machine.dataset(&id.0) else { return };
-        let Some((_, known)) = dataset_state.versions().find(|(name, _)| *name == &id.1) else { return };
+    fn show(&mut self, shown: ShownVersion) {
+        let id = (shown.dataset.clone(), shown.version.clone());
         self.know(&id.0, std::slice::from_ref(&id.1));
-        // One that could not be read is shown as a single partition that nobody has.
-        let unread = Layout { partitioner: Partitioner::default(), partitions: 1, digest: 0 };
-        if let (None, Some(reason)) = (known.layout(), known.failure()) {
+        if let Some(machine::Failure { reason, is_unread: true, .. }) = &shown.failure {
             let (dataset, version) = &id;
             tracing::error!(%dataset, %version, reason, "not read; the next refresh tries again");
         }
-        let layout = known.layout().unwrap_or(unread);
-        let Some(version) = self.version(&id, layout) else { return };
-        let readers = self.readers.get(&id);
-        let place = |partition: u32| Place {
-            here: readers
-                .filter(|_| known.here().contains(&partition))
-                .and_then(|all| all.get(&partition))
-                .cloned(),
-            peers: known.peers(partition).map(|address| Arc::from(address.as_str())).collect(),
-        };
-        version.arrange((0..layout.partitions).map(place).collect());
-        let state = state(dataset_state, &id, known, self.catalogue.clock().now());
+        let Some(version) = self.version(&id, shown.layout) else { return };
+        let readers = self.readers.get(&id).filter(|_| !shown.here.is_empty());
+        let here =
+            |partition: u32| readers.filter(|_| shown.here.contains(&partition))?.get(&partition).cloned();
+        let places = (0..).zip(&shown.peers).map(|(partition, peers)| Place {
+            here: here(partition),
+            peers: peers.iter().map(|address| Arc::from(address.as_str())).collect(),
+        });
+        version.arrange(places.collect());
+        let state = state(&shown, self.catalogue.clock().now());
         if let (State::Held { reason }, false) = (&state, matches!(version.state(), State::Held { .. })) {
             let (dataset, version) = &id;
             tracing::warn!(%dataset, %version, reason, "held: clients get it when a person releases it");
         }
         version.set_state(state);
-        version.set_partitions_to_load(known.wanted() as u32);
-        version.set_differing(known.differing().into_iter().map(ToString::to_string).collect());
+        version.set_partitions_to_load(shown.wanted as u32);
+        version.set_differing(shown.differing.iter().map(ToString::to_string).collect());
     }
 
     /// Shows which versions a person has ordered.
-    pub(super) fn show_pins(&self, machine: &Machine) {
+    pub(super) fn show_pins(&self) {
         for dataset in self.catalogue.datasets().iter() {
             let ordered =
-                machine.dataset(dataset.name()).and_then(|dataset_state| dataset_state.pin().version.clone());
+                self.remembered.datasets.get(dataset.name()).and_then(|known| known.pin.version.clone());
             if dataset.pinned().as_deref() != ordered.as_ref() {
                 dataset.set_pinned(ordered);
             }
@@ -466,11 +455,10 @@ impl EffectExecutor {
     }
 
     /// Clients get the same version, by a later order.
-    fn show_order(&self, machine: &Machine, dataset: &DatasetName) {
+    fn show_order(&self, dataset: &DatasetName, order: u64, serving: Option<VersionName>) {
         let Some(shown) = self.catalogue.dataset(dataset.as_str()) else { return };
-        let (Some(now), order) = (shown.read(), order(machine, dataset)) else { return };
-        let is_same = machine.dataset(dataset).and_then(machine::DatasetState::serving) == Some(now.name());
-        if is_same
+        let Some(now) = shown.read() else { return };
+        if serving.as_ref() == Some(now.name())
             && now.order() != order
             && let Err(error) = shown.upgrade_by(order, now.name().as_str())
         {
@@ -522,31 +510,26 @@ impl EffectExecutor {
     }
 }
 
-/// The order of an operator by which clients get what they get.
-fn order(machine: &Machine, dataset: &DatasetName) -> u64 {
-    machine.dataset(dataset).and_then(machine::DatasetState::served).map_or(0, |served| served.order)
-}
-
-fn state(
-    dataset_state: &machine::DatasetState,
-    (dataset, name): &VersionId,
-    known: &machine::Version,
-    now: Millis,
-) -> State {
-    match dataset_state.state(name) {
-        Some(machine::State::Active) => State::Active,
-        Some(machine::State::Removing) => State::Removing,
-        Some(machine::State::Error) => {
-            let reason = known.failure().unwrap_or("unknown").to_owned();
-            let rests_s = known.retry_at().0.saturating_sub(now.0).div_ceil(1_000);
-            let next_try = (rests_s > 0).then(|| unix_seconds() + rests_s);
-            State::Error { reason, tries: known.failures(), next_try }
+fn state(shown: &ShownVersion, now: Millis) -> State {
+    match shown.state {
+        machine::State::Active => State::Active,
+        machine::State::Removing => State::Removing,
+        machine::State::Error => {
+            let failure = shown.failure.as_ref();
+            let rests_s =
+                failure.map_or(0, |failure| failure.retry_at.0.saturating_sub(now.0).div_ceil(1_000));
+            State::Error {
+                reason: failure.map_or("unknown", |failure| &failure.reason).to_owned(),
+                tries: failure.map_or(0, |failure| failure.times),
+                next_try: (rests_s > 0).then(|| unix_seconds() + rests_s),
+            }
         }
-        Some(machine::State::Held) => {
-            let why = known.held().map(ToString::to_string).unwrap_or_default();
-            let reason = format!("{why}: `partage dataset release {dataset} {name}` gives it to clients");
+        machine::State::Held => {
+            let ShownVersion { dataset, version, held, .. } = shown;
+            let why = held.as_deref().unwrap_or_default();
+            let reason = format!("{why}: `partage dataset release {dataset} {version}` gives it to clients");
             State::Held { reason }
         }
-        Some(machine::State::Building) | None => State::Building,
+        machine::State::Building => State::Building,
     }
 }

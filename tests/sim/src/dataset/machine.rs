@@ -2,7 +2,9 @@
 
 use super::store::Named;
 use partage_core::keyspace::sharding::Slot;
-use partage_core::service::dataset::node::{Layout, Node, NodeSettings, Pin, Served, Stored, Value};
+use partage_core::service::dataset::node::{
+    Layout, Node, NodeSettings, Pin, Served, ShownVersion, Stored, Value,
+};
 use partage_core::service::dataset::{Address, DatasetName, Seat, VersionName, Wish};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -146,17 +148,17 @@ impl Machine {
         self.loads.clear();
     }
 
-    /// Shows requests what the mind knows of a version.
-    pub fn show(&mut self, dataset: &DatasetName, name: &VersionName, now: u64) {
-        let Some(state) = self.mind.as_ref().and_then(|mind| mind.dataset(dataset)) else { return };
-        let Some((_, version)) = state.versions().find(|(known, _)| *known == name) else { return };
-        let Some(layout) = version.layout() else { return };
-        let entry = self.catalogue.shown.entry(name.clone()).or_default();
-        entry.partitions = layout.partitions;
-        entry.here.retain(|partition, _| version.here().contains(partition));
-        for partition in version.here() {
-            entry.here.entry(*partition).or_insert(now);
+    /// Shows requests what there is of a version.
+    pub fn show(&mut self, shown: ShownVersion, now: u64) {
+        if shown.failure.is_some_and(|failure| failure.is_unread) {
+            return;
         }
-        entry.peers = (0..layout.partitions).map(|p| (p, version.peers(p).cloned().collect())).collect();
+        let entry = self.catalogue.shown.entry(shown.version).or_default();
+        entry.partitions = shown.layout.partitions;
+        entry.here.retain(|partition, _| shown.here.contains(partition));
+        for partition in shown.here {
+            entry.here.entry(partition).or_insert(now);
+        }
+        entry.peers = (0..).zip(shown.peers).map(|(p, peers)| (p, peers.into_iter().collect())).collect();
     }
 }

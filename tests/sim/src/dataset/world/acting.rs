@@ -38,7 +38,7 @@ impl World {
             }
             Effect::Withdraw(key) => self.send(node, key, None),
             Effect::Sit(seat) => self.machines[node].disk.seat = Some(seat),
-            Effect::Neighbours | Effect::Drop(_) => {}
+            Effect::Neighbours(_) | Effect::Drop(_) => {}
             Effect::Look => self.soon(5, 500, Happening::Look(node, life)),
             Effect::Inspect(dataset, version) => {
                 let found = match self.source.get(&version) {
@@ -50,17 +50,13 @@ impl World {
             }
             Effect::Load { version, partitions, .. } => self.load(node, version, partitions),
             Effect::Cancel(_, version) => *self.machines[node].loads.entry(version).or_default() += 1,
-            Effect::Show(dataset, version) => self.machines[node].show(&dataset, &version, now),
-            Effect::Remember(dataset) => {
-                let machine = &mut self.machines[node];
-                let Some(state) = machine.mind.as_ref().and_then(|mind| mind.dataset(&dataset)) else {
-                    return Ok(());
-                };
-                oracle::remembered(machine.disk.served.as_ref(), state.served())?;
-                (machine.disk.served, machine.disk.pin) = (state.served().cloned(), state.pin().clone());
-                machine.disk.slots.clone_from(state.kept());
+            Effect::Show(shown) => self.machines[node].show(*shown, now),
+            Effect::Remember(known) => {
+                let disk = &mut self.machines[node].disk;
+                oracle::remembered(disk.served.as_ref(), known.served.as_ref())?;
+                (disk.served, disk.pin, disk.slots) = (known.served, known.pin, known.slots);
             }
-            Effect::Upgrade(dataset, version) => {
+            Effect::Upgrade { dataset, version, .. } => {
                 self.outcome.upgrades += 1;
                 let machine = &mut self.machines[node];
                 let is_resumed =

@@ -16,6 +16,7 @@
 
 use super::Effect;
 use super::announcements::{Holders, Layout, Pin};
+use super::effects::Effects;
 use super::guard::Guard;
 use super::version::{Inspection, State, Version};
 use super::{DatasetName, NodeSettings, Spread, VersionName};
@@ -235,7 +236,7 @@ impl DatasetState {
     }
 
     /// What follows from what is known now.
-    pub(super) fn settle(&mut self, dataset: &DatasetName, context: &NodeContext<'_>, out: &mut Vec<Effect>) {
+    pub(super) fn settle(&mut self, dataset: &DatasetName, context: &NodeContext<'_>, out: &mut Effects) {
         if self.is_dropped {
             return self.drop_all(dataset, context, out);
         }
@@ -255,7 +256,7 @@ impl DatasetState {
     }
 
     /// Holds versions that are whole and that no person has asked for, and that have too few keys.
-    fn hold(&mut self, dataset: &DatasetName, min: u32, out: &mut Vec<Effect>) {
+    fn hold(&mut self, dataset: &DatasetName, min: u32, out: &mut Effects) {
         let served = self.served().map(|served| served.version.clone());
         let known = served.as_ref().and_then(|name| self.versions.get(name));
         let before = known.and_then(Version::keys);
@@ -268,7 +269,7 @@ impl DatasetState {
                 keys.and_then(|keys| self.guard.check(keys, served.as_ref().map(|name| (name, before))));
             if held != version.held {
                 version.held = held;
-                out.push(Effect::Show(dataset.clone(), name.clone()));
+                out.show(dataset.clone(), name.clone());
             }
         }
     }
@@ -294,7 +295,7 @@ impl DatasetState {
 
     /// Finds out from the source how versions are divided: those that are to be loaded, and those that peers have enough
     /// of to serve them.
-    fn learn(&mut self, dataset: &DatasetName, out: &mut Vec<Effect>) {
+    fn learn(&mut self, dataset: &DatasetName, out: &mut Effects) {
         let ahead: BTreeSet<VersionName> = self.ahead().into_iter().collect();
         let (wanted, serving) = (self.wanted(), self.serving().cloned());
         for (name, version) in &mut self.versions {
@@ -305,7 +306,7 @@ impl DatasetState {
             }
             if version.layout.is_some() && !version.is_shown && is_of_interest {
                 version.is_shown = true;
-                out.push(Effect::Show(dataset.clone(), name.clone()));
+                out.show(dataset.clone(), name.clone());
             }
             let is_wanted = wanted.contains(name) || is_in_front && !version.holders.is_empty();
             let is_open = match version.inspection {
@@ -321,7 +322,7 @@ impl DatasetState {
     }
 
     /// Gives clients the best version that is whole in the cluster (S10), or what they had in an earlier life.
-    fn upgrade(&mut self, dataset: &DatasetName, context: &NodeContext<'_>, out: &mut Vec<Effect>) {
+    fn upgrade(&mut self, dataset: &DatasetName, context: &NodeContext<'_>, out: &mut Effects) {
         let min = self.spread(context.settings).replication.min;
         self.hold(dataset, min, out);
         let mut ahead = self.ahead();
@@ -343,17 +344,18 @@ impl DatasetState {
             next = self.resumed(context);
         }
         if let Some(served) = next {
-            let version = served.version.clone();
+            let Served { order, version } = served.clone();
             self.serving = Some(served);
             self.before = None;
-            out.extend([Effect::Remember(dataset.clone()), Effect::Upgrade(dataset.clone(), version)]);
+            out.remember(dataset.clone());
+            out.push(Effect::Upgrade { dataset: dataset.clone(), version, order });
         }
         if let Some(serving) = &mut self.serving
             && self.pin.version.as_ref() == Some(&serving.version)
             && serving.order < self.pin.order
         {
             serving.order = self.pin.order;
-            out.push(Effect::Remember(dataset.clone()));
+            out.remember(dataset.clone());
         }
     }
 
@@ -373,7 +375,7 @@ impl DatasetState {
     }
 
     /// Loads the node's share of the latest version, and of earlier ones as long as later ones fail.
-    fn load(&mut self, dataset: &DatasetName, context: &NodeContext<'_>, out: &mut Vec<Effect>) {
+    fn load(&mut self, dataset: &DatasetName, context: &NodeContext<'_>, out: &mut Effects) {
         let (spread, slots) = (self.spread(context.settings), self.slots.clone());
         let can_deal = if context.settings.is_ordered { slots.is_some() } else { context.dealer.is_some() };
         for name in self.wanted().into_iter().filter(|_| can_deal) {
@@ -396,7 +398,7 @@ impl DatasetState {
                     layout,
                     partitions,
                 });
-                out.push(Effect::Show(dataset.clone(), name));
+                out.show(dataset.clone(), name);
             }
         }
     }
@@ -408,7 +410,7 @@ impl DatasetState {
     }
 
     /// Stops to load what clients will not get any more.
-    fn cancel(&mut self, dataset: &DatasetName, out: &mut Vec<Effect>) {
+    fn cancel(&mut self, dataset: &DatasetName, out: &mut Effects) {
         let left: Vec<VersionName> =
             self.versions.keys().filter(|name| !self.is_ahead(name)).cloned().collect();
         for name in left {
@@ -420,7 +422,7 @@ impl DatasetState {
     }
 
     /// Lets versions go that nobody has asked for in a long time (S15).
-    fn retire(&mut self, dataset: &DatasetName, context: &NodeContext<'_>, out: &mut Vec<Effect>) {
+    fn retire(&mut self, dataset: &DatasetName, context: &NodeContext<'_>, out: &mut Effects) {
         let is_disk_full = std::mem::take(&mut self.is_disk_full);
         // Before anything is served there is nothing that could take an old version's place.
         let keeps_all = self.serving.is_none();
@@ -434,7 +436,7 @@ impl DatasetState {
             let was_idle = version.idle.is_some();
             let mut since = *version.idle.get_or_insert(context.now);
             if !was_idle {
-                out.push(Effect::Show(dataset.clone(), name.clone()));
+                out.show(dataset.clone(), name.clone());
             }
             let is_due = since + context.settings.keep_ms <= context.now || is_disk_full;
             if is_disk_full {
@@ -453,10 +455,10 @@ impl DatasetState {
     }
 
     /// Lets everything go that nobody reads from, also what clients get.
-    fn drop_all(&mut self, dataset: &DatasetName, context: &NodeContext<'_>, out: &mut Vec<Effect>) {
+    fn drop_all(&mut self, dataset: &DatasetName, context: &NodeContext<'_>, out: &mut Effects) {
         let had = (self.serving.take().is_some(), self.before.take().is_some());
         if had != (false, false) {
-            out.push(Effect::Remember(dataset.clone()));
+            out.remember(dataset.clone());
         }
         for (name, version) in &mut self.versions {
             version.share = None;

@@ -1,5 +1,6 @@
 //! What follows from the mirror of the keys of all nodes.
 
+use super::effects::Effects;
 use super::{Address, DatasetName, Effect, Key, News, Node, Version, VersionName};
 use crate::base::planted::{self, Planted};
 use crate::limits;
@@ -7,7 +8,7 @@ use std::collections::BTreeSet;
 
 impl Node {
     /// A session: everything is published in it, also what was in the one before.
-    pub(super) fn begin(&mut self, out: &mut Vec<Effect>) {
+    pub(super) fn begin(&mut self, out: &mut Effects) {
         let is_first = !self.presence.has_heard();
         self.presence.begin(self.now);
         if is_first || !planted::is(Planted::S9) {
@@ -16,7 +17,7 @@ impl Node {
     }
 
     /// The mirror, or what has changed in it.
-    pub(super) fn hear(&mut self, is_whole: bool, news: Vec<News>, out: &mut Vec<Effect>) {
+    pub(super) fn hear(&mut self, is_whole: bool, news: Vec<News>, out: &mut Effects) {
         let before = self.presence.remembered();
         let mut touched = BTreeSet::new();
         let mut lost: BTreeSet<Key> = BTreeSet::new();
@@ -49,7 +50,7 @@ impl Node {
             out.extend(again.map(|(key, value)| Effect::Publish(key.clone(), value.clone())));
         }
         if self.presence.compare(&before, self.now) {
-            out.push(Effect::Neighbours);
+            out.neighbours();
         }
         let shown = touched.into_iter().filter(|(dataset, version)| {
             self.datasets
@@ -57,7 +58,7 @@ impl Node {
                 .and_then(|state| state.versions.get(version))
                 .is_some_and(|v| v.is_shown)
         });
-        out.extend(shown.map(|(dataset, version)| Effect::Show(dataset, version)));
+        shown.for_each(|(dataset, version)| out.show(dataset, version));
     }
 
     /// Which key of its own the news are of, and whether it is there.
@@ -80,7 +81,7 @@ impl Node {
         &mut self,
         news: News,
         touched: &mut BTreeSet<(DatasetName, VersionName)>,
-        out: &mut Vec<Effect>,
+        out: &mut Effects,
     ) {
         match news {
             News::Node(address, claim) => self.presence.hear(address, claim),

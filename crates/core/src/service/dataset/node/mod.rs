@@ -55,6 +55,7 @@
 
 mod announcements;
 mod dataset_state;
+mod effects;
 mod guard;
 mod look;
 mod mirror;
@@ -65,6 +66,7 @@ mod version;
 
 pub use announcements::{Holders, Key, Layout, News, Pin, Value};
 pub use dataset_state::{DatasetState, Served};
+pub use effects::{Effect, Failure, Neighbours, RememberedDataset, ShownVersion};
 pub use guard::{Guard, HoldReason};
 pub use ordered::Readiness;
 pub use presence::Presence;
@@ -72,11 +74,12 @@ pub use settings::{NodeSettings, Spread};
 pub use version::{State, Version, other_layout};
 
 use super::name::{DatasetName, VersionName};
-use super::seats::{Address, Seat};
+use super::seats::Address;
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
 use crate::keyspace::sharding::Slot;
 use dataset_state::NodeContext;
+use effects::Effects;
 use look::Look;
 use std::collections::{BTreeMap, BTreeSet};
 use version::Inspection;
@@ -144,64 +147,6 @@ pub enum Event {
     Tick,
 }
 
-/// What a node's driver does, in this order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
-    /// Publish a key of this node in the session that there is.
-    Publish(Key, Value),
-    /// Take it back.
-    Withdraw(Key),
-    /// Remember the seat for the next start.
-    Sit(Seat),
-    /// The other nodes are other ones.
-    Neighbours,
-    /// Look at the source now, not at the next refresh: peers have what it was not seen to have.
-    Look,
-    /// Find out how the source divides a version: [`Event::Inspected`].
-    Inspect(DatasetName, VersionName),
-    /// Load partitions: [`Event::Ready`] for each, or [`Event::LoadFailed`]. Those of an earlier one go on.
-    Load {
-        /// Of which dataset.
-        dataset: DatasetName,
-        /// Of which version.
-        version: VersionName,
-        /// How it is divided.
-        layout: Layout,
-        /// The numbers of the partitions to load.
-        partitions: BTreeSet<u32>,
-    },
-    /// Stop to load a version. What is ready stays.
-    Cancel(DatasetName, VersionName),
-    /// Show requests what there is of a version now: [`DatasetState::versions`].
-    Show(DatasetName, VersionName),
-    /// Write down [`DatasetState::served`], [`DatasetState::pin`] and [`DatasetState::kept`], on disk before the next effect.
-    Remember(DatasetName),
-    /// Clients get this version from now on.
-    Upgrade(DatasetName, VersionName),
-    /// Let no request get this version any more: [`Event::Retired`]. But if [`may_retire`] forbids it: [`Event::Used`].
-    Retire {
-        /// Of which dataset.
-        dataset: DatasetName,
-        /// The version that no request should get any more.
-        version: VersionName,
-        /// It is to be unused since then.
-        unused_since: Millis,
-    },
-    /// Delete partitions of a version from the local store: other nodes have them. They were shown for the last time.
-    LetGo {
-        /// Of which dataset.
-        dataset: DatasetName,
-        /// Of which version.
-        version: VersionName,
-        /// The numbers of the partitions to delete.
-        partitions: BTreeSet<u32>,
-    },
-    /// No request gets this dataset any more.
-    Drop(DatasetName),
-    /// Delete a version from the local store, once no request reads from it.
-    Delete(DatasetName, VersionName),
-}
-
 /// Whether a version may go that was to be unused since then: nobody reads from it, and nobody asked for it since (S15).
 pub fn may_retire(in_flight: u64, last_request: Millis, unused_since: Millis) -> bool {
     let is_idle = in_flight == 0 || planted::is(Planted::S15);
@@ -233,7 +178,7 @@ impl Node {
         let (published, datasets) = (BTreeMap::new(), BTreeMap::new());
         let (is_leaving, look) = (false, Look::default());
         let mut node = Node { settings, presence, published, datasets, started: now, is_leaving, look, now };
-        let mut effects = Vec::new();
+        let mut effects = Effects::default();
         for (dataset, stored) in stored {
             let mut state =
                 DatasetState { before: stored.served, pin: stored.pin, ..DatasetState::default() };
@@ -249,7 +194,7 @@ impl Node {
             }
             for (name, times) in stored.died {
                 state.remember_death(&name, times, now, node.settings.retry_ms);
-                effects.push(Effect::Show(dataset.clone(), name));
+                effects.show(dataset.clone(), name);
             }
             if state.pin.order > 0 {
                 node.published.insert(Key::Pin(dataset.clone()), Value::Pin(state.pin.clone()));
@@ -257,13 +202,14 @@ impl Node {
             node.datasets.insert(dataset, state);
         }
         node.settle(&mut effects);
+        let effects = node.complete(effects);
         (node, effects)
     }
 
     /// What follows from what has come.
     pub fn take(&mut self, now: Millis, event: Event) -> Vec<Effect> {
         self.now = self.now.max(now);
-        let mut effects = Vec::new();
+        let mut effects = Effects::default();
         let out = &mut effects;
         match event {
             Event::Session => self.begin(out),
@@ -271,14 +217,14 @@ impl Node {
                 self.presence.has_session = false;
                 if planted::is(Planted::S2) {
                     self.datasets.values_mut().for_each(DatasetState::lose_holders);
-                    out.extend(self.all().map(|(dataset, version)| Effect::Show(dataset, version)));
+                    self.all().for_each(|(dataset, version)| out.show(dataset, version));
                 }
             }
             Event::Mirror { is_whole, news } => self.hear(is_whole, news, out),
             Event::Spread(dataset, spread) => self.dataset_mut(&dataset).spread = spread,
             Event::Ordered(dataset, slots) => {
                 if self.dataset_mut(&dataset).order(slots) {
-                    out.push(Effect::Remember(dataset));
+                    out.remember(dataset);
                 }
             }
             Event::Guard(dataset, guard) => self.dataset_mut(&dataset).guard = guard,
@@ -292,7 +238,7 @@ impl Node {
             Event::LoadFailed(dataset, version, reason) => {
                 let (now, rest) = (self.now, self.settings.retry_ms);
                 self.version(&dataset, &version).fail(reason, now, rest);
-                out.push(Effect::Show(dataset, version));
+                out.show(dataset, version);
             }
             Event::Used(dataset, version, at) => {
                 let version = self.version(&dataset, &version);
@@ -305,7 +251,7 @@ impl Node {
             Event::Tick => {}
         }
         self.settle(out);
-        effects
+        self.complete(effects)
     }
 
     /// Where it stands among the others.
@@ -363,7 +309,7 @@ impl Node {
         self.datasets.iter().flat_map(of)
     }
 
-    fn publish(&mut self, key: Key, value: Value, out: &mut Vec<Effect>) {
+    fn publish(&mut self, key: Key, value: Value, out: &mut Effects) {
         if self.is_leaving {
             return;
         }
@@ -373,7 +319,7 @@ impl Node {
         }
     }
 
-    fn withdraw(&mut self, key: Key, out: &mut Vec<Effect>) {
+    fn withdraw(&mut self, key: Key, out: &mut Effects) {
         self.published.remove(&key);
         if self.presence.has_session {
             out.push(Effect::Withdraw(key));
@@ -399,7 +345,7 @@ impl Node {
         dataset: DatasetName,
         name: VersionName,
         found: Result<Layout, String>,
-        out: &mut Vec<Effect>,
+        out: &mut Effects,
     ) {
         let (now, retry_ms) = (self.now, self.settings.retry_ms);
         let served = self.dataset_mut(&dataset).served().map(|served| served.version.clone());
@@ -421,20 +367,20 @@ impl Node {
                 version.fail(reason, now, retry_ms);
             }
         }
-        out.push(Effect::Show(dataset, name));
+        out.show(dataset, name);
     }
 
-    fn ready(&mut self, dataset: DatasetName, name: VersionName, partition: u32, out: &mut Vec<Effect>) {
+    fn ready(&mut self, dataset: DatasetName, name: VersionName, partition: u32, out: &mut Effects) {
         let version = self.version(&dataset, &name);
         version.loading.remove(&partition);
         let Some(layout) = version.layout.filter(|layout| partition < layout.partitions) else { return };
         version.here.insert(partition);
         version.has_loaded();
-        out.push(Effect::Show(dataset.clone(), name.clone()));
+        out.show(dataset.clone(), name.clone());
         self.publish(Key::Partition(dataset, name, partition), Value::Layout(layout), out);
     }
 
-    fn retired(&mut self, dataset: DatasetName, name: VersionName, out: &mut Vec<Effect>) {
+    fn retired(&mut self, dataset: DatasetName, name: VersionName, out: &mut Effects) {
         let version = self.version(&dataset, &name);
         let here = std::mem::take(&mut version.here);
         version.leaving.clear();
@@ -449,22 +395,22 @@ impl Node {
 
     /// An operator's order: higher than all that are known, however wrong a clock was that gave them their numbers. The
     /// time of day puts orders in a row that are given to nodes which have not heard of each other's yet.
-    fn order(&mut self, dataset: DatasetName, version: Option<VersionName>, at: u64, out: &mut Vec<Effect>) {
+    fn order(&mut self, dataset: DatasetName, version: Option<VersionName>, at: u64, out: &mut Effects) {
         let order = at.max(self.dataset_mut(&dataset).pin.order.saturating_add(1));
         self.follow(dataset, Pin { order, version }, out);
     }
 
     /// Follows an order, if it is higher than the one that holds.
-    fn follow(&mut self, dataset: DatasetName, pin: Pin, out: &mut Vec<Effect>) {
+    fn follow(&mut self, dataset: DatasetName, pin: Pin, out: &mut Effects) {
         let state = self.dataset_mut(&dataset);
         if pin > state.pin {
             state.pin_to(pin.clone());
-            out.push(Effect::Remember(dataset.clone()));
+            out.remember(dataset.clone());
             self.publish(Key::Pin(dataset), Value::Pin(pin), out);
         }
     }
 
-    fn leave(&mut self, out: &mut Vec<Effect>) {
+    fn leave(&mut self, out: &mut Effects) {
         for key in self.published.keys().cloned().collect::<Vec<_>>() {
             self.withdraw(key, out);
         }
@@ -479,11 +425,12 @@ impl Node {
     }
 
     /// What follows from all that is known now.
-    fn settle(&mut self, out: &mut Vec<Effect>) {
+    fn settle(&mut self, out: &mut Effects) {
         if !self.is_leaving
             && let Some(claim) = self.presence.sit(self.now)
         {
             out.push(Effect::Sit(claim.seat));
+            out.neighbours();
             self.publish(Key::Node, Value::Claim(claim), out);
         }
         self.presence.rest(self.now);
@@ -507,17 +454,11 @@ impl Node {
         if planted::is(Planted::S12) {
             self.publish_too_early(out);
         }
-        // The driver looks up what to show when it does so: once for all is enough.
-        let mut shown = BTreeSet::new();
-        out.retain(|effect| match effect {
-            Effect::Show(dataset, version) => shown.insert((dataset.clone(), version.clone())),
-            _ => true,
-        });
     }
 
     /// A planted bug.
-    fn publish_too_early(&mut self, out: &mut Vec<Effect>) {
-        for effect in out.clone() {
+    fn publish_too_early(&mut self, out: &mut Effects) {
+        for effect in out.others().to_vec() {
             if let Effect::Load { dataset, version, layout, partitions } = effect {
                 let key = |partition| Key::Partition(dataset.clone(), version.clone(), partition);
                 partitions.into_iter().for_each(|p| self.publish(key(p), Value::Layout(layout), out));

@@ -25,6 +25,7 @@
 
 use super::announcements::Layout;
 use super::dataset_state::DatasetState;
+use super::effects::Effects;
 use super::{Effect, Key, Node, Value, VersionName};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
@@ -73,7 +74,7 @@ impl Node {
     }
 
     /// Lets go of what was ordered elsewhere.
-    pub(super) fn let_go(&mut self, out: &mut Vec<Effect>) {
+    pub(super) fn let_go(&mut self, out: &mut Effects) {
         let mut steps = Vec::new();
         for (dataset, state) in &mut self.datasets {
             let parting = Parting {
@@ -93,7 +94,7 @@ impl Node {
                     self.publish(key(partition), Value::Layout(layout), out);
                 }
                 Step::Gone(partitions) => {
-                    out.push(Effect::Show(dataset.clone(), version.clone()));
+                    out.show(dataset.clone(), version.clone());
                     out.push(Effect::LetGo { dataset, version, partitions });
                 }
             }

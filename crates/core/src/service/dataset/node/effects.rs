@@ -1,0 +1,229 @@
+//! What the state machine asks its driver to do: each effect carries all that the driver needs for it.
+
+use super::announcements::{Key, Layout, Pin, Value};
+use super::dataset_state::Served;
+use super::version::State;
+use super::{Node, Version};
+use crate::base::time::Millis;
+use crate::keyspace::sharding::Slot;
+use crate::service::dataset::seats::{Address, Seat};
+use crate::service::dataset::{DatasetName, Partitioner, VersionName};
+use std::collections::BTreeSet;
+
+/// What a node's driver does, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Publish a key of this node in the session that there is.
+    Publish(Key, Value),
+    /// Take it back.
+    Withdraw(Key),
+    /// Remember the seat for the next start.
+    Sit(Seat),
+    /// The other nodes, or its own seat, are other ones.
+    Neighbours(Neighbours),
+    /// Look at the source now, not at the next refresh: peers have what it was not seen to have.
+    Look,
+    /// Find out how the source divides a version: [`Event::Inspected`].
+    Inspect(DatasetName, VersionName),
+    /// Load partitions: [`Event::Ready`] for each, or [`Event::LoadFailed`]. Those of an earlier one go on.
+    Load {
+        /// Of which dataset.
+        dataset: DatasetName,
+        /// Of which version.
+        version: VersionName,
+        /// How it is divided.
+        layout: Layout,
+        /// The numbers of the partitions to load.
+        partitions: BTreeSet<u32>,
+    },
+    /// Stop to load a version. What is ready stays.
+    Cancel(DatasetName, VersionName),
+    /// Show requests what there is of a version now.
+    Show(Box<ShownVersion>),
+    /// Write down what a dataset must know in its next life, on disk before the next effect.
+    Remember(RememberedDataset),
+    /// Clients get this version from now on.
+    Upgrade {
+        /// Of which dataset.
+        dataset: DatasetName,
+        /// The version.
+        version: VersionName,
+        /// The order of [`Pin`] by which they get it.
+        order: u64,
+    },
+    /// Let no request get this version any more: [`Event::Retired`]. But if [`may_retire`] forbids it: [`Event::Used`].
+    Retire {
+        /// Of which dataset.
+        dataset: DatasetName,
+        /// The version that no request should get any more.
+        version: VersionName,
+        /// It is to be unused since then.
+        unused_since: Millis,
+    },
+    /// Delete partitions of a version from the local store: other nodes have them. They were shown for the last time.
+    LetGo {
+        /// Of which dataset.
+        dataset: DatasetName,
+        /// Of which version.
+        version: VersionName,
+        /// The numbers of the partitions to delete.
+        partitions: BTreeSet<u32>,
+    },
+    /// No request gets this dataset any more.
+    Drop(DatasetName),
+    /// Delete a version from the local store, once no request reads from it.
+    Delete(DatasetName, VersionName),
+}
+
+/// Who is in the cluster, as a node sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Neighbours {
+    /// Its own seat; none before it has one.
+    pub seat: Option<Seat>,
+    /// The other nodes.
+    pub others: Vec<(Address, Seat)>,
+}
+
+/// What there is of a version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownVersion {
+    /// Of which dataset.
+    pub dataset: DatasetName,
+    /// The version.
+    pub version: VersionName,
+    /// How it is divided. One that could not be read is shown as a single partition that no node has.
+    pub layout: Layout,
+    /// How it stands.
+    pub state: State,
+    /// Why it could not be read or loaded, and for how long it failed.
+    pub failure: Option<Failure>,
+    /// Why clients do not get it by itself.
+    pub held: Option<String>,
+    /// The partitions that can be read here.
+    pub here: BTreeSet<u32>,
+    /// For each partition, the other nodes that may be asked.
+    pub peers: Vec<Vec<Address>>,
+    /// How many partitions are to be here in the end.
+    pub wanted: usize,
+    /// The nodes that have another version under its name.
+    pub differing: Vec<Address>,
+}
+
+/// Why a version is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// One sentence.
+    pub reason: String,
+    /// How often it failed, one time after the other.
+    pub times: u32,
+    /// Not before is it tried again.
+    pub retry_at: Millis,
+    /// It is not even known how it is divided.
+    pub is_unread: bool,
+}
+
+/// What a dataset must know in its next life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RememberedDataset {
+    /// Which dataset.
+    pub dataset: DatasetName,
+    /// What clients get or got last, and by which order.
+    pub served: Option<Served>,
+    /// The order of an operator that holds.
+    pub pin: Pin,
+    /// The shards that a coordinator has ordered.
+    pub slots: BTreeSet<Slot>,
+    /// What clients get now.
+    pub serving: Option<VersionName>,
+}
+
+/// What one event asks for, while it is being found out. What is shown and remembered is as it is in the end, once for all.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    shown: BTreeSet<(DatasetName, VersionName)>,
+    remembered: BTreeSet<DatasetName>,
+    has_other_neighbours: bool,
+    others: Vec<Effect>,
+}
+
+impl Effects {
+    pub(super) fn show(&mut self, dataset: DatasetName, version: VersionName) {
+        self.shown.insert((dataset, version));
+    }
+
+    pub(super) fn remember(&mut self, dataset: DatasetName) {
+        self.remembered.insert(dataset);
+    }
+
+    pub(super) fn neighbours(&mut self) {
+        self.has_other_neighbours = true;
+    }
+
+    pub(super) fn push(&mut self, effect: Effect) {
+        self.others.push(effect);
+    }
+
+    pub(super) fn extend(&mut self, effects: impl IntoIterator<Item = Effect>) {
+        self.others.extend(effects);
+    }
+
+    /// What was asked for but to show and to remember.
+    pub(super) fn others(&self) -> &[Effect] {
+        &self.others
+    }
+}
+
+impl Node {
+    /// All of it, with what the driver needs: requests see what there is before clients get it, and what clients get is
+    /// remembered before.
+    pub(super) fn complete(&self, effects: Effects) -> Vec<Effect> {
+        let Effects { shown, remembered, has_other_neighbours, others } = effects;
+        let shown = shown.into_iter().filter_map(|(dataset, version)| self.shown(dataset, version));
+        let shown = shown.map(|shown| Effect::Show(Box::new(shown)));
+        let remembered = remembered.into_iter().filter_map(|dataset| self.remembered(dataset));
+        let neighbours = has_other_neighbours.then(|| Effect::Neighbours(self.neighbours()));
+        let known = shown.chain(remembered.map(Effect::Remember)).chain(neighbours);
+        known.chain(others).collect()
+    }
+
+    fn neighbours(&self) -> Neighbours {
+        let others = self.presence.others().map(|(address, seat)| (address.clone(), seat));
+        Neighbours { seat: self.presence.seat(), others: others.collect() }
+    }
+
+    fn remembered(&self, dataset: DatasetName) -> Option<RememberedDataset> {
+        let state = self.datasets.get(&dataset)?;
+        Some(RememberedDataset {
+            served: state.served().cloned(),
+            pin: state.pin().clone(),
+            slots: state.kept().clone(),
+            serving: state.serving().cloned(),
+            dataset,
+        })
+    }
+
+    fn shown(&self, dataset: DatasetName, version: VersionName) -> Option<ShownVersion> {
+        let state = self.datasets.get(&dataset)?;
+        let known: &Version = state.versions.get(&version)?;
+        let unread = Layout { partitioner: Partitioner::default(), partitions: 1, digest: 0 };
+        let layout = known.layout().unwrap_or(unread);
+        let peers = |partition| known.peers(partition).cloned().collect();
+        Some(ShownVersion {
+            state: state.state(&version)?,
+            failure: known.failure().map(|reason| Failure {
+                reason: reason.to_owned(),
+                times: known.failures(),
+                retry_at: known.retry_at(),
+                is_unread: known.layout().is_none(),
+            }),
+            held: known.held().map(ToString::to_string),
+            here: known.here().clone(),
+            peers: (0..layout.partitions).map(peers).collect(),
+            wanted: known.wanted(),
+            differing: known.differing().into_iter().cloned().collect(),
+            layout,
+            dataset,
+            version,
+        })
+    }
+}
