@@ -125,7 +125,7 @@ pub struct Failure {
 /// What a dataset must know in its next life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RememberedDataset {
-    /// Which dataset.
+    /// The dataset.
     pub dataset: DatasetName,
     /// What clients get or got last, and by which order.
     pub served: Option<Served>,
