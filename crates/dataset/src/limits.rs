@@ -222,6 +222,10 @@ pub const LEAVE: Duration = Duration::from_secs(5);
 /// How long a coordinator may take to say whether a keyspace is there, and to change it: it commits in milliseconds.
 pub const KEYSPACE: Duration = Duration::from_secs(5);
 
+/// Versions whose files a node looks into at a time, to find out how they are divided: the first look at a source may find
+/// thousands of datasets.
+pub const INSPECTIONS_AT_ONCE: usize = 16;
+
 /// Versions that a node loads at a time, of all datasets: one that goes on, and one that fails again and again.
 pub const LOADS_AT_ONCE: usize = 2;
 

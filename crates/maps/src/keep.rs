@@ -10,6 +10,7 @@ use partage_core::routing::table::RouteTable;
 use partage_wire::kept;
 use partage_wire::maps::{MapEvent, MapNews};
 use std::path::{Path, PathBuf};
+use tokio::io::AsyncWriteExt;
 use tokio::time::Instant;
 
 /// Writes the file some time after a change.
@@ -45,7 +46,9 @@ impl Keep {
 
 async fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let beside = path.with_extension("new");
-    tokio::fs::write(&beside, bytes).await?;
+    let mut file = tokio::fs::File::create(&beside).await?;
+    file.write_all(bytes).await?;
+    file.sync_all().await?;
     tokio::fs::rename(&beside, path).await
 }
 

@@ -1,8 +1,10 @@
 //! Where a coordinator is: a name may stand for several of them, which are then asked in rotation.
 
+use crate::limits;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::time::timeout;
 
 /// Round-robin over the addresses behind names. Copies share what is known of a name.
 #[derive(Clone, Debug)]
@@ -36,7 +38,8 @@ impl AddressRotation {
         if coordinator.contains("://") {
             return coordinator.to_owned();
         }
-        let found = tokio::net::lookup_host(coordinator).await.map(Iterator::collect).unwrap_or_default();
+        let looked_up = timeout(limits::COORDINATOR_CONNECT, tokio::net::lookup_host(coordinator)).await;
+        let found = looked_up.ok().and_then(Result::ok).map(Iterator::collect).unwrap_or_default();
         let address = self.one_of(found).map_or(coordinator.to_owned(), |address| address.to_string());
         format!("http://{address}")
     }

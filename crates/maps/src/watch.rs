@@ -126,6 +126,7 @@ impl Watcher {
                         return sleep_until(began + shortest).await;
                     }
                 }
+                () = Keep::due(&mut self.keep) => self.write_kept().await,
             }
         }
     }
@@ -184,13 +185,15 @@ impl Watcher {
                         return Err(Ended::Lags(refresh.keyspace));
                     }
                 }
-                () = Keep::due(&mut self.keep) => {
-                    if let Some(keep) = &mut self.keep {
-                        let events = keep::events(&lock(&self.table));
-                        keep.write(&events).await;
-                    }
-                }
+                () = Keep::due(&mut self.keep) => self.write_kept().await,
             }
+        }
+    }
+
+    async fn write_kept(&mut self) {
+        if let Some(keep) = &mut self.keep {
+            let events = keep::events(&lock(&self.table));
+            keep.write(&events).await;
         }
     }
 

@@ -51,6 +51,9 @@ pub const NOTICES: usize = 65_536;
 /// Notices on their way at once.
 pub const TELLING: usize = 64;
 
+/// Notices on their way to one server at once.
+pub const TELLING_ONE: usize = 8;
+
 /// Parts of a map on their way to somebody who fetches it.
 pub const PARTS: usize = 4;
 

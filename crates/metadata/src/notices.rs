@@ -1,16 +1,17 @@
 //! Notices: whoever has an interest is told what became of a change, until it has heard, or something later has
 //! taken the place of the notice (T9).
 
-use crate::limits::{NOTICES, TELL_AGAIN, TELLING};
+use crate::limits::{NOTICES, TELL_AGAIN, TELLING, TELLING_ONE};
 use crate::peers::Peers;
 use futures::StreamExt;
-use futures::stream::{self, BoxStream};
+use futures::stream::FuturesUnordered;
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::service::metadata::change::Notice;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until};
 
 /// Of each kind the latest, to one server about one keyspace.
 type NoticeKey = (NodeId, KeyspaceName, bool);
@@ -67,31 +68,95 @@ impl Notices {
     }
 }
 
-async fn deliver_all(pending: Arc<PendingNotices>, peers: Peers) {
-    loop {
-        let due: Vec<_> = {
-            let notices = pending.notices.lock().unwrap_or_else(PoisonError::into_inner);
-            notices.iter().map(|(key, notice)| (key.clone(), *notice)).collect()
-        };
-        let calls = due.into_iter().map(|(key, notice)| {
-            let peers = peers.clone();
-            async move { (peers.tell(&key.0, &key.1, notice).await.is_ok(), key, notice) }
-        });
-        let mut told: BoxStream<'_, _> = stream::iter(calls).buffer_unordered(TELLING).boxed();
-        let mut all_heard = true;
-        while let Some((heard, key, notice)) = told.next().await {
-            all_heard &= heard;
-            let mut notices = pending.notices.lock().unwrap_or_else(PoisonError::into_inner);
-            // A later one that has come in between is still to be told.
-            if heard && notices.get(&key) == Some(&notice) {
-                notices.remove(&key);
+/// Calls under way, and those that rest as their last try was not heard.
+#[derive(Default)]
+struct Deliveries {
+    busy: BTreeMap<NodeId, BTreeSet<NoticeKey>>,
+    resting: BTreeMap<NoticeKey, Instant>,
+}
+
+impl Deliveries {
+    /// Whether a notice may be told now. A server that does not answer takes no other server's place.
+    fn may_begin(&self, key: &NoticeKey) -> bool {
+        let of_server = self.busy.get(&key.0);
+        let has_room = of_server.is_none_or(|busy| busy.len() < TELLING_ONE && !busy.contains(key));
+        has_room && self.resting.get(key).is_none_or(|until| *until <= Instant::now())
+    }
+
+    fn begin(&mut self, key: &NoticeKey) {
+        self.resting.remove(key);
+        self.busy.entry(key.0.clone()).or_default().insert(key.clone());
+    }
+
+    fn end(&mut self, key: &NoticeKey) {
+        if let Some(busy) = self.busy.get_mut(&key.0) {
+            busy.remove(key);
+            if busy.is_empty() {
+                self.busy.remove(&key.0);
             }
         }
-        if all_heard {
-            pending.changed.notified().await;
-        } else {
-            // A new one need not wait for those that are not heard.
-            let _ = tokio::time::timeout(TELL_AGAIN, pending.changed.notified()).await;
+    }
+}
+
+async fn deliver_all(pending: Arc<PendingNotices>, peers: Peers) {
+    let (mut deliveries, mut calls) = (Deliveries::default(), FuturesUnordered::new());
+    loop {
+        {
+            let notices = pending.notices.lock().unwrap_or_else(PoisonError::into_inner);
+            deliveries.resting.retain(|key, _| notices.contains_key(key));
+            for (key, notice) in notices.iter() {
+                if calls.len() >= TELLING {
+                    break;
+                }
+                if deliveries.may_begin(key) {
+                    deliveries.begin(key);
+                    let (peers, key, notice) = (peers.clone(), key.clone(), *notice);
+                    calls
+                        .push(async move { (peers.tell(&key.0, &key.1, notice).await.is_ok(), key, notice) });
+                }
+            }
         }
+        let again = deliveries.resting.values().min().copied();
+        tokio::select! {
+            Some((heard, key, notice)) = calls.next() => {
+                deliveries.end(&key);
+                let mut notices = pending.notices.lock().unwrap_or_else(PoisonError::into_inner);
+                if !heard {
+                    deliveries.resting.insert(key, Instant::now() + TELL_AGAIN);
+                } else if notices.get(&key) == Some(&notice) {
+                    // A later one that has come in between is still to be told.
+                    notices.remove(&key);
+                }
+            }
+            () = pending.changed.notified() => {}
+            () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(server: &str, keyspace: usize) -> NoticeKey {
+        (server.parse().unwrap(), format!("k{keyspace}").parse().unwrap(), true)
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_takes_no_other_servers_place() {
+        let mut deliveries = Deliveries::default();
+        let of_hung: Vec<_> = (0..100).map(|number| key("hung", number)).collect();
+        for key in &of_hung {
+            if deliveries.may_begin(key) {
+                deliveries.begin(key);
+            }
+        }
+        assert_eq!(deliveries.busy.values().map(BTreeSet::len).sum::<usize>(), TELLING_ONE);
+        assert!(TELLING_ONE < TELLING && deliveries.may_begin(&key("well", 0)));
+        assert!(!deliveries.may_begin(&of_hung[0]), "it is under way");
+        deliveries.end(&of_hung[0]);
+        assert!(deliveries.may_begin(&of_hung[50]));
+        deliveries.resting.insert(of_hung[50].clone(), Instant::now() + TELL_AGAIN);
+        assert!(!deliveries.may_begin(&of_hung[50]));
     }
 }

@@ -47,7 +47,7 @@ pub enum Event {
         replica: ReplicaKey,
         /// The number of the call; each call that this worker begins has a higher one.
         number: u64,
-        /// Of what.
+        /// The callback that has returned.
         callback: Callback,
         /// Or what it said.
         result: Result<(), String>,
@@ -126,15 +126,7 @@ pub struct State {
 impl Driver {
     /// Runs until it is told to stop, may leave, or nobody holds the worker any more.
     pub async fn run(mut self) {
-        let flow = loop {
-            match self.step().await {
-                Flow::On => {}
-                flow => break flow,
-            }
-        };
-        if flow == Flow::Stop {
-            self.stop().await;
-        }
+        while self.step().await == Flow::On {}
         // Requests in flight find that this is not the owner any more; no other is let in.
         self.shared.publish(Published { lapses: u64::MAX, ..Published::default() }, true);
         self.state.in_flight.values().for_each(|in_flight| in_flight.evict());
@@ -154,8 +146,14 @@ impl Driver {
             Step::Connection(event) => self.connection_event(event, &mut actions),
             Step::Time => Flow::On,
         };
-        if flow != Flow::On {
-            return flow;
+        match flow {
+            Flow::On => {}
+            // What came before it in the same batch is done all the same.
+            Flow::Stop => {
+                self.stop(actions).await;
+                return flow;
+            }
+            Flow::End => return flow,
         }
         actions.extend(self.machine.run(self.now()));
         self.state.dirty |= !actions.is_empty();
@@ -473,11 +471,11 @@ impl Driver {
 
     /// Ends what runs, and sends `leave` when nothing does: the next owners may begin then, without waiting for the
     /// lease.
-    async fn stop(&mut self) {
+    async fn stop(&mut self, mut actions: Vec<Action>) {
         let Some(incarnation) = self.machine.incarnation().filter(|_| self.state.welcome.is_some()) else {
             return;
         };
-        let mut actions = self.machine.ended(self.now());
+        actions.extend(self.machine.ended(self.now()));
         let deadline = tokio::time::Instant::now() + limits::SHUTDOWN;
         loop {
             self.state.dirty = true;

@@ -24,8 +24,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
-/// This process as a node of the cluster. Cheap to clone; when the last clone is dropped the worker stops as
-/// by [`Worker::shutdown`].
+/// This process as a node of the cluster. Cheap to clone; when the last clone is dropped the worker stops as by
+/// [`Worker::abort`], so that others get its shards when its lease is over: call [`Worker::shutdown`] before.
 #[derive(Clone)]
 pub struct Worker {
     shared: Arc<Shared>,

@@ -116,3 +116,16 @@ async fn l1_a_worker_that_is_shut_down_says_goodbye() {
     b.abort().await;
     assert!(accepts(&test_coordinator, "b"), "a crash says nothing");
 }
+
+#[tokio::test]
+async fn l1_what_was_asked_just_before_a_shutdown_is_done_and_the_worker_says_goodbye() {
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
+    test_coordinator.create(1, Ownership::Exclusive);
+    let a = worker("a", &coordinator, &Arc::default()).await;
+    eventually("a serves", || serves(&a)).await;
+    // Both wait when the driver looks next: it has no thread of its own here.
+    a.report_unhealthy(&keyspace(), test_coordinator.shard(), "the disk is dead").await.unwrap();
+    a.shutdown().await;
+    assert!(!accepts(&test_coordinator, "a"), "it has left");
+}

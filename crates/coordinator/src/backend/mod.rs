@@ -21,7 +21,7 @@ use partage_metadata::Maps;
 use partage_wire::json::Coordinators;
 use partage_wire::stored::{COORDINATORS, ELECTION, Presence, StoredError};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Where the state is kept.
@@ -127,8 +127,22 @@ pub struct BackendConnection {
 pub struct BackendState {
     /// Of which cluster it is, once that is known.
     cluster: OnceLock<ClusterId>,
+    /// The highest term of each cluster that was seen here: also where it could not be written down.
+    terms: Mutex<Vec<(Option<ClusterId>, Arc<Terms>)>>,
     /// The state, for [`Backing::Memory`]: a session that ended must not end the cluster.
     memory: OnceLock<Arc<Embedded>>,
+}
+
+impl BackendState {
+    fn terms(&self, backing: &Backing, cluster: Option<ClusterId>) -> Result<Arc<Terms>, StoreError> {
+        let mut all = self.terms.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, terms)) = all.iter().find(|(of, _)| *of == cluster) {
+            return Ok(terms.clone());
+        }
+        let terms = Arc::new(Terms::open(backing.data_dir(), cluster)?);
+        all.push((cluster, terms.clone()));
+        Ok(terms)
+    }
 }
 
 /// A root, and what it says about itself.
@@ -197,7 +211,7 @@ impl BackendConnection {
             }
         };
         let shared = backing.is_shared().then_some(cluster);
-        let terms = Arc::new(Terms::open(backing.data_dir(), shared)?);
+        let terms = state.terms(backing, shared)?;
         let local_metadata = match files {
             Some(dir) => Some(LocalMetadata::open(coordination.clone(), cluster, dir, presence).await?),
             None => None,

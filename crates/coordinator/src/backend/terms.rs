@@ -24,9 +24,12 @@ use tokio::sync::Mutex;
 const TERMS: &str = "terms";
 
 /// The highest term.
+#[derive(Debug)]
 pub struct Terms {
     file: Option<PathBuf>,
     highest: AtomicU64,
+    /// The highest that is in the file.
+    kept: AtomicU64,
     /// Held while the file is written.
     writing: Mutex<()>,
 }
@@ -42,7 +45,12 @@ impl Terms {
             Some(path) => read(path)?,
             None => 0,
         };
-        Ok(Terms { file, highest: AtomicU64::new(highest), writing: Mutex::default() })
+        Ok(Terms {
+            file,
+            highest: AtomicU64::new(highest),
+            kept: AtomicU64::new(highest),
+            writing: Mutex::default(),
+        })
     }
 
     /// The highest that was seen.
@@ -50,13 +58,14 @@ impl Terms {
         Term::new(self.highest.load(Ordering::Relaxed))
     }
 
-    /// `term` was seen. Returns when that is durable.
+    /// `term` was seen. It counts from now on; returns when that is durable.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the file cannot be written: then the term is remembered for as long as the process lives.
     pub async fn keep(&self, term: Term) -> Result<(), StoreError> {
+        self.highest.fetch_max(term.get(), Ordering::Relaxed);
         let _writing = self.writing.lock().await;
-        if term <= self.highest() {
+        if term.get() <= self.kept.load(Ordering::Relaxed) {
             return Ok(());
         }
         if let Some(path) = self.file.clone() {
@@ -64,7 +73,7 @@ impl Terms {
             let written = tokio::task::spawn_blocking(move || write(&path, term.get())).await;
             written.map_err(io::Error::other).flatten().map_err(|error| failed(&at, &error))?;
         }
-        self.highest.store(term.get(), Ordering::Relaxed);
+        self.kept.store(term.get(), Ordering::Relaxed);
         Ok(())
     }
 }
@@ -120,6 +129,19 @@ mod tests {
         assert_eq!(Terms::open(Some(dir.path()), one).unwrap().highest(), Term::new(30));
         assert_eq!(Terms::open(Some(dir.path()), other).unwrap().highest(), Term::new(0));
         assert_eq!(Terms::open(None, one).unwrap().highest(), Term::new(0));
+    }
+
+    #[tokio::test]
+    async fn a_term_that_could_not_be_written_counts_all_the_same_and_is_written_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let cluster = Some(ClusterId(1));
+        let terms = Terms::open(Some(dir.path()), cluster).unwrap();
+        fs::write(dir.path().join(TERMS), b"a file in the place of the folder").unwrap();
+        assert!(terms.keep(Term::new(30)).await.is_err());
+        assert_eq!(terms.highest(), Term::new(30));
+        fs::remove_file(dir.path().join(TERMS)).unwrap();
+        terms.keep(Term::new(30)).await.unwrap();
+        assert_eq!(Terms::open(Some(dir.path()), cluster).unwrap().highest(), Term::new(30));
     }
 
     #[tokio::test]

@@ -284,14 +284,23 @@ async fn write(
         return Ok(());
     }
     let Ok(transaction) = transaction(&pending, leadership) else { return Ok(()) };
-    match coordination.commit(transaction).await {
-        Ok(version) => {
-            leadership.committed(version);
-            Ok(())
-        }
-        Err(error) => {
-            log.ring().not_stored(pending);
-            Err(error)
+    let mut unstored = Unstored { log, pending: Some(pending) };
+    let version = coordination.commit(transaction).await?;
+    unstored.pending = None;
+    leadership.committed(version);
+    Ok(())
+}
+
+/// What is being stored. Dropped before it is, as when the writer ends meanwhile, it is to be stored again.
+struct Unstored<'a> {
+    log: &'a EventLog,
+    pending: Option<PendingWrites>,
+}
+
+impl Drop for Unstored<'_> {
+    fn drop(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            self.log.ring().not_stored(pending);
         }
     }
 }

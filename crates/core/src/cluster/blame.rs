@@ -179,8 +179,9 @@ impl Cluster {
     fn drop_suspicions(&mut self, at: Moment) {
         let mut cleared = Vec::new();
         for (name, keyspace) in &self.keyspaces {
-            let aside =
-                keyspace.record.rules.iter().filter(|(_, rule)| rule.set_aside.is_some() && rule.deaths > 0);
+            let is_aside_for_deaths =
+                |rule: &ShardRule| rule.set_aside.is_some() && rule.deaths >= self.settings.poison_deaths;
+            let aside = keyspace.record.rules.iter().filter(|(_, rule)| is_aside_for_deaths(rule));
             let suspected: BTreeSet<ShardId> =
                 keyspace.suspicion.held_back.keys().copied().chain(aside.map(|(shard, _)| *shard)).collect();
             cleared.extend(suspected.into_iter().map(|shard| (name.clone(), shard)));
@@ -207,13 +208,21 @@ impl Cluster {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
         keyspace.suspicion.held_back.remove(&shard);
         if let Some(rule) = keyspace.record.rules.get_mut(&shard) {
-            (rule.deaths, rule.set_aside) = (0, None);
+            // One that could not be loaded anywhere stays aside until a person releases it.
+            if rule.deaths >= self.settings.poison_deaths {
+                rule.set_aside = None;
+            }
+            rule.deaths = 0;
             if *rule == ShardRule::default() {
                 keyspace.record.rules.remove(&shard);
             }
         }
+        let is_aside = keyspace.record.rules.get(&shard).is_some_and(|rule| rule.set_aside.is_some());
         keyspace.plan_again(at);
         self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
+        if is_aside {
+            return;
+        }
         self.tell(
             EventKind::ShardReleased,
             About::shard(name, shard),

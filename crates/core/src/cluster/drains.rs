@@ -145,10 +145,14 @@ impl Transition for BegunDrains {
             return begun;
         }
         let mut down = cluster.nodes.values().filter(|node| cluster.is_down_or_drained(at, node)).count();
+        let mut is_first_waiting = false;
         for (_, id, node) in queue {
             let others = down - usize::from(cluster.is_down_or_drained(at, node));
             let max_down = node.record.drain.as_ref().and_then(|drain| drain.max_down);
-            if max_down.is_none_or(|most| others < most as usize) {
+            // None with a limit overtakes an earlier one that waits for its turn.
+            let has_turn = max_down.is_none_or(|most| !is_first_waiting && others < most as usize);
+            is_first_waiting |= !has_turn;
+            if has_turn {
                 down = others + 1;
                 begun.nodes.push((id.clone(), cluster.needed(node).len() as u32));
             }
@@ -173,7 +177,7 @@ impl Transition for BegunDrains {
     }
 }
 
-/// Drained nodes that have become safe to stop, or are so no longer: people are told once of each.
+/// Drained nodes that have become safe to stop, or are so no longer: people are told of each.
 pub(super) struct EmptiedNodes {
     nodes: Vec<(NodeId, bool)>,
 }
@@ -196,9 +200,13 @@ impl Transition for EmptiedNodes {
 
     fn apply(self, cluster: &mut Cluster, _: Moment) -> Millis {
         for (id, is_empty) in self.nodes {
+            let is_drained = cluster.nodes.get(&id).is_some_and(|node| node.record.drain.is_some());
             if is_empty {
                 let text = format!("node {id} is drained: it is safe to stop");
                 cluster.tell(EventKind::NodeDrain, About::node(&id), false, text);
+            } else if is_drained {
+                let text = format!("node {id} has got shards again: it is not safe to stop any more");
+                cluster.tell(EventKind::NodeDrain, About::node(&id), true, text);
             }
             cluster.nodes.entry(id).and_modify(|node| node.emptied_told = is_empty);
         }
@@ -211,7 +219,9 @@ impl Cluster {
     fn is_down_or_drained(&self, at: Moment, node: &NodeState) -> bool {
         let begun = node.record.drain.as_ref().is_some_and(Drain::has_begun);
         let health = node.signs.health(at.now, &self.settings);
-        begun || !matches!(health, Health::Up | Health::Left)
+        // Z2: one that anybody may have made up holds up nobody.
+        let has_held = !node.has_never_held() || node.record.held;
+        begun || has_held && !matches!(health, Health::Up | Health::Left)
     }
 
     /// Nodes other than `but` that are not there for sure, or whose drain has begun.

@@ -25,7 +25,7 @@ pub(super) struct Recovered {
     pub(super) inherited: bool,
     /// From then on no lease runs that was granted before this coordinator led.
     pub(super) leases_before: Millis,
-    /// Which nodes have been heard since this coordinator started: see [`Cluster::compare_copies`].
+    /// Which nodes have been heard since this coordinator started: see [`super::restored::ComparedCopies`].
     pub(super) heard: Heard,
     /// The nodes that had not been heard when uncompared copies were last compared; not stored.
     pub(super) unheard: Option<BTreeSet<NodeId>>,

@@ -76,7 +76,7 @@ impl RestoredCopies {
         }
     }
 
-    /// Whether copies of the shard are not compared yet: see [`Cluster::compare_copies`].
+    /// Whether copies of the shard are not compared yet: see [`super::restored::ComparedCopies`].
     pub(super) fn awaits_comparison(&self, shard: ShardId) -> bool {
         self.uncompared.contains(&shard)
     }

@@ -84,15 +84,17 @@ impl EffectExecutor {
     /// Does it, in this order, and returns what came of it.
     pub async fn act(&mut self, effects: Vec<Effect>) -> Vec<Event> {
         let mut told = Vec::new();
-        let is_partition = |effect: &Effect| {
-            matches!(effect, Effect::Publish(Key::Partition(..), _) | Effect::Withdraw(Key::Partition(..)))
-        };
-        let (keys, effects): (Vec<_>, Vec<_>) = effects.into_iter().partition(is_partition);
+        let is_withdrawn = |effect: &Effect| matches!(effect, Effect::Withdraw(Key::Partition(..)));
+        let is_published = |effect: &Effect| matches!(effect, Effect::Publish(Key::Partition(..), _));
+        let (withdrawn, effects): (Vec<_>, Vec<_>) = effects.into_iter().partition(is_withdrawn);
+        let (published, effects): (Vec<_>, Vec<_>) = effects.into_iter().partition(is_published);
+        // First: what is deleted is not published any more.
+        self.publish_partitions(&withdrawn);
         for effect in effects {
             told.extend(self.act_one(effect).await);
         }
         // Last: what is published can be read already.
-        self.publish_partitions(&keys);
+        self.publish_partitions(&published);
         told
     }
 

@@ -44,6 +44,7 @@ pub struct Loader {
     options: NodeOptions,
     inputs: mpsc::Sender<Input>,
     /// Versions that are loaded at a time.
+    inspection_turn: Semaphore,
     turn: Arc<Semaphore>,
     /// Partitions that are ready and not told yet: as many as are being loaded, at most.
     ready: Mutex<Vec<(VersionId, u32, Arc<Reader>)>>,
@@ -99,7 +100,17 @@ impl Loader {
         inputs: mpsc::Sender<Input>,
     ) -> Loader {
         let turn = Arc::new(Semaphore::new(crate::limits::LOADS_AT_ONCE));
-        Loader { source, store, options, inputs, turn, ready: Mutex::default(), is_ready: Notify::new() }
+        let inspection_turn = Semaphore::new(crate::limits::INSPECTIONS_AT_ONCE);
+        Loader {
+            source,
+            store,
+            options,
+            inputs,
+            turn,
+            inspection_turn,
+            ready: Mutex::default(),
+            is_ready: Notify::new(),
+        }
     }
 
     /// The partitions that have become ready since this was last asked.
@@ -110,6 +121,8 @@ impl Loader {
     /// Finds out what a version is, and tells.
     pub fn inspect(self: Arc<Self>, id: VersionId, settings: DatasetSettings) {
         tokio::spawn(async move {
+            // Closed it never is.
+            let _turn = self.inspection_turn.acquire().await;
             let _mark = self.store.mark(&id.0, &id.1);
             let found = self.look(&id, &settings).await.map(Arc::new).map_err(|error| error.to_string());
             // Without a receiver the node has ended.

@@ -11,7 +11,7 @@
 //! | why one is not carried out        | `error.rs`      |
 //! | keyspaces                         | `keyspaces.rs`  |
 //! | named partitions                  | `partitions.rs` |
-//! | nodes, and the queue of drains    | `nodes.rs`      |
+//! | nodes                             | `nodes.rs`      |
 //! | single shards and their replicas  | `shards.rs`     |
 //! | which stored copy a shard goes on with, or that it goes on without any | `force_join.rs` |
 //! | splits, merges, isolated keys     | `reshape.rs`    |

@@ -198,6 +198,7 @@ impl Cluster {
     pub(super) fn drop_node(&mut self, at: Moment, id: &NodeId) {
         self.wake_replicas_of(id);
         self.nodes.remove(id);
+        self.guard.losses.returned(id);
         self.outbox.changed_orders.remove(id);
         self.outbox.writes.push(Write::DropNode(id.clone()));
         self.plan_soon(at, 0);

@@ -1,5 +1,6 @@
 use super::*;
 use crate::node::Health;
+use crate::plan::brake::Suspects;
 
 fn drain(id: &str, max_down: Option<u32>) -> Command {
     Command::DrainNode { node: node(id), reason: "new kernel".into(), max_down }
@@ -240,4 +241,75 @@ fn a_drain_does_not_warn_of_a_shard_that_is_leaving_or_has_just_left_the_other_n
         }
     }
     assert!(seen.contains(&Some(ReplicaState::Unload)), "{seen:?}");
+}
+
+#[test]
+fn a19_a_drain_with_a_limit_does_not_overtake_an_earlier_one() {
+    let mut test = AdminTestCluster::new(&["a", "b", "c", "d"]);
+    test.done(drain("b", Some(1)));
+    test.rounds(1);
+    test.done(drain("a", Some(1)));
+    test.rounds(1);
+    test.done(drain("c", Some(2)));
+    test.rounds(3);
+    let queued = |id: &str| matches!(test.progress(id), DrainProgress::Queued { .. });
+    assert!(queued("a") && queued("c"), "two may be down for c, but a was asked for before it");
+    test.done(undrain("b"));
+    test.rounds(1);
+    assert_eq!(
+        ["a", "c"].map(|id| test.progress(id)),
+        [DrainProgress::SafeToStop, DrainProgress::SafeToStop]
+    );
+}
+
+#[test]
+fn z2_a_node_that_never_held_a_shard_holds_up_no_drain() {
+    let mut test = AdminTestCluster::new(&["a", "b", "ghost"]);
+    test.keyspace("users", HASHES, Presplit::None);
+    test.put("users", 1, &["a"]);
+    test.kill("ghost");
+    test.rounds(3);
+    test.done(drain("b", Some(1)));
+    assert_eq!(test.progress("b"), DrainProgress::SafeToStop);
+    test.kill("a");
+    test.rounds(3);
+    test.done(undrain("b"));
+    test.done(drain("b", Some(1)));
+    assert!(matches!(test.progress("b"), DrainProgress::Queued { .. }), "a had a shard, and is down");
+}
+
+#[test]
+fn a_node_that_a_person_removes_is_no_loss_any_more() {
+    let mut test = AdminTestCluster::new(&["a", "b", "c"]);
+    test.keyspace("users", HASHES, Presplit::None);
+    test.put("users", 1, &["a", "b"]);
+    test.kill("a");
+    test.rounds(13);
+    let are_back =
+        |test: &AdminTestCluster| test.cluster.guard.losses.are_all_back(test.at.now, &Settings::default());
+    assert!(!are_back(&test), "it was given up a moment ago");
+    test.done(remove("a"));
+    assert!(are_back(&test));
+}
+
+#[test]
+fn l5_deaths_without_it_release_no_shard_that_could_not_be_loaded() {
+    let mut test = AdminTestCluster::new(&["a", "b", "c", "d", "e"]);
+    test.keyspace("users", HASHES, Presplit::None);
+    test.put("users", 1, &["a"]);
+    let settings = Settings::default();
+    let rule = |deaths| ShardRule { set_aside: Some("why".into()), deaths, ..ShardRule::default() };
+    for (deaths, stays) in [(1, true), (settings.poison_deaths, false)] {
+        let mut cluster = test.cluster.clone();
+        let users = cluster.keyspaces.get_mut(&name("users")).unwrap();
+        users.record.rules.insert(ShardId(1), rule(deaths));
+        let taken = [(name("users"), ShardId(1))].into();
+        cluster.guard.deaths.add(node("a"), test.at.now, taken, &settings);
+        for id in ["b", "c", "d"] {
+            cluster.strike(test.at, &node(id), &Suspects::new());
+        }
+        let rules = &cluster.keyspaces[&name("users")].record.rules;
+        let is_aside = rules.get(&ShardId(1)).is_some_and(|rule| rule.set_aside.is_some());
+        assert_eq!(is_aside, stays, "{deaths} deaths: {rules:?}");
+    }
 }
