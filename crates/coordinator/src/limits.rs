@@ -112,8 +112,8 @@ pub const MAPS_AT_ONCE: usize = 32;
 pub const QUARANTINE_LOOK_MS: u64 = 2_000;
 
 /// How long a change is prepared again that too few metadata servers have stored, in milliseconds: with one more try
-/// still well below the lease of workers, which nobody prolongs meanwhile. After half of it, who does not answer is
-/// left out.
+/// still well below the lease of workers: a coordinator that starts prolongs none before its store is open. After half of it,
+/// servers that do not answer are left out.
 pub const PREPARE_MS: u64 = 3_000;
 
 /// Rest before a change that too few metadata servers have stored is prepared again, in milliseconds.

@@ -23,7 +23,7 @@ pub const KEYSPACES: usize = partage_core::limits::KEYSPACES;
 pub const STORE: Duration = Duration::from_secs(5);
 
 /// How long a server may take to store one operation, or to say what it has: well within a worker's lease, as a
-/// leader renews none while it waits for this.
+/// coordinator that begins to lead renews none while it waits for this.
 pub const STORE_OPERATION: Duration = Duration::from_secs(2);
 
 /// How long a change may be prepared again after it was first: well within the time after which servers forget one

@@ -19,8 +19,8 @@ use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
-/// Where metadata servers are: `host:port` by id, whoever is there now. Whoever hands it in keeps it up to date,
-/// by a watch of the ephemeral keys `servers/<id>` for instance.
+/// Where metadata servers are: `host:port` by id, of those that are there now. The process that hands it in keeps it up to
+/// date, by a watch of the ephemeral keys `coordinators/<id>`.
 pub trait Directory: Send + Sync + 'static {
     /// The address of a server; none when it is not there.
     fn address(&self, server: &NodeId) -> Option<String>;

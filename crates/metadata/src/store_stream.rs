@@ -102,7 +102,7 @@ impl Drop for StreamInner {
 }
 
 fn ended() -> Status {
-    Status::unavailable("the line to the metadata server has ended")
+    Status::unavailable("the stream to the metadata server has ended")
 }
 
 async fn run(

@@ -56,7 +56,7 @@ impl Counters {
     }
 
     /// Requests since this was last asked.
-    pub(crate) fn unearned(&self) -> u64 {
+    pub(crate) fn take_unearned(&self) -> u64 {
         self.unearned.swap(0, Ordering::Relaxed)
     }
 

@@ -126,7 +126,7 @@ impl CoordinatorConnection {
                     || self.lose("it sent a message of a later version".to_owned()),
                     ConnectionEvent::Message,
                 ),
-                Ok(None) => self.lose("it closed the line".to_owned()),
+                Ok(None) => self.lose("it closed the stream".to_owned()),
                 Err(status) => {
                     // A stream that breaks may have been kept alive in vain.
                     self.said_nothing();

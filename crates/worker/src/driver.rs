@@ -49,7 +49,7 @@ pub enum Event {
         number: u64,
         /// The callback that has returned.
         callback: Callback,
-        /// Or what it said.
+        /// Ok, or the reason that the service gave.
         result: Result<(), String>,
     },
     /// No request is in flight in that replica.
@@ -113,7 +113,7 @@ pub struct State {
     lapses: u64,
     /// The gates may differ from what is published.
     dirty: bool,
-    /// Only the lease or the connection does.
+    /// Only the lease or the connection differs from what is published.
     renewed: bool,
     beat_now: bool,
     /// When it was last said that no coordinator has us; none once one has.
@@ -520,7 +520,7 @@ impl Driver {
                 }
             }
             Task::Abandon(_) => self.calls.abandon(&replica),
-            Task::Drain => {
+            Task::AwaitRequests => {
                 let Some(in_flight) = self.state.in_flight.get(&replica).cloned() else { return };
                 let events = self.own.clone();
                 tokio::spawn(async move {
@@ -531,7 +531,7 @@ impl Driver {
                 });
             }
             // Who waits for the replica to be empty waits on: the next owner may not begin before.
-            Task::Evict => {
+            Task::CancelRequests => {
                 if let Some(in_flight) = self.state.in_flight.get(&replica) {
                     let (shard, count) = (replica.shard, in_flight.count());
                     let requests = counted_with(count, "request", ("is", "are"));

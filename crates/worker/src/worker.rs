@@ -343,7 +343,7 @@ impl Worker {
     pub async fn leave(&self, within: Duration) -> Result<(), LeaveError> {
         let (leaver, left) = oneshot::channel();
         self.events.send(Event::Leave(leaver)).await.map_err(|_| LeaveError::Stopped)?;
-        let left = unless_abandoned(left, self.is_abandoned());
+        let left = unless_abandoned(left, self.wait_until_abandoned());
         match timeout(within, left).await {
             Ok(None) => Err(LeaveError::NoCoordinator { held: self.shared.published.load().replicas.len() }),
             Ok(Some(Ok(()))) => {
@@ -361,7 +361,7 @@ impl Worker {
     }
 
     /// Returns when no coordinator has this worker and its lease is over.
-    async fn is_abandoned(&self) {
+    async fn wait_until_abandoned(&self) {
         loop {
             let published = self.shared.published.load_full();
             let holds = published.gates.lease().holds(self.shared.clock.now());

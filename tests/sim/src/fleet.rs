@@ -489,7 +489,7 @@ fn carry_out(worker: &mut Worker, now: Millis, actions: Vec<Action>) {
     while let Some(Action { replica, task }) = queue.pop() {
         match task {
             Task::Call(callback) => queue.extend(worker.returned(now, &replica, callback, Ok(()))),
-            Task::Drain | Task::Evict => queue.extend(worker.drained(now, &replica)),
+            Task::AwaitRequests | Task::CancelRequests => queue.extend(worker.drained(now, &replica)),
             Task::Abandon(_) => {}
         }
     }

@@ -491,13 +491,13 @@ impl Node {
                         scene.after(takes, Event::CallbackEnds { node, process, replica, callback, call });
                     }
                 }
-                Task::Drain => {
+                Task::AwaitRequests => {
                     if process.service.drain(&replica) {
                         queue.extend(process.worker.drained(now, &replica));
                     }
                 }
                 // Who is inside is told to end, and no more: the last one says that the replica is drained.
-                Task::Evict => process.service.evict(scene, (node, self.process_number), &replica),
+                Task::CancelRequests => process.service.evict(scene, (node, self.process_number), &replica),
             }
         }
         self.refresh(scene);
@@ -629,7 +629,7 @@ fn task_number(task: Task) -> u64 {
         Task::Call(Callback::Unload) => 2,
         Task::Call(Callback::Drop(_)) => 3,
         Task::Abandon(_) => 4,
-        Task::Drain => 5,
-        Task::Evict => 6,
+        Task::AwaitRequests => 5,
+        Task::CancelRequests => 6,
     }
 }

@@ -41,6 +41,6 @@ pub(crate) async fn register(
     } else {
         decision_loop.change(move |cluster, at| cluster.register(at, registration)).await?
     };
-    decision_loop.has_joined();
+    decision_loop.notify_registration();
     Ok(answer.map(|welcome| Registered { welcome, token, session }))
 }

@@ -193,14 +193,14 @@ impl BackendConnection {
                 (embedded.clone(), Some(embedded.clone()), OWN_SESSION, embedded.cluster())
             }
             Backing::Shared { target, data_dir, session } => {
-                let keeps_none = keeps_maps(target.backend);
-                if !keeps_none && data_dir.is_none() {
+                let backend_keeps_maps = keeps_maps(target.backend);
+                if !backend_keeps_maps && data_dir.is_none() {
                     return Err(StoreError::NoDirectory { backend: target.backend.to_string() });
                 }
                 let coordination = connect(target).await?;
                 let root = claim_root(&*coordination, &target.to_string(), known).await?;
                 about = Some(root.about);
-                files = data_dir.as_deref().filter(|_| !keeps_none);
+                files = data_dir.as_deref().filter(|_| !backend_keeps_maps);
                 (coordination, None, *session, root.cluster)
             }
             Backing::Open { coordination, data_dir, session } => {

@@ -136,7 +136,7 @@ impl Restore {
     /// # Errors
     /// When they are no cluster, or the store did not take them.
     pub async fn write(&self, records: Records) -> Result<(), RestoreError> {
-        let mut store = Store::empty(self.coordination.clone(), self.leadership.clone()).await?;
+        let mut store = Store::wipe(self.coordination.clone(), self.leadership.clone()).await?;
         let writes = records.writes();
         let cluster = Cluster::recover(self.clock.moment(), Settings::default(), records)?;
         Ok(store.commit(writes, &cluster).await?)

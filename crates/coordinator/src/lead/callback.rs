@@ -37,11 +37,11 @@ pub async fn run(decision_loop: DecisionLoop) {
     let mut posts = JoinSet::new();
     let (mut waiting, mut busy) = (BTreeSet::new(), BTreeSet::new());
     let mut taken: BTreeMap<NodeId, (Incarnation, u64)> = BTreeMap::new();
-    let mut called = decision_loop.called();
+    let mut called = decision_loop.callbacks_changed();
     loop {
         tokio::select! {
             alive = called.changed() => match alive {
-                Ok(()) => waiting.append(&mut decision_loop.take_called()),
+                Ok(()) => waiting.append(&mut decision_loop.take_callback_nodes()),
                 Err(_) => return,
             },
             Some(posted) = posts.join_next() => {

@@ -26,7 +26,7 @@ pub async fn run(decision_loop: DecisionLoop, period: Duration) {
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            () = decision_loop.joined() => {}
+            () = decision_loop.registration_notified() => {}
         }
         let Ok(due) = decision_loop.call(|cluster, at| cluster.checks_due(at.now)).await else { return };
         for (node, incarnation, address, how) in due {

@@ -126,8 +126,8 @@ pub struct DecisionLoop {
     beats: mpsc::Sender<Urgent>,
     orders: Arc<OrderChannels>,
     callbacks: Arc<Callbacks>,
-    called: watch::Receiver<()>,
-    joined: Arc<Notify>,
+    callback_news: watch::Receiver<()>,
+    registered: Arc<Notify>,
 }
 
 /// Nodes with a callback whose orders have changed since this was last taken.
@@ -158,14 +158,14 @@ impl DecisionLoop {
         let (calls, inbox) = mpsc::channel(limits::CALLS);
         let (beats, beats_inbox) = mpsc::channel(limits::CALLS);
         let (orders, callbacks) = (Arc::new(OrderChannels::default()), Arc::new(Callbacks::default()));
-        let (call_back, called) = watch::channel(());
+        let (callbacks_changed, callback_news) = watch::channel(());
         let handle = DecisionLoop {
             calls,
             beats,
             orders: orders.clone(),
             callbacks: callbacks.clone(),
-            called,
-            joined: Arc::default(),
+            callback_news,
+            registered: Arc::default(),
         };
         begin(&handle, &state.cluster);
         let LeaderState { mut cluster, store, lead, clock, full } = state;
@@ -184,12 +184,13 @@ impl DecisionLoop {
             waiting,
             orders,
             callbacks,
-            call_back,
+            callbacks_changed,
         };
         (handle, tokio::spawn(task.run()))
     }
 
-    /// Does `work` on the cluster, which changes nothing that is stored, and gives back what it returns.
+    /// Does `work` on the cluster, also while nothing can be stored, and gives back what it returns. What it changes may be lost
+    /// with this leader: where the caller must know, [`DecisionLoop::change`] answers once it is stored.
     pub async fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Cluster, Moment) -> T + Send + 'static,
@@ -244,13 +245,13 @@ impl DecisionLoop {
     }
 
     /// A node has registered: its address is checked at once, as its first shards wait for that (A11).
-    pub fn has_joined(&self) {
-        self.joined.notify_one();
+    pub fn notify_registration(&self) {
+        self.registered.notify_one();
     }
 
     /// Ends when a node has registered since this last ended.
-    pub async fn joined(&self) {
-        self.joined.notified().await;
+    pub async fn registration_notified(&self) {
+        self.registered.notified().await;
     }
 
     /// Receives the orders of `node` when they have changed; it has those up to `sent`.
@@ -258,13 +259,13 @@ impl DecisionLoop {
         self.orders.subscribe(node, sent)
     }
 
-    /// Changes whenever [`DecisionLoop::take_called`] has something to give; ends with the decision loop.
-    pub fn called(&self) -> watch::Receiver<()> {
-        self.called.clone()
+    /// Changes whenever [`DecisionLoop::take_callback_nodes`] has something to give; ends with the decision loop.
+    pub fn callbacks_changed(&self) -> watch::Receiver<()> {
+        self.callback_news.clone()
     }
 
     /// Nodes with a callback whose orders have changed since this was last asked.
-    pub fn take_called(&self) -> BTreeSet<NodeId> {
+    pub fn take_callback_nodes(&self) -> BTreeSet<NodeId> {
         std::mem::take(&mut *self.callbacks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -285,7 +286,7 @@ struct Task {
     waiting: Vec<BeatCall>,
     orders: Arc<OrderChannels>,
     callbacks: Arc<Callbacks>,
-    call_back: watch::Sender<()>,
+    callbacks_changed: watch::Sender<()>,
 }
 
 /// What wakes the decision loop.
@@ -488,7 +489,7 @@ impl Task {
         let mut called = changed.into_iter().filter(called).peekable();
         if called.peek().is_some() {
             self.callbacks.lock().unwrap_or_else(PoisonError::into_inner).extend(called);
-            self.call_back.send_replace(());
+            self.callbacks_changed.send_replace(());
         }
     }
 }

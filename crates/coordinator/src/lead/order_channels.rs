@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tray_holds_the_latest_sheet_which_says_everything_since_what_was_sent() {
+    fn a_channel_holds_the_latest_orders_which_say_everything_since_what_was_sent() {
         let (mut cluster, channels) = (cluster_of_one_node(), OrderChannels::default());
         let mut receiver = channels.subscribe(&node("a"), 0);
         assert!(poll_next(&mut receiver).is_pending(), "nothing was sent yet");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn every_stream_of_a_node_has_its_tray_and_nobody_else_is_served() {
+    fn every_stream_of_a_node_has_its_channel_and_nobody_else_is_served() {
         let (cluster, channels) = (cluster_of_one_node(), OrderChannels::default());
         let (mut old, mut new) = (channels.subscribe(&node("a"), 0), channels.subscribe(&node("a"), 0));
         let mut other = channels.subscribe(&node("b"), 0);

@@ -406,7 +406,7 @@ impl Supervisor {
                     );
                     full = Some(why);
                 }
-                Ok(Err(LoopError::Ahead(ahead))) => return Err(self.is_behind(ahead).into()),
+                Ok(Err(LoopError::Ahead(ahead))) => return Err(self.record_later_maps(ahead).into()),
                 ended => return Err(end_reason(ended)),
             }
         }
@@ -445,7 +445,7 @@ impl Supervisor {
     }
 
     /// Keeps what workers know that the leader did not, for what is read next.
-    fn is_behind(&self, ahead: LaterMaps) -> StoreError {
+    fn record_later_maps(&self, ahead: LaterMaps) -> StoreError {
         let first = ahead.values().next().map(|later_map| (later_map.who.clone(), later_map.known.clone()));
         ahead.into_values().for_each(|later_map| note(&mut self.known_ahead(), later_map));
         match first {

@@ -254,7 +254,7 @@ impl Cluster {
     }
 
     /// How many nodes a shard that is held back or set aside explains: they count as one loss.
-    pub(super) fn explained_deaths(&self, died: &BTreeSet<&NodeId>) -> usize {
+    pub(super) fn deaths_to_discount(&self, died: &BTreeSet<&NodeId>) -> usize {
         let withheld = self.keyspaces.iter().flat_map(|(name, keyspace)| {
             let aside = keyspace.record.rules.iter().filter(|(_, rule)| rule.set_aside.is_some());
             let shards = keyspace.suspicion.held_back.keys().chain(aside.map(|(shard, _)| shard));

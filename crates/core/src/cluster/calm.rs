@@ -41,7 +41,7 @@ impl Transition for Unrest {
             !node.record.left && (!node.has_never_held() || died.contains(*id))
         };
         let standing = cluster.nodes.iter().filter(counts).count();
-        let counted = died.len() - cluster.explained_deaths(&died);
+        let counted = died.len() - cluster.deaths_to_discount(&died);
         Unrest { why: brake::unrest(counted, standing, &cluster.settings), next }
     }
 
@@ -105,8 +105,8 @@ impl Transition for ReleasedKeyspaceBrakes {
 
 /// The brake of the cluster, when there is nothing left to decide about.
 pub(super) enum ReleasedBrake {
-    /// It is off, or somebody is missing.
-    Never,
+    /// It is off, or a node is missing.
+    NotYet,
     /// Everybody is heard since then, which is not long enough.
     Calm(Millis),
     /// It is released.
@@ -116,7 +116,7 @@ pub(super) enum ReleasedBrake {
 impl Transition for ReleasedBrake {
     fn find(cluster: &Cluster, at: Moment) -> ReleasedBrake {
         if cluster.record.brake.is_none() || !cluster.is_everybody_heard(at) {
-            return ReleasedBrake::Never;
+            return ReleasedBrake::NotYet;
         }
         let since = cluster.guard.calm_since.unwrap_or(at.now);
         let is_long = since + cluster.settings.dead_after_ms <= at.now;
@@ -126,10 +126,10 @@ impl Transition for ReleasedBrake {
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
         cluster.guard.calm_since = match self {
             ReleasedBrake::Calm(since) => Some(since),
-            ReleasedBrake::Never | ReleasedBrake::Now => None,
+            ReleasedBrake::NotYet | ReleasedBrake::Now => None,
         };
         match self {
-            ReleasedBrake::Never => Millis::NEVER,
+            ReleasedBrake::NotYet => Millis::NEVER,
             ReleasedBrake::Calm(since) => since + cluster.settings.dead_after_ms,
             ReleasedBrake::Now => {
                 cluster.record.brake = None;

@@ -9,15 +9,15 @@ use super::Cluster;
 use super::Moment;
 use super::blame::SuspectedShards;
 use super::calm::{ReleasedBrake, ReleasedKeyspaceBrakes, Unrest};
-use super::drains::{BegunDrains, EmptiedNodes};
+use super::drains::{BegunDrains, SafeToStopNodes};
 use super::faults::LongestLease;
 use super::forget::ForgottenNodes;
 use super::guard::LossJudgement;
 use super::node_health::{NodeHealth, OwnSilence};
 use super::overdue::OverdueSteps;
-use super::reach::CutOffNodes;
-use super::restored::{ComparedCopies, RestoredShards};
-use super::revoked_leases::RestoredLeases;
+use super::reach::LongUnreachableNodes;
+use super::restored::{ComparedCopies, ShardsAfterRestore};
+use super::revoked_leases::ResumedLeases;
 use crate::base::id::TransactionId;
 use crate::base::time::Millis;
 use crate::limits;
@@ -40,9 +40,9 @@ impl Cluster {
             self.make::<OwnSilence>(at),
             self.make::<LongestLease>(at),
             self.make::<LossJudgement>(at),
-            self.make::<CutOffNodes>(at),
+            self.make::<LongUnreachableNodes>(at),
             self.make::<NodeHealth>(at),
-            self.make::<RestoredShards>(at),
+            self.make::<ShardsAfterRestore>(at),
             self.make::<ComparedCopies>(at),
             self.make::<SuspectedShards>(at),
             self.make::<Unrest>(at),
@@ -50,9 +50,9 @@ impl Cluster {
             self.make::<ReleasedKeyspaceBrakes>(at),
             self.make::<ForgottenNodes>(at),
             self.make::<OverdueSteps>(at),
-            self.make::<RestoredLeases>(at),
+            self.make::<ResumedLeases>(at),
             self.make::<BegunDrains>(at),
-            self.make::<EmptiedNodes>(at),
+            self.make::<SafeToStopNodes>(at),
         ];
         let again = self.advance(at, transaction);
         let ready = self.plan_in_turn(at, before);

@@ -178,16 +178,16 @@ impl Transition for BegunDrains {
 }
 
 /// Drained nodes that have become safe to stop, or are so no longer: people are told of each.
-pub(super) struct EmptiedNodes {
+pub(super) struct SafeToStopNodes {
     nodes: Vec<(NodeId, bool)>,
 }
 
-impl Transition for EmptiedNodes {
-    fn find(cluster: &Cluster, at: Moment) -> EmptiedNodes {
+impl Transition for SafeToStopNodes {
+    fn find(cluster: &Cluster, at: Moment) -> SafeToStopNodes {
         let is_safe = |id: &NodeId| {
             cluster.drain_status(at, id).is_ok_and(|status| status.progress == DrainProgress::SafeToStop)
         };
-        let mut found = EmptiedNodes { nodes: Vec::new() };
+        let mut found = SafeToStopNodes { nodes: Vec::new() };
         for (id, node) in &cluster.nodes {
             let has_begun = node.record.drain.as_ref().is_some_and(Drain::has_begun);
             let is_empty = has_begun && node.orders.is_empty();

@@ -12,7 +12,7 @@
 //! | any of these          | at once while there are more than [`limits::ENDED_NODES`]: those that never held a shard first, then the oldest |
 //!
 //! While a shard waits for dead nodes since the coordinator's state was restored ([`super::restored`]), none that may have its
-//! data is forgotten by time: a person removes it.
+//! data is forgotten: a person removes it.
 //!
 //! Nothing is lost by it: the counter of starts is in the cluster's record, so no incarnation is given out again (M5),
 //! and a process of a forgotten node that comes back registers as a new one. Replicas that a map still names, on a

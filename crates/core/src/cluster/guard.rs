@@ -171,7 +171,7 @@ impl Cluster {
 
     /// A person has looked and says: go on. Who is dead by now is given up without suspecting any shard, in as many
     /// decisions as that takes: the dead may be half of the cluster.
-    pub(super) fn let_go_brake(&mut self, at: Moment) {
+    pub(super) fn apply_brake_release(&mut self, at: Moment) {
         self.record.brake = None;
         self.outbox.writes.push(Write::Cluster(self.record.clone()));
         self.guard.written_off.extend(self.dying(at));

@@ -199,7 +199,7 @@ impl Cluster {
     }
 
     /// All at once: on a copy that nobody waits for.
-    pub(super) fn bury_written_off(&mut self, at: Moment) {
+    pub(super) fn end_accepted_now(&mut self, at: Moment) {
         for id in std::mem::take(&mut self.guard.written_off) {
             self.declare_dead(at, &id);
         }

@@ -17,7 +17,7 @@ use crate::node::Health;
 use crate::node::exchange::{
     DropReason, KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey,
 };
-use crate::plan::handover::{self, Copy, ReplicaView};
+use crate::plan::handover::{self, DiskState, ReplicaView};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most removals remembered for a difference; a worker that is further behind gets everything.
@@ -188,8 +188,8 @@ impl ReplicaView for KeyspaceView<'_> {
         self.keyspace.record.keyspace.durable
     }
 
-    fn copy(&self, shard: &Shard, replica: &Replica) -> Copy {
-        stored::copy((self.nodes, self.now, self.settings), self.keyspace, shard, replica)
+    fn disk_state(&self, shard: &Shard, replica: &Replica) -> DiskState {
+        stored::disk_state((self.nodes, self.now, self.settings), self.keyspace, shard, replica)
     }
 
     fn wanted(&self, shard: ShardId) -> usize {

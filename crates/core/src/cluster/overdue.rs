@@ -1,9 +1,8 @@
 //! What does not get on: replicas whose worker was asked for a step and does not take it (A12, L1, L4).
 //!
-//! Only time counts, not what a worker says of its progress. Each replica that is
-//! not as it should be owes its next step from the moment at which it could have been taken. A worker that
-//! fails once and rests, or sends the same news again, still owes it. A load that says that it gets on has its time anew,
-//! and [`limits::LOAD_STRETCH`] times as much in all: one that gets on for ever never ends.
+//! Each replica that is not as it should be owes its next step from the moment at which it could have been taken. A worker
+//! that fails once and rests, or sends the same news again, still owes it. A report of progress gives a load its time anew, and
+//! [`limits::LOAD_STRETCH`] times as much in all; no other report prolongs anything.
 //!
 //! | state         | owes       | within                | after that                                          |
 //! |---------------|------------|-----------------------|-----------------------------------------------------|

@@ -52,13 +52,13 @@ impl NodeState {
 }
 
 /// Nodes that have become cut off, or are so no longer.
-pub(super) struct CutOffNodes {
+pub(super) struct LongUnreachableNodes {
     nodes: Vec<(NodeId, bool)>,
     wake: Millis,
 }
 
-impl Transition for CutOffNodes {
-    fn find(cluster: &Cluster, at: Moment) -> CutOffNodes {
+impl Transition for LongUnreachableNodes {
+    fn find(cluster: &Cluster, at: Moment) -> LongUnreachableNodes {
         let (mut silent, mut standing, mut wake) = (BTreeSet::new(), 0, Millis::NEVER);
         let nodes = || cluster.nodes.iter().filter(|(_, node)| !node.record.ended);
         for (id, node) in nodes().filter(|(_, node)| !node.has_never_held()) {
@@ -74,7 +74,10 @@ impl Transition for CutOffNodes {
         let moves_off = is_borne && cluster.record.brake.is_none();
         let is_cut_off = cluster.nodes.iter().map(|(id, node)| (id, node, moves_off && silent.contains(id)));
         let changed = is_cut_off.filter(|(_, node, is_cut_off)| node.cut_off != *is_cut_off);
-        CutOffNodes { nodes: changed.map(|(id, _, is_cut_off)| (id.clone(), is_cut_off)).collect(), wake }
+        LongUnreachableNodes {
+            nodes: changed.map(|(id, _, is_cut_off)| (id.clone(), is_cut_off)).collect(),
+            wake,
+        }
     }
 
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {

@@ -35,7 +35,7 @@ impl Recovered {
     /// Where leases of before may run until then.
     pub(super) fn new(leases_before: Millis) -> Recovered {
         let (faults, ahead) = (StoredFaults::default(), LaterMaps::default());
-        Recovered { faults, ahead, inherited: false, leases_before, heard: Heard::Some, unheard: None }
+        Recovered { faults, ahead, inherited: false, leases_before, heard: Heard::NotAll, unheard: None }
     }
 }
 

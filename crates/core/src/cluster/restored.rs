@@ -108,7 +108,7 @@ impl RestoredCopies {
 pub(super) enum Heard {
     /// Not of all.
     #[default]
-    Some,
+    NotAll,
     /// Of all but dead ones that may have data.
     AllButDead,
     /// Of all.
@@ -125,7 +125,7 @@ impl Heard {
             true => Heard::All,
             false if node.is_awaited_dead() => Heard::AllButDead,
             false if node.record.ended => Heard::All,
-            false => Heard::Some,
+            false => Heard::NotAll,
         };
         nodes.into_iter().map(one).min().unwrap_or(Heard::All)
     }
@@ -388,21 +388,21 @@ impl KeyspaceState {
 }
 
 /// Restored keyspaces whose shards wait no longer for nodes that are back.
-pub(super) struct RestoredShards {
+pub(super) struct ShardsAfterRestore {
     back: Heard,
     keyspaces: Vec<KeyspaceName>,
 }
 
-impl Transition for RestoredShards {
-    fn find(cluster: &Cluster, at: Moment) -> RestoredShards {
+impl Transition for ShardsAfterRestore {
+    fn find(cluster: &Cluster, at: Moment) -> ShardsAfterRestore {
         let mut restored =
             cluster.keyspaces.iter().filter(|(_, keyspace)| keyspace.was_restored()).peekable();
         if restored.peek().is_none() {
-            return RestoredShards { back: Heard::Some, keyspaces: Vec::new() };
+            return ShardsAfterRestore { back: Heard::NotAll, keyspaces: Vec::new() };
         }
         let back = back((&cluster.nodes, at.now, &cluster.settings));
         let changed = restored.filter(|(_, keyspace)| keyspace.restored.back != back);
-        RestoredShards { back, keyspaces: changed.map(|(name, _)| name.clone()).collect() }
+        ShardsAfterRestore { back, keyspaces: changed.map(|(name, _)| name.clone()).collect() }
     }
 
     fn apply(self, cluster: &mut Cluster, _: Moment) -> Millis {
@@ -436,7 +436,7 @@ impl Transition for ComparedCopies {
         };
         let uncompared = cluster.keyspaces.iter().filter(|(_, k)| !k.restored.uncompared.is_empty());
         let names: Vec<KeyspaceName> = uncompared.map(|(name, _)| name.clone()).collect();
-        if heard == Heard::Some || names.is_empty() {
+        if heard == Heard::NotAll || names.is_empty() {
             return ComparedCopies { heard, now: None };
         }
         let unheard = cluster.nodes.iter().filter(|(_, node)| !is_heard(node)).map(|(id, _)| id.clone());

@@ -19,15 +19,15 @@ use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::{Replica, Role, Stage};
 
 /// Nodes that have let go in the end, and get leases again.
-pub(super) struct RestoredLeases {
+pub(super) struct ResumedLeases {
     nodes: Vec<NodeId>,
 }
 
-impl Transition for RestoredLeases {
-    fn find(cluster: &Cluster, _: Moment) -> RestoredLeases {
+impl Transition for ResumedLeases {
+    fn find(cluster: &Cluster, _: Moment) -> ResumedLeases {
         let revoked = cluster.nodes.iter().filter(|(_, node)| node.revoked).map(|(id, _)| id);
         let holds = |id: &NodeId| cluster.keyspaces.values().any(|keyspace| keyspace.held_fast(id).is_some());
-        RestoredLeases { nodes: revoked.filter(|id| !holds(id)).cloned().collect() }
+        ResumedLeases { nodes: revoked.filter(|id| !holds(id)).cloned().collect() }
     }
 
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {

@@ -25,7 +25,7 @@ use crate::keyspace::map::{Replica, Shard, Stage};
 use crate::limits;
 use crate::node::Health;
 use crate::node::exchange::{Phase, ReplicaKey};
-use crate::plan::handover::{self, Copy, ReplicaView};
+use crate::plan::handover::{self, DiskState, ReplicaView};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The nodes, by their names.
@@ -61,15 +61,20 @@ pub(super) fn has_ended(nodes: &Nodes, replica: &Replica) -> bool {
 
 /// What is known of the data of a replica whose process has ended. One that has not served since the coordinator's state was
 /// restored may have been overtaken before: see [`crate::plan::handover`], its table of ended replicas.
-pub(super) fn copy(seen: Seen<'_>, keyspace: &KeyspaceState, shard: &Shard, replica: &Replica) -> Copy {
+pub(super) fn disk_state(
+    seen: Seen<'_>,
+    keyspace: &KeyspaceState,
+    shard: &Shard,
+    replica: &Replica,
+) -> DiskState {
     let key = keyspace.key_of(shard.id, replica.placement);
     let (found, kept) = found(seen, &key, shard, replica);
-    let Some(kept) = kept.filter(|_| matches!(found, Copy::Intact(_))) else { return found };
+    let Some(kept) = kept.filter(|_| matches!(found, DiskState::Intact(_))) else { return found };
     if replica.state != ReplicaState::Live || !keyspace.was_restored_since(shard, kept.epoch) {
         return found;
     }
     if keyspace.later_copies(shard, kept.epoch).next().is_some() {
-        return Copy::Overtaken;
+        return DiskState::Overtaken;
     }
     let is_away = |other: &Replica| is_away(seen, keyspace, shard, other);
     // One that has begun since the restore was chosen before this one.
@@ -78,13 +83,13 @@ pub(super) fn copy(seen: Seen<'_>, keyspace: &KeyspaceState, shard: &Shard, repl
     };
     let is_open =
         || shard.staying().any(is_away) || shard.live().any(has_begun) || !keyspace.all_are_back(shard);
-    if is_open() { Copy::Unproven } else { found }
+    if is_open() { DiskState::Unproven } else { found }
 }
 
 /// Whether the process of a replica has ended, and its node is not back to say what it has.
 pub(super) fn is_away(seen: Seen<'_>, keyspace: &KeyspaceState, shard: &Shard, replica: &Replica) -> bool {
     let key = keyspace.key_of(shard.id, replica.placement);
-    has_ended(seen.0, replica) && found(seen, &key, shard, replica).0 == Copy::Away
+    has_ended(seen.0, replica) && found(seen, &key, shard, replica).0 == DiskState::Away
 }
 
 /// What a node says of the data of a replica, looked at by itself.
@@ -93,22 +98,24 @@ fn found<'a>(
     key: &ReplicaKey,
     shard: &Shard,
     replica: &Replica,
-) -> (Copy, Option<&'a Kept>) {
-    let Some(node) = nodes.get(&replica.node) else { return (Copy::Gone, None) };
+) -> (DiskState, Option<&'a Kept>) {
+    let Some(node) = nodes.get(&replica.node) else { return (DiskState::Gone, None) };
     let is_back = node.record.incarnation > replica.incarnation && !node.record.ended;
     if !is_back || node.signs.health(now, settings) != Health::Up {
-        return (Copy::Away, None);
+        return (DiskState::Away, None);
     }
     let kept = node.kept.get(key);
     let copy = match kept {
         // It has a later epoch than this coordinator knows: the coordinator's state was set back.
-        Some(kept) if kept.epoch > shard.epoch => Copy::Away,
-        Some(kept) if kept.damaged && !planted::is(Planted::NotIntact) => Copy::Damaged,
-        Some(_) => Copy::Intact(node.record.incarnation),
-        None if node.sequence > 0 && planted::is(Planted::NotIntact) => Copy::Intact(node.record.incarnation),
+        Some(kept) if kept.epoch > shard.epoch => DiskState::Away,
+        Some(kept) if kept.damaged && !planted::is(Planted::NotIntact) => DiskState::Damaged,
+        Some(_) => DiskState::Intact(node.record.incarnation),
+        None if node.sequence > 0 && planted::is(Planted::NotIntact) => {
+            DiskState::Intact(node.record.incarnation)
+        }
         // Its first beat names everything that it has.
-        None if node.sequence > 0 => Copy::Gone,
-        None => Copy::Away,
+        None if node.sequence > 0 => DiskState::Gone,
+        None => DiskState::Away,
     };
     (copy, kept)
 }
@@ -427,13 +434,15 @@ impl Cluster {
         replicas: &[&Replica],
     ) -> bool {
         let extent = |r: &Replica| {
-            let copy = self.view(keyspace, Millis(0)).copy(shard, r);
+            let copy = self.view(keyspace, Millis(0)).disk_state(shard, r);
             let ended = has_ended(&self.nodes, r);
             match copy {
-                _ if r.state == ReplicaState::Load => (ended && copy != Copy::Gone).then_some(Extent::Part),
+                _ if r.state == ReplicaState::Load => {
+                    (ended && copy != DiskState::Gone).then_some(Extent::Part)
+                }
                 _ if keyspace.has_lost(r) => Some(Extent::Nothing),
-                Copy::Gone if ended => Some(Extent::Nothing),
-                Copy::Damaged if ended => Some(Extent::Part),
+                DiskState::Gone if ended => Some(Extent::Nothing),
+                DiskState::Damaged if ended => Some(Extent::Part),
                 _ => Some(Extent::All),
             }
         };
@@ -457,10 +466,11 @@ impl Cluster {
         let waits = keyspace.waits_for_copy(&self.nodes, shard);
         let is_away = move |r: &&Replica| {
             let ended = waits && has_ended(&self.nodes, r);
-            ended && self.view(keyspace, at.now).copy(shard, r) == Copy::Away
+            ended && self.view(keyspace, at.now).disk_state(shard, r) == DiskState::Away
         };
-        let is_parent_away =
-            move |(parent, r): &(&Shard, &Replica)| self.view(keyspace, at.now).copy(parent, r) == Copy::Away;
+        let is_parent_away = move |(parent, r): &(&Shard, &Replica)| {
+            self.view(keyspace, at.now).disk_state(parent, r) == DiskState::Away
+        };
         let parents = keyspace.parents_away(&self.nodes, shard);
         let parents = parents.flat_map(|parent| handover::handing_over(parent).map(move |r| (parent, r)));
         shard
@@ -480,20 +490,20 @@ impl Cluster {
         let ended = shard.staying().filter(|r| has_ended(&self.nodes, r));
         let sentence = |r: &Replica| {
             let Replica { node, placement, .. } = r;
-            match view.copy(shard, r) {
-                Copy::Damaged => format!("{node} has {placement} stored, and some of it cannot be read"),
-                Copy::Gone => format!("{node} is back without the data of {placement}"),
-                Copy::Intact(_) => {
+            match view.disk_state(shard, r) {
+                DiskState::Damaged => format!("{node} has {placement} stored, and some of it cannot be read"),
+                DiskState::Gone => format!("{node} is back without the data of {placement}"),
+                DiskState::Intact(_) => {
                     format!("{node} has {placement} stored, and waits until another replica serves")
                 }
-                Copy::Unproven => format!(
+                DiskState::Unproven => format!(
                     "{node} has {placement} stored, of before the cluster's state was restored: others may have a later copy"
                 ),
-                Copy::Overtaken => self.overtaken(keyspace, shard, r),
-                Copy::Away if r.state == ReplicaState::Live => {
+                DiskState::Overtaken => self.overtaken(keyspace, shard, r),
+                DiskState::Away if r.state == ReplicaState::Live => {
                     format!("it waits for {node}, which has its data as {placement}")
                 }
-                Copy::Away => match self.waited_until(keyspace, r).filter(|until| *until > at.now) {
+                DiskState::Away => match self.waited_until(keyspace, r).filter(|until| *until > at.now) {
                     Some(until) => {
                         let left_s = until.since(at.now).div_ceil(1_000);
                         format!("{placement} is on {node}, which is away: it is replaced in {left_s} s")
@@ -547,10 +557,10 @@ impl Cluster {
             if keyspace.has_lost(r) {
                 return format!("{node} has nothing of {placement} of {of}, which it comes from");
             }
-            match view.copy(parent, r) {
-                Copy::Damaged => format!("{node} has {placement} of {of}, which it comes from, damaged"),
-                Copy::Gone => format!("{node} is back without {placement} of {of}, which it comes from"),
-                Copy::Away | Copy::Intact(_) | Copy::Unproven | Copy::Overtaken => {
+            match view.disk_state(parent, r) {
+                DiskState::Damaged => format!("{node} has {placement} of {of}, which it comes from, damaged"),
+                DiskState::Gone => format!("{node} is back without {placement} of {of}, which it comes from"),
+                DiskState::Away | DiskState::Intact(_) | DiskState::Unproven | DiskState::Overtaken => {
                     format!("it waits for {node}, which has the last writes of {of} as {placement}")
                 }
             }

@@ -6,7 +6,9 @@
 //! | `Up`          | –      | `Unreachable`     | `Suspect`   | `Down`                | `Left`        |
 //! | `Suspect`     | `Up`²  | –                 | –           | `Down`                | `Left`        |
 //! | `Unreachable` | –¹     | –                 | `Suspect`   | `Down`                | `Left`        |
-//! | `Down`, `Left`| for ever, for this incarnation (O6)                                          |
+//! | `Down`        | `Up`²  | –                 | –           | –                     | `Left`        |
+//! | `Left`        | for ever, for this incarnation (O6)                                          |
+//! | declared dead | for ever, likewise: the coordinator declares a `Down` node dead as soon as the brake lets it       |
 //!
 //! ¹ until a check-back succeeds again.
 //! ² once its announced address has answered, too; until then `Unknown`. So a worker that can call the coordinator

@@ -54,7 +54,7 @@ pub struct Loader {
 /// A load that goes on. Dropped, it stops; what is finished stays.
 #[derive(Debug)]
 pub struct Loading {
-    /// Of those of this version: an end of an earlier one is not its end.
+    /// Its number among all loads of this process: the end of an earlier one is not its end.
     pub number: u64,
     /// How far it is.
     pub progress: Arc<Progress>,

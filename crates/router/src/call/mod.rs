@@ -183,7 +183,7 @@ impl Caller {
 
     fn step(&self, state: &mut RequestState<'_>, event: Event) -> Action {
         let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
-        budget.earn(self.counters.unearned());
+        budget.earn(self.counters.take_unearned());
         let action = state.attempts.step(self.clock.now(), event, &self.options.retry, &mut budget);
         drop(budget);
         match action {

@@ -129,7 +129,7 @@ fn registry(proxy: &ProxyState, counts: &Counts) -> Registry {
     if let Some(silence) = proxy.router.silence() {
         let age = Gauge::<f64, std::sync::atomic::AtomicU64>::default();
         age.set(silence.as_secs_f64());
-        let help = "Since a coordinator last sent a change";
+        let help = "Since a coordinator last sent anything";
         registry.register_with_unit("map_age", help, Unit::Seconds, age);
     }
     registry

@@ -295,7 +295,7 @@ impl Store {
         let mut store =
             Store { coordination, leadership, encoder, external, last_attempt: CommitAttempt::default() };
         store.transact_all(finish).await?;
-        if let Err(error) = store.clear_room().await {
+        if let Err(error) = store.delete_room_key().await {
             // It harms nobody, and goes when there is room.
             tracing::debug!(%error, key = ROOM, "not taken away");
         }
@@ -319,7 +319,7 @@ impl Store {
     }
 
     /// Takes away all that is stored, whole or not, and is ready to write there.
-    pub async fn empty(
+    pub async fn wipe(
         coordination: Arc<dyn Coordination>,
         leadership: Leadership,
     ) -> Result<Store, StoreError> {
@@ -352,17 +352,17 @@ impl Store {
         if self.coordination.has_room(bytes).await? {
             return Ok(());
         }
-        self.clear_room().await?;
+        self.delete_room_key().await?;
         let most = self.coordination.limits();
         let most = most.max_value_bytes.min(most.max_transaction_bytes / 2);
         let size = usize::try_from(bytes).unwrap_or(most).saturating_add(ROOM_MARGIN_BYTES).min(most);
         let look = self.leadership.fence(Transaction::new()).put(&Key::new(ROOM)?, vec![0; size]);
         self.commit_fenced(look).await?;
-        self.clear_room().await
+        self.delete_room_key().await
     }
 
-    /// Takes away what looks for room; a leader that died meanwhile has left it.
-    async fn clear_room(&self) -> Result<(), StoreError> {
+    /// Deletes the key that looks for room; a leader that died meanwhile has left it.
+    async fn delete_room_key(&self) -> Result<(), StoreError> {
         let key = Key::new(ROOM)?;
         if self.coordination.read(&key).await?.is_some() {
             let clear = self.leadership.fence(Transaction::new()).delete(&key);
@@ -381,7 +381,7 @@ impl Store {
         self.external.as_ref().map(ExternalMaps::lists)
     }
 
-    /// Makes `writes` durable, all or none; `cluster` is as it is after them. See [`Store::carry_out`].
+    /// Makes `writes` durable; `cluster` is as it is after them. See [`Store::carry_out`].
     pub async fn commit(&mut self, writes: Vec<Write>, cluster: &Cluster) -> Result<(), StoreError> {
         let commit = self.prepare(writes, cluster)?;
         self.carry_out(commit).await
@@ -406,8 +406,8 @@ impl Store {
         Ok(Commit::External { writes, empty })
     }
 
-    /// Makes it durable, all or nothing. Where metadata servers keep the maps, and more than a transaction holds have
-    /// changed at once, some of the writes may be durable without those after them.
+    /// Makes it durable in one transaction. Where metadata servers keep the maps, and more than [`MAPS_AT_ONCE`] have changed, in
+    /// several: then the first of the writes may be durable without those after them ([`StoreError::PartDone`]).
     pub async fn carry_out(&mut self, commit: Commit) -> Result<(), StoreError> {
         let (writes, empty) = match commit {
             Commit::Backend(transactions) => {
@@ -680,7 +680,7 @@ mod tests {
         let name = KeyspaceName::new("users").unwrap();
         let keyspace = Keyspace::new(name.clone(), Sharding::Named);
         let record = KeyspaceRecord::new(keyspace, 0, partage_core::base::id::ShardId(1));
-        let mut store = Store::empty(coordination.clone(), leadership.clone()).await.unwrap();
+        let mut store = Store::wipe(coordination.clone(), leadership.clone()).await.unwrap();
         store.commit(vec![Write::Keyspace(record)], &cluster()).await.unwrap();
         let head = Head { at: Default::default(), servers: vec!["m1".parse().unwrap()] };
         let key = Key::new(stored::map_file::head_key(&name)).unwrap();

@@ -17,7 +17,7 @@ use crate::limits;
 use crate::node::Health;
 use crate::node::exchange::ReplicaKey;
 use crate::plan::check::{self, Finding};
-use crate::plan::handover::{Copy, ReplicaView};
+use crate::plan::handover::{DiskState, ReplicaView};
 use std::collections::BTreeSet;
 
 impl Cluster {
@@ -338,9 +338,9 @@ impl Cluster {
             epoch => format!("what was acknowledged since epoch {epoch}"),
         };
         let mut told: Vec<String> = keyspace.later_copy(shard, kept.epoch, &since).into_iter().collect();
-        let copy = |r: &Replica| self.view(keyspace, at.now).copy(shard, r);
+        let copy = |r: &Replica| self.view(keyspace, at.now).disk_state(shard, r);
         match shard.live().find(|r| r.placement == placement).map(copy) {
-            Some(Copy::Unproven) => told.push(format!(
+            Some(DiskState::Unproven) => told.push(format!(
                 "the cluster's state was restored, and nodes that are away may have a later copy: {since} may be missing"
             )),
             Some(_) => {}

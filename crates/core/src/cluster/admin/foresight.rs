@@ -35,7 +35,7 @@ impl Cluster {
         let first = copy.record.next_plan;
         let mut answer = copy.carry_out(at, by, intent);
         answer.dry_run = true;
-        copy.bury_written_off(at);
+        copy.end_accepted_now(at);
         if !touched.is_empty() {
             answer.warnings.extend(copy.obstacles(at));
             touched.iter().for_each(|name| copy.count_footprint(name));

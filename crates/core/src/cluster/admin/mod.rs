@@ -247,7 +247,7 @@ impl Cluster {
             }
             Effect::DropNode(id) => self.drop_node(at, &id),
             Effect::ReleaseBrake => {
-                self.let_go_brake(at);
+                self.apply_brake_release(at);
             }
             Effect::Submit(name, changes) => {
                 return Some(self.submit(at, &name, Origin::Person(by.to_owned()), changes));

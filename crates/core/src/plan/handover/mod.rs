@@ -54,7 +54,7 @@ use crate::node::exchange::Phase;
 
 /// What has become of the data of a replica whose process has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Copy {
+pub enum DiskState {
     /// Its node has not come back, or is not proven yet.
     Away,
     /// Its node is back, in this start, and has it stored.
@@ -103,8 +103,8 @@ pub trait ReplicaView {
         false
     }
     /// What is known of the data of a replica whose process has ended.
-    fn copy(&self, _shard: &Shard, _replica: &Replica) -> Copy {
-        Copy::Gone
+    fn disk_state(&self, _shard: &Shard, _replica: &Replica) -> DiskState {
+        DiskState::Gone
     }
     /// Replicas that a shard is to have.
     fn wanted(&self, _shard: ShardId) -> usize {

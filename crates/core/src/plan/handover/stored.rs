@@ -52,7 +52,7 @@
 //!
 //! What is removed stays on its disk until another table says that it may be deleted (`cluster/kept.rs`, D7).
 
-use super::{Copy, ReplicaView, closing_parents, leader_serves, successor};
+use super::{DiskState, ReplicaView, closing_parents, leader_serves, successor};
 use crate::base::id::{PlacementId, ShardId};
 use crate::base::planted::{self, Planted};
 use crate::keyspace::Ownership;
@@ -158,11 +158,11 @@ fn settle_copies(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Re
         let Some(replica) = shard.replica(replica.placement).filter(|r| is_out(r)).cloned() else {
             continue;
         };
-        match view.copy(shard, &replica) {
-            Copy::Away | Copy::Intact(_) | Copy::Unproven | Copy::Overtaken => {
+        match view.disk_state(shard, &replica) {
+            DiskState::Away | DiskState::Intact(_) | DiskState::Unproven | DiskState::Overtaken => {
                 edit.begin_anew(id, replica.placement, replica.incarnation, ReplicaState::Load)?;
             }
-            Copy::Damaged | Copy::Gone => edit.remove_replica(id, replica.placement)?,
+            DiskState::Damaged | DiskState::Gone => edit.remove_replica(id, replica.placement)?,
         }
     }
     Ok(())
@@ -177,13 +177,14 @@ fn begin_from_stored(
 ) -> Result<(), EditError> {
     // All of them are looked at before the first begins: one that has begun makes those of its epoch look late.
     let shard = edit.shard(id)?;
-    let stored = |r: &Replica| match view.copy(shard, r) {
-        Copy::Intact(incarnation) => Some((r.placement, incarnation)),
+    let stored = |r: &Replica| match view.disk_state(shard, r) {
+        DiskState::Intact(incarnation) => Some((r.placement, incarnation)),
         _ => None,
     };
     let back: Vec<_> = ended.iter().filter_map(stored).collect();
-    let is_lost =
-        |r: &Replica| has_ended(r, view) && matches!(view.copy(shard, r), Copy::Gone | Copy::Damaged);
+    let is_lost = |r: &Replica| {
+        has_ended(r, view) && matches!(view.disk_state(shard, r), DiskState::Gone | DiskState::Damaged)
+    };
     // A follower may have opened nothing only because its leader does not answer: it leads when all others are lost.
     let others_are_lost = ended.iter().all(is_lost);
     for (placement, incarnation) in &back {
@@ -261,17 +262,17 @@ fn settle_behind(
 ) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
     let is_enough = copies(shard, view) >= view.wanted(id);
-    match view.copy(shard, replica) {
+    match view.disk_state(shard, replica) {
         _ if view.may_be_later(shard, replica) => Ok(()),
         _ if replica.replaces().is_some() || is_enough => edit.remove_replica(id, replica.placement),
-        Copy::Damaged | Copy::Gone => edit.remove_replica(id, replica.placement),
-        Copy::Intact(incarnation) if planted::is(Planted::OvertakenCopy) => {
+        DiskState::Damaged | DiskState::Gone => edit.remove_replica(id, replica.placement),
+        DiskState::Intact(incarnation) if planted::is(Planted::OvertakenCopy) => {
             edit.begin_anew(id, replica.placement, incarnation, ReplicaState::Live)
         }
-        Copy::Intact(incarnation) if leader_serves(shard, view) => {
+        DiskState::Intact(incarnation) if leader_serves(shard, view) => {
             edit.begin_anew(id, replica.placement, incarnation, ReplicaState::Load)
         }
-        Copy::Intact(_) | Copy::Unproven | Copy::Overtaken | Copy::Away => Ok(()),
+        DiskState::Intact(_) | DiskState::Unproven | DiskState::Overtaken | DiskState::Away => Ok(()),
     }
 }
 
@@ -351,12 +352,16 @@ pub(super) fn settle_parent(
             edit.remove_replica(id, replica.placement)?;
             continue;
         }
-        match view.copy(&parent, replica) {
-            Copy::Intact(incarnation) => {
+        match view.disk_state(&parent, replica) {
+            DiskState::Intact(incarnation) => {
                 edit.begin_anew(id, replica.placement, incarnation, ReplicaState::Unload)?;
             }
-            Copy::Damaged | Copy::Gone if lives => edit.remove_replica(id, replica.placement)?,
-            Copy::Damaged | Copy::Gone | Copy::Unproven | Copy::Overtaken | Copy::Away => {}
+            DiskState::Damaged | DiskState::Gone if lives => edit.remove_replica(id, replica.placement)?,
+            DiskState::Damaged
+            | DiskState::Gone
+            | DiskState::Unproven
+            | DiskState::Overtaken
+            | DiskState::Away => {}
         }
     }
     Ok(())

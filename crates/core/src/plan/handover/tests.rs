@@ -74,11 +74,11 @@ impl ReplicaView for Seen {
         true
     }
 
-    fn copy(&self, _: &Shard, replica: &Replica) -> Copy {
+    fn disk_state(&self, _: &Shard, replica: &Replica) -> DiskState {
         match replica.node.as_str() {
-            node if self.back.contains(node) => Copy::Intact(Incarnation(2)),
-            node if self.gone.contains(node) => Copy::Gone,
-            _ => Copy::Away,
+            node if self.back.contains(node) => DiskState::Intact(Incarnation(2)),
+            node if self.gone.contains(node) => DiskState::Gone,
+            _ => DiskState::Away,
         }
     }
 

@@ -92,9 +92,9 @@ pub enum Task {
     /// The callback has run out of time: stop waiting for it.
     Abandon(Callback),
     /// The gate is shut: say [`LocalReplica::drained`] when no request is inside.
-    Drain,
+    AwaitRequests,
     /// Requests that are still inside have run out of time: end them, then say [`LocalReplica::drained`].
-    Evict,
+    CancelRequests,
 }
 
 /// One replica as its worker holds it.
@@ -335,7 +335,7 @@ impl LocalReplica {
             (At::Calling(callback, since), _) => self.overdue(callback, since, now, timeouts),
             (At::Draining(since), _) if now.since(since) >= timeouts.drain_ms => {
                 self.at = At::Draining(now);
-                Some(Task::Evict)
+                Some(Task::CancelRequests)
             }
             (At::Draining(_), _) => None,
             (At::Resting(callback, until), wanted) => self.rested(callback, until, wanted, now),
@@ -383,7 +383,7 @@ impl LocalReplica {
             self.gate = Gate::Shut;
         }
         self.at = At::Draining(now);
-        Some(Task::Drain)
+        Some(Task::AwaitRequests)
     }
 
     /// Begins to load once it may.

@@ -174,7 +174,7 @@ fn a_leader_serves_only_after_its_grant_and_its_callback() {
 #[test]
 fn o1_an_epoch_is_carried_out_only_when_the_last_request_and_unload_are_done() {
     let mut fixture = Fixture::leading(1);
-    assert_eq!(fixture.order(5, order(ReplicaState::Unload, Role::Follower, 2, true)), [Task::Drain]);
+    assert_eq!(fixture.order(5, order(ReplicaState::Unload, Role::Follower, 2, true)), [Task::AwaitRequests]);
     assert!(
         matches!(fixture.judge(5, Access::Write), Verdict::Elsewhere { address, .. } if address == "other:1")
     );
@@ -189,7 +189,7 @@ fn o1_an_epoch_is_carried_out_only_when_the_last_request_and_unload_are_done() {
 #[test]
 fn a_leader_that_is_to_follow_stops_first_and_says_so_when_drained() {
     let mut fixture = Fixture::leading(1);
-    assert_eq!(fixture.order(5, order(ReplicaState::Live, Role::Follower, 2, true)), [Task::Drain]);
+    assert_eq!(fixture.order(5, order(ReplicaState::Live, Role::Follower, 2, true)), [Task::AwaitRequests]);
     assert_eq!(fixture.reported().1, Epoch(1));
     let serve = Callback::Serve(Role::Follower, Epoch(2));
     assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(serve)]);
@@ -213,7 +213,7 @@ fn a_lapsed_lease_shuts_every_request_out_at_once() {
 #[test]
 fn o6_an_ended_incarnation_serves_nothing_and_keeps_its_data() {
     let mut fixture = Fixture::leading(1);
-    assert_eq!(tasks(fixture.worker.ended(Millis(1))), [Task::Drain]);
+    assert_eq!(tasks(fixture.worker.ended(Millis(1))), [Task::AwaitRequests]);
     assert!(!matches!(fixture.judge(1, Access::Read), Verdict::Serve(_)));
     assert_eq!(tasks(fixture.worker.drained(Millis(1), &replica())), [Task::Call(Callback::Unload)]);
     assert_eq!(fixture.done(1, Callback::Unload), []);
@@ -255,7 +255,7 @@ fn a_callback_that_hangs_is_abandoned_and_its_late_return_is_ignored() {
 fn d7_a_replica_that_no_order_names_is_unloaded_and_kept_until_there_is_a_permission() {
     let mut fixture = Fixture::leading(1);
     let orders = fixture.whole(9, vec![], vec![]);
-    assert_eq!(tasks(fixture.worker.ordered(Millis(1), orders)), [Task::Drain]);
+    assert_eq!(tasks(fixture.worker.ordered(Millis(1), orders)), [Task::AwaitRequests]);
     fixture.worker.drained(Millis(1), &replica());
     assert_eq!(fixture.done(1, Callback::Unload), []);
     assert_eq!(fixture.reported(), (Phase::Kept, Epoch(1)));
@@ -283,7 +283,7 @@ fn d7_what_has_never_served_is_kept_under_no_epoch_and_goes_when_any_serves_its_
 #[test]
 fn d7_an_ended_worker_keeps_its_data_names_it_and_takes_it_back_when_ordered() {
     let mut fixture = Fixture::leading(3);
-    assert_eq!(tasks(fixture.worker.ended(Millis(1))), [Task::Drain]);
+    assert_eq!(tasks(fixture.worker.ended(Millis(1))), [Task::AwaitRequests]);
     fixture.worker.drained(Millis(1), &replica());
     assert_eq!(fixture.done(1, Callback::Unload), []);
     let spec = NodeSpec::new(NodeId::new("a").unwrap(), "h:1");
@@ -341,7 +341,10 @@ fn d11_orders_of_a_coordinator_that_knows_less_are_refused_and_nothing_is_touche
     assert!(matches!(fixture.judge(500, Access::Write), Verdict::Serve(_)));
     fixture.generation = 8;
     fixture.version -= 1;
-    assert_eq!(fixture.order(600, order(ReplicaState::Unload, Role::Follower, 2, true)), [Task::Drain]);
+    assert_eq!(
+        fixture.order(600, order(ReplicaState::Unload, Role::Follower, 2, true)),
+        [Task::AwaitRequests]
+    );
     assert_eq!(fixture.worker.refusal(), None);
 }
 
@@ -389,7 +392,10 @@ fn o1_a_leader_that_missed_its_successors_stops_before_it_leads_again() {
     let mut fixture = Fixture::leading(17);
     let Verdict::Serve(before) = fixture.judge(0, Access::Write) else { panic!("it leads") };
     // Cut off beyond its lease, while others led under 18 and 20; now it is to lead again, not granted yet.
-    assert_eq!(fixture.order(5_000, order(ReplicaState::Live, Role::Leader, 21, false)), [Task::Drain]);
+    assert_eq!(
+        fixture.order(5_000, order(ReplicaState::Live, Role::Leader, 21, false)),
+        [Task::AwaitRequests]
+    );
     assert_eq!(fixture.judge(5_000, Access::Write), Verdict::Soon);
     assert!(!fixture.worker.gates().still_holds(Millis(5_000), &before), "O7: not all along");
     assert_eq!(tasks(fixture.worker.drained(Millis(5_001), &replica())), []);
@@ -574,7 +580,7 @@ fn d7_what_an_earlier_process_stored_is_deleted_on_a_permission_only() {
 #[test]
 fn a_worker_that_ends_is_at_rest_when_its_requests_and_unload_have_ended() {
     let mut fixture = Fixture::leading(1);
-    assert_eq!(tasks(fixture.worker.ended(Millis(5))), [Task::Drain]);
+    assert_eq!(tasks(fixture.worker.ended(Millis(5))), [Task::AwaitRequests]);
     assert!(!fixture.worker.is_at_rest());
     fixture.worker.drained(Millis(6), &replica());
     assert!(!fixture.worker.is_at_rest());

@@ -31,7 +31,7 @@ fn says_why(fixture: &mut Fixture) -> bool {
 #[test]
 fn b11_a_lead_that_is_laid_down_stays_down_until_an_order_names_another_leader() {
     let mut fixture = leading_with_an_heir();
-    assert_eq!(lay_down(&mut fixture, 6), Ok(vec![Task::Drain]));
+    assert_eq!(lay_down(&mut fixture, 6), Ok(vec![Task::AwaitRequests]));
     assert!(!matches!(fixture.judge(6, Access::Read), Verdict::Serve(_)), "nobody is let in");
     assert_eq!(tasks(fixture.worker.drained(Millis(7), &replica())), [], "nothing is unloaded");
     assert!(says_why(&mut fixture));
@@ -77,7 +77,7 @@ fn l1_who_laid_down_a_lead_leads_again_when_nobody_else_is_left() {
 #[test]
 fn a12_a_report_that_it_is_ill_counts_while_the_role_changes() {
     let mut fixture = Fixture::leading(17);
-    assert_eq!(fixture.order(5, order(ReplicaState::Live, Role::Follower, 18, true)), [Task::Drain]);
+    assert_eq!(fixture.order(5, order(ReplicaState::Live, Role::Follower, 18, true)), [Task::AwaitRequests]);
     assert_eq!(tasks(fixture.worker.unhealthy(Millis(6), &replica(), "the disk is dead")), []);
     assert_eq!(tasks(fixture.worker.drained(Millis(7), &replica())), [Task::Call(Callback::Unload)]);
     assert_eq!(fixture.done(8, Callback::Unload), [Task::Call(Callback::Load)]);
@@ -89,7 +89,10 @@ fn a12_a_report_that_it_is_ill_counts_while_the_role_changes() {
     fixture.order(5, order(ReplicaState::Live, Role::Follower, 18, true));
     assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(serve)]);
     fixture.worker.returned(Millis(7), &replica(), serve, Err("no".to_owned()));
-    assert_eq!(tasks(fixture.worker.unhealthy(Millis(8), &replica(), "the disk is dead")), [Task::Drain]);
+    assert_eq!(
+        tasks(fixture.worker.unhealthy(Millis(8), &replica(), "the disk is dead")),
+        [Task::AwaitRequests]
+    );
     assert_eq!(tasks(fixture.worker.drained(Millis(9), &replica())), [Task::Call(Callback::Unload)]);
 }
 

@@ -8,7 +8,7 @@ use super::*;
 fn l1_d1_what_serves_and_is_to_load_is_unloaded_and_loads_anew() {
     let load = || order(ReplicaState::Load, Role::Follower, 100, true);
     let mut fixture = Fixture::leading(17);
-    assert_eq!(fixture.order(5, load()), [Task::Drain]);
+    assert_eq!(fixture.order(5, load()), [Task::AwaitRequests]);
     assert!(!matches!(fixture.judge(5, Access::Read), Verdict::Serve(_)));
     assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(Callback::Unload)]);
     assert_eq!(fixture.done(7, Callback::Unload), [Task::Call(Callback::Load)]);
@@ -17,7 +17,10 @@ fn l1_d1_what_serves_and_is_to_load_is_unloaded_and_loads_anew() {
 
     // Also one that is deleted already.
     let mut fixture = Fixture::leading(17);
-    assert_eq!(fixture.order(5, order(ReplicaState::UnloadFinal, Role::Follower, 18, true)), [Task::Drain]);
+    assert_eq!(
+        fixture.order(5, order(ReplicaState::UnloadFinal, Role::Follower, 18, true)),
+        [Task::AwaitRequests]
+    );
     assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(Callback::Unload)]);
     let delete = Callback::Drop(DropReason::Moved);
     assert_eq!(fixture.done(7, Callback::Unload), [Task::Call(delete)]);
@@ -31,7 +34,7 @@ fn l1_d1_what_serves_and_is_to_load_is_unloaded_and_loads_anew() {
     assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(serve)]);
     let failed = fixture.worker.returned(Millis(7), &replica(), serve, Err("no".to_owned()));
     assert_eq!(tasks(failed), []);
-    assert_eq!(fixture.order(8, load()), [Task::Drain]);
+    assert_eq!(fixture.order(8, load()), [Task::AwaitRequests]);
     assert_eq!(tasks(fixture.worker.drained(Millis(9), &replica())), [Task::Call(Callback::Unload)]);
 }
 
@@ -84,7 +87,10 @@ fn d1_a_copy_that_had_to_leave_before_a_restore_is_none_after_it() {
     let live = |epoch| order(ReplicaState::Live, Role::Leader, epoch, true);
     let left = || {
         let mut fixture = Fixture { durable: true, ..Fixture::leading(1) };
-        assert_eq!(fixture.order(5, order(ReplicaState::Unload, Role::Follower, 3, false)), [Task::Drain]);
+        assert_eq!(
+            fixture.order(5, order(ReplicaState::Unload, Role::Follower, 3, false)),
+            [Task::AwaitRequests]
+        );
         assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(Callback::Unload)]);
         fixture.done(7, Callback::Unload);
         fixture
@@ -198,7 +204,10 @@ fn l1_d10_what_is_to_hand_over_and_was_deleted_is_reported() {
     assert_eq!(fixture.reported(), (Phase::Dropped, Epoch(100)));
     // What has it says that it is unloaded, as ever.
     let mut fixture = Fixture { durable: true, ..Fixture::leading(17) };
-    assert_eq!(fixture.order(5, order(ReplicaState::Unload, Role::Follower, 100, true)), [Task::Drain]);
+    assert_eq!(
+        fixture.order(5, order(ReplicaState::Unload, Role::Follower, 100, true)),
+        [Task::AwaitRequests]
+    );
     assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(Callback::Unload)]);
     fixture.done(7, Callback::Unload);
     assert_eq!(fixture.reported(), (Phase::Unloaded, Epoch(100)));
