@@ -23,9 +23,9 @@ pub enum Effect {
     Neighbours(Neighbours),
     /// Look at the source now, not at the next refresh: peers have what it was not seen to have.
     Look,
-    /// Find out how the source divides a version: [`Event::Inspected`].
+    /// Find out how the source divides a version: [`super::Event::Inspected`].
     Inspect(DatasetName, VersionName),
-    /// Load partitions: [`Event::Ready`] for each, or [`Event::LoadFailed`]. Those of an earlier one go on.
+    /// Load partitions: [`super::Event::Ready`] for each, or [`super::Event::LoadFailed`]. Those of an earlier one go on.
     Load {
         /// Of which dataset.
         dataset: DatasetName,
@@ -51,7 +51,7 @@ pub enum Effect {
         /// The order of [`Pin`] by which they get it.
         order: u64,
     },
-    /// Let no request get this version any more: [`Event::Retired`]. But if [`may_retire`] forbids it: [`Event::Used`].
+    /// Let no request get this version any more: [`super::Event::Retired`]. But if [`super::may_retire`] forbids it: [`super::Event::Used`].
     Retire {
         /// Of which dataset.
         dataset: DatasetName,
