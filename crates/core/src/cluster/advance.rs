@@ -370,7 +370,7 @@ impl Cluster {
         }
     }
 
-    /// What was said about a shard goes with it: to its children, who hold its keys, and then out.
+    /// Children inherit the rules of their parents; the rules of shards that are gone are deleted.
     fn carry_rules(&mut self, name: &KeyspaceName, touched: &[ShardId]) {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
         if keyspace.record.rules.is_empty() {

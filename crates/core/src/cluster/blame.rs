@@ -253,7 +253,7 @@ impl Cluster {
         }
     }
 
-    /// How many nodes a shard that is held back or set aside explains: they count as one loss.
+    /// How many deaths are not counted, as a shard that is held back or set aside explains them: they count as one.
     pub(super) fn deaths_to_discount(&self, died: &BTreeSet<&NodeId>) -> usize {
         let withheld = self.keyspaces.iter().flat_map(|(name, keyspace)| {
             let aside = keyspace.record.rules.iter().filter(|(_, rule)| rule.set_aside.is_some());

@@ -2,7 +2,23 @@
 //!
 //! Each [`Transition`] has two halves. The first reads the cluster and says what is to change, as data; the second makes the
 //! change. So each phase sees what the phases before it have changed, and the signature of the half that judges says that it
-//! changes nothing. The next maps ([`Cluster::advance`]) and plans ([`Cluster::plan_in_turn`]) are made the same way, shard by
+//! changes nothing.
+//!
+//! | phase                    | what it changes                                      | why it stands there                     |
+//! |--------------------------|------------------------------------------------------|-----------------------------------------|
+//! | `OwnSilence`             | nodes get the time in which this process slept       | before any node is judged               |
+//! | `LongestLease`           | how long the next coordinator waits for old leases   | anywhere                                |
+//! | `LossJudgement`          | the brake; whether nodes that are down may be ended  | before `NodeHealth` ends them           |
+//! | `LongUnreachableNodes`   | nodes from which everything moves off                | beside it: both judge nodes             |
+//! | `NodeHealth`             | what people are told of nodes; nodes are ended       | before what waits for that              |
+//! | `ShardsAfterRestore`, `ComparedCopies` | shards that wait for nodes that are back | they go by who is heard                |
+//! | `SuspectedShards`        | shards that are set aside, or cleared                | the last deaths are evidence            |
+//! | `Unrest`, `ReleasedBrake`, `ReleasedKeyspaceBrakes` | what stops the planner    | before the planner                      |
+//! | `ForgottenNodes`         | records of nodes that ended long ago                 | anywhere after `NodeHealth`             |
+//! | `OverdueSteps`, `ResumedLeases` | steps that are given up, nodes that get no lease | before the next map, which goes on without them |
+//! | `BegunDrains`, `SafeToStopNodes` | drains, and what people are told of them     | before the planner moves anything off   |
+//!
+//! The next maps ([`Cluster::advance`]) and plans ([`Cluster::plan_in_turn`]) are made the same way, shard by
 //! shard: as an edit of a map, and as the changes of a plan.
 
 use super::Cluster;

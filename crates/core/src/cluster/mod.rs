@@ -23,6 +23,11 @@
 //! | which changes of a plan begin now              | `execute.rs`; which are tried: `change_queue/`; how many are under way: `counts.rs`; how far they are: `progress.rs` |
 //! | what stops the planner                         | `guard.rs`; what ends by itself: `calm.rs` |
 //! | which shard is to blame when processes die     | `blame.rs`      |
+//! | which copies are the latest after a restore    | `restored.rs`; what follows from a map that was read: `recall.rs` |
+//! | what is on its way, and what it waits for      | `moves.rs`      |
+//! | what is kept of what happened, for people      | `event.rs`      |
+//! | what routers are told of maps and addresses    | `publication.rs` |
+//! | whether a stored state is sound                | `check.rs`      |
 //! | what should change next, and who approves it   | `planning/`    |
 //! | what a worker should hold, and since when      | `orders.rs`     |
 //! | whether data that no map names may be deleted  | `kept.rs`       |
@@ -164,7 +169,7 @@ pub struct KeyspaceState {
     pub observed: PackedMap<PlacementId, Observed>,
     /// The map by nodes instead of by shards.
     hosted: hosted::Hosted,
-    /// What the next step is looked for of.
+    /// Shards to look at in the next decision, and what each waits for.
     settling: settling::Settling,
     /// How far approved plans are carried out.
     execution: execute::Execution,

@@ -198,7 +198,7 @@ impl Cluster {
         self.plan_soon(at, 0);
     }
 
-    /// All at once: on a copy that nobody waits for.
+    /// For a dry run: on a clone of the cluster no later decisions follow that would end them in slices.
     pub(super) fn end_accepted_now(&mut self, at: Moment) {
         for id in std::mem::take(&mut self.guard.written_off) {
             self.declare_dead(at, &id);

@@ -85,7 +85,7 @@ impl OverdueState {
             .is_some_and(|leader| self.pending_steps.is_overdue(leader.placement, ReplicaState::Live))
     }
 
-    /// Whether another replica of a shard stays than a leader that never begins.
+    /// Whether a replica of a shard stays besides a leader that never begins to serve.
     pub(super) fn is_taken_over(&self, shard: &Shard) -> bool {
         let is_hung = self.has_hung_leader(shard);
         shard.staying().any(|r| !(is_hung && r.role == Role::Leader))

@@ -30,9 +30,9 @@ use crate::plan::brake;
 use std::collections::BTreeSet;
 
 impl NodeState {
-    /// Whether it has never held a shard: anybody can register as many of those as they like, so they count neither as
-    /// nodes that should answer nor as ones that were lost, and are soon forgotten (Z2). They can be placed on once they
-    /// have beaten, and their address has answered.
+    /// Whether no map has named this incarnation since this coordinator leads, nor had it ended before. Anybody can register as
+    /// many of those as they like, so they count neither as nodes that should answer nor as ones that were lost, and are soon
+    /// forgotten (Z2). They can be placed on once they have beaten, and their address has answered.
     pub(super) fn has_never_held(&self) -> bool {
         !self.has_held
     }
