@@ -73,7 +73,10 @@ pub const PRESENCE_LOOK_MS: u64 = 3_000;
 /// How long a request waits for somebody to lead, in milliseconds: longer than an election takes.
 pub const LEADER_WAIT_MS: u64 = 15_000;
 
-/// Requests passed on to the leader at once; each may hold a body of [`BODY_BYTES`], most hold none.
+/// Whole maps that are encoded at once.
+pub const WHOLE_MAPS_AT_ONCE: usize = 2;
+
+/// Requests passed on to the leader at once. Their bodies count against the memory of the listener until they are answered.
 pub const FORWARDED: usize = 1_024;
 
 /// Longest rest before a backend that cannot be reached is tried again, in milliseconds; it begins with

@@ -25,7 +25,7 @@ use partage_wire::maps::{MapEvent, MapNews, encoded};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// An event as the messages that are sent; copies share them.
 pub type Messages = Arc<[Bytes]>;
@@ -80,8 +80,13 @@ pub struct Publisher {
     encoded: Mutex<EncodedCache>,
     /// Whole maps that are being sent right now, so that a thousand routers which connect at once cost one
     /// copy, not a thousand.
-    wholes: tokio::sync::Mutex<BTreeMap<KeyspaceName, Weak<WholeMap>>>,
+    wholes: Mutex<BTreeMap<KeyspaceName, WholeMapSlot>>,
+    /// Turns to encode a whole map: each takes the memory of one.
+    encoding: Semaphore,
 }
+
+/// The whole map of one keyspace. Locked while it is made: those that ask meanwhile get the same.
+type WholeMapSlot = Arc<tokio::sync::Mutex<Weak<WholeMap>>>;
 
 impl Default for Publisher {
     /// An empty cache, of which nothing can be said.
@@ -94,7 +99,8 @@ impl Default for Publisher {
             updates: watch::Sender::default(),
             widest_ms: AtomicU64::new(reconnect::router_spread_ms(0)),
             encoded: Mutex::default(),
-            wholes: tokio::sync::Mutex::default(),
+            wholes: Mutex::default(),
+            encoding: Semaphore::new(limits::WHOLE_MAPS_AT_ONCE),
         }
     }
 }
@@ -256,24 +262,35 @@ impl Publisher {
     /// The whole map of a keyspace, or a slightly older one from which [`Publisher::lacks`] leads on; none
     /// when the keyspace is gone.
     pub async fn whole(&self, keyspace: &KeyspaceName) -> Result<Option<Arc<WholeMap>>, LoopStopped> {
-        let mut wholes = self.wholes.lock().await;
+        let slot = self.whole_map_slot(keyspace);
+        let mut made = slot.lock().await;
         let leads_on = |map: &Arc<WholeMap>| {
             !matches!(self.cache().since(keyspace, Some(map.to)), Since::Whole | Since::Deleted)
         };
-        if let Some(map) = wholes.get(keyspace).and_then(Weak::upgrade).filter(leads_on) {
+        if let Some(map) = made.upgrade().filter(leads_on) {
             return Ok(Some(map));
         }
         let source = lock(&self.source).source.clone();
         let Some((map, brief)) = source.whole(keyspace).await? else { return Ok(None) };
+        // Closed it never is.
+        let _turn = self.encoding.acquire().await;
         // Not where connections are served: a large map takes a while.
         let encoding = tokio::task::spawn_blocking(move || WholeMap {
             to: map.to,
             messages: encode(map, true, Some(brief)),
         });
         let whole = Arc::new(encoding.await.map_err(|_| LoopStopped)?);
-        wholes.retain(|_, map| map.strong_count() > 0);
-        wholes.insert(keyspace.clone(), Arc::downgrade(&whole));
+        *made = Arc::downgrade(&whole);
         Ok(Some(whole))
+    }
+
+    fn whole_map_slot(&self, keyspace: &KeyspaceName) -> WholeMapSlot {
+        let mut wholes = lock(&self.wholes);
+        let is_used = |slot: &WholeMapSlot| {
+            Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|made| made.strong_count() > 0)
+        };
+        wholes.retain(|_, slot| is_used(slot));
+        wholes.entry(keyspace.clone()).or_default().clone()
     }
 
     /// The addresses that changed after `version`, as they are sent, and the version that they lead to.
