@@ -80,11 +80,16 @@ impl Deliveries {
     fn may_begin(&self, key: &NoticeKey) -> bool {
         let of_server = self.busy.get(&key.0);
         let has_room = of_server.is_none_or(|busy| busy.len() < TELLING_ONE && !busy.contains(key));
-        has_room && self.resting.get(key).is_none_or(|until| *until <= Instant::now())
+        has_room && !self.resting.contains_key(key)
+    }
+
+    /// When a rest ends next. Those that are over are forgotten: they wait for nothing but a place.
+    fn next_rest(&mut self, now: Instant) -> Option<Instant> {
+        self.resting.retain(|_, until| *until > now);
+        self.resting.values().min().copied()
     }
 
     fn begin(&mut self, key: &NoticeKey) {
-        self.resting.remove(key);
         self.busy.entry(key.0.clone()).or_default().insert(key.clone());
     }
 
@@ -101,9 +106,9 @@ impl Deliveries {
 async fn deliver_all(pending: Arc<PendingNotices>, peers: Peers) {
     let (mut deliveries, mut calls) = (Deliveries::default(), FuturesUnordered::new());
     loop {
-        {
+        let again = {
             let notices = pending.notices.lock().unwrap_or_else(PoisonError::into_inner);
-            deliveries.resting.retain(|key, _| notices.contains_key(key));
+            let rested = deliveries.next_rest(Instant::now());
             for (key, notice) in notices.iter() {
                 if calls.len() >= TELLING {
                     break;
@@ -115,8 +120,8 @@ async fn deliver_all(pending: Arc<PendingNotices>, peers: Peers) {
                         .push(async move { (peers.tell(&key.0, &key.1, notice).await.is_ok(), key, notice) });
                 }
             }
-        }
-        let again = deliveries.resting.values().min().copied();
+            rested
+        };
         tokio::select! {
             Some((heard, key, notice)) = calls.next() => {
                 deliveries.end(&key);
@@ -129,8 +134,15 @@ async fn deliver_all(pending: Arc<PendingNotices>, peers: Peers) {
                 }
             }
             () = pending.changed.notified() => {}
-            () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {}
+            () = rest(again) => {}
         }
+    }
+}
+
+async fn rest(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -156,7 +168,15 @@ mod tests {
         assert!(!deliveries.may_begin(&of_hung[0]), "it is under way");
         deliveries.end(&of_hung[0]);
         assert!(deliveries.may_begin(&of_hung[50]));
-        deliveries.resting.insert(of_hung[50].clone(), Instant::now() + TELL_AGAIN);
+        let now = Instant::now();
+        deliveries.resting.insert(of_hung[50].clone(), now + TELL_AGAIN);
+        assert_eq!(deliveries.next_rest(now), Some(now + TELL_AGAIN));
         assert!(!deliveries.may_begin(&of_hung[50]));
+        // While all places are taken nothing is looked for again and again.
+        deliveries.begin(&of_hung[51]);
+        assert_eq!(deliveries.next_rest(now + TELL_AGAIN), None);
+        assert!(!deliveries.may_begin(&of_hung[50]), "no place");
+        deliveries.end(&of_hung[51]);
+        assert!(deliveries.may_begin(&of_hung[50]));
     }
 }
