@@ -20,7 +20,7 @@ use partage_wire::stored::{EVENTS, event_line, events_key, events_slot, open_eve
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 
 /// The events that are kept. A copy is the same.
 #[derive(Clone, Default)]
@@ -240,7 +240,7 @@ pub struct EventWriter {
     log: EventLog,
     coordination: Arc<dyn Coordination>,
     leadership: Leadership,
-    task: AbortHandle,
+    task: JoinHandle<()>,
 }
 
 impl EventWriter {
@@ -255,12 +255,14 @@ impl EventWriter {
                 }
             }
         });
-        EventWriter { log, coordination, leadership, task: task.abort_handle() }
+        EventWriter { log, coordination, leadership, task }
     }
 
     /// The last of it, before the lead is given up.
-    pub async fn end(self) {
+    pub async fn end(mut self) {
         self.task.abort();
+        // Only when it has ended is what it was storing to be stored again.
+        let _ = (&mut self.task).await;
         let last = write(&self.log, &*self.coordination, &self.leadership);
         let most = Duration::from_millis(limits::GOODBYE_MS);
         // Whoever leads next does without.
@@ -331,6 +333,19 @@ mod tests {
 
     fn happened(text: &str) -> CoreEvent {
         event(EventKind::Notice, About::node(&"n1".parse().unwrap()), text.to_owned())
+    }
+
+    #[test]
+    fn what_was_being_stored_when_the_writer_ended_is_stored_by_the_last_write() {
+        let log = EventLog::default();
+        *log.ring() = ring(100, 1_000_000);
+        log.ring().push(1_000, &happened("a node came"));
+        let pending = log.ring().take_pending();
+        assert!(!pending.puts.is_empty() && log.ring().take_pending().puts.is_empty());
+        drop(Unstored { log: &log, pending: Some(pending) });
+        assert!(!log.ring().take_pending().puts.is_empty());
+        drop(Unstored { log: &log, pending: None });
+        assert_eq!(log.ring().take_pending(), PendingWrites::default());
     }
 
     fn numbers(events: &Events) -> Vec<u64> {

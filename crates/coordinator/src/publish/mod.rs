@@ -272,7 +272,7 @@ impl Publisher {
         }
         let source = lock(&self.source).source.clone();
         let Some((map, brief)) = source.whole(keyspace).await? else { return Ok(None) };
-        // Closed it never is.
+        // The semaphore is never closed.
         let _turn = self.encoding.acquire().await;
         // Not where connections are served: a large map takes a while.
         let encoding = tokio::task::spawn_blocking(move || WholeMap {
