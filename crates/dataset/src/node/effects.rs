@@ -19,7 +19,7 @@ use partage_core::service::dataset::node::{
 use partage_core::service::dataset::{Address, DatasetName, Seat, VersionName};
 use partage_engine::readonly::Reader;
 use partage_wire::presence::{Held, Holding, Presence, Remembered};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, PoisonError};
 
 /// The executor of the effects that the state machine of a dataset node asks for.
@@ -84,17 +84,19 @@ impl EffectExecutor {
     /// Does it, in this order, and returns what came of it.
     pub async fn act(&mut self, effects: Vec<Effect>) -> Vec<Event> {
         let mut told = Vec::new();
-        let is_withdrawn = |effect: &Effect| matches!(effect, Effect::Withdraw(Key::Partition(..)));
-        let is_published = |effect: &Effect| matches!(effect, Effect::Publish(Key::Partition(..), _));
-        let (withdrawn, effects): (Vec<_>, Vec<_>) = effects.into_iter().partition(is_withdrawn);
-        let (published, effects): (Vec<_>, Vec<_>) = effects.into_iter().partition(is_published);
-        // First: what is deleted is not published any more.
-        self.publish_partitions(&withdrawn);
-        for effect in effects {
-            told.extend(self.act_one(effect).await);
+        let mut effects = VecDeque::from(effects);
+        while let Some(effect) = effects.pop_front() {
+            if !is_of_partition(&effect) {
+                told.extend(self.act_one(effect).await);
+                continue;
+            }
+            // Many that follow one another cost one key of each version.
+            let mut run = vec![effect];
+            while let Some(next) = effects.pop_front_if(|next| is_of_partition(next)) {
+                run.push(next);
+            }
+            self.publish_partitions(&run);
         }
-        // Last: what is published can be read already.
-        self.publish_partitions(&published);
         told
     }
 
@@ -510,6 +512,10 @@ impl EffectExecutor {
             }
         }
     }
+}
+
+fn is_of_partition(effect: &Effect) -> bool {
+    matches!(effect, Effect::Publish(Key::Partition(..), _) | Effect::Withdraw(Key::Partition(..)))
 }
 
 fn state(shown: &ShownVersion, now: Millis) -> State {

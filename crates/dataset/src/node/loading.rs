@@ -121,7 +121,7 @@ impl Loader {
     /// Finds out what a version is, and tells.
     pub fn inspect(self: Arc<Self>, id: VersionId, settings: DatasetSettings) {
         tokio::spawn(async move {
-            // Closed it never is.
+            // The semaphore is never closed.
             let _turn = self.inspection_turn.acquire().await;
             let _mark = self.store.mark(&id.0, &id.1);
             let found = self.look(&id, &settings).await.map(Arc::new).map_err(|error| error.to_string());

@@ -95,7 +95,7 @@ pub struct ShownVersion {
     pub layout: Layout,
     /// How it stands.
     pub state: State,
-    /// Why it could not be read or loaded, and for how long it failed.
+    /// Why it could not be read or loaded, and how often.
     pub failure: Option<Failure>,
     /// Why clients do not get it by itself.
     pub held: Option<String>,
@@ -174,16 +174,21 @@ impl Effects {
 }
 
 impl Node {
-    /// All of it, with what the driver needs: requests see what there is before clients get it, and what clients get is
-    /// remembered before.
+    /// All of it, with what the driver needs, in the order in which it is to be done: partitions are withdrawn before anything of
+    /// them is deleted, requests see what there is before clients get it, what clients get is remembered before, and partitions
+    /// are published last, when they can be read.
     pub(super) fn complete(&self, effects: Effects) -> Vec<Effect> {
         let Effects { shown, remembered, has_other_neighbours, others } = effects;
         let shown = shown.into_iter().filter_map(|(dataset, version)| self.shown(dataset, version));
         let shown = shown.map(|shown| Effect::Show(Box::new(shown)));
         let remembered = remembered.into_iter().filter_map(|dataset| self.remembered(dataset));
         let neighbours = has_other_neighbours.then(|| Effect::Neighbours(self.neighbours()));
+        let is_published = |effect: &Effect| matches!(effect, Effect::Publish(Key::Partition(..), _));
+        let is_withdrawn = |effect: &Effect| matches!(effect, Effect::Withdraw(Key::Partition(..)));
+        let (published, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_published);
+        let (withdrawn, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_withdrawn);
         let known = shown.chain(remembered.map(Effect::Remember)).chain(neighbours);
-        known.chain(others).collect()
+        withdrawn.into_iter().chain(known).chain(others).chain(published).collect()
     }
 
     fn neighbours(&self) -> Neighbours {

@@ -903,3 +903,23 @@ fn z5_orders_for_datasets_that_the_source_does_not_have_are_bounded() {
     fixture.hear(vec![pin(dataset().to_string(), 7)]);
     assert_eq!(fixture.node.dataset(&dataset()).unwrap().pin().order, 7, "of its own it is followed");
 }
+
+#[test]
+fn nc_partitions_are_withdrawn_before_anything_is_deleted_and_published_when_they_can_be_read() {
+    let mut fixture = Fixture::settled(settings(1));
+    fixture.list(&["1"]);
+    fixture.inspected("1");
+    let (publish, withdraw) = (
+        Effect::Publish(partition_key("1", 2), Value::Layout(LAYOUT)),
+        Effect::Withdraw(partition_key("1", 0)),
+    );
+    let delete = Effect::Delete(dataset(), version("0"));
+    let mut effects = Effects::default();
+    for effect in [&publish, &delete, &withdraw] {
+        effects.push(effect.clone());
+    }
+    effects.show(dataset(), version("1"));
+    let done = fixture.node.complete(effects);
+    assert!(done.len() == 4 && shows(&done[1], "1"), "{done:?}");
+    assert_eq!([&done[0], &done[2], &done[3]], [&withdraw, &delete, &publish]);
+}
