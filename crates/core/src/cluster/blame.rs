@@ -179,9 +179,8 @@ impl Cluster {
     fn drop_suspicions(&mut self, at: Moment) {
         let mut cleared = Vec::new();
         for (name, keyspace) in &self.keyspaces {
-            let is_aside_for_deaths =
-                |rule: &ShardRule| rule.set_aside.is_some() && rule.deaths >= self.settings.poison_deaths;
-            let aside = keyspace.record.rules.iter().filter(|(_, rule)| is_aside_for_deaths(rule));
+            let rules = keyspace.record.rules.iter();
+            let aside = rules.filter(|(_, rule)| rule.is_aside_for_deaths(&self.settings));
             let suspected: BTreeSet<ShardId> =
                 keyspace.suspicion.held_back.keys().copied().chain(aside.map(|(shard, _)| *shard)).collect();
             cleared.extend(suspected.into_iter().map(|shard| (name.clone(), shard)));
@@ -209,7 +208,7 @@ impl Cluster {
         keyspace.suspicion.held_back.remove(&shard);
         if let Some(rule) = keyspace.record.rules.get_mut(&shard) {
             // One that could not be loaded anywhere stays aside until a person releases it.
-            if rule.deaths >= self.settings.poison_deaths {
+            if rule.is_aside_for_deaths(&self.settings) {
                 rule.set_aside = None;
             }
             rule.deaths = 0;

@@ -21,8 +21,6 @@
 //! The next maps ([`Cluster::advance`]) and plans ([`Cluster::plan_in_turn`]) are made the same way, shard by
 //! shard: as an edit of a map, and as the changes of a plan.
 
-use super::Cluster;
-use super::Moment;
 use super::blame::SuspectedShards;
 use super::calm::{ReleasedBrake, ReleasedKeyspaceBrakes, Unrest};
 use super::drains::{BegunDrains, SafeToStopNodes};
@@ -34,6 +32,7 @@ use super::overdue::OverdueSteps;
 use super::reach::LongUnreachableNodes;
 use super::restored::{ComparedCopies, ShardsAfterRestore};
 use super::revoked_leases::ResumedLeases;
+use super::{Cluster, Moment};
 use crate::base::id::TransactionId;
 use crate::base::time::Millis;
 use crate::limits;

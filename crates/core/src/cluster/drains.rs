@@ -1,9 +1,8 @@
-//! Nodes are emptied, one after another where a limit is given, and forgotten (A19, L8).
+//! Nodes are emptied, one after another where a limit is given (A19, L8).
 //!
-//! Think of a lift with a sign "at most two": whoever asks gets a place in the queue, and enters when one
-//! of the two has come out. A drain that was asked with a limit begins only while fewer nodes than that
-//! are down or are being drained. A node that was drained counts until it is undrained or removed: its
-//! restart is what the limit is about.
+//! A drain with a limit begins only while fewer nodes than that are down or are being drained, and after those with a limit
+//! that were asked for earlier. A node that was drained counts until it is undrained or removed: its restart is what the
+//! limit is about.
 //!
 //! | a drain is     | when                                                             |
 //! |----------------|------------------------------------------------------------------|
@@ -145,13 +144,13 @@ impl Transition for BegunDrains {
             return begun;
         }
         let mut down = cluster.nodes.values().filter(|node| cluster.is_down_or_drained(at, node)).count();
-        let mut is_first_waiting = false;
+        let mut earlier_waits = false;
         for (_, id, node) in queue {
             let others = down - usize::from(cluster.is_down_or_drained(at, node));
             let max_down = node.record.drain.as_ref().and_then(|drain| drain.max_down);
             // None with a limit overtakes an earlier one that waits for its turn.
-            let has_turn = max_down.is_none_or(|most| !is_first_waiting && others < most as usize);
-            is_first_waiting |= !has_turn;
+            let has_turn = max_down.is_none_or(|most| !earlier_waits && others < most as usize);
+            earlier_waits |= !has_turn;
             if has_turn {
                 down = others + 1;
                 begun.nodes.push((id.clone(), cluster.needed(node).len() as u32));

@@ -51,7 +51,7 @@ impl NodeState {
     }
 }
 
-/// Nodes that have become cut off, or are so no longer.
+/// Nodes that have been unreachable for so long that everything moves off them, or are so no longer.
 pub(super) struct LongUnreachableNodes {
     nodes: Vec<(NodeId, bool)>,
     wake: Millis,

@@ -147,6 +147,13 @@ pub struct ShardRule {
     pub deaths: u32,
 }
 
+impl ShardRule {
+    /// Whether it is set aside as nodes died with it, and not as it could not be loaded: fewer deaths set nothing aside.
+    pub(super) fn is_aside_for_deaths(&self, settings: &Settings) -> bool {
+        self.set_aside.is_some() && self.deaths >= settings.poison_deaths
+    }
+}
+
 /// A keyspace as stored, its map apart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeyspaceRecord {

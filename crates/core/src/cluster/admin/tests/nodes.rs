@@ -1,4 +1,5 @@
 use super::*;
+use crate::cluster::drains::SafeToStopNodes;
 use crate::node::Health;
 use crate::plan::brake::Suspects;
 
@@ -312,4 +313,23 @@ fn l5_deaths_without_it_release_no_shard_that_could_not_be_loaded() {
         let is_aside = rules.get(&ShardId(1)).is_some_and(|rule| rule.set_aside.is_some());
         assert_eq!(is_aside, stays, "{deaths} deaths: {rules:?}");
     }
+}
+
+#[test]
+fn people_are_told_when_a_drained_node_is_not_safe_to_stop_any_more() {
+    let mut test = AdminTestCluster::new(&["a", "b"]);
+    test.keyspace("users", HASHES, Presplit::None);
+    test.put("users", 1, &["a"]);
+    test.done(drain("b", None));
+    test.rounds(1);
+    assert!(test.cluster.nodes[&node("b")].emptied_told);
+    let users = name("users");
+    test.cluster.nodes.get_mut(&node("b")).unwrap().orders.recall(&users, &[ShardId(1)]);
+    let at = test.at;
+    test.cluster.make::<SafeToStopNodes>(at);
+    test.cluster.make::<SafeToStopNodes>(at);
+    let outbox = test.cluster.take_outbox();
+    let told: Vec<_> =
+        outbox.notices.iter().filter(|notice| notice.text.contains("not safe to stop")).collect();
+    assert!(told.len() == 1 && told[0].alarm, "{:?}", outbox.notices);
 }
