@@ -281,7 +281,7 @@ fn log(coordinator: &str, ended: &Ended, offer: Option<Offer>, is_known: bool) {
         (_, Some(Offer::Known)) => tracing::debug!(%coordinator, %ended, "no map stream"),
         _ if is_known => tracing::debug!(%coordinator, %ended, "no map stream"),
         (Ended::Unreachable(error), _) => {
-            tracing::warn!(%coordinator, error, "no coordinator is reached; trying again, and routing goes on by the last maps");
+            tracing::warn!(%coordinator, error, "this coordinator is not reached; another one is tried, or the same again, and routing goes on by the last maps");
         }
         _ => tracing::info!(%coordinator, %ended, "map stream ended; making it anew"),
     }

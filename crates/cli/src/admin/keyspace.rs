@@ -221,17 +221,7 @@ impl KeyspaceCommand {
 
 async fn update(args: UpdateArgs, output: &mut Output) -> Result<(), Failure> {
     let UpdateArgs { constraint, throttle, resharding, client, name, .. } = args;
-    let says_other = args.replicas.is_some()
-        || args.policy.is_some()
-        || args.mode.is_some()
-        || args.spread.is_some()
-        || args.shards.is_some()
-        || args.anywhere;
     let keeps_all = constraint.is_empty() && throttle.is_empty() && resharding.is_empty();
-    if keeps_all && !says_other {
-        return Err(Failure::usage(format!("nothing to change about keyspace {name} was given"))
-            .help("say what to change, as with --replicas 2; `partage keyspace update --help` lists all that can be"));
-    }
     // Flags change parts of what is sent whole.
     let now = if keeps_all { None } else { Some(settings(&client, &name).await?) };
     let now = now.as_ref();
@@ -251,6 +241,10 @@ async fn update(args: UpdateArgs, output: &mut Output) -> Result<(), Failure> {
         shards: args.shards,
         dataset_replication: None,
     };
+    if changes == KeyspaceChanges::default() {
+        return Err(Failure::usage(format!("nothing to change about keyspace {name} was given"))
+            .help("say what to change, as with --replicas 2; `partage keyspace update --help` lists all that can be"));
+    }
     let command = Command::UpdateKeyspace { keyspace: name, changes, ahead: args.ahead.ahead };
     begin(&client, output, command, args.dry.dry_run, args.wait).await
 }

@@ -3,11 +3,10 @@
 
 use super::sample_dataset::SampleDataset;
 use crate::output::Failure;
-use axum::Router;
 use axum::extract::{Path, Request, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderName, StatusCode};
+use axum::http::StatusCode;
 use axum::routing::post;
+use axum::{Json, Router};
 use partage_door::{Door, Role, Settings, TowerService};
 use partage_kv::{Config, Node};
 use partage_wire::json::ErrorBody;
@@ -146,8 +145,8 @@ impl NodeManager {
         let router = Router::new()
             .route("/kill/{node}", post(kill))
             .route("/add/{node}", post(add))
-            .method_not_allowed_fallback(nothing_else)
-            .fallback(nothing_else)
+            .method_not_allowed_fallback(refuse_other)
+            .fallback(refuse_other)
             .with_state(self.clone());
         let role = Role { body_bytes: partage_door::limits::SMALL_BODY, ..Role::default() };
         let door = Door::new(role, self.door.clone());
@@ -179,15 +178,11 @@ async fn keep(
     Ok((address, worker))
 }
 
-/// What is said to a request: the node's fate, or an error in the shape of all others.
-type Said = Result<String, (StatusCode, [(HeaderName, &'static str); 1], Vec<u8>)>;
+/// The answer to a request: what has happened to the node, or an error in the shape of all others.
+type ControlAnswer = Result<String, (StatusCode, Json<ErrorBody>)>;
 
-fn refused(status: StatusCode, error: ErrorBody) -> (StatusCode, [(HeaderName, &'static str); 1], Vec<u8>) {
-    (status, [(CONTENT_TYPE, "application/json")], error.bytes())
-}
-
-/// Neither a page nor a method that there is.
-async fn nothing_else(request: Request) -> Said {
+/// Refuses every other path and method.
+async fn refuse_other(request: Request) -> ControlAnswer {
     let path = request.uri().path();
     let is_known = path.starts_with("/kill/") || path.starts_with("/add/");
     let (status, kind) = match is_known {
@@ -195,26 +190,25 @@ async fn nothing_else(request: Request) -> Said {
         false => (StatusCode::NOT_FOUND, "not_found"),
     };
     let what = format!("{} {path} is nothing here", request.method());
-    Err(refused(status, ErrorBody::new(kind, what, "POST /kill/NODE and POST /add/NODE are there")))
+    Err((status, Json(ErrorBody::new(kind, what, "POST /kill/NODE and POST /add/NODE are there"))))
 }
 
-async fn kill(State(manager): State<NodeManager>, Path(node): Path<String>) -> Said {
+async fn kill(State(manager): State<NodeManager>, Path(node): Path<String>) -> ControlAnswer {
     if manager.kill(&node) {
         return Ok(format!("{node} is dead; see `partage status`\n"));
     }
     let names: Vec<_> = manager.nodes().into_iter().map(|(id, _)| id).collect();
     let help = format!("choose one of {}", names.join(", "));
-    Err(refused(
-        StatusCode::NOT_FOUND,
-        ErrorBody::new("not_found", format!("there is no node {node} here"), help),
-    ))
+    let error = ErrorBody::new("not_found", format!("there is no node {node} here"), help);
+    Err((StatusCode::NOT_FOUND, Json(error)))
 }
 
-async fn add(State(manager): State<NodeManager>, Path(node): Path<String>) -> Said {
+async fn add(State(manager): State<NodeManager>, Path(node): Path<String>) -> ControlAnswer {
     match manager.add(&node, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await {
         Ok(address) => Ok(format!("{node} is up at {address}\n")),
         Err(failure) => {
-            Err(refused(StatusCode::CONFLICT, ErrorBody::new("refused", failure, "choose another name")))
+            let error = ErrorBody::new("refused", failure.what(), "choose another name");
+            Err((StatusCode::CONFLICT, Json(error)))
         }
     }
 }
