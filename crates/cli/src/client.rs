@@ -172,9 +172,16 @@ impl ApiClient {
         }
         // Every coordinator answers this, also one that stands by; a worker takes the path for a key of its service.
         let path = "/v1/coordinators";
-        let (_, bytes) = self.ask_one(address, &Method::GET, path, Bytes::new()).await.ok()?.ok()?;
-        let ErrorBody { error } = serde_json::from_slice(&bytes).ok()?;
-        (error.kind == "misdirected").then(|| not_a_coordinator(address, "a node of a service"))
+        let (status, bytes) = self.ask_one(address, &Method::GET, path, Bytes::new()).await.ok()?.ok()?;
+        let told: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let kind = told.pointer("/error/kind").and_then(serde_json::Value::as_str);
+        match kind {
+            Some("misdirected") => Some(not_a_coordinator(address, "a node of a service")),
+            // What the door of a coordinator says before it looks at the path.
+            Some(_) if !matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) => None,
+            _ if told.get("coordinators").is_some() => None,
+            _ => Some(not_a_coordinator(address, "another program")),
+        }
     }
 
     fn unreachable(&self, why: impl std::fmt::Display) -> Failure {

@@ -9,11 +9,24 @@
 //! A reader that goes away (`| head`) is no failure: what is left is dropped, and the command ends as done.
 
 use crate::terminal::{Drawing, shown};
+use comfy_table::{ContentArrangement, Table, presets};
 use partage_wire::json::ErrorBody;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Stdout, Write};
 use std::process::ExitCode;
+
+/// A table for people: columns alone, so that what `awk` and `grep` read of it is the same.
+pub fn table<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
+    let mut table = Table::new();
+    // Only where a terminal says how wide it is.
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.load_style(presets::NOTHING).set_header(header);
+    if let Some(first) = table.column_mut(0) {
+        first.set_padding((0, 1));
+    }
+    table
+}
 
 /// How a command can end when it does not end well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -256,6 +256,29 @@ fn the_address_of_a_node_is_told_from_that_of_a_coordinator() {
     );
 }
 
+/// A worker in any language may answer unknown paths in the form of our own errors.
+#[test]
+fn another_program_is_not_taken_for_a_coordinator_by_the_form_of_its_errors() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut head = [0; 4096];
+            let _ = stream.read(&mut head).unwrap();
+            let body = r#"{"error":{"kind":"not_found","message":"no such path","help":""}}"#;
+            let length = body.len();
+            let head =
+                format!("HTTP/1.1 404 Not Found\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+            stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        }
+    });
+    let output = partage(&["status", "--coordinator", &address]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains(&format!("{address} is another program, and this asks a coordinator")), "{said}");
+    assert_eq!(output.status.code(), Some(2), "{said}");
+}
+
 #[test]
 fn what_a_node_is_told_in_its_file_reaches_the_coordinator() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! The tutorial of the book, typed into a shell as it stands there: what is printed is what it says.
 //!
 //! A person looks again when something is not done yet. So what only looks is repeated until it shows what the book does;
-//! what changes something is typed once. Only ports, folders and times differ here, and tables have their frames.
+//! what changes something is typed once. Only ports, folders and times differ here.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of processes waits by the clock")]
 
@@ -61,14 +61,12 @@ impl Drop for Shell {
     }
 }
 
-/// The lines without frames, widths and figures that are of the moment.
+/// The lines without widths and figures that are of the moment.
 fn plain(text: &str) -> Vec<String> {
-    let is_frame = |c: char| ('\u{2500}'..='\u{257f}').contains(&c);
     let lines = text.lines().map(|line| {
         // What the shell itself says of a process that was killed; it does not begin a line for that.
         let line = line.split("bash: line ").next().unwrap();
-        let words: Vec<&str> =
-            line.split(|c: char| c.is_whitespace() || is_frame(c)).filter(|w| !w.is_empty()).collect();
+        let words: Vec<&str> = line.split_whitespace().collect();
         let mut words: Vec<String> = words.into_iter().map(str::to_owned).collect();
         for at in 1..words.len() {
             let is_time =

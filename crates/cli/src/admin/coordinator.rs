@@ -1,9 +1,8 @@
 //! `partage coordinator list`: who leads, since when, at what term.
 
 use super::shard::since;
-use super::table;
 use crate::client::ApiClient;
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, table};
 use clap::Subcommand;
 use partage_core::base::count::counted;
 use partage_wire::json::{Coordinator, Coordinators};
@@ -46,7 +45,7 @@ impl CoordinatorCommand {
         for problem in &all.problems {
             output.text(&format!("wrong: {problem}"));
         }
-        output.text(&rows.to_string());
+        output.text(&rows.trim_fmt());
         let leader = all.coordinators.iter().any(|one| one.leads);
         let state = if leader { "" } else { "; nobody leads at the moment" };
         output.text(&format!("{} on {}{state}", counted(all.coordinators.len(), "coordinator"), all.backend));

@@ -5,10 +5,10 @@ use super::constraint::{Ahead, ConstraintArgs};
 use super::resharding::ReshardingArgs;
 use super::sharding::{ShardingArgs, ShardingSpec};
 use super::wait::{Begun, Wait};
-use super::{begin, carry_out, keyspace_show, table};
+use super::{begin, carry_out, keyspace_show};
 use crate::client::{ApiClient, DryRun};
 use crate::http::segment;
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, table};
 use clap::{Args, Subcommand};
 use partage_core::keyspace::DEFAULT_POLICY;
 use partage_core::placement::POLICIES;
@@ -294,7 +294,7 @@ async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
             or_default(keyspace.spread),
         ]);
     }
-    output.text(&rows.to_string());
+    output.text(&rows.trim_fmt());
     Ok(())
 }
 

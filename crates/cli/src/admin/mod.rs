@@ -33,7 +33,6 @@ pub use status::StatusArgs;
 
 use crate::client::ApiClient;
 use crate::output::{Failure, Output, say};
-use comfy_table::{ContentArrangement, Table, presets};
 use partage_core::base::count::counted;
 use partage_wire::json::{
     Answer, Change, Command, DrainState, DrainStatus, NodeShare, Plan, PlanOrigin, Planned,
@@ -42,15 +41,6 @@ use wait::{Begun, Wait};
 
 /// Nodes whose number of replicas is shown before "and so on".
 const SHARES: usize = 16;
-
-/// A table for people.
-fn table<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
-    let mut table = Table::new();
-    // Only where a terminal says how wide it is.
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.load_style(presets::UTF8_BORDERS_ONLY).set_header(header);
-    table
-}
 
 /// Carries out a command and prints what came of it.
 async fn carry_out(

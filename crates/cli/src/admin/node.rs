@@ -2,9 +2,9 @@
 
 use super::confirm::Yes;
 use super::wait::Wait;
-use super::{bar, begin, node_show, table};
+use super::{bar, begin, node_show};
 use crate::client::{ApiClient, DryRun};
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, table};
 use clap::{ArgGroup, Args, Subcommand};
 use partage_core::base::count::counted;
 use partage_core::node::Health;
@@ -138,7 +138,7 @@ async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
             format!("{:.0}", node.size_bytes),
         ]);
     }
-    output.text(&rows.to_string());
+    output.text(&rows.trim_fmt());
     Ok(())
 }
 

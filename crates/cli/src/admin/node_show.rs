@@ -1,10 +1,9 @@
 //! `partage node show`: one node, and every shard that has a replica on it (A3).
 
 use super::shard::{bounds_text, since};
-use super::table;
 use crate::client::ApiClient;
 use crate::http::segment;
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, table};
 use partage_wire::json::{Drains, HostedShard, NodeDetail, ReplicaPhase};
 
 /// Shards that are asked for.
@@ -106,5 +105,5 @@ fn shards(detail: &NodeDetail) -> String {
             ]);
         }
     }
-    rows.to_string()
+    rows.trim_fmt()
 }

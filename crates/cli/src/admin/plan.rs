@@ -2,9 +2,9 @@
 
 use super::shard::{bounds_text, key_text};
 use super::wait::Wait;
-use super::{begin, carry_out, table};
+use super::{begin, carry_out};
 use crate::client::{ApiClient, DryRun};
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, table};
 use clap::Subcommand;
 use partage_wire::json::{Bounds, Change, ChangeProgress, Child, Command, Plan, PlanStatus, Planned, Plans};
 
@@ -114,7 +114,7 @@ async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
         let row = [id, plan.keyspace.clone(), origin(plan), plan.status.to_string(), changes];
         rows.add_row(row.into_iter().chain([at(ChangeProgress::Done), at(ChangeProgress::Started)]));
     }
-    output.text(&rows.to_string());
+    output.text(&rows.trim_fmt());
     Ok(())
 }
 

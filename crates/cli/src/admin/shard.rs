@@ -1,17 +1,17 @@
 //! `partage shard`: the shards of a keyspace, drawn or listed, and moving single ones.
 
+use super::begin;
 use super::confirm::Yes;
 use super::constraint::{Ahead, ConstraintArgs};
 use super::hex::Hex;
 use super::release::ReleaseArgs;
 use super::shard_show::ShowArgs;
 use super::wait::Wait;
-use super::{begin, table};
 use crate::client::{ApiClient, DryRun};
 use crate::clock::ago;
 use crate::draw;
 use crate::http::segment;
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, table};
 use clap::{Args, Subcommand};
 use partage_core::cluster::serving::Serving;
 use partage_core::keyspace::key::Key;
@@ -323,8 +323,10 @@ async fn list_moves(args: &ListArgs, output: &mut Output) -> Result<(), Failure>
     }
     match (moves.moves.is_empty(), moves.more) {
         (true, _) => output.text("nothing is on its way"),
-        (false, false) => output.text(&rows.to_string()),
-        (false, true) => output.text(&format!("{rows}\nand more than these {}", moves.moves.len())),
+        (false, false) => output.text(&rows.trim_fmt()),
+        (false, true) => {
+            output.text(&format!("{}\nand more than these {}", rows.trim_fmt(), moves.moves.len()))
+        }
     }
     Ok(())
 }
@@ -450,7 +452,7 @@ fn lines(shards: &[Shard]) -> String {
             replicas.join("\n"),
         ]);
     }
-    rows.to_string()
+    rows.trim_fmt()
 }
 
 /// One replica, on one line.

@@ -131,6 +131,19 @@ fn unheard(summary: &Summary) -> String {
     }
 }
 
+/// The keyspaces in which nothing is moved for balance yet, and until when.
+fn unmeasured(awaited: &BTreeMap<String, u64>) -> Option<String> {
+    let longest_ms = awaited.values().max()?;
+    let keyspaces = match awaited.first_key_value() {
+        Some((only, _)) if awaited.len() == 1 => only.clone(),
+        _ => counted(awaited.len(), "keyspace"),
+    };
+    let seconds = longest_ms.div_ceil(1000);
+    Some(format!(
+        "balance    {keyspaces}: nothing is moved before all nodes have reported loads, or in {seconds} s without them"
+    ))
+}
+
 fn counts(of: &BTreeMap<String, usize>) -> String {
     let some: Vec<_> = of.iter().filter(|(_, n)| **n > 0).map(|(word, n)| format!("{n} {word}")).collect();
     if some.is_empty() { "none".to_owned() } else { some.join(", ") }
@@ -181,6 +194,7 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
         let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
         lines.push(format!("leaving    {}{more}", named.join(", ")));
     }
+    lines.extend(unmeasured(&summary.loads_awaited));
     lines.extend(summary.suggested.iter().take(PLANS).map(|plan| {
         format!("waiting    plan {plan}: `partage plan show {plan}`, then `partage plan approve {plan}`")
     }));

@@ -203,6 +203,21 @@ waiting    plan 5: `partage plan show 5`, then `partage plan approve 5`
     );
 }
 
+#[test]
+fn the_status_says_until_when_loads_are_awaited() {
+    let said = |awaited: Value| {
+        let mut form = summary(json!([]));
+        form["loads_awaited"] = awaited;
+        status::lines(&from::<Summary>(form)).join("\n")
+    };
+    let one = said(json!({ "kv": 41_200 }));
+    assert!(one.contains(
+        "\nbalance    kv: nothing is moved before all nodes have reported loads, or in 42 s without"
+    ));
+    assert!(said(json!({ "kv": 1, "users": 59_000 })).contains("\nbalance    2 keyspaces: "));
+    assert!(!said(json!({})).contains("balance"));
+}
+
 /// C13: whatever there is much of is cut, with the way to all of it.
 #[test]
 fn the_status_of_a_cluster_in_which_much_is_wrong_stays_short() {

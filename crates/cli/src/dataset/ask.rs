@@ -4,10 +4,11 @@ use super::node_client::NodeClient;
 use super::node_status::{Cluster, Dataset, NodeStatus, Version};
 use super::wait::Wait;
 use crate::http::{segment, segment_of};
+use crate::output::table;
 use crate::output::{Failure, Output, say};
 use bytes::Bytes;
 use clap::Args;
-use comfy_table::{Table, presets};
+use comfy_table::Table;
 use hyper::{Method, StatusCode};
 use partage_core::base::count::counted;
 use partage_core::service::dataset::VersionName;
@@ -107,12 +108,6 @@ pub struct ScanArgs {
     client: NodeClient,
 }
 
-fn table<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY).set_header(header);
-    table
-}
-
 /// Who did not tell is told.
 pub(super) fn warn(unreachable: &[String]) {
     if !unreachable.is_empty() {
@@ -145,7 +140,7 @@ impl ListArgs {
                 dataset.content_type.clone(),
             ]);
         }
-        output.text(&rows.to_string());
+        output.text(&rows.trim_fmt());
         troubles(&all.nodes, output);
         for (name, dataset) in &all.dbs {
             errors(name, dataset, &all.nodes, output);
@@ -262,7 +257,7 @@ impl StatusArgs {
                 ]);
             }
         }
-        output.text(&rows.to_string());
+        output.text(&rows.trim_fmt());
         let pinned: BTreeSet<&String> = dataset.pinned.values().collect();
         for version in pinned {
             output.text(&format!(

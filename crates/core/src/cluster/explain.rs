@@ -11,6 +11,7 @@ use super::{Cluster, KeyspaceState, Moment, NodeState};
 use crate::base::count::counted;
 use crate::base::id::PlanId;
 use crate::base::name::{KeyspaceName, NodeId};
+use crate::keyspace::Mode;
 use crate::keyspace::key::Key;
 use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::{Replica, Role, Shard, Stage};
@@ -138,13 +139,17 @@ impl Cluster {
                 format!("{carried}, {:.2} times its share of {:.1}", here / (all * part), all * part)
             })
             .collect();
-        let bound = match settings.policy.as_str() {
-            "work_stealing" => format!("gives up what is above {} times its share", limits::STEAL_ABOVE),
-            "balanced" => "gives up what is above its share and tolerance".to_owned(),
-            _ => "moves shards only when nodes come or go".to_owned(),
+        let policy = settings.policy.as_str();
+        let bound = match (settings.mode, policy) {
+            (Mode::Manual, _) => "mode manual moves nothing for it".to_owned(),
+            (_, "work_stealing") => {
+                format!("{policy} gives up what is above {} times its share", limits::STEAL_ABOVE)
+            }
+            (_, "balanced") => format!("{policy} gives up what is above its share and tolerance"),
+            _ => format!("{policy} moves shards only when nodes come or go"),
         };
         let told = if told.is_empty() { "nothing that is measured".to_owned() } else { told.join("; ") };
-        format!("balance: {} carries {told}; {} {bound}", node.record.spec.id, settings.policy)
+        format!("balance: {} carries {told}; {bound}", node.record.spec.id)
     }
 
     fn under_way(&self, keyspace: &KeyspaceState, shard: &Shard) -> Vec<String> {

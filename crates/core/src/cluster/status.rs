@@ -60,6 +60,9 @@ pub struct Summary {
     pub unplaced: Vec<Unplaced>,
     /// What the planner last could not do, by keyspace, in its own sentences.
     pub complaints: BTreeMap<KeyspaceName, Vec<String>>,
+    /// Keyspaces that are not evened out yet, as not all nodes have reported loads, and for how many milliseconds at
+    /// most.
+    pub loads_awaited: BTreeMap<KeyspaceName, u64>,
     /// Plans that wait for a person.
     pub suggested: Vec<PlanId>,
     /// Keyspaces that are neither served nor changed, as something of their stored state is missing, damaged or
@@ -258,6 +261,9 @@ impl Cluster {
         summary.set_aside.extend(aside);
         if !keyspace.unplaced().is_empty() {
             summary.complaints.insert(name.clone(), keyspace.unplaced().to_vec());
+        }
+        if let Some(until) = self.evened_out_from(at, keyspace) {
+            summary.loads_awaited.insert(name.clone(), until.since(at.now));
         }
         keyspace.map.shards().for_each(|shard| self.count(at, summary, keyspace, shard));
         let waits = |plan: &&Plan| plan.status == Status::Suggested && plan.keyspace == *name;

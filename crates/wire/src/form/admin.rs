@@ -150,6 +150,7 @@ impl From<&Summary> for proto::ClusterStatus {
             short: status.short as u64,
             unplaced: status.unplaced.iter().map(unplaced).collect(),
             complaints: complaints.map(|(name, told)| (name.to_string(), sentences(told))).collect(),
+            loads_awaited: status.loads_awaited.iter().map(|(name, ms)| (name.to_string(), *ms)).collect(),
             suggested: status.suggested.iter().map(|plan| plan.0).collect(),
             quarantine: status
                 .quarantine

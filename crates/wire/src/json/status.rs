@@ -140,6 +140,10 @@ pub struct Summary {
     pub unplaced: Vec<Unplaced>,
     /// Sentences on what the planner could not do in its last run, by keyspace.
     pub complaints: BTreeMap<String, Vec<String>>,
+    /// The keyspaces in which nothing is moved for balance yet, because not all nodes have reported loads, each with
+    /// the time after which the coordinator goes on without them, in milliseconds.
+    #[serde(default)]
+    pub loads_awaited: BTreeMap<String, u64>,
     /// The numbers of the plans that wait for a person.
     pub suggested: Vec<u64>,
     /// The keyspaces that are neither served nor changed, because some of their stored state is missing, damaged or
@@ -204,6 +208,7 @@ impl From<&core::Summary> for Summary {
                 .iter()
                 .map(|(name, told)| (name.to_string(), told.clone()))
                 .collect(),
+            loads_awaited: status.loads_awaited.iter().map(|(name, ms)| (name.to_string(), *ms)).collect(),
             suggested: status.suggested.iter().map(|plan| plan.0).collect(),
             quarantine: status
                 .quarantine

@@ -376,6 +376,9 @@ impl Cluster {
 
     /// When loads are not waited for any more, by what is known now; none if they are not waited for.
     pub(super) fn evened_out_from(&self, at: Moment, keyspace: &KeyspaceState) -> Option<Millis> {
+        if keyspace.record.keyspace.mode == Mode::Manual {
+            return None;
+        }
         // As a rule they are not, and the shards need not be gone through to know that.
         let if_any_lack = KnownLoads { any: true, all: false };
         self.loads_awaited_until(at, &keyspace.record.keyspace.name, if_any_lack)?;

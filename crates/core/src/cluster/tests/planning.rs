@@ -233,9 +233,12 @@ fn r6_after_a_restart_nothing_is_improved_before_loads_are_known() {
     test = test.restart_coordinator();
     test.run(2_000);
     assert!(!may(&mut test));
+    let awaited = |test: &TestCluster| test.cluster.status(test.at()).loads_awaited.get(&name()).copied();
+    assert!(awaited(&test).is_some_and(|ms| ms > 0), "status says why, and until when");
     let mut silent = test.restart_coordinator();
     silent.run(settings().rebalance_ms);
     assert!(may(&mut silent), "workers that report no load do not stop it for ever");
+    assert_eq!(awaited(&silent), None);
     let mut test = silent.restart_coordinator();
     test.loads = lopsided(&test, "a");
     test.run(2_000);
