@@ -1,4 +1,4 @@
-//! The check of a commit allocates by what the commit touches, whatever the size of the map (B7 of issue 14). Nothing is
+//! The check of a commit allocates by what the commit touches, whatever the size of the map (B7). Nothing is
 //! timed: the bytes that the check takes from the allocator are counted. A check that copies the map fails at once.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot go on")]

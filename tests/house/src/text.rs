@@ -30,6 +30,38 @@ pub fn machine_path_findings(file: &str, text: &str) -> Vec<String> {
     found
 }
 
+/// Letters that numbers of invariants and requirements begin with.
+const NUMBER_LETTERS: &str = "ABCDKLMORSTWZ";
+
+/// The numbers of invariants and requirements that a text names as words of their own, such as D7.
+pub fn numbers(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| {
+        let (letter, number) = word.split_at_checked(1).unwrap_or_default();
+        let is_number = (1..=2).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
+        is_number && !number.starts_with('0') && NUMBER_LETTERS.contains(letter)
+    })
+}
+
+/// The numbers in comments and at the beginnings of the names of tests that the book does not explain.
+pub fn number_findings(file: &str, text: &str, explained: &BTreeSet<&str>) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let comment = line.split_once("//").map_or("", |(_, comment)| comment);
+        let name = line.split_once("fn ").map_or("", |(_, name)| name).to_ascii_uppercase();
+        let words = name.rsplit_once('_').map_or("", |(words, _)| words);
+        let of_name = words.split('_').take_while(|word| numbers(word).next().is_some());
+        found.extend(numbers(comment).chain(of_name).filter(|number| !explained.contains(number)).map(
+            |number| {
+                format!(
+                    "{file}:{}: {number} has no row in docs/src/invariants.md; add one, or say it in words",
+                    at + 1
+                )
+            },
+        ));
+    }
+    found
+}
+
 /// What a page points at, and what can be pointed at in it.
 #[derive(Debug, Default)]
 pub struct Page {
@@ -138,6 +170,15 @@ mod tests {
         for fine in [format!("..{path}x"), format!("net{path}x"), format!("${{HOME}}{path}x")] {
             assert!(machine_path_findings("a", &fine).is_empty(), "{fine}");
         }
+    }
+
+    #[test]
+    fn numbers_without_a_row_are_found_in_comments_and_names_of_tests() {
+        let explained = numbers("| A11, D7 | what they ask for |").collect();
+        let text = "/// As D7 and D8 say; C0 is a control.\nlet a = K2; // (A11, T6)\nfn d7_l1_r2d2_is_not_one() {}\n";
+        let found = number_findings("a.rs", text, &explained);
+        let named: Vec<_> = found.iter().filter_map(|line| line.split(' ').nth(1)).collect();
+        assert_eq!(named, ["D8", "T6", "L1"], "{found:?}");
     }
 
     #[test]

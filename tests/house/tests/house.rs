@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use house::source::{Source, opening_finding, question_findings};
-use house::text::{Page, machine_path_findings};
+use house::text::{Page, machine_path_findings, number_findings, numbers};
 use house::{dependencies, glossary, graph, levels, modules, tree};
 
 /// Fails with every finding on a line of its own.
@@ -250,4 +250,18 @@ fn every_proof_that_the_book_names_is_a_test() {
         })
         .collect();
     none("proofs", &found);
+}
+
+#[test]
+fn every_number_that_the_code_cites_is_explained_in_the_book() {
+    let root = tree::root();
+    let page = tree::text(&root, "docs/src/invariants.md").expect("the book lists what holds");
+    let explained = numbers(&page).collect();
+    let found: Vec<String> = tree::files(&root)
+        .into_iter()
+        .filter(|file| file.ends_with(".rs") && !file.starts_with("tests/house/"))
+        .filter_map(|file| Some((tree::text(&root, &file)?, file)))
+        .flat_map(|(source, file)| number_findings(&file, &source, &explained))
+        .collect();
+    none("numbers", &found);
 }

@@ -1,5 +1,5 @@
 //! Processes that die again and again, whatever they serve: nothing is set aside, and when it is over everything
-//! serves by itself (B6 of issue 14).
+//! serves by itself (B6).
 
 use super::super::admin::Command;
 use super::test_cluster::{BEAT_MS, TestCluster, keyspace, name, node, settings, slots};
