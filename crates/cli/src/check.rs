@@ -2,7 +2,7 @@
 //!
 //! PATH is the data directory of a coordinator that is stopped, or a backup, or a dump (`GET /v1/dump`), or `-` for one
 //! of these two on stdin. All end as the same records, which the same check looks at; only what can be damaged on the
-//! way there differs. With `--coordination` in its place, it is the root of a cluster in an engine.
+//! way there differs. With `--coordination` in its place, it is the root of a cluster in a backend.
 //!
 //! | what is wrong             | where it is                        | what can be saved                       |
 //! |---------------------------|------------------------------------|-----------------------------------------|
@@ -58,7 +58,7 @@ struct Findings {
     problems: Vec<String>,
     /// What does no harm yet, with how much it matters: `risky` before `untidy`.
     remarks: Vec<RemarkFinding>,
-    /// Of a root in an engine.
+    /// Of a root in a backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     root: Option<RootFindings>,
     /// Every key, with `--show`.
@@ -222,7 +222,7 @@ fn dump(path: &Path) -> Result<Look, Failure> {
     Ok(Look { findings, records, report: None })
 }
 
-/// Looks at the root of a cluster in an engine.
+/// Looks at the root of a cluster in a backend.
 async fn root(target: &Target) -> Result<Look, Failure> {
     let found = inspect(target).await.map_err(|error| match error {
         Error::Unavailable { .. } => Failure::not_reachable(error),

@@ -1,4 +1,4 @@
-//! Where the coordination state is, on a command line: an engine that several coordinators share.
+//! Where the coordination state is, on a command line: a backend that several coordinators share.
 
 use crate::output::Failure;
 use clap::Args;
@@ -11,20 +11,20 @@ use std::time::Duration;
 /// Flags and environment.
 #[derive(Debug, Clone, Default, Args)]
 pub struct CoordinationArgs {
-    /// Address of the engine that several coordinators share, as backend://user@host:port,host:port/root; the backend
+    /// Address of the backend that several coordinators share, as backend://user@host:port,host:port/root; the backend
     /// is etcd, zookeeper or mysql
     #[arg(long, env = "PARTAGE_COORDINATION", value_name = "ADDRESS")]
     coordination: Option<String>,
-    /// File with the password of the engine's user
+    /// File with the password of the backend's user
     #[arg(long, env = "PARTAGE_COORDINATION_PASSWORD_FILE", value_name = "FILE")]
     coordination_password_file: Option<PathBuf>,
     /// Its password, from the environment only: a flag would show in process lists
     #[arg(long, hide = true, env = "PARTAGE_COORDINATION_PASSWORD", hide_env_values = true)]
     coordination_password: Option<String>,
-    /// File with the CA certificate of the engine (PEM); enables TLS
+    /// File with the CA certificate of the backend (PEM); enables TLS
     #[arg(long, env = "PARTAGE_COORDINATION_CA", value_name = "FILE")]
     coordination_ca: Option<PathBuf>,
-    /// File with the client certificate (PEM), for an engine that asks for one
+    /// File with the client certificate (PEM), for a backend that asks for one
     #[arg(long, env = "PARTAGE_COORDINATION_CERTIFICATE", value_name = "FILE")]
     coordination_certificate: Option<PathBuf>,
     /// File with the key of the client certificate (PEM)
@@ -50,7 +50,7 @@ impl CoordinationArgs {
         }
     }
 
-    /// The engine; none when there is none.
+    /// The backend; none when there is none.
     pub fn target(&self) -> Result<Option<Target>, Failure> {
         let target = self.any_target()?;
         if target.as_ref().is_some_and(|target| target.backend == Backend::Gossip) {
@@ -95,7 +95,7 @@ impl CoordinationArgs {
         ];
         match said.into_iter().find(|(_, said)| *said) {
             Some((flag, _)) => Err(Failure::usage(format!(
-                "{flag} is for an engine that several coordinators share: name it with --coordination"
+                "{flag} is for a backend that several coordinators share: name it with --coordination"
             ))),
             None => Ok(()),
         }
@@ -130,7 +130,7 @@ impl CoordinationArgs {
         match &self.coordination_ca {
             Some(ca) => Ok(Some(Tls { ca: ca.clone(), identity })),
             None if identity.is_some() => Err(Failure::usage(
-                "a certificate is for TLS: name with --coordination-ca who signs the engine's certificates",
+                "a certificate is for TLS: name with --coordination-ca who signs the backend's certificates",
             )),
             None => Ok(None),
         }

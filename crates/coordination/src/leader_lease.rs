@@ -53,7 +53,7 @@ pub enum Deposed {
     NotConfirmed,
     /// The session lives, and the key is gone.
     #[error(
-        "its key `{0}` was deleted while its session lived: somebody removed the key, or the engine was restored from \
+        "its key `{0}` was deleted while its session lived: somebody removed the key, or the backend was restored from \
          an older state while coordinators ran; see \"Restoring\" in the book's page on the backend"
     )]
     KeyGone(Key),
@@ -65,7 +65,7 @@ pub enum Deposed {
     KeyReplaced(Key),
     /// Versions only grow, and this one went back.
     #[error(
-        "the engine is at {now}, and was at {before} before: it was restored from an older state while coordinators \
+        "the backend is at {now}, and was at {before} before: it was restored from an older state while coordinators \
          ran; stop all coordinators, and see \"Restoring\" in the book's page on the backend"
     )]
     SetBack {
@@ -76,7 +76,7 @@ pub enum Deposed {
     },
     /// What was acknowledged is not there.
     #[error(
-        "the engine acknowledged a commit of this coordinator at {acknowledged}, and has none after {found}: it was \
+        "the backend acknowledged a commit of this coordinator at {acknowledged}, and has none after {found}: it was \
          restored from an older state while coordinators ran; stop all coordinators, and see \"Restoring\" in the \
          book's page on the backend"
     )]

@@ -106,7 +106,7 @@ pub const USER_BYTES: usize = partage_core::limits::NAME_BYTES;
 /// long, and a busy second costs it nothing.
 pub const RESTORE_SESSION_MS: u64 = 10_000;
 
-/// Maps that one commit changes, where metadata servers keep them: each takes a condition and a put of the engine's
+/// Maps that one commit changes, where metadata servers keep them: each takes a condition and a put of the backend's
 /// transaction, which has room for 128 of both.
 pub const MAPS_AT_ONCE: usize = 32;
 
@@ -131,7 +131,7 @@ pub const SLOW_COMMIT: std::time::Duration = std::time::Duration::from_millis(10
 /// How often a leader whose disk is full looks whether there is room again, in milliseconds.
 pub const ROOM_AGAIN_MS: u64 = 1_000;
 
-/// How much more room a leader looks for than its commit needs, in bytes: the engine keeps something beside the values,
+/// How much more room a leader looks for than its commit needs, in bytes: the backend keeps something beside the values,
 /// and the next commit needs some room, too.
 pub const ROOM_MARGIN_BYTES: usize = 4 << 10;
 

@@ -364,7 +364,7 @@ impl KeyspaceTask {
             tracing::warn!(
                 keyspace = %self.keyspace, %kept, %head,
                 "the head of the map is behind what counted here: somebody set it back, or the keyspace was created anew. The \
-                 later map is kept for {} minutes; if the engine was restored, stop all coordinators and put the newest \
+                 later map is kept for {} minutes; if the backend was restored, stop all coordinators and put the newest \
                  state back until then",
                 GONE_MS / 60_000
             );

@@ -80,12 +80,12 @@ impl fmt::Display for Trial {
             Trial::LongPause => "a long pause of the leader",
             Trial::StandbyPause => "a long pause of a coordinator that stands by",
             Trial::Depose => "the election key is deleted",
-            Trial::Cut => "a cut between leader and engine",
+            Trial::Cut => "a cut between leader and backend",
             Trial::Stop => "the leader stops in order",
-            Trial::Restart => "a restart of the engine",
-            Trial::Gone => "the engine is gone for a while",
+            Trial::Restart => "a restart of the backend",
+            Trial::Gone => "the backend is gone for a while",
             Trial::Rolling => "a rolling restart",
-            Trial::Slow => "a slow engine",
+            Trial::Slow => "a slow backend",
             Trial::Expire => "all sessions end at once",
         })
     }

@@ -1,4 +1,4 @@
-//! A coordinator's part in keeping the maps, where the engine does not keep them: a metadata server beside it, and
+//! A coordinator's part in keeping the maps, where the backend does not keep them: a metadata server beside it, and
 //! the list of the others, which are the coordinators that are there.
 //!
 //! ```text

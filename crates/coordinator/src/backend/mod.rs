@@ -32,11 +32,11 @@ pub enum Backing {
     Memory,
     /// In a directory, for one coordinator.
     Directory(PathBuf),
-    /// In an engine that several coordinators share. They have a directory each for what is too large for it.
+    /// In a backend that several coordinators share. They have a directory each for what is too large for it.
     Shared {
-        /// The engine.
+        /// The backend.
         target: Box<Target>,
-        /// Where this coordinator keeps the highest term that it has seen, and its part of the maps: that for engines
+        /// Where this coordinator keeps the highest term that it has seen, and its part of the maps: that for backends
         /// of which one value cannot hold a map, and for no others ([`keeps_maps`]).
         data_dir: Option<PathBuf>,
         /// Time-to-live of its session: how long the others wait for a leader that was killed.
@@ -54,7 +54,7 @@ pub enum Backing {
     },
 }
 
-/// Whether an engine keeps the maps itself, so that coordinators need no directory. etcd and ZooKeeper are made for
+/// Whether a backend keeps the maps itself, so that coordinators need no directory. etcd and ZooKeeper are made for
 /// small values; a map may have a million shards.
 pub fn keeps_maps(backend: Backend) -> bool {
     match backend {
@@ -78,7 +78,7 @@ impl Backing {
         matches!(self, Backing::Shared { .. } | Backing::Open { .. })
     }
 
-    /// Where a coordinator that shares an engine keeps what is its own.
+    /// Where a coordinator that shares a backend keeps what is its own.
     fn data_dir(&self) -> Option<&Path> {
         match self {
             Backing::Shared { data_dir, .. } | Backing::Open { data_dir, .. } => data_dir.as_deref(),

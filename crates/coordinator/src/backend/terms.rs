@@ -4,7 +4,7 @@
 //!  <data dir>/terms/<cluster>
 //! ```
 //!
-//! The engine counts terms. When somebody sets its count back, or restores the engine from an older state, it would
+//! The backend counts terms. When somebody sets its count back, or restores the backend from an older state, it would
 //! give a term a second time, and what is stored elsewhere under that term could not tell two leaders apart. So each
 //! coordinator keeps the highest term on a disk of its own, and leads above that one only. One file for each cluster:
 //! a root that was restored from a backup is another cluster's, and counts anew.
@@ -38,7 +38,7 @@ impl Terms {
     /// What is kept in `data_dir` for that cluster; without either, nothing is known and nothing is kept.
     ///
     /// # Errors
-    /// When the file cannot be read. A damaged one is set aside, and said so: the engine's count is most likely right.
+    /// When the file cannot be read. A damaged one is set aside, and said so: the backend's count is most likely right.
     pub fn open(data_dir: Option<&Path>, cluster: Option<ClusterId>) -> Result<Terms, StoreError> {
         let file = data_dir.zip(cluster).map(|(dir, cluster)| dir.join(TERMS).join(cluster.to_string()));
         let highest = match &file {
@@ -96,7 +96,7 @@ fn read(path: &Path) -> Result<u64, StoreError> {
     fs::rename(path, &aside).map_err(|error| failed(path, &error))?;
     tracing::error!(
         file = %path.display(), aside = %aside.display(),
-        "the highest term that this coordinator has seen is damaged, and was set aside: it goes by the engine's count"
+        "the highest term that this coordinator has seen is damaged, and was set aside: it goes by the backend's count"
     );
     Ok(0)
 }

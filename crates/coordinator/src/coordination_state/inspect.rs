@@ -1,4 +1,4 @@
-//! What is in the root of a cluster in an engine, read at one moment, and left as it is: `partage check --coordination`.
+//! What is in the root of a cluster in a backend, read at one moment, and left as it is: `partage check --coordination`.
 //!
 //! | key                          | what is looked for                                                        |
 //! |------------------------------|---------------------------------------------------------------------------|
@@ -163,12 +163,12 @@ fn security_remarks(target: &Target) -> Vec<Remark> {
     let mut remarks = Vec::new();
     if target.tls.is_none() {
         let what = "no TLS: whoever sees the network reads the state and the password, and may change both; name who \
-                    signs the engine's certificates with --coordination-ca";
+                    signs the backend's certificates with --coordination-ca";
         remarks.push(Remark::new(Weight::Risky, what));
     }
     let has_identity = target.tls.as_ref().is_some_and(|tls| tls.identity.is_some());
     if target.password.is_none() && !has_identity {
-        let what = "no password and no certificate: the engine takes anybody for a coordinator; name a user in the \
+        let what = "no password and no certificate: the backend takes anybody for a coordinator; name a user in the \
                     address and --coordination-password-file";
         remarks.push(Remark::new(Weight::Risky, what));
     }

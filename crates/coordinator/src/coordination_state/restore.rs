@@ -48,7 +48,7 @@ pub enum RestoreError {
         what: String,
     },
     /// It has no place to be restored to.
-    #[error("a backup is restored into a directory or an engine, not into memory")]
+    #[error("a backup is restored into a directory or a backend, not into memory")]
     Nowhere,
     /// Somebody else leads in that root.
     #[error("another restore is at work at {0}: wait until it has ended")]
@@ -88,7 +88,7 @@ pub struct Restore {
 
 /// Where it is restored to.
 enum Destination {
-    /// The root of an engine.
+    /// The root of a backend.
     Root(Refill),
     /// A directory, filled beside its place.
     Directory { embedded: Arc<Embedded>, filled: PathBuf, place: PathBuf },

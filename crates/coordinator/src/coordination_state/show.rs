@@ -47,7 +47,7 @@ fn describe_entry(place: &str, key: &str, value: &[u8]) -> Result<String, String
             }
             None => Err(format!("has {} bytes, and a term has 8", value.len())),
         },
-        [ROOM] => Ok("a look for room of a leader whose engine was full; it goes again".to_owned()),
+        [ROOM] => Ok("a look for room of a leader whose backend was full; it goes again".to_owned()),
         [COORDINATORS, _] => presence(value),
         [EVENTS, _] if events_slot(key).is_some() => {
             let events = open_events(key, value).map_err(|error| error.to_string())?;

@@ -212,7 +212,7 @@ struct Supervisor {
     /// Why it does not lead.
     failure: LastFailure,
     backend_state: BackendState,
-    /// What workers, and the leaders so far, have said of keyspaces that the engine knows less of.
+    /// What workers, and the leaders so far, have said of keyspaces that the backend knows less of.
     ahead: Mutex<LaterMaps>,
 }
 
@@ -423,10 +423,10 @@ impl Supervisor {
             let (term, stored) = (term.get(), stored.get());
             self.notifier.alarm(
                 &format!(
-                    "the engine says (key `election/term`) that term {stored} was the last, and this coordinator knows of a later one: the key \
-                     was changed, or the engine was restored from an older state; this coordinator leads at term \
+                    "the backend says (key `election/term`) that term {stored} was the last, and this coordinator knows of a later one: the key \
+                     was changed, or the backend was restored from an older state; this coordinator leads at term \
                      {term}. Stop all coordinators and see \"Restoring\" in the book's page on the backend if the \
-                     engine was restored"
+                     backend was restored"
                 ),
             );
         }

@@ -55,7 +55,7 @@ async fn until_broken(
     let mut changes = connection.coordination.watch(Scope::Children(Key::new(COORDINATORS)?), None).await?;
     let mut view = View::new();
     loop {
-        // A tool of the engine may change a value and leave its version, so that no watch wakes.
+        // A tool of the backend may change a value and leave its version, so that no watch wakes.
         let late = Duration::from_millis(limits::PRESENCE_LOOK_MS);
         let now = match tokio::time::timeout(late, changes.next()).await {
             Ok(change) => {

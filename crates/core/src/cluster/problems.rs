@@ -45,7 +45,7 @@ pub(super) fn shards_wait(count: usize) -> String {
     counted_with(count, "shard", ("waits", "wait"))
 }
 
-/// The way out where a disk or an engine does not take a change.
+/// The way out where a disk or a backend does not take a change.
 pub const MAKE_ROOM: &str = "make room there (files that cannot be opened: make them readable and writable), and the coordinator makes \
                              changes again by itself";
 

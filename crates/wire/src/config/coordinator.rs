@@ -21,7 +21,7 @@ pub struct CoordinatorFile {
     pub id: Option<String>,
     /// Where the state is kept.
     pub data_dir: Option<PathBuf>,
-    /// The engine that several coordinators share; absent = none, the state is in `data_dir`.
+    /// The backend that several coordinators share; absent = none, the state is in `data_dir`.
     pub coordination: Option<CoordinationFile>,
     /// See [`Settings::heartbeat_ms`].
     pub heartbeat_ms: Option<u64>,
@@ -59,7 +59,7 @@ pub struct CoordinatorFile {
     pub events_kept_ms: Option<u64>,
 }
 
-/// How to reach the engine. Secrets are in files of their own.
+/// How to reach the backend. Secrets are in files of their own.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CoordinationFile {
@@ -67,7 +67,7 @@ pub struct CoordinationFile {
     pub address: Option<String>,
     /// A file with the password.
     pub password_file: Option<PathBuf>,
-    /// Who signs the engine's certificates, PEM; present = TLS.
+    /// Who signs the backend's certificates, PEM; present = TLS.
     pub ca: Option<PathBuf>,
     /// Our own certificate, PEM.
     pub certificate: Option<PathBuf>,

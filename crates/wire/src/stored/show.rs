@@ -17,7 +17,7 @@ use serde::Serialize;
 pub struct Shown {
     /// Its name, below the root.
     pub key: String,
-    /// When it was written, in the engine's own count.
+    /// When it was written, in the backend's own count.
     pub version: u64,
     /// Whether it goes with the session of its owner.
     pub ephemeral: bool,

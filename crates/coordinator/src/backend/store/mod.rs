@@ -178,7 +178,7 @@ impl StoreError {
         self.full_disk().is_some()
     }
 
-    /// Which disks are full, or which engine has no room, if that is what is wrong.
+    /// Which disks are full, or which backend has no room, if that is what is wrong.
     pub fn full_disk(&self) -> Option<String> {
         let (file, what) = match self {
             StoreError::Coordination(Error::DiskFull { file, what }) => (file, what),
@@ -338,7 +338,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Whether a commit like that one finds room. An engine elsewhere says so only of a change that makes what it
+    /// Whether a commit like that one finds room. A backend elsewhere says so only of a change that makes what it
     /// holds larger (ZooKeeper compares a value with the one before): so a new key of that size is put, and goes again.
     /// Metadata servers store what they lacked room for, and forget it again.
     ///

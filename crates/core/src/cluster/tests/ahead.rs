@@ -152,7 +152,7 @@ fn d10_a_coordinator_of_whom_nobody_tells_anything_keeps_what_an_earlier_one_has
     assert!(cluster.faults().is_empty() && cluster.keyspaces().len() == 1);
 }
 
-/// Seen in the simulator (seed 40388, touched and durable): an engine was restored from an older snapshot, and every process was
+/// Seen in the simulator (seed 40388, touched and durable): a backend was restored from an older snapshot, and every process was
 /// started anew before anybody told of it. A merge was made again, and what had been acknowledged since the first was lost.
 #[test]
 fn d10_what_a_new_process_has_stored_tells_of_a_later_map() {

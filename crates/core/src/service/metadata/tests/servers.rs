@@ -164,7 +164,7 @@ fn gone_on() -> (Server, Seen, Seen) {
     (server, before, next)
 }
 
-/// The engine was restored from an older state: the head of before lists other servers, or the same.
+/// The backend was restored from an older state: the head of before lists other servers, or the same.
 #[test]
 fn d10_the_newest_map_is_kept_when_the_head_goes_back() {
     for servers in [vec![node("m7"), node("m8")], servers()] {
