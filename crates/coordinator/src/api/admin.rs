@@ -20,8 +20,7 @@ use partage_core::cluster::status::{NodeRow, ShardRow, Summary};
 use partage_core::keyspace::Keyspace;
 use partage_core::keyspace::key::Key;
 use partage_core::plan::ShownPlan;
-use partage_wire::Malformed;
-use partage_wire::json::{CommandRequest, Dump, EventPage, Events, KeyText};
+use partage_wire::json::{Dump, EventPage, Events, KeyText};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Mutex;
@@ -55,9 +54,12 @@ impl AdminHandler {
         AdminHandler { decision_loop, notifier, dry_run_lock: Arc::default() }
     }
 
-    pub(crate) async fn command(&self, by: String, request: CommandRequest) -> Result<Answer, ApiError> {
-        let CommandRequest { command, dry_run } = request;
-        let command = command.try_into().map_err(|error: Malformed| error.within("do"))?;
+    pub(crate) async fn command(
+        &self,
+        by: String,
+        command: Command,
+        dry_run: bool,
+    ) -> Result<Answer, ApiError> {
         if dry_run {
             return self.dry_run(by, command).await;
         }

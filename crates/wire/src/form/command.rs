@@ -1,204 +1,183 @@
-//! Commands over gRPC.
-//!
-//! They become the JSON forms first, and those become core's: there is one place that knows which names, keys and
-//! words can be, and so an error has the same words in both APIs.
+//! Commands over gRPC, straight to core's.
 
+use super::sentence;
 use crate::Malformed;
-use crate::json;
-use crate::malformed::{Inside, none_if_empty};
+use crate::malformed::{At, Inside, each, names, optional, required};
 use crate::proto::{self, command_request, create_keyspace, split_shard};
+use partage_core::base::id::{PlanId, ShardId};
+use partage_core::cluster::admin::{Command, KeyspaceChanges, Presplit, SplitAt};
+use partage_core::keyspace::key::Key;
+use std::fmt::Display;
+use std::str::FromStr;
 
-/// A message that must be there.
-fn required<T>(value: Option<T>, field: &str) -> Result<T, Malformed> {
-    value.ok_or_else(|| Malformed::new(field, "is missing"))
+fn name<T: FromStr<Err: Display>>(text: &str, field: &str) -> Result<T, Malformed> {
+    text.parse().at(field)
 }
 
-fn keys(keys: Vec<Vec<u8>>) -> Vec<json::KeyText> {
-    keys.into_iter().map(json::KeyText::from).collect()
+fn keys(keys: Vec<Vec<u8>>) -> Result<Vec<Key>, Malformed> {
+    each(keys, "keys", |key| Key::new(&key).at("key"))
 }
 
-impl From<proto::Constraint> for json::Constraint {
-    fn from(form: proto::Constraint) -> Self {
-        let proto::Constraint { pinned, excluded, labels } = form;
-        json::Constraint { pinned, excluded, labels }
-    }
+/// A word where one is given.
+fn word<T: FromStr<Err: Display>>(word: Option<String>, field: &str) -> Result<Option<T>, Malformed> {
+    word.map(|word| word.parse()).transpose().at(field)
 }
 
-impl From<proto::Throttle> for json::Throttle {
-    fn from(form: proto::Throttle) -> Self {
-        (&partage_core::keyspace::Throttle::from(form)).into()
-    }
-}
-
-impl From<proto::Resharding> for json::Resharding {
-    fn from(form: proto::Resharding) -> Self {
-        (&partage_core::keyspace::Resharding::from(form)).into()
-    }
-}
-
-impl TryFrom<proto::Sharding> for json::Sharding {
+impl TryFrom<create_keyspace::Presplit> for Presplit {
     type Error = Malformed;
-    fn try_from(form: proto::Sharding) -> Result<Self, Malformed> {
-        use proto::sharding::Kind;
-        Ok(match required(form.kind, "type")? {
-            Kind::KeyRange(_) => json::Sharding::KeyRange {},
-            Kind::HashRange(by) => json::Sharding::HashRange { hash: by.hash },
-            Kind::Fixed(by) => json::Sharding::Fixed { hash: by.hash, shards: by.shards },
-            Kind::Named(_) => json::Sharding::Named {},
+    fn try_from(form: create_keyspace::Presplit) -> Result<Self, Malformed> {
+        use create_keyspace::Presplit as From;
+        Ok(match form {
+            From::Points(by) => Presplit::Points(keys(by.keys)?),
+            From::SampleKeys(by) => {
+                Presplit::SampleKeys { keys: keys(by.keys)?, weights: by.weights, shards: by.shards }
+            }
+            From::HashRanges(by) => Presplit::HashRanges(by.shards),
+            From::Names(by) => Presplit::Names(names(&by.names, "names")?),
         })
     }
 }
 
-impl TryFrom<proto::Keyspace> for json::Keyspace {
+impl TryFrom<split_shard::At> for SplitAt {
     type Error = Malformed;
-    fn try_from(form: proto::Keyspace) -> Result<Self, Malformed> {
-        let partition_key = form.partition_key.map(partage_core::keyspace::sharding::PartitionKey::try_from);
-        let partition_key = partition_key.transpose().inside("partition_key")?;
-        Ok(json::Keyspace {
-            name: form.name,
-            kind: none_if_empty(form.kind),
-            sharding: required(form.sharding, "sharding")?.try_into().inside("sharding")?,
-            partition_key: partition_key.map(Into::into),
-            ownership: none_if_empty(form.ownership),
+    fn try_from(form: split_shard::At) -> Result<Self, Malformed> {
+        Ok(match form {
+            split_shard::At::Keys(by) => SplitAt::Keys(keys(by.keys)?),
+            split_shard::At::Points(by) => SplitAt::Points(by.points),
+        })
+    }
+}
+
+impl TryFrom<proto::KeyspaceChanges> for KeyspaceChanges {
+    type Error = Malformed;
+    fn try_from(form: proto::KeyspaceChanges) -> Result<Self, Malformed> {
+        Ok(KeyspaceChanges {
             replicas: form.replicas,
-            policy: none_if_empty(form.policy),
-            mode: none_if_empty(form.mode),
-            spread: none_if_empty(form.spread),
-            constraint: form.constraint.unwrap_or_default().into(),
-            throttle: form.throttle.unwrap_or_default().into(),
-            resharding: form.resharding.unwrap_or_default().into(),
+            policy: form.policy,
+            mode: word(form.mode, "mode")?,
+            spread: word(form.spread, "spread")?,
+            constraint: optional(form.constraint, "constraint")?,
+            throttle: form.throttle.map(Into::into),
+            resharding: form.resharding.map(Into::into),
+            shards: form.shards,
             dataset_replication: form.dataset_replication,
-            durable: form.durable,
         })
     }
 }
 
-fn presplit(form: Option<create_keyspace::Presplit>) -> json::Presplit {
-    use create_keyspace::Presplit;
-    match form {
-        None => json::Presplit::None,
-        Some(Presplit::Points(by)) => json::Presplit::Points { keys: keys(by.keys) },
-        Some(Presplit::SampleKeys(by)) => {
-            json::Presplit::SampleKeys { keys: keys(by.keys), weights: by.weights, shards: by.shards }
-        }
-        Some(Presplit::HashRanges(by)) => json::Presplit::HashRanges { shards: by.shards },
-        Some(Presplit::Names(by)) => json::Presplit::Names { names: by.names },
-    }
-}
-
-fn split_at(form: Option<split_shard::At>) -> json::SplitAt {
-    match form {
-        None => json::SplitAt::Middle,
-        Some(split_shard::At::Keys(by)) => json::SplitAt::Keys { keys: keys(by.keys) },
-        Some(split_shard::At::Points(by)) => {
-            json::SplitAt::Points { points: by.points.into_iter().map(Into::into).collect() }
-        }
-    }
-}
-
-fn changes(form: proto::KeyspaceChanges) -> json::KeyspaceChanges {
-    json::KeyspaceChanges {
-        replicas: form.replicas,
-        policy: form.policy,
-        mode: form.mode,
-        spread: form.spread,
-        constraint: form.constraint.map(Into::into),
-        throttle: form.throttle.map(Into::into),
-        resharding: form.resharding.map(Into::into),
-        shards: form.shards,
-        dataset_replication: form.dataset_replication,
-    }
-}
-
-impl TryFrom<proto::CommandRequest> for json::CommandRequest {
+/// What the request asks for; whether it is a dry run, its field `dry_run` says.
+impl TryFrom<proto::CommandRequest> for Command {
     type Error = Malformed;
     fn try_from(form: proto::CommandRequest) -> Result<Self, Malformed> {
-        let command = required(form.command, "do")?;
-        Ok(json::CommandRequest { command: command.try_into().inside("do")?, dry_run: form.dry_run })
+        required(form.command, "do")
     }
 }
 
 #[expect(clippy::too_many_lines, reason = "one exhaustive match, a line or two for each command")]
-impl TryFrom<command_request::Command> for json::Command {
+impl TryFrom<command_request::Command> for Command {
     type Error = Malformed;
     fn try_from(form: command_request::Command) -> Result<Self, Malformed> {
         use command_request::Command as From;
-        use json::Command as To;
+        let in_keyspace = |text: &str| name(text, "keyspace");
+        let at_node = |text: &str| name(text, "node");
         Ok(match form {
-            From::CreateKeyspace(proto::CreateKeyspace { keyspace, presplit: first, ahead }) => {
-                To::CreateKeyspace {
-                    keyspace: required(keyspace, "keyspace")?.try_into().inside("keyspace")?,
-                    presplit: presplit(first),
-                    ahead,
-                }
-            }
-            From::DeleteKeyspace(proto::DeleteKeyspace { keyspace }) => To::DeleteKeyspace { keyspace },
-            From::UpdateKeyspace(form) => To::UpdateKeyspace {
-                keyspace: form.keyspace,
-                changes: changes(form.changes.unwrap_or_default()),
+            From::CreateKeyspace(form) => Command::CreateKeyspace {
+                keyspace: Box::new(required(form.keyspace, "keyspace")?),
+                presplit: optional(form.presplit, "presplit")?.unwrap_or(Presplit::None),
                 ahead: form.ahead,
             },
-            From::RegisterPartitions(proto::RegisterPartitions { keyspace, partitions, replicas, ahead }) => {
-                To::RegisterPartitions { keyspace, partitions, replicas, ahead }
-            }
-            From::UnregisterPartitions(proto::UnregisterPartitions { keyspace, partitions }) => {
-                To::UnregisterPartitions { keyspace, partitions }
-            }
+            From::DeleteKeyspace(form) => Command::DeleteKeyspace { keyspace: in_keyspace(&form.keyspace)? },
+            From::UpdateKeyspace(form) => Command::UpdateKeyspace {
+                keyspace: in_keyspace(&form.keyspace)?,
+                changes: Box::new(form.changes.unwrap_or_default().try_into().inside("changes")?),
+                ahead: form.ahead,
+            },
+            From::RegisterPartitions(form) => Command::RegisterPartitions {
+                keyspace: in_keyspace(&form.keyspace)?,
+                partitions: names(&form.partitions, "partitions")?,
+                replicas: form.replicas,
+                ahead: form.ahead,
+            },
+            From::UnregisterPartitions(form) => Command::UnregisterPartitions {
+                keyspace: in_keyspace(&form.keyspace)?,
+                partitions: names(&form.partitions, "partitions")?,
+            },
             From::DrainNode(proto::DrainNode { node, reason, max_down }) => {
-                To::DrainNode { node, reason, max_down }
+                Command::DrainNode { node: at_node(&node)?, reason: sentence(reason), max_down }
             }
             From::DrainZone(proto::DrainZone { zone, reason, max_down }) => {
-                To::DrainZone { zone, reason, max_down }
+                Command::DrainZone { zone: name(&zone, "zone")?, reason: sentence(reason), max_down }
             }
-            From::UndrainNode(proto::UndrainNode { node }) => To::UndrainNode { node },
-            From::UndrainZone(proto::UndrainZone { zone }) => To::UndrainZone { zone },
-            From::RemoveNode(proto::RemoveNode { node }) => To::RemoveNode { node },
-            From::MoveShard(proto::MoveShard { keyspace, shard, from, to }) => {
-                To::MoveShard { keyspace, shard, from, to }
-            }
-            From::TransferLeader(proto::TransferLeader { keyspace, shard, to }) => {
-                To::TransferLeader { keyspace, shard, to }
-            }
-            From::AddReplica(proto::AddReplica { keyspace, shard, node }) => {
-                To::AddReplica { keyspace, shard, node }
-            }
-            From::RemoveReplica(proto::RemoveReplica { keyspace, shard, node }) => {
-                To::RemoveReplica { keyspace, shard, node }
-            }
-            From::SplitShard(proto::SplitShard { keyspace, shard, at }) => {
-                To::SplitShard { keyspace, shard, at: split_at(at) }
-            }
-            From::MergeShards(proto::MergeShards { keyspace, left, right }) => {
-                To::MergeShards { keyspace, left, right }
-            }
-            From::IsolateKey(proto::IsolateKey { keyspace, key }) => {
-                To::IsolateKey { keyspace, key: key.into() }
-            }
+            From::UndrainNode(form) => Command::UndrainNode { node: at_node(&form.node)? },
+            From::UndrainZone(form) => Command::UndrainZone { zone: name(&form.zone, "zone")? },
+            From::RemoveNode(form) => Command::RemoveNode { node: at_node(&form.node)? },
+            From::MoveShard(form) => Command::MoveShard {
+                keyspace: in_keyspace(&form.keyspace)?,
+                shard: ShardId(form.shard),
+                from: name(&form.from, "from")?,
+                to: name(&form.to, "to")?,
+            },
+            From::TransferLeader(form) => Command::TransferLeader {
+                keyspace: in_keyspace(&form.keyspace)?,
+                shard: ShardId(form.shard),
+                to: name(&form.to, "to")?,
+            },
+            From::AddReplica(form) => Command::AddReplica {
+                keyspace: in_keyspace(&form.keyspace)?,
+                shard: ShardId(form.shard),
+                node: at_node(&form.node)?,
+            },
+            From::RemoveReplica(form) => Command::RemoveReplica {
+                keyspace: in_keyspace(&form.keyspace)?,
+                shard: ShardId(form.shard),
+                node: at_node(&form.node)?,
+            },
+            From::SplitShard(form) => Command::SplitShard {
+                keyspace: in_keyspace(&form.keyspace)?,
+                shard: ShardId(form.shard),
+                at: optional(form.at, "at")?.unwrap_or(SplitAt::Middle),
+            },
+            From::MergeShards(form) => Command::MergeShards {
+                keyspace: in_keyspace(&form.keyspace)?,
+                left: ShardId(form.left),
+                right: ShardId(form.right),
+            },
+            From::IsolateKey(form) => Command::IsolateKey {
+                keyspace: in_keyspace(&form.keyspace)?,
+                key: Key::new(&form.key).at("key")?,
+            },
             From::SetShardReplicas(proto::SetShardReplicas { keyspace, shard, replicas, ahead }) => {
-                To::SetShardReplicas { keyspace, shard, replicas, ahead }
+                let keyspace = in_keyspace(&keyspace)?;
+                Command::SetShardReplicas { keyspace, shard: ShardId(shard), replicas, ahead }
             }
-            From::PinShard(proto::PinShard { keyspace, shard, constraint, ahead }) => {
-                To::PinShard { keyspace, shard, constraint: constraint.unwrap_or_default().into(), ahead }
+            From::PinShard(form) => Command::PinShard {
+                keyspace: in_keyspace(&form.keyspace)?,
+                shard: ShardId(form.shard),
+                constraint: form.constraint.unwrap_or_default().try_into().inside("constraint")?,
+                ahead: form.ahead,
+            },
+            From::ReleaseShard(form) => {
+                Command::ReleaseShard { keyspace: in_keyspace(&form.keyspace)?, shard: ShardId(form.shard) }
             }
-            From::ReleaseShard(proto::ReleaseShard { keyspace, shard }) => {
-                To::ReleaseShard { keyspace, shard }
-            }
-            From::ForceJoinShard(proto::ForceJoinShard { keyspace, shard, node, generation }) => {
-                To::ForceJoinShard { keyspace, shard, node, generation }
-            }
-            From::RecreateShard(proto::RecreateShard { keyspace, shard, generation }) => {
-                To::RecreateShard { keyspace, shard, generation }
-            }
-            From::ReleaseBrake(proto::ReleaseBrake {}) => To::ReleaseBrake {},
-            From::ApprovePlan(proto::ApprovePlan { plan }) => To::ApprovePlan { plan },
-            From::RejectPlan(proto::RejectPlan { plan }) => To::RejectPlan { plan },
-            From::EditPlan(form) => edit_plan(form),
+            From::ForceJoinShard(form) => Command::ForceJoinShard {
+                keyspace: in_keyspace(&form.keyspace)?,
+                shard: ShardId(form.shard),
+                node: at_node(&form.node)?,
+                generation: form.generation,
+            },
+            From::RecreateShard(form) => Command::RecreateShard {
+                keyspace: in_keyspace(&form.keyspace)?,
+                shard: ShardId(form.shard),
+                generation: form.generation,
+            },
+            From::ReleaseBrake(proto::ReleaseBrake {}) => Command::ReleaseBrake,
+            From::ApprovePlan(form) => Command::ApprovePlan { plan: PlanId(form.plan) },
+            From::RejectPlan(form) => Command::RejectPlan { plan: PlanId(form.plan) },
+            From::EditPlan(form) => Command::EditPlan {
+                plan: PlanId(form.plan),
+                // Beyond any plan there is, where it does not fit.
+                drop: form.drop.into_iter().map(|at| usize::try_from(at).unwrap_or(usize::MAX)).collect(),
+            },
         })
     }
-}
-
-fn edit_plan(proto::EditPlan { plan, drop }: proto::EditPlan) -> json::Command {
-    // Beyond any plan there is, where it does not fit.
-    let drop = drop.into_iter().map(|at| usize::try_from(at).unwrap_or(usize::MAX)).collect();
-    json::Command::EditPlan { plan, drop }
 }

@@ -3,7 +3,7 @@
 use crate::api::admin::{AdminHandler, user};
 use crate::api::error::ApiError;
 use crate::limits;
-use partage_wire::json::{CommandRequest, KeyText};
+use partage_wire::json::KeyText;
 use partage_wire::proto::admin_server::Admin;
 use partage_wire::proto::{self, DumpPiece};
 use tokio_stream::Iter;
@@ -34,8 +34,10 @@ impl Admin for AdminService {
 
     async fn command(&self, request: Request<proto::CommandRequest>) -> RpcResult<proto::CommandAnswer> {
         let by = user(request.metadata().as_ref())?;
-        let request = CommandRequest::try_from(request.into_inner()).map_err(ApiError::from)?;
-        Ok(Response::new((&self.admin.command(by, request).await?).into()))
+        let request = request.into_inner();
+        let dry_run = request.dry_run;
+        let command = request.try_into().map_err(ApiError::from)?;
+        Ok(Response::new((&self.admin.command(by, command, dry_run).await?).into()))
     }
 
     async fn status(&self, _: Request<proto::StatusRequest>) -> RpcResult<proto::ClusterStatus> {

@@ -12,6 +12,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use partage_wire::Malformed;
 use partage_wire::json::{
     Answer, CommandRequest, Drains, Dump, ErrorBody, EventPage, Events, Explained, Keyspace, Keyspaces,
     Moves, NodeDetail, NodePage, Nodes, Plan, PlanPage, Plans, ShardPage, Shards, Summary, WhichKey,
@@ -38,7 +39,9 @@ pub(super) async fn command(
     User(by): User,
     Body(request): Body<CommandRequest>,
 ) -> JsonResult<Answer> {
-    Ok(Json((&state.admin.command(by, request).await?).into()))
+    let CommandRequest { command, dry_run } = request;
+    let command = command.try_into().map_err(|error: Malformed| ApiError::from(error.within("do")))?;
+    Ok(Json((&state.admin.command(by, command, dry_run).await?).into()))
 }
 
 /// The cluster at a glance.
