@@ -3,7 +3,7 @@
 use crate::cluster::number;
 use crate::requests::BenchCluster;
 use partage_core::keyspace::sharding::Bounds;
-use partage_wire::maps::{Joiner, MapNews, Watch};
+use partage_wire::map::{Joiner, MapNews, Watch};
 use partage_wire::proto::maps_client::MapsClient;
 use std::net::SocketAddr;
 use std::sync::Arc;

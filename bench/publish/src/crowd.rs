@@ -2,7 +2,7 @@
 
 use bench_gauge::now;
 use partage_core::base::name::KeyspaceName;
-use partage_wire::maps::Watch;
+use partage_wire::map::Watch;
 use partage_wire::proto::WatchRequest;
 use partage_wire::proto::maps_client::MapsClient;
 use prost::Message;

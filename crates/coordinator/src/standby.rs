@@ -14,7 +14,7 @@ use partage_coordination::{Coordination, Election, Result};
 use partage_core::node::exchange::Known;
 use partage_core::routing::table::RouteTable;
 use partage_maps::{Following, Listener, pass_on};
-use partage_wire::maps::MapEvent;
+use partage_wire::map::MapEvent;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;

@@ -236,7 +236,7 @@ pub const REGISTERED: Duration = Duration::from_secs(10);
 pub const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// Longest file of what a node remembers.
-pub const REMEMBERED_BYTES: u64 = partage_wire::presence::REMEMBERED_BYTES;
+pub const REMEMBERED_BYTES: u64 = partage_wire::dataset::presence::REMEMBERED_BYTES;
 
 /// How often one part of an answer is looked up at most while store files lose bytes meanwhile: two lookups find one file that
 /// does, and a third another one.

@@ -15,7 +15,7 @@ use crate::refusal::{Reason, Refusal};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Version};
-use partage_wire::headers::REQUEST;
+use partage_wire::request::headers::REQUEST;
 use std::net::IpAddr;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");

@@ -7,8 +7,8 @@
 use crate::limits;
 use crate::watch::take;
 use partage_core::routing::table::RouteTable;
-use partage_wire::kept;
-use partage_wire::maps::{MapEvent, MapNews};
+use partage_wire::map::kept;
+use partage_wire::map::{MapEvent, MapNews};
 use std::path::{Path, PathBuf};
 use tokio::io::AsyncWriteExt;
 use tokio::time::Instant;

@@ -22,7 +22,7 @@ use partage_core::routing::table::{RouteTable, TableError};
 use partage_dialer::{Dialer, coordinator_error};
 use partage_wire::Malformed;
 use partage_wire::limits::MESSAGE_BYTES;
-use partage_wire::maps::{Joiner, MapEvent, MapNews, Watch};
+use partage_wire::map::{Joiner, MapEvent, MapNews, Watch};
 use partage_wire::proto;
 use partage_wire::proto::maps_client::MapsClient;
 use std::collections::BTreeSet;

@@ -17,7 +17,7 @@ use partage_core::service::metadata::change::{
     Change, Changing, Effect, Event, Failed, Notice, Swapped, Unstored,
 };
 use partage_core::service::metadata::{ChangeRefused, Head, SERVERS, Seen, check, choose};
-use partage_wire::metadata::MapQuestion;
+use partage_wire::map::metadata::MapQuestion;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::mpsc;

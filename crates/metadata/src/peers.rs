@@ -9,7 +9,7 @@ use partage_core::keyspace::map::ShardMap;
 use partage_core::service::metadata::change::{Change, Notice};
 use partage_dialer::Dialer;
 use partage_wire::limits::MESSAGE_BYTES;
-use partage_wire::metadata::{ChangeJoiner, MapQuestion, answer, in_one, in_parts, notice_form};
+use partage_wire::map::metadata::{ChangeJoiner, MapQuestion, answer, in_one, in_parts, notice_form};
 use partage_wire::proto;
 use partage_wire::proto::metadata_client::MetadataClient;
 use std::collections::BTreeMap;

@@ -22,7 +22,7 @@ use partage_core::service::metadata::server::{
     Answer, Effect, Event, GONE_MS, LOOK_MS, REFRESH_MS, Refused, Request, Server,
 };
 use partage_journal::{Disk, RealDisk};
-use partage_wire::metadata::MapQuestion;
+use partage_wire::map::metadata::MapQuestion;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};

@@ -9,7 +9,7 @@ use partage_core::service::metadata::change::{Change, Failed};
 use partage_core::service::metadata::discover::Discoverer;
 use partage_core::service::metadata::server::Refused;
 use partage_wire::limits::MESSAGE_BYTES;
-use partage_wire::metadata::{
+use partage_wire::map::metadata::{
     ChangeJoiner, DiscoverRequest, MapQuestion, answer_form, discoveries_form, in_parts, notice, one,
 };
 use partage_wire::proto::metadata_server::{Metadata, MetadataServer};

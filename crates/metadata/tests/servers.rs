@@ -16,7 +16,7 @@ use partage_core::service::metadata::discover::Status;
 use partage_metadata::{
     Base, ChangeError, Heads, LocalServer, Maps, MetadataService, Notices, Peers, transaction,
 };
-use partage_wire::metadata::{DiscoverRequest, MapQuestion, discoveries};
+use partage_wire::map::metadata::{DiscoverRequest, MapQuestion, discoveries};
 use partage_wire::proto;
 use partage_wire::proto::metadata_client::MetadataClient;
 use std::collections::BTreeMap;

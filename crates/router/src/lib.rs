@@ -28,5 +28,5 @@ pub use partage_core::keyspace::map::Access;
 pub use partage_core::routing::budget::BudgetPolicy;
 pub use partage_core::routing::pace::Hedging;
 pub use partage_core::routing::retry::RetryPolicy;
-pub use partage_wire::headers;
+pub use partage_wire::request::headers;
 pub use router::{Owner, Placed, Router};

@@ -1,18 +1,21 @@
 //! Network and stored forms, with versions; the only place that knows how anything looks outside of memory.
 //!
-//! Eight forms, and the same `core` types in each:
+//! By topic, and in each topic by language:
 //!
-//! | form | for whom | where |
-//! |---|---|---|
-//! | protobuf over gRPC | worker SDK, routers, programs | [`proto`] (generated), [`form`] (to and from core) |
-//! | JSON over HTTP | workers in any language, `curl`, the console | [`json`] |
-//! | HTTP headers | routers and nodes, on each request | [`headers`], [`unavailable`] |
-//! | lines of text | workers written as shell scripts | [`lines`] |
-//! | TOML | operators, one file a role | [`config`] |
-//! | checksummed bytes | the coordination store | [`stored`] |
-//! | checksummed lines | a file to keep: everything durable | [`backup`] |
-//! | words | what dataset nodes publish and remember | [`presence`] |
-//! | checksummed JSON | the store files of a dataset version | [`dataset`] |
+//! | topic | what, and for whom |
+//! |---|---|
+//! | [`admin`](json) | commands, questions, plans, events: programs, `curl`, the console, `partage` itself |
+//! | [`keyspace`](json) | settings, shardings, bounds |
+//! | [`worker`] | registration, beats, orders: the SDK (protobuf), any language (JSON), shell scripts ([lines](worker::lines)) |
+//! | [`map`] | maps to routers, between metadata servers, and kept on disk |
+//! | [`request`] | headers and refusals that routers and nodes exchange on each request of a client |
+//! | [`dataset`] | manifests of store files, and what dataset nodes publish and remember |
+//! | [`stored`] | checksummed bytes in the coordination store |
+//! | [`backup`] | checksummed lines: everything durable in one file |
+//! | [`config`] | TOML of operators, one file a role |
+//!
+//! Files `grpc` are protobuf ([`proto`], generated) to and from core; files `json` are JSON, whose types have their names in
+//! [`json`]. The same `core` types stand behind all.
 //!
 //! Whatever comes in is parsed at once: names, keys, ranges and capacities are checked here, once, and a
 //! [`Malformed`] names the field and what is wrong with it. After that all code trusts the types.
@@ -20,30 +23,26 @@
 //! There is no I/O here, and no type of its own where core has one. Deriving the forms on core's types
 //! would be shorter; but then a renamed field in core would change what is on disk.
 
-pub mod at_least;
+mod admin;
 pub mod backup;
 pub mod config;
 pub mod dataset;
-pub mod form;
 #[cfg(test)]
 mod golden;
-pub mod headers;
+#[cfg(test)]
+mod grpc_tests;
 pub mod json;
-pub mod kept;
+mod keyspace;
 pub mod limits;
-pub mod lines;
 mod malformed;
-pub mod maps;
-pub mod metadata;
-pub mod presence;
+pub mod map;
 pub mod proto;
-mod refusal;
-pub mod session;
+pub mod request;
 pub mod stored;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-pub mod unavailable;
+pub mod worker;
 
 pub use malformed::Malformed;
-pub use refusal::{Refusal, Retry};
-pub use session::Token;
+pub use worker::refusal::{Refusal, Retry};
+pub use worker::session::Token;

@@ -1,7 +1,7 @@
 //! Every limit of the forms, with its reason.
 
 /// Largest message that either side of a stream takes. The orders of a node with 100,000 replicas fit; larger
-/// maps are sent in parts ([`crate::maps::in_parts`]).
+/// maps are sent in parts ([`crate::map::in_parts`]).
 pub const MESSAGE_BYTES: usize = 64 << 20;
 
 /// Shards in one part of a map on the network: some hundred kilobytes, so that neither side holds a whole

@@ -1,6 +1,8 @@
 //! What arrived is not what it should be: which field, and why.
 
+use crate::limits;
 use std::fmt::Display;
+use std::str::FromStr;
 
 /// A message, a request or a record with a field that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -95,4 +97,33 @@ pub(crate) fn name_unless_empty<U: std::str::FromStr<Err: Display>>(
     field: &str,
 ) -> Result<Option<U>, Malformed> {
     (!text.is_empty()).then(|| text.parse()).transpose().at(field)
+}
+
+/// A name, or a word.
+pub(crate) fn name<T: FromStr<Err: Display>>(text: &str, field: &str) -> Result<T, Malformed> {
+    text.parse().at(field)
+}
+
+/// A word where one is given.
+pub(crate) fn word<T: FromStr<Err: Display>>(
+    word: Option<String>,
+    field: &str,
+) -> Result<Option<T>, Malformed> {
+    word.map(|word| word.parse()).transpose().at(field)
+}
+
+/// A sentence from outside, cut to [`limits::SENTENCE_BYTES`] at a character's end.
+pub(crate) fn sentence(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(limits::SENTENCE_BYTES));
+    text
+}
+
+/// Refuses a text that is longer than `limit` bytes.
+pub(crate) fn at_most(text: String, field: &str, limit: usize) -> Result<String, Malformed> {
+    match text.len() {
+        bytes if bytes > limit => {
+            Err(Malformed::new(field, format!("has {bytes} bytes: the limit is {limit}")))
+        }
+        _ => Ok(text),
+    }
 }

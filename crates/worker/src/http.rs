@@ -13,7 +13,7 @@
 //! | `Unknown`   |                               | as `Elsewhere` if the maps know; 421                  |
 //!
 //! What is refused has a body as all errors have, an [`ErrorBody`]; that of a 421 names the owner, too. The `kind` of a
-//! 503 says whether the request was begun: see [`partage_wire::unavailable`]. After `soon`,
+//! 503 says whether the request was begun: see [`partage_wire::request::unavailable`]. After `soon`,
 //! `lapsed` and `unreachable` nothing was done, and any request may be sent again; after `moved` and
 //! `lapsed_while_served` it may have been carried out.
 //!
@@ -50,10 +50,12 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::map::Access;
 use partage_dialer::Dialer;
-pub use partage_wire::headers::{EPOCH, GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO};
-use partage_wire::headers::{FORWARDED_HOST, drop_hop_by_hop, number};
 use partage_wire::json::{ErrorBody, Owner};
-use partage_wire::unavailable;
+pub use partage_wire::request::headers::{
+    EPOCH, GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO,
+};
+use partage_wire::request::headers::{FORWARDED_HOST, drop_hop_by_hop, number};
+use partage_wire::request::unavailable;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;

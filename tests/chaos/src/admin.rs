@@ -6,11 +6,11 @@ use crate::until;
 use hyper::Method;
 use partage_core::keyspace::map::Role;
 use partage_core::node::Health;
-use partage_wire::headers::FORWARDED_BY;
 use partage_wire::json::{
     Answer, Command, CommandRequest, Explained, Keyspace, Node, Nodes, Plans, Presplit, ReplicaPhase, Shard,
     Sharding, Shards, Summary,
 };
+use partage_wire::request::headers::FORWARDED_BY;
 use serde::de::DeserializeOwned;
 
 /// The admin API of a coordinator, or of several that stand for each other.

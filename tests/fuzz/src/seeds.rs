@@ -1,7 +1,7 @@
 //! Real files and messages.
 
 use partage_wire::backup::{BackupWriter, Label};
-use partage_wire::dataset::Manifest;
+use partage_wire::dataset::manifest::Manifest;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 

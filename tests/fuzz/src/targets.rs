@@ -7,8 +7,9 @@ use partage_core::node::exchange::Registration;
 use partage_dataset::format::{Columns, Format, Options, records};
 use partage_engine::readonly::Reader;
 use partage_wire::config::{CoordinatorFile, DatasetNodeFile, NodeFile, RouterFile};
+use partage_wire::dataset::{manifest, presence};
 use partage_wire::stored::map_file::MapFileReader;
-use partage_wire::{backup, config, dataset, json, presence, stored};
+use partage_wire::{backup, config, json, stored};
 use std::io::{Cursor, Write};
 
 /// The number of the file in `vectors/metadata.json`.
@@ -97,8 +98,8 @@ pub fn coordination_state(data: &[u8]) -> bool {
 }
 
 pub fn manifest(data: &[u8]) -> bool {
-    let Ok(manifest) = dataset::Manifest::decode(data) else { return false };
-    dataset::Manifest::decode(&manifest.encode()).is_ok_and(|again| again == manifest)
+    let Ok(read) = manifest::Manifest::decode(data) else { return false };
+    manifest::Manifest::decode(&read.encode()).is_ok_and(|again| again == read)
 }
 
 /// A key, a line break, a value; and the file of what a node remembers.

@@ -181,7 +181,7 @@ fn the_tree_is_what_it_is_said_to_be() {
 }
 
 /// A version of store files in a folder, each of more than one part of an upload.
-async fn built(folder: &TempDir) -> (std::path::PathBuf, partage_wire::dataset::Manifest) {
+async fn built(folder: &TempDir) -> (std::path::PathBuf, partage_wire::dataset::manifest::Manifest) {
     let (from, out) = (folder.path().join("from"), folder.path().join("out"));
     let version_folder = from.join("words/7");
     std::fs::create_dir_all(&version_folder).unwrap();

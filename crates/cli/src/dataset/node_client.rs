@@ -65,7 +65,7 @@ impl NodeClient {
                 .method(method.clone())
                 .uri(format!("http://{node}{path}"))
                 .header("accept", "application/json")
-                .header(partage_wire::headers::REQUEST, "1")
+                .header(partage_wire::request::headers::REQUEST, "1")
                 .body(Full::new(body.clone()))
                 .map_err(|error| Failure::usage(format!("{path:?} cannot be asked for: {error}")))?;
             match exchange(request).await {

@@ -10,7 +10,7 @@ use partage_core::service::dataset::{DatasetName, VersionName};
 use partage_dataset::build::{self, Progress};
 use partage_dataset::source::Source;
 use partage_engine::readonly::{ReadError, Reader};
-use partage_wire::dataset::Manifest;
+use partage_wire::dataset::manifest::Manifest;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

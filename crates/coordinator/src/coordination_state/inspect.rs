@@ -23,7 +23,7 @@ use partage_core::cluster::check;
 use partage_core::keyspace::map::ShardMap;
 use partage_metadata::Peers;
 use partage_wire::json::Coordinator;
-use partage_wire::metadata::MapQuestion;
+use partage_wire::map::metadata::MapQuestion;
 use partage_wire::stored::{
     self, COORDINATORS, ELECTION, EVENTS, Presence, Recovered, Shown, events_slot, is_record, open_events,
 };

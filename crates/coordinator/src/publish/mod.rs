@@ -21,7 +21,7 @@ use partage_core::keyspace::map::{MapDiff, ShardMap};
 use partage_core::node::exchange::{ClusterIdentity, KeyspaceBrief};
 use partage_core::node::reconnect;
 use partage_core::routing::table::RouteTable;
-use partage_wire::maps::{MapEvent, MapNews, encoded};
+use partage_wire::map::{MapEvent, MapNews, encoded};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use partage_engine::readonly::{BuildError, ReadError};
-use partage_wire::dataset::ManifestError;
+use partage_wire::dataset::manifest::ManifestError;
 
 use super::Tolerance;
 use crate::format::{Format, FormatError, Reason};

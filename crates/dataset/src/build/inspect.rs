@@ -6,8 +6,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use partage_core::service::dataset::node::Layout;
 use partage_core::service::dataset::partition::{Sample, recognise};
 use partage_core::service::dataset::{DatasetName, Partitioner, VersionName};
-use partage_wire::dataset::{MANIFEST, MANIFEST_BYTES, Manifest};
-use partage_wire::presence::PARTITIONS;
+use partage_wire::dataset::manifest::{MANIFEST, MANIFEST_BYTES, Manifest};
+use partage_wire::dataset::presence::PARTITIONS;
 use tokio::sync::Mutex;
 
 use super::{Error, Options, SUFFIX, load, partition_of};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use partage_core::service::dataset::{DatasetName, VersionName};
 use partage_engine::readonly::{Reader, UNFINISHED};
-use partage_wire::dataset::{MANIFEST, Manifest, StoredPartition};
+use partage_wire::dataset::manifest::{MANIFEST, Manifest, StoredPartition};
 
 use super::load::on_a_thread;
 use super::{Error, Load, Options, Progress, file_name, inspect};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use futures::{StreamExt, TryStreamExt, stream};
 use partage_engine::limits::OUTPUT_BYTES;
 use partage_engine::readonly::{ReadError, Reader, UNFINISHED};
-use partage_wire::dataset::{Manifest, StoredPartition};
+use partage_wire::dataset::manifest::{Manifest, StoredPartition};
 use tempfile::TempPath;
 
 use super::load::{Load, Ready, on_a_thread};

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use partage_core::service::dataset::{DatasetName, VersionName};
-use partage_wire::dataset::{MANIFEST, Manifest};
+use partage_wire::dataset::manifest::{MANIFEST, Manifest};
 
 use super::{Error, file_name};
 use crate::limits::UPLOADS_AT_ONCE;

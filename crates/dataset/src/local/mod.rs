@@ -24,7 +24,7 @@ use std::sync::Arc;
 use partage_core::service::dataset::node::Layout;
 use partage_core::service::dataset::{DatasetName, VersionName};
 use partage_engine::readonly::{Reader, UNFINISHED};
-use partage_wire::dataset::{MANIFEST, Manifest};
+use partage_wire::dataset::manifest::{MANIFEST, Manifest};
 
 use crate::build::{self, Inspection, REJECTS, file_name, partition_of, sync_folder, write};
 

@@ -15,7 +15,7 @@ use partage_core::keyspace::sharding::Slot;
 use partage_core::service::dataset::node::{Effect, Event, Node as Machine, NodeSettings, Readiness, Stored};
 use partage_core::service::dataset::shards::{self, Wanted};
 use partage_core::service::dataset::{Address, DatasetName, VersionName, Wish};
-use partage_wire::presence::Remembered;
+use partage_wire::dataset::presence::Remembered;
 use partage_worker::Worker;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -189,8 +189,8 @@ impl Driver {
     /// Begins to publish and to listen.
     fn join(&mut self, coordination: Arc<dyn Coordination>) -> tokio::task::JoinHandle<()> {
         let NodeOptions { cluster, session_ttl, .. } = &self.executor.options;
-        let root =
-            Key::new(partage_wire::presence::root(cluster)).expect("names of clusters are segments of keys");
+        let root = Key::new(partage_wire::dataset::presence::root(cluster))
+            .expect("names of clusters are segments of keys");
         let is_alone = self.executor.options.is_alone;
         let health = Arc::new(trouble::CoordinationHealth::new(self.executor.catalogue.clone(), is_alone));
         self.helpers.spawn(watching::follow(coordination.clone(), root, health.clone(), self.inputs.clone()));

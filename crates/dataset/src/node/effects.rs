@@ -18,7 +18,7 @@ use partage_core::service::dataset::node::{
 };
 use partage_core::service::dataset::{Address, DatasetName, Seat, VersionName};
 use partage_engine::readonly::Reader;
-use partage_wire::presence::{Held, Holding, Presence, Remembered};
+use partage_wire::dataset::presence::{Held, Holding, Presence, Remembered};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, PoisonError};
 
@@ -196,7 +196,7 @@ impl EffectExecutor {
 
     fn say(&self, presence: &Presence) {
         let (name, value) = presence.encode();
-        let root = partage_wire::presence::root(&self.options.cluster);
+        let root = partage_wire::dataset::presence::root(&self.options.cluster);
         match PublishedKey::new(format!("{root}/{name}")) {
             Ok(key) => {
                 let keys = self.outbox.say(key, value.map(Into::into));

@@ -2,7 +2,7 @@
 
 use crate::build::{sync_folder, write};
 use crate::limits::REMEMBERED_BYTES;
-use partage_wire::presence::Remembered;
+use partage_wire::dataset::presence::Remembered;
 use std::path::Path;
 
 /// Beside the datasets of the local store, of which none has a dot in its name.

@@ -6,7 +6,7 @@ use crate::limits::COORDINATION_PAUSE;
 use partage_clock::unix_ms;
 use partage_coordination::{Change, Coordination, Key, Scope, Update};
 use partage_core::service::dataset::node::{Event, Layout, News};
-use partage_wire::presence::{Held, Holding, Presence};
+use partage_wire::dataset::presence::{Held, Holding, Presence};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::mpsc;

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
 use partage_engine::readonly::Value;
-use partage_wire::at_least::ORDER;
 use partage_wire::json::ErrorBody;
+use partage_wire::request::at_least::ORDER;
 use std::io::Write;
 use std::time::{Duration, UNIX_EPOCH};
 

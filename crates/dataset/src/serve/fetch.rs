@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt};
 use http::{Method, Response, StatusCode};
 use partage_core::service::dataset::fetch::{Failure, Fetch, Next};
-use partage_wire::headers::PROXIED_TO;
+use partage_wire::request::headers::PROXIED_TO;
 use std::sync::Arc;
 
 /// A request to a peer, as it goes over the connection.

@@ -15,7 +15,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use partage_door::{AcceptedConnection, RequestBody, Service};
 use partage_engine::readonly::Losses;
-use partage_wire::at_least::AT_LEAST;
+use partage_wire::request::at_least::AT_LEAST;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::watch;

@@ -21,7 +21,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use partage_core::service::dataset::fetch::Failure;
 use partage_engine::readonly::{Pair, ReadError, Reader};
-use partage_wire::at_least::AT_LEAST;
+use partage_wire::request::at_least::AT_LEAST;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use partage_core::base::time::Millis;
 use partage_core::service::dataset::fetch::FetchSettings;
 use partage_core::service::dataset::name::DatasetName;
 use partage_door::{Changes, DetachedConnection, Door, Ending, Role};
-use partage_wire::at_least::{self, AT_LEAST};
+use partage_wire::request::at_least::{self, AT_LEAST};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;

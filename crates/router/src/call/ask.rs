@@ -8,10 +8,10 @@ use partage_core::base::id::{Generation, ShardId};
 use partage_core::base::name::NodeId;
 use partage_core::node::NodeAddress;
 use partage_core::routing::choose::Hint;
-use partage_wire::headers::{
+use partage_wire::request::headers::{
     FORWARDED_HOST, GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO, number,
 };
-use partage_wire::unavailable::is_not_begun;
+use partage_wire::request::unavailable::is_not_begun;
 use std::sync::Arc;
 
 /// Whom to ask.
@@ -143,7 +143,7 @@ fn hint(headers: &HeaderMap) -> Hint {
 }
 
 /// A 503 that asks to come again. What can be done twice is sent again; anything else only after a reason that says
-/// that nothing was done ([`partage_wire::unavailable`]).
+/// that nothing was done ([`partage_wire::request::unavailable`]).
 async fn refused(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
     let by_node = answer.headers().contains_key(NODE);
     // A node of ours says it in whole seconds because HTTP knows no less, and means a moment.

@@ -12,7 +12,7 @@ use partage_core::keyspace::map::Access;
 use partage_core::routing::choose::HintedNode;
 use partage_core::routing::pace::Hedging;
 use partage_core::routing::retry::{Attempts, Reason, RequestTraits};
-use partage_wire::headers::drop_hop_by_hop;
+use partage_wire::request::headers::drop_hop_by_hop;
 
 /// One request on its way.
 pub struct RequestState<'a> {

@@ -18,7 +18,7 @@ use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::map::Access;
 use partage_core::service::dataset::furthest::Furthest;
 use partage_core::service::dataset::node::Served;
-use partage_wire::at_least::{self, AT_LEAST};
+use partage_wire::request::at_least::{self, AT_LEAST};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// What all threads have seen.

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use partage_core::keyspace::KeyspaceKind;
 use partage_core::keyspace::map::Access;
 use partage_door::{AcceptedConnection, Bodies, Changes, Door, Ending, RequestBody, Role, Service};
-use partage_wire::headers::{FORWARDED_FOR, drop_hop_by_hop};
+use partage_wire::request::headers::{FORWARDED_FOR, drop_hop_by_hop};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -3,7 +3,7 @@
 use super::{LONG, Maps};
 use partage_core::base::id::{Generation, ShardId};
 use partage_core::keyspace::map::MapDiff;
-use partage_wire::maps::{MapEvent, MapNews, Watch, in_parts};
+use partage_wire::map::{MapEvent, MapNews, Watch, in_parts};
 use partage_wire::proto;
 use partage_wire::proto::maps_server::{self, MapsServer};
 use std::sync::{Arc, Mutex};

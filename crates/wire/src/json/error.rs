@@ -116,7 +116,7 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
 }
 
 /// From ``unknown field `x`, expected one of `a`, `b` `` the known name nearest to `x`.
-pub(super) fn nearest(message: &str) -> Option<&str> {
+pub(crate) fn nearest(message: &str) -> Option<&str> {
     if !message.starts_with("unknown ") {
         return None;
     }

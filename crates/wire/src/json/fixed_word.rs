@@ -41,7 +41,7 @@ impl<T: Words> FixedWord<T> {
     }
 
     /// The value of the field, where no word but those that this version knows will do.
-    pub(super) fn value(&self, field: &str) -> Result<T, Malformed> {
+    pub(crate) fn value(&self, field: &str) -> Result<T, Malformed> {
         self.known().ok_or_else(|| {
             let known: Vec<String> = T::WORDS.iter().map(word).collect();
             Malformed::new(

@@ -1,4 +1,5 @@
-//! JSON over HTTP: the worker protocol for any language, and administration.
+//! JSON over HTTP: the worker protocol for any language, and administration. What all its forms have in common is here;
+//! the forms are in the folders `json` of their topics, and have their names here.
 //!
 //! | what | how |
 //! |---|---|
@@ -13,50 +14,43 @@
 //! mistyped setting that is silently a default is worse than an error. Answers may grow fields; readers
 //! ignore those they do not know.
 
-mod command;
-mod coordinators;
-mod dump;
 mod error;
-mod event;
 mod fixed_word;
-mod keyspace;
-mod pages;
-mod plan;
-mod query;
-mod registration;
-mod sharding;
-mod status;
 #[cfg(test)]
 mod tests;
 mod text;
-mod worker;
 
-pub use command::{
+pub use crate::admin::json::command::{
     Answer, Command, CommandRequest, DrainStatus, KeyspaceChanges, NodeShare, Presplit, SplitAt,
 };
-pub use coordinators::{Coordinator, Coordinators};
-pub use dump::{
+pub use crate::admin::json::coordinators::{Coordinator, Coordinators};
+pub use crate::admin::json::dump::{
     Dump, DumpCluster, DumpDrain, DumpKeyspace, DumpMap, DumpNode, DumpReplica, DumpShard, Reading,
 };
+pub use crate::admin::json::event::{Event, EventPlace, Events};
+pub use crate::admin::json::pages::{Drains, Explained, Keyspaces, Moves, Nodes, Plans, Shards};
+pub use crate::admin::json::plan::{Change, Child, Plan, PlanBasis, Planned};
+pub use crate::admin::json::query::{
+    EventPage, NodePage, Patience, PlanPage, ShardPage, WhichKey, WhichMoves,
+};
+pub use crate::admin::json::status::{
+    Explanation, HostedShard, Move, Node, NodeDetail, Problem, Reason, Replica, SetAside, Shard, ShardCounts,
+    ShardRule, Summary, Unplaced,
+};
+pub use crate::keyspace::json::settings::{Constraint, Keyspace, Resharding, Throttle};
+pub use crate::keyspace::json::sharding::{Bounds, PartitionKey, Sharding};
+pub use crate::worker::json::exchange::{
+    Beat, HotKey, KeyspaceBrief, Lease, Load, Order, Orders, Peer, ReplicaKey, Report,
+};
+pub use crate::worker::json::registration::{Known, Leave, Register, Stored, Welcome};
+pub(crate) use error::nearest;
 pub use error::{ErrorBody, ErrorDetail, Owner, parse, told};
-pub use event::{Event, EventPlace, Events};
 pub use fixed_word::{
     ChangeProgress, DrainState, EventActor, FixedWord, PlanOrigin, PlanStatus, ReplicaPhase, ShardStage,
     Words,
 };
-pub use keyspace::{Constraint, Keyspace, Resharding, Throttle};
-pub use pages::{Drains, Explained, Keyspaces, Moves, Nodes, Plans, Shards};
-pub use plan::{Change, Child, Plan, PlanBasis, Planned};
-pub use query::{EventPage, NodePage, Patience, PlanPage, ShardPage, WhichKey, WhichMoves};
-pub use registration::{Known, Leave, Register, Stored, Welcome};
-pub use sharding::{Bounds, PartitionKey, Sharding};
-pub use status::{
-    Explanation, HostedShard, Move, Node, NodeDetail, Problem, Reason, Replica, SetAside, Shard, ShardCounts,
-    ShardRule, Summary, Unplaced,
-};
 pub use text::{Generation, KeyText, Point};
 pub(crate) use text::{from_hex, to_hex};
-pub use worker::{Beat, HotKey, KeyspaceBrief, Lease, Load, Order, Orders, Peer, ReplicaKey, Report};
 
 /// A word of core as the JSON forms write it: `UnloadFinal` is `unload_final`.
 pub fn word(role_or_state: impl std::fmt::Display) -> String {
@@ -71,6 +65,6 @@ pub fn word(role_or_state: impl std::fmt::Display) -> String {
     word
 }
 
-fn strings<T: std::fmt::Display>(names: impl IntoIterator<Item = T>) -> Vec<String> {
+pub(crate) fn strings<T: std::fmt::Display>(names: impl IntoIterator<Item = T>) -> Vec<String> {
     names.into_iter().map(|name| name.to_string()).collect()
 }

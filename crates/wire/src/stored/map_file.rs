@@ -18,7 +18,7 @@ use super::path::Path;
 use super::read::StoredError;
 use crate::Malformed;
 use crate::malformed::{At, Inside, names, required};
-use crate::maps::join;
+use crate::map::join;
 use crate::proto::{self, stored_book_record::Kind};
 use partage_core::base::id::{Generation, TransactionId};
 use partage_core::base::name::KeyspaceName;

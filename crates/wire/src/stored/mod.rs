@@ -45,6 +45,7 @@ pub mod map_file;
 mod path;
 mod presence;
 mod read;
+mod records;
 mod redo;
 mod show;
 pub mod term;

@@ -10,7 +10,7 @@ use super::envelope;
 use super::manifest::{Faults, KeyspaceManifest};
 use super::path::{Log, Path};
 use super::redo::{self, TransactionLimits};
-use crate::maps::join;
+use crate::map::join;
 use crate::{Malformed, proto};
 use bytes::Bytes;
 use partage_core::base::id::Generation;

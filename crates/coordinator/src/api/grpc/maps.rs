@@ -14,7 +14,7 @@ use partage_core::base::name::KeyspaceName;
 use partage_core::cluster::publication::Since;
 use partage_core::node::exchange::ClusterIdentity;
 use partage_core::node::reconnect;
-use partage_wire::maps::{EncodedMaps, MapEvent, MapNews, Watch, encoded, with_brief};
+use partage_wire::map::{EncodedMaps, MapEvent, MapNews, Watch, encoded, with_brief};
 use partage_wire::proto::WatchRequest;
 use partage_wire::proto::maps_server::SERVICE_NAME;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -3,7 +3,7 @@
 //!
 //! Behind it stands the same state machine as behind the gRPC stream. What the stream does by pushing, a
 //! heartbeat does here by waiting: with `wait_ms` it is answered when there is news, or when the wait is
-//! over. A worker that asks for `text/plain` gets one order a line, for shells ([`partage_wire::lines`]).
+//! over. A worker that asks for `text/plain` gets one order a line, for shells ([`partage_wire::worker::lines`]).
 //!
 //! | refusal                                   | status | what to do               |
 //! |-------------------------------------------|--------|--------------------------|
@@ -34,7 +34,8 @@ use partage_core::node::exchange::Registration;
 use partage_core::node::exchange::{Beat, Orders};
 use partage_door::Peer;
 use partage_wire::json::{self, ErrorBody};
-use partage_wire::{Refusal, Retry, Token, lines};
+use partage_wire::worker::lines;
+use partage_wire::{Refusal, Retry, Token};
 use std::time::Duration;
 use tokio::time::timeout;
 

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::format::{Columns, Format};
 use crate::source::{Files, Settings, Source, SourceErrorKind, Throttle};
-use partage_wire::presence::PARTITIONS;
+use partage_wire::dataset::presence::PARTITIONS;
 
 mod linked;
 mod means;

@@ -1,0 +1,313 @@
+//! What a cluster looks like, over gRPC: answers of commands, status, nodes, shards, and why a key is where it is.
+
+use crate::json::{Event, EventPage, Events};
+use crate::proto::{self, drain, explanation, shard_row};
+use crate::worker::grpc::exchange::phase;
+use partage_core::base::count::counted;
+use partage_core::base::id::{PlanId, ShardId};
+use partage_core::base::name::KeyspaceName;
+use partage_core::cluster::admin::{Answer, DrainProgress, DrainStatus, NodeShare};
+use partage_core::cluster::explain::Explanation;
+use partage_core::cluster::moves::{MoveRow, MoveStage};
+use partage_core::cluster::node_detail::NodeDetail;
+use partage_core::cluster::status::{NodeRow, ReplicaRow, ShardRow, Since, Summary, Unplaced};
+use partage_core::keyspace::map::Stage;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+fn text(name: Option<&impl Display>) -> String {
+    name.map_or(String::new(), ToString::to_string)
+}
+
+fn texts<T: Display>(names: impl IntoIterator<Item = T>) -> Vec<String> {
+    names.into_iter().map(|name| name.to_string()).collect()
+}
+
+/// Counts by the words that the JSON forms use.
+fn counts<T: Display + Copy>(counts: &BTreeMap<T, usize>) -> std::collections::HashMap<String, u64> {
+    counts.iter().map(|(word, count)| (crate::json::word(*word), *count as u64)).collect()
+}
+
+impl From<&Answer> for proto::CommandAnswer {
+    fn from(answer: &Answer) -> Self {
+        proto::CommandAnswer {
+            summary: answer.summary.clone(),
+            warnings: answer.warnings.clone(),
+            plan: answer.plan.as_ref().map(Into::into),
+            drains: answer.drains.iter().map(Into::into).collect(),
+            dry_run: answer.dry_run,
+            follows: answer.follows.iter().map(Into::into).collect(),
+            shares: answer.shares.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl From<&NodeShare> for proto::NodeShare {
+    fn from(share: &NodeShare) -> Self {
+        proto::NodeShare { node: share.node.to_string(), before: share.before, after: share.after }
+    }
+}
+
+impl From<Event> for proto::Event {
+    fn from(event: Event) -> Self {
+        let Event { term, number, at_ms, kind, alarm, actor, by, keyspace, shard, nodes, plan, text } = event;
+        let (kind, actor) = (kind.to_string(), actor.to_string());
+        let (by, keyspace) = (by.unwrap_or_default(), keyspace.unwrap_or_default());
+        proto::Event { term, number, at_ms, kind, alarm, actor, by, keyspace, shard, nodes, plan, text }
+    }
+}
+
+impl From<Events> for proto::EventList {
+    fn from(Events { events, next, more }: Events) -> Self {
+        proto::EventList { events: events.into_iter().map(Into::into).collect(), next, more }
+    }
+}
+
+impl From<proto::ListEventsRequest> for EventPage {
+    fn from(asked: proto::ListEventsRequest) -> Self {
+        let some = |text: String| (!text.is_empty()).then_some(text);
+        let proto::ListEventsRequest { after, since_ms, keyspace, node, limit } = asked;
+        EventPage {
+            after: some(after),
+            since_ms: Some(since_ms),
+            keyspace: some(keyspace),
+            node: some(node),
+            limit: limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
+        }
+    }
+}
+
+impl From<&DrainStatus> for proto::Drain {
+    fn from(status: &DrainStatus) -> Self {
+        use drain::{Blocked, Moving, Progress, Queued, SafeToStop};
+        let progress = match &status.progress {
+            DrainProgress::Queued { behind, max_down } => {
+                Progress::Queued(Queued { behind: texts(behind), max_down: *max_down })
+            }
+            DrainProgress::Moving { left, of, stuck } => {
+                Progress::Moving(Moving { left: *left, of: *of, stuck: stuck.clone() })
+            }
+            DrainProgress::SafeToStop => Progress::SafeToStop(SafeToStop {}),
+            DrainProgress::Blocked { left, why } => {
+                Progress::Blocked(Blocked { left: *left, why: why.clone() })
+            }
+        };
+        proto::Drain {
+            node: status.node.to_string(),
+            reason: status.reason.clone(),
+            asked_ms: status.asked_ms,
+            progress: Some(progress),
+        }
+    }
+}
+
+impl From<&Summary> for proto::ClusterStatus {
+    fn from(status: &Summary) -> Self {
+        use proto::cluster_status as forms;
+        let shards = &status.shards;
+        let set_aside = |(keyspace, shard, why): &(KeyspaceName, ShardId, String)| forms::SetAside {
+            keyspace: keyspace.to_string(),
+            shard: shard.0,
+            why: why.clone(),
+        };
+        let unplaced = |lack: &Unplaced| forms::Unplaced {
+            keyspace: lack.keyspace.to_string(),
+            shard: lack.shard.0,
+            have: lack.have,
+            want: lack.want,
+            why: lack.why.clone(),
+        };
+        let problem = |problem: &partage_core::cluster::Problem| forms::Problem {
+            what: problem.what.clone(),
+            way_out: problem.way_out.clone(),
+        };
+        let complaints = status.complaints.iter();
+        let sentences = |told: &Vec<String>| proto::Sentences { sentences: told.clone() };
+        proto::ClusterStatus {
+            keyspaces: status.keyspaces as u64,
+            shards: Some(proto::ShardCounts {
+                led: shards.led as u64,
+                unheard: shards.unheard as u64,
+                unserved: shards.unserved() as u64,
+                waiting: shards.waiting as u64,
+                silent: shards.silent as u64,
+                braked: shards.braked as u64,
+                set_aside: shards.set_aside as u64,
+                loading: shards.loading as u64,
+                unplaced: shards.unplaced as u64,
+                forming: shards.forming as u64,
+                closing: shards.closing as u64,
+                removing: shards.removing as u64,
+            }),
+            replicas: counts(&status.replicas),
+            nodes: counts(&status.nodes),
+            drains: status.drains.iter().map(Into::into).collect(),
+            brake: status.brake.clone(),
+            unrest: status.unrest.clone(),
+            set_aside: status.set_aside.iter().map(set_aside).collect(),
+            moves: status.moves as u64,
+            loads: status.loads as u64,
+            short: status.short as u64,
+            unplaced: status.unplaced.iter().map(unplaced).collect(),
+            complaints: complaints.map(|(name, told)| (name.to_string(), sentences(told))).collect(),
+            loads_awaited: status.loads_awaited.iter().map(|(name, ms)| (name.to_string(), *ms)).collect(),
+            suggested: status.suggested.iter().map(|plan| plan.0).collect(),
+            quarantine: status
+                .quarantine
+                .iter()
+                .map(|(keyspace, why)| forms::Quarantined {
+                    keyspace: keyspace.to_string(),
+                    why: why.clone(),
+                })
+                .collect(),
+            stored_faults: status.stored_faults.clone(),
+            under_way: status.under_way.iter().map(Into::into).collect(),
+            problems: status.problems.iter().map(problem).collect(),
+            leaving: status.leaving.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+/// Unix time, and whether it may be longer ago.
+fn since(since: Since) -> (u64, bool) {
+    match since {
+        Since::At(ms) => (ms, false),
+        Since::AtLeast(ms) => (ms, true),
+    }
+}
+
+impl From<&MoveRow> for proto::MoveRow {
+    fn from(row: &MoveRow) -> Self {
+        let stage = match row.stage {
+            MoveStage::Loading => proto::MoveStage::Loading,
+            MoveStage::HandingOver => proto::MoveStage::HandingOver,
+            MoveStage::Dropping => proto::MoveStage::Dropping,
+        };
+        let (since_ms, since_at_least) = since(row.since);
+        proto::MoveRow {
+            keyspace: row.keyspace.to_string(),
+            shard: row.shard.0,
+            from: text(row.from.as_ref()),
+            to: text(row.to.as_ref()),
+            stage: stage.into(),
+            since_ms,
+            since_at_least,
+            waits_for: row.waits_for.clone(),
+        }
+    }
+}
+
+impl From<&NodeRow> for proto::NodeRow {
+    fn from(row: &NodeRow) -> Self {
+        let [requests_per_s, cpu_ms_per_s, size_bytes] = row.load;
+        proto::NodeRow {
+            id: row.node.to_string(),
+            address: row.address.clone(),
+            incarnation: row.incarnation.0,
+            since_ms: row.since_ms,
+            health: proto::Health::from(row.health).into(),
+            zone: text(row.zone.as_ref()),
+            rack: text(row.rack.as_ref()),
+            labels: texts(&row.labels),
+            kinds: texts(&row.kinds),
+            capacity: row.capacity,
+            draining: row.drain.as_ref().map(|drain| drain.reason.clone()),
+            leaving: row.leaving,
+            busy: row.busy,
+            replicas: row.replicas.iter().map(|(name, count)| (name.to_string(), *count as u64)).collect(),
+            leaders: row.leaders as u64,
+            requests_per_s,
+            cpu_ms_per_s,
+            size_bytes,
+            up_to_date: row.is_up_to_date,
+        }
+    }
+}
+
+impl From<&NodeDetail> for proto::NodeDetail {
+    fn from(detail: &NodeDetail) -> Self {
+        let hosted = |(keyspace, row): &(KeyspaceName, ShardRow)| proto::node_detail::Hosted {
+            keyspace: keyspace.to_string(),
+            shard: Some(row.into()),
+        };
+        proto::NodeDetail {
+            node: Some((&detail.row).into()),
+            heard_ms_ago: detail.heard_ms_ago,
+            lease_left_ms: detail.lease_left_ms,
+            shards: detail.shards.iter().map(hosted).collect(),
+            more: detail.more,
+        }
+    }
+}
+
+impl From<&ReplicaRow> for proto::ReplicaRow {
+    fn from(row: &ReplicaRow) -> Self {
+        let (phase, attempts, reason) = match &row.phase {
+            Some(seen) => phase(seen),
+            None => (proto::PhaseKind::Unspecified, 0, String::new()),
+        };
+        let failed = phase == proto::PhaseKind::Failed;
+        proto::ReplicaRow {
+            placement: row.placement.0,
+            node: row.node.to_string(),
+            zone: text(row.zone.as_ref()),
+            health: proto::Health::from(row.health).into(),
+            role: proto::Role::from(row.role).into(),
+            state: proto::ReplicaState::from(row.state).into(),
+            phase: phase.into(),
+            failure: if failed { format!("{reason} ({})", counted(attempts, "time")) } else { String::new() },
+            load: row.load.as_ref().map(Into::into),
+        }
+    }
+}
+
+impl From<&ShardRow> for proto::ShardRow {
+    fn from(row: &ShardRow) -> Self {
+        let stage = match &row.stage {
+            Stage::Serving => proto::StageKind::Serving,
+            Stage::Forming(_) => proto::StageKind::Forming,
+            Stage::Closing(_) => proto::StageKind::Closing,
+            Stage::Removing => proto::StageKind::Removing,
+        };
+        let (since_ms, since_at_least) = since(row.since);
+        let rule = row.rule.as_ref().map(|rule| shard_row::Rule {
+            replicas: rule.replicas,
+            constraint: Some((&rule.constraint).into()),
+            set_aside: rule.set_aside.clone(),
+            deaths: rule.deaths,
+        });
+        proto::ShardRow {
+            shard: row.shard.0,
+            bounds: Some((&row.bounds).into()),
+            stage: stage.into(),
+            serving: row.serving.map(|serving| serving.to_string()),
+            epoch: row.epoch.0,
+            since_ms,
+            since_at_least,
+            want: row.want,
+            rule,
+            replicas: row.replicas.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl From<&Explanation> for proto::Explanation {
+    fn from(told: &Explanation) -> Self {
+        let reason = |reason: &Option<(PlanId, String)>| match reason {
+            Some((plan, reason)) => explanation::Reason { plan: plan.0, reason: reason.clone() },
+            None => explanation::Reason::default(),
+        };
+        proto::Explanation {
+            keyspace: told.keyspace.to_string(),
+            key: told.key.as_bytes().to_vec(),
+            policy: told.policy.clone(),
+            shard: Some((&told.shard).into()),
+            reasons: told.reasons.iter().map(reason).collect(),
+            granted: told.granted,
+            would_move: told.would_move.clone(),
+            under_way: told.under_way.clone(),
+            blocked: told.blocked.clone(),
+            text: told.to_string(),
+        }
+    }
+}

@@ -1,0 +1,587 @@
+//! What a cluster looks like, as JSON: status, nodes, shards, and why a key is where it is.
+
+use crate::json::Bounds;
+use crate::json::Constraint;
+use crate::json::DrainStatus;
+use crate::json::KeyText;
+use crate::json::Load;
+use crate::json::{FixedWord, ReplicaPhase, ShardStage};
+use crate::json::{strings, word};
+use partage_core::base::count::counted;
+use partage_core::cluster::moves::{MoveRow, MoveStage};
+use partage_core::cluster::node_detail;
+use partage_core::cluster::serving::Serving;
+use partage_core::cluster::status as core;
+use partage_core::cluster::{self, explain};
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::Role;
+use partage_core::node::Health;
+use partage_core::node::exchange::Phase;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// The numbers of shards, by how they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ShardCounts {
+    /// Shards that are served: their leader serves, on a node that answers.
+    pub led: usize,
+    /// Shards of which this coordinator does not know yet whether they are served: it has just begun and has not
+    /// heard the node of their leader. They are most likely served, and count neither as led nor as unserved.
+    #[serde(default)]
+    pub unheard: usize,
+    /// Shards that should be served and are not: the sum of `waiting`, `silent`, `braked`, `set_aside`, `loading` and
+    /// `unplaced`.
+    pub unserved: usize,
+    /// Shards that are not served because every node with their data is away, has lost it, or never begins to serve
+    /// it.
+    #[serde(default)]
+    pub waiting: usize,
+    /// Shards that are not served because the node of their leader does not answer.
+    pub silent: usize,
+    /// Shards that are not served because the brake holds them.
+    pub braked: usize,
+    /// Shards that are not served until a person releases them.
+    pub set_aside: usize,
+    /// Shards that are not served yet: a node loads a replica, or a new leader is about to serve.
+    pub loading: usize,
+    /// Shards that are not served and for which no replica is on its way.
+    pub unplaced: usize,
+    /// Children of a split or merge that prepare.
+    pub forming: usize,
+    /// Parents of a finished split or merge that the nodes still unload.
+    pub closing: usize,
+    /// Unregistered partitions that the nodes still unload.
+    pub removing: usize,
+}
+
+/// A shard that the coordinator places nowhere until a person releases it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SetAside {
+    /// The keyspace of the shard.
+    pub keyspace: String,
+    /// The id of the shard that is set aside.
+    pub shard: u64,
+    /// The reason why the shard is set aside.
+    pub why: String,
+}
+
+/// A keyspace that is neither served nor changed, because some of its stored state is missing, damaged or older.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Quarantined {
+    /// The name of the keyspace in quarantine.
+    pub keyspace: String,
+    /// The reason for the quarantine, and the way out.
+    pub why: String,
+}
+
+/// A shard that lacks replicas for which nothing is on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Unplaced {
+    /// The keyspace of the shard.
+    pub keyspace: String,
+    /// The id of the shard that lacks replicas.
+    pub shard: u64,
+    /// The number of replicas that serve or prepare to serve.
+    pub have: u32,
+    /// The number of replicas that the shard should have.
+    pub want: u32,
+    /// The reason why replicas are missing, and the way out.
+    pub why: String,
+}
+
+/// Something that is wrong, and what a person can do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// One sentence that says what is wrong.
+    pub what: String,
+    /// The way out: what a person can do.
+    pub way_out: String,
+}
+
+/// The cluster at a glance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Summary {
+    /// The problems, the worst first; empty = a person need not look at anything.
+    #[serde(default)]
+    pub problems: Vec<Problem>,
+    /// The number of keyspaces.
+    pub keyspaces: usize,
+    /// The numbers of shards, by how they are.
+    pub shards: ShardCounts,
+    /// The numbers of replicas by state: `load`, `live`, `unload`, `unload_final`.
+    pub replicas: BTreeMap<String, usize>,
+    /// The numbers of nodes by health: `unknown`, `up`, `suspect`, `unreachable`, `down`, `left`.
+    pub nodes: BTreeMap<String, usize>,
+    /// The drains that persons have asked for, each with its progress.
+    pub drains: Vec<DrainStatus>,
+    /// The nodes whose processes have asked to leave and still wait for other nodes to serve their shards.
+    #[serde(default)]
+    pub leaving: Vec<String>,
+    /// The reason why automatic moves are stopped; absent = they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub brake: Option<String>,
+    /// The reason why the coordinator begins nothing but repairs by itself: many nodes died or restarted. This state
+    /// ends by itself, without the brake; absent = there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unrest: Option<String>,
+    /// The shards that the coordinator places nowhere until a person releases them.
+    pub set_aside: Vec<SetAside>,
+    /// The first replicas that are on their way, at most 20.
+    #[serde(default)]
+    pub under_way: Vec<Move>,
+    /// The number of moves under way.
+    pub moves: usize,
+    /// The number of first loads and repairs under way.
+    pub loads: usize,
+    /// The number of shards with fewer replicas than they should have.
+    pub short: usize,
+    /// The first of those shards for which too few replicas are on their way, at most 20.
+    pub unplaced: Vec<Unplaced>,
+    /// Sentences on what the planner could not do in its last run, by keyspace.
+    pub complaints: BTreeMap<String, Vec<String>>,
+    /// The keyspaces in which nothing is moved for balance yet, because not all nodes have reported loads, each with
+    /// the time after which the coordinator goes on without them, in milliseconds.
+    #[serde(default)]
+    pub loads_awaited: BTreeMap<String, u64>,
+    /// The numbers of the plans that wait for a person.
+    pub suggested: Vec<u64>,
+    /// The keyspaces that are neither served nor changed, because some of their stored state is missing, damaged or
+    /// older.
+    #[serde(default)]
+    pub quarantine: Vec<Quarantined>,
+    /// Sentences on what else was wrong with the stored state when the coordinator began to lead, and on what it did
+    /// about it.
+    #[serde(default)]
+    pub stored_faults: Vec<String>,
+}
+
+impl From<&core::Summary> for Summary {
+    fn from(status: &core::Summary) -> Self {
+        let counts = &status.shards;
+        let set_aside = |(keyspace, shard, why): &(partage_core::base::name::KeyspaceName, _, String)| {
+            let shard: &partage_core::base::id::ShardId = shard;
+            SetAside { keyspace: keyspace.to_string(), shard: shard.0, why: why.clone() }
+        };
+        let unplaced = |lack: &core::Unplaced| Unplaced {
+            keyspace: lack.keyspace.to_string(),
+            shard: lack.shard.0,
+            have: lack.have,
+            want: lack.want,
+            why: lack.why.clone(),
+        };
+        let problem = |problem: &cluster::Problem| Problem {
+            what: problem.what.clone(),
+            way_out: problem.way_out.clone(),
+        };
+        Summary {
+            problems: status.problems.iter().map(problem).collect(),
+            keyspaces: status.keyspaces,
+            shards: ShardCounts {
+                led: counts.led,
+                unheard: counts.unheard,
+                unserved: counts.unserved(),
+                waiting: counts.waiting,
+                silent: counts.silent,
+                braked: counts.braked,
+                set_aside: counts.set_aside,
+                loading: counts.loading,
+                unplaced: counts.unplaced,
+                forming: counts.forming,
+                closing: counts.closing,
+                removing: counts.removing,
+            },
+            replicas: status.replicas.iter().map(|(state, count)| (word(state), *count)).collect(),
+            nodes: status.nodes.iter().map(|(health, count)| (word(health), *count)).collect(),
+            drains: status.drains.iter().map(Into::into).collect(),
+            leaving: status.leaving.iter().map(ToString::to_string).collect(),
+            brake: status.brake.clone(),
+            unrest: status.unrest.clone(),
+            set_aside: status.set_aside.iter().map(set_aside).collect(),
+            under_way: status.under_way.iter().map(Into::into).collect(),
+            moves: status.moves,
+            loads: status.loads,
+            short: status.short,
+            unplaced: status.unplaced.iter().map(unplaced).collect(),
+            complaints: status
+                .complaints
+                .iter()
+                .map(|(name, told)| (name.to_string(), told.clone()))
+                .collect(),
+            loads_awaited: status.loads_awaited.iter().map(|(name, ms)| (name.to_string(), *ms)).collect(),
+            suggested: status.suggested.iter().map(|plan| plan.0).collect(),
+            quarantine: status
+                .quarantine
+                .iter()
+                .map(|(keyspace, why)| Quarantined { keyspace: keyspace.to_string(), why: why.clone() })
+                .collect(),
+            stored_faults: status.stored_faults.clone(),
+        }
+    }
+}
+
+/// One replica that is on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Move {
+    /// The keyspace of the shard.
+    pub keyspace: String,
+    /// The id of the shard that the replica belongs to.
+    pub shard: u64,
+    /// The node that the replica leaves; absent for a first load, a repair, and a child of a split or merge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The node that takes the replica over; absent when no node does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// The stage of the move: `loading`, `handing_over`, `dropping`.
+    #[schema(value_type = String)]
+    pub stage: FixedWord<MoveStage>,
+    /// The time since which the move is in that stage, in milliseconds of Unix time.
+    pub since_ms: u64,
+    /// Whether the move may be in that stage for longer: `since_ms` is then the time at which this coordinator
+    /// started.
+    pub since_at_least: bool,
+    /// The thing that the move waits for, as a part of a sentence, such as "n2 to load it".
+    pub waits_for: String,
+}
+
+impl From<&MoveRow> for Move {
+    fn from(row: &MoveRow) -> Self {
+        let (since_ms, since_at_least) = since(row.since);
+        Move {
+            keyspace: row.keyspace.to_string(),
+            shard: row.shard.0,
+            from: row.from.as_ref().map(ToString::to_string),
+            to: row.to.as_ref().map(ToString::to_string),
+            stage: row.stage.into(),
+            since_ms,
+            since_at_least,
+            waits_for: row.waits_for.clone(),
+        }
+    }
+}
+
+/// Unix time, and whether it may be longer ago.
+fn since(since: core::Since) -> (u64, bool) {
+    match since {
+        core::Since::At(ms) => (ms, false),
+        core::Since::AtLeast(ms) => (ms, true),
+    }
+}
+
+/// One replica, as the map and its worker describe it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Replica {
+    /// The placement id of the replica, a new one each time that a shard is put on a node.
+    pub placement: u64,
+    /// The node that the replica is on.
+    pub node: String,
+    /// The zone of that node; absent where it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// The health of that node: `unknown`, `up`, `suspect`, `unreachable`, `down`, `left`.
+    #[schema(value_type = String)]
+    pub health: FixedWord<Health>,
+    /// The role of the replica: `leader`, `follower`.
+    #[schema(value_type = String)]
+    pub role: FixedWord<Role>,
+    /// The state that the map asks for: `load`, `live`, `unload`, `unload_final`.
+    #[schema(value_type = String)]
+    pub state: FixedWord<ReplicaState>,
+    /// The phase that the worker last reported: `loading`, `ready`, `serving`, `unloading`, `unloaded`, `kept`,
+    /// `dropped`, `failed`; absent before its first report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub phase: Option<FixedWord<ReplicaPhase>>,
+    /// When failed: the reason that the worker reported, and how often in a row the attempt failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// The load that the worker last reported; absent = none yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
+}
+
+impl From<&core::ReplicaRow> for Replica {
+    fn from(row: &core::ReplicaRow) -> Self {
+        let (phase, failure) = match &row.phase {
+            None => (None, None),
+            Some(Phase::Loading) => (Some(ReplicaPhase::Loading), None),
+            Some(Phase::Ready) => (Some(ReplicaPhase::Ready), None),
+            Some(Phase::Serving) => (Some(ReplicaPhase::Serving), None),
+            Some(Phase::Unloading) => (Some(ReplicaPhase::Unloading), None),
+            Some(Phase::Unloaded) => (Some(ReplicaPhase::Unloaded), None),
+            Some(Phase::Kept) => (Some(ReplicaPhase::Kept), None),
+            Some(Phase::Dropped) => (Some(ReplicaPhase::Dropped), None),
+            Some(Phase::Failed(failure)) => {
+                let times = counted(failure.attempts, "time");
+                (Some(ReplicaPhase::Failed), Some(format!("{} ({times})", failure.reason)))
+            }
+        };
+        Replica {
+            placement: row.placement.0,
+            node: row.node.to_string(),
+            zone: row.zone.as_ref().map(ToString::to_string),
+            health: row.health.into(),
+            role: row.role.into(),
+            state: row.state.into(),
+            phase: phase.map(Into::into),
+            failure,
+            load: row.load.as_ref().map(Into::into),
+        }
+    }
+}
+
+/// The settings of one shard beyond those of its keyspace.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ShardRule {
+    /// The shard's own number of replicas; absent = the keyspace's number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
+    /// The nodes that the shard may be on, on top of the keyspace's constraint.
+    pub constraint: Constraint,
+    /// The reason why the coordinator places the shard nowhere; absent = it is not set aside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set_aside: Option<String>,
+    /// The number of deaths of nodes that had just taken the shard on.
+    pub deaths: u32,
+}
+
+impl From<&cluster::ShardRule> for ShardRule {
+    fn from(rule: &cluster::ShardRule) -> Self {
+        ShardRule {
+            replicas: rule.replicas,
+            constraint: (&rule.constraint).into(),
+            set_aside: rule.set_aside.clone(),
+            deaths: rule.deaths,
+        }
+    }
+}
+
+/// One shard, as the map and its workers describe it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Shard {
+    /// The id of the shard.
+    pub shard: u64,
+    /// The keys that the shard holds.
+    pub bounds: Bounds,
+    /// The stage of the shard: `serving`, `forming`, `closing`, `removing`.
+    #[schema(value_type = String)]
+    pub stage: FixedWord<ShardStage>,
+    /// Whether the shard is served: `led` = it is; `unheard` = not known yet; `waiting`, `silent`, `braked`,
+    /// `set_aside`, `loading`, `unplaced` = it is not, for that reason. Absent where the shard need not be served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub serving: Option<FixedWord<Serving>>,
+    /// The epoch of the shard, a number that grows whenever the leader or the bounds of the shard change.
+    pub epoch: u64,
+    /// The time since which the shard has that epoch, in milliseconds of Unix time.
+    pub since_ms: u64,
+    /// Whether the shard may have had that epoch for longer: `since_ms` is then the time at which this coordinator
+    /// started.
+    pub since_at_least: bool,
+    /// The number of replicas that the shard should have.
+    pub want: u32,
+    /// The settings of this shard beyond those of its keyspace; absent = none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<ShardRule>,
+    /// The replicas of the shard, in the order of their placement ids.
+    pub replicas: Vec<Replica>,
+}
+
+impl From<&core::ShardRow> for Shard {
+    fn from(row: &core::ShardRow) -> Self {
+        let (since_ms, since_at_least) = since(row.since);
+        Shard {
+            shard: row.shard.0,
+            bounds: (&row.bounds).into(),
+            stage: ShardStage::from(&row.stage).into(),
+            serving: row.serving.map(Into::into),
+            epoch: row.epoch.0,
+            since_ms,
+            since_at_least,
+            want: row.want,
+            rule: row.rule.as_ref().map(Into::into),
+            replicas: row.replicas.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+/// One node, as it announced itself and as the coordinator sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Node {
+    /// The name of the node.
+    pub id: String,
+    /// The address that requests for the node's shards go to: `host:port`.
+    pub address: String,
+    /// The latest incarnation of the node: each of its processes has another.
+    pub incarnation: u64,
+    /// The time at which that incarnation registered, in milliseconds of Unix time.
+    pub since_ms: u64,
+    /// The health of the node: `unknown`, `up`, `suspect`, `unreachable`, `down`, `left`.
+    #[schema(value_type = String)]
+    pub health: FixedWord<Health>,
+    /// The zone of the node; absent = none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// The rack of the node; absent = none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
+    /// The labels of the node.
+    pub labels: Vec<String>,
+    /// The kinds of keyspaces that the node serves.
+    #[serde(default)]
+    pub kinds: Vec<String>,
+    /// The node's share of every load, relative to other nodes.
+    pub capacity: f64,
+    /// The reason for the drain of the node, which may still wait in the queue; absent = it is not drained.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draining: Option<String>,
+    /// Whether the node has asked to leave.
+    pub leaving: bool,
+    /// Whether the node has taken in all its orders: it no longer serves what the orders told it to give up.
+    #[serde(default)]
+    pub up_to_date: bool,
+    /// The share of its capacity that foreground work takes, 0 to 1, as the node reported it.
+    pub busy: f64,
+    /// The numbers of replicas that the node should hold, by keyspace.
+    pub replicas: BTreeMap<String, usize>,
+    /// The number of those replicas that lead.
+    pub leaders: usize,
+    /// The sum of the requests a second that its replicas report.
+    pub requests_per_s: f64,
+    /// The sum of the CPU milliseconds a second that its replicas report.
+    pub cpu_ms_per_s: f64,
+    /// The sum of the bytes stored that its replicas report.
+    pub size_bytes: f64,
+}
+
+impl From<&core::NodeRow> for Node {
+    fn from(row: &core::NodeRow) -> Self {
+        let [requests_per_s, cpu_ms_per_s, size_bytes] = row.load;
+        Node {
+            id: row.node.to_string(),
+            address: row.address.clone(),
+            incarnation: row.incarnation.0,
+            since_ms: row.since_ms,
+            health: row.health.into(),
+            zone: row.zone.as_ref().map(ToString::to_string),
+            rack: row.rack.as_ref().map(ToString::to_string),
+            labels: strings(&row.labels),
+            kinds: strings(&row.kinds),
+            capacity: row.capacity,
+            draining: row.drain.as_ref().map(|drain| drain.reason.clone()),
+            leaving: row.leaving,
+            up_to_date: row.is_up_to_date,
+            busy: row.busy,
+            replicas: row.replicas.iter().map(|(name, count)| (name.to_string(), *count)).collect(),
+            leaders: row.leaders,
+            requests_per_s,
+            cpu_ms_per_s,
+            size_bytes,
+        }
+    }
+}
+
+/// A shard with a replica on the node that was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct HostedShard {
+    /// The keyspace of the shard.
+    pub keyspace: String,
+    /// The shard, with all its replicas.
+    #[serde(flatten)]
+    pub shard: Shard,
+}
+
+/// One node, with the shards that it holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NodeDetail {
+    /// The node, as in the list of all nodes.
+    #[serde(flatten)]
+    pub node: Node,
+    /// The reason why the node is not `up`; absent = it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_because: Option<String>,
+    /// The request with which the coordinator checks the address of the node.
+    #[serde(default)]
+    pub check: String,
+    /// The time since the last heartbeat of the node, in milliseconds; absent before the first one since this
+    /// coordinator leads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_ms_ago: Option<u64>,
+    /// The time for which the lease of the node still runs, in milliseconds.
+    pub lease_left_ms: u64,
+    /// The shards with a replica on the node, in the order of keyspaces and ids.
+    pub shards: Vec<HostedShard>,
+    /// Whether the node holds more shards than the limit.
+    pub more: bool,
+}
+
+impl From<&node_detail::NodeDetail> for NodeDetail {
+    fn from(detail: &node_detail::NodeDetail) -> Self {
+        let hosted = |(keyspace, row): &(_, core::ShardRow)| HostedShard {
+            keyspace: ToString::to_string(keyspace as &partage_core::base::name::KeyspaceName),
+            shard: row.into(),
+        };
+        NodeDetail {
+            node: (&detail.row).into(),
+            health_because: detail.health_because.clone(),
+            check: detail.check.clone(),
+            heard_ms_ago: detail.heard_ms_ago,
+            lease_left_ms: detail.lease_left_ms,
+            shards: detail.shards.iter().map(hosted).collect(),
+            more: detail.more,
+        }
+    }
+}
+
+/// The plan that placed a replica, and its reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Reason {
+    /// The number of the plan.
+    pub plan: u64,
+    /// The reason that the plan gave.
+    pub reason: String,
+}
+
+/// The explanation of where a key is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Explanation {
+    /// The keyspace of the key.
+    pub keyspace: String,
+    /// The key that the explanation is about.
+    pub key: KeyText,
+    /// The name of the keyspace's placement policy.
+    pub policy: String,
+    /// The shard that holds the key.
+    pub shard: Shard,
+    /// The reasons for the replicas of the shard, one for each in the same order; null where the plan is no longer
+    /// kept.
+    pub reasons: Vec<Option<Reason>>,
+    /// Whether the leader may act: no other node can still own the shard.
+    pub granted: bool,
+    /// Sentences on what would move the shard.
+    pub would_move: Vec<String>,
+    /// Sentences on what is on its way.
+    pub under_way: Vec<String>,
+    /// Sentences on what is in the way, each with the way out.
+    pub blocked: Vec<String>,
+}
+
+impl From<&explain::Explanation> for Explanation {
+    fn from(told: &explain::Explanation) -> Self {
+        let reasons = told.reasons.iter().map(|reason| {
+            reason.as_ref().map(|(plan, reason)| Reason { plan: plan.0, reason: reason.clone() })
+        });
+        Explanation {
+            keyspace: told.keyspace.to_string(),
+            key: (&told.key).into(),
+            policy: told.policy.clone(),
+            shard: (&told.shard).into(),
+            reasons: reasons.collect(),
+            granted: told.granted,
+            would_move: told.would_move.clone(),
+            under_way: told.under_way.clone(),
+            blocked: told.blocked.clone(),
+        }
+    }
+}

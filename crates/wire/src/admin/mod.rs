@@ -1,0 +1,4 @@
+//! Administration: commands, questions and their answers, and the document of everything durable.
+
+pub(crate) mod grpc;
+pub(crate) mod json;

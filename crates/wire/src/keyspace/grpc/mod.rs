@@ -1,0 +1,4 @@
+//! Keyspaces in protobuf, to and from core.
+
+mod settings;
+pub(crate) mod sharding;

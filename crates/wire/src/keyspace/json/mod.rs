@@ -1,0 +1,4 @@
+//! Keyspaces in JSON.
+
+pub mod settings;
+pub mod sharding;

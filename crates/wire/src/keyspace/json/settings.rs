@@ -1,0 +1,196 @@
+//! Keyspaces as JSON: what is left out has its default.
+
+use crate::Malformed;
+use crate::json::strings;
+use crate::json::{PartitionKey, Sharding};
+use crate::malformed::{At, Inside, names, word};
+use partage_core::keyspace as core;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The nodes that shards may be on.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Constraint {
+    /// The only nodes that the shards may be on; empty = any node.
+    pub pinned: Vec<String>,
+    /// The nodes that the shards must not be on.
+    pub excluded: Vec<String>,
+    /// The labels that a node must have, all of them, to hold the shards; empty = no label.
+    pub labels: Vec<String>,
+}
+
+impl From<&core::Constraint> for Constraint {
+    fn from(constraint: &core::Constraint) -> Self {
+        Constraint {
+            pinned: strings(&constraint.pinned),
+            excluded: strings(&constraint.excluded),
+            labels: strings(&constraint.labels),
+        }
+    }
+}
+
+impl TryFrom<Constraint> for core::Constraint {
+    type Error = Malformed;
+    fn try_from(form: Constraint) -> Result<Self, Malformed> {
+        Ok(core::Constraint {
+            pinned: names(&form.pinned, "pinned")?,
+            excluded: names(&form.excluded, "excluded")?,
+            labels: names(&form.labels, "labels")?,
+        })
+    }
+}
+
+macro_rules! numbers {
+    ($(#[$doc:meta])* $type:ident { $($(#[$fdoc:meta])* $field:ident: $number:ty),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $type { $($(#[$fdoc])* pub $field: $number),+ }
+
+        impl Default for $type {
+            fn default() -> Self {
+                (&core::$type::default()).into()
+            }
+        }
+
+        impl From<&core::$type> for $type {
+            fn from(from: &core::$type) -> Self {
+                $type { $($field: from.$field),+ }
+            }
+        }
+
+        impl From<$type> for core::$type {
+            fn from(form: $type) -> Self {
+                core::$type { $($field: form.$field),+ }
+            }
+        }
+    };
+}
+
+numbers!(
+    /// The limits on how fast shards may move, and on how long a load may take. An absent field has its default.
+    Throttle {
+        /// The highest number of moves under way at once in the keyspace; default 256.
+        moves: u32,
+        /// The highest number of moves under way at once into or out of one node; default 16.
+        moves_per_node: u32,
+        /// The highest number of first loads and repairs under way at once into one node; default 512.
+        loads_per_node: u32,
+        /// The number of bytes a second that moves may start to copy; 0 = no limit, which is the default.
+        bytes_per_s: u64,
+        /// The time for which a node may load one replica before the coordinator gives it up there, in milliseconds;
+        /// default 600000.
+        load_ms: u64,
+        /// The time for which the coordinator waits for a durable replica of a dead node before another node copies
+        /// the shard, in milliseconds; default 300000.
+        replace_after_ms: u64,
+    }
+);
+
+numbers!(
+    /// The thresholds at which shards split and merge. An absent field has its default.
+    Resharding {
+        /// The size above which a shard splits, in bytes; 0 = shards never split by size; default 536870912.
+        split_bytes: u64,
+        /// The number of requests a second above which a shard splits; 0 = shards never split by load, which is the
+        /// default.
+        split_requests_per_s: f64,
+        /// The time for which a load must stay above or below its threshold, in milliseconds; default 60000.
+        window_ms: u64,
+        /// The share of its shard's requests above which the coordinator isolates a key, if the shard is above
+        /// `split_requests_per_s`; above 0 and at most 1; default 0.5.
+        hot_key_share: f64,
+        /// The highest number of replicas of a shard with many reads. A value up to the keyspace's `replicas` gives
+        /// no extra replicas; default 0.
+        max_replicas: u32,
+        /// The lowest number of shards that merges may leave; default 1.
+        min_shards: u32,
+        /// The highest number of shards that splits may create; default 4000000.
+        max_shards: u32,
+    }
+);
+
+/// The settings of a keyspace, as its owner gives them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Keyspace {
+    /// The name of the keyspace, unique in the cluster.
+    pub name: String,
+    /// The kind of the keyspace: `app`, `dataset`, `table`, `shuffle`; absent = `app`.
+    pub kind: Option<String>,
+    /// The rule by which keys map to shards.
+    pub sharding: Sharding,
+    /// The part of a key that the sharding uses; absent = the whole key.
+    pub partition_key: Option<PartitionKey>,
+    /// The ownership of shards: `eventual`, `exclusive`; absent = `exclusive`.
+    pub ownership: Option<String>,
+    /// The number of replicas of each shard, 1 to 64; absent = 1.
+    pub replicas: Option<u32>,
+    /// The name of the placement policy; absent = the default policy.
+    pub policy: Option<String>,
+    /// The rebalancing mode: `automatic`, `suggested`, `manual`; absent = `automatic`.
+    pub mode: Option<String>,
+    /// The domain over which the replicas of a shard are spread: `node`, `zone`, `zone-strict`, `rack`,
+    /// `rack-strict`; absent = `zone`.
+    pub spread: Option<String>,
+    /// The nodes that the shards may be on; absent = any node.
+    #[serde(default)]
+    pub constraint: Constraint,
+    /// The limits on how fast shards may move.
+    #[serde(default)]
+    pub throttle: Throttle,
+    /// The thresholds at which shards split and merge.
+    #[serde(default)]
+    pub resharding: Resharding,
+    /// For a dataset: the replication that its settings said last; absent for other keyspaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataset_replication: Option<u32>,
+    /// Whether the data of the replicas lies on disk and outlives their processes; absent = false.
+    #[serde(default)]
+    pub durable: bool,
+}
+
+impl From<&core::Keyspace> for Keyspace {
+    fn from(keyspace: &core::Keyspace) -> Self {
+        Keyspace {
+            name: keyspace.name.to_string(),
+            kind: Some(keyspace.kind.to_string()),
+            sharding: keyspace.sharding.into(),
+            partition_key: Some(keyspace.partition_key.into()),
+            ownership: Some(keyspace.ownership.to_string()),
+            replicas: Some(keyspace.replicas),
+            policy: Some(keyspace.policy.clone()),
+            mode: Some(keyspace.mode.to_string()),
+            spread: Some(keyspace.spread.to_string()),
+            constraint: (&keyspace.constraint).into(),
+            throttle: (&keyspace.throttle).into(),
+            resharding: (&keyspace.resharding).into(),
+            dataset_replication: keyspace.dataset_replication,
+            durable: keyspace.durable,
+        }
+    }
+}
+
+impl TryFrom<Keyspace> for core::Keyspace {
+    type Error = Malformed;
+    fn try_from(form: Keyspace) -> Result<Self, Malformed> {
+        let sharding = form.sharding.try_into().inside("sharding")?;
+        let default = core::Keyspace::new(form.name.parse().at("name")?, sharding);
+        Ok(core::Keyspace {
+            kind: word(form.kind, "kind")?.unwrap_or(default.kind),
+            partition_key: form.partition_key.map_or(default.partition_key, Into::into),
+            ownership: word(form.ownership, "ownership")?.unwrap_or(default.ownership),
+            replicas: form.replicas.unwrap_or(default.replicas),
+            policy: form.policy.unwrap_or_else(|| default.policy.clone()),
+            mode: word(form.mode, "mode")?.unwrap_or(default.mode),
+            spread: word(form.spread, "spread")?.unwrap_or(default.spread),
+            constraint: form.constraint.try_into().inside("constraint")?,
+            throttle: form.throttle.into(),
+            resharding: form.resharding.into(),
+            dataset_replication: form.dataset_replication,
+            durable: form.durable,
+            ..default
+        })
+    }
+}

@@ -1,0 +1,4 @@
+//! Keyspaces: settings, shardings, bounds.
+
+pub(crate) mod grpc;
+pub(crate) mod json;

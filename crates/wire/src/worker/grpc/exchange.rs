@@ -1,0 +1,480 @@
+//! What workers and coordinators tell each other.
+
+use crate::Malformed;
+use crate::limits::ADDRESS_BYTES;
+use crate::malformed::{At, each, names, optional, required};
+use crate::malformed::{at_most, sentence};
+use crate::map::grpc::{role, state};
+use crate::proto;
+use crate::worker::session::digest_given;
+use partage_core::base::id::{ClusterId, Epoch, Incarnation, PlacementId, SessionDigest, ShardId};
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::base::time::Millis;
+use partage_core::keyspace::key::Key;
+use partage_core::node::exchange::Registration;
+use partage_core::node::exchange::Welcome;
+use partage_core::node::exchange::{
+    Beat, DropReason, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey, Report,
+    Served, Stored,
+};
+use partage_core::node::load::{HOT_KEYS, HotKey, Load, Profile};
+
+impl From<&Registration> for proto::Register {
+    fn from(registration: &Registration) -> Self {
+        proto::Register {
+            spec: Some((&registration.spec).into()),
+            incarnation: registration.incarnation.map_or(0, |incarnation| incarnation.0),
+            cluster: registration.cluster.map(|cluster| cluster.to_string()).unwrap_or_default(),
+            stored: registration.stored.iter().map(Into::into).collect(),
+            stored_of: registration.stored_of.map(|cluster| cluster.to_string()).unwrap_or_default(),
+            known: registration.known.iter().map(Into::into).collect(),
+            // Core knows digests. Who sends it has the token.
+            token: String::new(),
+        }
+    }
+}
+
+impl TryFrom<proto::Register> for Registration {
+    type Error = Malformed;
+    fn try_from(form: proto::Register) -> Result<Self, Malformed> {
+        Ok(Registration {
+            // Its fields are those of the registration, as in JSON: errors call them by the same names.
+            spec: form.spec.ok_or_else(|| Malformed::new("spec", "is missing"))?.try_into()?,
+            incarnation: (form.incarnation != 0).then_some(Incarnation(form.incarnation)),
+            session: digest_given(Some(form.token.as_str()).filter(|token| !token.is_empty()))?,
+            cluster: cluster_given(&form.cluster, "cluster")?,
+            stored: each(form.stored, "stored", Stored::try_from)?,
+            stored_of: cluster_given(&form.stored_of, "stored_of")?,
+            known: each(form.known, "known", Known::try_from)?,
+            from: None,
+        })
+    }
+}
+
+/// A cluster by its digits; empty = none.
+fn cluster_given(text: &str, field: &'static str) -> Result<Option<ClusterId>, Malformed> {
+    (!text.is_empty()).then(|| text.parse()).transpose().at(field)
+}
+
+impl From<&Known> for proto::Known {
+    fn from(known: &Known) -> Self {
+        proto::Known {
+            keyspace: known.keyspace.to_string(),
+            first_shard: known.first_shard.0,
+            generation: Some(known.generation.into()),
+        }
+    }
+}
+
+impl TryFrom<proto::Known> for Known {
+    type Error = Malformed;
+    fn try_from(form: proto::Known) -> Result<Self, Malformed> {
+        Ok(Known {
+            keyspace: KeyspaceName::new(&form.keyspace).at("keyspace")?,
+            first_shard: ShardId(form.first_shard),
+            generation: required(form.generation, "generation")?,
+        })
+    }
+}
+
+impl From<&Stored> for proto::Stored {
+    fn from(stored: &Stored) -> Self {
+        proto::Stored {
+            replica: Some((&stored.replica).into()),
+            bounds: Some((&stored.bounds).into()),
+            epoch: stored.epoch.0,
+            store: stored.store,
+            damaged: stored.damaged,
+        }
+    }
+}
+
+impl TryFrom<proto::Stored> for Stored {
+    type Error = Malformed;
+    fn try_from(form: proto::Stored) -> Result<Self, Malformed> {
+        Ok(Stored {
+            replica: required(form.replica, "replica")?,
+            bounds: required(form.bounds, "bounds")?,
+            epoch: Epoch(form.epoch),
+            store: form.store,
+            damaged: form.damaged,
+        })
+    }
+}
+
+impl From<&Welcome> for proto::Welcome {
+    fn from(welcome: &Welcome) -> Self {
+        proto::Welcome {
+            cluster: welcome.cluster.to_string(),
+            continues: welcome.continues.iter().map(ToString::to_string).collect(),
+            incarnation: welcome.incarnation.0,
+            heartbeat_ms: welcome.heartbeat_ms,
+            lease_ms: welcome.lease_ms,
+            token: String::new(),
+        }
+    }
+}
+
+impl TryFrom<proto::Welcome> for Welcome {
+    type Error = Malformed;
+    fn try_from(form: proto::Welcome) -> Result<Self, Malformed> {
+        if form.incarnation == 0 {
+            return Err(Malformed::new("incarnation", "is 0: incarnations count from 1"));
+        }
+        if form.heartbeat_ms == 0 {
+            return Err(Malformed::new("heartbeat_ms", "is 0: a worker cannot beat without a pause"));
+        }
+        Ok(Welcome {
+            cluster: form.cluster.parse().at("cluster")?,
+            continues: names(&form.continues, "continues")?,
+            incarnation: Incarnation(form.incarnation),
+            heartbeat_ms: form.heartbeat_ms,
+            lease_ms: form.lease_ms,
+        })
+    }
+}
+
+impl From<&ReplicaKey> for proto::ReplicaKey {
+    fn from(key: &ReplicaKey) -> Self {
+        proto::ReplicaKey {
+            keyspace: key.keyspace.to_string(),
+            shard: key.shard.0,
+            placement: key.placement.0,
+        }
+    }
+}
+
+impl TryFrom<proto::ReplicaKey> for ReplicaKey {
+    type Error = Malformed;
+    fn try_from(form: proto::ReplicaKey) -> Result<Self, Malformed> {
+        Ok(ReplicaKey {
+            keyspace: KeyspaceName::new(&form.keyspace).at("keyspace")?,
+            shard: ShardId(form.shard),
+            placement: PlacementId(form.placement),
+        })
+    }
+}
+
+impl From<&Load> for proto::Load {
+    fn from(load: &Load) -> Self {
+        let hot = load.profile.hot_keys().iter().take(HOT_KEYS);
+        proto::Load {
+            requests_per_s: load.requests_per_s,
+            cpu_ms_per_s: load.cpu_ms_per_s,
+            size_bytes: load.size_bytes,
+            keys: load.keys,
+            hot_keys: hot
+                .map(|hot| proto::HotKey {
+                    key: hot.key.as_bytes().to_vec(),
+                    requests_per_s: hot.requests_per_s,
+                })
+                .collect(),
+            median: load.profile.median().map(|key| key.as_bytes().to_vec()),
+        }
+    }
+}
+
+/// The last check of every load, whichever API it came through.
+pub(crate) fn checked(load: Load) -> Result<Load, Malformed> {
+    if load.profile.hot_keys().len() > HOT_KEYS {
+        let why = format!("has {} entries: send the heaviest {HOT_KEYS}", load.profile.hot_keys().len());
+        return Err(Malformed::new("hot_keys", why));
+    }
+    let field = |metric| match metric {
+        "requests" => "requests_per_s",
+        "cpu" => "cpu_ms_per_s",
+        "bytes" => "size_bytes",
+        other => other,
+    };
+    load.check().map_err(|error| Malformed::new(field(error.metric), &error))?;
+    Ok(load)
+}
+
+impl TryFrom<proto::Load> for Load {
+    type Error = Malformed;
+    fn try_from(form: proto::Load) -> Result<Self, Malformed> {
+        checked(Load {
+            requests_per_s: form.requests_per_s,
+            cpu_ms_per_s: form.cpu_ms_per_s,
+            size_bytes: form.size_bytes,
+            keys: form.keys,
+            profile: Profile::new(
+                each(form.hot_keys, "hot_keys", |hot| {
+                    Ok(HotKey { key: Key::new(&hot.key).at("key")?, requests_per_s: hot.requests_per_s })
+                })?,
+                form.median.map(|key| Key::new(&key)).transpose().at("median")?,
+            ),
+        })
+    }
+}
+
+/// A phase; when failed, how often and why.
+pub(crate) fn phase(phase: &Phase) -> (proto::PhaseKind, u32, String) {
+    use proto::PhaseKind;
+    match phase {
+        Phase::Loading => (PhaseKind::Loading, 0, String::new()),
+        Phase::Ready => (PhaseKind::Ready, 0, String::new()),
+        Phase::Serving => (PhaseKind::Serving, 0, String::new()),
+        Phase::Unloading => (PhaseKind::Unloading, 0, String::new()),
+        Phase::Unloaded => (PhaseKind::Unloaded, 0, String::new()),
+        Phase::Kept => (PhaseKind::Kept, 0, String::new()),
+        Phase::Dropped => (PhaseKind::Dropped, 0, String::new()),
+        Phase::Failed(failure) => (PhaseKind::Failed, failure.attempts, sentence(failure.reason.clone())),
+    }
+}
+
+impl From<&Served> for proto::Served {
+    fn from(served: &Served) -> Self {
+        proto::Served { epoch: served.epoch.0, bounds: Some((&served.bounds).into()) }
+    }
+}
+
+impl TryFrom<proto::Served> for Served {
+    type Error = Malformed;
+    fn try_from(form: proto::Served) -> Result<Self, Malformed> {
+        Ok(Served { epoch: Epoch(form.epoch), bounds: required(form.bounds, "bounds")? })
+    }
+}
+
+impl From<&Report> for proto::Report {
+    fn from(report: &Report) -> Self {
+        let (phase, attempts, reason) = phase(&report.phase);
+        proto::Report {
+            replica: Some((&report.replica).into()),
+            phase: phase.into(),
+            epoch: report.epoch.0,
+            load: report.load.as_ref().map(Into::into),
+            attempts,
+            reason,
+            progress: report.progress,
+            served: report.served.as_ref().map(Into::into),
+        }
+    }
+}
+
+impl TryFrom<proto::Report> for Report {
+    type Error = Malformed;
+    fn try_from(form: proto::Report) -> Result<Self, Malformed> {
+        use proto::PhaseKind;
+        let phase = match PhaseKind::try_from(form.phase) {
+            Ok(PhaseKind::Loading) => Phase::Loading,
+            Ok(PhaseKind::Ready) => Phase::Ready,
+            Ok(PhaseKind::Serving) => Phase::Serving,
+            Ok(PhaseKind::Unloading) => Phase::Unloading,
+            Ok(PhaseKind::Unloaded) => Phase::Unloaded,
+            Ok(PhaseKind::Kept) => Phase::Kept,
+            Ok(PhaseKind::Dropped) => Phase::Dropped,
+            Ok(PhaseKind::Failed) => Phase::failed(form.attempts, sentence(form.reason)),
+            Ok(PhaseKind::Unspecified) | Err(_) => {
+                return Err(Malformed::new("phase", format!("{} is no phase: give 1 to 8", form.phase)));
+            }
+        };
+        Ok(Report {
+            replica: required(form.replica, "replica")?,
+            phase,
+            epoch: Epoch(form.epoch),
+            load: optional(form.load, "load")?,
+            progress: form.progress,
+            served: optional(form.served, "served")?,
+        })
+    }
+}
+
+impl From<&Beat> for proto::Beat {
+    fn from(beat: &Beat) -> Self {
+        proto::Beat {
+            node: beat.node.to_string(),
+            incarnation: beat.incarnation.0,
+            sequence: beat.sequence,
+            sent_at_ms: beat.sent_at.0,
+            applied: beat.applied,
+            whole: beat.whole,
+            reports: beat.reports.iter().map(Into::into).collect(),
+            // Workers over gRPC say it each time.
+            leaving: beat.leaving.unwrap_or_default(),
+            busy: beat.busy,
+            lease_expired: beat.lease_expired,
+        }
+    }
+}
+
+/// A share from 0 to 1.
+pub(crate) fn share(value: f64, field: &str) -> Result<f64, Malformed> {
+    match (0.0..=1.0).contains(&value) {
+        true => Ok(value),
+        false => Err(Malformed::new(field, format!("is {value}: give a share from 0 to 1"))),
+    }
+}
+
+impl TryFrom<proto::Beat> for Beat {
+    type Error = Malformed;
+    fn try_from(form: proto::Beat) -> Result<Self, Malformed> {
+        Ok(Beat {
+            node: NodeId::new(&form.node).at("node")?,
+            incarnation: Incarnation(form.incarnation),
+            // The gRPC service sets it, by the stream on which the beat came.
+            session: SessionDigest::default(),
+            sequence: form.sequence,
+            sent_at: Millis(form.sent_at_ms),
+            applied: form.applied,
+            whole: form.whole,
+            reports: each(form.reports, "reports", Report::try_from)?,
+            leaving: Some(form.leaving),
+            busy: share(form.busy, "busy")?,
+            lease_expired: form.lease_expired,
+        })
+    }
+}
+
+impl From<&Peer> for proto::Peer {
+    fn from(peer: &Peer) -> Self {
+        proto::Peer {
+            shard: peer.shard.0,
+            bounds: Some((&peer.bounds).into()),
+            node: peer.node.to_string(),
+            address: peer.address.clone(),
+            role: proto::Role::from(peer.role).into(),
+            state: proto::ReplicaState::from(peer.state).into(),
+            placement: peer.placement.0,
+        }
+    }
+}
+
+impl TryFrom<proto::Peer> for Peer {
+    type Error = Malformed;
+    fn try_from(form: proto::Peer) -> Result<Self, Malformed> {
+        // Of a coordinator that does not say it: the worker would ask for a replica that is nowhere.
+        if form.placement == 0 {
+            return Err(Malformed::new("placement", "is missing"));
+        }
+        Ok(Peer {
+            shard: ShardId(form.shard),
+            placement: PlacementId(form.placement),
+            bounds: required(form.bounds, "bounds")?,
+            node: NodeId::new(&form.node).at("node")?,
+            address: at_most(form.address, "address", ADDRESS_BYTES)?,
+            role: role(form.role)?,
+            state: state(form.state)?,
+        })
+    }
+}
+
+impl From<DropReason> for proto::DropReason {
+    fn from(reason: DropReason) -> Self {
+        match reason {
+            DropReason::Moved => proto::DropReason::Moved,
+            DropReason::Deleted => proto::DropReason::Deleted,
+            DropReason::Superseded => proto::DropReason::Superseded,
+        }
+    }
+}
+
+fn drop_reason(form: i32, field: &str) -> Result<Option<DropReason>, Malformed> {
+    match proto::DropReason::try_from(form) {
+        Ok(proto::DropReason::Unspecified) => Ok(None),
+        Ok(proto::DropReason::Moved) => Ok(Some(DropReason::Moved)),
+        Ok(proto::DropReason::Deleted) => Ok(Some(DropReason::Deleted)),
+        Ok(proto::DropReason::Superseded) => Ok(Some(DropReason::Superseded)),
+        Err(_) => Err(Malformed::new(field, format!("{form} is no reason to delete data: give 1 to 3"))),
+    }
+}
+
+impl From<&Permission> for proto::Permission {
+    fn from(permission: &Permission) -> Self {
+        proto::Permission {
+            replica: Some((&permission.replica).into()),
+            reason: proto::DropReason::from(permission.reason).into(),
+            epoch: permission.epoch.0,
+        }
+    }
+}
+
+impl TryFrom<proto::Permission> for Permission {
+    type Error = Malformed;
+    fn try_from(form: proto::Permission) -> Result<Self, Malformed> {
+        let missing = || Malformed::new("reason", "is missing");
+        Ok(Permission {
+            replica: required(form.replica, "replica")?,
+            reason: drop_reason(form.reason, "reason")?.ok_or_else(missing)?,
+            epoch: Epoch(form.epoch),
+        })
+    }
+}
+
+impl From<&Order> for proto::Order {
+    fn from(order: &Order) -> Self {
+        proto::Order {
+            replica: Some((&order.replica).into()),
+            bounds: Some((&order.bounds).into()),
+            role: proto::Role::from(order.role).into(),
+            state: proto::ReplicaState::from(order.state).into(),
+            epoch: order.epoch.0,
+            granted: order.granted,
+            peers: order.peers.iter().map(Into::into).collect(),
+            had_data: order.had_data,
+            drop: order.drop.map_or(proto::DropReason::Unspecified, Into::into).into(),
+        }
+    }
+}
+
+impl TryFrom<proto::Order> for Order {
+    type Error = Malformed;
+    fn try_from(form: proto::Order) -> Result<Self, Malformed> {
+        Ok(Order {
+            replica: required(form.replica, "replica")?,
+            bounds: required(form.bounds, "bounds")?,
+            role: role(form.role)?,
+            state: state(form.state)?,
+            epoch: Epoch(form.epoch),
+            granted: form.granted,
+            peers: each(form.peers, "peers", Peer::try_from)?,
+            had_data: form.had_data,
+            drop: drop_reason(form.drop, "drop")?,
+        })
+    }
+}
+
+impl From<&Orders> for proto::Orders {
+    fn from(orders: &Orders) -> Self {
+        let lease = orders.lease.map(|lease| proto::Lease {
+            sent_at_ms: lease.sent_at.0,
+            lease_ms: lease.lease_ms,
+            spread_ms: lease.spread_ms,
+        });
+        proto::Orders {
+            cluster: orders.cluster.to_string(),
+            permissions: orders.permissions.iter().map(Into::into).collect(),
+            incarnation: orders.incarnation.0,
+            version: orders.version,
+            base: orders.base,
+            keyspaces: orders.keyspaces.iter().map(Into::into).collect(),
+            changed: orders.changed.iter().map(Into::into).collect(),
+            removed: orders.removed.iter().map(Into::into).collect(),
+            lease,
+            may_go: orders.may_go,
+        }
+    }
+}
+
+impl TryFrom<proto::Orders> for Orders {
+    type Error = Malformed;
+    fn try_from(form: proto::Orders) -> Result<Self, Malformed> {
+        let lease = form.lease.map(|lease| LeaseRenewal {
+            sent_at: Millis(lease.sent_at_ms),
+            lease_ms: lease.lease_ms,
+            spread_ms: lease.spread_ms,
+        });
+        Ok(Orders {
+            cluster: form.cluster.parse().at("cluster")?,
+            permissions: each(form.permissions, "permissions", Permission::try_from)?,
+            incarnation: Incarnation(form.incarnation),
+            version: form.version,
+            base: form.base,
+            keyspaces: each(form.keyspaces, "keyspaces", TryFrom::try_from)?,
+            changed: each(form.changed, "changed", Order::try_from)?,
+            removed: each(form.removed, "removed", ReplicaKey::try_from)?,
+            lease,
+            may_go: form.may_go,
+        })
+    }
+}

@@ -1,0 +1,4 @@
+//! The worker protocol in JSON.
+
+pub mod exchange;
+pub mod registration;
