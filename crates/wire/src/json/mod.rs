@@ -15,6 +15,7 @@
 
 mod command;
 mod coordinators;
+pub mod dataset_status;
 mod dump;
 mod error;
 mod event;
