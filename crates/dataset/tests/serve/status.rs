@@ -2,8 +2,9 @@
 
 use crate::test_cluster::{TestCluster, dataset, entries};
 use partage_core::service::dataset::name::{DatasetName, VersionName};
-use partage_dataset::catalogue::{Catalogue, Link, Neighbours, NodeInfo, State, StoreCheck, Trouble};
+use partage_dataset::catalogue::{Catalogue, Link, Neighbours, NodeInfo, State, Trouble};
 use partage_engine::readonly::Layout;
+use partage_wire::json::dataset_status::StoreCheck;
 use serde_json::{Value, json};
 
 /// A second of 1994.
