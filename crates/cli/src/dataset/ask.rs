@@ -1,7 +1,6 @@
 //! Verbs that ask a running node.
 
 use super::node_client::NodeClient;
-use super::node_status::{Cluster, Dataset, NodeStatus, Version};
 use super::wait::Wait;
 use crate::http::{segment, segment_of};
 use crate::output::table;
@@ -12,7 +11,9 @@ use comfy_table::Table;
 use hyper::{Method, StatusCode};
 use partage_core::base::count::counted;
 use partage_core::service::dataset::VersionName;
+use partage_core::service::dataset::node::State;
 use partage_dataset::serve::VERSION;
+use partage_wire::dataset::status::{Dataset, Datasets, Node, Version};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,31 +110,52 @@ pub struct ScanArgs {
 }
 
 /// Who did not tell is told.
-pub(super) fn warn(unreachable: &[String]) {
+pub(super) fn warn(unreachable: Option<&[String]>) {
+    let unreachable = unreachable.unwrap_or_default();
     if !unreachable.is_empty() {
         say(&format!("warning: {} did not answer: what they have is not counted", unreachable.join(", ")));
+    }
+}
+
+/// The latest version that clients of some node get.
+fn current(dataset: &Dataset) -> Option<(&String, &Version)> {
+    dataset.versions.iter().rev().find(|(_, version)| version.served_by() > 0)
+}
+
+/// One word for how a version stands.
+fn word(version: &Version) -> &'static str {
+    if version.errors().next().is_some() {
+        "error"
+    } else if version.hold().is_some() {
+        "held"
+    } else if version.in_state(State::Building).next().is_some() {
+        "building"
+    } else if version.served_by() > 0 {
+        "active"
+    } else {
+        "kept"
     }
 }
 
 impl ListArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let all: Cluster = self.client.json("/").await?;
-        warn(&all.unreachable);
+        let all: Datasets = self.client.json("/").await?;
+        warn(all.unreachable.as_deref());
         if output.is_json() {
             return output.json(&all);
         }
         let mut rows =
             table(["dataset", "version", "state", "partitions", "replicas", "nodes", "content type"]);
         for (name, dataset) in &all.dbs {
-            let (version, at) = match dataset.current() {
+            let (version, at) = match current(dataset) {
                 Some((version, at)) => (version.as_str(), Some(at)),
                 None => ("none yet", dataset.versions.values().next_back()),
             };
             rows.add_row([
                 name.clone(),
                 version.to_owned(),
-                at.map_or("", Version::word).to_owned(),
+                at.map_or("", word).to_owned(),
                 at.map(|at| at.num_partitions.to_string()).unwrap_or_default(),
                 at.map(|at| format!("{:.1}", at.average_replication)).unwrap_or_default(),
                 at.map(|at| at.nodes.len().to_string()).unwrap_or_default(),
@@ -150,7 +172,7 @@ impl ListArgs {
 }
 
 /// What does not work at whole nodes.
-fn troubles(nodes: &BTreeMap<String, NodeStatus>, output: &mut Output) {
+fn troubles(nodes: &BTreeMap<String, Node>, output: &mut Output) {
     for (node, standing) in nodes {
         if let Some(trouble) = &standing.source_error {
             output.text(&format!("the source cannot be read at {node}, {trouble}"));
@@ -186,7 +208,7 @@ fn versions(dataset: &Dataset) -> Table {
     for (name, version) in dataset.versions.iter().rev() {
         rows.add_row([
             name.clone(),
-            version.word().to_owned(),
+            word(version).to_owned(),
             format!("{} of {}", version.served_by(), counted(version.nodes.len(), "node")),
             version.num_partitions.to_string(),
             version.missing_partitions.to_string(),
@@ -198,7 +220,7 @@ fn versions(dataset: &Dataset) -> Table {
 }
 
 /// What is wrong with a dataset, and where; not with all of the source at a node, which is said already.
-fn errors(dataset: &str, told: &Dataset, nodes: &BTreeMap<String, NodeStatus>, output: &mut Output) {
+fn errors(dataset: &str, told: &Dataset, nodes: &BTreeMap<String, Node>, output: &mut Output) {
     let of_all = |node: &String| nodes.get(node).and_then(|standing| standing.source_error.as_ref());
     for (node, trouble) in told.source_errors.iter().filter(|(node, own)| of_all(node) != Some(*own)) {
         output.text(&format!("{dataset} cannot be read from the source at {node}, {trouble}"));
@@ -208,13 +230,13 @@ fn errors(dataset: &str, told: &Dataset, nodes: &BTreeMap<String, NodeStatus>, o
     }
     for (name, version) in &told.versions {
         for (node, why) in version.errors() {
-            let next = version.nodes.get(node).and_then(|at| Some((at.tries, at.next_try_at.as_ref()?)));
+            let next = version.nodes.get(node).and_then(|at| at.tries.zip(at.next_try_at.as_ref()));
             let next = next.map_or(String::new(), |(tries, at)| {
                 format!(" (failed {}, tried again at {at})", counted(tries, "time"))
             });
             output.text(&format!("{dataset}, version {name} at {node}: {why}{next}"));
         }
-        if let Some((_, why)) = version.holds().next() {
+        if let Some(why) = version.hold() {
             output.text(&format!("{dataset}, version {name} is held: {why}"));
         }
         for (node, at) in &version.nodes {
@@ -249,8 +271,8 @@ impl StatusArgs {
                 rows.add_row([
                     node.clone(),
                     format!("{name}{}", if told.current { " (clients get it)" } else { "" }),
-                    told.state.to_lowercase(),
-                    of(told.partitions.len() as u64, told.loading.partitions_in_all),
+                    told.state.to_string().to_lowercase(),
+                    of(told.partitions.len() as u32, told.loading.partitions_in_all),
                     told.keys.to_string(),
                     told.bytes.to_string(),
                     percent(told.loading.bytes, told.loading.bytes_in_all),
@@ -272,7 +294,7 @@ impl StatusArgs {
 }
 
 /// `3`, or `3 of 8` while some are lacking.
-pub(super) fn of(ready: u64, wanted: u64) -> String {
+pub(super) fn of(ready: u32, wanted: u32) -> String {
     if ready < wanted { format!("{ready} of {wanted}") } else { ready.to_string() }
 }
 
@@ -282,18 +304,14 @@ fn percent(part: u64, whole: u64) -> String {
 
 /// How a dataset stands, with a warning for nodes that do not answer.
 pub(super) async fn look(client: &NodeClient, name: &str) -> Result<Dataset, Failure> {
-    let (dataset, silent) = seen(client, name).await?;
-    warn(&silent);
+    let dataset = seen(client, name).await?;
+    warn(dataset.unreachable.as_deref());
     Ok(dataset)
 }
 
-/// How a dataset stands, and the nodes that do not answer or do not know it.
-pub(super) async fn seen(client: &NodeClient, name: &str) -> Result<(Dataset, Vec<String>), Failure> {
-    let mut told: Value = client.json(&format!("/{}", segment(name))).await?;
-    let silent: Vec<String> = serde_json::from_value(told["unreachable"].take()).unwrap_or_default();
-    let dataset = serde_json::from_value(told)
-        .map_err(|error| Failure::failed(format!("the status of {name} is not understood: {error}")))?;
-    Ok((dataset, silent))
+/// How a dataset stands, without a warning.
+pub(super) async fn seen(client: &NodeClient, name: &str) -> Result<Dataset, Failure> {
+    client.json(&format!("/{}", segment(name))).await
 }
 
 impl RefreshArgs {
@@ -319,7 +337,7 @@ impl RollbackArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         self.version.as_deref().map(VersionName::new).transpose().map_err(Failure::usage)?;
         let dataset = look(&self.client, &self.dataset).await?;
-        let now = dataset.current().map_or("none", |(name, _)| name.as_str());
+        let now = current(&dataset).map_or("none", |(name, _)| name.as_str());
         let (name, to) = (&self.dataset, self.version.as_deref().unwrap_or("the latest"));
         let dry = format!("dry_run={}", self.dry_run);
         let path = format!("/-/pin/{}?{dry}", segment(name));

@@ -6,7 +6,6 @@
 mod ask;
 mod neighbours;
 mod node_client;
-mod node_status;
 mod offline;
 mod origin;
 mod progress;

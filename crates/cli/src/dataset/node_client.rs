@@ -6,6 +6,7 @@ use bytes::Bytes;
 use clap::Args;
 use http_body_util::{BodyExt, Full};
 use hyper::{HeaderMap, Method, Request, StatusCode};
+use partage_wire::dataset::status::Health;
 use partage_wire::json::{ErrorBody, ErrorDetail};
 
 /// Which node is asked.
@@ -43,10 +44,7 @@ impl NodeClient {
     pub async fn refusal(&self, reply: &Reply) -> Failure {
         let failure = refusal(reply);
         let health = self.answer(Method::GET, "/-/health", Bytes::new()).await;
-        let is_dataset_node = |health: &Reply| {
-            serde_json::from_slice::<serde_json::Value>(&health.body)
-                .is_ok_and(|told| told.get("serving").is_some())
-        };
+        let is_dataset_node = |health: &Reply| serde_json::from_slice::<Health>(&health.body).is_ok();
         match health {
             Ok(health) if !is_dataset_node(&health) => {
                 let at = self.node.join(", ");

@@ -2,7 +2,6 @@
 
 use super::ask::warn;
 use super::node_client::NodeClient;
-use super::node_status::Cluster;
 use super::settings::{SettingsArgs, checked, kept, named, open, there};
 use super::wait::Wait;
 use crate::output::{Failure, Output, say};
@@ -13,6 +12,7 @@ use partage_dataset::build;
 use partage_dataset::settings::{DatasetSettings, FILE};
 use partage_dataset::source::{Source, Throttle};
 use partage_wire::config::DatasetFile;
+use partage_wire::dataset::status::Datasets;
 use serde_json::json;
 
 /// `partage dataset add`
@@ -165,7 +165,7 @@ impl AddArgs {
         source: &Source,
         dataset: &DatasetName,
         version: Option<&VersionName>,
-    ) -> Result<(VersionName, Cluster), Failure> {
+    ) -> Result<(VersionName, Datasets), Failure> {
         let Some(version) = version else {
             let needs = if self.success { " with a _SUCCESS file" } else { "" };
             let what = format!(
@@ -177,18 +177,18 @@ impl AddArgs {
                 Failure::refused(what).help(format!("leave out --wait, or write files to {folder} first"))
             );
         };
-        let before: Cluster = self.node.json("/").await.map_err(|failure| {
+        let before: Datasets = self.node.json("/").await.map_err(|failure| {
             failure.help(
                 "nothing was written: --wait asks a node, named by --node HOST:PORT; without --wait, `dataset add` needs no node",
             )
         })?;
-        warn(&before.unreachable);
+        warn(before.unreachable.as_deref());
         Ok((version.clone(), before))
     }
 }
 
 /// The nodes that have told.
-fn everyone(told: &Cluster) -> String {
+fn everyone(told: &Datasets) -> String {
     match told.nodes.len() {
         1 => told.nodes.keys().cloned().collect(),
         all => format!("all {}", counted(all, "node")),

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use clap::Args;
 use hyper::Method;
 use partage_core::service::dataset::VersionName;
+use partage_wire::dataset::status::Version;
 use serde_json::json;
 use std::time::Duration;
 
@@ -34,8 +35,8 @@ impl ReleaseArgs {
         let (name, version) = (&self.dataset, &self.version);
         VersionName::new(version).map_err(Failure::usage)?;
         let dataset = look(&self.client, name).await?;
-        let held = dataset.versions.get(version).and_then(|version| version.holds().next());
-        let Some((_, why)) = held else {
+        let held = dataset.versions.get(version).and_then(Version::hold);
+        let Some(why) = held else {
             let what = format!("version {version} of dataset {name} is not held");
             let help = format!("`partage dataset status {name}` says how its versions stand");
             return Err(Failure::refused(what).help(help));

@@ -12,7 +12,6 @@
 
 use super::ask::{look, of, seen};
 use super::node_client::NodeClient;
-use super::node_status::{Cluster, Dataset, Version};
 use super::progress;
 use crate::http::segment;
 use crate::output::Failure;
@@ -20,6 +19,8 @@ use bytes::Bytes;
 use clap::Args;
 use hyper::Method;
 use indicatif::ProgressBar;
+use partage_core::service::dataset::node::State;
+use partage_wire::dataset::status::{Dataset, Datasets, Version};
 use std::future::Future;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -83,7 +84,7 @@ impl Wait {
         self,
         client: &NodeClient,
         (name, version): (&str, &str),
-        before: &Cluster,
+        before: &Datasets,
         is_json: bool,
     ) -> Result<(), Failure> {
         let bar = progress::bar(&format!("loading {name}"), is_json);
@@ -142,7 +143,7 @@ async fn is_served(client: &NodeClient, name: &str, bar: &ProgressBar) -> Result
         fails(version, at)?;
         is_held(name, version, at)?;
         show(bar, name, version, at);
-        if at.served_by() == at.nodes.len() && !at.is_building() {
+        if at.served_by() == at.nodes.len() && at.in_state(State::Building).next().is_none() {
             return Ok(());
         }
     }
@@ -152,7 +153,7 @@ async fn is_served(client: &NodeClient, name: &str, bar: &ProgressBar) -> Result
 async fn is_added(
     client: &NodeClient,
     (name, version): (&str, &str),
-    before: &Cluster,
+    before: &Datasets,
     missing: &mut Vec<String>,
     bar: &ProgressBar,
 ) -> Result<(), Failure> {
@@ -169,7 +170,7 @@ async fn is_added(
         tokio::time::sleep(LOOK).await;
         let dataset = match seen(client, name).await {
             Err(failure) if failure.is_kind("starting") || failure.is_kind("no_dataset") => continue,
-            looked => looked?.0,
+            looked => looked?,
         };
         let nothing = Version::default();
         let at = dataset.versions.get(version).unwrap_or(&nothing);
@@ -191,17 +192,18 @@ async fn is_added(
 
 /// Whether a node holds it back from clients.
 fn is_held(name: &str, version: &str, at: &Version) -> Result<(), Failure> {
-    let Some((_, why)) = at.holds().next() else { return Ok(()) };
+    let Some(why) = at.hold() else { return Ok(()) };
     let help = format!("`partage dataset release {name} {version}` gives it to clients");
     Err(Failure::not_done(format!("version {version} is held: {why}")).help(help))
 }
 
 /// Shows how far loading is.
 fn show(bar: &ProgressBar, name: &str, version: &str, at: &Version) {
-    let far = at.loading();
-    bar.set_length(far.bytes_in_all);
-    bar.set_position(far.bytes);
-    let partitions = of(far.partitions, far.partitions_in_all);
+    let loading = || at.in_state(State::Building).map(|node| node.loading);
+    bar.set_length(loading().map(|node| node.bytes_in_all).sum());
+    bar.set_position(loading().map(|node| node.bytes).sum());
+    let partitions =
+        of(loading().map(|node| node.partitions).sum(), loading().map(|node| node.partitions_in_all).sum());
     bar.set_message(format!("loading {name} {version}: {partitions} partitions,"));
 }
 

@@ -32,6 +32,7 @@ pub use version::{LoadProgress, Place, State, Version};
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use partage_clock::Clock;
 use partage_core::service::dataset::name::DatasetName;
+use partage_wire::dataset::status::StoreCheck;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -51,15 +52,6 @@ pub struct Neighbours {
     pub me: NodeInfo,
     /// The others, as last seen.
     pub others: Vec<NodeInfo>,
-}
-
-/// How far a reading of all of the local store is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StoreCheck {
-    /// Read so far.
-    pub bytes: u64,
-    /// To be read.
-    pub bytes_in_all: u64,
 }
 
 type DatasetMap = BTreeMap<DatasetName, Arc<Dataset>>;

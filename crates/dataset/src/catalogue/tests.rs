@@ -154,7 +154,7 @@ fn a_version_tells_how_it_stands_and_when_it_was_asked() {
     version.set_state(State::Active);
     assert_eq!((version.progress().bytes, version.active_at().is_some()), (5, true));
     version.set_state(State::Error { reason: "part-0: byte 7".into(), tries: 1, next_try: None });
-    assert_eq!(version.state().word(), "ERROR");
+    assert_eq!(version.state().kind(), partage_core::service::dataset::node::State::Error);
     assert_eq!(version.last_request().0, 0);
     version.asked_at(Millis(9));
     version.asked_at(Millis(7));

@@ -3,6 +3,7 @@
 //! Each failure is kept with its reason, since when it lasts, and how often it has been met since.
 
 use partage_core::service::dataset::name::DatasetName;
+use partage_wire::dataset::status::LinkState;
 use std::collections::BTreeMap;
 
 /// Between two lines of the log about one trouble, in seconds: often enough to be seen, seldom enough to drown nothing.
@@ -48,13 +49,13 @@ pub enum Link {
 }
 
 impl Link {
-    /// As pages write it.
-    pub fn word(&self) -> &'static str {
+    /// The same without the trouble, as pages write it.
+    pub fn state(&self) -> LinkState {
         match self {
-            Link::Unused => "unused",
-            Link::Connecting => "connecting",
-            Link::Connected => "connected",
-            Link::Away(_) => "away",
+            Link::Unused => LinkState::Unused,
+            Link::Connecting => LinkState::Connecting,
+            Link::Connected => LinkState::Connected,
+            Link::Away(_) => LinkState::Away,
         }
     }
 }

@@ -6,6 +6,7 @@ use super::stripes::InFlightCounter;
 use arc_swap::{ArcSwap, Guard};
 use partage_core::base::time::Millis;
 use partage_core::service::dataset::name::VersionName;
+use partage_core::service::dataset::node;
 use partage_core::service::dataset::partition::Partitioner;
 use partage_engine::readonly::Reader;
 use std::collections::BTreeMap;
@@ -48,14 +49,14 @@ pub enum State {
 }
 
 impl State {
-    /// As pages write it.
-    pub fn word(&self) -> &'static str {
+    /// The same without reasons, as pages write it.
+    pub fn kind(&self) -> node::State {
         match self {
-            State::Building => "BUILDING",
-            State::Active => "ACTIVE",
-            State::Removing => "REMOVING",
-            State::Error { .. } => "ERROR",
-            State::Held { .. } => "HELD",
+            State::Building => node::State::Building,
+            State::Active => node::State::Active,
+            State::Removing => node::State::Removing,
+            State::Error { .. } => node::State::Error,
+            State::Held { .. } => node::State::Held,
         }
     }
 }

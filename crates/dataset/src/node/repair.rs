@@ -3,12 +3,13 @@
 
 use super::effects::EffectExecutor;
 use super::loading::VersionId;
-use crate::catalogue::{Catalogue, StoreCheck};
+use crate::catalogue::Catalogue;
 use crate::limits::LOAD_NICE;
 use crate::source::Throttle;
 use partage_core::service::dataset::DatasetName;
 use partage_core::service::dataset::node::{DatasetState, Node as Machine};
 use partage_engine::readonly::Reader;
+use partage_wire::dataset::status::StoreCheck;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};

@@ -185,6 +185,7 @@ impl CoordinationHealth {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use partage_wire::dataset::status::LinkState;
 
     fn link(catalogue: &Catalogue) -> Link {
         catalogue.troubles().link.clone()
@@ -205,7 +206,7 @@ mod tests {
         let Link::Away(trouble) = link(&catalogue) else { panic!("{:?}", link(&catalogue)) };
         assert_eq!((trouble.times, trouble.reason.as_str()), (3, "gone, too"));
         health.works(CoordinationPart::Mirror);
-        assert_eq!(link(&catalogue).word(), "away");
+        assert_eq!(link(&catalogue).state(), LinkState::Away);
         health.works(CoordinationPart::Session);
         assert_eq!(link(&catalogue), Link::Connected, "what was to be published is published anew");
     }

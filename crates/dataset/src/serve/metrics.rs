@@ -187,7 +187,8 @@ fn tell(families: &Families, labels: &Labels, version: &Version) {
     set(&families.stored, here.map(|reader| reader.describe().file_bytes).sum());
     set(&families.loaded, version.progress().bytes);
     set(&families.to_load, version.progress().bytes_in_all);
-    let state = [labels.clone(), vec![("state", version.state().word().to_ascii_lowercase())]].concat();
+    let state =
+        [labels.clone(), vec![("state", version.state().kind().word().to_ascii_lowercase())]].concat();
     families.state.get_or_create(&state).set(1);
     let progress = version.progress();
     set(&families.wanted, u64::from(progress.partitions_in_all).max(here_count));

@@ -1,11 +1,13 @@
 //! The status page for people: no script, nothing from elsewhere, and every text escaped.
 
-use serde_json::Value;
-use std::collections::BTreeSet;
+use super::status::replicas;
+use partage_core::service::dataset::node::State;
+use partage_wire::dataset::status::{Dataset, Datasets, Loading, LocalVersion, Node, Trouble, Version};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Squares that are shown for a version; of more partitions only the counts are.
-const SQUARES: u64 = 2_048;
+const SQUARES: u32 = 2_048;
 
 /// After so many seconds the page is shown anew when nothing is being loaded.
 const REFRESH_S: u32 = 30;
@@ -14,7 +16,7 @@ const REFRESH_S: u32 = 30;
 const TROUBLES: usize = 5;
 
 /// The page of all datasets, or of one.
-pub fn render(status: &Value, dataset: Option<&str>) -> String {
+pub fn render(status: &Datasets, dataset: Option<&str>) -> String {
     let mut page = String::with_capacity(16 << 10);
     let title = dataset.map_or_else(|| "Datasets".to_owned(), |name| format!("Dataset {name}"));
     page += "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">";
@@ -22,28 +24,22 @@ pub fn render(status: &Value, dataset: Option<&str>) -> String {
         &mut page,
         format_args!("<title>{}</title><style>{}</style><main>", Escaped(&title), include_str!("page.css")),
     );
-    let mut nodes = status["dbs"].as_object().into_iter().flatten().flat_map(|(_, one)| {
-        let versions = one["versions"].as_object().into_iter().flatten();
-        versions.flat_map(|(_, version)| version["nodes"].as_object().into_iter().flatten())
-    });
+    let versions = || status.dbs.values().flat_map(|one| one.versions.values());
+    let mut nodes = versions().flat_map(|version| version.nodes.values());
     // Who watches it need not press a key, and sees what is loaded go on.
-    let again_s = if nodes.any(|(_, node)| is_loading(node)) { 2 } else { REFRESH_S };
+    let again_s = if nodes.any(is_loading) { 2 } else { REFRESH_S };
     add(&mut page, format_args!("<meta http-equiv=\"refresh\" content=\"{again_s}\">"));
     add(&mut page, format_args!("<header><h1>{}</h1>", Escaped(&title)));
     add(
         &mut page,
-        format_args!(
-            "<span class=\"soft\">as node {} and its peers tell it</span>",
-            Escaped(word(status, "node"))
-        ),
+        format_args!("<span class=\"soft\">as node {} and its peers tell it</span>", Escaped(&status.node)),
     );
     if dataset.is_some() {
         page += "<a href=\"/\">all datasets</a>";
     }
     page += "</header>";
-    let silent: Vec<&str> = list(&status["unreachable"]).filter_map(Value::as_str).collect();
+    let silent = status.unreachable.as_deref().unwrap_or_default().join(", ");
     if !silent.is_empty() {
-        let silent = silent.join(", ");
         add(
             &mut page,
             format_args!(
@@ -53,13 +49,11 @@ pub fn render(status: &Value, dataset: Option<&str>) -> String {
         );
     }
     summary(&mut page, status);
-    of_nodes(&mut page, &status["nodes"]);
-    let mut is_empty = true;
-    for (name, one) in status["dbs"].as_object().into_iter().flatten() {
-        is_empty = false;
-        of_dataset(&mut page, name, one, &status["nodes"]);
+    of_nodes(&mut page, &status.nodes);
+    for (name, one) in &status.dbs {
+        of_dataset(&mut page, name, one, &status.nodes);
     }
-    if is_empty {
+    if status.dbs.is_empty() {
         page += "<p>There are no datasets here yet.</p>";
     }
     page += "<footer>The same as JSON: <code>curl -H 'accept: application/json'</code> &middot; \
@@ -88,40 +82,21 @@ impl std::fmt::Display for Escaped<'_> {
     }
 }
 
-fn word<'a>(value: &'a Value, name: &str) -> &'a str {
-    value[name].as_str().unwrap_or_default()
-}
-
-fn number(value: &Value, name: &str) -> u64 {
-    value[name].as_u64().unwrap_or(0)
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
 /// How all stands, in a line.
-fn summary(page: &mut String, status: &Value) {
-    let of = |value: &Value, name: &str| value[name].as_object().cloned().unwrap_or_default();
-    let datasets = of(status, "dbs");
-    let versions: Vec<Value> = datasets
-        .values()
-        .flat_map(|one| of(one, "versions").into_iter().map(|(_, version)| version))
-        .collect();
-    let served = datasets.values().filter(|one| of(one, "versions").values().any(is_served)).count();
-    let in_state = |state: &str| {
-        let is_so = |version: &&Value| of(version, "nodes").values().any(|node| node["state"] == state);
-        versions.iter().filter(is_so).count()
-    };
-    add(page, format_args!("<p class=\"soft\">{served} of {} datasets are served", datasets.len()));
-    match of(status, "nodes").len() {
+fn summary(page: &mut String, status: &Datasets) {
+    let served = status.dbs.values().filter(|one| one.versions.values().any(is_served)).count();
+    add(page, format_args!("<p class=\"soft\">{served} of {} datasets are served", status.dbs.len()));
+    match status.nodes.len() {
         1 => *page += " by 1 node",
         nodes => add(page, format_args!(" by {nodes} nodes")),
     }
-    for (state, word, class) in
-        [("BUILDING", "being loaded", "soft"), ("HELD", "held", "warn"), ("ERROR", "not loaded", "bad")]
-    {
-        match in_state(state) {
+    let versions = || status.dbs.values().flat_map(|one| one.versions.values());
+    for (state, word, class) in [
+        (State::Building, "being loaded", "soft"),
+        (State::Held, "held", "warn"),
+        (State::Error, "not loaded", "bad"),
+    ] {
+        match versions().filter(|version| version.in_state(state).next().is_some()).count() {
             0 => {}
             1 => add(page, format_args!(" &middot; <b class=\"{class}\">1 version is {word}</b>")),
             count => {
@@ -133,57 +108,52 @@ fn summary(page: &mut String, status: &Value) {
 }
 
 /// What does not work, and at which nodes.
-fn of_nodes(page: &mut String, nodes: &Value) {
-    let nodes = || nodes.as_object().into_iter().flatten();
-    for (what, name) in [
-        ("The source cannot be read", "source_error"),
-        ("The coordination service is away", "coordination_error"),
-        ("The coordinator is away", "coordinator_error"),
-    ] {
-        let all: Vec<_> = nodes().filter(|(_, node)| node[name].is_object()).collect();
-        for (node, told) in all.iter().take(TROUBLES) {
-            *page += "<p class=\"alert\">";
-            add(page, format_args!("<b>{what}</b> at {}, ", Escaped(node)));
-            trouble(page, &told[name]);
-            *page += "</p>";
-        }
-        if all.len() > TROUBLES {
-            add(page, format_args!("<p class=\"alert\">And so at {} more nodes.</p>", all.len() - TROUBLES));
-        }
-    }
-    for (node, told) in nodes().filter(|(_, node)| node["store_check"].is_object()).take(TROUBLES) {
-        let (read, all) =
-            (number(&told["store_check"], "bytes"), number(&told["store_check"], "bytes_in_all"));
+fn of_nodes(page: &mut String, nodes: &BTreeMap<String, Node>) {
+    alerts(page, "The source cannot be read", nodes, |node| node.source_error.as_ref());
+    alerts(page, "The coordination service is away", nodes, |node| node.coordination_error.as_ref());
+    alerts(page, "The coordinator is away", nodes, |node| node.coordinator_error.as_ref());
+    let checks = nodes.iter().filter_map(|(name, node)| Some((name, node.store_check?)));
+    for (node, check) in checks.take(TROUBLES) {
         add(
             page,
             format_args!(
                 "<p class=\"soft\">{} reads its store through for damage: {} of {}</p>",
                 Escaped(node),
-                size(read),
-                size(all)
+                size(check.bytes),
+                size(check.bytes_in_all)
             ),
         );
     }
 }
 
-fn trouble(page: &mut String, told: &Value) {
-    let (since, times) = (word(told, "since"), number(told, "times"));
-    let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
-    add(
-        page,
-        format_args!("since {}, {times}: <code>{}</code>", Escaped(since), Escaped(word(told, "error"))),
-    );
+fn alerts(
+    page: &mut String,
+    what: &str,
+    nodes: &BTreeMap<String, Node>,
+    error: fn(&Node) -> Option<&Trouble>,
+) {
+    let all: Vec<_> = nodes.iter().filter_map(|(name, node)| Some((name, error(node)?))).collect();
+    for (node, told) in all.iter().take(TROUBLES) {
+        *page += "<p class=\"alert\">";
+        add(page, format_args!("<b>{what}</b> at {}, ", Escaped(node)));
+        trouble(page, told);
+        *page += "</p>";
+    }
+    if all.len() > TROUBLES {
+        add(page, format_args!("<p class=\"alert\">And so at {} more nodes.</p>", all.len() - TROUBLES));
+    }
 }
 
-/// The versions that nodes were ordered to give to clients: one, but for a moment.
-fn pinned(one: &Value) -> BTreeSet<&str> {
-    one["pinned"].as_object().into_iter().flatten().filter_map(|(_, version)| version.as_str()).collect()
+fn trouble(page: &mut String, told: &Trouble) {
+    let since = told.since_and_times();
+    add(page, format_args!("{}: <code>{}</code>", Escaped(&since), Escaped(&told.error)));
 }
 
-fn of_dataset(page: &mut String, name: &str, one: &Value, nodes: &Value) {
+fn of_dataset(page: &mut String, name: &str, one: &Dataset, nodes: &BTreeMap<String, Node>) {
     add(page, format_args!("<section><header><h2><a href=\"/{0}\">{0}</a></h2>", Escaped(name)));
-    add(page, format_args!("<span class=\"soft\">{}</span></header>", Escaped(word(one, "content_type"))));
-    for version in pinned(one) {
+    add(page, format_args!("<span class=\"soft\">{}</span></header>", Escaped(&one.content_type)));
+    // The versions that nodes were ordered to give to clients: one, but for a moment.
+    for version in one.pinned.values().collect::<BTreeSet<_>>() {
         let (dataset, version) = (Escaped(name), Escaped(version));
         add(
             page,
@@ -193,16 +163,16 @@ fn of_dataset(page: &mut String, name: &str, one: &Value, nodes: &Value) {
             ),
         );
     }
-    let errors = one["source_errors"].as_object().into_iter().flatten();
     // What is wrong with all of the source is said above; a dataset may have had a trouble of its own before.
-    let own = errors.filter(|(node, told)| nodes[node.as_str()]["source_error"] != **told);
+    let of_all = |node: &String| nodes.get(node).and_then(|node| node.source_error.as_ref());
+    let own = one.source_errors.iter().filter(|(node, told)| of_all(node) != Some(*told));
     for (node, told) in own.take(TROUBLES) {
         *page += "<article class=\"trouble\">";
         add(page, format_args!("<b>Not read from the source</b> at {}, ", Escaped(node)));
         trouble(page, told);
         *page += "</article>";
     }
-    for refused in list(&one["refused"]).filter_map(Value::as_str) {
+    for refused in &one.refused {
         add(
             page,
             format_args!(
@@ -211,57 +181,44 @@ fn of_dataset(page: &mut String, name: &str, one: &Value, nodes: &Value) {
             ),
         );
     }
-    let versions = one["versions"].as_object();
-    if versions.is_none_or(serde_json::Map::is_empty) {
+    if one.versions.is_empty() {
         *page += "<article class=\"soft\">No version yet.</article>";
     }
     // The latest first.
-    for (name, version) in versions.into_iter().flatten().rev() {
+    for (name, version) in one.versions.iter().rev() {
         of_version(page, name, version);
     }
     *page += "</section>";
 }
 
-fn of_version(page: &mut String, name: &str, version: &Value) {
-    let nodes = || version["nodes"].as_object().into_iter().flatten().map(|(_, node)| node);
+fn of_version(page: &mut String, name: &str, version: &Version) {
     add(page, format_args!("<article><header><h3>{}</h3>", Escaped(name)));
-    for state in ["ACTIVE", "BUILDING", "HELD", "REMOVING", "ERROR"] {
-        let count = nodes().filter(|node| node["state"] == *state).count();
+    for state in [State::Active, State::Building, State::Held, State::Removing, State::Error] {
+        let count = version.in_state(state).count();
         if count > 0 {
-            let class = state.to_ascii_lowercase();
+            let class = state.word().to_ascii_lowercase();
             add(page, format_args!("<span class=\"tag {class}\">{state} &times; {count}</span>"));
         }
     }
     add(
         page,
-        format_args!(
-            "<span class=\"soft\">{}</span></header><div class=\"facts\">",
-            Escaped(word(version, "path"))
-        ),
+        format_args!("<span class=\"soft\">{}</span></header><div class=\"facts\">", Escaped(&version.path)),
     );
     let fact = |page: &mut String, what: &str, value: String, class: &str| {
         add(page, format_args!("<div><b class=\"{class}\">{value}</b><span>{what}</span></div>"));
     };
-    let (missing, few, many) = (
-        number(version, "missing_partitions"),
-        number(version, "underreplicated_partitions"),
-        number(version, "overreplicated_partitions"),
-    );
-    fact(page, "partitions", number(version, "num_partitions").to_string(), "");
-    let average = version["average_replication"].as_f64().unwrap_or(0.0);
-    fact(
-        page,
-        "replicas on average",
-        format!("{average:.2} of {}", number(version, "target_replication")),
-        "",
-    );
+    let (missing, few) = (version.missing_partitions, version.underreplicated_partitions);
+    fact(page, "partitions", version.num_partitions.to_string(), "");
+    let average = format!("{:.2} of {}", version.average_replication, version.target_replication);
+    fact(page, "replicas on average", average, "");
     // What nobody serves yet lacks nothing that anybody would miss.
-    let class = |count: u64, class| if count > 0 && is_served(version) { class } else { "" };
+    let class = |count: u32, class| if count > 0 && is_served(version) { class } else { "" };
     fact(page, "missing", missing.to_string(), class(missing, "bad"));
     fact(page, "too few replicas", few.to_string(), class(few, "warn"));
-    fact(page, "too many", many.to_string(), "");
-    fact(page, "keys, over all replicas", spaced(nodes().map(|node| number(node, "keys")).sum()), "");
-    fact(page, "on disk, over all replicas", size(nodes().map(|node| number(node, "bytes")).sum()), "");
+    fact(page, "too many", version.overreplicated_partitions.to_string(), "");
+    let nodes = || version.nodes.values();
+    fact(page, "keys, over all replicas", spaced(nodes().map(|node| node.keys).sum()), "");
+    fact(page, "on disk, over all replicas", size(nodes().map(|node| node.bytes).sum()), "");
     *page += "</div>";
     squares(page, version);
     *page += "<div class=\"wide\"><table><tr><th>node<th>state<th>partitions<th>keys<th>bytes<th>in flight<th>loading</tr>";
@@ -270,27 +227,19 @@ fn of_version(page: &mut String, name: &str, version: &Value) {
 }
 
 /// Whether clients of any node get it.
-fn is_served(version: &Value) -> bool {
-    version["nodes"].as_object().into_iter().flatten().any(|(_, node)| node["current"] == true)
+fn is_served(version: &Version) -> bool {
+    version.served_by() > 0
 }
 
 /// One square a partition, coloured by how many have it.
-fn squares(page: &mut String, version: &Value) {
-    let partitions = number(version, "num_partitions");
-    if partitions > SQUARES {
+fn squares(page: &mut String, version: &Version) {
+    if version.num_partitions > SQUARES {
         return;
     }
-    let target = number(version, "target_replication");
-    let mut replicas = vec![0; partitions as usize];
-    for node in version["nodes"].as_object().into_iter().flatten().map(|(_, node)| node) {
-        for partition in list(&node["partitions"]).filter(|_| node["state"] != "ERROR") {
-            if let Some(count) = replicas.get_mut(partition.as_u64().unwrap_or(u64::MAX) as usize) {
-                *count += 1;
-            }
-        }
-    }
+    let (replicas, target) = (replicas(version), version.target_replication);
     *page += "<div class=\"grid\">";
-    for (partition, count) in replicas.into_iter().enumerate() {
+    for partition in 0..version.num_partitions {
+        let count = replicas.get(&partition).copied().unwrap_or(0);
         let class = match count {
             0 if is_served(version) => "r0",
             0 => "none",
@@ -303,57 +252,54 @@ fn squares(page: &mut String, version: &Value) {
     *page += "</div>";
 }
 
-fn is_loading(node: &Value) -> bool {
-    let count = |name| number(&node["loading"], name);
-    node["state"] == "BUILDING"
-        && (count("bytes") < count("bytes_in_all") || count("partitions") < count("partitions_in_all"))
+fn is_loading(node: &LocalVersion) -> bool {
+    let loading = &node.loading;
+    node.state.is(State::Building)
+        && (loading.bytes < loading.bytes_in_all || loading.partitions < loading.partitions_in_all)
 }
 
-fn of_node(page: &mut String, node: &Value) {
-    let state = word(node, "state");
+fn of_node(page: &mut String, node: &LocalVersion) {
+    let state = node.state.to_string();
     let class = state.to_ascii_lowercase();
-    add(page, format_args!("<tr><td>{}", Escaped(word(node, "name"))));
-    if !word(node, "shard_id").is_empty() {
-        add(page, format_args!(" <span class=\"soft\">({})</span>", Escaped(word(node, "shard_id"))));
+    add(page, format_args!("<tr><td>{}", Escaped(&node.name)));
+    if !node.shard_id.is_empty() {
+        add(page, format_args!(" <span class=\"soft\">({})</span>", Escaped(&node.shard_id)));
     }
-    add(page, format_args!("<td><span class=\"tag {}\">{}</span>", Escaped(&class), Escaped(state)));
-    if node["current"] == true {
+    add(page, format_args!("<td><span class=\"tag {}\">{}</span>", Escaped(&class), Escaped(&state)));
+    if node.current {
         *page += " <span class=\"soft\">clients get it</span>";
     }
-    if !word(node, "error").is_empty() {
-        add(page, format_args!("<br><span class=\"bad\">{}</span>", Escaped(word(node, "error"))));
+    if let Some(error) = &node.error {
+        add(page, format_args!("<br><span class=\"bad\">{}</span>", Escaped(error)));
     }
-    if !word(node, "next_try_at").is_empty() {
-        let (tries, at) = (number(node, "tries"), word(node, "next_try_at"));
+    if let (Some(tries), Some(at)) = (node.tries, &node.next_try_at) {
         add(
             page,
             format_args!("<br><span class=\"soft\">failed {tries} times; again at {}</span>", Escaped(at)),
         );
     }
-    if !word(node, "held").is_empty() {
-        add(page, format_args!("<br><span class=\"warn\">{}</span>", Escaped(word(node, "held"))));
+    if let Some(held) = &node.held {
+        add(page, format_args!("<br><span class=\"warn\">{}</span>", Escaped(held)));
     }
-    for (partition, reason) in node["damaged"].as_object().into_iter().flatten() {
-        let reason = reason.as_str().unwrap_or_default();
+    for (partition, reason) in &node.damaged {
         add(page, format_args!("<br><span class=\"bad\">partition {partition}: {}</span>", Escaped(reason)));
     }
-    for peer in list(&node["differing"]).filter_map(Value::as_str) {
+    for peer in &node.differing {
         let why = "has other files under this name: nothing of it is used here";
         add(page, format_args!("<br><span class=\"bad\">{} {why}</span>", Escaped(peer)));
     }
-    add(page, format_args!("<td class=\"parts\">{}", runs(&node["partitions"])));
-    let (keys, bytes) = (spaced(number(node, "keys")), size(number(node, "bytes")));
-    add(page, format_args!("<td>{keys}<td>{bytes}<td>{}<td>", number(node, "in_flight")));
-    let (done, all) = (number(&node["loading"], "bytes"), number(&node["loading"], "bytes_in_all"));
-    let count = |name| number(&node["loading"], name);
-    let (ready, wanted) = (count("partitions"), count("partitions_in_all"));
+    add(page, format_args!("<td class=\"parts\">{}", runs(&node.partitions)));
+    let (keys, bytes) = (spaced(node.keys), size(node.bytes));
+    add(page, format_args!("<td>{keys}<td>{bytes}<td>{}<td>", node.in_flight));
+    let Loading { partitions, partitions_in_all, bytes, bytes_in_all } = node.loading;
     if is_loading(node) {
         add(
             page,
             format_args!(
-                "<progress max=\"{all}\" value=\"{done}\"></progress><br>{ready} of {wanted} partitions, {} of {}",
-                size(done),
-                size(all)
+                "<progress max=\"{bytes_in_all}\" value=\"{bytes}\"></progress><br>{partitions} of {partitions_in_all} \
+                 partitions, {} of {}",
+                size(bytes),
+                size(bytes_in_all)
             ),
         );
     } else {
@@ -363,9 +309,8 @@ fn of_node(page: &mut String, node: &Value) {
 }
 
 /// `0–3, 7`.
-fn runs(partitions: &Value) -> String {
-    let numbers: Vec<u64> = list(partitions).filter_map(Value::as_u64).collect();
-    let runs = numbers.chunk_by(|a, b| *b == a + 1).map(|run| match run {
+fn runs(partitions: &[u32]) -> String {
+    let runs = partitions.chunk_by(|a, b| *b == a + 1).map(|run| match run {
         [one] => one.to_string(),
         [first, second] => format!("{first}, {second}"),
         [first, .., last] => format!("{first}&ndash;{last}"),
@@ -401,7 +346,11 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
+
+    fn rendered(status: Value, dataset: Option<&str>) -> String {
+        render(&serde_json::from_value(status).unwrap(), dataset)
+    }
 
     #[test]
     fn what_comes_from_elsewhere_is_escaped() {
@@ -413,7 +362,7 @@ mod tests {
                 "nodes": { "n": { "name": "<n>", "state": "ERROR", "error": "<oops>", "partitions": [0] } },
             } } } },
         });
-        let page = render(&status, Some("a"));
+        let page = rendered(status, Some("a"));
         for raw in ["<b>", "<i>", "<script>", "<n>", "<oops>", "\"x'"] {
             assert!(!page.contains(raw), "{raw}");
         }
@@ -441,13 +390,13 @@ mod tests {
             } },
             "dbs": {
                 "a": {
-                    "versions": { "1": version }, "source_errors": { "n": trouble, "m": trouble },
+                    "content_type": "", "versions": { "1": version }, "source_errors": { "n": trouble, "m": trouble },
                     "pinned": { "n": "day-1", "m": "day-1" },
                 },
-                "b": { "versions": {}, "source_errors": { "n": own } },
+                "b": { "content_type": "", "versions": {}, "source_errors": { "n": own } },
             },
         });
-        let page = render(&status, None);
+        let page = rendered(status, None);
         for part in [
             "http-equiv=\"refresh\" content=\"2\"",
             "1 version is being loaded",
@@ -466,7 +415,7 @@ mod tests {
 
     #[test]
     fn numbers_read_well() {
-        assert_eq!(runs(&json!([0, 1, 2, 3, 7, 9, 10])), "0&ndash;3, 7, 9, 10");
+        assert_eq!(runs(&[0, 1, 2, 3, 7, 9, 10]), "0&ndash;3, 7, 9, 10");
         assert_eq!([spaced(0), spaced(999), spaced(1234567)], ["0", "999", "1,234,567"]);
         assert_eq!([size(1023), size(1536), size(3 << 30)], ["1023 B", "1.5 KiB", "3.0 GiB"]);
     }

@@ -7,26 +7,24 @@ use super::refusal::Refusal;
 use super::request::by_peer;
 use super::server::{ServerState, ThreadState};
 use super::{answer, page};
-use crate::catalogue::{Dataset, Link, State, Trouble, Version};
+use crate::catalogue::{self, Link, State};
 use crate::limits;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::request::Parts;
 use http::{Response, StatusCode};
-use serde_json::{Map, Value, json};
+use partage_core::service::dataset::node as machine;
+use partage_wire::dataset::status::{
+    Dataset, Datasets, Health, HealthState, Loading, LocalVersion, Node, Trouble, Version,
+};
+use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::btree_map::Entry;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// `GET /`.
 pub async fn home(thread: &ThreadState, parts: &Parts) -> Result<Response<Bytes>, Refusal> {
-    let mut status = here(&thread.server, None);
-    if by_peer(parts.uri.query())?.is_none() {
-        let silent = merge_others(thread, &mut status, "/").await;
-        status["unreachable"] = json!(silent);
-    }
-    summarise(&mut status);
-    Ok(shown(parts, &status, None))
+    shown(thread, parts, None).await
 }
 
 /// `GET /<dataset>`.
@@ -35,53 +33,38 @@ pub async fn dataset(thread: &ThreadState, name: &str, parts: &Parts) -> Result<
     if !is_known && !thread.server.catalogue.troubles().datasets.contains_key(name) {
         return Err(thread.server.not_there(Refusal::no_dataset(name)));
     }
-    let mut status = here(&thread.server, Some(name));
-    if by_peer(parts.uri.query())?.is_none() {
-        let silent = merge_others(thread, &mut status, &format!("/{name}")).await;
-        status["unreachable"] = json!(silent);
-    }
-    summarise(&mut status);
-    Ok(shown(parts, &status, Some(name)))
+    shown(thread, parts, Some(name)).await
 }
 
 /// `GET /-/health`: well is who can answer requests; what is behind is said, and is no reason to be stopped.
 pub fn health(server: &ServerState) -> Response<Bytes> {
-    let serving = server.catalogue.datasets().iter().filter(|dataset| dataset.serving().is_some()).count();
+    let datasets = server.catalogue.datasets();
     let stopping = server.stopping.load(std::sync::atomic::Ordering::Relaxed);
-    let status = if stopping { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
-    let awaited = server.catalogue.awaited();
-    let word = match (stopping, &awaited) {
-        (true, _) => "stopping",
-        (false, Some(_)) => "starting",
-        (false, None) => "ok",
+    let code = if stopping { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    let awaited = server.catalogue.awaited().map(|awaited| (*awaited).clone());
+    let status = match (stopping, &awaited) {
+        (true, _) => HealthState::Stopping,
+        (false, Some(_)) => HealthState::Starting,
+        (false, None) => HealthState::Ok,
     };
-    let datasets = server.catalogue.datasets().len();
-    let mut told = json!({ "status": word, "datasets": datasets, "serving": serving });
-    if let Some(awaited) = awaited {
-        told["awaited"] = awaited.as_str().into();
-    }
-    json_answer(status, &told)
+    let serving = datasets.iter().filter(|dataset| dataset.serving().is_some()).count();
+    json_answer(code, &Health { status: status.into(), datasets: datasets.len(), serving, awaited })
 }
 
 /// `GET /healthz`, as Sequins has it: this node's versions; 404 unless one is active or being built.
 pub fn healthz(server: &ServerState) -> Response<Bytes> {
     let me = address(server);
-    let mut all = Map::new();
-    let mut is_well = false;
-    for dataset in server.catalogue.datasets() {
-        let current = dataset.serving();
-        let versions: Map<String, Value> = dataset
-            .versions()
-            .iter()
-            .map(|version| {
-                is_well |= matches!(version.state(), State::Active | State::Building | State::Held { .. });
-                (version.name().to_string(), node(server, version, current.as_ref(), &me))
-            })
-            .collect();
-        all.insert(dataset.name().to_string(), Value::Object(versions));
-    }
+    let versions = |dataset: &catalogue::Dataset| -> BTreeMap<String, LocalVersion> {
+        let (current, versions) = (dataset.serving(), dataset.versions());
+        let told = |version| local(server, version, current.as_deref(), &me);
+        versions.iter().map(|version| (version.name().to_string(), told(version))).collect()
+    };
+    let datasets = server.catalogue.datasets();
+    let all: BTreeMap<_, _> = datasets.iter().map(|one| (one.name().as_str(), versions(one))).collect();
+    let well = [machine::State::Active, machine::State::Building, machine::State::Held];
+    let is_well = all.values().flat_map(BTreeMap::values).any(|version| version.state.is_any(&well));
     let status = if is_well { StatusCode::OK } else { StatusCode::NOT_FOUND };
-    let mut response = json_answer(status, &Value::Object(all));
+    let mut response = json_answer(status, &all);
     let shard_id = &server.catalogue.neighbours().me.shard_id;
     if !shard_id.is_empty() {
         response.headers_mut().insert(super::SEQUINS_SHARD_ID, answer::text(shard_id));
@@ -89,19 +72,29 @@ pub fn healthz(server: &ServerState) -> Response<Bytes> {
     response
 }
 
-fn json_answer(status: StatusCode, body: &Value) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::from(format!("{body:#}\n")));
+fn json_answer(status: StatusCode, body: &impl Serialize) -> Response<Bytes> {
+    let text = serde_json::to_string_pretty(body).expect("a struct of texts and numbers is always JSON");
+    let mut response = Response::new(Bytes::from(text + "\n"));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-/// A page for who prefers HTML, and JSON for all others.
-fn shown(parts: &Parts, status: &Value, dataset: Option<&str>) -> Response<Bytes> {
+/// All datasets or one: a page for who prefers HTML, and JSON for all others.
+async fn shown(
+    thread: &ThreadState,
+    parts: &Parts,
+    dataset: Option<&str>,
+) -> Result<Response<Bytes>, Refusal> {
+    let mut status = here(&thread.server, dataset);
+    if by_peer(parts.uri.query())?.is_none() {
+        status.unreachable = Some(merge_others(thread, &mut status, dataset).await);
+    }
+    status.dbs.values_mut().flat_map(|one| one.versions.values_mut()).for_each(count_replicas);
     let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
-    let mut response = match accept.contains("text/html") {
-        true => {
-            let mut response = Response::new(Bytes::from(page::render(status, dataset)));
+    let mut response = match dataset {
+        _ if accept.contains("text/html") => {
+            let mut response = Response::new(Bytes::from(page::render(&status, dataset)));
             let kind = HeaderValue::from_static("text/html; charset=utf-8");
             response.headers_mut().insert(header::CONTENT_TYPE, kind);
             let none = HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'");
@@ -109,18 +102,15 @@ fn shown(parts: &Parts, status: &Value, dataset: Option<&str>) -> Response<Bytes
             response
         }
         // Sequins gives one dataset without its name around it.
-        false => match dataset {
-            Some(name) => {
-                let mut one = status["dbs"][name].clone();
-                one["nodes"] = status["nodes"].clone();
-                one["unreachable"] = status["unreachable"].clone();
-                json_answer(StatusCode::OK, &one)
-            }
-            None => json_answer(StatusCode::OK, status),
-        },
+        Some(name) => {
+            let Datasets { mut dbs, nodes, unreachable, .. } = status;
+            let one = dbs.remove(name).unwrap_or_default();
+            json_answer(StatusCode::OK, &Dataset { nodes, unreachable, ..one })
+        }
+        None => json_answer(StatusCode::OK, &status),
     };
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
-    response
+    Ok(response)
 }
 
 fn address(server: &ServerState) -> String {
@@ -129,11 +119,11 @@ fn address(server: &ServerState) -> String {
 }
 
 /// What this node tells of itself.
-fn here(server: &ServerState, only: Option<&str>) -> Value {
+fn here(server: &ServerState, only: Option<&str>) -> Datasets {
     let me = address(server);
     let datasets = server.catalogue.datasets();
     let is_asked = |name: &str| only.is_none_or(|only| name == only);
-    let mut told: Map<String, Value> = datasets
+    let mut dbs: BTreeMap<String, Dataset> = datasets
         .iter()
         .filter(|dataset| is_asked(dataset.name().as_str()))
         .map(|dataset| (dataset.name().to_string(), one(server, dataset, &me)))
@@ -141,116 +131,103 @@ fn here(server: &ServerState, only: Option<&str>) -> Value {
     let troubles = server.catalogue.troubles();
     for name in troubles.datasets.keys().filter(|name| is_asked(name.as_str())) {
         // One that never could be looked at is told of, too.
-        let nothing = || json!({ "content_type": "", "versions": {}, "source_errors": {} });
-        told.entry(name.as_str()).or_insert_with(nothing);
+        dbs.entry(name.to_string()).or_default();
     }
-    for (name, one) in &mut told {
-        if let Some(refused) = troubles.refused.get(name.as_str()) {
-            one["refused"] = json!(refused);
-        }
-        if let Some(trouble) = troubles.of(name) {
-            one["source_errors"][&me] = trouble_told(trouble);
-        }
+    for (name, one) in &mut dbs {
+        one.refused = troubles.refused.get(name.as_str()).cloned().unwrap_or_default();
+        one.source_errors =
+            troubles.of(name).map(|trouble| (me.clone(), told(trouble))).into_iter().collect();
     }
     let shard_id = server.catalogue.neighbours().me.shard_id.clone();
-    json!({ "dbs": told, "shard_id": shard_id, "node": me, "nodes": { me: of_me(server) } })
+    let nodes = BTreeMap::from([(me.clone(), of_me(server))]);
+    Datasets { dbs, shard_id, node: me, nodes, unreachable: None }
 }
 
 /// What this node tells of itself, whatever its datasets.
-fn of_me(server: &ServerState) -> Value {
+fn of_me(server: &ServerState) -> Node {
     let troubles = server.catalogue.troubles();
-    let shard_id = &server.catalogue.neighbours().me.shard_id;
-    let mut told = json!({ "shard_id": shard_id, "coordination": troubles.link.word() });
-    if let Link::Away(trouble) = &troubles.link {
-        told["coordination_error"] = trouble_told(trouble);
+    let error = |link: &Link| match link {
+        Link::Away(trouble) => Some(told(trouble)),
+        Link::Unused | Link::Connecting | Link::Connected => None,
+    };
+    Node {
+        shard_id: server.catalogue.neighbours().me.shard_id.clone(),
+        coordination: troubles.link.state().into(),
+        coordination_error: error(&troubles.link),
+        coordinator: troubles.coordinator.state().into(),
+        coordinator_error: error(&troubles.coordinator),
+        source_error: troubles.source.as_ref().map(told),
+        store_check: server.catalogue.store_check(),
     }
-    told["coordinator"] = troubles.coordinator.word().into();
-    if let Link::Away(trouble) = &troubles.coordinator {
-        told["coordinator_error"] = trouble_told(trouble);
-    }
-    if let Some(trouble) = &troubles.source {
-        told["source_error"] = trouble_told(trouble);
-    }
-    if let Some(check) = server.catalogue.store_check() {
-        told["store_check"] = json!({ "bytes": check.bytes, "bytes_in_all": check.bytes_in_all });
-    }
-    told
 }
 
-fn trouble_told(trouble: &Trouble) -> Value {
-    json!({ "error": trouble.reason, "since": written(trouble.since), "times": trouble.times })
+fn told(trouble: &catalogue::Trouble) -> Trouble {
+    Trouble { error: trouble.reason.clone(), since: written(trouble.since), times: trouble.times }
 }
 
-fn one(server: &ServerState, dataset: &Dataset, me: &str) -> Value {
+fn one(server: &ServerState, dataset: &catalogue::Dataset, me: &str) -> Dataset {
+    let pinned = dataset.pinned().map(|version| (me.to_owned(), version.to_string()));
+    Dataset {
+        content_type: dataset.options().content_type.clone(),
+        versions: versions(server, dataset, me),
+        pinned: pinned.into_iter().collect(),
+        ..Dataset::default()
+    }
+}
+
+/// What this node tells of the versions of a dataset.
+fn versions(server: &ServerState, dataset: &catalogue::Dataset, me: &str) -> BTreeMap<String, Version> {
     let current = dataset.serving();
-    let versions: Map<String, Value> = dataset
-        .versions()
-        .iter()
-        .map(|version| {
-            let told = json!({
-                "path": version.source(),
-                "num_partitions": version.partitions(),
-                "partitioner": version.partitioner().to_string(),
-                "target_replication": dataset.options().replication,
-                "nodes": { me: node(server, version, current.as_ref(), me) },
-            });
-            (version.name().to_string(), told)
-        })
-        .collect();
-    let mut told =
-        json!({ "content_type": dataset.options().content_type, "versions": versions, "source_errors": {} });
-    if let Some(pinned) = dataset.pinned() {
-        told["pinned"] = json!({ me: pinned.as_str() });
-    }
-    told
+    let told = |version: &catalogue::Version| Version {
+        path: version.source().to_owned(),
+        num_partitions: version.partitions(),
+        partitioner: version.partitioner().to_string(),
+        target_replication: dataset.options().replication,
+        nodes: BTreeMap::from([(me.to_owned(), local(server, version, current.as_deref(), me))]),
+        ..Version::default()
+    };
+    dataset.versions().iter().map(|version| (version.name().to_string(), told(version))).collect()
 }
 
-fn node(server: &ServerState, version: &Arc<Version>, current: Option<&Arc<Version>>, me: &str) -> Value {
+/// What this node tells of a version.
+fn local(
+    server: &ServerState,
+    version: &catalogue::Version,
+    current: Option<&catalogue::Version>,
+    me: &str,
+) -> LocalVersion {
     let places = version.places();
-    let partitions: Vec<usize> = (0..places.len()).filter(|number| places[*number].here.is_some()).collect();
-    let (keys, bytes) = places
-        .iter()
-        .filter_map(|place| place.here.as_ref())
-        .fold((0, 0), |(keys, bytes), reader| (keys + reader.len(), bytes + reader.describe().file_bytes));
-    let progress = version.progress();
-    let mut told = json!({
-        "name": me,
-        "shard_id": server.catalogue.neighbours().me.shard_id,
-        "created_at": written(version.created_at()),
-        "current": current.is_some_and(|current| current.name() == version.name()),
-        "state": version.state().word(),
-        "partitions": partitions,
-        "keys": keys,
-        "bytes": bytes,
-        "in_flight": version.in_flight(),
-        "loading": {
-            "partitions": partitions.len(),
-            "partitions_in_all": progress.partitions_in_all.max(partitions.len() as u32),
-            "bytes": progress.bytes,
-            "bytes_in_all": progress.bytes_in_all,
+    let here = || (0..).zip(&**places).filter_map(|(number, place)| Some((number, place.here.as_ref()?)));
+    let partitions: Vec<u32> = here().map(|(number, _)| number).collect();
+    let (progress, state) = (version.progress(), version.state());
+    let mut told = LocalVersion {
+        name: me.to_owned(),
+        shard_id: server.catalogue.neighbours().me.shard_id.clone(),
+        created_at: written(version.created_at()),
+        active_at: version.active_at().map(written),
+        current: current.is_some_and(|current| current.name() == version.name()),
+        state: state.kind().into(),
+        keys: here().map(|(_, reader)| reader.len()).sum(),
+        bytes: here().map(|(_, reader)| reader.describe().file_bytes).sum(),
+        in_flight: version.in_flight(),
+        loading: Loading {
+            partitions: partitions.len() as u32,
+            partitions_in_all: progress.partitions_in_all.max(partitions.len() as u32),
+            bytes: progress.bytes,
+            bytes_in_all: progress.bytes_in_all,
         },
-    });
-    if let Some(at) = version.active_at() {
-        told["active_at"] = written(at).into();
-    }
-    match version.state() {
+        partitions,
+        damaged: (*version.damaged()).clone(),
+        differing: (*version.differing()).clone(),
+        ..LocalVersion::default()
+    };
+    match state {
         State::Error { reason, tries, next_try } => {
-            told["error"] = reason.into();
-            told["tries"] = tries.into();
-            if let Some(at) = next_try {
-                told["next_try_at"] = written(at).into();
-            }
+            (told.error, told.tries) = (Some(reason), Some(tries));
+            told.next_try_at = next_try.map(written);
         }
-        State::Held { reason } => told["held"] = reason.into(),
+        State::Held { reason } => told.held = Some(reason),
         State::Building | State::Active | State::Removing => {}
-    }
-    let damaged = version.damaged();
-    if !damaged.is_empty() {
-        let damaged = damaged.iter().map(|(partition, reason)| (partition.to_string(), json!(reason)));
-        told["damaged"] = Value::Object(damaged.collect());
-    }
-    if !version.differing().is_empty() {
-        told["differing"] = json!(*version.differing());
     }
     told
 }
@@ -271,10 +248,11 @@ fn written(seconds: u64) -> String {
 }
 
 /// Adds what the other nodes tell; returns those that told nothing.
-async fn merge_others(thread: &ThreadState, status: &mut Value, path: &str) -> Vec<String> {
+async fn merge_others(thread: &ThreadState, status: &mut Datasets, dataset: Option<&str>) -> Vec<String> {
     let others = thread.server.catalogue.neighbours().others.clone();
+    let path = dataset.unwrap_or_default();
     let peer_request =
-        format!("GET {path}?proxy=status HTTP/1.1\r\naccept: application/json\r\n\r\n").into_bytes();
+        format!("GET /{path}?proxy=status HTTP/1.1\r\naccept: application/json\r\n\r\n").into_bytes();
     let asked = others.iter().take(limits::STATUS_NODES).map(|other| {
         let peer_request = &peer_request;
         async move {
@@ -284,108 +262,92 @@ async fn merge_others(thread: &ThreadState, status: &mut Value, path: &str) -> V
             );
             let answer = answered.await.ok()?.ok()?;
             let is_told = answer.status() == StatusCode::OK;
-            is_told.then(|| serde_json::from_slice::<Value>(answer.body()).ok()).flatten()
+            is_told.then(|| read(answer.body(), dataset).ok()).flatten()
         }
     });
     let told = futures::future::join_all(asked).await;
     let mut silent = Vec::new();
     for (other, told) in others.iter().zip(told) {
         match told {
-            Some(told) => merge(status, &told, path),
+            Some((dbs, nodes)) => merge(status, dbs, nodes),
             None => silent.push(other.address.to_string()),
         }
     }
     silent
 }
 
-fn merge(status: &mut Value, told: &Value, path: &str) {
-    let name = path.trim_start_matches('/');
-    let datasets: Vec<(&str, &Value)> = match name {
-        "" => told["dbs"].as_object().into_iter().flatten().map(|(name, one)| (name.as_str(), one)).collect(),
-        name => vec![(name, told)],
+/// The datasets and nodes in what a peer answers: all, or one dataset.
+fn read(
+    body: &[u8],
+    dataset: Option<&str>,
+) -> serde_json::Result<(BTreeMap<String, Dataset>, BTreeMap<String, Node>)> {
+    let Some(name) = dataset else {
+        return serde_json::from_slice(body).map(|all: Datasets| (all.dbs, all.nodes));
     };
-    for (name, one) in datasets {
-        let ours = &mut status["dbs"][name];
-        if !ours.is_object() {
-            *ours = one.clone();
-            // What it says of itself comes below.
-            if let Some(ours) = ours.as_object_mut() {
-                ours.remove("nodes");
-            }
-            continue;
-        }
-        for of_nodes in ["source_errors", "pinned"] {
-            if one[of_nodes].is_object() {
-                add(&mut ours[of_nodes], &one[of_nodes]);
-            }
-        }
-        for (version, theirs) in one["versions"].as_object().into_iter().flatten() {
-            let ours = &mut ours["versions"][version];
-            if !ours.is_object() {
-                *ours = theirs.clone();
-                continue;
-            }
-            add(&mut ours["nodes"], &theirs["nodes"]);
-        }
-    }
-    add(&mut status["nodes"], &told["nodes"]);
+    let mut one: Dataset = serde_json::from_slice(body)?;
+    let nodes = std::mem::take(&mut one.nodes);
+    Ok((BTreeMap::from([(name.to_owned(), one)]), nodes))
 }
 
-/// What each node has said.
-fn add(ours: &mut Value, theirs: &Value) {
-    for (node, told) in theirs.as_object().into_iter().flatten() {
-        ours[node] = told.clone();
+fn merge(status: &mut Datasets, dbs: BTreeMap<String, Dataset>, nodes: BTreeMap<String, Node>) {
+    for (name, theirs) in dbs {
+        match status.dbs.entry(name) {
+            Entry::Vacant(entry) => drop(entry.insert(theirs)),
+            Entry::Occupied(entry) => merge_dataset(entry.into_mut(), theirs),
+        }
     }
+    status.nodes.extend(nodes);
+}
+
+fn merge_dataset(ours: &mut Dataset, theirs: Dataset) {
+    ours.source_errors.extend(theirs.source_errors);
+    ours.pinned.extend(theirs.pinned);
+    for (version, theirs) in theirs.versions {
+        match ours.versions.entry(version) {
+            Entry::Vacant(entry) => drop(entry.insert(theirs)),
+            Entry::Occupied(entry) => entry.into_mut().nodes.extend(theirs.nodes),
+        }
+    }
+}
+
+/// The number of nodes that have each partition, for those that any node has.
+pub fn replicas(version: &Version) -> BTreeMap<u32, u32> {
+    let mut replicas = BTreeMap::new();
+    let nodes = version.nodes.values().filter(|node| !node.state.is(machine::State::Error));
+    for partition in
+        nodes.flat_map(|node| &node.partitions).filter(|number| **number < version.num_partitions)
+    {
+        *replicas.entry(*partition).or_default() += 1;
+    }
+    replicas
 }
 
 /// Counts replicas, now that all have told what they have.
-fn summarise(status: &mut Value) {
-    let datasets = status["dbs"].as_object_mut().into_iter().flatten();
-    for (_, dataset) in datasets {
-        for (_, version) in dataset["versions"].as_object_mut().into_iter().flatten() {
-            count_replicas(version);
-        }
+fn count_replicas(version: &mut Version) {
+    let (replicas, target) = (replicas(version), version.target_replication);
+    let mut histogram = BTreeMap::new();
+    for count in replicas.values() {
+        *histogram.entry(*count).or_default() += 1;
     }
-}
-
-fn count_replicas(version: &mut Value) {
-    let partitions = version["num_partitions"].as_u64().unwrap_or(0).min(u64::from(u32::MAX)) as usize;
-    let target = version["target_replication"].as_u64().unwrap_or(0) as usize;
-    let mut replicas: BTreeMap<usize, usize> = BTreeMap::new();
-    for node in version["nodes"].as_object().into_iter().flatten().map(|(_, node)| node) {
-        let holds = node["state"].as_str() != Some("ERROR");
-        for partition in node["partitions"].as_array().into_iter().flatten().filter(|_| holds) {
-            let number = partition.as_u64().unwrap_or(u64::MAX) as usize;
-            if number < partitions {
-                *replicas.entry(number).or_default() += 1;
-            }
-        }
-    }
-    let mut histogram: BTreeMap<usize, usize> =
-        replicas.values().fold(BTreeMap::new(), |mut histogram, count| {
-            *histogram.entry(*count).or_default() += 1;
-            histogram
-        });
-    let missing = partitions - replicas.len();
+    let missing = version.num_partitions - replicas.len() as u32;
     if missing > 0 {
         histogram.insert(0, missing);
     }
-    let of = |keep: &dyn Fn(usize) -> bool| -> usize {
+    let of = |keep: &dyn Fn(u32) -> bool| -> u32 {
         histogram.iter().filter(|(count, _)| keep(**count)).map(|(_, partitions)| partitions).sum()
     };
-    version["missing_partitions"] = missing.into();
-    version["underreplicated_partitions"] = of(&|count| count > 0 && count < target).into();
-    version["overreplicated_partitions"] = of(&|count| count > target).into();
-    let sum: usize = replicas.values().sum();
-    version["average_replication"] = (sum as f64 / partitions.max(1) as f64).into();
-    let histogram: Map<String, Value> =
-        histogram.into_iter().map(|(count, n)| (count.to_string(), n.into())).collect();
-    version["replication_histogram"] = Value::Object(histogram);
+    version.missing_partitions = missing;
+    version.underreplicated_partitions = of(&|count| count > 0 && count < target);
+    version.overreplicated_partitions = of(&|count| count > target);
+    let sum: f64 = replicas.values().map(|count| f64::from(*count)).sum();
+    version.average_replication = sum / f64::from(version.num_partitions.max(1));
+    version.replication_histogram = histogram;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn times_are_written_as_programs_read_them() {
@@ -396,7 +358,7 @@ mod tests {
     #[test]
     fn replicas_are_counted_over_all_nodes_that_have_them() {
         let node = |state: &str, partitions: &[u32]| json!({ "state": state, "partitions": partitions });
-        let mut version = json!({
+        let version = json!({
             "num_partitions": 5,
             "target_replication": 2,
             "nodes": {
@@ -406,9 +368,11 @@ mod tests {
                 "d": node("ERROR", &[3]),
             },
         });
+        let mut version: Version = serde_json::from_value(version).unwrap();
         count_replicas(&mut version);
-        assert_eq!(version["replication_histogram"], json!({ "0": 2, "1": 1, "2": 1, "3": 1 }));
-        let counts = ["missing_partitions", "underreplicated_partitions", "overreplicated_partitions"];
-        assert_eq!(counts.map(|name| version[name].as_u64().unwrap()), [2, 1, 1]);
+        assert_eq!(version.replication_histogram, BTreeMap::from([(0, 2), (1, 1), (2, 1), (3, 1)]));
+        let Version { missing_partitions, underreplicated_partitions, overreplicated_partitions, .. } =
+            version;
+        assert_eq!([missing_partitions, underreplicated_partitions, overreplicated_partitions], [2, 1, 1]);
     }
 }

@@ -10,4 +10,5 @@ mod one;
 mod pages;
 mod peers;
 mod scan;
+mod status;
 mod test_cluster;

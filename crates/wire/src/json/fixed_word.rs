@@ -3,7 +3,6 @@
 //! A program that reads an answer compares values, not strings. An answer of a later version may have a word that this one does
 //! not know: it is kept, is equal to no value, and is shown as it came.
 
-use super::word;
 use crate::Malformed;
 use partage_core::cluster::event::EventKind;
 use partage_core::cluster::moves::MoveStage;
@@ -11,6 +10,7 @@ use partage_core::cluster::serving::Serving;
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::{Role, Stage};
 use partage_core::node::Health;
+use partage_core::service::dataset::node::State;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
@@ -18,6 +18,11 @@ use std::fmt;
 pub trait Words: Copy + PartialEq + fmt::Display + 'static {
     /// Every value.
     const WORDS: &'static [Self];
+
+    /// The word of the value in JSON.
+    fn word(&self) -> String {
+        super::word(self)
+    }
 }
 
 /// A word of such a list, or one that this version does not know.
@@ -43,7 +48,7 @@ impl<T: Words> FixedWord<T> {
     /// The value of the field, where no word but those that this version knows will do.
     pub(crate) fn value(&self, field: &str) -> Result<T, Malformed> {
         self.known().ok_or_else(|| {
-            let known: Vec<String> = T::WORDS.iter().map(word).collect();
+            let known: Vec<String> = T::WORDS.iter().map(T::word).collect();
             Malformed::new(
                 field,
                 format!("{:?} is no {field}: choose one of {}", self.to_string(), known.join(", ")),
@@ -60,6 +65,13 @@ impl<T: Words> FixedWord<T> {
     }
 }
 
+/// No word: an answer of an earlier version lacks the field.
+impl<T> Default for FixedWord<T> {
+    fn default() -> Self {
+        FixedWord::Other(String::new())
+    }
+}
+
 impl<T> From<T> for FixedWord<T> {
     fn from(value: T) -> Self {
         FixedWord::Known(value)
@@ -69,7 +81,7 @@ impl<T> From<T> for FixedWord<T> {
 impl<T: Words> fmt::Display for FixedWord<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FixedWord::Known(value) => f.pad(&word(value)),
+            FixedWord::Known(value) => f.pad(&value.word()),
             FixedWord::Other(text) => f.pad(text),
         }
     }
@@ -84,7 +96,7 @@ impl<T: Words> Serialize for FixedWord<T> {
 impl<'de, T: Words> Deserialize<'de> for FixedWord<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let value = T::WORDS.iter().find(|value| word(value) == text);
+        let value = T::WORDS.iter().find(|value| value.word() == text);
         Ok(value.map_or(FixedWord::Other(text), |value| FixedWord::Known(*value)))
     }
 }
@@ -113,6 +125,15 @@ impl Words for MoveStage {
     const WORDS: &'static [MoveStage] = &MoveStage::ALL;
 }
 
+impl Words for State {
+    const WORDS: &'static [State] = &State::ALL;
+
+    /// In capitals, as Sequins writes the states of a version.
+    fn word(&self) -> String {
+        self.to_string()
+    }
+}
+
 /// Defines values that are words of JSON only, as what is said with them in `core` has more to it.
 macro_rules! fixed_words {
     ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $word:literal,)+ }) => {
@@ -135,6 +156,7 @@ macro_rules! fixed_words {
         }
     };
 }
+pub(crate) use fixed_words;
 
 fixed_words! {
     /// The stage of a shard, without the shards that it concerns.
@@ -282,7 +304,9 @@ mod tests {
         each_word_is_read_as_what_was_written::<EventActor>();
         each_word_is_read_as_what_was_written::<EventKind>();
         each_word_is_read_as_what_was_written::<MoveStage>();
+        each_word_is_read_as_what_was_written::<State>();
         assert_eq!(FixedWord::Known(ReplicaState::UnloadFinal).to_string(), "unload_final");
+        assert_eq!(FixedWord::Known(State::Building).to_string(), "BUILDING");
         let later: FixedWord<Health> = serde_json::from_str("\"resting\"").unwrap();
         assert_eq!((later.known(), later.to_string().as_str()), (None, "resting"));
         assert_eq!(serde_json::to_string(&later).unwrap(), "\"resting\"");

@@ -45,6 +45,7 @@ pub use crate::worker::json::exchange::{
 pub use crate::worker::json::registration::{Known, Leave, Register, Stored, Welcome};
 pub(crate) use error::nearest;
 pub use error::{ErrorBody, ErrorDetail, Owner, parse, told};
+pub(crate) use fixed_word::fixed_words;
 pub use fixed_word::{
     ChangeProgress, DrainState, EventActor, FixedWord, PlanOrigin, PlanStatus, ReplicaPhase, ShardStage,
     Words,

@@ -43,7 +43,7 @@ fn all<T: Display + Copy>(values: &[T]) -> StringRule {
 }
 
 fn of<T: Words>() -> StringRule {
-    all(T::WORDS)
+    StringRule::Words(T::WORDS.iter().map(T::word).collect())
 }
 
 fn words(words: &[&str]) -> StringRule {

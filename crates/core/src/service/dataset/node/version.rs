@@ -267,6 +267,9 @@ fn pause(failures: u32, retry_ms: u64) -> u64 {
 const MOST_RETRY_MS: u64 = 3_600_000;
 
 impl State {
+    /// Every state.
+    pub const ALL: [State; 5] = [State::Building, State::Active, State::Removing, State::Error, State::Held];
+
     /// The word of status pages.
     pub const fn word(self) -> &'static str {
         match self {
