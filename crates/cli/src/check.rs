@@ -36,6 +36,9 @@ use std::path::{Path, PathBuf};
 pub struct CheckArgs {
     /// Data directory of a stopped coordinator, or a backup file, or a dump file, or - for a backup or dump on stdin
     path: Option<PathBuf>,
+    /// The same, by the flag that `coordinator` has for it
+    #[arg(long, hide = true, value_name = "DIR", conflicts_with = "path")]
+    data_dir: Option<PathBuf>,
     #[command(flatten)]
     coordination: CoordinationArgs,
     /// Write the data that can be saved to this new directory, from which a coordinator can start
@@ -120,7 +123,7 @@ struct Look {
 impl CheckArgs {
     /// Runs it: done when everything is sound, or what can be saved of it is saved; failed when not.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let (place, mut look) = match &self.path {
+        let (place, mut look) = match self.path.as_ref().or(self.data_dir.as_ref()) {
             Some(path) if path.is_dir() => (path.display().to_string(), directory(path)?),
             Some(path) => (path.display().to_string(), dump(path)?),
             None => {

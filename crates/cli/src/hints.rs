@@ -60,7 +60,7 @@ const FLAGS: [(&[&str], &str); 5] = [
     (&["--force", "--assume-yes", "--no-confirm"], "`--yes` answers the question"),
     (
         &["--join", "--peers", "--initial-cluster"],
-        "coordinators do not join each other: those with the same `--backend` are one cluster; see `partage coordinator --help`",
+        "coordinators do not join each other: those with the same `--coordination` are one cluster; see `partage coordinator --help`",
     ),
 ];
 

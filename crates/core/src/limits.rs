@@ -12,6 +12,9 @@ pub const UNKNOWN_BYTES: u64 = 64 << 20;
 /// name on every file system, and a metric label.
 pub const NAME_BYTES: usize = 255;
 
+/// For how long the status says that shards began without the data of before: as long as a person may take to look.
+pub const BEGUN_EMPTY_SHOWN_MS: u64 = 3_600_000;
+
 /// Shards that one change of a map names in the list of events; of the others it says how many they are.
 pub const SHARD_EVENTS_AT_ONCE: usize = 16;
 

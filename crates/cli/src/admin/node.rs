@@ -122,14 +122,14 @@ async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
         table(["node", "health", "zone", "address", "replicas", "", "leaders", "requests/s", "bytes"]);
     for node in &nodes.nodes {
         let state = match (&node.draining, node.leaving) {
-            (Some(_), _) => format!("{}, draining", node.health),
-            (None, true) if !node.health.is(Health::Left) => format!("{}, leaving", node.health),
+            (Some(_), _) => format!("{},draining", node.health),
+            (None, true) if !node.health.is(Health::Left) => format!("{},leaving", node.health),
             (None, _) => node.health.to_string(),
         };
         rows.add_row([
             node.id.clone(),
             state,
-            node.zone.clone().unwrap_or_default(),
+            node.zone.clone().unwrap_or_else(|| "-".to_owned()),
             node.address.clone(),
             held(node).to_string(),
             bar(held(node) as f64 / most, 12),

@@ -75,19 +75,19 @@ pub enum ShardCommand {
         #[arg(long, value_name = "KEYS", value_delimiter = ',')]
         at: Vec<String>,
         /// Hash points to split at, as 16 hex digits each, separated by commas; each point begins a new shard
-        #[arg(long, value_name = "POINTS", value_delimiter = ',', conflicts_with_all = ["at", "hex"])]
+        #[arg(long, value_name = "POINTS", value_delimiter = ',', value_parser = point, conflicts_with_all = ["at", "hex"])]
         at_point: Vec<String>,
         #[command(flatten)]
         hex: Hex,
     },
-    /// Merge a shard with its right-hand neighbour
+    /// Merge two neighbouring shards into one
     ///
     /// The split and merge thresholds of the keyspace stay in force: the planner may split the new shard again, or merge it
     /// with the next one.
     Merge {
         #[command(flatten)]
         of: Of,
-        /// The right-hand neighbour, as `s13` or `13`
+        /// Id of the shard whose keys come next, as `s13` or `13`
         right: String,
     },
     /// Give a hot key a shard of its own
@@ -294,6 +294,11 @@ impl Of {
     fn which(&self) -> Result<(String, u64), Failure> {
         Ok((self.keyspace.clone(), number(&self.shard)?))
     }
+}
+
+/// A hash point that the coordinator would take.
+fn point(text: &str) -> Result<String, String> {
+    u64::try_from(Point(text.to_owned())).map(|_| text.to_owned()).map_err(|malformed| malformed.why)
 }
 
 fn split_at(keys: &[String], points: Vec<String>, hex: Hex) -> SplitAt {

@@ -194,6 +194,11 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
         let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
         lines.push(format!("leaving    {}{more}", named.join(", ")));
     }
+    let begun = summary.begun_empty.iter().map(|(name, begun)| {
+        let (shards, last) = (counted(begun.shards, "shard"), time(begun.last_ms));
+        format!("empty      {shards} of {name} began without data, as no node had a copy, last {last}: `partage events --keyspace {name}`")
+    });
+    lines.extend(first(begun.collect(), FAULTS, "keyspaces with shards that began without data"));
     lines.extend(unmeasured(&summary.loads_awaited));
     lines.extend(summary.suggested.iter().take(PLANS).map(|plan| {
         format!("waiting    plan {plan}: `partage plan show {plan}`, then `partage plan approve {plan}`")

@@ -303,8 +303,9 @@ async fn of_keyspace(client: &ApiClient, name: &str) -> Result<Found, Failure> {
     if under_way == 0 && changing == 0 {
         let keyspace: Keyspace = client.get(&format!("/v1/keyspaces/{}", segment(name))).await?;
         if keyspace.mode.as_deref() == Some("manual") {
-            return Ok(Found::Blocked(format!(
-                "{text}; it is in mode manual, so nothing of it is placed by itself"
+            return Ok(Found::Over(format!(
+                "{text}; it is in mode manual, so a person places it: with `partage shard add`, or by \
+                 `partage keyspace update {name} --mode automatic`"
             )));
         }
     }

@@ -50,7 +50,10 @@ impl NodeArgs {
         prepare_process();
         let file: NodeFile = read(self.config.as_deref())?;
         let name = self.config.as_ref().map_or("the settings".to_owned(), |path| path.display().to_string());
-        let no_id = || Failure::usage("the node has no name: give --id NAME, or id in its configuration");
+        let no_id = || {
+            Failure::usage("the node has no name: give --id NAME, or id in its configuration")
+                .help("`partage node` starts a node; `partage node list` lists those that have joined")
+        };
         let id = self.id.or(file.id.clone()).ok_or_else(no_id)?;
         let listen = self.listen.or(file.listen.clone()).unwrap_or_else(|| "127.0.0.1:0".to_owned());
         let listener = TcpListener::bind(&listen).await.map_err(|error| {

@@ -10,7 +10,7 @@ use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::planted::{self, Planted};
 use crate::base::settings::Settings;
 use crate::base::time::Millis;
-use crate::cluster::event::{About, EventKind, first_of_shards, of_change, of_shard};
+use crate::cluster::event::{About, EventKind, begins_empty, first_of_shards, of_change, of_shard};
 use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::{Edit, EditError, MapDiff, Replica, Role, Shard, Stage};
 use crate::limits;
@@ -285,6 +285,11 @@ impl Cluster {
         let seen = before.iter();
         let seen = seen.filter_map(|(id, old)| of_shard(name, *id, old.as_ref(), keyspace.map.shard(*id)));
         self.outbox.events.extend(first_of_shards(name, seen.collect()));
+        let began_empty = |(id, old): &&(ShardId, Option<Shard>)| {
+            keyspace.map.shard(*id).is_some_and(|new| begins_empty(old.as_ref(), new))
+        };
+        let shards = before.iter().filter(began_empty).count();
+        keyspace.note_begun_empty(at, shards);
         for (id, old) in before {
             self.follow_up(at, name, id, old.as_ref());
         }

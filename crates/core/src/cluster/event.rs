@@ -193,6 +193,13 @@ pub struct Event {
     pub text: String,
 }
 
+/// Whether a shard that was served goes on with none of the replicas that served it, and no other has its data.
+pub fn begins_empty(old: Option<&Shard>, new: &Shard) -> bool {
+    let stays = |replica: &Replica| new.replicas.iter().any(|now| now.placement == replica.placement);
+    let lost_all = |old: &Shard| old.is_serving() && old.live().count() > 0 && !old.live().any(stays);
+    new.is_serving() && new.live().count() == 0 && old.is_some_and(lost_all)
+}
+
 /// What a change of a map did to a shard, seen by those who use it; none when nothing of that.
 pub fn of_shard(name: &KeyspaceName, id: ShardId, old: Option<&Shard>, new: Option<&Shard>) -> Option<Event> {
     let mut about = About::shard(name, id);
@@ -226,9 +233,7 @@ pub fn of_shard(name: &KeyspaceName, id: ShardId, old: Option<&Shard>, new: Opti
         (Some(before), None) => said.push(format!("without a leader, before led by {before}")),
         _ => {}
     }
-    let stays = |replica: &Replica| new.replicas.iter().any(|now| now.placement == replica.placement);
-    let lost_all = |old: &Shard| old.is_serving() && old.live().count() > 0 && !old.live().any(stays);
-    if new.is_serving() && new.live().count() == 0 && old.is_some_and(lost_all) {
+    if begins_empty(old, new) {
         said.push("no node has a copy: it begins without what only those processes held".to_owned());
     }
     let text = format!("shard {id} of keyspace {name}: {}", said.join(", "));

@@ -187,6 +187,8 @@ pub struct KeyspaceState {
     /// Since when each shard has its present epoch, in milliseconds of Unix time; not stored, so a shard that
     /// is missing here has had it since before this coordinator started.
     since: runs::Runs,
+    /// Shards that began without the data of before, as no node had a copy; not stored.
+    begun_empty: Option<status::BegunEmpty>,
     /// The last step of each replica that is not live; not stored.
     stepped: BTreeMap<PlacementId, moves::Step>,
 }

@@ -503,6 +503,7 @@ impl KeyspaceState {
             restored: Default::default(),
             never_led: BTreeSet::new(),
             since: Runs::default(),
+            begun_empty: None,
             stepped: BTreeMap::new(),
             hosted,
             map,

@@ -10,6 +10,7 @@ use super::stored::is_parked;
 use super::{Cluster, Drain, KeyspaceState, Moment, NodeState, Problem, ShardRule};
 use crate::base::id::{Epoch, Incarnation, PlacementId, PlanId, ShardId};
 use crate::base::name::{KeyspaceName, Label, NodeId, Zone};
+use crate::base::time::Millis;
 use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::{Replica, Role, Shard, Stage};
 use crate::keyspace::sharding::Bounds;
@@ -63,6 +64,8 @@ pub struct Summary {
     /// Keyspaces that are not evened out yet, as not all nodes have reported loads, and for how many milliseconds at
     /// most.
     pub loads_awaited: BTreeMap<KeyspaceName, u64>,
+    /// Keyspaces of which shards began without the data of before within [`limits::BEGUN_EMPTY_SHOWN_MS`].
+    pub begun_empty: BTreeMap<KeyspaceName, BegunEmpty>,
     /// Plans that wait for a person.
     pub suggested: Vec<PlanId>,
     /// Keyspaces that are neither served nor changed, as something of their stored state is missing, damaged or
@@ -70,6 +73,35 @@ pub struct Summary {
     pub quarantine: Vec<(KeyspaceName, String)>,
     /// What else was wrong with the stored state when this coordinator began to lead, and what it did about it.
     pub stored_faults: Vec<String>,
+}
+
+/// Shards that began without the data of before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BegunEmpty {
+    /// How many, since this coordinator leads or none had done so for [`limits::BEGUN_EMPTY_SHOWN_MS`].
+    pub shards: usize,
+    /// When the last one did, in milliseconds of Unix time.
+    pub last_wall_ms: u64,
+    /// The same by this coordinator's clock.
+    last: Millis,
+}
+
+impl BegunEmpty {
+    fn is_shown(&self, at: Moment) -> bool {
+        at.now.since(self.last) < limits::BEGUN_EMPTY_SHOWN_MS
+    }
+}
+
+impl KeyspaceState {
+    /// Counts shards that begin without the data of before. A dataset has its data from its source, and loses none.
+    pub(super) fn note_begun_empty(&mut self, at: Moment, shards: usize) {
+        if shards == 0 || self.record.keyspace.kind == KeyspaceKind::Dataset {
+            return;
+        }
+        let before = self.begun_empty.filter(|before| before.is_shown(at)).map_or(0, |before| before.shards);
+        self.begun_empty =
+            Some(BegunEmpty { shards: before + shards, last_wall_ms: at.wall_ms, last: at.now });
+    }
 }
 
 /// Shards by stage.
@@ -262,6 +294,9 @@ impl Cluster {
         if !keyspace.unplaced().is_empty() {
             summary.complaints.insert(name.clone(), keyspace.unplaced().to_vec());
         }
+        if let Some(begun) = keyspace.begun_empty.filter(|begun| begun.is_shown(at)) {
+            summary.begun_empty.insert(name.clone(), begun);
+        }
         if let Some(until) = self.evened_out_from(at, keyspace) {
             summary.loads_awaited.insert(name.clone(), until.since(at.now));
         }
@@ -326,7 +361,11 @@ impl Cluster {
             Some(why) => format!("it is set aside ({why}): release it when that is mended"),
             None if self.candidates(at, keyspace, shard, None).next().is_none() => self.no_candidate(at),
             None if keyspace.record.keyspace.mode == Mode::Manual => {
-                "its keyspace is in mode manual: place it yourself, or set another mode".into()
+                let name = &keyspace.record.keyspace.name;
+                format!(
+                    "its keyspace is in mode manual: place it with `partage shard add`, or let the coordinator do it: \
+                     `partage keyspace update {name} --mode automatic`"
+                )
             }
             None => match self.given_up_everywhere(at, keyspace, shard, None) {
                 Some(why) => why,

@@ -34,8 +34,8 @@ pub use crate::admin::json::query::{
     EventPage, NodePage, Patience, PlanPage, ShardPage, WhichKey, WhichMoves,
 };
 pub use crate::admin::json::status::{
-    Explanation, HostedShard, Move, Node, NodeDetail, Problem, Reason, Replica, SetAside, Shard, ShardCounts,
-    ShardRule, Summary, Unplaced,
+    BegunEmpty, Explanation, HostedShard, Move, Node, NodeDetail, Problem, Reason, Replica, SetAside, Shard,
+    ShardCounts, ShardRule, Summary, Unplaced,
 };
 pub use crate::keyspace::json::settings::{Constraint, Keyspace, Resharding, Throttle};
 pub use crate::keyspace::json::sharding::{Bounds, PartitionKey, Sharding};

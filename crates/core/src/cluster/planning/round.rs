@@ -330,7 +330,7 @@ impl Cluster {
         if keyspace.record.keyspace.mode == Mode::Manual && !desired.repair.is_empty() {
             let count = desired.repair.len();
             unplaced.insert(0, format!(
-                "{} for a person, because the keyspace is in mode manual: use `partage shard add`, or set another mode",
+                "{} for a person, because the keyspace is in mode manual: use `partage shard add`, or `partage keyspace update --mode automatic`",
                 counted_with(count, "replica", ("waits", "wait"))
             ));
         }

@@ -1,6 +1,6 @@
 //! Placement from the first to the last: what follows from joins, deaths, drains, restarts and loads.
 
-use super::super::Write;
+use super::super::{Moment, Write};
 use super::test_cluster::{BEAT_MS, TestCluster, keyspace, name, node, settings, slots};
 use crate::base::id::{PlanId, ShardId};
 use crate::keyspace::map::Shard;
@@ -176,12 +176,19 @@ fn an_event_says_that_a_shard_begins_without_what_its_dead_process_held() {
     test.workers.get_mut(&node("c")).unwrap().leaving = true;
     test.run(5_000);
     assert!(!test.workers.contains_key(&node("c")));
+    assert!(test.cluster.status(test.at()).begun_empty.is_empty());
     assert_eq!(told(&test), 0, "it has handed all over: {:#?}", test.events);
     let held = test.cluster.nodes()[&node("b")].held();
     test.kill("b");
     test.run(15_000);
     assert_eq!(test.served().len(), 6);
     assert!(held > 0 && told(&test) == held, "{held} {:#?}", test.events);
+    let at = test.at();
+    let status = test.cluster.status(at);
+    let begun = status.begun_empty.get(&name()).expect("the status says so, too");
+    assert_eq!(begun.shards, told(&test), "{begun:?}");
+    let later = Moment { now: at.now + limits::BEGUN_EMPTY_SHOWN_MS, ..at };
+    assert!(test.cluster.status(later).begun_empty.is_empty(), "for an hour");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use partage_core::cluster::admin::{Answer, DrainProgress, DrainStatus, NodeShare
 use partage_core::cluster::explain::Explanation;
 use partage_core::cluster::moves::{MoveRow, MoveStage};
 use partage_core::cluster::node_detail::NodeDetail;
-use partage_core::cluster::status::{NodeRow, ReplicaRow, ShardRow, Since, Summary, Unplaced};
+use partage_core::cluster::status::{BegunEmpty, NodeRow, ReplicaRow, ShardRow, Since, Summary, Unplaced};
 use partage_core::keyspace::map::Stage;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -101,6 +101,12 @@ impl From<&DrainStatus> for proto::Drain {
     }
 }
 
+impl From<&BegunEmpty> for proto::cluster_status::BegunEmpty {
+    fn from(begun: &BegunEmpty) -> Self {
+        proto::cluster_status::BegunEmpty { shards: begun.shards as u64, last_ms: begun.last_wall_ms }
+    }
+}
+
 impl From<&Summary> for proto::ClusterStatus {
     fn from(status: &Summary) -> Self {
         use proto::cluster_status as forms;
@@ -151,6 +157,11 @@ impl From<&Summary> for proto::ClusterStatus {
             unplaced: status.unplaced.iter().map(unplaced).collect(),
             complaints: complaints.map(|(name, told)| (name.to_string(), sentences(told))).collect(),
             loads_awaited: status.loads_awaited.iter().map(|(name, ms)| (name.to_string(), *ms)).collect(),
+            begun_empty: status
+                .begun_empty
+                .iter()
+                .map(|(name, begun)| (name.to_string(), begun.into()))
+                .collect(),
             suggested: status.suggested.iter().map(|plan| plan.0).collect(),
             quarantine: status
                 .quarantine

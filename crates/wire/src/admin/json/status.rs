@@ -144,6 +144,9 @@ pub struct Summary {
     /// the time after which the coordinator goes on without them, in milliseconds.
     #[serde(default)]
     pub loads_awaited: BTreeMap<String, u64>,
+    /// The keyspaces of which shards began without the data of before within the last hour, because no node had a copy.
+    #[serde(default)]
+    pub begun_empty: BTreeMap<String, BegunEmpty>,
     /// The numbers of the plans that wait for a person.
     pub suggested: Vec<u64>,
     /// The keyspaces that are neither served nor changed, because some of their stored state is missing, damaged or
@@ -154,6 +157,21 @@ pub struct Summary {
     /// about it.
     #[serde(default)]
     pub stored_faults: Vec<String>,
+}
+
+/// The shards of one keyspace that began without the data of before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BegunEmpty {
+    /// The number of shards.
+    pub shards: usize,
+    /// The time at which the last of them began, in milliseconds of Unix time.
+    pub last_ms: u64,
+}
+
+impl From<&core::BegunEmpty> for BegunEmpty {
+    fn from(begun: &core::BegunEmpty) -> Self {
+        BegunEmpty { shards: begun.shards, last_ms: begun.last_wall_ms }
+    }
 }
 
 impl From<&core::Summary> for Summary {
@@ -209,6 +227,11 @@ impl From<&core::Summary> for Summary {
                 .map(|(name, told)| (name.to_string(), told.clone()))
                 .collect(),
             loads_awaited: status.loads_awaited.iter().map(|(name, ms)| (name.to_string(), *ms)).collect(),
+            begun_empty: status
+                .begun_empty
+                .iter()
+                .map(|(name, begun)| (name.to_string(), begun.into()))
+                .collect(),
             suggested: status.suggested.iter().map(|plan| plan.0).collect(),
             quarantine: status
                 .quarantine

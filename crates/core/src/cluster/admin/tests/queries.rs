@@ -135,7 +135,7 @@ fn status_counts_everything_once() {
     assert_eq!(status.set_aside, [(name("parts"), ShardId(2), "kills nodes".to_owned())]);
     let why: Vec<_> = status.unplaced.iter().map(|u| (u.shard.0, u.have, u.want, u.why.as_str())).collect();
     assert!(why[0].3.contains("set aside (kills nodes)") && why[0].0 == 2, "{why:?}");
-    assert!(why[1].3.contains("mode manual: place it yourself") && why[1].0 == 3, "{why:?}");
+    assert!(why[1].3.contains("mode manual: place it with `partage shard add`") && why[1].0 == 3, "{why:?}");
     assert!(why[2].3.contains("no other node may take it") && why[2].1 == 3, "{why:?}");
 }
 
