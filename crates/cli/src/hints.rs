@@ -4,7 +4,7 @@
 use clap::error::{ContextKind, ContextValue};
 
 /// Commands, by the words that other programs have for them.
-const COMMANDS: [(&[&str], &str); 14] = [
+const COMMANDS: [(&[&str], &str); 16] = [
     (
         &["get", "list", "ls"],
         "`partage node list`, `keyspace list`, `shard list KEYSPACE`, `plan list`, `coordinator list`, `dataset status`",
@@ -34,6 +34,11 @@ const COMMANDS: [(&[&str], &str); 14] = [
         "clients read and write by HTTP, at http://ROUTER/KEYSPACE/KEY; `partage dataset get DATASET KEY` reads from a dataset",
     ),
     (&["version"], "`partage --version`"),
+    (&["topic", "namespace"], "`partage keyspace`: a keyspace holds the keys of one service"),
+    (
+        &["rebalance", "reassign"],
+        "the coordinator balances by itself; `partage plan list` shows how, and `partage shard move` moves one shard",
+    ),
 ];
 
 /// Flags, by the names that other programs have for them.
@@ -112,6 +117,8 @@ mod tests {
             ("partage get nodes", "tip: `partage node list`"),
             ("partage describe node n1", "tip: `partage node show NODE`"),
             ("partage cordon n1", "tip: `partage node drain NODE`"),
+            ("partage topic list", "tip: `partage keyspace`"),
+            ("partage rebalance", "tip: the coordinator balances by itself"),
             ("partage put a b", "tip: clients read and write by HTTP"),
             ("partage shard list -n kv", "tip: the keyspace is an argument"),
             ("partage node list -o yaml", "tip: `--json`"),
