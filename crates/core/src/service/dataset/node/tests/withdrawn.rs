@@ -24,7 +24,7 @@ fn serving_1() -> Fixture {
 
 /// How a version is shown: whether as failed, and whether as tried no more.
 fn shown(fixture: &mut Fixture, name: &str) -> Option<(bool, bool)> {
-    let shown = fixture.did().into_iter().filter(|effect| shows(effect, name)).next_back();
+    let shown = fixture.did().into_iter().rfind(|effect| shows(effect, name));
     shown.map(|effect| {
         let Effect::Show(shown) = effect else { panic!("{effect:?}") };
         (shown.state == State::Error, shown.failure.is_some_and(|failure| failure.is_superseded))
