@@ -1,7 +1,7 @@
 //! Verbs that ask a running node.
 
 use super::node_client::NodeClient;
-use super::wait::Wait;
+use super::wait::{Given, Wait};
 use crate::http::{segment, segment_of};
 use crate::output::table;
 use crate::output::{Failure, Output, say};
@@ -10,10 +10,9 @@ use clap::Args;
 use comfy_table::Table;
 use hyper::{Method, StatusCode};
 use partage_core::base::count::counted;
-use partage_core::service::dataset::VersionName;
 use partage_core::service::dataset::node::State;
 use partage_dataset::serve::VERSION;
-use partage_wire::dataset::status::{Dataset, Datasets, Node, Version};
+use partage_wire::dataset::status::{Dataset, Datasets, LocalVersion, Node, Version};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,27 +49,6 @@ pub struct RefreshArgs {
     /// The dataset to wait for, with --wait
     #[arg(required_if_eq("wait", "true"))]
     dataset: Option<String>,
-    #[command(flatten)]
-    client: NodeClient,
-    #[command(flatten)]
-    wait: Wait,
-}
-
-/// `partage dataset rollback`
-#[derive(Debug, Args)]
-#[command(override_usage = "partage dataset rollback [OPTIONS] <DATASET> <VERSION|--latest>")]
-pub struct RollbackArgs {
-    /// The dataset to roll back
-    dataset: String,
-    /// The version to give to clients; required without --latest
-    #[arg(required_unless_present = "latest", conflicts_with = "latest")]
-    version: Option<String>,
-    /// Give clients the latest version again
-    #[arg(long)]
-    latest: bool,
-    /// Print what would happen, and change nothing
-    #[arg(long, conflicts_with = "wait")]
-    dry_run: bool,
     #[command(flatten)]
     client: NodeClient,
     #[command(flatten)]
@@ -118,7 +96,7 @@ pub(super) fn warn(unreachable: Option<&[String]>) {
 }
 
 /// The latest version that clients of some node get.
-fn current(dataset: &Dataset) -> Option<(&String, &Version)> {
+pub(super) fn current(dataset: &Dataset) -> Option<(&String, &Version)> {
     dataset.versions.iter().rev().find(|(_, version)| version.served_by() > 0)
 }
 
@@ -133,7 +111,31 @@ fn word(version: &Version) -> &'static str {
     } else if version.served_by() > 0 {
         "active"
     } else {
-        "kept"
+        KEPT
+    }
+}
+
+/// The word for a version that clients do not get any more and that nodes keep, so that clients can get it again at once.
+const KEPT: &str = "kept";
+
+/// One word for how a version stands at one node.
+fn local_word(version: &LocalVersion) -> String {
+    match version.state.is(State::Removing) {
+        true => KEPT.to_owned(),
+        false => version.state.to_string().to_lowercase(),
+    }
+}
+
+/// How often a node has failed to load a version, and when it tries again; empty if it tries at the next refresh.
+fn tries(version: &LocalVersion) -> String {
+    let Some(tries) = version.tries else { return String::new() };
+    let failed = counted(tries, "time");
+    match &version.next_try_at {
+        _ if version.superseded => {
+            format!(" (failed {failed}; not tried again while clients get, or wait for, another version)")
+        }
+        Some(at) => format!(" (failed {failed}, tried again at {at})"),
+        None => String::new(),
     }
 }
 
@@ -230,14 +232,12 @@ fn errors(dataset: &str, told: &Dataset, nodes: &BTreeMap<String, Node>, output:
     }
     for (name, version) in &told.versions {
         for (node, why) in version.errors() {
-            let next = version.nodes.get(node).and_then(|at| at.tries.zip(at.next_try_at.as_ref()));
-            let next = next.map_or(String::new(), |(tries, at)| {
-                format!(" (failed {}, tried again at {at})", counted(tries, "time"))
-            });
-            output.text(&format!("{dataset}, version {name} at {node}: {why}{next}"));
+            let tries = version.nodes.get(node).map_or_else(String::new, tries);
+            output.text(&format!("{dataset}, version {name} at {node}: {why}{tries}"));
         }
         if let Some(why) = version.hold() {
-            output.text(&format!("{dataset}, version {name} is held: {why}"));
+            let release = format!("`partage dataset release {dataset} {name}` gives it to clients");
+            output.text(&format!("{dataset}, version {name} is held: {why}: {release}"));
         }
         for (node, at) in &version.nodes {
             for (partition, why) in &at.damaged {
@@ -271,7 +271,7 @@ impl StatusArgs {
                 rows.add_row([
                     node.clone(),
                     format!("{name}{}", if told.current { " (clients get it)" } else { "" }),
-                    told.state.to_string().to_lowercase(),
+                    local_word(told),
                     of(told.partitions.len() as u32, told.loading.partitions_in_all),
                     told.keys.to_string(),
                     told.bytes.to_string(),
@@ -318,56 +318,21 @@ impl RefreshArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         self.client.ask(Method::POST, "/-/refresh", Bytes::new()).await?;
-        match &self.dataset {
-            Some(name) if self.wait.wait => {
-                self.wait.until_served(&self.client, name, output.is_json()).await?
+        let Some(name) = self.dataset.as_ref().filter(|_| self.wait.wait) else {
+            if output.is_json() {
+                return output.json(&json!({ "refreshed": self.client.node }));
             }
-            Some(_) | None => {}
-        }
-        if output.is_json() {
-            return output.json(&json!({ "refreshed": self.client.node }));
-        }
-        output.text("the node looks at its source now: `partage dataset list` shows what it finds");
-        Ok(())
-    }
-}
-
-impl RollbackArgs {
-    /// Runs it.
-    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        self.version.as_deref().map(VersionName::new).transpose().map_err(Failure::usage)?;
-        let dataset = look(&self.client, &self.dataset).await?;
-        let now = current(&dataset).map_or("none", |(name, _)| name.as_str());
-        let (name, to) = (&self.dataset, self.version.as_deref().unwrap_or("the latest"));
-        let dry = format!("dry_run={}", self.dry_run);
-        let path = format!("/-/pin/{}?{dry}", segment(name));
-        match &self.version {
-            Some(version) => {
-                let path = format!("{path}&version={}", segment(version));
-                self.client.ask(Method::POST, &path, Bytes::new()).await?
-            }
-            None => self.client.ask(Method::DELETE, &path, Bytes::new()).await?,
+            output.text("the node looks at its source now: `partage dataset list` shows what it finds");
+            return Ok(());
         };
-        let unloaded = self.version.as_ref().filter(|version| !dataset.versions.contains_key(*version));
-        if let Some(version) = unloaded {
-            let known: Vec<_> = dataset.versions.keys().map(String::as_str).collect();
-            say(&format!(
-                "no node has version {version} of dataset {name} now (they have {}): each loads it first",
-                known.join(", ")
-            ));
-        }
-        let summary = format!("clients of dataset {name} get {to} instead of {now}");
-        if self.wait.wait {
-            match &self.version {
-                Some(version) => self.wait.until_given(&self.client, name, version).await?,
-                None => self.wait.until_served(&self.client, name, output.is_json()).await?,
-            }
-        }
+        let given = self.wait.until_served(&self.client, name, output.is_json()).await?;
         if output.is_json() {
-            return output
-                .json(&json!({ "dataset": name, "version": self.version, "dry_run": self.dry_run }));
+            let Given { version, is_pinned, .. } = &given;
+            return output.json(
+                &json!({ "refreshed": self.client.node, "dataset": name, "version": version, "pinned": is_pinned }),
+            );
         }
-        output.text(&format!("{}{summary}", if self.dry_run { "would: " } else { "" }));
+        output.text(&given.told(name));
         Ok(())
     }
 }

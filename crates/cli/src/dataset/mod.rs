@@ -11,6 +11,7 @@ mod origin;
 mod progress;
 mod release;
 mod remove;
+mod rollback;
 mod serve;
 mod settings;
 mod wait;
@@ -36,7 +37,7 @@ pub enum DatasetCommand {
     /// Make the nodes check the source for new versions now
     Refresh(ask::RefreshArgs),
     /// Give clients an earlier version again, or the latest
-    Rollback(ask::RollbackArgs),
+    Rollback(rollback::RollbackArgs),
     /// Give clients a version that the nodes hold back, mostly because it has too few keys
     Release(release::ReleaseArgs),
     /// Print the value of a key

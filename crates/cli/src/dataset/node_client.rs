@@ -95,13 +95,19 @@ async fn exchange(request: Request<Full<Bytes>>) -> Result<Reply, RequestError> 
 }
 
 fn refusal(reply: &Reply) -> Failure {
-    let Ok(ErrorBody { error: ErrorDetail { kind, message, .. } }) = serde_json::from_slice(&reply.body)
+    let Ok(ErrorBody { error: ErrorDetail { kind, message, help, .. } }) =
+        serde_json::from_slice(&reply.body)
     else {
         return Failure::failed(format!("{}: {}", reply.status, String::from_utf8_lossy(&reply.body)));
     };
-    if kind == "no_dataset" {
-        let what = message.split_once(": GET /").map_or(&*message, |(what, _)| what);
-        return Failure::refused(what).help("`partage dataset list` shows those there are").kind(kind);
+    // The way out of these is a path of HTTP; a person gets a command.
+    let what = message.strip_suffix(&*help).and_then(|what| what.strip_suffix(": ")).unwrap_or(&message);
+    match &*kind {
+        "no_dataset" => {
+            return Failure::refused(what).help("`partage dataset list` shows those there are").kind(kind);
+        }
+        "unknown_version" | "broken_version" => return Failure::refused(what).kind(kind),
+        _ => {}
     }
     match reply.status {
         StatusCode::BAD_REQUEST => Failure::usage(message),

@@ -3,7 +3,7 @@
 use super::ask::warn;
 use super::node_client::NodeClient;
 use super::settings::{SettingsArgs, checked, kept, named, open, there};
-use super::wait::Wait;
+use super::wait::{Wait, everyone};
 use crate::output::{Failure, Output, say};
 use clap::Args;
 use partage_core::base::count::counted;
@@ -106,7 +106,8 @@ impl AddArgs {
             let which = (dataset.as_str(), version.as_str());
             self.wait.until_added(&self.node, which, &before, output.is_json()).await?;
             if !output.is_json() {
-                output.text(&format!("clients of {} get version {version}", everyone(&before)));
+                let nodes = Vec::from_iter(before.nodes.into_keys());
+                output.text(&format!("clients of {} get version {version}", everyone(&nodes)));
             }
         } else if !self.dry_run && !output.is_json() {
             output.text(&format!(
@@ -147,7 +148,7 @@ impl AddArgs {
             );
             return Err(Failure::refused(what).help("give --replace to put these in their place"));
         }
-        if source.url().starts_with('/') {
+        if !source.url().contains("://") {
             // In a folder somebody has made it; of buckets a folder is there only with its first file.
             let make = |failure: Failure| failure.help(format!("make {}/{dataset} first", source.url()));
             there(source, dataset).await.map_err(make)?;
@@ -184,14 +185,6 @@ impl AddArgs {
         })?;
         warn(before.unreachable.as_deref());
         Ok((version.clone(), before))
-    }
-}
-
-/// The nodes that have told.
-fn everyone(told: &Datasets) -> String {
-    match told.nodes.len() {
-        1 => told.nodes.keys().cloned().collect(),
-        all => format!("all {}", counted(all, "node")),
     }
 }
 

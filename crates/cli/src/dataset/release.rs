@@ -2,7 +2,7 @@
 
 use super::ask::look;
 use super::node_client::NodeClient;
-use super::wait::Timeout;
+use super::wait::{Timeout, follow_latest};
 use crate::http::segment;
 use crate::output::{Failure, Output};
 use bytes::Bytes;
@@ -45,8 +45,7 @@ impl ReleaseArgs {
         let path = format!("/-/pin/{}", segment(name));
         let order = format!("{path}?version={}", segment(version));
         self.client.ask(Method::POST, &order, Bytes::new()).await?;
-        let help =
-            format!("it stays pinned: `partage dataset rollback {name} --latest` follows the latest again");
+        let help = format!("it stays pinned: {}", follow_latest(name));
         let late = (format!("not every node gives version {version}"), help);
         self.timeout.within(self.is_given(), late).await?;
         self.client.ask(Method::DELETE, &path, Bytes::new()).await?;

@@ -2,12 +2,13 @@
 //!
 //! | verb | done is | exit code 5 is |
 //! |---|---|---|
-//! | `status`, `refresh`, `rollback --latest` | clients of every node get the latest version | it is held, or late |
+//! | `status`, `refresh` | clients of every node get the latest version, or the one that is pinned | it is held, or late |
+//! | `rollback --latest` | clients of every node get the latest version | it is held, or late |
 //! | `add` | clients of every node get the version that the source has as its latest | it is held, another is pinned, or late |
 //! | `rollback` | clients of every node get that version | late |
 //! | `remove` | no node serves the dataset any more | late |
 //!
-//! A version that a node cannot load is a failure (1), also while the node will try again. For `add`, a failure counts only
+//! A version that a node cannot load is a failure (1), also while the node will try again, and where it is pinned. For `add`, a failure counts only
 //! if it came after the settings were written: nodes also try to read a dataset that has none.
 
 use super::ask::{look, of, seen};
@@ -19,6 +20,7 @@ use bytes::Bytes;
 use clap::Args;
 use hyper::Method;
 use indicatif::ProgressBar;
+use partage_core::base::count::counted;
 use partage_core::service::dataset::node::State;
 use partage_wire::dataset::status::{Dataset, Datasets, Version};
 use std::future::Future;
@@ -70,13 +72,49 @@ impl Timeout {
 }
 
 impl Wait {
-    /// Until clients of every node get the latest version that is being taken up.
-    pub async fn until_served(self, client: &NodeClient, name: &str, is_json: bool) -> Result<(), Failure> {
+    /// Until clients of every node get the latest version that is being taken up, or the one that is pinned.
+    pub async fn until_served(
+        self,
+        client: &NodeClient,
+        name: &str,
+        is_json: bool,
+    ) -> Result<Given, Failure> {
+        self.until(Until::Served, client, name, is_json).await
+    }
+
+    /// Until clients of every node get the latest version, and no node is pinned any more.
+    pub async fn until_latest(
+        self,
+        client: &NodeClient,
+        name: &str,
+        is_json: bool,
+    ) -> Result<Given, Failure> {
+        self.until(Until::Latest, client, name, is_json).await
+    }
+
+    async fn until(
+        self,
+        until: Until,
+        client: &NodeClient,
+        name: &str,
+        is_json: bool,
+    ) -> Result<Given, Failure> {
         let bar = progress::bar(&format!("loading {name}"), is_json);
-        let late = (format!("dataset {name} is not served everywhere"), status(name));
-        let served = self.timeout.within(is_served(client, name, &bar), late).await;
+        let mut pinned = None;
+        let served = self.timeout.in_time(is_served(client, name, until, &mut pinned, &bar)).await;
         bar.finish_and_clear();
-        served
+        served.unwrap_or_else(|| {
+            Err(match pinned {
+                Some(version) => {
+                    let what =
+                        format!("dataset {name} is pinned to version {version}, which not every node gives");
+                    self.timeout.late(&what).help(format!("{}; {}", follow_latest(name), status(name)))
+                }
+                None => {
+                    self.timeout.late(&format!("dataset {name} is not served everywhere")).help(status(name))
+                }
+            })
+        })
     }
 
     /// Until clients of every node that told `before` get this version, whose settings have been written since.
@@ -104,11 +142,18 @@ impl Wait {
 
     /// Until clients of every node get this version.
     pub async fn until_given(self, client: &NodeClient, name: &str, version: &str) -> Result<(), Failure> {
-        let late = (
-            format!("not every node gives version {version} of dataset {name}"),
-            format!("it stays pinned: {}", status(name)),
+        let stays = format!(
+            "dataset {name} stays pinned to version {version}, and nodes load no later one: {}",
+            follow_latest(name)
         );
-        self.timeout.within(is_given(client, name, version), late).await
+        let given = self.timeout.in_time(is_given(client, name, version)).await;
+        match given {
+            Some(given) => given.map_err(|failure| failure.help(stays)),
+            None => {
+                let what = format!("not every node gives version {version} of dataset {name}");
+                Err(self.timeout.late(&what).help(format!("{stays}; {}", status(name))))
+            }
+        }
     }
 
     /// Until none of these nodes serves the dataset any more.
@@ -130,7 +175,62 @@ fn status(name: &str) -> String {
     format!("see `partage dataset status {name}`; wait longer with --timeout SECONDS")
 }
 
-async fn is_served(client: &NodeClient, name: &str, bar: &ProgressBar) -> Result<(), Failure> {
+/// How a pin ends.
+pub(super) fn follow_latest(name: &str) -> String {
+    format!("`partage dataset rollback {name} --latest` follows the latest version again")
+}
+
+/// What a verb waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// The latest version, or the one that is pinned.
+    Served,
+    /// The latest version, and no pin.
+    Latest,
+}
+
+/// What clients of every node get.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The version.
+    pub version: String,
+    /// The addresses of the nodes.
+    pub nodes: Vec<String>,
+    /// Whether they get it as it is pinned.
+    pub is_pinned: bool,
+}
+
+impl Given {
+    fn of(version: &str, dataset: &Dataset, is_pinned: bool) -> Given {
+        Given { version: version.to_owned(), nodes: dataset.nodes.keys().cloned().collect(), is_pinned }
+    }
+
+    /// A sentence about it.
+    pub fn told(&self, name: &str) -> String {
+        let given = format!("clients of {} get version {}", everyone(&self.nodes), self.version);
+        match self.is_pinned {
+            true => format!("{given}, to which dataset {name} is pinned: {}", follow_latest(name)),
+            false => given,
+        }
+    }
+}
+
+/// One node by its address, several by their number.
+pub(super) fn everyone(nodes: &[String]) -> String {
+    match nodes {
+        [one] => one.clone(),
+        nodes => format!("all {}", counted(nodes.len(), "node")),
+    }
+}
+
+/// Leaves in `pinned` the version that is pinned.
+async fn is_served(
+    client: &NodeClient,
+    name: &str,
+    until: Until,
+    pinned: &mut Option<String>,
+    bar: &ProgressBar,
+) -> Result<Given, Failure> {
     loop {
         // What was there before the order is not what is waited for: a node looks within this.
         tokio::time::sleep(LOOK).await;
@@ -139,14 +239,39 @@ async fn is_served(client: &NodeClient, name: &str, bar: &ProgressBar) -> Result
             Err(failure) if failure.is_kind("starting") => continue,
             looked => looked?,
         };
+        *pinned = dataset.pinned.values().next().cloned();
+        if let Some(version) = &*pinned {
+            // An order spreads from node to node, and an order for the latest version has not reached all of them.
+            let is_everywhere = dataset.pinned.values().all(|other| other == version);
+            if until == Until::Served && is_everywhere && is_pin_followed(name, version, &dataset, bar)? {
+                return Ok(Given::of(version, &dataset, true));
+            }
+            continue;
+        }
         let Some((version, at)) = dataset.versions.iter().next_back() else { continue };
         fails(version, at)?;
         is_held(name, version, at)?;
         show(bar, name, version, at);
         if at.served_by() == at.nodes.len() && at.in_state(State::Building).next().is_none() {
-            return Ok(());
+            return Ok(Given::of(version, &dataset, false));
         }
     }
+}
+
+/// Whether clients of every node get the version that is pinned.
+fn is_pin_followed(name: &str, version: &str, dataset: &Dataset, bar: &ProgressBar) -> Result<bool, Failure> {
+    let Some(at) = dataset.versions.get(version) else { return Ok(false) };
+    if let Some((node, why)) = at.errors().next() {
+        let what = format!("dataset {name} is pinned to version {version}, which clients do not get");
+        return Err(Failure::failed(format!("{what}: at {node}: {why}")).help(follow_latest(name)));
+    }
+    show(bar, name, version, at);
+    Ok(at.served_by() >= everywhere(dataset, at))
+}
+
+/// The number of nodes that are to give a version.
+fn everywhere(dataset: &Dataset, at: &Version) -> usize {
+    at.nodes.len().max(dataset.nodes.len()).max(1)
 }
 
 /// Leaves in `missing` the nodes whose clients do not get the version yet.
@@ -184,8 +309,7 @@ async fn is_added(
         }
         if let Some(pinned) = dataset.pinned.values().find(|pinned| *pinned != version) {
             let what = format!("dataset {name} is pinned to version {pinned}: clients do not get {version}");
-            let help = format!("`partage dataset rollback {name} --latest` follows the latest version again");
-            return Err(Failure::not_done(what).help(help));
+            return Err(Failure::not_done(what).help(follow_latest(name)));
         }
     }
 }
@@ -226,12 +350,11 @@ fn fails(version: &str, at: &Version) -> Result<(), Failure> {
 }
 
 async fn is_given(client: &NodeClient, name: &str, version: &str) -> Result<(), Failure> {
-    let nodes = |dataset: &Dataset, at: &Version| at.nodes.len().max(dataset.nodes.len()).max(1);
     loop {
         let dataset = look(client, name).await?;
         if let Some(at) = dataset.versions.get(version) {
             fails(version, at)?;
-            if at.served_by() >= nodes(&dataset, at) {
+            if at.served_by() >= everywhere(&dataset, at) {
                 return Ok(());
             }
         }
@@ -267,6 +390,33 @@ mod tests {
 
     fn version(nodes: Value) -> Version {
         serde_json::from_value(json!({ "nodes": nodes })).unwrap()
+    }
+
+    #[test]
+    fn a_pin_is_followed_when_clients_of_all_nodes_get_it_and_a_failure_says_how_it_ends() {
+        let bar = ProgressBar::hidden();
+        let of = |nodes: Value| -> Dataset {
+            let told = json!({ "content_type": "", "nodes": { "n1": {}, "n2": {} }, "versions": { "1": { "nodes": nodes } } });
+            serde_json::from_value(told).unwrap()
+        };
+        let followed = |nodes: Value, version: &str| is_pin_followed("fruit", version, &of(nodes), &bar);
+        let both = json!({ "n1": { "current": true }, "n2": { "current": true } });
+        assert_eq!(followed(both.clone(), "1"), Ok(true));
+        assert_eq!(followed(both, "0"), Ok(false), "nobody has it yet");
+        assert_eq!(followed(json!({ "n1": { "current": true } }), "1"), Ok(false), "one has not heard of it");
+        let failed =
+            followed(json!({ "n1": { "current": true }, "n2": { "error": "line 2" } }), "1").unwrap_err();
+        assert!(
+            failed.what().contains("is pinned to version 1, which clients do not get: at n2: line 2"),
+            "{failed}"
+        );
+        let nodes = vec!["n1".to_owned(), "n2".to_owned()];
+        let given = Given { version: "1".to_owned(), nodes, is_pinned: true };
+        let told = given.told("fruit");
+        assert!(
+            told.starts_with("clients of all 2 nodes get version 1, to which dataset fruit is pinned"),
+            "{told}"
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of a process waits by the clock")]
 
 mod disk;
+mod rollback;
 mod shop;
 mod verbs;
 mod waits;

@@ -79,6 +79,7 @@ fn add_says_what_it_would_do_does_it_and_does_not_undo_what_others_said() {
 fn holds_and_releases(node: &Node) {
     let refreshed = node.ask(&["refresh", "colours", "--wait"]);
     assert!(refreshed.code == 5 && refreshed.err.contains("version 2 is held"), "{refreshed:?}");
+    assert_eq!(refreshed.err.matches("partage dataset release").count(), 1, "once is enough: {refreshed:?}");
     let told = node.ask(&["status", "colours"]);
     assert!(
         told.out.contains("1 key where version 1 has 3") && told.out.contains("dataset release"),
@@ -87,7 +88,8 @@ fn holds_and_releases(node: &Node) {
     assert_eq!(node.ask(&["get", "colours", "red"]).out, "#f00");
     assert_eq!(node.ask(&["release", "colours", "1"]).code, 4, "that one is not held");
     let released = node.ask(&["release", "colours", "2"]);
-    assert_eq!(released.code, 0, "{released:?}");
+    assert!(released.code == 0 && released.out.contains("which was held: it has 1 key"), "{released:?}");
+    assert!(!released.out.contains("dataset release"), "it is released: {released:?}");
 }
 
 #[test]

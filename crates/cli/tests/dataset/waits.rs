@@ -1,9 +1,7 @@
 //! `--wait`: a verb ends when what it has begun is done, and with exit code 5 when it is not.
 
-use super::shop::{Node, Shop, Told, dataset, eventually};
+use super::shop::{Node, Shop, Told, answering, dataset, eventually};
 use serde_json::json;
-use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 const RED: [&str; 1] = ["name,hex\nred,#f00\n"];
@@ -138,22 +136,9 @@ fn remove_waits_until_no_node_serves_the_dataset() {
 
 /// The address of what says for ever that it serves every dataset, and has a version that it does not give to clients.
 fn stubborn() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let versions = json!({ "1": { "nodes": { &address: { "state": "ACTIVE" } } } });
-    // Of one dataset, and of all of them.
-    let body =
-        json!({ "content_type": "text/plain", "versions": versions, "nodes": { &address: {} }, "dbs": {} });
-    let body = body.to_string();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let _ = stream.read(&mut [0; 4_096]);
-            let length = body.len();
-            let _ = write!(
-                stream,
-                "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-            );
-        }
-    });
-    address
+    answering(|address| {
+        let versions = json!({ "1": { "nodes": { address: { "state": "ACTIVE" } } } });
+        // Of one dataset, and of all of them.
+        json!({ "content_type": "text/plain", "versions": versions, "nodes": { address: {} }, "dbs": {} })
+    })
 }

@@ -153,7 +153,12 @@ fn a_version_tells_how_it_stands_and_when_it_was_asked() {
     version.set_partitions_to_load(1);
     version.set_state(State::Active);
     assert_eq!((version.progress().bytes, version.active_at().is_some()), (5, true));
-    version.set_state(State::Error { reason: "part-0: byte 7".into(), tries: 1, next_try: None });
+    version.set_state(State::Error {
+        reason: "part-0: byte 7".into(),
+        tries: 1,
+        next_try: None,
+        is_superseded: false,
+    });
     assert_eq!(version.state().kind(), partage_core::service::dataset::node::State::Error);
     assert_eq!(version.last_request().0, 0);
     version.asked_at(Millis(9));

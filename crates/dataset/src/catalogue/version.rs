@@ -40,10 +40,12 @@ pub enum State {
         tries: u32,
         /// When it is tried again, in seconds since 1970, if not with the next look at the source.
         next_try: Option<u64>,
+        /// Whether it is not tried again, as clients get a later version, or are to get another.
+        is_superseded: bool,
     },
     /// It is whole, and a person must release it.
     Held {
-        /// What it lacks, and the way out.
+        /// What it lacks.
         reason: String,
     },
 }

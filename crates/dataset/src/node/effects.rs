@@ -1,11 +1,12 @@
 //! What the machine says, done: keys for the coordination service, loads, the local store, and the catalogue.
 
 use super::keyspace::Keyspaces;
+use super::known::Known;
 use super::loading::{Inspected, LoadRequest, Loader, Loading, VersionId};
 use super::presence::Outbox;
 use super::remembering;
 use super::warnings::Warnings;
-use super::{Handle, Known, NodeOptions};
+use super::{Handle, NodeOptions};
 use crate::catalogue::{Catalogue, Dataset, LoadEvent, Neighbours, NodeInfo, Options, Place, State, Version};
 use crate::local::{self, Store};
 use crate::settings::DatasetSettings;
@@ -20,7 +21,7 @@ use partage_core::service::dataset::{Address, DatasetName, Seat, VersionName};
 use partage_engine::readonly::Reader;
 use partage_wire::dataset::presence::{Held, Holding, Presence, Remembered};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// The executor of the effects that the state machine of a dataset node asks for.
 pub struct EffectExecutor {
@@ -169,7 +170,7 @@ impl EffectExecutor {
         settings: DatasetSettings,
         versions: &[VersionName],
     ) -> Option<Spread> {
-        self.know(dataset, versions);
+        self.known.list(dataset, versions);
         self.store.forget_marks(dataset, versions);
         let known = self.remembered.datasets.entry(dataset.clone()).or_default();
         let has_changed = known.content_type.as_ref() != Some(&settings.content_type);
@@ -184,12 +185,6 @@ impl EffectExecutor {
         let replication =
             replication.inspect_err(|why| tracing::error!(%dataset, %why, "spread as the node is told"));
         Some(Spread { replication: replication.ok()?, dealing: said.dealing.unwrap_or(of_node.dealing) })
-    }
-
-    /// Orders may name these.
-    fn know(&self, dataset: &DatasetName, versions: &[VersionName]) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.entry(dataset.clone()).or_default().extend(versions.iter().cloned());
     }
 
     // ── The coordination service ────────────────────────────────────────────────────────────────────────
@@ -352,6 +347,7 @@ impl EffectExecutor {
         self.readers.remove(&id);
         self.damaged.remove(&id);
         self.inspected.remove(&id);
+        self.known.forget(&id.0, &id.1);
         let (store, (dataset, version)) = (self.store.clone(), id);
         tracing::info!(%dataset, %version, "removed");
         let removed = tokio::task::spawn_blocking(move || store.remove(&dataset, &version)).await;
@@ -423,7 +419,7 @@ impl EffectExecutor {
     /// Shows requests what there is of a version now.
     fn show(&mut self, shown: ShownVersion) {
         let id = (shown.dataset.clone(), shown.version.clone());
-        self.know(&id.0, std::slice::from_ref(&id.1));
+        self.known.show(&shown);
         if let Some(machine::Failure { reason, is_unread: true, .. }) = &shown.failure {
             let (dataset, version) = &id;
             tracing::error!(%dataset, %version, reason, "not read; the next refresh tries again");
@@ -440,7 +436,8 @@ impl EffectExecutor {
         let state = state(&shown, self.catalogue.clock().now());
         if let (State::Held { reason }, false) = (&state, matches!(version.state(), State::Held { .. })) {
             let (dataset, version) = &id;
-            tracing::warn!(%dataset, %version, reason, "held: clients get it when a person releases it");
+            let release = format!("partage dataset release {dataset} {version}");
+            tracing::warn!(%dataset, %version, reason, release, "held: clients get it when a person releases it");
         }
         version.set_state(state);
         version.set_partitions_to_load(shown.wanted as u32);
@@ -526,18 +523,15 @@ fn state(shown: &ShownVersion, now: Millis) -> State {
             let failure = shown.failure.as_ref();
             let rests_s =
                 failure.map_or(0, |failure| failure.retry_at.0.saturating_sub(now.0).div_ceil(1_000));
+            let is_superseded = failure.is_some_and(|failure| failure.is_superseded);
             State::Error {
                 reason: failure.map_or("unknown", |failure| &failure.reason).to_owned(),
                 tries: failure.map_or(0, |failure| failure.times),
-                next_try: (rests_s > 0).then(|| unix_seconds() + rests_s),
+                next_try: (rests_s > 0 && !is_superseded).then(|| unix_seconds() + rests_s),
+                is_superseded,
             }
         }
-        machine::State::Held => {
-            let ShownVersion { dataset, version, held, .. } = shown;
-            let why = held.as_deref().unwrap_or_default();
-            let reason = format!("{why}: `partage dataset release {dataset} {version}` gives it to clients");
-            State::Held { reason }
-        }
+        machine::State::Held => State::Held { reason: shown.held.clone().unwrap_or_default() },
         machine::State::Building => State::Building,
     }
 }

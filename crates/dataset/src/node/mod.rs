@@ -19,6 +19,7 @@ mod coordinated;
 mod driving;
 mod effects;
 mod keyspace;
+mod known;
 mod loading;
 mod presence;
 mod refreshing;
@@ -31,21 +32,22 @@ mod watching;
 use crate::catalogue::{Catalogue, NodeInfo};
 use crate::limits::{INPUTS, LEAVE};
 use crate::local::{self, Store};
-use crate::serve::{self, Orders, ServeError, Server};
+use crate::serve::{self, OrderError, Orders, ServeError, Server};
 use crate::source::{Source, Throttle};
 pub use coordinated::Membership;
 use coordinated::{AssignedShards, DatasetHandler};
 use driving::{Driver, Input};
+use known::Known;
 use partage_coordination::Coordination;
 use partage_core::service::dataset::node::{NodeSettings, Spread};
 use partage_core::service::dataset::{
     Address, AddressError, DatasetName, DatasetNameError, ReplicationError, Seat, VersionName,
 };
 use partage_worker::{LeaveError, Worker};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -166,9 +168,6 @@ pub struct Node {
     joining: Option<JoinHandle<()>>,
 }
 
-/// The versions that are known, by dataset: as the source lists them, and as nodes have them.
-type Known = Arc<Mutex<BTreeMap<DatasetName, BTreeSet<VersionName>>>>;
-
 /// What may be asked of a node, from anywhere. Nothing of it waits.
 #[derive(Debug, Clone)]
 pub struct Handle {
@@ -191,37 +190,24 @@ impl Handle {
     /// whole there. Of several orders the last one counts.
     ///
     /// # Errors
-    /// A sentence, when there is no such dataset or version, or the node has no time for it.
-    pub fn pin(&self, dataset: &DatasetName, version: Option<&VersionName>) -> Result<(), String> {
+    /// When there is no such dataset or version, the node cannot load the version, or has no time for the order.
+    pub fn pin(&self, dataset: &DatasetName, version: Option<&VersionName>) -> Result<(), OrderError> {
         self.check_pin(dataset, version)?;
         let input = Input::Pin(dataset.clone(), version.cloned());
-        self.inputs
-            .try_send(input)
-            .map_err(|_| "the node is leaving or has too much to do: try again".to_owned())
+        self.inputs.try_send(input).map_err(|_| OrderError::Busy)
     }
 
-    /// Whether there is such a dataset, with such a version.
+    /// Whether there is such a dataset, with such a version, which the node has or has not failed to load.
     ///
     /// # Errors
-    /// A sentence, when there is not.
-    pub fn check_pin(&self, dataset: &DatasetName, version: Option<&VersionName>) -> Result<(), String> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(versions) = known.get(dataset) else {
-            let all: Vec<&str> = known.keys().map(DatasetName::as_str).collect();
-            return Err(format!("there is no dataset {dataset} here: there are {}", all.join(", ")));
-        };
-        if let Some(version) = version
-            && !versions.contains(version)
-        {
-            let all: Vec<&str> = versions.iter().map(VersionName::as_str).collect();
-            return Err(format!("dataset {dataset} has no version {version}: it has {}", all.join(", ")));
-        }
-        Ok(())
+    /// When there is not.
+    pub fn check_pin(&self, dataset: &DatasetName, version: Option<&VersionName>) -> Result<(), OrderError> {
+        self.known.check(dataset, version)
     }
 }
 
-fn pinned(dataset: &str, version: Option<&str>) -> Result<(DatasetName, Option<VersionName>), String> {
-    let told = |error: DatasetNameError| error.to_string();
+fn pinned(dataset: &str, version: Option<&str>) -> Result<(DatasetName, Option<VersionName>), OrderError> {
+    let told = |error: DatasetNameError| OrderError::Name(error.to_string());
     Ok((DatasetName::new(dataset).map_err(told)?, version.map(VersionName::new).transpose().map_err(told)?))
 }
 
@@ -230,12 +216,12 @@ impl Orders for Handle {
         Handle::refresh(self);
     }
 
-    fn pin(&self, dataset: &str, version: Option<&str>) -> Result<(), String> {
+    fn pin(&self, dataset: &str, version: Option<&str>) -> Result<(), OrderError> {
         let (dataset, version) = pinned(dataset, version)?;
         Handle::pin(self, &dataset, version.as_ref())
     }
 
-    fn check_pin(&self, dataset: &str, version: Option<&str>) -> Result<(), String> {
+    fn check_pin(&self, dataset: &str, version: Option<&str>) -> Result<(), OrderError> {
         let (dataset, version) = pinned(dataset, version)?;
         Handle::check_pin(self, &dataset, version.as_ref())
     }
@@ -319,7 +305,7 @@ impl Node {
     ///
     /// # Errors
     /// As there.
-    pub fn pin(&self, dataset: &DatasetName, version: Option<&VersionName>) -> Result<(), String> {
+    pub fn pin(&self, dataset: &DatasetName, version: Option<&VersionName>) -> Result<(), OrderError> {
         self.handle.pin(dataset, version)
     }
 

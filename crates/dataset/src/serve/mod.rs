@@ -40,7 +40,7 @@ mod scan;
 mod server;
 mod status;
 
-pub use own::Orders;
+pub use own::{OrderError, Orders};
 pub use server::{ServeError, Server, Settings};
 
 /// Of an answer: the version it is from.

@@ -7,6 +7,44 @@ use super::{metrics, status};
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Method, Response, StatusCode};
+use thiserror::Error;
+
+/// Why a node does not take an order for a version.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum OrderError {
+    /// The dataset or the version cannot have that name.
+    #[error("{0}")]
+    Name(String),
+    /// The node knows no such dataset.
+    #[error("there is no dataset {dataset:?} here")]
+    NoDataset {
+        /// Its name.
+        dataset: String,
+    },
+    /// Neither the source nor the node has the version.
+    #[error("dataset {dataset} has no version {version}: it has {known}")]
+    NoVersion {
+        /// The name of the dataset.
+        dataset: String,
+        /// The name of the version.
+        version: String,
+        /// The names of the versions there are.
+        known: String,
+    },
+    /// The node has tried to load the version, and cannot.
+    #[error("version {version} of dataset {dataset} cannot be loaded: {reason}")]
+    Broken {
+        /// The name of the dataset.
+        dataset: String,
+        /// The name of the version.
+        version: String,
+        /// The file, the place in it, and what is wrong there.
+        reason: String,
+    },
+    /// The node is leaving or has too much to do.
+    #[error("the node is leaving or has too much to do")]
+    Busy,
+}
 
 /// What an operator may have the node do. Calls return at once.
 pub trait Orders: Send + Sync {
@@ -17,13 +55,13 @@ pub trait Orders: Send + Sync {
     ///
     /// # Errors
     /// Why that cannot be.
-    fn pin(&self, dataset: &str, version: Option<&str>) -> Result<(), String>;
+    fn pin(&self, dataset: &str, version: Option<&str>) -> Result<(), OrderError>;
 
     /// Whether clients of a dataset could be given this version: what `pin` would refuse, this refuses.
     ///
     /// # Errors
     /// Why that cannot be.
-    fn check_pin(&self, dataset: &str, version: Option<&str>) -> Result<(), String>;
+    fn check_pin(&self, dataset: &str, version: Option<&str>) -> Result<(), OrderError>;
 
     /// What a worker of a coordinator says of itself; none where there is no coordinator.
     fn worker(&self) -> Option<serde_json::Value> {
@@ -85,8 +123,23 @@ fn pin(
             return Err(Refusal::bad("pin", what, way_out));
         }
     }
-    .map_err(|why| Refusal::bad("pin", why, format!("GET /{dataset} shows the versions there are")))?;
+    .map_err(|why| not_pinned(dataset, &why))?;
     Ok(if is_dry { json("{\"pin\":\"would be told\"}") } else { accepted("{\"pin\":\"told\"}") })
+}
+
+fn not_pinned(dataset: &str, why: &OrderError) -> Refusal {
+    let versions = format!("GET /{dataset} shows the versions there are");
+    let (status, kind, way_out) = match why {
+        OrderError::Name(_) => (StatusCode::BAD_REQUEST, "pin", versions),
+        OrderError::NoDataset { dataset } => return Refusal::no_dataset(dataset),
+        OrderError::NoVersion { .. } => (StatusCode::NOT_FOUND, "unknown_version", versions),
+        OrderError::Broken { .. } => {
+            let way_out = "pin another version; or mend its files, POST /-/refresh, and pin it when it is no error any more";
+            (StatusCode::CONFLICT, "broken_version", way_out.to_owned())
+        }
+        OrderError::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", "try again".to_owned()),
+    };
+    Refusal::new(status, kind, why, way_out)
 }
 
 fn orders(thread: &ThreadState) -> Result<&dyn Orders, Refusal> {

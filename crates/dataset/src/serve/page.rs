@@ -185,13 +185,13 @@ fn of_dataset(page: &mut String, name: &str, one: &Dataset, nodes: &BTreeMap<Str
         *page += "<article class=\"soft\">No version yet.</article>";
     }
     // The latest first.
-    for (name, version) in one.versions.iter().rev() {
-        of_version(page, name, version);
+    for (version, told) in one.versions.iter().rev() {
+        of_version(page, (name, version), told);
     }
     *page += "</section>";
 }
 
-fn of_version(page: &mut String, name: &str, version: &Version) {
+fn of_version(page: &mut String, (dataset, name): (&str, &str), version: &Version) {
     add(page, format_args!("<article><header><h3>{}</h3>", Escaped(name)));
     for state in [State::Active, State::Building, State::Held, State::Removing, State::Error] {
         let count = version.in_state(state).count();
@@ -222,7 +222,7 @@ fn of_version(page: &mut String, name: &str, version: &Version) {
     *page += "</div>";
     squares(page, version);
     *page += "<div class=\"wide\"><table><tr><th>node<th>state<th>partitions<th>keys<th>bytes<th>in flight<th>loading</tr>";
-    nodes().for_each(|node| of_node(page, node));
+    nodes().for_each(|node| of_node(page, (dataset, name), node));
     *page += "</table></div></article>";
 }
 
@@ -258,7 +258,7 @@ fn is_loading(node: &LocalVersion) -> bool {
         && (loading.bytes < loading.bytes_in_all || loading.partitions < loading.partitions_in_all)
 }
 
-fn of_node(page: &mut String, node: &LocalVersion) {
+fn of_node(page: &mut String, (dataset, version): (&str, &str), node: &LocalVersion) {
     let state = node.state.to_string();
     let class = state.to_ascii_lowercase();
     add(page, format_args!("<tr><td>{}", Escaped(&node.name)));
@@ -272,14 +272,23 @@ fn of_node(page: &mut String, node: &LocalVersion) {
     if let Some(error) = &node.error {
         add(page, format_args!("<br><span class=\"bad\">{}</span>", Escaped(error)));
     }
-    if let (Some(tries), Some(at)) = (node.tries, &node.next_try_at) {
-        add(
+    match (node.tries, &node.next_try_at) {
+        _ if node.superseded => *page += "<br><span class=\"soft\">not tried again</span>",
+        (Some(tries), Some(at)) => add(
             page,
             format_args!("<br><span class=\"soft\">failed {tries} times; again at {}</span>", Escaped(at)),
-        );
+        ),
+        (None, _) | (_, None) => {}
     }
     if let Some(held) = &node.held {
-        add(page, format_args!("<br><span class=\"warn\">{}</span>", Escaped(held)));
+        let (dataset, version, held) = (Escaped(dataset), Escaped(version), Escaped(held));
+        add(
+            page,
+            format_args!(
+                "<br><span class=\"warn\">{held}: <code>partage dataset release {dataset} {version}</code> gives it to \
+                 clients</span>"
+            ),
+        );
     }
     for (partition, reason) in &node.damaged {
         add(page, format_args!("<br><span class=\"bad\">partition {partition}: {}</span>", Escaped(reason)));

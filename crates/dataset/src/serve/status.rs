@@ -222,9 +222,10 @@ fn local(
         ..LocalVersion::default()
     };
     match state {
-        State::Error { reason, tries, next_try } => {
+        State::Error { reason, tries, next_try, is_superseded } => {
             (told.error, told.tries) = (Some(reason), Some(tries));
             told.next_try_at = next_try.map(written);
+            told.superseded = is_superseded;
         }
         State::Held { reason } => told.held = Some(reason),
         State::Building | State::Active | State::Removing => {}

@@ -107,7 +107,7 @@ async fn an_order_to_go_back_reaches_all_nodes_and_is_taken_back() {
     test_cluster.write("v2");
     test_cluster.all_serve("v2").await;
     let told = test_cluster.nodes[&1].pin(&dataset(), Some(&version("v9"))).unwrap_err();
-    assert!(told.contains("it has v1, v2"), "{told}");
+    assert!(told.to_string().contains("it has v1, v2"), "{told}");
     test_cluster.nodes[&1].pin(&dataset(), Some(&version("v1"))).unwrap();
     test_cluster.all_serve("v1").await;
     // Each node tells of the order, in every node's answer.

@@ -38,7 +38,7 @@ async fn s8_an_empty_or_shrunken_version_is_held_by_all_nodes_until_a_person_rel
     test_cluster.write_little("v2", 0);
     test_cluster.all_hold("v2").await;
     let held = test_cluster.told(1, "names", "v2").await["held"].as_str().unwrap().to_owned();
-    assert!(held.contains("0 keys") && held.contains("`partage dataset release names v2`"), "{held}");
+    assert!(held.contains("0 keys") && !held.contains("release"), "the reason alone: {held}");
     assert!(test_cluster.metric(1, HELD).await == 1.0);
     test_cluster.all_serve("v1").await;
     test_cluster.write_little("v3", 2);

@@ -2,7 +2,7 @@
 
 use crate::test_cluster::{TestCluster, dataset, entries};
 use partage_dataset::catalogue::{Neighbours, NodeInfo, State};
-use partage_dataset::serve::{Orders, Settings};
+use partage_dataset::serve::{OrderError, Orders, Settings};
 use partage_engine::readonly::Layout;
 use std::sync::{Arc, Mutex};
 
@@ -17,6 +17,7 @@ fn cluster() -> TestCluster {
         reason: "part-0: byte 7: no".into(),
         tries: 1,
         next_try: None,
+        is_superseded: true,
     });
     acquaint(&cluster, &[]);
     cluster
@@ -55,6 +56,7 @@ fn s17_status_is_the_same_from_every_node() {
     assert_eq!(v2[&*cluster.address(0)]["state"], "BUILDING");
     assert_eq!(v2[&*cluster.address(2)]["loading"]["bytes"], 5);
     assert_eq!(v2[&*cluster.address(1)]["error"], "part-0: byte 7: no");
+    assert_eq!(v2[&*cluster.address(1)]["superseded"], true);
     assert!(told.iter().all(|other| *other == first), "{told:?}");
     let one = cluster.get(1, "/names/").json();
     assert_eq!(one["versions"], first["names"]["versions"]);
@@ -118,17 +120,23 @@ impl Orders for Heard {
         self.0.lock().unwrap().push("refresh".to_owned());
     }
 
-    fn pin(&self, dataset: &str, version: Option<&str>) -> Result<(), String> {
+    fn pin(&self, dataset: &str, version: Option<&str>) -> Result<(), OrderError> {
         self.check_pin(dataset, version)?;
         self.0.lock().unwrap().push(format!("{dataset} {version:?}"));
         Ok(())
     }
 
-    fn check_pin(&self, _: &str, version: Option<&str>) -> Result<(), String> {
-        if version == Some("..") {
-            return Err("\"..\" is no version".to_owned());
+    fn check_pin(&self, dataset: &str, version: Option<&str>) -> Result<(), OrderError> {
+        let (dataset, reason) = (dataset.to_owned(), "part-0: line 1".to_owned());
+        match version {
+            Some("..") => Err(OrderError::Name("\"..\" is no version".to_owned())),
+            Some("7") => {
+                Err(OrderError::NoVersion { dataset, version: "7".to_owned(), known: "1".to_owned() })
+            }
+            Some("9") => Err(OrderError::Broken { dataset, version: "9".to_owned(), reason }),
+            Some("11") => Err(OrderError::Busy),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -154,6 +162,10 @@ fn orders_reach_who_can_carry_them_out() {
         ("DELETE", "pin/names?version=1", 400),
         ("POST", "pin/names?version=..", 400),
         ("POST", "pin/names?version=..&dry_run=true", 400),
+        ("POST", "pin/names?version=7", 404),
+        ("POST", "pin/names?version=9", 409),
+        ("POST", "pin/names?version=9&dry_run=true", 409),
+        ("POST", "pin/names?version=11", 503),
         ("POST", "pin/nothing?version=1", 404),
         ("POST", "refresh/names", 404),
     ] {

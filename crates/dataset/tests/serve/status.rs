@@ -24,7 +24,7 @@ fn cluster() -> TestCluster {
     version(0, "v2").set_bytes_loaded(5, 9);
     version(0, "v2").set_partitions_to_load(3);
     let reason = "part-0: byte 7: no".to_owned();
-    version(1, "v2").set_state(State::Error { reason, tries: 2, next_try: Some(THEN) });
+    version(1, "v2").set_state(State::Error { reason, tries: 2, next_try: Some(THEN), is_superseded: false });
     version(0, "v3").set_state(State::Held { reason: "too few keys".to_owned() });
     version(1, "v3").set_state(State::Removing);
     dataset(&cluster.nodes[0], "names").set_pinned(Some(VersionName::new("v1").unwrap()));

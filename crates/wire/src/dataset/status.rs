@@ -155,6 +155,10 @@ pub struct LocalVersion {
     /// In state `ERROR`: the time at which the node tries again, in RFC 3339; absent = at the next look at the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_try_at: Option<String>,
+    /// In state `ERROR`: whether the node does not try again, as clients get a later version, or are to get another; absent =
+    /// it tries again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub superseded: bool,
     /// In state `HELD`: why a person must release the version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,

@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// is quicker than the loading starves nobody, and the latest.
 const LOADING: usize = 2;
 
-/// After so long a version is tried again that is read from and is to go with its dataset.
+/// After so long the driver is asked again to let go of a version that a request reads from, and that need not be kept.
 const DROP_AGAIN_MS: u64 = 1_000;
 
 /// What clients get, and by which order.
@@ -153,14 +153,6 @@ impl DatasetState {
         version.fail(reason, now, retry_ms);
     }
 
-    /// What has failed need not rest any longer.
-    pub(super) fn try_again(&mut self) {
-        for version in self.versions.values_mut() {
-            version.retry_at = Millis(0);
-            version.compared.clear();
-        }
-    }
-
     /// Nobody else has anything, as far as is known.
     pub(super) fn forget_holders(&mut self) {
         self.versions.values_mut().for_each(|version| version.holders.forget());
@@ -172,11 +164,11 @@ impl DatasetState {
     }
 
     /// Whether a version is what clients get, or may be next.
-    fn is_ahead(&self, name: &VersionName) -> bool {
+    pub(super) fn is_ahead(&self, name: &VersionName) -> bool {
         if self.serving() == Some(name) {
             return true;
         }
-        if !self.versions.get(name).is_some_and(Version::is_own) {
+        if !self.is_within_reach(name) {
             return false;
         }
         match (self.pinned(), self.served()) {
@@ -187,6 +179,16 @@ impl DatasetState {
             (_, Some(served)) => *name > served.version,
             (_, None) => true,
         }
+    }
+
+    /// All versions of which that is so.
+    pub(super) fn all_ahead(&self) -> BTreeSet<VersionName> {
+        self.versions.keys().filter(|name| self.is_ahead(name)).cloned().collect()
+    }
+
+    /// Whether a version has failed and is not tried again, as clients get a later one, or are to get another.
+    pub(super) fn is_superseded(&self, name: &VersionName) -> bool {
+        !self.is_ahead(name)
     }
 
     /// The version that clients are to get by order, unless the own source has kept the node waiting for it too long.
@@ -426,11 +428,17 @@ impl DatasetState {
         let is_disk_full = std::mem::take(&mut self.is_disk_full);
         // Before anything is served there is nothing that could take an old version's place.
         let keeps_all = self.serving.is_none();
-        let ahead: BTreeSet<VersionName> =
-            self.versions.keys().filter(|name| self.is_ahead(name)).cloned().collect();
+        let ahead = self.all_ahead();
+        let is_nothing =
+            |(name, version): (&VersionName, &Version)| self.is_nothing(name, version).then(|| name.clone());
+        let nothing: BTreeSet<VersionName> = self.versions.iter().filter_map(is_nothing).collect();
         for (name, version) in &mut self.versions {
-            if keeps_all || ahead.contains(name) || !version.is_shown {
-                version.idle = None;
+            let is_kept = (keeps_all && !nothing.contains(name)) || ahead.contains(name);
+            if is_kept || !version.is_shown {
+                if version.idle.take().is_some() && version.failure.is_some() {
+                    // It is tried again from now on.
+                    out.show(dataset.clone(), name.clone());
+                }
                 continue;
             }
             let was_idle = version.idle.is_some();
@@ -438,7 +446,9 @@ impl DatasetState {
             if !was_idle {
                 out.show(dataset.clone(), name.clone());
             }
-            let is_due = since + context.settings.keep_ms <= context.now || is_disk_full;
+            let is_over = since + context.settings.keep_ms <= context.now;
+            let is_nothing = nothing.contains(name) && (!was_idle || since + DROP_AGAIN_MS <= context.now);
+            let is_due = is_over || is_disk_full || is_nothing;
             if is_disk_full {
                 // Whoever reads from it does so to the end; who asked for it lately must do without.
                 since = Millis::NEVER;

@@ -118,6 +118,10 @@ pub struct Failure {
     pub times: u32,
     /// Not before is it tried again.
     pub retry_at: Millis,
+    /// It is not tried again at all while clients get a later version, or are to get another.
+    pub is_superseded: bool,
+    /// Nodes have all of it nevertheless: clients can get it.
+    pub is_whole: bool,
     /// It is not even known how it is divided.
     pub is_unread: bool,
 }
@@ -177,8 +181,15 @@ impl Node {
     /// All of it, with what the driver needs, in the order in which it is to be done: partitions are withdrawn before anything of
     /// them is deleted, requests see what there is before clients get it, what clients get is remembered before, and partitions
     /// are published last, when they can be read.
-    pub(super) fn complete(&self, effects: Effects) -> Vec<Effect> {
+    pub(super) fn complete(&mut self, effects: Effects) -> Vec<Effect> {
         let Effects { shown, remembered, has_other_neighbours, others } = effects;
+        for (dataset, version) in &shown {
+            // What was told of has to be taken back when it goes, also where it could not even be read.
+            let state = self.datasets.get_mut(dataset);
+            if let Some(known) = state.and_then(|state| state.versions.get_mut(version)) {
+                known.is_shown = true;
+            }
+        }
         let shown = shown.into_iter().filter_map(|(dataset, version)| self.shown(dataset, version));
         let shown = shown.map(|shown| Effect::Show(Box::new(shown)));
         let remembered = remembered.into_iter().filter_map(|dataset| self.remembered(dataset));
@@ -219,6 +230,8 @@ impl Node {
                 reason: reason.to_owned(),
                 times: known.failures(),
                 retry_at: known.retry_at(),
+                is_superseded: state.is_superseded(&version),
+                is_whole: known.is_complete(state.spread(&self.settings).replication.min),
                 is_unread: known.layout().is_none(),
             }),
             held: known.held().map(ToString::to_string),

@@ -16,6 +16,8 @@
 //! | the source was listed     | a version that clients may get next         | finds out how it is divided                 |
 //! | peers have a version      | the source was not seen to have it          | looks at the source                         |
 //! |                           | versions that failed, or are not whole      | tries again; deals anew                     |
+//! |                           | but it has failed, and clients get another  | nothing, until a person wants it            |
+//! |                           | a version is gone that no node has whole    | stops to load it; lets it go, at once if nothing of it is anywhere |
 //! |                           | one not whole that peers have as another    | finds out once more what it is              |
 //! | a dataset is to be spread |                                             | deals what comes next so                    |
 //! | a dataset is not served   |                                             | lets all of it go, as soon as nobody reads  |
@@ -57,6 +59,7 @@ mod announcements;
 mod dataset_state;
 mod effects;
 mod guard;
+mod listing;
 mod look;
 mod mirror;
 mod ordered;
@@ -229,10 +232,14 @@ impl Node {
             }
             Event::Guard(dataset, guard) => self.dataset_mut(&dataset).guard = guard,
             Event::Counted(dataset, version, keys) => self.version(&dataset, &version).keys = Some(keys),
-            Event::TryAgain => self.datasets.values_mut().for_each(DatasetState::try_again),
+            Event::TryAgain => {
+                for (dataset, state) in &mut self.datasets {
+                    state.try_again().into_iter().for_each(|name| out.show(dataset.clone(), name));
+                }
+            }
             Event::DiskFull => self.datasets.values_mut().for_each(|state| state.is_disk_full = true),
             Event::Served(dataset, is_served) => self.dataset_mut(&dataset).is_dropped = !is_served,
-            Event::Listed(dataset, versions) => self.list(dataset, &versions),
+            Event::Listed(dataset, versions) => self.list(dataset, &versions, out),
             Event::Inspected(dataset, version, found) => self.inspected(dataset, version, found, out),
             Event::Ready(dataset, version, partition) => self.ready(dataset, version, partition, out),
             Event::LoadFailed(dataset, version, reason) => {
@@ -326,17 +333,12 @@ impl Node {
         }
     }
 
-    fn list(&mut self, dataset: DatasetName, versions: &[VersionName]) {
+    fn list(&mut self, dataset: DatasetName, versions: &[VersionName], out: &mut Effects) {
         let (settings, now) = (self.settings.clone(), self.now);
         let state = self.dataset_mut(&dataset);
         let min = state.spread(&settings).replication.min;
-        state.was_listed = true;
-        for name in versions {
-            state.version(name);
-        }
-        for (name, version) in &mut state.versions {
-            version.is_listed = versions.contains(name);
-            version.refresh(min, now);
+        for name in state.list(versions, min, now) {
+            out.show(dataset.clone(), name);
         }
     }
 
@@ -387,6 +389,7 @@ impl Node {
         version.loading.clear();
         version.share = None;
         (version.is_shown, version.is_retiring, version.idle) = (false, false, None);
+        version.forgive();
         for partition in here {
             self.withdraw(Key::Partition(dataset.clone(), name.clone(), partition), out);
         }
@@ -405,6 +408,9 @@ impl Node {
         let state = self.dataset_mut(&dataset);
         if pin > state.pin {
             state.pin_to(pin.clone());
+            // Another order may have nodes try again what has failed, or not any more.
+            let failed = state.versions.iter().filter(|(_, version)| version.failure.is_some());
+            failed.for_each(|(name, _)| out.show(dataset.clone(), name.clone()));
             out.remember(dataset.clone());
             self.publish(Key::Pin(dataset), Value::Pin(pin), out);
         }

@@ -62,6 +62,8 @@ pub struct Version {
     pub(super) keys: Option<u64>,
     /// Why clients do not get it by itself.
     pub(super) held: Option<HoldReason>,
+    /// Whether the source took it back while it was held: then clients get it by an order only.
+    pub(super) is_withdrawn: bool,
     /// Whether it has failed since it was known, here or, as it seems, elsewhere: then an earlier version is loaded
     /// beside it.
     pub(super) is_doubtful: bool,
@@ -203,9 +205,19 @@ impl Version {
         }
     }
 
-    /// A refresh: what failed is tried again, and what is not complete is dealt anew.
-    pub(super) fn refresh(&mut self, min: u32, now: Millis) {
-        if planted::is(Planted::S19) || (self.failure.is_some() && now < self.retry_at) {
+    /// It has not failed any more; whether it had.
+    pub(super) fn forgive(&mut self) -> bool {
+        if self.inspection == Inspection::Failed {
+            self.inspection = Inspection::None;
+        }
+        self.failures = 0;
+        self.failure.take().is_some()
+    }
+
+    /// A refresh: what failed is tried again, if that is of use, and what is not complete is dealt anew.
+    pub(super) fn refresh(&mut self, min: u32, now: Millis, may_succeed: bool) {
+        let rests = self.failure.is_some() && (now < self.retry_at || !may_succeed);
+        if planted::is(Planted::S19) || rests {
             return;
         }
         if self.inspection == Inspection::Failed {

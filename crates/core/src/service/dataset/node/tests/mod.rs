@@ -6,6 +6,7 @@ use crate::service::dataset::seats::{Claim, Right, Seat};
 use crate::service::dataset::{Dealing, Replication, Wish};
 
 mod digest;
+mod withdrawn;
 
 const LAYOUT: Layout = Layout { partitioner: Partitioner::JavaBytes, partitions: 4, digest: 7 };
 
@@ -426,8 +427,9 @@ fn s19_a_version_that_killed_the_node_is_an_error_and_rests() {
 #[test]
 fn s15_when_the_disk_is_full_what_clients_do_not_get_goes_at_once() {
     let mut fixture = Fixture::settled(settings(1));
-    fixture.list(&["1", "2"]);
+    fixture.list(&["1"]);
     fixture.load("1");
+    fixture.list(&["1", "2"]);
     fixture.load("2");
     fixture.list(&["1", "2", "3"]);
     fixture.did();

@@ -1,0 +1,77 @@
+//! What follows from what the own source lists: which versions clients may get from this node at all, what that failed is tried
+//! again, and which versions the source has taken back.
+//!
+//! A person who deletes the folder of a version before clients get it wants it gone. The node stops to load it, shows it as
+//! failed or held no longer, and lets go of what is here of it when nobody has asked for it in a long time (S15); at once where
+//! no node has any of it. Only a version that nodes have whole, and do not hold, still comes: another node may have given it to
+//! its clients already.
+
+use super::VersionName;
+use super::dataset_state::DatasetState;
+use super::version::Version;
+use crate::base::time::Millis;
+
+impl DatasetState {
+    /// What has failed need not rest any longer. That clients get another version meanwhile counts no more: a person may have
+    /// removed the cause, and want to go back to it. Returns the versions that have not failed any more.
+    pub(super) fn try_again(&mut self) -> Vec<VersionName> {
+        let ahead = self.all_ahead();
+        let mut forgiven = Vec::new();
+        for (name, version) in &mut self.versions {
+            version.retry_at = Millis(0);
+            version.compared.clear();
+            if !ahead.contains(name) && version.forgive() {
+                forgiven.push(name.clone());
+            }
+        }
+        forgiven
+    }
+
+    /// The source has these versions, and no others. What failed is tried again when it is due, unless clients get another
+    /// version. Returns the versions that have not failed any more, as the source took them back.
+    pub(super) fn list(&mut self, listed: &[VersionName], min: u32, now: Millis) -> Vec<VersionName> {
+        self.was_listed = true;
+        for name in listed {
+            self.version(name);
+        }
+        for (name, version) in &mut self.versions {
+            version.is_listed = listed.contains(name);
+            // A version that is held and deleted is not what anybody wants, though all of it is here.
+            version.is_withdrawn = !version.is_listed && (version.held.is_some() || version.is_withdrawn);
+        }
+        let (ahead, served) = (self.all_ahead(), self.served().map(|served| served.version.clone()));
+        let mut forgiven = Vec::new();
+        for (name, version) in &mut self.versions {
+            let is_served = served.as_ref() == Some(name);
+            let is_ordered = self.pin.version.as_ref() == Some(name);
+            if version.is_listed || is_served || is_ordered {
+                let may_succeed = ahead.contains(name) && (version.is_listed || is_served);
+                version.refresh(min, now, may_succeed);
+            } else if version.forgive() {
+                forgiven.push(name.clone());
+            }
+        }
+        forgiven
+    }
+
+    /// Whether clients may get it from this node at all: the own source lists it, or has given this node a part of it (Z5). A
+    /// version that the source has taken back since comes only if nodes have all of it, and do not hold it, or if it was
+    /// served or is ordered.
+    pub(super) fn is_within_reach(&self, name: &VersionName) -> bool {
+        let Some(version) = self.versions.get(name).filter(|version| version.is_own()) else { return false };
+        let is_wanted = self.pin.version.as_ref() == Some(name)
+            || self.served().is_some_and(|served| served.version == *name);
+        let is_there = version.is_listed || !self.was_listed;
+        is_there || is_wanted || (version.is_complete(1) && !version.is_withdrawn)
+    }
+
+    /// Whether nothing is left to wait for before it goes: no node has any of it, clients neither get it nor are to get it, and
+    /// the source has taken it back, or nothing is to be told of it.
+    pub(super) fn is_nothing(&self, name: &VersionName, version: &Version) -> bool {
+        let is_told = version.failure.is_some() && (version.is_listed || !self.was_listed);
+        let is_wanted = self.pin.version.as_ref() == Some(name)
+            || self.served().is_some_and(|served| served.version == *name)
+            || self.is_ahead(name);
+        !is_wanted && !is_told && !version.is_somewhere() && version.loading.is_empty()
+    }
+}
