@@ -10,6 +10,7 @@ use super::VersionName;
 use super::dataset_state::DatasetState;
 use super::version::Version;
 use crate::base::time::Millis;
+use std::collections::BTreeSet;
 
 impl DatasetState {
     /// What has failed need not rest any longer. That clients get another version meanwhile counts no more: a person may have
@@ -39,13 +40,15 @@ impl DatasetState {
             // A version that is held and deleted is not what anybody wants, though all of it is here.
             version.is_withdrawn = !version.is_listed && (version.held.is_some() || version.is_withdrawn);
         }
-        let (ahead, served) = (self.all_ahead(), self.served().map(|served| served.version.clone()));
+        // What a later version is loaded instead of is not tried again now, and so it stays an error.
+        let wanted: BTreeSet<VersionName> = self.wanted().into_iter().collect();
+        let served = self.served().map(|served| served.version.clone());
         let mut forgiven = Vec::new();
         for (name, version) in &mut self.versions {
             let is_served = served.as_ref() == Some(name);
             let is_ordered = self.pin.version.as_ref() == Some(name);
             if version.is_listed || is_served || is_ordered {
-                let may_succeed = ahead.contains(name) && (version.is_listed || is_served);
+                let may_succeed = is_served || (wanted.contains(name) && version.is_listed);
                 version.refresh(min, now, may_succeed);
             } else if version.forgive() {
                 forgiven.push(name.clone());
