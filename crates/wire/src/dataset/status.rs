@@ -3,8 +3,7 @@
 //! Each node writes what it knows of itself, under its own address. The node that a client asks adds what the others have
 //! written, and counts replicas. The names of fields are those of Sequins where it has the field.
 
-use crate::json::fixed_words;
-use crate::json::{FixedWord, Words};
+use crate::json::{FixedWord, Words, fixed_words};
 use partage_core::service::dataset::node::State;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

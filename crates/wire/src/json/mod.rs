@@ -28,14 +28,15 @@ pub use crate::admin::json::dump::{
     Dump, DumpCluster, DumpDrain, DumpKeyspace, DumpMap, DumpNode, DumpReplica, DumpShard, Reading,
 };
 pub use crate::admin::json::event::{Event, EventPlace, Events};
+pub use crate::admin::json::node::{HostedShard, Node, NodeDetail};
 pub use crate::admin::json::pages::{Drains, Explained, Keyspaces, Moves, Nodes, Plans, Shards};
 pub use crate::admin::json::plan::{Change, Child, Plan, PlanBasis, Planned};
 pub use crate::admin::json::query::{
     EventPage, NodePage, Patience, PlanPage, ShardPage, WhichKey, WhichMoves,
 };
 pub use crate::admin::json::status::{
-    BegunEmpty, Explanation, HostedShard, Move, Node, NodeDetail, Problem, Reason, Replica, SetAside, Shard,
-    ShardCounts, ShardRule, Summary, Unplaced,
+    BegunEmpty, Explanation, Move, Problem, Reason, Replica, SetAside, Shard, ShardCounts, ShardRule,
+    Summary, Unplaced,
 };
 pub use crate::keyspace::json::settings::{Constraint, Keyspace, Resharding, Throttle};
 pub use crate::keyspace::json::sharding::{Bounds, PartitionKey, Sharding};

@@ -1,11 +1,9 @@
 //! Commands as JSON, and their answers.
 
 use crate::Malformed;
-use crate::json::Plan;
-use crate::json::strings;
-use crate::json::{Constraint, Keyspace, Resharding, Throttle};
-use crate::json::{DrainState, FixedWord};
-use crate::json::{KeyText, Point};
+use crate::json::{
+    Constraint, DrainState, FixedWord, KeyText, Keyspace, Plan, Point, Resharding, Throttle, strings,
+};
 use crate::malformed::{Inside, each, name, names, sentence, word};
 use partage_core::base::id::{PlanId, ShardId};
 use partage_core::cluster::admin as core;

@@ -1,10 +1,7 @@
 //! Lists as JSON. A list that may be long comes in pages: `next` is what to ask for `after` (or `before`),
 //! and is left out on the last page.
 
-use crate::json::DrainStatus;
-use crate::json::Keyspace;
-use crate::json::Plan;
-use crate::json::{Explanation, Move, Node, Shard};
+use crate::json::{DrainStatus, Explanation, Keyspace, Move, Node, Plan, Shard};
 use partage_core::cluster::explain;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

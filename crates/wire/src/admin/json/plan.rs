@@ -1,10 +1,7 @@
 //! Plans as JSON: to be shown, and to be kept in a dump.
 
 use crate::Malformed;
-use crate::json::Bounds;
-use crate::json::strings;
-use crate::json::{ChangeProgress, FixedWord, PlanOrigin, PlanStatus};
-use crate::json::{Generation, Point};
+use crate::json::{Bounds, ChangeProgress, FixedWord, Generation, PlanOrigin, PlanStatus, Point, strings};
 use crate::malformed::{At, Inside, each, names, sentence};
 use partage_core::base::id::{PlacementId, PlanId, ShardId};
 use partage_core::base::name::NodeId;

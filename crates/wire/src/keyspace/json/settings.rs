@@ -1,8 +1,7 @@
 //! Keyspaces as JSON: what is left out has its default.
 
 use crate::Malformed;
-use crate::json::strings;
-use crate::json::{PartitionKey, Sharding};
+use crate::json::{PartitionKey, Sharding, strings};
 use crate::malformed::{At, Inside, names, word};
 use partage_core::keyspace as core;
 use serde::{Deserialize, Serialize};

@@ -2,10 +2,7 @@
 //! `registration.rs`.
 
 use crate::Malformed;
-use crate::json::word;
-use crate::json::{Bounds, PartitionKey, Sharding};
-use crate::json::{FixedWord, ReplicaPhase};
-use crate::json::{Generation, KeyText};
+use crate::json::{Bounds, FixedWord, Generation, KeyText, PartitionKey, ReplicaPhase, Sharding, word};
 use crate::malformed::sentence;
 use crate::malformed::{At, Inside, each};
 use crate::worker::grpc::exchange;

@@ -1,10 +1,7 @@
 //! The session of a worker as JSON: how it registers, what it is told, and its last word.
 
 use crate::Malformed;
-use crate::json::Bounds;
-use crate::json::Generation;
-use crate::json::ReplicaKey;
-use crate::json::strings;
+use crate::json::{Bounds, Generation, ReplicaKey, strings};
 use crate::malformed::{At, Inside, each, names};
 use crate::worker::grpc::node;
 use crate::worker::session::digest_given;

@@ -16,13 +16,7 @@ mod tests;
 pub use read::Reading;
 
 use crate::Malformed;
-use crate::json::Bounds;
-use crate::json::Generation;
-use crate::json::Keyspace;
-use crate::json::Plan;
-use crate::json::ShardRule;
-use crate::json::{Known, Register};
-use crate::json::{strings, to_hex, word};
+use crate::json::{Bounds, Generation, Keyspace, Known, Plan, Register, ShardRule, strings, to_hex, word};
 use crate::malformed::sentence;
 use crate::malformed::{At, Inside, each, names};
 use crate::worker::session::digest_of;

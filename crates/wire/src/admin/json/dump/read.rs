@@ -8,8 +8,7 @@ use super::{
     DumpCluster, DumpKeyspace, DumpMap, DumpNode, DumpReplica, DumpShard, check_format, map_of, rule,
 };
 use crate::Malformed;
-use crate::json::Plan;
-use crate::json::{Keyspace, nearest};
+use crate::json::{Keyspace, Plan, nearest};
 use partage_core::base::id::ShardId;
 use partage_core::cluster::{KeyspaceRecord, Records};
 use partage_core::keyspace::map::{Replica, Shard, ShardMap};
