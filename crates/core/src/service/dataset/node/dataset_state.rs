@@ -449,6 +449,10 @@ impl DatasetState {
             let is_over = since + context.settings.keep_ms <= context.now;
             let is_nothing = nothing.contains(name) && (!was_idle || since + DROP_AGAIN_MS <= context.now);
             let is_due = is_over || is_disk_full || is_nothing;
+            if is_nothing {
+                // At once, unless somebody has asked for it lately.
+                since = since.min(Millis(context.now.0.saturating_sub(context.settings.keep_ms)));
+            }
             if is_disk_full {
                 // Whoever reads from it does so to the end; who asked for it lately must do without.
                 since = Millis::NEVER;

@@ -48,7 +48,9 @@ impl DatasetState {
             let is_served = served.as_ref() == Some(name);
             let is_ordered = self.pin.version.as_ref() == Some(name);
             if version.is_listed || is_served || is_ordered {
-                let may_succeed = is_served || (wanted.contains(name) && version.is_listed);
+                // While clients get nothing, whichever can be loaded is of use.
+                let is_wanted = served.is_none() || wanted.contains(name);
+                let may_succeed = is_served || (is_wanted && version.is_listed);
                 version.refresh(min, now, may_succeed);
             } else if version.forgive() {
                 forgiven.push(name.clone());
@@ -68,13 +70,13 @@ impl DatasetState {
         is_there || is_wanted || (version.is_complete(1) && !version.is_withdrawn)
     }
 
-    /// Whether nothing is left to wait for before it goes: no node has any of it, clients neither get it nor are to get it, and
-    /// the source has taken it back, or nothing is to be told of it.
+    /// Whether nothing is left to wait for before it goes: the source has taken it back, no node has any of it, and clients
+    /// neither get it nor are to get it.
     pub(super) fn is_nothing(&self, name: &VersionName, version: &Version) -> bool {
-        let is_told = version.failure.is_some() && (version.is_listed || !self.was_listed);
         let is_wanted = self.pin.version.as_ref() == Some(name)
             || self.served().is_some_and(|served| served.version == *name)
             || self.is_ahead(name);
-        !is_wanted && !is_told && !version.is_somewhere() && version.loading.is_empty()
+        let is_gone = self.was_listed && !version.is_listed && !version.is_somewhere();
+        is_gone && !is_wanted && version.loading.is_empty()
     }
 }
