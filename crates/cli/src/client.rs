@@ -179,6 +179,8 @@ impl ApiClient {
             Some("misdirected") => Some(not_a_coordinator(address, "a node of a service")),
             // What the door of a coordinator says before it looks at the path.
             Some(_) if !matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) => None,
+            // A proxy in front of it, perhaps.
+            None if status.is_server_error() => None,
             _ if told.get("coordinators").is_some() => None,
             _ => Some(not_a_coordinator(address, "another program")),
         }

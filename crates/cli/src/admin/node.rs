@@ -119,7 +119,7 @@ async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
     let held = |node: &Node| node.replicas.values().sum::<usize>();
     let most = nodes.nodes.iter().map(held).max().unwrap_or(0).max(1) as f64;
     let mut rows =
-        table(["node", "health", "zone", "address", "replicas", "", "leaders", "requests/s", "bytes"]);
+        table(["node", "health", "zone", "address", "replicas", "leaders", "requests/s", "bytes", ""]);
     for node in &nodes.nodes {
         let state = match (&node.draining, node.leaving) {
             (Some(_), _) => format!("{},draining", node.health),
@@ -132,10 +132,10 @@ async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
             node.zone.clone().unwrap_or_else(|| "-".to_owned()),
             node.address.clone(),
             held(node).to_string(),
-            bar(held(node) as f64 / most, 12),
             node.leaders.to_string(),
             format!("{:.0}", node.requests_per_s),
             format!("{:.0}", node.size_bytes),
+            bar(held(node) as f64 / most, 12),
         ]);
     }
     output.text(&rows.trim_fmt());

@@ -300,7 +300,7 @@ async fn of_keyspace(client: &ApiClient, name: &str) -> Result<Found, Failure> {
     }
     let under_way = moves.moves.len();
     let text = format!("{text}, {}", lacks(short, under_way));
-    if under_way == 0 && changing == 0 {
+    if short > 0 && under_way == 0 && changing == 0 {
         let keyspace: Keyspace = client.get(&format!("/v1/keyspaces/{}", segment(name))).await?;
         if keyspace.mode.as_deref() == Some("manual") {
             return Ok(Found::Over(format!(

@@ -30,6 +30,9 @@ use tokio::task::JoinSet;
 /// Between two looks at how far it is.
 const LOOK: Duration = Duration::from_millis(300);
 
+/// So many looks in a row find that a node cannot load a version, before it is said: some three seconds.
+const FAILING_LOOKS: u32 = 10;
+
 /// Where a node is told to look at its source now.
 const REFRESH: &str = "/-/refresh";
 
@@ -248,7 +251,9 @@ async fn is_served(
             }
             continue;
         }
-        let Some((version, at)) = dataset.versions.iter().next_back() else { continue };
+        // A later version that goes from every node is one that somebody has deleted from the source.
+        let goes = |at: &Version| at.in_state(State::Removing).count() == at.nodes.len();
+        let Some((version, at)) = dataset.versions.iter().rev().find(|(_, at)| !goes(at)) else { continue };
         fails(version, at)?;
         is_held(name, version, at)?;
         show(bar, name, version, at);
@@ -261,12 +266,15 @@ async fn is_served(
 /// Whether clients of every node get the version that is pinned.
 fn is_pin_followed(name: &str, version: &str, dataset: &Dataset, bar: &ProgressBar) -> Result<bool, Failure> {
     let Some(at) = dataset.versions.get(version) else { return Ok(false) };
+    if at.served_by() >= everywhere(dataset, at) {
+        return Ok(true);
+    }
     if let Some((node, why)) = at.errors().next() {
         let what = format!("dataset {name} is pinned to version {version}, which clients do not get");
         return Err(Failure::failed(format!("{what}: at {node}: {why}")).help(follow_latest(name)));
     }
     show(bar, name, version, at);
-    Ok(at.served_by() >= everywhere(dataset, at))
+    Ok(false)
 }
 
 /// The number of nodes that are to give a version.
@@ -350,12 +358,17 @@ fn fails(version: &str, at: &Version) -> Result<(), Failure> {
 }
 
 async fn is_given(client: &NodeClient, name: &str, version: &str) -> Result<(), Failure> {
+    let mut failing_looks = 0;
     loop {
         let dataset = look(client, name).await?;
         if let Some(at) = dataset.versions.get(version) {
-            fails(version, at)?;
             if at.served_by() >= everywhere(&dataset, at) {
                 return Ok(());
+            }
+            // What a node tells may be of before the order.
+            failing_looks = if at.errors().next().is_some() { failing_looks + 1 } else { 0 };
+            if failing_looks >= FAILING_LOOKS {
+                fails(version, at)?;
             }
         }
         tokio::time::sleep(LOOK).await;

@@ -127,6 +127,8 @@ fn a_broken_version_that_is_deleted_is_forgotten() {
         });
         let told = node.ask(&["status", "colours"]).out;
         assert!(!told.contains("error") && !told.contains("held"), "{told}");
+        let well = node.ask(&["refresh", "colours", "--wait", "--timeout", "20"]);
+        assert!(well.code == 0 && well.out.contains("get version 1"), "{well:?}");
     }
     assert_eq!(node.version("2"), Value::Null);
     let unknown = node.ask(&["rollback", "colours", "2"]);

@@ -4,7 +4,7 @@
 //! The driver writes it; requests read it, and so the node can refuse an order before it takes it.
 
 use crate::serve::OrderError;
-use partage_core::service::dataset::node::ShownVersion;
+use partage_core::service::dataset::node::{ShownVersion, State};
 use partage_core::service::dataset::{DatasetName, VersionName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +34,8 @@ impl Known {
     /// The node shows this version.
     pub fn show(&self, shown: &ShownVersion) {
         // A version that nodes have all of can be given, also by a node that could not load its share.
-        let failure = shown.failure.as_ref().filter(|failure| !failure.is_whole);
+        let is_given = shown.state == State::Active;
+        let failure = shown.failure.as_ref().filter(|failure| !failure.is_whole && !is_given);
         let why = failure.map(|failure| failure.reason.clone());
         let mut known = self.lock();
         known.entry(shown.dataset.clone()).or_default().shown.insert(shown.version.clone(), why);

@@ -139,7 +139,8 @@ pub struct Summary {
     /// the time after which the coordinator goes on without them, in milliseconds.
     #[serde(default)]
     pub loads_awaited: BTreeMap<String, u64>,
-    /// The keyspaces of which shards began without the data of before within the last hour, because no node had a copy.
+    /// The keyspaces of which shards began without the data of before within the last hour and since this coordinator
+    /// leads, because no node had a copy.
     #[serde(default)]
     pub begun_empty: BTreeMap<String, BegunEmpty>,
     /// The numbers of the plans that wait for a person.

@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const LOADING: usize = 2;
 
 /// After so long the driver is asked again to let go of a version that a request reads from, and that need not be kept.
-const DROP_AGAIN_MS: u64 = 1_000;
+pub(super) const DROP_AGAIN_MS: u64 = 1_000;
 
 /// What clients get, and by which order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,9 +186,9 @@ impl DatasetState {
         self.versions.keys().filter(|name| self.is_ahead(name)).cloned().collect()
     }
 
-    /// Whether a version has failed and is not tried again, as clients get a later one, or are to get another.
+    /// Whether a version that has failed is not tried again, as another one is loaded, or is what clients get.
     pub(super) fn is_superseded(&self, name: &VersionName) -> bool {
-        !self.is_ahead(name)
+        !self.wanted().contains(name)
     }
 
     /// The version that clients are to get by order, unless the own source has kept the node waiting for it too long.
@@ -433,6 +433,10 @@ impl DatasetState {
             |(name, version): (&VersionName, &Version)| self.is_nothing(name, version).then(|| name.clone());
         let nothing: BTreeSet<VersionName> = self.versions.iter().filter_map(is_nothing).collect();
         for (name, version) in &mut self.versions {
+            let rests = version.ask_again_at > context.now && nothing.contains(name);
+            if !rests {
+                version.ask_again_at = Millis(0);
+            }
             let is_kept = (keeps_all && !nothing.contains(name)) || ahead.contains(name);
             if is_kept || !version.is_shown {
                 if version.idle.take().is_some() && version.failure.is_some() {
@@ -447,7 +451,7 @@ impl DatasetState {
                 out.show(dataset.clone(), name.clone());
             }
             let is_over = since + context.settings.keep_ms <= context.now;
-            let is_nothing = nothing.contains(name) && (!was_idle || since + DROP_AGAIN_MS <= context.now);
+            let is_nothing = nothing.contains(name) && !rests;
             let is_due = is_over || is_disk_full || is_nothing;
             if is_nothing {
                 // At once, unless somebody has asked for it lately.
@@ -504,7 +508,9 @@ impl DatasetState {
             Some(Waiting::Since(since)) => Some(since + settings.order_wait_ms),
             Some(Waiting::Over) | None => None,
         };
-        idle.filter_map(|version| version.idle).map(|since| since + after).chain(ordered).min()
+        let again =
+            idle.clone().map(|version| version.ask_again_at).filter(|at| *at > Millis(0) && !self.is_dropped);
+        idle.filter_map(|version| version.idle).map(|since| since + after).chain(again).chain(ordered).min()
     }
 }
 

@@ -16,12 +16,12 @@ impl DatasetState {
     /// What has failed need not rest any longer. That clients get another version meanwhile counts no more: a person may have
     /// removed the cause, and want to go back to it. Returns the versions that have not failed any more.
     pub(super) fn try_again(&mut self) -> Vec<VersionName> {
-        let ahead = self.all_ahead();
+        let wanted = self.wanted();
         let mut forgiven = Vec::new();
         for (name, version) in &mut self.versions {
             version.retry_at = Millis(0);
             version.compared.clear();
-            if !ahead.contains(name) && version.forgive() {
+            if !wanted.contains(name) && version.forgive() {
                 forgiven.push(name.clone());
             }
         }
@@ -29,7 +29,7 @@ impl DatasetState {
     }
 
     /// The source has these versions, and no others. What failed is tried again when it is due, unless clients get another
-    /// version. Returns the versions that have not failed any more, as the source took them back.
+    /// version. Returns the versions of which something else is to be told: those that fail, and those that do not any more.
     pub(super) fn list(&mut self, listed: &[VersionName], min: u32, now: Millis) -> Vec<VersionName> {
         self.was_listed = true;
         for name in listed {
@@ -43,7 +43,7 @@ impl DatasetState {
         // What a later version is loaded instead of is not tried again now, and so it stays an error.
         let wanted: BTreeSet<VersionName> = self.wanted().into_iter().collect();
         let served = self.served().map(|served| served.version.clone());
-        let mut forgiven = Vec::new();
+        let mut changed = Vec::new();
         for (name, version) in &mut self.versions {
             let is_served = served.as_ref() == Some(name);
             let is_ordered = self.pin.version.as_ref() == Some(name);
@@ -53,10 +53,14 @@ impl DatasetState {
                 let may_succeed = is_served || (is_wanted && version.is_listed);
                 version.refresh(min, now, may_succeed);
             } else if version.forgive() {
-                forgiven.push(name.clone());
+                changed.push(name.clone());
+            }
+            if version.failure.is_some() {
+                // Whether it is tried again may be another answer now.
+                changed.push(name.clone());
             }
         }
-        forgiven
+        changed
     }
 
     /// Whether clients may get it from this node at all: the own source lists it, or has given this node a part of it (Z5). A

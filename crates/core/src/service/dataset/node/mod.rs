@@ -81,7 +81,7 @@ use super::seats::Address;
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
 use crate::keyspace::sharding::Slot;
-use dataset_state::NodeContext;
+use dataset_state::{DROP_AGAIN_MS, NodeContext};
 use effects::Effects;
 use look::Look;
 use std::collections::{BTreeMap, BTreeSet};
@@ -248,8 +248,10 @@ impl Node {
                 out.show(dataset, version);
             }
             Event::Used(dataset, version, at) => {
+                let ask_again_at = self.now + DROP_AGAIN_MS;
                 let version = self.version(&dataset, &version);
                 version.is_retiring = false;
+                version.ask_again_at = ask_again_at;
                 version.idle = version.idle.map(|since| since.max(at));
             }
             Event::Retired(dataset, version) => self.retired(dataset, version, out),

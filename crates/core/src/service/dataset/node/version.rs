@@ -69,6 +69,8 @@ pub struct Version {
     pub(super) is_doubtful: bool,
     /// Since when it is neither what clients get nor what they may get next, nor asked for.
     pub(super) idle: Option<Millis>,
+    /// Not before is the driver asked again to let it go, where it refused and nothing is to be waited for.
+    pub(super) ask_again_at: Millis,
     /// Whether the driver was asked to let it go.
     pub(super) is_retiring: bool,
     /// Whether the driver has been told of it.

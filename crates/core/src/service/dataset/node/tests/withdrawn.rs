@@ -156,3 +156,22 @@ fn s19_a_version_that_is_superseded_is_not_tried_again_until_a_person_wants_it()
     assert_eq!(shown(&mut fixture, "2"), Some((false, false)), "what was said of it is out of date");
     assert_eq!(fixture.state("2"), Some(State::Removing));
 }
+
+/// The driver's refusal is about a request of the past: the node rests before it asks again, and has a time for it.
+#[test]
+fn s15_a_version_that_is_gone_and_was_read_lately_is_asked_about_once_a_second() {
+    let mut fixture = serving_1();
+    fixture.list(&["1", "2"]);
+    fails(&mut fixture, "2");
+    fixture.list(&["1"]);
+    assert!(retires(&fixture, "2"), "{:?}", fixture.effects);
+    fixture.wait(1_500);
+    fixture.did();
+    let read = Millis(fixture.now.saturating_sub(2_000));
+    fixture.take(Event::Used(dataset(), version("2"), read));
+    assert!(!retires(&fixture, "2"), "not at once: {:?}", fixture.effects);
+    let again = fixture.node.deadline().0;
+    assert!(again > fixture.now && again <= fixture.now + 1_000, "{again} at {}", fixture.now);
+    fixture.wait(1_000);
+    assert!(retires(&fixture, "2"), "{:?}", fixture.effects);
+}
