@@ -206,17 +206,12 @@ fn body(value: &impl Serialize) -> Result<Bytes, Failure> {
 }
 
 fn refusal(status: StatusCode, bytes: &[u8]) -> Failure {
-    let Ok(ErrorBody { mut error }) = serde_json::from_slice(bytes) else {
+    let Ok(ErrorBody { error }) = serde_json::from_slice(bytes) else {
         let said = String::from_utf8_lossy(&bytes[..bytes.len().min(SAID_BYTES)]);
         let what = format!("what answers is no coordinator ({status}): {}", said.trim());
         return Failure::failed(what.trim_end_matches([':', ' ']))
             .help("coordinators listen on port 7400 as a rule: name one with --coordinator HOST:PORT");
     };
-    // The member of the request that holds the command; no person has written it.
-    if let Some(message) = error.message.strip_prefix("do.") {
-        error.message = message.replace("field do.", "field ");
-        error.help = error.help.replace("field do.", "field ");
-    }
     let failure = match error.kind.as_str() {
         "invalid" | "malformed" => Failure::usage(&error.message),
         "unavailable" => Failure::not_reachable(&error.message),

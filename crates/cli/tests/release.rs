@@ -32,6 +32,7 @@ async fn door(status: Value) -> (String, Asked) {
     let doors = Router::new()
         .route("/v1/status", get(move || async move { Json(status) }))
         .route("/v1/commands", post(answer))
+        .route("/v1/coordinators", get(async || Json(json!({ "backend": "embedded", "coordinators": [] }))))
         .with_state(asked.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
