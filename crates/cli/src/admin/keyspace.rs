@@ -5,13 +5,12 @@ use super::constraint::{Ahead, ConstraintArgs};
 use super::resharding::ReshardingArgs;
 use super::sharding::{ShardingArgs, ShardingSpec};
 use super::wait::{Begun, Wait};
-use super::{begin, carry_out, keyspace_show, name, words};
+use super::{begin, carry_out, keyspace_show};
 use crate::client::{ApiClient, DryRun};
 use crate::http::segment;
 use crate::output::{Failure, Output, table};
 use clap::{Args, Subcommand};
-use partage_core::base::name::KeyspaceName;
-use partage_core::keyspace::{DEFAULT_POLICY, KeyspaceKind, Mode, Ownership, Spread};
+use partage_core::keyspace::DEFAULT_POLICY;
 use partage_core::placement::POLICIES;
 use partage_wire::json::{
     Command, Constraint, Keyspace, KeyspaceChanges, Keyspaces, Nodes, Resharding, Sharding, Throttle,
@@ -62,7 +61,6 @@ pub enum KeyspaceCommand {
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     /// Name of the keyspace
-    #[arg(value_parser = name::<KeyspaceName>)]
     name: String,
     #[command(flatten)]
     sharding: ShardingArgs,
@@ -72,24 +70,24 @@ pub struct CreateArgs {
     #[arg(long, default_value = DEFAULT_POLICY, help = policies(), help_heading = PLACEMENT)]
     policy: String,
     /// Spread of the replicas of a shard: node, zone, zone-strict, rack or rack-strict
-    #[arg(long, default_value = "zone", value_parser = words(Spread::ALL, Spread::word), hide_possible_values = true, help_heading = PLACEMENT)]
+    #[arg(long, default_value = "zone", help_heading = PLACEMENT)]
     spread: String,
     #[command(flatten, next_help_heading = PLACEMENT)]
     constraint: ConstraintArgs,
     #[command(flatten, next_help_heading = PLACEMENT)]
     ahead: Ahead,
     /// Kind of keyspace: app, dataset, table or shuffle
-    #[arg(long, default_value = "app", value_parser = words(KeyspaceKind::ALL, KeyspaceKind::word), hide_possible_values = true, help_heading = DATA)]
+    #[arg(long, default_value = "app", help_heading = DATA)]
     kind: String,
     /// Ownership of a shard: exclusive (one owner, with a lease) or eventual
-    #[arg(long, default_value = "exclusive", value_parser = words(Ownership::ALL, Ownership::word), hide_possible_values = true, help_heading = DATA)]
+    #[arg(long, default_value = "exclusive", help_heading = DATA)]
     ownership: String,
     /// Workers keep the data of the keyspace on their disks: a worker gets its stored replicas back after a restart,
     /// and the coordinator never gives up the last replica of a shard
     #[arg(long, help_heading = DATA)]
     durable: bool,
     /// Rebalancing mode: automatic, suggested (a person approves plans) or manual (a person makes them, repairs too)
-    #[arg(long, default_value = "automatic", value_parser = words(Mode::ALL, Mode::word), hide_possible_values = true, help_heading = BALANCING)]
+    #[arg(long, default_value = "automatic", help_heading = BALANCING)]
     mode: String,
     #[command(flatten, next_help_heading = BALANCING)]
     throttle: ThrottleArgs,
@@ -114,10 +112,10 @@ pub struct UpdateArgs {
     #[arg(long, help = policies(), help_heading = PLACEMENT)]
     policy: Option<String>,
     /// Rebalancing mode: automatic, suggested (a person approves plans) or manual (a person makes them, repairs too)
-    #[arg(long, value_parser = words(Mode::ALL, Mode::word), hide_possible_values = true, help_heading = BALANCING)]
+    #[arg(long, help_heading = BALANCING)]
     mode: Option<String>,
     /// Spread of the replicas of a shard: node, zone, zone-strict, rack or rack-strict
-    #[arg(long, value_parser = words(Spread::ALL, Spread::word), hide_possible_values = true, help_heading = PLACEMENT)]
+    #[arg(long, help_heading = PLACEMENT)]
     spread: Option<String>,
     /// fixed: new number of slots, a multiple or a divisor of the present number; the slots serve during the change
     #[arg(long, help_heading = "Sharding")]

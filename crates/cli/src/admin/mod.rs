@@ -33,27 +33,14 @@ pub use status::StatusArgs;
 
 use crate::client::ApiClient;
 use crate::output::{Failure, Output, say};
-use clap::builder::PossibleValuesParser;
 use partage_core::base::count::counted;
 use partage_wire::json::{
     Answer, Change, Command, DrainState, DrainStatus, NodeShare, Plan, PlanOrigin, Planned,
 };
-use std::fmt::Display;
-use std::str::FromStr;
 use wait::{Begun, Wait};
 
 /// Nodes whose number of replicas is shown before "and so on".
 const SHARES: usize = 16;
-
-/// One of the fixed words of a setting.
-fn words<T: Copy>(all: &[T], word: fn(T) -> &'static str) -> PossibleValuesParser {
-    PossibleValuesParser::new(all.iter().map(|value| word(*value)))
-}
-
-/// A name that the coordinator would take.
-fn name<T: FromStr<Err: Display>>(text: &str) -> Result<String, String> {
-    text.parse::<T>().map(|_| text.to_owned()).map_err(|error| error.to_string())
-}
 
 /// Carries out a command and prints what came of it.
 async fn carry_out(

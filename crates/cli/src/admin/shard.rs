@@ -75,7 +75,7 @@ pub enum ShardCommand {
         #[arg(long, value_name = "KEYS", value_delimiter = ',')]
         at: Vec<String>,
         /// Hash points to split at, as 16 hex digits each, separated by commas; each point begins a new shard
-        #[arg(long, value_name = "POINTS", value_delimiter = ',', value_parser = point, conflicts_with_all = ["at", "hex"])]
+        #[arg(long, value_name = "POINTS", value_delimiter = ',', conflicts_with_all = ["at", "hex"])]
         at_point: Vec<String>,
         #[command(flatten)]
         hex: Hex,
@@ -294,11 +294,6 @@ impl Of {
     fn which(&self) -> Result<(String, u64), Failure> {
         Ok((self.keyspace.clone(), number(&self.shard)?))
     }
-}
-
-/// A hash point that the coordinator would take.
-fn point(text: &str) -> Result<String, String> {
-    u64::try_from(Point(text.to_owned())).map(|_| text.to_owned()).map_err(|malformed| malformed.why)
 }
 
 fn split_at(keys: &[String], points: Vec<String>, hex: Hex) -> SplitAt {

@@ -1,7 +1,7 @@
 //! Shardings, partition keys and bounds.
 
 use crate::Malformed;
-use crate::malformed::{At, Inside};
+use crate::malformed::At;
 use crate::proto::{self, bounds, partition_key, sharding};
 use partage_core::base::name::PartitionName;
 use partage_core::keyspace::hash::HashFunction;
@@ -30,16 +30,15 @@ impl TryFrom<proto::Sharding> for Sharding {
         let hash = |name: &str| name.parse::<HashFunction>().at("hash");
         let sharding = match form.kind {
             Some(Kind::KeyRange(_)) => Sharding::KeyRange,
-            Some(Kind::HashRange(by)) => Sharding::HashRange { hash: hash(&by.hash).inside("hash_range")? },
-            Some(Kind::Fixed(by)) => {
-                Sharding::Fixed { hash: hash(&by.hash).inside("fixed")?, shards: by.shards }
-            }
+            Some(Kind::HashRange(by)) => Sharding::HashRange { hash: hash(&by.hash)? },
+            Some(Kind::Fixed(by)) => Sharding::Fixed { hash: hash(&by.hash)?, shards: by.shards },
             Some(Kind::Named(_)) => Sharding::Named,
             None => {
                 return Err(Malformed::new("kind", "is missing: give key_range, hash_range, fixed or named"));
             }
         };
-        sharding.check().at("fixed")?;
+        // Fields have the names that the JSON form has, so that errors are the same in both.
+        sharding.check().at("shards")?;
         Ok(sharding)
     }
 }
