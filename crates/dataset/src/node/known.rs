@@ -4,7 +4,7 @@
 //! The driver writes it; requests read it, and so the node can refuse an order before it takes it.
 
 use crate::serve::OrderError;
-use partage_core::service::dataset::node::{ShownVersion, State};
+use partage_core::service::dataset::node::ShownVersion;
 use partage_core::service::dataset::{DatasetName, VersionName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,9 +33,7 @@ impl Known {
 
     /// The node shows this version.
     pub fn show(&self, shown: &ShownVersion) {
-        // A version that nodes have all of can be given, also by a node that could not load its share.
-        let is_given = shown.state == State::Active;
-        let failure = shown.failure.as_ref().filter(|failure| !failure.is_whole && !is_given);
+        let failure = shown.failure.as_ref().filter(|failure| !failure.may_be_ordered);
         let why = failure.map(|failure| failure.reason.clone());
         let mut known = self.lock();
         known.entry(shown.dataset.clone()).or_default().shown.insert(shown.version.clone(), why);
@@ -86,12 +84,12 @@ mod tests {
     use partage_core::service::dataset::node::{Failure, Layout, State};
 
     fn shown(version: &str, failure: Option<bool>) -> ShownVersion {
-        let failure = failure.map(|is_whole| Failure {
+        let failure = failure.map(|may_be_ordered| Failure {
             reason: "part-0: line 2".to_owned(),
             times: 1,
             retry_at: Millis(0),
             is_superseded: false,
-            is_whole,
+            may_be_ordered,
             is_unread: false,
         });
         ShownVersion {

@@ -9,4 +9,5 @@ mod push;
 mod tests;
 
 pub use encoded::{EncodedMaps, encoded, with_brief};
-pub use push::*;
+pub use push::{Joiner, MapEvent, MapNews, NodeAddress, Watch, in_parts};
+pub(crate) use push::{cut, join};

@@ -1,6 +1,7 @@
 //! Keyspaces: settings, constraints, and the brief that workers and routers get.
 
 use crate::Malformed;
+use crate::json::strings;
 use crate::malformed::{At, Inside, names, required};
 use crate::proto;
 use partage_core::base::id::ShardId;
@@ -10,10 +11,6 @@ use partage_core::keyspace::{Constraint, Keyspace, KeyspaceKind, Resharding, Thr
 use partage_core::node::exchange::KeyspaceBrief;
 use std::fmt::Display;
 use std::str::FromStr;
-
-fn strings<T: Display>(names: impl IntoIterator<Item = T>) -> Vec<String> {
-    names.into_iter().map(|name| name.to_string()).collect()
-}
 
 impl From<&Constraint> for proto::Constraint {
     fn from(constraint: &Constraint) -> Self {

@@ -4,7 +4,10 @@ use super::{CALM_MS, Happening, Millis, REFRESH_MS, STORM_MS, TTL_MS, World, ora
 use crate::dataset::store;
 use partage_core::service::dataset::VersionName;
 use partage_core::service::dataset::node::{Effect, Event, Key, Value, may_retire};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+
+/// So often may one event have the driver answer at the same instant: some versions, each of which goes or is used.
+const MOST_ANSWERS: usize = 100;
 
 impl World {
     /// A node hears of something.
@@ -15,10 +18,19 @@ impl World {
         self.act(node, effects)
     }
 
-    /// Does what a mind says, and wakes it when it wants to be woken.
+    /// Does what a mind says, tells it at once what comes of that, as the driver does, and wakes it when it wants to be woken.
     pub(super) fn act(&mut self, node: usize, effects: Vec<Effect>) -> Result<(), String> {
-        for effect in effects {
-            self.act_one(node, effect)?;
+        let mut effects = VecDeque::from(effects);
+        let mut answers = 0;
+        while let Some(effect) = effects.pop_front() {
+            let Some(event) = self.act_one(node, effect)? else { continue };
+            answers += 1;
+            if answers > MOST_ANSWERS {
+                return Err(format!("{} does not rest: {event:?}", self.machines[node].address));
+            }
+            let now = Millis(self.now);
+            let told = self.machines[node].mind.as_mut().map(|mind| mind.take(now, event));
+            effects.extend(told.into_iter().flatten());
         }
         let machine = &self.machines[node];
         let Some(mind) = &machine.mind else { return Ok(()) };
@@ -29,7 +41,8 @@ impl World {
         Ok(())
     }
 
-    fn act_one(&mut self, node: usize, effect: Effect) -> Result<(), String> {
+    /// Returns what the driver tells the mind of it before anything else.
+    fn act_one(&mut self, node: usize, effect: Effect) -> Result<Option<Event>, String> {
         let (now, life) = (self.now, self.machines[node].life);
         match effect {
             Effect::Publish(key, value) => {
@@ -68,11 +81,11 @@ impl World {
                 machine.catalogue.serving = Some(version);
             }
             Effect::Retire { dataset, version, unused_since } => {
-                let event = self.retire(node, &version, unused_since)?;
-                let event = event.map_or(Event::Retired(dataset.clone(), version.clone()), |at| {
-                    Event::Used(dataset, version, at)
-                });
-                self.soon(1, 5, Happening::Node(node, life, event));
+                let used = self.retire(node, &version, unused_since)?;
+                return Ok(Some(match used {
+                    Some(at) => Event::Used(dataset, version, at),
+                    None => Event::Retired(dataset, version),
+                }));
             }
             Effect::LetGo { version, partitions, .. } => {
                 self.outcome.let_go += partitions.len() as u64;
@@ -87,7 +100,7 @@ impl World {
                 self.machines[node].disk.versions.remove(&version);
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// When the version was last used, if it must not go.

@@ -181,11 +181,6 @@ impl DatasetState {
         }
     }
 
-    /// All versions of which that is so.
-    pub(super) fn all_ahead(&self) -> BTreeSet<VersionName> {
-        self.versions.keys().filter(|name| self.is_ahead(name)).cloned().collect()
-    }
-
     /// Whether a version that has failed is not tried again, as another one is loaded, or is what clients get.
     pub(super) fn is_superseded(&self, name: &VersionName) -> bool {
         !self.wanted().contains(name)
@@ -428,7 +423,8 @@ impl DatasetState {
         let is_disk_full = std::mem::take(&mut self.is_disk_full);
         // Before anything is served there is nothing that could take an old version's place.
         let keeps_all = self.serving.is_none();
-        let ahead = self.all_ahead();
+        let ahead: BTreeSet<VersionName> =
+            self.versions.keys().filter(|name| self.is_ahead(name)).cloned().collect();
         let is_nothing =
             |(name, version): (&VersionName, &Version)| self.is_nothing(name, version).then(|| name.clone());
         let nothing: BTreeSet<VersionName> = self.versions.iter().filter_map(is_nothing).collect();

@@ -120,8 +120,8 @@ pub struct Failure {
     pub retry_at: Millis,
     /// It is not tried again at all while clients get a later version, or are to get another.
     pub is_superseded: bool,
-    /// Nodes have all of it nevertheless: clients can get it.
-    pub is_whole: bool,
+    /// Clients can get it, or do, nevertheless: an order may name it.
+    pub may_be_ordered: bool,
     /// It is not even known how it is divided.
     pub is_unread: bool,
 }
@@ -231,7 +231,8 @@ impl Node {
                 times: known.failures(),
                 retry_at: known.retry_at(),
                 is_superseded: state.is_superseded(&version),
-                is_whole: known.is_complete(state.spread(&self.settings).replication.min),
+                may_be_ordered: state.serving() == Some(&version)
+                    || known.is_complete(state.spread(&self.settings).replication.min),
                 is_unread: known.layout().is_none(),
             }),
             held: known.held().map(ToString::to_string),

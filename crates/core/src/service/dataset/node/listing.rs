@@ -2,7 +2,7 @@
 //! again, and which versions the source has taken back.
 //!
 //! A person who deletes the folder of a version before clients get it wants it gone. The node stops to load it, shows it as
-//! failed or held no longer, and lets go of what is here of it when nobody has asked for it in a long time (S15); at once where
+//! failed or held no longer, and lets go of what is here of it when no request has come for it in a long time (S15); at once where
 //! no node has any of it. Only a version that nodes have whole, and do not hold, still comes: another node may have given it to
 //! its clients already.
 
@@ -37,7 +37,7 @@ impl DatasetState {
         }
         for (name, version) in &mut self.versions {
             version.is_listed = listed.contains(name);
-            // A version that is held and deleted is not what anybody wants, though all of it is here.
+            // A version that is held and deleted is given to no client by itself, though all of it is here.
             version.is_withdrawn = !version.is_listed && (version.held.is_some() || version.is_withdrawn);
         }
         // What a later version is loaded instead of is not tried again now, and so it stays an error.
@@ -68,19 +68,21 @@ impl DatasetState {
     /// served or is ordered.
     pub(super) fn is_within_reach(&self, name: &VersionName) -> bool {
         let Some(version) = self.versions.get(name).filter(|version| version.is_own()) else { return false };
-        let is_wanted = self.pin.version.as_ref() == Some(name)
-            || self.served().is_some_and(|served| served.version == *name);
         let is_there = version.is_listed || !self.was_listed;
-        is_there || is_wanted || (version.is_complete(1) && !version.is_withdrawn)
+        is_there || self.is_chosen(name) || (version.is_complete(1) && !version.is_withdrawn)
+    }
+
+    /// Whether clients get it, or a person has ordered that they do.
+    fn is_chosen(&self, name: &VersionName) -> bool {
+        let is_served = self.served().is_some_and(|served| served.version == *name);
+        is_served || self.pin.version.as_ref() == Some(name)
     }
 
     /// Whether nothing is left to wait for before it goes: the source has taken it back, no node has any of it, and clients
     /// neither get it nor are to get it.
     pub(super) fn is_nothing(&self, name: &VersionName, version: &Version) -> bool {
-        let is_wanted = self.pin.version.as_ref() == Some(name)
-            || self.served().is_some_and(|served| served.version == *name)
-            || self.is_ahead(name);
         let is_gone = self.was_listed && !version.is_listed && !version.is_somewhere();
-        is_gone && !is_wanted && version.loading.is_empty()
+        let is_awaited = self.is_chosen(name) || self.is_ahead(name);
+        is_gone && !is_awaited && version.loading.is_empty()
     }
 }
