@@ -335,6 +335,18 @@ fn the_next_up_in_the_same_directory_finds_nothing_wrong() {
 }
 
 #[test]
+fn a_signal_is_heard_from_the_first_line_on() {
+    let mut up = partage();
+    up.args(["up", "--port", "0", "--json"]).stdout(Stdio::null());
+    let mut process = up.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(process.stderr.take().unwrap());
+    said.read_line(&mut String::new()).unwrap();
+    let terminate = ["-TERM".to_owned(), process.id().to_string()];
+    assert!(Command::new("kill").args(terminate).status().unwrap().success());
+    assert!(process.wait().unwrap().success());
+}
+
+#[test]
 fn one_node_serves_the_sample_and_the_second_replicas_wait_for_more() {
     let up = Up::with(&["--nodes", "1"]);
     assert_eq!(up.ask("router", "GET", "/packages/libc6").0, 200);

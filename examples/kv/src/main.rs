@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// One node of a sharded key-value service.
 #[derive(Parser)]
@@ -53,6 +54,7 @@ struct Arguments {
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let arguments = Arguments::parse();
+    let mut signals = catch_signals()?;
     let seed = arguments
         .seed
         .as_deref()
@@ -68,9 +70,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let node = tokio::select! {
         node = Node::start(config) => node?,
-        () = told_to_end() => return Ok(()),
+        () = asked_to_stop(&mut signals) => return Ok(()),
     };
-    told_to_end().await;
+    asked_to_stop(&mut signals).await;
     match node.leave(Duration::from_secs(arguments.leave_seconds)).await {
         Ok(()) => Ok(()),
         // It was asked to end, and nobody is there who could do more.
@@ -82,21 +84,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// SIGTERM or Ctrl-C.
+/// SIGTERM and Ctrl-C: from now on they do not end the process by themselves, and none that arrives is lost.
 #[expect(clippy::disallowed_methods, reason = "this is the process: it catches its signals itself")]
-async fn told_to_end() {
-    use tokio::signal::unix::{SignalKind, signal};
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminated) => {
-            tokio::select! {
-                _ = terminated.recv() => {}
-                _ = tokio::signal::ctrl_c() => {}
-            }
-        }
-        Err(error) => {
-            tracing::warn!("SIGTERM ends it at once: {error}");
-            // Without Ctrl-C either there is nothing to wait for.
-            let _ = tokio::signal::ctrl_c().await;
-        }
+fn catch_signals() -> std::io::Result<[Signal; 2]> {
+    Ok([signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?])
+}
+
+/// Ends when one of them has arrived.
+async fn asked_to_stop([terminate, interrupt]: &mut [Signal; 2]) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
     }
 }

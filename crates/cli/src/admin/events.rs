@@ -3,7 +3,7 @@
 use crate::client::ApiClient;
 use crate::http::segment;
 use crate::output::{Failure, Output, say};
-use crate::role::asked_to_stop;
+use crate::role::StopSignals;
 use clap::Args;
 use partage_clock::unix_ms;
 use partage_wire::json::{Event, EventActor, Events};
@@ -72,10 +72,7 @@ impl EventsArgs {
             return Ok(());
         }
         output.flush();
-        tokio::select! {
-            ended = self.go_on(output, told.next) => ended,
-            stopped = asked_to_stop() => stopped,
-        }
+        StopSignals::listen()?.unless_asked(self.go_on(output, told.next)).await.unwrap_or(Ok(()))
     }
 
     fn path(&self, more: &str) -> String {

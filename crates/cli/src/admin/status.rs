@@ -5,7 +5,7 @@ use super::node::drain_line;
 use super::shard::move_line;
 use crate::client::ApiClient;
 use crate::output::{Failure, Output};
-use crate::role::asked_to_stop;
+use crate::role::StopSignals;
 use clap::Args;
 use partage_clock::unix_ms;
 use partage_core::base::count::{counted, counted_with};
@@ -49,10 +49,7 @@ impl StatusArgs {
     /// Prints it: done when nothing is wrong, failed when something is.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         if self.watch {
-            return tokio::select! {
-                ended = self.go_on(output) => ended,
-                stopped = asked_to_stop() => stopped,
-            };
+            return StopSignals::listen()?.unless_asked(self.go_on(output)).await.unwrap_or(Ok(()));
         }
         let summary: Summary = self.client.get("/v1/status").await?;
         if output.is_json() {

@@ -15,7 +15,7 @@ use crate::client::ApiClient;
 use crate::http::segment;
 use crate::output::{Failure, say};
 use crate::redrawn::{is_watched, spinner};
-use crate::role::asked_to_stop;
+use crate::role::StopSignals;
 use crate::terminal::line;
 use clap::Args;
 use indicatif::ProgressBar;
@@ -206,12 +206,12 @@ impl Wait {
         if !self.wait {
             return Ok(());
         }
+        let mut signals = StopSignals::listen()?;
         let mut progress = Progress::new();
         let most = Duration::from_secs(self.timeout);
         let ended = tokio::select! {
             ended = tokio::time::timeout(most, begun.follow(client, &mut progress)) => ended,
-            stopped = asked_to_stop() => {
-                stopped?;
+            () = signals.asked_to_stop() => {
                 progress.clear();
                 return Err(Failure::interrupted("not waited for any longer: what was begun goes on")
                     .help("`partage status` and `partage events` say how far it is"));

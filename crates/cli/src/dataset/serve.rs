@@ -5,7 +5,7 @@ use super::settings::{named, open, open_away};
 use crate::coordination::CoordinationArgs;
 use crate::door::{DoorArgs, prepare_process};
 use crate::output::{Failure, Output};
-use crate::role::{asked_to_stop, left, log, read};
+use crate::role::{StopSignals, left, log, read};
 use clap::Args;
 use partage_coordination::embedded::Embedded;
 use partage_coordination::gossip::keys::Keys;
@@ -23,6 +23,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Where a node listens unless it is told otherwise: the port of Sequins.
 pub const LISTEN: &str = "127.0.0.1:9599";
@@ -97,6 +98,8 @@ impl ServeArgs {
     /// Runs until it is asked to stop, then leaves.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
+        let mut signals = StopSignals::listen()?;
+        let hangup = hangup()?;
         prepare_process();
         let file: DatasetNodeFile = read(self.config.as_deref())?;
         let no_source =
@@ -112,7 +115,9 @@ impl ServeArgs {
         make_private(&options.data_dir);
         make_private(&Store::folder_in(&options.data_dir));
         let announced = options.address.as_ref().map(Address::to_string);
-        let node = Node::start(options, coordination, source).await.map_err(not_started)?;
+        let starting = Node::start(options, coordination, source);
+        let Some(node) = signals.unless_asked(starting).await else { return Ok(()) };
+        let node = node.map_err(not_started)?;
         // It is said once.
         let _ = here.set(announced.unwrap_or_else(|| node.address().to_string()));
         if output.is_json() {
@@ -121,10 +126,10 @@ impl ServeArgs {
             output.text(&format!("dataset node at http://{}", node.address()));
         }
         output.flush();
-        let hearing = tokio::spawn(refresh_on_signal(node.handle().clone()));
-        let stopped = asked_to_stop().await;
+        let hearing = tokio::spawn(refresh_on_signal(hangup, node.handle().clone()));
+        signals.asked_to_stop().await;
         hearing.abort();
-        stopped.and(left(node.leave(Duration::from_secs(self.leave_s)).await))
+        left(node.leave(Duration::from_secs(self.leave_s)).await)
     }
 
     /// The coordination service that is named.
@@ -318,11 +323,15 @@ fn with_listen(mut target: Target, gossip: Option<String>) -> Result<Target, Fai
     Ok(target)
 }
 
-/// SIGHUP has the node look at its source.
+/// From now on SIGHUP does not end the process.
 #[expect(clippy::disallowed_methods, reason = "the command line is where signals are caught")]
-async fn refresh_on_signal(node: Handle) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+fn hangup() -> Result<Signal, Failure> {
+    signal(SignalKind::hangup())
+        .map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))
+}
+
+/// SIGHUP has the node look at its source.
+async fn refresh_on_signal(mut hangup: Signal, node: Handle) {
     while hangup.recv().await.is_some() {
         node.refresh();
     }

@@ -1,6 +1,6 @@
 //! `partage coordinator`.
 
-use super::{asked_to_stop, log, read};
+use super::{StopSignals, log, read};
 use crate::coordination::CoordinationArgs;
 use crate::door::{DoorArgs, prepare_process};
 use crate::output::{Failure, Output, say};
@@ -47,6 +47,7 @@ impl CoordinatorArgs {
     /// Runs until it is asked to stop.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
+        let mut signals = StopSignals::listen()?;
         prepare_process();
         let config = self.settled()?;
         if let Backing::Directory(folder) | Backing::Shared { data_dir: Some(folder), .. } = &config.backing {
@@ -67,14 +68,15 @@ impl CoordinatorArgs {
             )),
             Backing::Directory(_) | Backing::Shared { .. } | Backing::Open { .. } => {}
         }
-        let coordinator = Coordinator::start(config).await.map_err(Failure::failed)?;
+        let Some(coordinator) = signals.unless_asked(Coordinator::start(config)).await else { return Ok(()) };
+        let coordinator = coordinator.map_err(Failure::failed)?;
         if output.is_json() {
             output.json(&serde_json::json!({ "coordinator": coordinator.address().to_string() }))?;
         } else {
             output.text(&format!("coordinator at http://{}", coordinator.address()));
         }
         output.flush();
-        asked_to_stop().await?;
+        signals.asked_to_stop().await;
         coordinator.stop().await;
         Ok(())
     }

@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::io::IsTerminal;
 use std::path::Path;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::field::Field;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::FormatFields;
@@ -55,15 +56,37 @@ pub fn left(left: Result<(), LeaveError>) -> Result<(), Failure> {
     }
 }
 
-/// Ends when the process is asked to: Ctrl-C or SIGTERM.
-#[expect(clippy::disallowed_methods, reason = "the command line is where signals are caught")]
-pub async fn asked_to_stop() -> Result<(), Failure> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let cannot = |error: std::io::Error| Failure::failed(format!("cannot listen for signals: {error}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
-    tokio::select! {
-        interrupted = tokio::signal::ctrl_c() => interrupted.map_err(cannot),
-        _ = terminate.recv() => Ok(()),
+/// Ctrl-C and SIGTERM, from [`StopSignals::listen`] on: a signal that arrives between two waits is not lost. A role listens
+/// before it starts anything, and so before it tells anybody its address.
+pub struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    /// From now on these signals do not end the process by themselves.
+    #[expect(clippy::disallowed_methods, reason = "the command line is where signals are caught")]
+    pub fn listen() -> Result<Self, Failure> {
+        let caught = |kind| {
+            signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))
+        };
+        Ok(Self { interrupt: caught(SignalKind::interrupt())?, terminate: caught(SignalKind::terminate())? })
+    }
+
+    /// Ends when one has arrived.
+    pub async fn asked_to_stop(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+
+    /// What `work` ends with; none if a signal ended it.
+    pub async fn unless_asked<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            ended = work => Some(ended),
+            () = self.asked_to_stop() => None,
+        }
     }
 }
 

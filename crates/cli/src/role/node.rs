@@ -1,7 +1,7 @@
 //! `partage node --id …`: a worker with the built-in service, an in-memory key-value store over HTTP. It is
 //! `examples/kv`, which is there to be copied: a service of your own links the SDK the same way.
 
-use super::{asked_to_stop, left, log, read};
+use super::{StopSignals, left, log, read};
 use crate::door::{DoorArgs, prepare_process};
 use crate::output::{Failure, Output};
 use clap::Args;
@@ -47,6 +47,7 @@ impl NodeArgs {
     /// Runs until it is asked to stop, then leaves.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
+        let mut signals = StopSignals::listen()?;
         prepare_process();
         let file: NodeFile = read(self.config.as_deref())?;
         let name = self.config.as_ref().map_or("the settings".to_owned(), |path| path.display().to_string());
@@ -76,17 +77,15 @@ impl NodeArgs {
             door,
             ..Config::new(id.clone(), "", listener)
         };
-        let node = tokio::select! {
-            node = Node::start(config) => node.map_err(|error: StartError| Failure::refused(error))?,
-            stopped = asked_to_stop() => return stopped,
-        };
+        let Some(node) = signals.unless_asked(Node::start(config)).await else { return Ok(()) };
+        let node = node.map_err(|error: StartError| Failure::refused(error))?;
         if output.is_json() {
             output.json(&serde_json::json!({ "id": id, "address": bound }))?;
         } else {
             output.text(&format!("node {id} at http://{bound}"));
         }
         output.flush();
-        asked_to_stop().await?;
+        signals.asked_to_stop().await;
         left(node.leave(Duration::from_secs(self.leave_s)).await)
     }
 }

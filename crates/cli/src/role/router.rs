@@ -1,6 +1,6 @@
 //! `partage router`: an HTTP reverse proxy that knows which node has a key.
 
-use super::{asked_to_stop, log, read};
+use super::{StopSignals, log, read};
 use crate::door::{DoorArgs, prepare_process};
 use crate::output::{Failure, Output};
 use clap::Args;
@@ -59,12 +59,14 @@ impl RouterArgs {
     /// Runs until it is asked to stop.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
+        let mut signals = StopSignals::listen()?;
         prepare_process();
         let (coordinators, options, config) = self.settled()?;
         if let Some(folder) = options.maps_file.as_deref().and_then(folder_of_maps) {
             make_private(folder);
         }
-        let router = Router::connect(coordinators, options).await;
+        let connecting = Router::connect(coordinators, options);
+        let Some(router) = signals.unless_asked(connecting).await else { return Ok(()) };
         let proxy = proxy::serve(&router, config).await.map_err(Failure::failed)?;
         if output.is_json() {
             output.json(&serde_json::json!({ "router": proxy.address().to_string() }))?;
@@ -72,7 +74,7 @@ impl RouterArgs {
             output.text(&format!("router at http://{}", proxy.address()));
         }
         output.flush();
-        asked_to_stop().await?;
+        signals.asked_to_stop().await;
         proxy.stop().await;
         Ok(())
     }

@@ -11,7 +11,7 @@ mod sample_dataset;
 
 use crate::client::ApiClient;
 use crate::output::{Failure, Output, say};
-use crate::role::{asked_to_stop, log};
+use crate::role::{StopSignals, log};
 use clap::Args;
 use node_manager::NodeManager;
 use partage_coordinator::{Backing, Config, Coordinator, StartError};
@@ -75,14 +75,46 @@ struct NodeAddress {
     address: String,
 }
 
+/// What runs in the process.
+struct Parts {
+    coordinator: Coordinator,
+    manager: NodeManager,
+    proxy: proxy::Proxy,
+    addresses: Addresses,
+}
+
+impl Parts {
+    async fn stop(self) {
+        self.proxy.stop().await;
+        self.manager.stop().await;
+        self.coordinator.stop().await;
+    }
+}
+
 impl UpArgs {
     /// Runs until it is asked to stop.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         // Warnings would be read past: what happens is to be watched with the commands.
         log(false, "error");
+        let mut signals = StopSignals::listen()?;
         crate::door::prepare_process();
         self.check_ports()?;
         say(&self.begins());
+        let Some(parts) = signals.unless_asked(self.start()).await else { return Ok(()) };
+        let parts = parts?;
+        if output.is_json() {
+            output.json(&parts.addresses)?;
+        } else {
+            output.text(&welcome(&parts.addresses, self.port == PORT, self.data_dir.is_some()));
+        }
+        output.flush();
+        signals.asked_to_stop().await;
+        parts.stop().await;
+        Ok(())
+    }
+
+    /// Starts all of it, and waits until the shards are served.
+    async fn start(&self) -> Result<Parts, Failure> {
         if let Some(folder) = &self.data_dir {
             make_private(folder);
         }
@@ -113,17 +145,7 @@ impl UpArgs {
             dataset_nodes,
             dataset_source: manager.dataset().folder().display().to_string(),
         };
-        if output.is_json() {
-            output.json(&addresses)?;
-        } else {
-            output.text(&welcome(&addresses, self.port == PORT, self.data_dir.is_some()));
-        }
-        output.flush();
-        asked_to_stop().await?;
-        proxy.stop().await;
-        manager.stop().await;
-        coordinator.stop().await;
-        Ok(())
+        Ok(Parts { coordinator, manager, proxy, addresses })
     }
 
     /// Coordinator, router, the listener that stops and adds nodes, and the nodes.
