@@ -66,6 +66,8 @@ pub struct Machine {
     pub disk: Disk,
     pub catalogue: Catalogue,
     pub up_since: u64,
+    /// Whether it has given up what it served before the restart, as that is lost.
+    pub has_given_up: bool,
     /// What its clients got before it was restarted.
     pub gave: Option<VersionName>,
     pub session: Option<u64>,
@@ -91,6 +93,7 @@ impl Machine {
             disk: Disk::default(),
             catalogue: Catalogue::default(),
             up_since: 0,
+            has_given_up: false,
             gave: None,
             session: None,
             believes: 0,
@@ -141,6 +144,7 @@ impl Machine {
         self.life += 1;
         self.fell = Some((now, self.disk.versions.clone()));
         self.mind = None;
+        self.has_given_up = false;
         self.catalogue = Catalogue::default();
         self.session = None;
         self.cursor = None;

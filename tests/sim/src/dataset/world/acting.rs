@@ -32,6 +32,7 @@ impl World {
             let told = self.machines[node].mind.as_mut().map(|mind| mind.take(now, event));
             effects.extend(told.into_iter().flatten());
         }
+        self.give_up(node)?;
         let machine = &self.machines[node];
         let Some(mind) = &machine.mind else { return Ok(()) };
         let (life, at) = (machine.life, mind.deadline());
@@ -56,6 +57,7 @@ impl World {
             Effect::Inspect(dataset, version) => {
                 let found = match self.source.get(&version) {
                     _ if self.now < self.source_away => Err("the source is away".to_owned()),
+                    Some(written) if written.is_deleted => Err("it is not at the source".to_owned()),
                     Some(written) if !written.is_rubbish => Ok(written.layout),
                     _ => Err("part-0: byte 0: not a SequenceFile".to_owned()),
                 };
@@ -65,8 +67,12 @@ impl World {
             Effect::Cancel(_, version) => *self.machines[node].loads.entry(version).or_default() += 1,
             Effect::Show(shown) => self.machines[node].show(*shown, now),
             Effect::Remember(known) => {
-                let disk = &mut self.machines[node].disk;
-                oracle::remembered(disk.served.as_ref(), known.served.as_ref())?;
+                let machine = &mut self.machines[node];
+                let has_given_up = std::mem::take(&mut machine.has_given_up);
+                let disk = &mut machine.disk;
+                if !has_given_up {
+                    oracle::remembered(disk.served.as_ref(), known.served.as_ref())?;
+                }
                 (disk.served, disk.pin, disk.slots) = (known.served, known.pin, known.slots);
             }
             Effect::Upgrade { dataset, version, .. } => {
@@ -101,6 +107,33 @@ impl World {
             }
         }
         Ok(None)
+    }
+
+    /// What a node served in an earlier life it may give up only when it is lost: clients then get an earlier version
+    /// rather than nothing.
+    fn give_up(&mut self, node: usize) -> Result<(), String> {
+        let machine = &self.machines[node];
+        let state = machine.mind.as_ref().and_then(|mind| mind.dataset(&self.dataset));
+        let Some(served) =
+            machine.disk.served.as_ref().filter(|_| state.is_some_and(|s| s.served().is_none()))
+        else {
+            return Ok(());
+        };
+        if !machine.has_given_up && !self.is_lost(node, &served.version) {
+            return Err(format!("S14: {} gives up {served:?}, which is not lost", machine.address));
+        }
+        self.machines[node].has_given_up = true;
+        self.oracle.forget(node);
+        Ok(())
+    }
+
+    /// Whether a version is deleted at the source, and no node that this one can see has any of it.
+    fn is_lost(&self, node: usize, version: &VersionName) -> bool {
+        let machine = &self.machines[node];
+        let of_it = |key: &Key| matches!(key, Key::Partition(_, name, _) if name == version);
+        let is_deleted = self.source.get(version).is_some_and(|written| written.is_deleted);
+        let is_here = machine.disk.versions.get(version).is_some_and(|(_, here)| !here.is_empty());
+        is_deleted && !is_here && !machine.seen.keys().any(|(_, key)| of_it(key))
     }
 
     /// When the version was last used, if it must not go.
@@ -147,6 +180,7 @@ impl World {
         let Some(written) = self.source.get(&version).filter(|_| !is_over) else { return Ok(()) };
         let failure = match written.bad {
             _ if self.now < self.source_away => Some("the source is away".to_owned()),
+            _ if written.is_deleted => Some("it is not at the source".to_owned()),
             Some(bad) if bad == partition => Some(format!("part-{bad}: byte 17: no checksum")),
             _ => None,
         };
@@ -265,7 +299,7 @@ impl World {
             return Ok(());
         }
         self.tell_settings(node);
-        let versions = self.source.keys().cloned().collect();
+        let versions = self.listed();
         self.tell(node, Event::Listed(self.dataset.clone(), versions))
     }
 }

@@ -50,6 +50,8 @@ pub struct Outcome {
     pub unread: u64,
     /// Crashes of nodes.
     pub crashes: u64,
+    /// Versions that were deleted at the source.
+    pub deleted: u64,
     /// Versions that were let go.
     pub retired: u64,
     /// Partitions that were let go for others to have, under a coordinator.
@@ -91,6 +93,8 @@ enum Happening {
     Restart(usize),
     Fault,
     NewVersion,
+    /// Somebody deletes the folder of a version.
+    Deletion,
     Pin,
     /// The coordinator moves shards; its orders reach a node.
     Plan,
@@ -109,6 +113,8 @@ struct Written {
     bad: Option<u32>,
     /// Whether none of it can be read.
     is_rubbish: bool,
+    /// Whether its folder is deleted.
+    is_deleted: bool,
 }
 
 pub(super) struct World {
@@ -243,6 +249,9 @@ impl World {
         if world.draw.chance(300) {
             world.soon(5_000, 40_000, Happening::Stranger);
         }
+        if world.draw.chance(400) {
+            world.soon(1_000, 30_000, Happening::Deletion);
+        }
         world.later(STORM_MS, Happening::Calm);
         world
     }
@@ -290,6 +299,7 @@ impl World {
             Happening::Restart(node) => return self.restart(node),
             Happening::Fault => self.fault(),
             Happening::NewVersion => self.write_version(),
+            Happening::Deletion => self.delete_version(),
             Happening::Pin => return self.pin(),
             Happening::Plan => self.plan(),
             Happening::Ordered(node, life) => return self.ordered(node, life),
@@ -389,10 +399,34 @@ impl World {
             (!self.is_calm && self.draw.chance(200)).then(|| self.draw.between(0, partitions.into()) as u32);
         let is_rubbish = !self.is_calm && self.draw.chance(50);
         let layout = Layout { partitioner: Partitioner::JavaBytes, partitions, digest: OWN };
-        self.source.insert(name, Written { layout, bad, is_rubbish });
+        self.source.insert(name, Written { layout, bad, is_rubbish, is_deleted: false });
         if !self.is_calm {
             self.soon(5_000, 60_000, Happening::NewVersion);
         }
+    }
+
+    /// The latest version is deleted, or another; not the one that an operator has ordered.
+    fn delete_version(&mut self) {
+        if self.is_calm {
+            // Nodes need not agree on a version that was deleted while some gave it to clients: a later one follows.
+            return self.write_version();
+        }
+        self.soon(5_000, 60_000, Happening::Deletion);
+        let latest_first = self.draw.chance(600);
+        let there: Vec<VersionName> = self.listed().into_iter().rev().collect();
+        let chosen = if latest_first { there.first() } else { self.draw.pick(&there) };
+        if let Some(name) = chosen.filter(|name| self.pin.version.as_ref() != Some(name))
+            && let Some(written) = self.source.get_mut(name)
+        {
+            written.is_deleted = true;
+            self.outcome.deleted += 1;
+        }
+    }
+
+    /// The versions that the source has.
+    fn listed(&self) -> Vec<VersionName> {
+        let there = self.source.iter().filter(|(_, written)| !written.is_deleted);
+        there.map(|(name, _)| name.clone()).collect()
     }
 
     /// One who reads another source says what it has: a version that this one has not, or one that is called as the latest of
@@ -432,7 +466,7 @@ impl World {
         let good: Vec<VersionName> = self
             .source
             .iter()
-            .filter(|(_, written)| written.is_good())
+            .filter(|(_, written)| written.is_good() && !written.is_deleted)
             .map(|(name, _)| name.clone())
             .collect();
         let version = if self.draw.chance(500) { self.draw.pick(&good).cloned() } else { None };
@@ -459,8 +493,12 @@ impl World {
 
     /// What must have come true long after the last fault.
     fn at_the_end(&mut self) -> Result<(), String> {
-        let latest =
-            self.source.iter().rev().find(|(_, written)| written.is_good()).map(|(name, _)| name.clone());
+        let latest = self
+            .source
+            .iter()
+            .rev()
+            .find(|(_, written)| written.is_good() && !written.is_deleted)
+            .map(|(name, _)| name.clone());
         // An order that was given to a node which lost it with its disk was never heard of.
         let orders: BTreeSet<Pin> = self
             .machines

@@ -262,8 +262,12 @@ impl DatasetState {
             self.ahead().into_iter().filter(|name| is_checked(name)).collect();
         for (name, version) in &mut self.versions {
             let keys = version.keys().filter(|_| checked.contains(name) && version.is_complete(min));
-            let held =
+            let mut held =
                 keys.and_then(|keys| self.guard.check(keys, served.as_ref().map(|name| (name, before))));
+            if held.is_some() && self.was_listed && !version.is_listed {
+                // Its folder was deleted before it was whole: no person is asked for what is to go.
+                (held, version.is_withdrawn) = (None, true);
+            }
             if held != version.held {
                 version.held = held;
                 out.show(dataset.clone(), name.clone());

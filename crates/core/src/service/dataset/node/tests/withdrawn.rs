@@ -124,6 +124,20 @@ fn z5_a_version_that_is_gone_comes_only_if_it_is_whole_and_not_held() {
 }
 
 #[test]
+fn z5_a_version_that_is_whole_only_after_it_is_gone_is_not_held() {
+    let mut fixture = serving_1();
+    fixture.list(&["1", "2"]);
+    fixture.inspected("2");
+    fixture.take(Event::Counted(dataset(), version("2"), 0));
+    fixture.take(Event::Ready(dataset(), version("2"), 0));
+    fixture.list(&["1"]);
+    fixture.hear(has("2", 2, 0..4));
+    assert_eq!((fixture.serving(), fixture.state("2")), (Some("1"), Some(State::Removing)));
+    fixture.list(&["1", "2"]);
+    assert_eq!(fixture.state("2"), Some(State::Held), "it is back");
+}
+
+#[test]
 fn s19_a_version_that_is_superseded_is_not_tried_again_until_a_person_wants_it() {
     let mut fixture = serving_1();
     fixture.list(&["1", "2"]);
