@@ -297,6 +297,7 @@ impl BenchCluster {
             sequence: worker.sequence,
             sent_at: at.now,
             applied: worker.applied,
+            sent: 0,
             whole,
             reports,
             leaving: Some(false),

@@ -162,6 +162,7 @@ impl BenchCluster {
             sent_at: at.now,
             // From nothing when loads are due: so the answer names every replica.
             applied: if with_loads { 0 } else { worker.applied },
+            sent: 0,
             whole: false,
             reports,
             leaving: Some(false),

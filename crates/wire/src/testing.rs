@@ -160,6 +160,7 @@ pub fn beats() -> impl Strategy<Value = Beat> {
             sequence,
             sent_at: Millis(sent_at),
             applied,
+            sent: 0,
             whole,
             reports,
             leaving: Some(leaving),

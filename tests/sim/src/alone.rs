@@ -172,6 +172,7 @@ impl Alone {
                 sequence: member.sequence,
                 sent_at: at.now,
                 applied: member.applied,
+                sent: 0,
                 whole: true,
                 reports: ordered.iter().map(report).chain(kept).collect(),
                 leaving: None,

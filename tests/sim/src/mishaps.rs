@@ -70,6 +70,7 @@ impl World {
             sequence: limits::BEATS,
             sent_at: Millis(0),
             applied: 0,
+            sent: 0,
             whole: true,
             reports: Vec::new(),
             leaving: Some(true),

@@ -72,7 +72,7 @@ impl OrderChannels {
         OrderReceiver { pending, updates }
     }
 
-    /// There will be no more orders: whoever waits for some is told.
+    /// There will be no more orders: receivers that wait end.
     pub fn clear(&self) {
         lock(&self.0).clear();
     }
@@ -153,6 +153,7 @@ mod tests {
             sequence,
             sent_at,
             applied: 0,
+            sent: 0,
             whole: false,
             reports: Vec::new(),
             leaving: Some(false),

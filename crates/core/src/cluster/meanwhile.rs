@@ -11,9 +11,9 @@
 //! | of a node whose lease is over, or that gets none, or whose beat is refused | waits for the commit          |
 //! | of a node of which an earlier beat waits for the commit | waits, too: beats carry differences, so they are processed in order |
 //!
-//! A worker that has lost its leader comes back with the incarnation that it has, and only then beats. It is taken in at
-//! once, where it is as it was: an incarnation that a worker knows of is durable, and its return changes nothing that is
-//! stored. So a new leader with a slow store lets no lease run out. Everything else of a registration waits.
+//! A worker that has lost its leader comes back with the incarnation that it has, and only then beats. It is taken in
+//! at once, where its record stays as it is: an incarnation that a worker knows of is durable, and its return changes
+//! nothing that is stored. So a new leader with a slow store lets no lease run out. Every other registration waits.
 //!
 //! The second row is safe: the lease of that node has not ended, so the commit cannot have given its shards to another
 //! node, and the answer renews exactly what the worker was told before. A node whose lease is over waits, as the commit may give
@@ -29,7 +29,7 @@ use crate::node::exchange::Welcome;
 use crate::node::exchange::{Beat, Orders};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a commit changes that is under way.
+/// What the commit that is under way changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UncommittedChanges {
     /// Nodes whose orders it changes.
@@ -64,12 +64,12 @@ impl Cluster {
         let Some(node) = self.nodes.get(&beat.node) else { return Err(beat) };
         let is_changing = pending.nodes.contains(&beat.node);
         // A worker that has confirmed no version would read an answer without orders as "hold nothing".
-        if !node.keeps_its_lease(at, &beat) || (is_changing && beat.applied == 0) {
+        if !node.keeps_its_lease(at, &beat) || (is_changing && beat.base_of_answer() == 0) {
             return Err(beat);
         }
-        let (applied, again) = (beat.applied, beat.clone());
+        let (latest, again) = (beat.base_of_answer(), beat.clone());
         let Ok(orders) = self.beat(at, beat) else { return Err(again) };
-        // Every field by name: who adds one decides here whether it may leave before the commit.
+        // Every field by name, as a new one may have to wait for the commit.
         let Orders {
             cluster,
             incarnation,
@@ -82,7 +82,7 @@ impl Cluster {
             lease,
             may_go,
         } = orders;
-        // What may be deleted follows from maps that are not durable yet: the next beat says it.
+        // What may be deleted follows from maps that are not durable yet: the next answer says it.
         let permissions = Vec::new();
         // A worker keeps the generation that it was told of: should the commit fail, there is no such map (M3).
         for brief in &mut keyspaces {
@@ -104,7 +104,7 @@ impl Cluster {
                 may_go,
             });
         }
-        let (version, base, may_go) = (applied, applied, false);
+        let (version, base, may_go) = (latest, latest, false);
         let (keyspaces, changed, removed) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Orders {
             cluster,
@@ -120,8 +120,8 @@ impl Cluster {
         })
     }
 
-    /// Takes back a worker that is as it was, while a commit is under way; or gives its registration back, untouched, when
-    /// that has to wait until the commit is over.
+    /// Takes a worker back whose record does not change, while a commit is under way; or returns its registration,
+    /// untouched, when that has to wait for the commit.
     ///
     /// # Errors
     /// The registration itself, which has to wait.
@@ -142,8 +142,8 @@ impl Cluster {
         self.register(at, registration).map_err(|_| Box::new(again))
     }
 
-    /// Whether a beat that waits for the end of the commit will be taken in: it is of the session that the node has now, and
-    /// none of later ones of it was.
+    /// Whether a beat that waits for the end of the commit will be taken in: it is of the node's present session, and
+    /// no later beat was.
     pub fn will_take(&self, beat: &Beat) -> bool {
         self.nodes.get(&beat.node).is_some_and(|node| {
             let is_current = node.record.incarnation == beat.incarnation && !node.record.ended;
@@ -166,11 +166,11 @@ impl Cluster {
         self.storage_problem = why;
     }
 
-    /// The driver waits for a commit, and takes in the beats that arrive. It calls this once in a heartbeat, and when the
-    /// commit is over: a call that comes later than that says for how long the process itself was asleep, or computed.
+    /// The driver waits for a commit, and takes in the beats that arrive. It calls this once in a heartbeat, and when
+    /// the commit is over: a call that comes later says for how long the process itself was asleep, or computed.
     ///
-    /// Of the nodes that have not registered yet only those could during the commit that are as they were, so all of it is no
-    /// silence of theirs.
+    /// During the commit only nodes whose record does not change could register, so the wait is no silence of the
+    /// others.
     pub fn listen(&mut self, at: Moment) {
         let late_ms = at.now.since(self.listened + self.settings.heartbeat_ms);
         OwnSilence::of(self, late_ms).apply(self, at);

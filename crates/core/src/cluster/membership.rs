@@ -1,8 +1,8 @@
-//! Who is a node, is it alive, may it go.
+//! How nodes register, beat and leave.
 //!
 //! A node is named by its operator and numbered by the coordinator: each registration of a fresh process
 //! gets an [`Incarnation`] above every earlier one. An incarnation that was declared dead, or that a later
-//! one has followed, is told so and never acts again (O6); what it held is given out anew only when its
+//! one has followed, is refused and never acts again (O6); what it held is given out anew only when its
 //! lease is over.
 
 use super::{
@@ -54,7 +54,7 @@ impl NodeState {
         (&replica.node, replica.incarnation) == (&self.record.spec.id, self.record.incarnation)
     }
 
-    /// Whether it was found dead when last looked at, and its lease is over.
+    /// Whether it was `Down` when last looked at, and its lease is over.
     pub(super) fn is_silent(&self, now: Millis) -> bool {
         self.told == Health::Down && self.signs.lease.is_over(now)
     }
@@ -245,6 +245,7 @@ impl Cluster {
             }
         }
         node.sequence = beat.sequence;
+        let base = beat.base_of_answer();
         node.orders.confirm(beat.applied);
         let heard_before = node.signs.heard_at;
         node.signs.beat(at.now);
@@ -275,7 +276,7 @@ impl Cluster {
         let permissions = self.permissions(at, &id);
         let spread_ms = reconnect::worker_spread_ms(self.nodes.len(), self.settings.lease_ms);
         let lease = LeaseRenewal { sent_at: beat.sent_at, lease_ms, spread_ms };
-        let orders = self.orders_since(&id, beat.applied, Some(lease)).ok_or(BeatError::Unknown(id))?;
+        let orders = self.orders_since(&id, base, Some(lease)).ok_or(BeatError::Unknown(id))?;
         Ok(Orders { permissions, ..orders })
     }
 

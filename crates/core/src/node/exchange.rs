@@ -1,8 +1,8 @@
 //! What a coordinator and a worker tell each other, whichever protocol carries it.
 //!
-//! Up goes a [`Beat`]: "I live, this is how my replicas are". Down come [`Orders`]: "this is what they
-//! should be". Both are differences against what the other side has confirmed, and both can always be
-//! sent whole instead; so a lost, doubled or late message costs time and nothing else.
+//! The worker sends a [`Beat`]: how its replicas are. The coordinator answers with [`Orders`]: how they should be.
+//! Both are differences against what the other side has confirmed, and both can always be sent whole instead; so a
+//! lost, doubled or late message costs time and nothing else.
 
 use crate::base::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, SessionDigest, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
@@ -24,7 +24,7 @@ pub struct Registration {
     pub spec: NodeSpec,
     /// The incarnation it has already, when it only comes back to a coordinator; none for a new process.
     pub incarnation: Option<Incarnation>,
-    /// Of the token that the driver gives to a new process, or with which one comes back.
+    /// Digest of the token that a new process gets, or that one comes back with.
     pub session: SessionDigest,
     /// The cluster that took it in before, or whose data it has stored; none for a process that knows of none.
     pub cluster: Option<ClusterId>,
@@ -78,7 +78,7 @@ pub struct ReplicaKey {
     pub keyspace: KeyspaceName,
     /// The shard that the replica is one copy of.
     pub shard: ShardId,
-    /// Which stay of it.
+    /// Its placement id.
     pub placement: PlacementId,
 }
 
@@ -200,8 +200,8 @@ pub struct Known {
 }
 
 impl Known {
-    /// Whether a state that has the keyspace at `generation`, beginning with `first_shard`, is not the one that this
-    /// was said by, nor one that went on from it.
+    /// Whether this map is later than the one at `generation` of the keyspace that begins with `first_shard`, or
+    /// another one of the same number.
     pub fn is_ahead_of(&self, first_shard: ShardId, generation: Generation) -> bool {
         let (ours, theirs) =
             ((self.first_shard, self.generation.sequence), (first_shard, generation.sequence));
@@ -221,10 +221,10 @@ pub struct Report {
     pub epoch: Epoch,
     /// Its load, when it was measured anew.
     pub load: Option<Load>,
-    /// How often its `load` has said that it gets on. While it loads, each new number prolongs the coordinator's patience.
+    /// How often its `load` has reported progress. While it loads, each new number restarts its time limit.
     pub progress: u32,
-    /// What is stored of it, in beats that name all and where its data is kept: a coordinator whose state was restored has
-    /// to compare copies, and may not know the shard.
+    /// What is stored of it, in whole beats and in [`Phase::Kept`]: a coordinator whose state was restored has to
+    /// compare copies, and may not know the shard.
     pub served: Option<Served>,
 }
 
@@ -242,9 +242,9 @@ pub struct Served {
 pub struct Beat {
     /// The node that sent the heartbeat.
     pub node: NodeId,
-    /// Which start of it.
+    /// Its incarnation.
     pub incarnation: Incarnation,
-    /// Of the token with which it came. A driver takes it from the message, or from the stream on which that came.
+    /// Digest of the token with which it came, from the message or from its stream.
     pub session: SessionDigest,
     /// Counts this incarnation's beats from 1; older ones that arrive late are ignored.
     pub sequence: u64,
@@ -252,6 +252,9 @@ pub struct Beat {
     pub sent_at: Millis,
     /// The version of [`Orders`] that has been taken in; 0 = none, send them whole.
     pub applied: u64,
+    /// The version of the latest [`Orders`] that the coordinator has sent on this worker's stream before the beat arrived. The
+    /// worker takes them in before the answer, but may not have done so yet. 0 where messages can overtake each other.
+    pub sent: u64,
     /// Whether `reports` names every replica it holds, so that what is not named is not there.
     pub whole: bool,
     /// What changed since the last answered beat.
@@ -262,6 +265,13 @@ pub struct Beat {
     pub busy: f64,
     /// The worker has no lease when it sends this: it serves nothing that is exclusive.
     pub lease_expired: bool,
+}
+
+impl Beat {
+    /// The version of the orders that the worker will have taken in when the answer comes, which builds on them.
+    pub fn base_of_answer(&self) -> u64 {
+        self.applied.max(self.sent)
+    }
 }
 
 /// Another replica that a worker may need: to load from, to forward to, to hint at.
@@ -319,7 +329,7 @@ pub struct ClusterIdentity {
 }
 
 impl ClusterIdentity {
-    /// Whether what is known of `other` is also said of this cluster.
+    /// Whether it is `other`, or was restored from it.
     pub fn is_or_continues(&self, other: ClusterId) -> bool {
         self.cluster == other || self.continues.contains(&other)
     }
@@ -379,7 +389,7 @@ impl KeyspaceBrief {
 pub struct Orders {
     /// The cluster of the coordinator that gives them.
     pub cluster: ClusterId,
-    /// For which start of the node.
+    /// The incarnation that they are for.
     pub incarnation: Incarnation,
     /// Counts changes of what this incarnation should hold.
     pub version: u64,

@@ -75,7 +75,7 @@ pub struct Worker {
     node: NodeId,
     /// The cluster that it is of, once a coordinator has taken it in.
     cluster: Option<ClusterId>,
-    /// Of which what it found stored is.
+    /// The cluster of what it found stored.
     stored_of: Option<ClusterId>,
     /// Why the last coordinator is not obeyed.
     refusal: Option<CoordinatorRefusal>,
@@ -85,11 +85,11 @@ pub struct Worker {
     keyspaces: BTreeMap<KeyspaceName, KeyspaceBrief>,
     local_replicas: BTreeMap<ReplicaKey, LocalReplica>,
     loads: BTreeMap<ReplicaKey, Load>,
-    /// What was reported in a beat that is not known to have arrived, or never.
+    /// Replicas that are not as the last beat said.
     unsaid: BTreeSet<ReplicaKey>,
     /// Loads that have got on since the last beat. That alone is no reason for a beat: the next one says it.
     progressing: BTreeSet<ReplicaKey>,
-    /// What the last beats said, by their numbers, until one is answered.
+    /// What the last beat said of each replica.
     said: BTreeMap<ReplicaKey, (Phase, Epoch)>,
     applied: u64,
     sequence: u64,
@@ -144,7 +144,7 @@ impl Worker {
         self.refusal.as_ref()
     }
 
-    /// How it registers: with what it is of, what it has been, what it keeps, and what it was told.
+    /// Its registration: cluster, incarnation, stored replicas, and the maps that it knows.
     pub fn registration(&self, spec: NodeSpec) -> Registration {
         Registration {
             spec,
@@ -248,8 +248,8 @@ impl Worker {
         self.may_go = false;
     }
 
-    /// The service no longer leads a shard, for that reason; see [`LocalReplica::lay_down`]. Whether there is something to lay
-    /// down and somebody to take it up; if not, nothing changes.
+    /// The service no longer leads a shard, for that reason; see [`LocalReplica::lay_down`]. Where it does not lead, or
+    /// no successor is there, nothing changes.
     pub fn lay_down(
         &mut self,
         now: Millis,
@@ -307,8 +307,8 @@ impl Worker {
             }
             return self.run(now);
         }
-        // Only with the orders that it came with: a lease says "what you do is still yours to do", and
-        // those who were overtaken or miss something do not know what that is.
+        // Only with the orders that it came with: a lease lets a worker go on with what it is ordered to do, and
+        // one whose orders are overtaken or incomplete does not know that.
         if let Some(renewal) = orders.lease {
             let from = if planted::is(Planted::O4) { now } else { renewal.sent_at };
             self.lease.renew(from, renewal.lease_ms);
@@ -457,6 +457,7 @@ impl Worker {
             sequence: self.sequence,
             sent_at: now,
             applied: self.applied,
+            sent: 0,
             whole,
             reports,
             leaving: Some(self.leaving),
@@ -483,7 +484,7 @@ impl Worker {
         let mut unused: Vec<_> = unused.map(|brief| (brief.first_shard, brief.name.clone())).collect();
         unused.sort_unstable();
         // The generation of a keyspace stays known after its last shard left: a coordinator that offers an
-        // older one is refused. Only what a whole cluster could not have beside it is forgotten, oldest first.
+        // older one is refused. Beyond what a whole cluster can have, the oldest is forgotten.
         for (_, name) in unused.iter().rev().skip(limits::KEYSPACES) {
             self.keyspaces.remove(name);
         }

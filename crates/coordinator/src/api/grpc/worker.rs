@@ -144,7 +144,7 @@ impl WorkerStream {
 
     async fn beat(&mut self, mut beat: Beat) -> Result<(), StreamClosed> {
         beat.session = self.session;
-        beat.applied = beat.applied.max(self.sent);
+        beat.sent = self.sent;
         match self.decision_loop.beat(beat).await? {
             Ok(orders) => self.orders(orders).await,
             Err(error) => self.refuse(&Refusal::from(&error)).await,
@@ -165,7 +165,7 @@ impl WorkerStream {
         }
     }
 
-    /// Orders that nobody asked for, because they have changed.
+    /// Orders that are sent unasked, because they have changed.
     async fn push(&mut self, orders: Orders) -> Result<(), StreamClosed> {
         // A later process of that name has registered: this one hears so when it beats. And what was sent
         // before the last answer to a beat says nothing new.

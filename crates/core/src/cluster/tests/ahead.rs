@@ -338,6 +338,7 @@ fn d7_d10_data_of_a_keyspace_that_was_lost_is_kept_also_when_it_is_created_again
         sequence: 1,
         sent_at: test.at().now,
         applied: 0,
+        sent: 0,
         whole: false,
         reports: vec![],
         leaving: None,

@@ -219,6 +219,7 @@ fn a_worker_has_to_come_to_each_coordinator_before_it_beats() {
         sent_at: Millis(test.now),
         // Of the coordinator before this one, which counted from 1 as this one does.
         applied: 1,
+        sent: 0,
         whole: true,
         reports: Vec::new(),
         leaving: Some(false),

@@ -3,6 +3,7 @@
 use super::super::Moment;
 use super::test_cluster::{TestCluster, keyspace, name, node, settings, slots};
 use crate::base::id::{ClusterId, SessionDigest, TransactionId};
+use crate::base::name::NodeId;
 use crate::base::time::Millis;
 use crate::cluster::UncommittedChanges;
 use crate::cluster::admin::Command;
@@ -202,4 +203,27 @@ fn b10_a_worker_that_has_lost_its_leader_is_taken_back_during_a_commit() {
         assert_eq!(test.cluster.nodes()[&id].record, before);
         assert!(test.cluster.has_no_pending_writes());
     }
+}
+
+/// What was sent on a worker's stream is the base of the answer, as the worker takes it in first. It is confirmed only when the
+/// worker says so: a leader that has not read yet that a follower loads must not be taken for one that copies writes to it.
+#[test]
+fn d1_orders_that_were_only_sent_are_not_confirmed() {
+    let (mut test, _) = amid_a_commit();
+    let version = |test: &TestCluster, name: &NodeId| {
+        test.cluster.orders_since(name, 0, None).map(|orders| orders.version).unwrap()
+    };
+    let names: Vec<NodeId> = test.workers.keys().cloned().collect();
+    let is_behind = |name: &&NodeId| version(&test, name) > test.workers[*name].applied;
+    let some = names.iter().find(is_behind).unwrap().clone();
+    let (at, sent) = (test.at(), version(&test, &some));
+    let mut beat = test.next_beat(&some);
+    beat.sent = sent;
+    let orders = test.cluster.beat(at, beat).unwrap();
+    assert_eq!((orders.base, orders.version), (sent, sent));
+    assert!(!test.cluster.nodes()[&some].orders.is_taken_in());
+    let mut beat = test.next_beat(&some);
+    beat.applied = sent;
+    test.cluster.beat(at, beat).unwrap();
+    assert!(test.cluster.nodes()[&some].orders.is_taken_in());
 }

@@ -90,7 +90,7 @@ impl Hang {
 pub struct Worker {
     incarnation: Incarnation,
     sequence: u64,
-    applied: u64,
+    pub applied: u64,
     pub leaving: bool,
     lease: HeldLease,
     pub holds: Holds,
@@ -320,6 +320,7 @@ impl TestCluster {
             sequence: worker.sequence,
             sent_at: at.now,
             applied: worker.applied,
+            sent: 0,
             whole: true,
             reports: worker
                 .holds

@@ -317,6 +317,7 @@ impl TryFrom<proto::Beat> for Beat {
             sequence: form.sequence,
             sent_at: Millis(form.sent_at_ms),
             applied: form.applied,
+            sent: 0,
             whole: form.whole,
             reports: each(form.reports, "reports", Report::try_from)?,
             leaving: Some(form.leaving),

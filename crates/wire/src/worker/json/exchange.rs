@@ -219,6 +219,7 @@ impl TryFrom<Beat> for core::Beat {
             sequence: form.sequence,
             sent_at: Millis(form.sent_at_ms),
             applied: form.applied,
+            sent: 0,
             whole: form.whole,
             reports: each(form.reports, "reports", TryInto::try_into)?,
             leaving: form.leaving,

@@ -118,6 +118,7 @@ impl AdminTestCluster {
             sequence: *sequence,
             sent_at: self.at.now,
             applied: orders.version,
+            sent: 0,
             whole: true,
             reports,
             leaving: Some(false),
