@@ -11,7 +11,7 @@ use partage_wire::json::{Answer, Command, CommandRequest, ErrorBody};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// As much is repeated of an answer that is not understood.
+/// Bytes shown of an answer that is not understood.
 const SAID_BYTES: usize = 200;
 
 /// Where the cluster is, and who asks.
@@ -89,7 +89,7 @@ impl ApiClient {
         Err(self.unreachable(why))
     }
 
-    /// Of the first coordinator that answers. A change that may have arrived is not sent to another one.
+    /// Asks the first coordinator that answers. A change that may have arrived is not sent to another one.
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, Failure> {
         let mut why = String::new();
         for coordinator in &self.coordinator {
@@ -157,7 +157,7 @@ impl ApiClient {
         Ok(http::send(request).await)
     }
 
-    /// Who answers at the address of a coordinator, where it is none of them.
+    /// What program answers at a coordinator's address, if it is no coordinator.
     async fn somebody_else(&self, address: &str) -> Option<Failure> {
         let what =
             [("/partage/health", "connected", "a router"), ("/-/health", "datasets", "a dataset node")];

@@ -1,6 +1,6 @@
-//! Whose root it is: one key, `about`, that says so, written once and compared at every start.
+//! The key `about`, which names the cluster of a root: written once and compared at every start.
 //!
-//! A root without it is claimed only when it is empty: what somebody else keeps there is never written over. While a
+//! A coordinator claims a root without it only when it is empty, and never writes over another program's keys. While a
 //! backup is restored into a root, the key says that instead, so that no coordinator starts on half of a cluster.
 
 use std::fmt;
@@ -12,13 +12,13 @@ use crate::error::{Error, Result};
 use crate::key::{Key, Scope};
 use crate::transaction::{Expected, Transaction, Version};
 
-/// The key that says whose root it is.
+/// The key that names a root's cluster.
 pub const ABOUT: &str = "about";
 
 /// What the claim begins with; the number is that of the layout below the root.
 const LAYOUT: &str = "partage coordination 1 cluster ";
 
-/// What stands there in its place until a restore has ended.
+/// What the key holds instead until a restore has ended.
 const RESTORING: &str = "partage restore 1 cluster ";
 
 /// Which cluster a root or a directory belongs to.
@@ -26,7 +26,7 @@ const RESTORING: &str = "partage restore 1 cluster ";
 pub struct ClusterId(pub u128);
 
 impl ClusterId {
-    /// One that no other cluster has.
+    /// A new one.
     #[must_use]
     pub fn random() -> Self {
         Self(u128::from_be_bytes(partage_random::bytes()))
@@ -39,11 +39,11 @@ impl fmt::Display for ClusterId {
     }
 }
 
-/// Makes sure that the root behind `coordination` is ours: of the cluster `expected`, or of whichever it is.
-/// An empty root is claimed. `location` names it in errors.
+/// Makes sure that the root behind `coordination` is of the cluster `expected`, or of any cluster if none is.
+/// Claims an empty root. `location` names it in errors.
 ///
 /// # Errors
-/// [`Error::WrongCluster`] for that of another cluster; [`Error::Invalid`], with the key, for what this program
+/// [`Error::WrongCluster`] for another cluster's root; [`Error::Invalid`], with the key, for what this program
 /// did not write, or wrote in a later layout.
 pub async fn claim(
     coordination: &dyn Coordination,
@@ -74,10 +74,10 @@ pub async fn claim(
     }
 }
 
-/// Whose root it is, by what is at its key `about`.
+/// The cluster of a root, by the value of `about`.
 ///
 /// # Errors
-/// [`Error::Invalid`] with the key, for a restore that has not ended and for what this program did not write.
+/// [`Error::Invalid`] with the key, for a restore that has not ended and for a value of another program.
 pub fn cluster_of(location: &str, about: &[u8]) -> Result<ClusterId> {
     read(location, &Key::new(ABOUT)?, about)
 }
@@ -85,13 +85,13 @@ pub fn cluster_of(location: &str, about: &[u8]) -> Result<ClusterId> {
 /// A root that is being filled from a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refill {
-    /// Of the cluster that it will be: one of its own, as the former may be alive elsewhere.
+    /// The id of the restored cluster: a new one, as the former may run elsewhere.
     pub cluster: ClusterId,
     version: Version,
 }
 
-/// Makes sure that the root behind `coordination` holds nothing, or a restore that was begun and not finished: so
-/// nothing that ever ran. Changes nothing.
+/// Makes sure that the root behind `coordination` holds nothing, or an unfinished restore: no cluster that ever
+/// ran. Changes nothing.
 ///
 /// # Errors
 /// [`Error::Invalid`] with the key that is there.
@@ -111,8 +111,8 @@ pub async fn check_vacant(coordination: &dyn Coordination, location: &str) -> Re
 }
 
 impl Refill {
-    /// Says in the root, which must be vacant, that a restore is at work there. From here on no coordinator starts on
-    /// it, until [`Refill::end`].
+    /// Marks the root, which must be vacant, as being restored. No coordinator starts on
+    /// it until [`Refill::end`].
     pub async fn begin(coordination: &dyn Coordination, location: &str) -> Result<Refill> {
         let about = Key::new(ABOUT)?;
         loop {
@@ -130,7 +130,7 @@ impl Refill {
         }
     }
 
-    /// Adds to the last transaction of a restore that the root is a cluster's now.
+    /// Adds the claim of the root to the last transaction of a restore.
     pub fn end(&self, transaction: Transaction) -> Result<Transaction> {
         let about = Key::new(ABOUT)?;
         let value = Bytes::from(format!("{LAYOUT}{}\n", self.cluster));

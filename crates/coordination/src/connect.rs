@@ -6,8 +6,8 @@ use crate::contract::Coordination;
 use crate::error::{Error, Result};
 use crate::target::{Backend, Target};
 
-/// Connects. Fails at once, naming the target, when it cannot be reached or refuses us; whoever wants to wait
-/// for it tries again.
+/// Connects. Fails at once, naming the target, when it cannot be reached or refuses us; a caller that wants to wait
+/// tries again.
 ///
 /// A backend whose feature this program was built without is refused by name.
 pub async fn connect(target: &Target) -> Result<Arc<dyn Coordination>> {

@@ -1,4 +1,4 @@
-//! The contract that every backend keeps. What the caller keeps is in the crate's own page.
+//! The contract of every backend. The caller's part is in the crate's documentation.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ pub struct Limits {
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// The version at which this page was true.
+    /// The store's version that it shows.
     pub at: Version,
     /// Keys and entries, in key order.
     pub entries: Vec<(Key, Entry)>,
@@ -33,12 +33,12 @@ pub struct Listing {
     pub next: Option<Key>,
 }
 
-/// How much something matters that was found in a store.
+/// How much a remark matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
-    /// It must not be so; a coordinator does not start, or is wrong about the cluster.
+    /// An error: a coordinator does not start, or is wrong about the cluster.
     Wrong,
-    /// All goes well, and somebody could do harm.
+    /// It works, but others could do harm.
     Risky,
     /// It harms nobody, and could be tidied up.
     Untidy,
@@ -54,7 +54,7 @@ impl fmt::Display for Weight {
     }
 }
 
-/// Something that was found in a store.
+/// A finding about a store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Remark {
     /// How much it matters.
@@ -84,8 +84,8 @@ pub trait Coordination: fmt::Debug + Send + Sync + 'static {
     /// What this backend takes at most.
     fn limits(&self) -> Limits;
 
-    /// Whether sessions are renewed by a thread of their own, because that takes no more than memory of this
-    /// very process: then a runtime that is busy with other work costs nobody its session.
+    /// Whether a thread of its own renews each session. It can where a renewal takes only memory of this
+    /// process: then a busy runtime costs no session.
     fn renews_apart(&self) -> bool {
         false
     }
@@ -94,23 +94,23 @@ pub trait Coordination: fmt::Debug + Send + Sync + 'static {
     /// [`Session::open`](crate::Session::open), which also renews it.
     async fn open_session(&self, ttl: Duration) -> Result<SessionId>;
 
-    /// Gives the session its full time-to-live again, counted from when the backend hears of it: so
+    /// Gives the session its full time-to-live again, counted from when the backend gets the request: so
     /// never shorter than the owner counts (C4). A session that has ended stays ended.
     async fn renew_session(&self, session: SessionId) -> Result<()>;
 
     /// Ends the session now; its ephemeral keys are gone when this returns.
     async fn end_session(&self, session: SessionId) -> Result<()>;
 
-    /// What is at `key`.
+    /// The entry at `key`.
     async fn read(&self, key: &Key) -> Result<Option<Entry>>;
 
     /// One page of the keys in `scope`, after the key `after`, at most `limit` of them (and at most
-    /// [`MAX_PAGE_ENTRIES`](crate::limits::MAX_PAGE_ENTRIES)). Pages are each true, not all at one
-    /// version; who needs that uses a watch, whose first update is the whole content.
+    /// [`MAX_PAGE_ENTRIES`](crate::limits::MAX_PAGE_ENTRIES)). Each page is of one version, all together are not;
+    /// for that use a watch, whose first update is the whole content.
     async fn list(&self, scope: &Scope, after: Option<&Key>, limit: usize) -> Result<Listing>;
 
-    /// Looks whether a transaction of so many bytes would find room now; changes nothing. Only a backend on a disk of
-    /// ours knows that; of others only a change finds it out, and they say `false`.
+    /// True if a transaction of so many bytes has room now; changes no key. False if the backend cannot tell: only one
+    /// on our own disk can, on others only a change finds it out.
     ///
     /// # Errors
     /// Why there is no room.
@@ -119,27 +119,27 @@ pub trait Coordination: fmt::Debug + Send + Sync + 'static {
         Ok(false)
     }
 
-    /// Does all of the transaction, or none, and returns the version it got. A transaction without
+    /// Commits all of the transaction, or none, and returns its version. A transaction without
     /// operations only checks its conditions.
     async fn commit(&self, transaction: Transaction) -> Result<Version>;
 
-    /// Follows the keys in `scope`. Without `from` the first update is a resync with the content of now.
+    /// Follows the keys in `scope`. Without `from` the first update is a resync with the current content.
     /// With it, updates start right after that version, or with a resync if that is not known any more.
     async fn watch(&self, scope: Scope, from: Option<Version>) -> Result<Watch>;
 
-    /// Processes may be at these addresses that take part. Gossip says hello to those that it does not know; who has a
-    /// service to ask does nothing.
+    /// Names addresses of possible peers. Gossip sends a message to those that it does not know; other backends
+    /// do nothing.
     async fn add_peers(&self, peers: &[SocketAddr]) -> Result<()> {
         let _ = peers;
         Ok(())
     }
 
-    /// How many messages this process did not listen to, by reason: of a backend that takes them from anywhere.
+    /// How many messages this process refused, by reason, where a backend takes them from any sender.
     fn refused(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// What only the backend can tell of how this store is guarded and what lies about in it, for `partage check`.
+    /// The backend's own findings on this store's protection and content, for `partage check`.
     /// Changes nothing.
     async fn remarks(&self) -> Result<Vec<Remark>> {
         Ok(Vec::new())

@@ -1,22 +1,22 @@
 //! Election: one leader at a time, under a term that only grows.
 //!
-//! Three keys. `…/term` lasts and counts. `…/leader` is ephemeral: who holds it leads. Taking the lead is one
-//! transaction: the leader key is absent, the term is what was read; write the leader key, add one to the
-//! term. So two candidates cannot both win, and a term names one leader for ever. A leader conditions every
-//! change on its leader key still being the one it wrote ([`Leadership::fence`]): a leader that overslept
-//! its session is refused, however late it wakes (O10).
+//! Three keys. `…/term` lasts and counts. `…/leader` is ephemeral: its holder leads. Taking the lead is one
+//! transaction: on condition that the leader key is absent and the term is what was read, it writes the leader key and
+//! adds one to the term. So two candidates cannot both win, and a term names one leader for ever. A leader conditions
+//! every change on the leader key that it wrote ([`Leadership::fence`]): the backend refuses a leader whose session
+//! ended while it slept, however late it wakes (O10).
 //!
-//! `…/commit` is written by each change of a leader. Its version is that of the leader's last commit, so a store that
-//! lacks commits which the leader was told are durable shows it, whatever the store does to its versions (D20).
+//! Each change of a leader writes `…/commit`. Its version is that of the leader's last commit, so it shows when a store
+//! lacks commits that it acknowledged, whatever the store does to its versions (D20).
 //!
-//! That a fence refuses commits is not enough for what a leader does without one: [`LeaderLease`](crate::LeaderLease)
+//! A fence does not cover what a leader does without a commit: [`LeaderLease`](crate::LeaderLease)
 //! says until when it may.
 //!
 //! A handle remembers the highest term that it has read or was given ([`Election::raise`]), and leads above that one
-//! only: a term that somebody has set back, or that was restored from an older state, is not given a second time.
+//! only: no term is given twice, even when the stored term was set back or restored from an older state.
 //!
-//! It is written once, on the contract, and so is the same on every backend. It is not fair: when a
-//! leader goes, any candidate may be next. Coordinators are alike, so a queue would buy nothing.
+//! It uses the contract alone, and so is the same on every backend. It is not fair: when a
+//! leader goes, any candidate may be next. Coordinators are alike, so a queue would be of no use.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::transaction::{Entry, Expected, Transaction, Version};
 /// How many steps [`Leadership::fence`] adds to a transaction.
 pub const FENCE_STEPS: usize = 2;
 
-/// The number of a leadership. Grows by one with each, never repeats.
+/// The number of a leadership. Grows with each, never repeats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(u64);
 
@@ -63,12 +63,12 @@ impl fmt::Display for Term {
     }
 }
 
-/// Who leads, as anyone can read it.
+/// The leader, as every process reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
     /// Its term.
     pub term: Term,
-    /// What the candidate said of itself: an address, for instance.
+    /// The candidate's own value: an address, for instance.
     pub candidate: Bytes,
 }
 
@@ -81,7 +81,7 @@ impl PartialEq for Leadership {
 
 impl Eq for Leadership {}
 
-/// A place to be elected to.
+/// An election at one place.
 #[derive(Clone, Debug)]
 pub struct Election {
     coordination: Arc<dyn Coordination>,
@@ -105,7 +105,7 @@ pub struct Leadership {
     committed: Newest,
 }
 
-/// The newest of some versions; a copy is the same. The version of a store only grows, as does that of a leader's last
+/// The newest of some versions; clones share it. The version of a store only grows, as does that of a leader's last
 /// commit: a store that is at a lower one was restored from an older state.
 #[derive(Clone, Debug)]
 pub(crate) struct Newest(Arc<AtomicU64>);
@@ -115,12 +115,12 @@ impl Newest {
         Self(Arc::new(AtomicU64::new(version.get())))
     }
 
-    /// The newest so far: to be taken before the store is asked, as answers may overtake each other.
+    /// The newest so far. Take it before you ask the store, as answers may overtake each other.
     pub(crate) fn get(&self) -> Version {
         Version::new(self.0.load(Ordering::Relaxed))
     }
 
-    /// There was that version.
+    /// Takes a version.
     pub(crate) fn learned(&self, version: Version) {
         self.0.fetch_max(version.get(), Ordering::Relaxed);
     }
@@ -133,7 +133,7 @@ impl Leadership {
         self.term
     }
 
-    /// The last term by the backend's word, if that was below one that is known of: somebody has set it back.
+    /// The stored term, if it was below the highest known one: somebody has set it back.
     #[must_use]
     pub fn set_back(&self) -> Option<Term> {
         self.set_back
@@ -157,7 +157,7 @@ impl Leadership {
         (&self.commit, self.term.to_bytes())
     }
 
-    /// At which version the store was at least.
+    /// The newest store version that it saw.
     pub(crate) fn seen(&self) -> &Newest {
         &self.seen
     }
@@ -167,7 +167,7 @@ impl Leadership {
         &self.committed
     }
 
-    /// A commit that was [fenced](Self::fence) got that version: where the store does not have it any more, the store
+    /// A [fenced](Self::fence) commit got that version: a store that later lacks it
     /// has gone back, and [`LeaderLease`](crate::LeaderLease) deposes the leader.
     pub fn committed(&self, version: Version) {
         self.seen.learned(version);
@@ -181,7 +181,7 @@ impl Leadership {
         transaction.when(&self.leader, Expected::At(self.version)).put(commit, term)
     }
 
-    /// Whether a commit was refused because this leadership holds no more.
+    /// Whether the backend refused a commit because this leadership has ended.
     #[must_use]
     pub fn is_fenced_off(&self, error: &Error) -> bool {
         matches!(error, Error::Refused { key, .. } if *key == self.leader)
@@ -189,25 +189,25 @@ impl Leadership {
 }
 
 impl Election {
-    /// The election at `place`; two keys are kept below it.
+    /// The election at `place`, with three keys below it.
     pub fn new(coordination: Arc<dyn Coordination>, place: &Key) -> Result<Self> {
         let (leader, term, commit) = (place.join("leader")?, place.join("term")?, place.join("commit")?);
         Ok(Self { coordination, leader, term, commit, highest: Arc::default() })
     }
 
-    /// The key and the value that say, at `place`, that `last` was the last term: for an election whose earlier terms
+    /// The key and the value that set the last term at `place` to `last`: for an election whose earlier terms
     /// are not known any more. The next leader's is above it.
     pub fn last_term(place: &Key, last: Term) -> Result<(Key, Bytes)> {
         Ok((place.join("term")?, last.to_bytes()))
     }
 
-    /// What changes when somebody begins or ceases to lead: to be watched.
+    /// The scope to watch for a new or lost leader.
     #[must_use]
     pub fn scope(&self) -> Scope {
         Scope::One(self.leader.clone())
     }
 
-    /// `term` is known of, from before this handle was there: who leads by it from now on leads above that.
+    /// Notes `term`, known from elsewhere: this handle leads above it from now on.
     pub fn raise(&self, term: Term) {
         self.highest.fetch_max(term.0, Ordering::Relaxed);
     }
@@ -228,8 +228,8 @@ impl Election {
         Ok(leader)
     }
 
-    /// Takes the lead if nobody has it. `None`: somebody has. A leader key that goes with no session is nobody's: a
-    /// process that leads writes it with its own, so somebody else has written there, and it would stay for ever.
+    /// Takes the lead if no other session has it, else `None`. It replaces a leader key without a session: a
+    /// leader writes it with its own, so another program wrote it, and it would stay for ever.
     pub async fn try_lead(&self, session: &Session, candidate: &Bytes) -> Result<Option<Leadership>> {
         let there = self.coordination.read(&self.leader).await?;
         if let Some(entry) = &there {
@@ -239,8 +239,8 @@ impl Election {
                     self.raise(held.unwrap_or_default());
                     return Ok(None);
                 }
-                // Ours already: an earlier attempt whose outcome was not known has gone through. One of a term below
-                // the highest was set back together with all the rest, and is taken anew, as is what cannot be read.
+                // Ours already: an earlier attempt with an unknown outcome has gone through. One of a term below
+                // the highest was set back with the whole store, and is taken anew, as is one that cannot be read.
                 Some(_) if self.is_ours(entry, candidate) => {
                     let term = held?;
                     return Ok(Some(self.leadership(term, entry.version, entry.value.clone(), None)));
@@ -251,7 +251,7 @@ impl Election {
         let last = self.coordination.read(&self.term).await?;
         let highest = self.highest().0;
         let stored = match last.as_ref().map_or(Ok(0), |entry| self.decode_term(&entry.value)) {
-            // What the count was is known all the same.
+            // This handle knows the count.
             Err(_) if highest > 0 => 0,
             stored => stored?,
         };
@@ -278,8 +278,8 @@ impl Election {
         }
     }
 
-    /// Waits until it leads; `candidate` says of itself what it is at the moment of each attempt. Fails when the
-    /// session is lost, or with the backend's error; an indefinite one is safe to repeat.
+    /// Waits until it leads; `candidate` gives the value to write at each attempt. Fails when the
+    /// session is lost, or with the backend's error; after an indefinite one the caller may repeat.
     pub async fn lead(
         &self,
         session: &Session,
@@ -305,7 +305,7 @@ impl Election {
         }
     }
 
-    /// Leaves in order: the next leader need not wait for the session to end.
+    /// Resigns: the next leader need not wait for the session to end.
     pub async fn resign(&self, leadership: Leadership) -> Result<()> {
         let transaction = leadership.fence(Transaction::new()).delete(&self.leader);
         self.coordination.commit(transaction).await.map(|_| ())

@@ -12,7 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What the caller should do about an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Somebody else was first: read again, decide again.
+    /// Another was first: read again, decide again.
     Reread,
     /// Wait a little and try the same again.
     Retry,
@@ -95,7 +95,7 @@ pub enum Error {
         /// What is full, and the way out.
         what: String,
     },
-    /// The backend does not know us, or does not let us do this; nothing was changed.
+    /// Authentication failed, or a right is missing; nothing was changed.
     #[error("{location} refuses us: {what}")]
     Denied {
         /// The target.
@@ -125,7 +125,7 @@ pub enum Error {
         /// The directory.
         dir: PathBuf,
     },
-    /// The store belongs to somebody else.
+    /// The store belongs to another cluster.
     #[error("`{location}` belongs to cluster {found}, not to {expected}: check the root or directory")]
     WrongCluster {
         /// The root or directory that belongs to the other cluster.
@@ -142,7 +142,7 @@ fn shown(found: Option<Version>) -> String {
 }
 
 impl Error {
-    /// What every backend says of a tree that one of them could not hold: `key` below `ephemeral`.
+    /// Every backend's error for `key` below `ephemeral`, which ZooKeeper could not hold.
     #[must_use]
     pub fn below_ephemeral(key: &Key, ephemeral: &Key) -> Self {
         let what = format!("key `{key}` would lie below the ephemeral key `{ephemeral}`: put it elsewhere");

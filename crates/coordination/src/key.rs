@@ -2,8 +2,8 @@
 //!
 //! `maps/users/head` is a key; its parent is `maps/users`. The backend puts the cluster's root in
 //! front, so no caller can name what belongs to another cluster. Segments are printable ASCII without
-//! `/`: what ZooKeeper, etcd, a SQL column and a log line all carry unchanged. Names that people choose
-//! are checked or encoded by whoever makes a key of them, not here.
+//! `/`: what ZooKeeper, etcd, a SQL column and a log line all carry unchanged. A caller that makes keys of names that
+//! people choose checks or encodes them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct Key(Arc<str>);
 /// Why some text is no key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// Nothing between two slashes, or at an end.
+    /// An empty segment.
     #[error("key {0:?} has an empty segment: write it as `a/b`, with no slash at either end")]
     EmptySegment(String),
     /// `.` and `..` are refused: ZooKeeper refuses them too.
@@ -61,7 +61,7 @@ impl Key {
         Self::new(format!("{}/{}", self.0, segments.as_ref()))
     }
 
-    /// Where the keys that start with `prefix` would begin. Not a key: never stored, only compared with.
+    /// The lower bound of keys that start with `prefix`. Not a key: only for comparisons.
     #[cfg(feature = "embedded")]
     pub(crate) fn lower_bound(prefix: &str) -> Self {
         Self(prefix.into())

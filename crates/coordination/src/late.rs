@@ -1,4 +1,4 @@
-//! A backend that need not be there yet, or of which is not known yet where it is: for processes that can do their work
+//! A backend that connects at its first use, where its address may be unknown until then: for processes that can work
 //! without it for a while.
 
 use std::fmt;
@@ -21,27 +21,27 @@ use crate::target::{Backend, Target};
 use crate::transaction::{Entry, Transaction, Version};
 use crate::watch::Watch;
 
-/// Connects when something is first asked of it, and with each further question until that has succeeded once; the
-/// question fails as connecting did, and nothing has happened.
+/// Connects at the first call, and at each further call until that has succeeded once. A call whose connecting fails
+/// fails with that error, and changes nothing.
 pub struct Late {
     backend: Backend,
     find: Box<Find>,
     there: OnceCell<Arc<dyn Coordination>>,
 }
 
-/// Says where a backend is, as far as that is known by then.
+/// Finds the target of a backend.
 type Find = dyn Fn() -> Finding + Send + Sync;
 type Finding = Pin<Box<dyn Future<Output = Result<Target>> + Send>>;
 
 impl Late {
-    /// To what is behind `target`. Nobody is asked yet.
+    /// To `target`. It does not connect yet.
     #[must_use]
     pub fn new(target: Target) -> Late {
         let backend = target.backend;
         Late::found(backend, move || Box::pin(ready(Ok(target.clone()))))
     }
 
-    /// To wherever `find` says that the backend is, which is asked before each try to connect.
+    /// To the target that `find` gives, before each try to connect.
     pub fn found(backend: Backend, find: impl Fn() -> Finding + Send + Sync + 'static) -> Late {
         Late { backend, find: Box::new(find), there: OnceCell::new() }
     }
@@ -66,7 +66,7 @@ impl Coordination for Late {
         self.backend.name()
     }
 
-    /// Until it is there, those of the backend that takes the least.
+    /// Until it is connected, those of the smallest backend.
     fn limits(&self) -> Limits {
         let least = Limits {
             max_value_bytes: GOSSIP_MAX_VALUE_BYTES,
@@ -115,7 +115,7 @@ impl Coordination for Late {
         self.there().await?.watch(scope, from).await
     }
 
-    /// Nobody is asked for, if it is not there.
+    /// Does nothing before it is connected.
     async fn add_peers(&self, peers: &[SocketAddr]) -> Result<()> {
         match self.there.get() {
             Some(there) => there.add_peers(peers).await,

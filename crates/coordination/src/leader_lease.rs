@@ -1,25 +1,26 @@
 //! Until when a leader may act as one.
 //!
-//! A commit is fenced: a deposed leader's is refused. What a leader does in memory alone, such as prolonging the lease
-//! of a worker, meets no fence. A session that lives does not help: somebody may have deleted the leader key, or the
-//! backend was restored from an older state, and the next leader is elected while the first one's session goes on.
+//! A fence refuses a deposed leader's commits. It does not cover what a leader does in memory alone, such as prolonging
+//! the lease of a worker. Nor does a live session: if somebody deletes the leader key, or restores the
+//! backend from an older state, the next leader is elected while the first one's session goes on.
 //!
-//! So a leader keeps asking the backend whether its leader key is still the one that it wrote, and it may act until a
-//! time-to-live of its session after it sent the last question that was answered with yes.
+//! So a leader keeps reading its leader key from the backend, and may act for a time-to-live of its session after it
+//! sent the last read that showed the key as it wrote it.
 //!
 //! ```text
-//!  leader    ── is it mine? ──► yes          ── is it mine? ──► no: it leads no more
+//!  leader    ── read key ──► as written      ── read key ──► changed: it leads no more
 //!            ├────── may act until ─────────┤
 //!  backend             somebody deletes the key ▲     ▲ a watch makes the leader ask at once
 //! ```
 //!
-//! It also asks at which version the store is, and at which the leader's own last commit. Both only grow. A store that is
-//! at a lower version than it was, or lacks a commit of this leader, was restored from an older state: what the leader
-//! knows is not what is stored, and it leads no more. The second question is needed where a backend gives higher
-//! versions after each start, as MySQL does here, or an operator raises them after a restore (`etcdctl --bump-revision`).
+//! It also reads the version of the store, and that of its own last commit. Both only grow. A store that is
+//! at a lower version than it was, or lacks a commit of this leader, was restored from an older state: the leader's
+//! memory differs from the store, and it leads no more. The second read is needed where a backend gives higher
+//! versions after each start, as MySQL does here, or an operator raises them after a restore
+//! (`etcdctl --bump-revision`).
 //!
-//! A leader that was deposed at `T` hears so from its watch, within a round trip; where the watch is late or lost, it
-//! stops at `T` plus [`LeaderLease::bound`] at the latest. The next leader must take for granted that the former one
+//! A leader that was deposed at `T` learns it from its watch, within a round trip; where the watch is late or lost, it
+//! stops at `T` plus [`LeaderLease::bound`] at the latest. The next leader must assume that the former one
 //! acted until then.
 //!
 //! Not done: to fence each renewal of a worker's lease by a round trip to the backend. It would make every beat wait
@@ -74,19 +75,19 @@ pub enum Deposed {
         /// What it was at.
         before: Version,
     },
-    /// What was acknowledged is not there.
+    /// An acknowledged commit is not there.
     #[error(
         "the backend acknowledged a commit of this coordinator at {acknowledged}, and has none after {found}: it was \
          restored from an older state while coordinators ran; stop all coordinators, and see \"Restoring\" in the \
          book's page on the backend"
     )]
     CommitLost {
-        /// The last commit of the leader that is there.
+        /// The leader's last commit in the store.
         found: Version,
-        /// The last one that the leader knows of.
+        /// The last one that was acknowledged.
         acknowledged: Version,
     },
-    /// The root is said to be another cluster's, or nobody's.
+    /// The key names another cluster, or is gone.
     #[error(
         "the key `{0}`, which says whose the root is, was deleted or changed: stop all coordinators, and find out who \
          did it before any of them is started again"
@@ -117,11 +118,11 @@ impl fmt::Debug for LeaderLease {
 }
 
 impl LeaderLease {
-    /// Begins to ask. `about` is what the key `about` holds, if the root has one: a leader of a root that becomes
+    /// Begins to confirm. `about` is the value of the key `about`, if the root has one: a leader of a root that becomes
     /// another cluster's leads no more.
     ///
     /// # Errors
-    /// With the backend's error. Who is deposed already is given a lease that is over.
+    /// The backend's. A leader that is deposed already gets a lease that is over.
     pub async fn begin(
         coordination: Arc<dyn Coordination>,
         session: Arc<Session>,
@@ -187,14 +188,14 @@ impl LeaderLease {
     }
 }
 
-/// What has to stay as it is.
+/// The entries that must not change.
 struct Held {
     leadership: Leadership,
     about: Option<(Key, Bytes)>,
 }
 
 impl Held {
-    /// Why its owner leads no more, if that is so.
+    /// Why its owner is deposed, if it is.
     async fn look(&self, coordination: &dyn Coordination) -> Result<Option<Deposed>> {
         if let Some(deposed) = self.look_at_leader(coordination).await? {
             return Ok(Some(deposed));
@@ -242,7 +243,7 @@ impl Held {
     }
 }
 
-/// Asks at regular times, and at once when a watch says that something has changed, until it is over.
+/// Looks at regular times, and at once when a watch shows a change, until it is over.
 async fn confirm(
     coordination: Arc<dyn Coordination>,
     held: Held,
@@ -290,7 +291,7 @@ async fn ask(
     }
 }
 
-/// Never returns. A watch that breaks is begun again: what it misses meanwhile is asked for at regular times.
+/// Never returns. It begins a broken watch again; the regular looks find what it misses meanwhile.
 async fn notify_of_changes(coordination: &dyn Coordination, key: Option<Key>, changed: &Notify) {
     let Some(key) = key else { return std::future::pending().await };
     loop {

@@ -1,9 +1,9 @@
-//! Coordination: the small, precious state that several processes must agree on.
+//! Coordination: the small state that several processes must agree on.
 //!
 //! A coordination store is an ordered map of keys. Every process may read it. A value is replaced only on
 //! condition that it is still the one that was read (compare-and-swap). Ephemeral keys belong to a session
-//! and are deleted when the session ends. A watch is told about every change, in order. This
-//! crate says what such a store promises ([`Coordination`]), tests it (feature `conformance`), and has the
+//! and are deleted when the session ends. A watch gets every change, in order. This
+//! crate defines the contract of such a store ([`Coordination`]), tests it (feature `conformance`), and has the
 //! store that needs nothing installed ([`embedded`]). ZooKeeper, etcd and SQL databases are stores
 //! that clusters already own; the contract asks for nothing that one of them cannot do.
 //!
@@ -19,10 +19,10 @@
 //! 4. Act as the owner of a session only before [`Session::deadline`]. Look at it after every await:
 //!    the process may have been asleep in between.
 //! 5. As a leader, put every change through [`Leadership::fence`], and hand the [`Term`] to whatever
-//!    storage you write to outside. What you do as a leader without a change, do it only while a
-//!    [`LeaderLease`] says so: a leader hears that it is deposed, also while its session lives, at once from a
-//!    watch, and within [`LeaderLease::bound`] in any case. Who leads next waits for that long before it takes
-//!    what the former leader has given away.
+//!    storage you write to outside. Act as a leader without a change only while a
+//!    [`LeaderLease`] allows it: a leader learns that it is deposed, also while its session lives, at once from a
+//!    watch, and within [`LeaderLease::bound`] in any case. The next leader waits for that long before it grants
+//!    what the former leader has granted.
 //! 6. Put nothing below an ephemeral key.
 //! 7. Fold updates of a watch in the order they come ([`View`] does it). On a resync forget what you had.
 //!    Remember [`Update::at`] and pass it to the next watch after a break.

@@ -11,13 +11,13 @@ pub const MAX_TRANSACTION_STEPS: usize = 128;
 /// Shortest time-to-live of a session: under it a slow fsync or a garbage collection ends sessions.
 pub const MIN_SESSION_TTL: Duration = Duration::from_millis(100);
 
-/// Longest time-to-live: a dead owner's keys must not hang around for days because of a typing error.
+/// Longest time-to-live: a dead owner's keys must not stay for days because of a typing error.
 pub const MAX_SESSION_TTL: Duration = Duration::from_secs(3600);
 
 /// A session is renewed this many times within its time-to-live, so that two losses are survived.
 pub const RENEWALS_PER_TTL: u32 = 3;
 
-/// Rest before a leader's watch of its election key is begun again: it asks at regular times meanwhile.
+/// Rest before a leader begins a broken watch again: it reads at regular times meanwhile.
 pub const LEADER_WATCH_PAUSE: Duration = Duration::from_millis(100);
 
 /// Entries in one page of a list, whatever the caller asks: bounds the answer's memory.
@@ -44,7 +44,7 @@ pub const EMBEDDED_MAX_BATCH_REQUESTS: usize = 256;
 /// Embedded: a batch is closed once its transactions reach this; bounds the wait of the first in it.
 pub const EMBEDDED_MAX_BATCH_BYTES: usize = 8 << 20;
 
-/// Embedded: transactions remembered for watches. Whoever is further behind gets a resync (W6).
+/// Embedded: transactions remembered for watches. A watch further behind gets a resync (W6).
 pub const EMBEDDED_HISTORY_TRANSACTIONS: usize = 1_024;
 
 /// Embedded: bytes of keys and values remembered for watches.
@@ -71,7 +71,7 @@ pub const MYSQL_POLL: Duration = Duration::from_millis(100);
 /// MySQL: largest value, if the server's `max_allowed_packet` allows it. A row is read whole.
 pub const MYSQL_MAX_VALUE_BYTES: usize = 8 << 20;
 
-/// MySQL: keys and values of one transaction; what the server keeps to take it back is about as large.
+/// MySQL: keys and values of one transaction; the server's undo log for it is about as large.
 pub const MYSQL_MAX_TRANSACTION_BYTES: usize = 32 << 20;
 
 /// MySQL: smallest `max_allowed_packet` we work with: the longest statement for the keys of one transaction fits.
@@ -95,7 +95,7 @@ pub const MYSQL_HEARTBEAT_CONNECTIONS: usize = 2;
 /// MySQL: a connection that rested longer is not used again: the server may be closing it.
 pub const MYSQL_IDLE: Duration = Duration::from_secs(2);
 
-/// MySQL: the server ends a connection that says nothing for this long, in seconds; with it goes the lock of a
+/// MySQL: the server ends a silent connection after so many seconds, and with it the lock of a
 /// client that was cut off in the middle of a transaction.
 pub const MYSQL_SILENCE_SECONDS: u32 = 5;
 
@@ -108,19 +108,19 @@ pub const MYSQL_STATEMENT: Duration = Duration::from_secs(5);
 /// MySQL: the server gives up waiting for a row lock after this many seconds; less than [`MYSQL_STATEMENT`].
 pub const MYSQL_LOCK_WAIT_SECONDS: u32 = 2;
 
-/// MySQL: how often what did not happen is tried again before the caller is told.
+/// MySQL: attempts at what did not happen, before the caller gets the error.
 pub const MYSQL_ATTEMPTS: u32 = 4;
 
 /// MySQL: pause before the second attempt; grows by itself with each.
 pub const MYSQL_ATTEMPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// MySQL: versions whose changes are remembered for watches. Whoever is further behind gets a resync (W6).
+/// MySQL: versions whose changes are remembered for watches. A watch further behind gets a resync (W6).
 pub const MYSQL_HISTORY_VERSIONS: u64 = 1_024;
 
 /// MySQL: the history is trimmed once in so many versions.
 pub const MYSQL_TRIM_EVERY: u64 = 64;
 
-/// MySQL: versions left out when the server has started anew: more than can have been seen and then lost.
+/// MySQL: versions skipped after a start of the server: more than readers can have seen and the server lost.
 pub const MYSQL_LIFE_GAP: u64 = 1 << 20;
 
 /// MySQL: sessions open at once in one root.
@@ -139,24 +139,24 @@ pub const ETCD_MAX_REQUEST_BYTES: usize = (3 << 19) - 512;
 /// etcd: comparisons in one transaction (`--max-txn-ops`). One that needs more is checked in two steps.
 pub const ETCD_MAX_COMPARES: usize = 128;
 
-/// etcd: how often a transaction in two steps is tried while others write, before it is given back.
+/// etcd: attempts at a transaction in two steps while others write, before it fails.
 pub const ETCD_GUARDED_ATTEMPTS: usize = 16;
 
-/// etcd: how many values of a key are looked at, from the latest back, to find out whether one of them is ours after an
-/// answer that there is no room. Writers whose transactions were proposed together are few.
+/// etcd: how many values of a key we read, from the latest back, to find out whether one of them is ours after an
+/// answer that there is no room. Few writers' transactions are proposed together.
 pub const ETCD_ROOM_LOOKS: usize = 16;
 
 /// etcd: until a connection stands, TLS included.
 pub const ETCD_CONNECT: Duration = Duration::from_secs(2);
 
-/// etcd: until a read is asked of the next server, or over a new connection.
+/// etcd: until we send a read to the next server, or over a new connection.
 pub const ETCD_ATTEMPT: Duration = Duration::from_secs(3);
 
-/// etcd: until a change is given up as unknown. Over the server's own seven seconds (five, and two elections), so
-/// that its own words arrive when it has any.
+/// etcd: until the outcome of a change counts as unknown. Over the server's own seven seconds (five, and two
+/// elections), so that its own error arrives, if any.
 pub const ETCD_REQUEST: Duration = Duration::from_secs(8);
 
-/// etcd: rest between two pings of a connection. A server hangs up on who pings more often than every five.
+/// etcd: rest between two pings of a connection. A server closes it at pings under five seconds apart.
 pub const ETCD_KEEP_ALIVE: Duration = Duration::from_secs(6);
 
 /// etcd: a ping that is not answered within this ends the connection.
@@ -165,7 +165,7 @@ pub const ETCD_KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(3);
 /// etcd: bytes under way to us on one stream.
 pub const ETCD_STREAM_WINDOW_BYTES: u32 = 2 << 20;
 
-/// etcd: bytes under way to us on one connection: no stream may keep the others from moving.
+/// etcd: bytes under way to us on one connection: no stream may block the others.
 pub const ETCD_CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
 
 /// etcd: keys in the first read of many, when nothing is known of their size: 32 MiB at most.
@@ -174,7 +174,7 @@ pub const ETCD_FIRST_CHUNK: usize = 32;
 /// etcd: bytes that each later read of many should bring.
 pub const ETCD_CHUNK_BYTES: usize = 4 << 20;
 
-/// etcd: largest answer that is taken: the first of many keys, each with the largest value, and some room.
+/// etcd: largest accepted answer: the first of many keys, each with the largest value, and some room.
 pub const ETCD_MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// etcd: a page of a list ends once it has this many bytes.
@@ -196,13 +196,13 @@ pub const ZOOKEEPER_MAX_TRANSACTION_BYTES: usize = 896 << 10;
 /// ZooKeeper: largest value.
 pub const ZOOKEEPER_MAX_VALUE_BYTES: usize = ZOOKEEPER_MAX_TRANSACTION_BYTES - MAX_KEY_BYTES;
 
-/// ZooKeeper: session of the connection that reads and writes. A link that went silent is noticed after two fifths.
+/// ZooKeeper: session of the connection that reads and writes. The client notices a silent link after two fifths.
 pub const ZOOKEEPER_READING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// ZooKeeper: how often a handle that has a session looks whether those of others are over. Bounds how late they end.
+/// ZooKeeper: how often a handle that has a session looks whether others' are over. Bounds how late they end.
 pub const ZOOKEEPER_SESSION_LOOK: Duration = Duration::from_millis(200);
 
-/// ZooKeeper: what is added to the time-to-live of another's session, as a share of it: two clocks do not run alike.
+/// ZooKeeper: added to the time-to-live of another's session, as a share of it: clock rates differ.
 pub const ZOOKEEPER_CLOCK_DRIFT: f64 = 0.01;
 
 /// ZooKeeper: ephemeral keys that one session may have put: all of them are written with each renewal.
@@ -211,7 +211,7 @@ pub const ZOOKEEPER_MAX_SESSION_KEYS: usize = 1_000;
 /// ZooKeeper: how long a call waits for a connection before it says that there is none.
 pub const ZOOKEEPER_PATIENCE: Duration = Duration::from_secs(6);
 
-/// ZooKeeper: tries of all servers, before a target is called unreachable: one refused connection is nothing.
+/// ZooKeeper: tries of all servers, before a target counts as unreachable.
 pub const ZOOKEEPER_CONNECT_ATTEMPTS: u32 = 3;
 
 /// ZooKeeper: to find out why a server cannot be reached.
@@ -220,13 +220,13 @@ pub const ZOOKEEPER_PROBE: Duration = Duration::from_secs(1);
 /// ZooKeeper: pause before something is read again after the connection broke.
 pub const ZOOKEEPER_RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// ZooKeeper: readings of a tree that changes all the time, before the caller is told.
+/// ZooKeeper: readings of a tree that changes all the time, before an error.
 pub const ZOOKEEPER_READ_ROUNDS: usize = 100;
 
-/// ZooKeeper: how long a commit goes on after others were first, time and again.
+/// ZooKeeper: how long a commit is retried after conflicts.
 pub const ZOOKEEPER_CONTENTION_PATIENCE: Duration = Duration::from_secs(10);
 
-/// ZooKeeper: longest pause after the first time that others were first, halved; it doubles five times.
+/// ZooKeeper: half of the longest pause after the first conflict; it doubles five times.
 pub const ZOOKEEPER_CONTENTION_PAUSE: Duration = Duration::from_millis(1);
 
 /// ZooKeeper: znodes of which a handle remembers the state, to commit without reading.
@@ -247,7 +247,7 @@ pub const GOSSIP_INTERVAL: Duration = Duration::from_millis(250);
 /// Gossip: how often the file of keys is read again.
 pub const GOSSIP_KEYS_EVERY: Duration = Duration::from_secs(10);
 
-/// Gossip: how many of a node's usual intervals without a sign of it make it dead.
+/// Gossip: after how many of its usual intervals a silent node counts as dead.
 pub const GOSSIP_SILENT_INTERVALS: f64 = 12.0;
 
 /// Gossip: longer gaps than this do not count as usual.
@@ -259,7 +259,7 @@ pub const GOSSIP_WINDOW: usize = 100;
 /// Gossip: within this, a change, an end or a death is seen by all who are not cut off.
 pub const GOSSIP_BOUND: Duration = Duration::from_secs(20);
 
-/// Gossip: dead nodes and deleted keys are remembered for this long, so that nobody brings them back.
+/// Gossip: dead nodes and deleted keys are remembered for this long, so that none brings them back.
 pub const GOSSIP_MEMORY: Duration = Duration::from_secs(3600);
 
 /// Gossip: largest value. It is sent in hexadecimal, and one datagram must hold it.
@@ -268,7 +268,7 @@ pub const GOSSIP_MAX_VALUE_BYTES: usize = 8 << 10;
 /// Gossip: keys that one handle publishes; every other handle keeps a copy.
 pub const GOSSIP_MAX_KEYS: usize = 10_000;
 
-/// The highest term that a leader may have: far above the terms of a restored cluster, which begin above microseconds of
-/// Unix time, and below any eight letters. What is above was not written by an election, and to count on from there
-/// would leave no term for anybody.
+/// The highest term that a leader may have: far above the terms of a restored cluster, which begin above
+/// microseconds of Unix time, and below any eight letters. No election wrote a higher one, and to count on from it
+/// would leave no further term.
 pub const MAX_TERM: u64 = 1 << 60;

@@ -1,8 +1,8 @@
-//! Sessions: a claim to be alive, with an end that everybody agrees on.
+//! Sessions: a claim to be alive, with an end that owner and backend agree on.
 //!
-//! The owner counts its time-to-live from before it asked, the backend from when it heard. So the owner
-//! always gives up first (C4), whatever the network does, and no wall clock is involved. Renewals run in
-//! a task of their own; a process that was stopped for too long, or a machine that slept, finds the deadline passed when
+//! The owner counts its time-to-live from before it asks, the backend from when it is asked. So the owner
+//! always gives up first (C4), whatever the network does, without a wall clock. Renewals run in a task or
+//! thread of their own; a process that was stopped, or a machine that slept, finds the deadline passed when
 //! it wakes, before any renewal is answered.
 
 use std::fmt;
@@ -66,7 +66,7 @@ pub struct Session {
     renewals: Renewals,
 }
 
-/// Whoever renews a session. Stops when dropped.
+/// Renews a session until dropped.
 #[derive(Debug)]
 pub(crate) enum Renewals {
     Task(JoinHandle<()>),
@@ -88,7 +88,7 @@ impl Renewals {
             runtime.block_on(async {
                 tokio::select! {
                     () = renewing => {}
-                    // Nothing is ever sent: this is the end of the sender.
+                    // Nothing is ever sent: the sender was dropped.
                     _ = ended => {}
                 }
             });
@@ -157,7 +157,7 @@ impl Session {
         }
     }
 
-    /// Ends the session now, so that nobody has to wait for its time-to-live.
+    /// Ends the session now, so that no other process waits for its time-to-live.
     pub async fn end(self) -> Result<()> {
         let Self { coordination, id, renewals, .. } = self;
         drop(renewals);

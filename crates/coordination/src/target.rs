@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The path is the cluster's root: a znode for ZooKeeper, a key prefix for etcd; for MySQL it is the database,
-//! then, after a slash, the root in it. Secrets are not part of it, as it is shown in logs and process lists:
-//! they are handed in beside it.
+//! then, after a slash, the root in it. It has no secrets, as logs and process lists show it:
+//! callers give them beside it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ impl Backend {
         }
     }
 
-    /// The port that is meant when none is given.
+    /// The default port.
     #[must_use]
     pub const fn port(self) -> u16 {
         match self {
@@ -120,7 +120,7 @@ pub struct Tls {
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// Where a process that takes part by itself is.
+/// Where a gossip process listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listen {
     /// The address it listens on.
@@ -129,16 +129,16 @@ pub struct Listen {
     pub advertise: SocketAddr,
 }
 
-/// A backend, its servers, and which part of it is ours.
+/// A backend, its servers, and the cluster's root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The kind of backend, such as etcd or ZooKeeper.
     pub backend: Backend,
     /// Its servers, at least one.
     pub hosts: Vec<ServerAddress>,
-    /// Who we are to it.
+    /// Our user name.
     pub user: Option<String>,
-    /// How we prove it.
+    /// The user's password.
     pub password: Option<Secret>,
     /// None: in the clear.
     pub tls: Option<Tls>,
@@ -148,7 +148,7 @@ pub struct Target {
     pub listen: Option<Listen>,
     /// Gossip: the file of keys that datagrams are sealed with. None: they are in the clear.
     pub gossip_key_file: Option<PathBuf>,
-    /// Which part of it is this cluster's: segments with slashes between them.
+    /// The cluster's root: segments with slashes between them.
     pub root: Key,
 }
 

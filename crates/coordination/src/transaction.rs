@@ -55,7 +55,7 @@ pub struct Entry {
     pub session: Option<SessionId>,
 }
 
-/// What a key must be for a transaction to go through.
+/// What a transaction requires of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// The key does not exist.
@@ -97,7 +97,7 @@ impl fmt::Display for Expected {
 /// One condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// The key in question.
+    /// Its key.
     pub key: Key,
     /// What it must be.
     pub expected: Expected,

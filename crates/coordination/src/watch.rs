@@ -1,12 +1,12 @@
 //! Watches: what changed, in order, once, whole, resumable, with every gap marked (W1 to W6).
 //!
 //! An update is what one transaction, or several in a row, did to the watched keys; or it is a resync:
-//! the complete content at one version, because the way there is not known any more (the first update
+//! the complete content at one version, because what led there is not known any more (the first update
 //! of a new watch, a cursor that is too old, a subscriber that was too slow). Either way, folding it
 //! gives the true content at [`Update::at`], so a subscriber never sees half a transaction.
 //!
-//! Nobody keeps a queue for a subscriber: it asks for what comes after its cursor. One that is far
-//! behind is given the latest content and delays nobody.
+//! No backend keeps a queue for a subscriber, which asks for what comes after its cursor. One that is far
+//! behind gets the latest content and delays no other.
 
 use std::collections::BTreeMap;
 

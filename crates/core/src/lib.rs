@@ -9,7 +9,7 @@
 //! The folders are levels. Each uses the levels before it in this list and none behind it; a test in `tests/house` fails
 //! otherwise. A reader who takes them in this order meets every word before it is used.
 //!
-//! 1. **[`base`]** holds what every sentence needs: the [names](base::name) that people choose, the [ids](base::id) that
+//! 1. **[`base`]** holds what all others need: the [names](base::name) that people choose, the [ids](base::id) that
 //!    are given out once, [time](base::time) as an argument, and the [settings](base::settings) of a cluster. What is refused
 //!    for its size is in [`limits`].
 //! 2. **[`keyspace`]** says what exists: a named set of keys. [`key`](keyspace::key), [`hash`](keyspace::hash) and

@@ -1,13 +1,13 @@
-//! Whether a request is let in, by its head alone. Pure.
+//! Whether the door admits a request, by its head alone. Pure.
 //!
 //! | what | answer |
 //! |---|---|
 //! | no `Host`, two of them, or another than the target names; two `Content-Type`; a path with `.` or `..` as a segment | 400 |
 //! | `Host` is none of the listener's names ([`crate::hosts`]) | 421 |
-//! | `Origin` or `Sec-Fetch-Site` says that a page of another site asks | 403 |
+//! | `Origin` or `Sec-Fetch-Site` names a page of another site | 403 |
 //! | a change without `content-type: application/json` (or gRPC's) and without `partage-request: 1` | 403 |
 //!
-//! A browser sends a form of another site without asking first, but neither that content type nor that header.
+//! A browser sends a form of another site without a preflight, but without that content type and that header.
 
 use crate::hosts::Hosts;
 use crate::limits;
@@ -20,18 +20,18 @@ use std::net::IpAddr;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Which changes must be marked as ours.
+/// Which changes need the mark against other sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changes {
     /// All: the listener is for commands.
     All,
-    /// Those below this path; the others are requests of a service's clients, in what form the service likes.
+    /// Those below this path; the service decides the form of all others.
     Below(&'static str),
     /// None: all are requests of a service's clients.
     None,
 }
 
-/// What a listener lets in.
+/// What a listener admits.
 #[derive(Debug, Clone)]
 pub struct AdmissionPolicy {
     /// The names it answers to.
@@ -43,7 +43,7 @@ pub struct AdmissionPolicy {
 }
 
 impl AdmissionPolicy {
-    /// Whether the request is let in on a connection that arrived at `local`.
+    /// Admits the request on a connection that arrived at `local`, or refuses it.
     pub fn admit(&self, parts: &Parts, local: IpAddr) -> Result<(), Refusal> {
         let host = host(parts)?;
         if count(&parts.headers, &header::CONTENT_TYPE) > 1 {
@@ -110,7 +110,7 @@ impl AdmissionPolicy {
     }
 }
 
-/// A form of another site has neither.
+/// Another site's form has none of these.
 fn is_marked(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
@@ -119,7 +119,7 @@ fn is_marked(headers: &HeaderMap) -> bool {
         || headers.get(&REQUEST).is_some_and(|value| value == "1")
 }
 
-/// The authority that the request is for; none only before HTTP/1.1, where it need not say.
+/// The authority that the request is for; none only before HTTP/1.1, which needs no `Host`.
 fn host(parts: &Parts) -> Result<Option<&str>, Refusal> {
     let mut told = parts.headers.get_all(header::HOST).iter();
     let (told, further) = (told.next(), told.next());
@@ -139,7 +139,7 @@ fn host(parts: &Parts) -> Result<Option<&str>, Refusal> {
     }
 }
 
-/// Whether a segment is `.` or `..`, which one program resolves and the next does not.
+/// Whether a segment is `.` or `..`, which some programs resolve and others do not.
 pub fn has_dot_segment(path: &str) -> bool {
     path.contains("/.") && path.split('/').any(|segment| segment == "." || segment == "..")
 }

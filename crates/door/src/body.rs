@@ -1,11 +1,11 @@
-//! Bodies of requests, as they are counted, and of answers, as they are watched.
+//! Bodies of requests, which the door counts, and of answers, whose progress it watches.
 //!
-//! A byte is counted against the budget before the service gets it. What is kept until the request is answered
-//! stays counted until then; what is only passed on, until the next piece; of gRPC, until the next message.
+//! The door counts a byte against the budget before the service gets it. The bytes of a kept body stay counted
+//! until the answer; of a body passed on, until the next piece; of gRPC, until the next message.
 //!
-//! A body that is kept, is not small, and announces its length is counted whole before any of it is read. So the door
+//! The door counts a kept body that is not small, and announces its length, whole before it reads any of it. So it
 //! refuses a thousand of them by their heads, which costs little, and reads those that it can also keep. A client
-//! must send such a body within [`limits::LARGE_BODY_TIME`]; what the service does not read of it is given back.
+//! must send such a body within [`limits::LARGE_BODY_TIME`]; the budget gets back what the service does not read.
 
 use crate::budget::{Exceeded, ReservedBytes};
 use crate::limits;
@@ -23,7 +23,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A request on its way, and what it holds.
+/// An open request, and its share of the budget.
 #[derive(Debug)]
 pub(crate) struct InFlightRequest {
     open: OpenRequest,
@@ -57,22 +57,22 @@ pub struct RequestBody {
     release_at: ReleaseAt,
     /// The whole of it may use the share of small bodies.
     is_small: bool,
-    /// What is left of one that is counted whole.
+    /// The unread rest of one that is counted whole.
     whole: Option<Remainder>,
     rate: BodyRate,
     failed: Option<Refusal>,
 }
 
-/// What was counted of a body and has not been read.
+/// The counted part of a body that is not read yet.
 #[derive(Debug)]
 struct Remainder {
     /// In bytes.
     bytes: u64,
-    /// When it must be there.
+    /// When all must have come.
     deadline: Pin<Box<Sleep>>,
 }
 
-/// Until when what was read is in memory.
+/// Until when read bytes count.
 #[derive(Debug)]
 enum ReleaseAt {
     /// The request is answered.
@@ -123,7 +123,7 @@ impl RequestBody {
         Ok(RequestBody { inner, in_flight, release_at, is_small, whole, rate, failed: None })
     }
 
-    /// All of it will be in memory until the request is answered, also where the door took it to be passed on.
+    /// The service will keep all of it until the answer, where the door expected it to pass it on.
     pub fn keep(&mut self) {
         if matches!(self.release_at, ReleaseAt::Piece) {
             self.release_at = ReleaseAt::Answer;
@@ -142,7 +142,7 @@ impl RequestBody {
         let bytes = piece.len() as u64;
         self.rate.came(bytes);
         if let Some(remainder) = &mut self.whole {
-            // HTTP lets no more come than was announced.
+            // HTTP lets no more come than announced.
             remainder.bytes = remainder.bytes.saturating_sub(bytes);
             return Ok(());
         }
@@ -163,11 +163,11 @@ impl RequestBody {
         taken.map_err(|exceeded| self.fail(beyond_budget(exceeded)))
     }
 
-    /// Whether something must come now.
+    /// Whether the client owes bytes.
     fn is_awaited(&self) -> bool {
         match &self.release_at {
             ReleaseAt::Answer => true,
-            // Its own client and server agree on how long it takes; it holds one piece meanwhile.
+            // The service and its client agree on the pace; the door holds one piece meanwhile.
             ReleaseAt::Piece => false,
             ReleaseAt::Message(framing) => framing.left > 0 || !framing.head.is_empty(),
         }
@@ -256,9 +256,9 @@ pub(crate) struct BodyRate {
     bytes_s: u64,
     /// Over which that is measured.
     length: Duration,
-    /// In this window.
+    /// Bytes in this window.
     came: u64,
-    /// The end of the window; none before anybody has waited.
+    /// The end of the window; none before the first wait.
     window: Option<Pin<Box<Sleep>>>,
 }
 
@@ -271,7 +271,7 @@ impl BodyRate {
         self.came = self.came.saturating_add(bytes);
     }
 
-    /// Ready when too little has come in a window in which something was awaited.
+    /// Ready when too little came in a window and the client owes more.
     fn poll_too_slow(&mut self, context: &mut Context<'_>, awaited: bool) -> Poll<()> {
         let length = self.length;
         let least = self.bytes_s.saturating_mul(millis(length)) / 1_000;
@@ -287,7 +287,7 @@ impl BodyRate {
     }
 }
 
-/// Where the messages of gRPC begin and end: a byte, the length in four, and so many bytes.
+/// The bounds of gRPC messages: a byte, the length in four, and so many bytes.
 #[derive(Debug, Default)]
 struct Framing {
     head: Vec<u8>,
@@ -297,7 +297,7 @@ struct Framing {
 }
 
 impl Framing {
-    /// Goes over a piece; whether a message begins in it, so that those before are done with.
+    /// Takes a piece; true if a message begins in it, so that those before have ended.
     fn take(&mut self, mut piece: &[u8]) -> bool {
         let mut begins = false;
         while !piece.is_empty() {
@@ -321,12 +321,12 @@ impl Framing {
     }
 }
 
-/// The body of an answer, whose movement is told.
+/// An answer's body; each piece is progress.
 #[derive(Debug)]
 pub(crate) enum ResponseBody<B> {
     /// The door's own.
     Refused(Full<Bytes>),
-    /// What was served.
+    /// The service's.
     Served(B, Arc<InFlightRequest>),
 }
 

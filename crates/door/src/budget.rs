@@ -25,7 +25,7 @@ impl Default for Budget {
     }
 }
 
-/// Of which limit there is too little left.
+/// Which limit is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exceeded {
     /// That of all requests.
@@ -35,7 +35,7 @@ pub(crate) enum Exceeded {
 }
 
 impl Budget {
-    /// Of so many bytes. The large bodies of one address have `per_address` of them; none: half of what large bodies have.
+    /// `most` bytes. The large bodies of one address have `per_address` of them; none: half of what large bodies have.
     pub fn new(most: u64, per_address: Option<u64>) -> Budget {
         let for_large = most - most / limits::SMALL_SHARE;
         let per_address = per_address.unwrap_or(for_large / 2).min(for_large);
@@ -81,7 +81,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Gives so many bytes back, of which so many are of large bodies from this address.
+    /// Gives `bytes` back, of which `large` are of large bodies from this address.
     fn give_back(&self, bytes: u64, large: u64, address: IpAddr) {
         if bytes > 0 {
             self.used.fetch_sub(bytes, Ordering::Relaxed);
@@ -99,7 +99,7 @@ impl Budget {
     }
 }
 
-/// What one request has of the budget, until it is dropped.
+/// One request's part of the budget, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ReservedBytes {
     budget: Arc<Budget>,
@@ -115,7 +115,7 @@ impl ReservedBytes {
         ReservedBytes { budget, address, bytes: AtomicU64::new(0), large: AtomicU64::new(0) }
     }
 
-    /// Takes so many bytes more.
+    /// Takes more bytes.
     ///
     /// # Errors
     /// When there are not so many: it has as many as before.
@@ -130,7 +130,7 @@ impl ReservedBytes {
         Ok(())
     }
 
-    /// Has so many bytes.
+    /// Holds `bytes` in all.
     ///
     /// # Errors
     /// When there are not so many: it has as many as before.
@@ -143,7 +143,7 @@ impl ReservedBytes {
         Ok(())
     }
 
-    /// Gives so many bytes back, which it has.
+    /// Gives back some of its bytes.
     pub(crate) fn give_back_some(&self, bytes: u64) {
         let large = self.large.load(Ordering::Relaxed).min(bytes);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);

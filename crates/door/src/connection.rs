@@ -29,7 +29,7 @@ use tower::ServiceExt;
 
 /// What answers requests.
 pub trait Service: Clone + Send + Sync + 'static {
-    /// Of its answers.
+    /// Its answers' body.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + Send
         + Unpin
@@ -39,7 +39,7 @@ pub trait Service: Clone + Send + Sync + 'static {
     fn answer(&self, request: Request<RequestBody>) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
-/// What answers as a service of tower does, such as a router of axum.
+/// A service of tower, such as a router of axum.
 #[derive(Debug, Clone)]
 pub struct TowerService<S>(pub S);
 
@@ -57,13 +57,13 @@ where
     }
 }
 
-/// Where a request comes from, as the connection says and not its headers: among the extensions of each request.
+/// The client's address, by the connection and not by headers: among the extensions of each request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
 
 impl Peer {
-    /// Who is counted as one: an address of IPv4, or the network of an address of IPv6, since a network of /64 is the
-    /// least that one machine is given.
+    /// What counts as one client: an IPv4 address, or an IPv6 network of /64, the least that a provider gives one
+    /// machine.
     pub fn origin(self) -> String {
         match self.0.to_canonical() {
             IpAddr::V4(address) => address.to_string(),
@@ -99,10 +99,10 @@ impl DetachedConnection {
     }
 }
 
-/// A connection that has been let in and has said something.
+/// An accepted connection, before or after its first byte.
 #[derive(Debug)]
 pub struct AcceptedConnection {
-    /// What of it was not read yet.
+    /// Its stream, with unread bytes.
     pub stream: TcpStream,
     /// Where it comes from.
     pub peer: SocketAddr,
@@ -138,7 +138,7 @@ impl AcceptedConnection {
 }
 
 impl Door {
-    /// Waits until the connection says something and finds a place. `None`: it does not, or must go.
+    /// Waits for the connection's first byte, then takes a place. `None`: neither, or it is displaced.
     pub async fn wait_for_first_byte(&self, mut accepted: AcceptedConnection) -> Option<AcceptedConnection> {
         let refuse = |reason, message: &str| {
             self.counts().refused(reason, &message);
@@ -147,7 +147,7 @@ impl Door {
         let mut first = [0];
         tokio::select! {
             biased;
-            // The runtime may take a new socket for readable that is not: only a byte, or the end, tells.
+            // The runtime may report a new socket as readable too early: only a byte, or the end, tells.
             peeked = accepted.stream.peek(&mut first) => { peeked.ok()?; }
             () = accepted.permit.displaced() => return None,
             () = tokio::time::sleep(self.settings().first_byte) => {
@@ -162,7 +162,7 @@ impl Door {
         }
     }
 
-    /// Serves the connection to its end, of which `read` has been read already.
+    /// Serves the connection to its end; `read` was read already.
     pub async fn serve(
         &self,
         accepted: AcceptedConnection,
@@ -178,7 +178,7 @@ impl Door {
             return self.connection(stream, read, (is_h2, addresses, true), service, stop).await;
         }
         if is_h2 {
-            // It may ask for much at a time. Commands use HTTP/1.1.
+            // HTTP/2 allows many requests at once. Commands use HTTP/1.1.
             self.counts()
                 .refused(Reason::Connections, &"all places for connections are taken: one was closed");
             return Ok(());
@@ -201,7 +201,7 @@ impl Door {
             let peeked = tokio::time::timeout_at(latest, stream.peek(&mut first)).await;
             let Ok(count) = peeked else { return Ok(false) };
             let all = [read, &first[..count?]].concat();
-            // Two bytes of it are rare, and there is no waiting for the third.
+            // Less than three bytes is rare, and nothing wakes at the third.
             if all.is_empty() || told(&all) || tokio::time::Instant::now() >= latest {
                 return Ok(all.starts_with(limits::PREFACE));
             }
@@ -235,7 +235,7 @@ impl Door {
             }
         });
         let builder = self.builder(is_h2, keep_alive);
-        // On HTTP/2 there is more to hear than requests.
+        // On HTTP/2 not all bytes are requests.
         let heard = TrackedStream::new(stream, if is_h2 { Usage::new() } else { usage.clone() });
         let mut connection = pin!(builder.serve_connection(TokioIo::new(heard), service));
         let role = self.role();
@@ -247,7 +247,7 @@ impl Door {
                 CloseReason::Idle => {
                     connection.as_mut().graceful_shutdown();
                     usage.touch();
-                    // The client may not answer that it has heard it, and may have asked something at this very moment.
+                    // The client may not close, and may have sent a request at this very moment.
                     let closing = ConnectionTimeouts { idle: limits::CLOSING, ..timeouts };
                     tokio::select! {
                         served = connection => served,
@@ -277,7 +277,7 @@ impl Door {
     fn builder(&self, is_h2: bool, keep_alive: bool) -> auto::Builder<TokioExecutor> {
         let role = self.role();
         let mut builder = auto::Builder::new(TokioExecutor::new());
-        // Times are watched by `Usage`.
+        // `Usage` watches the times.
         builder.http1().timer(TokioTimer::new()).header_read_timeout(None);
         builder.http1().keep_alive(keep_alive).max_buf_size(role.head_bytes);
         builder
@@ -313,7 +313,7 @@ impl Door {
         };
         let answer = service.answer(Request::from_parts(parts, body)).await;
         match in_flight.broken() {
-            // Whatever the service makes of it, all doors say the same.
+            // Whatever the service answers, all doors answer the same.
             Some(refusal) if !answer.status().is_success() => refused(refusal, version),
             _ => answer.map(|body| ResponseBody::Served(body, in_flight)),
         }

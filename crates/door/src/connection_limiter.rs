@@ -1,4 +1,4 @@
-//! Who is connected, and who may still come.
+//! The limits on open connections.
 //!
 //! ```text
 //! accepted ──► silent (at most SILENT; a further one displaces the oldest)
@@ -8,7 +8,7 @@
 //!                └──► closed
 //! ```
 //!
-//! So connections that say nothing cost next to nothing and keep nobody out; and where others keep all places, a person
+//! So silent connections cost next to nothing and keep no other out; and where clients take all places, a person
 //! still gets in to see it.
 
 use crate::limits;
@@ -34,7 +34,7 @@ pub(crate) struct ConnectionLimiter {
 #[derive(Debug, Default)]
 struct State {
     next: u64,
-    /// The oldest first; each with what ends it.
+    /// The oldest first; each with its ending sender.
     silent: VecDeque<(u64, oneshot::Sender<()>)>,
     taken: usize,
     reserve: usize,
@@ -42,7 +42,7 @@ struct State {
     of_address: BTreeMap<IpAddr, usize>,
 }
 
-/// A connection among the others, until it is dropped.
+/// A connection's place, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     limiter: Arc<ConnectionLimiter>,
@@ -59,8 +59,8 @@ enum PermitKind {
 }
 
 impl ConnectionLimiter {
-    /// Of at most `places`, and of no more files than `files`, whatever each connection has: a place, the reserve, or
-    /// silence. None said for one address: half of the places.
+    /// At most `places`, and in all (places, reserve, silent) no more than `files`. Without `per_address` one address
+    /// has half of the places.
     pub(crate) fn new(places: usize, per_address: Option<usize>, files: usize) -> Arc<ConnectionLimiter> {
         let reserve = limits::RESERVE.min(files / 4).max(1);
         let files = files.saturating_sub(reserve);
@@ -80,12 +80,12 @@ impl ConnectionLimiter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connections, those that have said nothing among them.
+    /// Open connections, the silent ones among them.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// One more that has said nothing yet; and whether another one had to go.
+    /// Adds a silent one; true if it displaced another.
     pub(crate) fn enter(self: &Arc<ConnectionLimiter>, address: IpAddr) -> (ConnectionPermit, bool) {
         let (end, displaced) = oneshot::channel();
         let mut state = self.state();
@@ -99,7 +99,7 @@ impl ConnectionLimiter {
         (ConnectionPermit { limiter: self.clone(), address: address.to_canonical(), kind }, displaces)
     }
 
-    /// The oldest silent one must go, if there is one.
+    /// Ends the oldest silent one, if there is one.
     pub(crate) fn displace(&self) -> bool {
         self.state().displace()
     }
@@ -108,12 +108,12 @@ impl ConnectionLimiter {
 impl State {
     fn displace(&mut self) -> bool {
         let oldest = self.silent.pop_front();
-        // It may have gone by itself.
+        // It may have ended by itself.
         oldest.is_some_and(|(_, end)| end.send(()).is_ok())
     }
 
     fn leave_silent(&mut self, number: u64) {
-        // Mostly one of the last.
+        // Mostly among the last.
         if let Some(at) = self.silent.iter().rposition(|(one, _)| *one == number) {
             self.silent.remove(at);
         }
@@ -121,7 +121,7 @@ impl State {
 }
 
 impl ConnectionPermit {
-    /// Ends when the connection must go because it is silent and others have come.
+    /// Returns when a newer connection displaces this silent one.
     pub(crate) async fn displaced(&mut self) {
         if let PermitKind::Silent { displaced, .. } = &mut self.kind
             && displaced.await.is_ok()
@@ -131,10 +131,10 @@ impl ConnectionPermit {
         std::future::pending().await
     }
 
-    /// It has said something: it takes a place.
+    /// After its first byte: takes a place, or one in the reserve.
     ///
     /// # Errors
-    /// When there is none, nor one in the reserve.
+    /// When there is neither.
     pub(crate) fn admit(&mut self) -> Result<(), Reason> {
         let PermitKind::Silent { number, .. } = self.kind else { return Ok(()) };
         let mut state = self.limiter.state();

@@ -3,7 +3,7 @@
 use crate::limits;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Raises the limit of open files as far as the system lets a process do by itself, and says how many that are.
+/// Raises the limit of open files as far as the system lets a process, and returns it.
 pub fn raise() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -15,7 +15,7 @@ pub fn raise() -> u64 {
     limit.current.unwrap_or(u64::MAX)
 }
 
-/// How many of so many files connections may take; the others are kept for the process itself.
+/// How many of `files` connections may take; the process itself keeps the others.
 pub fn for_connections(files: u64) -> usize {
     let kept = limits::FILES_KEPT.min(files / 2);
     usize::try_from(files - kept).unwrap_or(usize::MAX)

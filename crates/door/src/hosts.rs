@@ -1,9 +1,9 @@
 //! Which names a listener answers to.
 //!
-//! A page of a stranger can have its own name lead to an address of ours (DNS rebinding): then the browser takes our
-//! answers for the stranger's own, and lets the page read and change what it likes. What it cannot change is the `Host`
-//! that the browser sends, which is the stranger's name. So a listener answers to names that nobody else can have: loopback,
-//! the address at which the connection arrived, and those that an operator has said.
+//! An attacker's page can point its own name at the listener's address (DNS rebinding): then the browser takes the
+//! answers for the attacker's own, and lets the page read and change anything. It cannot change the `Host` that the
+//! browser sends: the attacker's name. So a listener answers only to names that no attacker can have: loopback, the
+//! address at which the connection arrived, and those that an operator configured.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,12 +13,12 @@ use std::net::{IpAddr, Ipv6Addr};
 pub struct Hosts {
     /// With any port, or as `host:port`.
     names: BTreeSet<String>,
-    /// An operator has said `*`.
+    /// The operator configured `*`.
     any: bool,
 }
 
 impl Hosts {
-    /// What an operator has said, each a host or `host:port`; `*` for all.
+    /// The operator's names, each a host or `host:port`; `*` for all.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Hosts {
         let mut hosts = Hosts::default();
         names.into_iter().for_each(|name| hosts.add(name));
@@ -42,7 +42,7 @@ impl Hosts {
         }
     }
 
-    /// Whether `authority` (`host` or `host:port`) may be asked for on a connection that arrived at `local`.
+    /// Whether the listener answers to `authority` (`host` or `host:port`) on a connection that arrived at `local`.
     pub fn allow(&self, authority: &str, local: IpAddr) -> bool {
         if self.any {
             return true;

@@ -1,15 +1,15 @@
-//! The one door through which every HTTP listener of Partage is entered: the coordinator's (JSON and gRPC), the router's,
+//! Admission control for every HTTP listener of Partage: the coordinator's (JSON and gRPC), the router's,
 //! the dataset node's, a worker's, and that of `partage up`.
 //!
 //! ```text
-//! accept ──► first byte ──► place ──► head ──► is it let in? ──► body, counted ──► service ──► answer, watched
-//!    │           │            │         │          │                 │                              │
-//!  files      silent,     connections, slow     400, 403, 421    408, 503                        stalled
+//! accept ──► first byte ──► place ──► head ──► admission ──► body, counted ──► service ──► answer, watched
+//!    │           │            │         │          │              │                              │
+//!  files      silent,     connections, slow  400, 403, 421   408, 413, 503                    stalled
 //!            displaced      address    head
 //! ```
 //!
-//! What is not let in is counted by its [`Reason`], and logged, one line for each reason in ten seconds. Certificates and
-//! rights will be asked for here, too. Other users of the machine come by the disk: [`state`] keeps them out.
+//! The door counts each refusal by its [`Reason`], and logs one line for each reason in ten seconds. It will
+//! check certificates and rights, too. Other users of the machine could read the disk: [`state`] keeps them out.
 //!
 //! A [`Door`] belongs to one listener (or several threads of it); its [`Settings`], the [`Budget`] of bytes among them, to the
 //! process.
@@ -45,7 +45,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What operators say of all doors of a process.
+/// An operator's settings for all doors of a process.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Names beside the listener's own: hosts, or `host:port`; `*` for all.
@@ -66,7 +66,7 @@ pub struct Settings {
     pub body_bytes_s: u64,
     /// Over how long that rate is measured.
     pub body_window: Duration,
-    /// Within which a body must come that is counted whole.
+    /// How long a body may take that is counted whole.
     pub large_body: Duration,
     /// Bytes of bodies in memory.
     pub budget: Arc<Budget>,
@@ -91,13 +91,13 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The same, for each of so many listeners of one process: they share its files.
+    /// The settings for each of `listeners` of one process, which share its files.
     pub fn shared_by(self, listeners: usize) -> Settings {
         Settings { files: self.files / listeners.max(1), ..self }
     }
 }
 
-/// What becomes of the body of a request.
+/// What a service does with request bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bodies {
     /// It is in memory until the request is answered.
@@ -114,16 +114,16 @@ pub enum Bodies {
 pub enum Ending {
     /// At once.
     AtOnce,
-    /// When what was asked is answered, but after so long at the latest.
+    /// When all requests are answered, but after this time at the latest.
     After(Duration),
 }
 
-/// What a listener's role says of its door.
+/// What a door knows of its listener.
 #[derive(Debug, Clone)]
 pub struct Role {
-    /// Where others were told to reach it.
+    /// The addresses that others reach it at.
     pub announced: Vec<String>,
-    /// Which changes must be marked as ours.
+    /// Which changes need the mark.
     pub changes: Changes,
     /// What becomes of bodies.
     pub bodies: Bodies,
@@ -135,13 +135,13 @@ pub struct Role {
     pub files_each: usize,
     /// How long a connection may ask nothing.
     pub idle: Duration,
-    /// How long nothing may move of a request and its answer; none: as long as the answer takes.
+    /// How long a request and its answer may make no progress; none: no limit.
     pub stalled: Option<Duration>,
-    /// How long a client may take none of what is written to it.
+    /// How long a client may read nothing of its answer.
     pub write: Duration,
     /// Longest head.
     pub head_bytes: usize,
-    /// Pings on HTTP/2 when nothing else is heard, and how long their answer may take.
+    /// The rest before an HTTP/2 ping, and how long its answer may take.
     pub ping: Duration,
     /// Requests at a time on one connection of HTTP/2.
     pub streams: u32,
@@ -174,7 +174,7 @@ impl Default for Role {
 pub struct Reservation(ReservedBytes);
 
 impl Reservation {
-    /// Has so many bytes from now on; false, and as many as before, if there are not so many.
+    /// Holds `bytes` from now on; false, and as many as before, if there are not so many.
     pub fn set(&self, bytes: usize) -> bool {
         self.0.set(bytes as u64).is_ok()
     }
@@ -206,12 +206,12 @@ impl Door {
         Door(Arc::new(Inner { role, policy, settings, limiter, counts: Arc::default() }))
     }
 
-    /// Whether a request whose head has only this host to be looked at is let in on a connection that arrived at `local`.
+    /// Whether the listener answers to `host` on a connection that arrived at `local`.
     pub fn answers_to(&self, host: &str, local: IpAddr) -> bool {
         self.policy().hosts.allow(host, local)
     }
 
-    /// The bytes of a connection that is served without [`Door::serve`], of a client with this address.
+    /// A reservation for a connection that is served without [`Door::serve`], of a client with this address.
     pub fn reserve(&self, address: IpAddr) -> Reservation {
         Reservation(self.reserved_bytes(address))
     }
@@ -225,12 +225,12 @@ impl Door {
         self.settings().head
     }
 
-    /// The head of a request took longer than that.
+    /// Counts a head that took longer.
     pub fn refuse_slow_head(&self) {
         self.counts().refused(Reason::SlowHead, &"the head of a request came too slowly");
     }
 
-    /// How often what was refused.
+    /// The refusals.
     pub fn counts(&self) -> &Arc<Counts> {
         &self.0.counts
     }
@@ -240,7 +240,7 @@ impl Door {
         self.0.limiter.open()
     }
 
-    /// Puts its numbers among those of a process.
+    /// Adds its metrics to `registry`.
     pub fn register(&self, registry: &mut Registry) {
         self.counts().register(registry);
         let budget = &self.settings().budget;
@@ -256,7 +256,7 @@ impl Door {
         }
     }
 
-    /// Its numbers alone, in the text form of Prometheus.
+    /// Its metrics alone, in the text form of Prometheus.
     pub fn text(&self, prefix: &str) -> String {
         let mut registry = Registry::with_prefix(prefix);
         self.register(&mut registry);
@@ -278,7 +278,7 @@ impl Door {
         &self.0.settings
     }
 
-    /// Has a connection that has said nothing give its file back.
+    /// Closes the oldest silent connection, to free its file.
     fn displace(&self) -> bool {
         self.0.limiter.displace()
     }

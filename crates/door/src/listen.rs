@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 impl Door {
-    /// The next connection. It has said nothing yet: see [`Door::wait_for_first_byte`].
+    /// The next connection, before its first byte: see [`Door::wait_for_first_byte`].
     pub async fn accept(&self, listener: &TcpListener) -> AcceptedConnection {
         loop {
             match listener.accept().await {
@@ -35,12 +35,12 @@ impl Door {
             let what = "many connections say nothing: the oldest of them was closed";
             self.counts().refused(Reason::Displaced, &what);
         }
-        // Small messages to and fro are all there is; waiting for more to send only delays them.
+        // Messages are small, so Nagle's algorithm only delays them.
         stream.set_nodelay(true)?;
         AcceptedConnection::new(stream, peer, permit)
     }
 
-    /// Serves what comes until `stop` is true or gone.
+    /// Serves connections until `stop` is true or gone.
     pub async fn listen(&self, listener: TcpListener, service: impl Service, stop: watch::Receiver<bool>) {
         self.listen_with(listener, |_| service.clone(), stop).await;
     }

@@ -1,4 +1,4 @@
-//! Why something is not let in, what its client reads, and how often that was.
+//! Why the door refuses something, its answer, and how often that was.
 
 use crate::limits;
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 pub enum Reason {
     /// The request can be understood in two ways, or in none.
     Malformed,
-    /// `Host` names another than this listener.
+    /// `Host` names another listener.
     Host,
     /// A page of another site asks.
     Origin,
@@ -33,7 +33,7 @@ pub enum Reason {
     SlowHead,
     /// No byte came in time.
     Silent,
-    /// Silent, and others have come that may say something.
+    /// Silent, and a newer connection took its place.
     Displaced,
     /// All places are taken.
     Connections,
@@ -41,7 +41,7 @@ pub enum Reason {
     Address,
     /// The process has no file left.
     Files,
-    /// The client takes nothing of its answer.
+    /// The client reads nothing of its answer.
     Stalled,
 }
 
@@ -70,7 +70,7 @@ impl Reason {
     }
 }
 
-/// A request that is not let in.
+/// A refused request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {way_out}")]
 pub struct Refusal {
@@ -81,12 +81,12 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// `what` is wrong; the client mends it by `way_out`.
+    /// `what` is wrong; `way_out` says what helps.
     pub(crate) fn new(reason: Reason, what: impl Into<String>, way_out: &'static str) -> Refusal {
         Refusal { reason, what: what.into(), way_out }
     }
 
-    /// Of the answer.
+    /// The answer's.
     pub fn status(&self) -> StatusCode {
         match self.reason {
             Reason::Malformed => StatusCode::BAD_REQUEST,
@@ -114,7 +114,7 @@ impl Refusal {
         }
     }
 
-    /// What the client reads.
+    /// The answer.
     pub(crate) fn response(&self) -> Response<Full<Bytes>> {
         let body = ErrorBody::new(self.kind(), self.to_string(), self.way_out).bytes();
         let mut response = Response::new(Full::new(Bytes::from(body)));
@@ -128,7 +128,7 @@ impl Refusal {
     }
 }
 
-/// How often what was refused.
+/// Refusals by reason.
 #[derive(Debug)]
 pub struct Counts {
     began: Instant,
@@ -138,7 +138,7 @@ pub struct Counts {
 #[derive(Debug, Default)]
 struct One {
     count: AtomicU64,
-    /// As many as have been logged.
+    /// How many are logged.
     logged: AtomicU64,
     /// When the next line may be written, in milliseconds since the beginning.
     next_line: AtomicU64,
@@ -151,7 +151,7 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// How often that was.
+    /// Refusals for `reason`.
     pub fn of(&self, reason: Reason) -> u64 {
         self.each[reason as usize].count.load(Ordering::Relaxed)
     }

@@ -1,15 +1,15 @@
 //! The folder with a process's state is for the user of the process alone.
 //!
-//! The command line sets a umask, so other users cannot enter a folder that it makes. A folder that was there before has the mode
-//! that somebody gave it, so each role calls [`make_private`] when it opens its folder. The mode of what lies below stays as it
-//! is: other users do not get that far.
+//! The command line sets a umask, so other users cannot enter a folder that it makes. A folder that was there before
+//! may have another mode, so each role calls [`make_private`] when it opens its folder. What lies below keeps its
+//! mode: other users do not get that far.
 
 use rustix::fs::{Mode, OFlags, fchmod, fstat, open};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::path::Path;
 
-/// Others may read, write or pass.
+/// Others may read, write or enter.
 const OTHERS: u32 = 0o077;
 
 /// Many users write here, as in `/tmp`.
@@ -26,8 +26,8 @@ enum PrivacyError {
     System(#[from] Errno),
 }
 
-/// Gives a folder of this process's user the mode 0700, and leaves what is in it alone. It does not make a folder that is not
-/// there, passes over what is no folder, and logs one that stays open, as the process can do its work all the same.
+/// Gives a folder of this process's user the mode 0700, and leaves its content alone. It makes no folder, passes over
+/// what is none, and logs one that stays open, as the process can work all the same.
 pub fn make_private(folder: &Path) {
     if let Err(why) = closed(folder) {
         tracing::warn!(
@@ -37,10 +37,10 @@ pub fn make_private(folder: &Path) {
     }
 }
 
-/// By a handle, so that what is changed is what was looked at.
+/// By a handle, so that it changes the folder that it checked.
 fn closed(folder: &Path) -> Result<(), PrivacyError> {
     let folder = match open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
-        // Of a file the one that needs a folder there says so.
+        // The caller reports a file where it needs a folder.
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
         folder => folder?,
     };
@@ -54,7 +54,7 @@ fn closed(folder: &Path) -> Result<(), PrivacyError> {
 fn is_to_be_closed(mode: u32, owner: u32, us: u32) -> Result<bool, PrivacyError> {
     match mode {
         mode if mode & OTHERS == 0 => Ok(false),
-        // Root could, and would take from its owner what others use.
+        // Root could, and would lock the folder's other users out.
         _ if owner != us => Err(PrivacyError::OfAnother { owner, us }),
         mode if mode & SHARED != 0 => Err(PrivacyError::Shared),
         _ => Ok(true),

@@ -1,6 +1,6 @@
-//! Writing to somebody who may not take it.
+//! Writing to a client that may not read.
 //!
-//! hyper waits for ever until a client takes what is written. This waits for a while, and then says that it broke.
+//! hyper waits for ever until a client reads its answer. This waits for a while, and then fails.
 
 use std::io::{Error, ErrorKind};
 use std::pin::Pin;
@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::io::AsyncWrite;
 use tokio::time::Sleep;
 
-/// A writer that gives up when nothing was taken for so long.
+/// A writer that fails when the client reads nothing for `timeout`.
 #[derive(Debug)]
 pub struct TimeoutWriter<W> {
     inner: W,
     timeout: Duration,
-    /// Runs while something waits to be taken.
+    /// Runs while bytes wait.
     until: Option<Pin<Box<Sleep>>>,
 }
 

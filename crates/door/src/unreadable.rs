@@ -1,8 +1,8 @@
 //! A body for the answer to a request that cannot be read.
 //!
-//! hyper answers such a request by itself, with a status and no body, before any service hears of it, and offers no way to
-//! change that. So the bytes that it writes are looked at where no request is open: what is that answer and nothing else is
-//! replaced by one that says what is wrong and what to do. Should hyper come to write it otherwise, it passes as it is.
+//! hyper answers such a request by itself, with a status and no body, before any service gets it, and offers no way to
+//! change that. So, while no request is open, the door inspects the bytes that hyper writes, and replaces exactly that
+//! answer by one that says what is wrong and what to do. Any other form of it passes as it is.
 
 use crate::limits;
 use crate::refusal::{Counts, Reason};
@@ -47,9 +47,9 @@ pub(crate) struct ErrorBodyWriter<W> {
     counts: Arc<Counts>,
     /// Requests that had begun when something was written last.
     begun: u64,
-    /// Everything was taken that was written, while no request was open: so the last answer is over.
+    /// All written bytes were flushed while no request was open: the last answer has ended.
     is_over: bool,
-    /// Of an answer in the place of another: what was not taken yet.
+    /// The unwritten rest of a replacing answer.
     left: Vec<u8>,
 }
 
@@ -58,7 +58,7 @@ impl<W: AsyncWrite + Unpin> ErrorBodyWriter<W> {
         ErrorBodyWriter { inner, usage, counts, begun: 0, is_over: true, left: Vec::new() }
     }
 
-    /// What to write in the place of `bytes`, if no service has a part in them.
+    /// What to write in place of `bytes`, if no service wrote them.
     fn replace(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let (begun, open) = self.usage.as_ref()?.requests();
         let is_of_service = begun != self.begun || open > 0 || !self.is_over;
@@ -107,7 +107,7 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for ErrorBodyWriter<W> {
         };
         self.counts.refused(Reason::Malformed, &"a request that cannot be read");
         self.left = answer;
-        // What is not taken at once is written before anything else, at the latest when it is flushed.
+        // The rest goes out before anything else, at the latest with the flush.
         match self.write_left(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(bytes.len())),

@@ -1,8 +1,8 @@
-//! Whether a connection is still of use: who asks nothing for long, begins a request and does not go on, or takes nothing
-//! of what is answered, is let go.
+//! Which connections to close: a client that sends no request for long, begins a request and does not go on, or reads
+//! nothing of its answer.
 //!
-//! A client of HTTP/2 need not leave the network's buffers full to take nothing: it just gives no leave to send, and
-//! answers every sign of life that hyper asks for. So here it counts whether anything of a request or an answer has moved.
+//! An HTTP/2 client can stall without full network buffers: it grants no flow-control window, and still answers
+//! hyper's pings. So what counts here is the progress of requests and answers.
 
 use crate::limits;
 use std::pin::Pin;
@@ -13,39 +13,39 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// What is known of the use of a connection. Times are in nanoseconds since it began.
+/// The use of a connection. Times are in nanoseconds since it began.
 #[derive(Debug)]
 pub(crate) struct Usage {
     began: Instant,
     /// Requests that have come.
     begun: AtomicU64,
-    /// Those that are not answered to the end.
+    /// Those without a complete answer.
     open: AtomicU64,
-    /// When something moved last.
+    /// The latest progress.
     moved: AtomicU64,
     /// When the first byte of a request came whose head is not whole; 0 for none.
     head: AtomicU64,
 }
 
-/// How long a connection may be of no use, in which way.
+/// How long a connection may be of no use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionTimeouts {
     /// Without a request.
     pub idle: Duration,
     /// With the beginning of one.
     pub head: Duration,
-    /// With a request of which nothing moves; none: its answer may take its time.
+    /// With a request without progress; none: no limit.
     pub stalled: Option<Duration>,
 }
 
 /// Why a connection is of no use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseReason {
-    /// Nothing is asked.
+    /// No request.
     Idle,
-    /// Something begins to be asked, and does not go on.
+    /// A request begins, and does not go on.
     Head,
-    /// Something was asked, and nothing of it moves.
+    /// A request without progress.
     Stalled,
 }
 
@@ -65,7 +65,7 @@ impl Usage {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// A request has come. It is open until what is returned is dropped.
+    /// A request has come. It is open until the return value is dropped.
     pub(crate) fn begin(self: &Arc<Usage>) -> OpenRequest {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -74,12 +74,12 @@ impl Usage {
         OpenRequest(self.clone())
     }
 
-    /// How many requests have come, and how many of those are not answered to the end.
+    /// How many requests have come, and how many of those are open.
     pub(crate) fn requests(&self) -> (u64, u64) {
         (self.begun.load(Ordering::Relaxed), self.open.load(Ordering::Relaxed))
     }
 
-    /// Something moves.
+    /// Notes progress.
     pub(crate) fn touch(&self) {
         self.moved.store(self.now(), Ordering::Relaxed);
     }
@@ -112,7 +112,7 @@ impl Usage {
     }
 }
 
-/// A request that is not answered to the end.
+/// A request without a complete answer.
 #[derive(Debug)]
 pub(crate) struct OpenRequest(Arc<Usage>);
 
@@ -129,7 +129,7 @@ impl Drop for OpenRequest {
     }
 }
 
-/// A connection whose first bytes of a request are noticed.
+/// A stream that reports the first bytes of a request.
 #[derive(Debug)]
 pub(crate) struct TrackedStream<S> {
     inner: S,

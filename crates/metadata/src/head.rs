@@ -28,7 +28,7 @@ pub enum HeadError {
     /// Something else is stored there, or it is damaged. It is never overwritten.
     #[error("{0}: it is left alone; restore a backup")]
     Stored(#[from] StoredError),
-    /// Somebody deleted it.
+    /// Its key alone was deleted.
     #[error(
         "key `{key}` is missing, and keyspace {keyspace} is there: its METADATA files are kept. Write the key again as it \
          was, or restore a backup"
@@ -53,12 +53,12 @@ impl Heads {
     /// The head of a keyspace; none when there is no such keyspace, or none yet.
     ///
     /// # Errors
-    /// When nobody knows.
+    /// When it cannot be read, or is missing.
     pub async fn read(&self, keyspace: &KeyspaceName) -> Result<Option<Seen>, HeadError> {
         let [head, record] =
             [Key::new(map_file::head_key(keyspace))?, Key::new(map_file::record_key(keyspace))?];
         // A head and its record come and go in one transaction, or the head comes first. So a head that is still
-        // missing after the record was seen, and before it was seen again, was deleted by somebody; one that was missing
+        // missing after the record was seen, and before it was seen again, was deleted alone; one that was missing
         // only before may have come just then.
         for _ in 0..2 {
             if let Some(entry) = self.entry(&head).await? {
@@ -137,7 +137,7 @@ pub(crate) struct HeadUpdate {
 pub(crate) struct HeadWatch(Watch);
 
 impl HeadWatch {
-    /// What comes next. A head that cannot be read is left out: whoever looks at it says why.
+    /// What comes next. A head that cannot be read is left out: the task that looks at it says why.
     pub async fn next(&mut self) -> Result<HeadUpdate, HeadError> {
         let update = self.0.next().await?;
         let at = update.at();

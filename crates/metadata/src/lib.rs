@@ -13,7 +13,7 @@
 //! - [`MetadataService`] is its gRPC service; [`Peers`] knows where the others are.
 //! - [`Maps`] changes maps and lists of servers: [`Maps::change`] alone, or [`Maps::prepare`] for a leader that
 //!   puts the swap into a transaction of its own.
-//! - [`Notices`] tells whoever has an interest, until it has heard.
+//! - [`Notices`] tells servers what became of a change, until they have heard.
 //!
 //! A whole keyspace is one directory, `<data>/<keyspace>`, and each METADATA file in it has the name of the
 //! transaction that it began with.

@@ -27,7 +27,7 @@ pub const STORE: Duration = Duration::from_secs(5);
 pub const STORE_OPERATION: Duration = Duration::from_secs(2);
 
 /// How long a change may be prepared again after it was first: well within the time after which servers forget one
-/// that nobody speaks of (`partage_core::service::metadata::server::PENDING_MS`).
+/// that no client speaks of (`partage_core::service::metadata::server::PENDING_MS`).
 pub const AGAIN: Duration = Duration::from_secs(10);
 
 /// Operations on their way to one server, and being stored by it for one sender: of as many keyspaces at once.
@@ -42,7 +42,7 @@ pub const FETCH: Duration = Duration::from_secs(60);
 /// How long a question may take.
 pub const ASK: Duration = Duration::from_secs(3);
 
-/// Rest before somebody who did not hear a notice is told again.
+/// Rest before a server that did not hear a notice is told again.
 pub const TELL_AGAIN: Duration = Duration::from_millis(500);
 
 /// Notices that wait to be heard. Each keyspace and receiver has one at most: a later one takes its place.
@@ -54,10 +54,10 @@ pub const TELLING: usize = 64;
 /// Notices on their way to one server at once.
 pub const TELLING_ONE: usize = 8;
 
-/// Parts of a map on their way to somebody who fetches it.
+/// Parts of a map on their way to a server that fetches it.
 pub const PARTS: usize = 4;
 
-/// Reads of the head before a swap whose outcome is unknown counts as that.
+/// Reads of the head before the outcome of a swap is reported as unknown.
 pub const READS: usize = 4;
 
 /// Questions that one request for discovery may hold: the partitions of one node.

@@ -38,7 +38,7 @@ pub enum ChangeError {
     /// There is no map to change.
     #[error("keyspace {0} has no map: it was deleted, or is still to be created")]
     NoMap(KeyspaceName),
-    /// Nobody to keep it.
+    /// No server to keep it.
     #[error("no metadata server is there: start one, and see that it reaches the coordination service")]
     NoServers,
     /// No server of the list gives the map.
@@ -51,7 +51,7 @@ pub enum ChangeError {
     },
 }
 
-/// Who changes maps. A copy is the same.
+/// Changes maps. A copy is the same.
 #[derive(Clone)]
 pub struct Maps {
     heads: Heads,
@@ -87,7 +87,7 @@ impl Maps {
     /// The head of a keyspace.
     ///
     /// # Errors
-    /// When nobody knows.
+    /// When it cannot be read, or is missing.
     pub async fn head(&self, keyspace: &KeyspaceName) -> Result<Option<Seen>, HeadError> {
         self.heads.read(keyspace).await
     }
@@ -130,7 +130,7 @@ impl Maps {
     /// Servers for a new map, drawn from those that are there (T6).
     ///
     /// # Errors
-    /// When nobody is there.
+    /// When no server is there.
     pub fn draw(&self) -> Result<Base, ChangeError> {
         let mut present = self.peers.present();
         present.extend(self.here.iter().map(|here| here.me().clone()));
@@ -150,8 +150,8 @@ impl Maps {
         partage_random::seed()
     }
 
-    /// Has a majority of the servers store `change` on `base`. The change has been checked ([`check`]). One on
-    /// another that was prepared and is not swapped in yet may be swapped in with it.
+    /// Has a majority of the servers store `change` on `base`. The caller has checked it ([`check`]). A change on one
+    /// that is prepared and not swapped in yet may be swapped in with it.
     ///
     /// # Errors
     /// When a majority cannot be had: nothing has happened, nor will. Within [`limits::AGAIN`] the same change may be
@@ -245,7 +245,7 @@ impl Maps {
         prepared.store(effects, None).await
     }
 
-    /// Has everybody look: the map behind that head was deleted.
+    /// Has its servers look: the map behind that head was deleted.
     pub fn tell_deleted(&self, keyspace: &KeyspaceName, head: &Head) {
         self.notices.tell(keyspace, &head.servers, Notice::Committed(head.at));
     }
@@ -314,7 +314,7 @@ impl Prepared {
             let sender = sender.clone();
             tokio::spawn(async move {
                 let vote = maps.ask(&server, &keyspace, change.as_ref(), at).await;
-                // A majority was there before.
+                // Without a receiver a majority was there before.
                 let _ = sender.send((server, vote)).await;
             });
         }
@@ -333,7 +333,7 @@ impl Prepared {
                 match effect {
                     Effect::Swap { .. } => return Ok(self),
                     Effect::Done(outcome) => drop(outcome?),
-                    // Whoever prepares may do so again, and says so when it does not.
+                    // The caller may prepare again, and abandons the change when it does not.
                     Effect::Tell(..) | Effect::Store(_) | Effect::Read | Effect::Seal(_) => {}
                 }
             }

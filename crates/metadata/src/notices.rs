@@ -1,5 +1,5 @@
-//! Notices: whoever has an interest is told what became of a change, until it has heard, or something later has
-//! taken the place of the notice (T9).
+//! Notices: they tell servers what became of a change, until the server has heard, or a later notice has taken the
+//! place (T9).
 
 use crate::limits::{NOTICES, TELL_AGAIN, TELLING, TELLING_ONE};
 use crate::peers::Peers;
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-/// Of each kind the latest, to one server about one keyspace.
+/// The server, the keyspace, and whether it is a commit: the latest notice of each waits.
 type NoticeKey = (NodeId, KeyspaceName, bool);
 
 #[derive(Default)]
@@ -22,7 +22,7 @@ struct PendingNotices {
     changed: Notify,
 }
 
-/// Tells notices. A copy tells the same; with the last one it ends.
+/// Tells notices. Copies share the queue; with the last one it ends.
 #[derive(Clone)]
 pub struct Notices(Arc<Inner>);
 
@@ -68,7 +68,7 @@ impl Notices {
     }
 }
 
-/// Calls under way, and those that rest as their last try was not heard.
+/// Calls under way, and notices that rest after a try that was not heard.
 #[derive(Default)]
 struct Deliveries {
     busy: BTreeMap<NodeId, BTreeSet<NoticeKey>>,

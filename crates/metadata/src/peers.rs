@@ -19,8 +19,8 @@ use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
-/// Where metadata servers are: `host:port` by id, of those that are there now. The process that hands it in keeps it up to
-/// date, by a watch of the ephemeral keys `coordinators/<id>`.
+/// Where metadata servers are: `host:port` by id, of those that are there now. The process that hands it in keeps it up
+/// to date, by a watch of the ephemeral keys `coordinators/<id>`.
 pub trait Directory: Send + Sync + 'static {
     /// The address of a server; none when it is not there.
     fn address(&self, server: &NodeId) -> Option<String>;
@@ -85,7 +85,7 @@ impl Peers {
         let endpoint = Dialer::PEER
             .grpc(format!("http://{address}"))
             .map_err(|why| Status::unavailable(format!("metadata server {server} at {address:?}: {why}")))?;
-        // Addresses that are no more in use are few, and a channel to nowhere costs little; but not for ever.
+        // Addresses that are no longer in use are few, and their channels cost little; but not for ever.
         if channels.len() >= 2 * partage_core::service::metadata::SERVERS_MOST {
             channels.clear();
         }
@@ -117,7 +117,7 @@ impl Peers {
             }
         };
         timeout(STORE_OPERATION, stream.store(operation)).await.unwrap_or_else(|_| {
-            // Whoever does not answer may not hear either: the next one is said on another stream.
+            // A server that does not answer may not hear either: the next operation takes another stream.
             self.streams.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
             Err(late(STORE_OPERATION))
         })

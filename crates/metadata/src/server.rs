@@ -33,9 +33,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep, sleep_until, timeout_at};
 
-/// What an event comes with: whoever waits for the answer.
+/// The caller that waits for the answer to an event.
 type Reply = oneshot::Sender<Result<Answer, Refused>>;
-/// What a caller has to say, once the machine's own number for its request is known.
+/// What makes the event, given the machine's number for the request, and the caller.
 type Call = (Box<dyn FnOnce(Request) -> Event + Send>, Reply);
 
 enum Message {
@@ -55,7 +55,7 @@ pub struct LocalServer {
 struct TaskRegistry {
     handles: BTreeMap<KeyspaceName, TaskHandle>,
     tasks: JoinSet<()>,
-    /// Hears of heads.
+    /// Watches heads.
     following: JoinSet<()>,
     /// Held for as long as the server runs.
     lock: Option<Box<dyn Any + Send>>,
@@ -65,7 +65,7 @@ struct TaskRegistry {
 /// A metadata server that cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The disk.
+    /// The disk failed.
     #[error("cannot open the METADATA files in `{}`: {error}", dir.display())]
     Disk {
         /// The directory of the METADATA files.
@@ -73,10 +73,10 @@ pub enum OpenError {
         /// What the system said.
         error: std::io::Error,
     },
-    /// Somebody else.
+    /// Another process has the directory.
     #[error("directory `{}` is in use by another process: stop that one, or give this one a directory of its own", .0.display())]
     InUse(PathBuf),
-    /// A bound.
+    /// Too many keyspaces.
     #[error(transparent)]
     Refused(#[from] Refused),
 }
@@ -102,8 +102,8 @@ struct TaskHandle {
 }
 
 impl LocalServer {
-    /// The server `me`, with its files below `data`. Keyspaces of which it has files begin at once; others when
-    /// somebody first speaks of them. Must be called in a tokio runtime.
+    /// The server `me`, with its files below `data`. Keyspaces of which it has files begin at once; others with the
+    /// first call for them. Must be called in a tokio runtime.
     ///
     /// # Errors
     /// When the directory cannot be had.
@@ -136,8 +136,7 @@ impl LocalServer {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends it: whoever asks is refused from now on. Returns when nothing is written any more and the directory is
-    /// free.
+    /// Ends it: callers are refused from now on. Returns when nothing is written any more and the directory is free.
     pub async fn stop(&self) {
         let (mut tasks, lock) = {
             let mut registry = self.registry();
@@ -155,7 +154,7 @@ impl LocalServer {
         &self.context.me
     }
 
-    /// Of how many keyspaces it has files, or was spoken to lately.
+    /// How many keyspaces have a task that runs.
     pub fn keyspaces(&self) -> usize {
         self.registry().handles.values().filter(|handle| !handle.inbox.is_closed()).count()
     }
@@ -191,7 +190,7 @@ impl LocalServer {
         Ok(handle)
     }
 
-    /// Passes on what was heard, to those whom it may concern.
+    /// Passes heads on to the tasks of their keyspaces.
     fn pass_on(&self, update: HeadUpdate) {
         let names_me = |head: &Option<Seen>| {
             head.as_ref().is_some_and(|seen| seen.head.servers.contains(&self.context.me))
@@ -271,7 +270,7 @@ impl LocalServer {
     }
 }
 
-/// Hears of heads that are written, for as long as anybody has the server.
+/// Hears of heads that are written, for as long as the server is in use.
 async fn follow(context: Arc<ServerContext>, registry: Weak<Mutex<TaskRegistry>>) {
     let mut from = None;
     loop {
@@ -311,7 +310,7 @@ impl KeyspaceTask {
         Millis(self.began.elapsed().as_millis() as u64)
     }
 
-    /// Until a write fails in a way after which everything must be read anew, or nobody has an interest.
+    /// Runs until a write fails after which everything must be read anew, or the keyspace is idle.
     async fn run(self, mut inbox: mpsc::Receiver<Message>, mut news: watch::Receiver<Option<Seen>>) {
         let Some((mut files, mut server, effects)) = self.open_with_retry(&mut inbox).await else { return };
         let (mut replies, mut requests) = (BTreeMap::new(), 0);
@@ -328,7 +327,7 @@ impl KeyspaceTask {
                     return;
                 }
             };
-            // Who speaks to it just now tries again, and begins a new one.
+            // A caller that comes just now tries again, and begins a new task.
             if is_rest && server.is_idle() && replies.is_empty() && background.is_empty() && inbox.is_empty()
             {
                 return;
@@ -358,7 +357,7 @@ impl KeyspaceTask {
         }
     }
 
-    /// Says when the head is at an earlier map than one that counted here, once.
+    /// Logs once when the head is at an earlier map than one that counted here.
     fn tell(&self, before: Option<(Generation, Generation)>, ahead: Option<(Generation, Generation)>) {
         if let Some((kept, head)) = ahead.filter(|_| before.is_none()) {
             tracing::warn!(
@@ -371,7 +370,7 @@ impl KeyspaceTask {
         }
     }
 
-    /// Opens the files, and tries again for as long as that fails; callers hear why meanwhile. None when the server ends.
+    /// Opens the files, and tries again while that fails; callers hear why meanwhile. None when the server ends.
     async fn open_with_retry(&self, inbox: &mut mpsc::Receiver<Message>) -> Option<Opened> {
         let (mut rest, mut logged) = (limits::OPEN_AGAIN, None::<Instant>);
         loop {

@@ -25,8 +25,8 @@ pub struct MetadataService {
 }
 
 impl MetadataService {
-    /// In front of that server. Changes that others ask for are made by `maps`; without, they are refused: where a
-    /// leader changes maps together with other records, nobody else may.
+    /// In front of that server. `maps` makes the changes that clients ask for; without it they are refused: where a
+    /// leader changes maps together with other records, it alone may.
     pub fn server(server: LocalServer, maps: Option<Maps>) -> MetadataServer<MetadataService> {
         MetadataServer::new(MetadataService { server, maps })
             .max_decoding_message_size(MESSAGE_BYTES)
@@ -44,7 +44,7 @@ fn refused(why: Refused) -> Status {
         Refused::Behind | Refused::NoHead | Refused::Full(_) | Refused::Away(_) => Status::unavailable(text),
         Refused::Superseded | Refused::NotMine(_) => Status::failed_precondition(text),
         Refused::NoMap => Status::not_found(text),
-        // Who asked knows by this code that the disk is to blame.
+        // By this code the client knows that the disk is the reason.
         Refused::Disk(_) => Status::resource_exhausted(text),
     }
 }

@@ -1,5 +1,5 @@
-//! A stream to another metadata server: operations are sent along it one after the other, and answers come back by their
-//! numbers. One message each way instead of a call with its headers; and what is sent first is received first.
+//! A stream to another metadata server: it sends operations one after the other, and answers come back by their
+//! numbers. That is one message each way instead of a call with its headers; and what is sent first is received first.
 
 use crate::limits::STORES_IN_FLIGHT;
 use partage_wire::proto;
@@ -74,7 +74,7 @@ impl StoreStream {
         self.0.pending.lock().broken.is_some()
     }
 
-    /// Has the other server store an operation; returns when it has, or says why not. When the stream breaks it may have.
+    /// Has the other server store an operation; returns when it has, or says why not. If the stream breaks it may have.
     pub async fn store(&self, operation: proto::MapDiff) -> Result<(), Status> {
         // A permit before a number: what is numbered first is then sent first.
         let permit = self.0.orders.reserve().await.map_err(|_| ended());

@@ -1,4 +1,4 @@
-//! What a caller has done, counted. One set for each thread of the proxy, summed when somebody asks.
+//! What a caller has done, counted. One set for each thread of the proxy, summed for the metrics.
 
 use http::StatusCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub struct Counters {
     asked: AtomicU64,
-    /// Requests that the budget has not been told of yet.
+    /// Requests not added to the budget yet.
     unearned: AtomicU64,
     good: AtomicU64,
     client_errors: AtomicU64,
@@ -55,7 +55,7 @@ impl Counters {
         add(&self.unearned);
     }
 
-    /// Requests since this was last asked.
+    /// Requests since the last call.
     pub(crate) fn take_unearned(&self) -> u64 {
         self.unearned.swap(0, Ordering::Relaxed)
     }

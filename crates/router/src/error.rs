@@ -9,7 +9,7 @@ use partage_core::routing::routes::NoRoute;
 /// A request that was not answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// There is nothing of that name.
+    /// No such keyspace or shard.
     #[error("{0}")]
     NoRoute(NoRoute),
     /// Too many requests are under way here.
@@ -18,20 +18,20 @@ pub enum CallError {
         /// How many may be.
         limit: usize,
     },
-    /// It was tried and given up.
+    /// The router gave up.
     #[error("{keyspace}{}: {}, after {tries} tries", shard_and_node(shard, node), sentence(*reason))]
     GaveUp {
         /// The keyspace that the request was for.
         keyspace: KeyspaceName,
         /// Which shard, if one is known.
         shard: Option<ShardId>,
-        /// Who was asked last.
+        /// The node asked last.
         node: Option<NodeId>,
         /// Why the router gave up.
         reason: Reason,
-        /// How often it was tried.
+        /// Tries, hedges too.
         tries: u32,
-        /// Whether it may have been carried out all the same.
+        /// Whether a node may have carried it out.
         indefinite: bool,
     },
     /// The request cannot be sent as it is.
@@ -74,7 +74,7 @@ impl CallError {
         matches!(self, CallError::GaveUp { indefinite: true, .. })
     }
 
-    /// The status that an HTTP client is told.
+    /// The status for an HTTP client.
     pub fn status(&self) -> StatusCode {
         match self {
             CallError::NoRoute(_) => StatusCode::NOT_FOUND,
@@ -88,7 +88,7 @@ impl CallError {
         }
     }
 
-    /// What the client does about it.
+    /// What the client can do.
     pub fn way_out(&self) -> &'static str {
         match self {
             CallError::NoRoute(NoRoute::Keyspace { .. }) => "`partage keyspace list` shows those there are",

@@ -1,4 +1,4 @@
-//! The client of a sharded service: it has the maps, knows for each key whom to ask, and asks.
+//! The client of a sharded service: it has the maps, and sends each request to its key's node.
 //!
 //! Three APIs, one state machine behind them:
 //!
@@ -8,9 +8,9 @@
 //! | an HTTP service that should be sharded, in any language | [`proxy`]: a reverse proxy that finds the key in each request |
 //! | a simulator, or another transport | `partage_core::routing`, which decides all of it |
 //!
-//! Maps are pushed by a coordinator and kept; while no coordinator can be reached, the router goes on with
-//! what it has. A node that no longer owns a key says so, and who does; the router asks there, and makes sure
-//! that its map catches up.
+//! A coordinator pushes the maps, and the router keeps them; while it reaches no coordinator, it goes on with
+//! those. A node that no longer owns a key names the owner; the router asks the owner, and refreshes
+//! its map.
 
 mod call;
 mod counters;

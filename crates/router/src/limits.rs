@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Idle connections kept to one node by one thread: as many requests as one node usually answers at once.
 pub const IDLE_CONNECTIONS: usize = 256;
 
-/// Requests under way in one caller (one thread of the proxy, or one [`crate::Router`]). Beyond it a new one
-/// is refused at once: what waits longer than its client does is work for nobody.
+/// Requests under way in one caller (one thread of the proxy, or one [`crate::Router`]). Beyond it the caller refuses
+/// a new one at once: work after its client has given up is wasted.
 pub const IN_FLIGHT: usize = 16_384;
 
 /// Largest request body that is kept to be sent again, by default. A larger one is streamed, and then sent
@@ -24,11 +24,11 @@ pub const IDLE: Duration = Duration::from_secs(4);
 /// thousand keys of a hundred bytes.
 pub const KEYS_BYTES: usize = 1 << 20;
 
-/// Nodes that are asked for a dataset while those that were asked are behind: of nodes of which half have changed over, 1 of
+/// Nodes that the proxy asks for a dataset while each is behind: when half of the nodes have the new version, 1 of
 /// 256 requests finds none.
 pub const BEHIND_TRIES: u32 = 8;
 
-/// How often idle connections are looked through.
+/// How often the router checks idle connections.
 pub const SWEEP: Duration = Duration::from_secs(1);
 
 /// Clients connected to the proxy: a file descriptor each, and as many to nodes.
@@ -40,5 +40,5 @@ pub const DRAIN: Duration = Duration::from_secs(10);
 /// Shards in one answer of `/partage/routes`.
 pub const ROUTES_SHOWN: usize = 10_000;
 
-/// HTTP/2 pings to clients when nothing else is heard: those that are gone give their place back.
+/// HTTP/2 pings to clients that send nothing: the proxy closes connections whose client is gone.
 pub const CLIENT_PING: Duration = Duration::from_secs(30);

@@ -11,9 +11,9 @@ use std::path::PathBuf;
 /// How requests are sent.
 #[derive(Debug, Clone)]
 pub struct CallOptions {
-    /// Patience.
+    /// Deadline and tries.
     pub retry: RetryPolicy,
-    /// What retries and hedges are paid from.
+    /// The limit on retries and hedges.
     pub budget: BudgetPolicy,
     /// When reads are hedged.
     pub hedging: Hedging,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::AbortHandle;
 
-/// A router: clones share everything. When the last is dropped, its connections close.
+/// A router. Clones share everything; when the last is dropped, its connections close.
 #[derive(Debug, Clone)]
 pub struct Router {
     shared: Arc<Shared>,
@@ -49,7 +49,7 @@ impl Drop for Shared {
     }
 }
 
-/// Where a key is, by the map of the moment.
+/// Where a key is, by the current map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
     /// The shard that holds it.
@@ -58,24 +58,24 @@ pub struct Placed {
     pub epoch: Epoch,
     /// The map that says so.
     pub generation: Generation,
-    /// Who takes writes; none for a moment while the shard is handed over.
+    /// The leader's replica; none while the shard is handed over.
     pub leader: Option<Owner>,
-    /// Everybody who answers, the leader first.
+    /// The live replicas, the leader first.
     pub replicas: Vec<Owner>,
 }
 
 /// A live replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// Its node, with address, zone and health.
+    /// Its node's address, zone and health.
     pub node: Arc<NodeAddress>,
     /// Its role.
     pub role: Role,
 }
 
 impl Router {
-    /// Begins to follow the maps of one of `coordinators` (`host:port` each), from the kept file if there is
-    /// one. Does not wait for a coordinator; [`Router::ready`] does. Must be called in a tokio runtime.
+    /// Begins to follow the maps of one of `coordinators` (`host:port` each), and starts from the maps file if there is
+    /// one. Does not wait for a coordinator; [`Router::ready`] does. Needs a tokio runtime.
     pub async fn connect(coordinators: Vec<String>, options: Options) -> Router {
         let clock = Clock::start();
         let kept = match options.maps_file {
@@ -135,12 +135,12 @@ impl Router {
         now.map_or(seen, |version| *version)
     }
 
-    /// Sends `request` to who has `key`, again if need be and allowed, and gives the answer. Of the URI only
-    /// path and query matter. Whether the request may be repeated follows from its method.
+    /// Sends `request` to the node that has `key`, again if need be and allowed, and gives the answer. Of the URI only
+    /// path and query matter. `access` and method decide whether it may be repeated.
     ///
     /// # Errors
-    /// When there is no route, when nobody has answered within the deadline, or when a connection broke and nobody knows
-    /// whether the request was carried out: [`CallError::status`] says which status a proxy answers with.
+    /// When there is no route, when no node answered within the deadline, or when a connection broke and the request
+    /// may have been carried out: [`CallError::status`] says which status a proxy answers with.
     pub async fn request(
         &self,
         request: Request<Outgoing>,
@@ -151,7 +151,7 @@ impl Router {
         self.shared.caller.request(request, keyspace, key, access).await
     }
 
-    /// The maps that it has.
+    /// Its maps' generations.
     pub fn generations(&self) -> BTreeMap<KeyspaceName, Generation> {
         let routes = self.shared.cache.routes();
         routes.keyspaces().map(|keyspace| (keyspace.brief().name.clone(), keyspace.generation())).collect()
@@ -172,7 +172,7 @@ impl Router {
         self.shared.cache.silence()
     }
 
-    /// What this router's own requests came to. Those of a proxy on it are in the proxy's metrics.
+    /// Outcomes of this router's own requests. Those of a proxy on it are in the proxy's metrics.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         self.shared.caller.counters().add_to(&mut counts);

@@ -10,9 +10,9 @@
 //! | `Open`       | the stream's end                          | `Backoff`, then the next coordinator                 |
 //! | `Open`       | [`CoordinatorConnection::leave_for_next`] | `Backoff`, then the next coordinator                 |
 //!
-//! How long it backs off, core says ([`partage_core::node::reconnect`]). A coordinator that has lost its leader may name the dead
-//! one for as long as its session lasts: so a worker that was redirected there in vain asks the next one, too. TLS is not
-//! here yet: addresses are taken as plain HTTP/2.
+//! Core says how long it backs off ([`partage_core::node::reconnect`]). A coordinator that has lost its leader may name
+//! the dead one for as long as its session lasts: so a worker that was redirected there in vain asks the next one, too.
+//! TLS is not here yet: addresses are taken as plain HTTP/2.
 
 use crate::limits;
 use futures::future::BoxFuture;
@@ -52,7 +52,7 @@ pub enum ConnectionEvent {
     Message(to_worker::Message),
     /// The stream is lost, or there was none. A backoff has begun, then the next coordinator is tried.
     Lost {
-        /// Which had us, or would not.
+        /// The lost or refusing one.
         coordinator: String,
         /// What it says, or what is known.
         why: String,
@@ -66,7 +66,7 @@ pub struct CoordinatorConnection {
     coordinators: Vec<String>,
     at: usize,
     rotation: AddressRotation,
-    /// Who leads, as one that stands by has said: tried first, and once.
+    /// The leader that a standby has named: tried first, and once.
     leader: Option<String>,
     backoff: ReconnectBackoff,
     silent: Silent,
@@ -140,7 +140,7 @@ impl CoordinatorConnection {
         Millis(self.begun.elapsed().as_millis() as u64)
     }
 
-    /// The coordinator of now has said nothing: the others come first for a while.
+    /// The present coordinator has not answered: the others come first for a while.
     pub fn said_nothing(&mut self) {
         let (coordinator, now) = (self.coordinator().to_owned(), self.now());
         self.silent.said_nothing(&coordinator, now);
@@ -220,7 +220,7 @@ impl CoordinatorConnection {
     }
 }
 
-/// Why a coordinator would not have us.
+/// Why a coordinator refused us.
 struct Refused {
     why: String,
     /// Who leads instead of it.
@@ -244,7 +244,7 @@ impl From<String> for Refused {
 impl From<Status> for Refused {
     fn from(status: Status) -> Refused {
         let leader = status.metadata().get(LEADER.as_str()).and_then(|address| address.to_str().ok());
-        // Who answers says why, and says nothing that tonic has to make up.
+        // A status with a source is tonic's own: no coordinator answered.
         let said_nothing = leader.is_none() && std::error::Error::source(&status).is_some();
         Refused { leader: leader.map(str::to_owned), why: coordinator_error(&status), said_nothing }
     }

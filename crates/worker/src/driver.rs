@@ -95,7 +95,7 @@ pub struct Driver {
     pub calls: Calls,
     pub events: Receiver<Event>,
     pub own: WeakSender<Event>,
-    /// Whoever waits for the first registration.
+    /// Waits for the first registration.
     pub starter: Option<oneshot::Sender<Result<(), StartError>>>,
     pub state: State,
 }
@@ -104,7 +104,7 @@ pub struct Driver {
 #[derive(Default)]
 pub struct State {
     in_flight: BTreeMap<ReplicaKey, Arc<InFlight>>,
-    /// Of the coordinator that has us; none while none has.
+    /// Of the present coordinator; none while there is none.
     welcome: Option<Welcome>,
     /// Proves that this is the process that registered; given by the first welcome of an incarnation.
     token: String,
@@ -116,7 +116,7 @@ pub struct State {
     /// Only the lease or the connection differs from what is published.
     renewed: bool,
     beat_now: bool,
-    /// When it was last said that no coordinator has us; none once one has.
+    /// When it was last logged that no coordinator has us; none once one has.
     warned: Option<(Millis, &'static str)>,
     /// Why a coordinator was refused, and when that was said.
     refused: Option<(String, Millis)>,
@@ -173,7 +173,7 @@ impl Driver {
         Flow::On
     }
 
-    /// After the registration is published: whoever started the worker may ask it at once.
+    /// After the registration is published: the starter may ask the worker at once.
     fn tell_starter(&mut self) {
         if self.state.welcome.is_some()
             && let Some(starter) = self.starter.take()
@@ -417,7 +417,7 @@ impl Driver {
         self.connection.leave_for_next();
     }
 
-    /// Says it once, and again now and then: a leader that was killed is tried many times until the next one leads.
+    /// Logs it once, and again now and then: a leader that was killed is tried many times until the next one leads.
     fn lost(&mut self, coordinator: &str, what: &'static str, reason: &str) {
         let (now, node) = (self.now(), &self.spec.id);
         let is_known = |(at, said)| said == what && now.since(at) < limits::WARN_AGAIN_MS;
@@ -436,7 +436,7 @@ impl Driver {
         self.state.renewed = true;
     }
 
-    /// Beats when it is time, when something has to be said at once, or not at all on a connection that is stuck.
+    /// Beats when that is due or there is news; gives up a connection on which beats go unanswered.
     fn beat(&mut self) {
         let Some(Welcome { heartbeat_ms, lease_ms, .. }) = self.state.welcome.clone() else { return };
         let now = self.now();
@@ -464,7 +464,7 @@ impl Driver {
 
     async fn say_goodbye(&mut self) {
         let Some(incarnation) = self.machine.incarnation() else { return };
-        // Nothing is held any more, and from here on nothing is believed.
+        // Nothing is held any more, and the lease is given up.
         let _ = self.machine.ended(self.now());
         self.tell_leave(incarnation).await;
     }

@@ -128,7 +128,7 @@ fn shares(shares: &[NodeShare]) -> Option<String> {
     (!told.is_empty()).then(|| format!("replicas   {}{more}", told.join(", ")))
 }
 
-/// The n-th step of a ladder of blocks, for a share of a whole from 0 to 1.
+/// A bar of blocks, `width` long at a share of 1.
 fn bar(share: f64, width: usize) -> String {
     let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
     let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];

@@ -7,7 +7,7 @@
 //! | a deletion         | every node that had a replica has taken in that it has none, or is gone | never |
 //! | none of these      | for [`CALM_LOOKS`] looks every shard is served with the replicas that it wants, and nothing is on its way | a keyspace in mode manual is not |
 //!
-//! Waiting changes nothing: who stops it, or loses patience, leaves the work going on.
+//! Waiting changes nothing: after an interrupt or a timeout the work goes on.
 
 use super::node::drain_line;
 use super::shard::{all, is_led, is_short};
@@ -354,9 +354,9 @@ fn lacks(short: usize, on_their_way: usize) -> String {
     format!("{short} {have} too few replicas, {} on the way", counted(on_their_way, "replica"))
 }
 
-/// One line on stderr: written over where a person looks on, else written again when it has changed.
+/// One line on stderr: written over on a terminal, else written again when it has changed.
 struct Progress {
-    /// Where a person looks on, from the first text on.
+    /// On a terminal, from the first text on.
     line: Option<ProgressBar>,
     last: String,
 }

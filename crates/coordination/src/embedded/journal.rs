@@ -1,4 +1,4 @@
-//! The journal: every transaction, on disk before anyone is told.
+//! The journal: every transaction, on disk before its acknowledgement.
 //!
 //! A log file is only appended to, and each record has a checksum; when the file is large, the present state is
 //! copied into a new file and the old one is removed, in that order. How records lie in the file and
@@ -33,7 +33,7 @@ use super::replay::{Replayed, replay};
 use super::tree::Tree;
 use crate::claim::ClusterId;
 
-/// The file that says that there must be a journal, and whose.
+/// The file that requires a journal, and names its cluster.
 pub(crate) const IDENTITY: &str = "identity";
 const IDENTITY_MAGIC: [u8; 8] = *b"PARTAGEI";
 /// The file that one process at a time holds.
@@ -53,9 +53,9 @@ pub(crate) struct Journal {
 /// How a transaction failed to become durable.
 #[derive(Debug)]
 pub(crate) enum AppendError {
-    /// Nothing was written; the journal is as it was.
+    /// Not written; the journal is as it was.
     Nothing(Error),
-    /// It may be there or not; the journal must not be used any more.
+    /// It may be written or not; the journal must not be used any more.
     Unknown(String),
 }
 
@@ -174,7 +174,7 @@ impl Journal {
         }
     }
 
-    /// Whose journal this is.
+    /// The journal's cluster.
     pub fn cluster(&self) -> ClusterId {
         ClusterId(self.file.header().owner)
     }
@@ -212,7 +212,7 @@ impl Journal {
         let file = match write_log_file(&*self.disk, &path, header, tree) {
             Ok(file) => file,
             Err(error) => {
-                // The old file is whole, so this costs room only. Not tried again at every commit.
+                // The old file is whole, so this costs room only. Not retried at every commit.
                 self.compact_at = self.file.end() + self.compact_bytes;
                 tracing::warn!(file = %path.display(), %error, "journal not compacted, will try again later");
                 if let Err(error) = self.disk.remove(&journal::unfinished(&path)) {
@@ -298,7 +298,7 @@ pub(crate) fn corrupt(path: &Path, Damage { offset, what }: Damage) -> Error {
     Error::Corrupt { file: path.to_owned(), offset, what }
 }
 
-/// An error of the system before anything was promised.
+/// An error of the system before any acknowledgement.
 pub(crate) fn failed(verb: &str, path: &Path, error: &io::Error) -> Error {
     if is_full(error) {
         return Error::DiskFull { file: path.to_owned(), what: error.to_string() };
@@ -310,7 +310,7 @@ pub(crate) fn failed(verb: &str, path: &Path, error: &io::Error) -> Error {
     Error::Unavailable { what }
 }
 
-/// Where versions go on after `tree`, when it is not known how many were given since.
+/// A version above all that were given after `version`, if `lost_bytes` of the journal are lost.
 pub(crate) fn far_after(version: Version, lost_bytes: u64) -> Version {
     // A transaction takes more than one byte of the journal, so no lost one had a higher version.
     Version::new(version.get().saturating_add(lost_bytes).saturating_add(1))

@@ -1,8 +1,7 @@
 //! The embedded backend: one coordinator process, its state on its own disk, nothing to install.
 //!
-//! The keys and values are in memory, where every task of the process reads them; each change is written
-//! to a journal and synced before it counts. There is one
-//! process, so there is nothing to agree on with others, and a lock on the directory sees to that.
+//! The keys and values are in memory, where every task of the process reads them; the writer syncs each change
+//! to a journal before it counts. A lock on the directory lets in one process, so there are no others to agree with.
 //!
 //! ```text
 //! commit ──► writer: decide ──► journal: write, sync ──► tree: apply ──► answer, wake watchers
@@ -11,7 +10,7 @@
 //!
 //! A kill at any moment loses no acknowledged transaction. A flipped bit, a cut or a misplaced write in
 //! the journal refuses the open with the file and the offset; [`salvage`] shows what can be saved.
-//! [`Embedded::in_memory`] is the same without a journal, for tests and for trying things out.
+//! [`Embedded::in_memory`] is the same without a journal, for tests and trials.
 //!
 //! Not done: several processes (that is what the other backends are for), and state larger than
 //! memory (what is large belongs in files, with a pointer here).
@@ -57,7 +56,7 @@ use writer::{Asked, Request, Shared, Writer};
 /// How to open a directory.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The cluster it must belong to; with `None`, whichever it does, or a new one.
+    /// The cluster it must belong to; with `None`, any, or a new one.
     pub cluster: Option<ClusterId>,
     /// The journal grows by this many bytes at a time: a multiple of 512. Kept from when it was begun.
     pub step_bytes: u32,
@@ -91,7 +90,7 @@ pub struct Embedded {
 /// How requests reach the writer.
 #[derive(Clone, Debug)]
 enum WriterHandle {
-    /// It never blocks, so it is called where the caller stands; simulated time stays exact.
+    /// It never blocks, so it runs in the caller's task; simulated time stays exact.
     Inline(Arc<Mutex<Writer>>),
     /// It waits for a disk, in a thread of its own.
     Thread(mpsc::Sender<Asked>),
@@ -114,7 +113,7 @@ impl Embedded {
         Ok(Self::over(shared, WriterHandle::Thread(sender), cluster))
     }
 
-    /// A store that is gone with the process. Needs a tokio runtime.
+    /// A store that ends with the process. Needs a tokio runtime.
     #[must_use]
     pub fn in_memory() -> Arc<Self> {
         let shared = share(Tree::default());
@@ -148,7 +147,7 @@ impl Drop for Embedded {
     }
 }
 
-/// Opens the journal, removes the ephemeral keys of the last life, and marks a new one.
+/// Opens the journal, removes the ephemeral keys of the last process, and marks a new start.
 fn open_journal(dir: &Path, options: &Options) -> Result<(Journal, Tree)> {
     if !(512..=MAX_STEP_BYTES).contains(&options.step_bytes) || !options.step_bytes.is_multiple_of(512) {
         let step = options.step_bytes;
@@ -188,7 +187,7 @@ async fn ask(handle: &WriterHandle, request: Request) -> Result<Version> {
         WriterHandle::Inline(writer) => writer.lock().map_err(|_| stopped())?.serve(vec![asked]),
         WriterHandle::Thread(sender) => sender.send(asked).await.map_err(|_| stopped())?,
     }
-    // The writer had it and did not answer: it may have written it.
+    // The writer took it and did not answer: it may have written it.
     outcome.await.unwrap_or_else(|_| Err(Error::Indefinite { what: "the store's writer stopped".into() }))
 }
 

@@ -1,4 +1,4 @@
-//! What a record says: a batch of transactions, a part of a snapshot, or a snapshot's end.
+//! A record: a batch of transactions, a part of a snapshot, or a snapshot's end.
 //!
 //! ```text
 //! batch     1 | transactions 4 | { version 8 | changes 4 | { change }… }…

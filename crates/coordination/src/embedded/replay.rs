@@ -1,7 +1,7 @@
 //! From the bytes of a journal file to the state it describes. Pure: the same bytes, the same answer.
 //!
-//! Strict: the first thing that is not as it was written ends it, with the offset. What can be saved
-//! from such a file is a question for [`salvage`](super::salvage), and only when a person asks.
+//! Strict: the first damage ends it, with the offset. [`salvage`](super::salvage) saves what it can
+//! from such a file, and only when a person asks.
 
 use partage_journal::{self as journal, Contents, Damage};
 

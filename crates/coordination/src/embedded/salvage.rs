@@ -1,9 +1,9 @@
 //! What can be saved from a damaged directory. Only when a person asks; the store itself never guesses.
 //!
 //! [`inspect`] reads and reports. [`salvage`] writes what [`inspect`] found into a new directory, which
-//! then opens as any other; [`save`] writes what somebody has made of it. Records before the damage are certain. Good records after it are used too,
-//! but a key may have changed, or been deleted, in a record that is lost: so the report says which keys
-//! are certain. Ephemeral keys are not saved; their owners are gone.
+//! then opens as any other; [`save`] writes entries that the caller chose. Records before the damage are certain. Good
+//! records after it are used too, but a key may have changed, or been deleted, in a record that is lost: so the report
+//! says which keys are uncertain. Ephemeral keys are not saved; their owners are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub struct FileReport {
     pub bytes: u64,
     /// Records in it that are good.
     pub good_records: u64,
-    /// Every stretch that is not good, in order.
+    /// Every damaged stretch, in order.
     pub damage: Vec<Damage>,
     /// Where an unfinished write lies that the next open will drop; this is not damage.
     pub unfinished_at: Option<u64>,
@@ -43,7 +43,7 @@ pub struct FileReport {
 /// What is in a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Whose it is, if any file still says so.
+    /// Its cluster, if any file still names it.
     pub cluster: Option<ClusterId>,
     /// Each file.
     pub files: Vec<FileReport>,
@@ -268,7 +268,7 @@ impl Saved<'_> {
         }
     }
 
-    /// The snapshot is over: whole, it replaces what older files said; else it is laid over it.
+    /// Ends the snapshot: if whole, it replaces the entries of older files; else it adds to them.
     fn end(&mut self) {
         if !std::mem::replace(&mut self.in_snapshot, false) {
             return;

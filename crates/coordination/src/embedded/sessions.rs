@@ -1,7 +1,7 @@
-//! The sessions of one process life: who is alive until when, by the monotonic clock.
+//! The sessions of one process, and when each ends, by the monotonic clock.
 //!
-//! They are not stored. Whoever held one lived in, or was connected to, the process that kept this
-//! table; when it ends, so do they all, and the next life removes their keys.
+//! They are not stored. Each owner was in, or connected to, the process that kept this
+//! table; all sessions end with it, and the next process removes their keys.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ struct Claim {
 /// Live sessions.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    /// The version that marks this life: sessions of two lives never share an id.
+    /// The version that marks this start: sessions of two processes never share an id.
     life: Version,
     given: u64,
     claims: BTreeMap<SessionId, Claim>,

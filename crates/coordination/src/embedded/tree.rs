@@ -1,8 +1,8 @@
-//! The state in memory: an ordered tree of keys, and the last transactions for those who watch.
+//! The state in memory: an ordered tree of keys, and the last transactions for watches.
 //!
-//! Two steps, kept apart: [`Pending::decide`] says what a transaction would change, on top of the tree and of what was decided
-//! before it in the same batch; [`Tree::apply`] does it, once the batch is on disk. So no reader ever
-//! sees what a crash could take back.
+//! Two steps, kept apart: [`Pending::decide`] gives a transaction's changes, on top of the tree and of the earlier
+//! transactions of the same batch; [`Tree::apply`] makes them, once the batch is on disk. So no reader ever
+//! sees a change that a crash could take back.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -18,7 +18,7 @@ use crate::watch::{Change, Update};
 
 use super::record::Committed;
 
-/// Keys, entries, and the recent past.
+/// Keys, entries, and recent transactions.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     entries: BTreeMap<Key, Entry>,
@@ -60,7 +60,7 @@ impl Tree {
         self.entries.get(key).cloned()
     }
 
-    /// Keys that go with some session.
+    /// All ephemeral keys.
     pub fn ephemeral_keys(&self) -> Vec<Key> {
         self.by_session.values().flatten().cloned().collect()
     }
@@ -114,7 +114,7 @@ impl Tree {
         None
     }
 
-    /// Does what was decided. The caller has made it durable.
+    /// Applies a decided transaction, which the caller has made durable.
     pub fn apply(&mut self, committed: Committed) {
         self.version = committed.at;
         committed.changes.iter().cloned().for_each(|change| self.change(change));
@@ -239,7 +239,7 @@ impl<'a> Pending<'a> {
         }
     }
 
-    /// Takes a version without changing a key: it marks a new life of the store.
+    /// Takes a version without changing a key: it marks a new start of the store.
     pub fn mark(&mut self) -> Version {
         self.accept(Version::new(self.version.get() + 1), self.live_bytes, Vec::new());
         self.version
@@ -259,7 +259,7 @@ impl<'a> Pending<'a> {
         }
     }
 
-    /// Refuses what some backend could not hold: a key below an ephemeral key. `changes` is in key order.
+    /// Refuses a key below an ephemeral key, which ZooKeeper could not hold. `changes` is in key order.
     fn check_shape(&self, changes: &[Change]) -> Result<()> {
         let after = |key: &Key| match changes.binary_search_by(|change| change.key.cmp(key)) {
             Ok(index) => changes[index].entry.as_ref(),

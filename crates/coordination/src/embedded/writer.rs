@@ -1,4 +1,4 @@
-//! The writer: takes what is asked, decides it, makes it durable, does it, answers. In that order.
+//! The writer: takes requests, decides them, makes them durable, applies them, answers. In that order.
 //!
 //! Requests that wait together share one record and one fsync. Nothing is visible to a reader, and no
 //! answer is given, not even a refusal, before the record that it may depend on is on disk.
@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     pub sessions_changed: Notify,
     /// Wakes watchers.
     pub published: watch::Sender<Version>,
-    /// Why nothing works any more, once it does not.
+    /// Why the store has stopped, once it has.
     pub stopped: OnceLock<String>,
 }
 
@@ -62,14 +62,14 @@ fn panicked() -> Error {
     Error::Unavailable { what }
 }
 
-/// What is asked of the writer.
+/// A request to the writer.
 #[derive(Debug)]
 pub(crate) enum Request {
     Commit(Transaction),
     EndSession(SessionId),
     /// Takes room for a transaction of so many bytes.
     MakeRoom(u64),
-    /// Lets go of the journal and its lock.
+    /// Closes the journal and frees its lock.
     Close,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Asked {
     pub answer: oneshot::Sender<Result<Version>>,
 }
 
-/// The one that writes.
+/// Decides and writes.
 #[derive(Debug)]
 pub(crate) struct Writer {
     shared: Arc<Shared>,
@@ -93,7 +93,7 @@ impl Writer {
         Self { shared, journal }
     }
 
-    /// Serves until nobody can ask any more. Blocks: runs in a thread of its own.
+    /// Serves until all senders are gone. Blocks: runs in a thread of its own.
     pub fn run(mut self, mut requests: mpsc::Receiver<Asked>) {
         while let Some(first) = requests.blocking_recv() {
             let mut bytes = size_bytes(&first);
@@ -113,7 +113,7 @@ impl Writer {
     pub fn serve(&mut self, batch: Vec<Asked>) {
         let (answers, outcomes) = self.decide_and_keep(batch);
         for (answer, outcome) in answers.into_iter().zip(outcomes) {
-            // Whoever asked may have stopped waiting; the outcome stands without it.
+            // The caller may have stopped waiting; the outcome stands without it.
             let _ = answer.send(outcome);
         }
     }
@@ -165,7 +165,7 @@ impl Writer {
                     self.fail(&what);
                     let unknown = |outcome: Result<Version>| match outcome {
                         Ok(_) => Err(Error::Indefinite { what: what.clone() }),
-                        // Refused, perhaps because of a change that is itself not certain now.
+                        // Refused, perhaps because of a change that itself is uncertain now.
                         Err(_) => Err(Error::Unavailable { what: what.clone() }),
                     };
                     return outcomes.into_iter().map(unknown).collect();

@@ -1,18 +1,18 @@
-//! What a transaction asks of the state, as etcd compares, and as reads that tell which of them failed.
+//! What a transaction requires of the state, as etcd comparisons, and as reads that tell which of them failed.
 //!
 //! etcd answers a transaction with yes or no. So each check has two forms: a comparison, for the decision, and
-//! a read in the branch taken on no, at the same revision, for the reason. Checks come in three kinds, and the
-//! first that fails is the one that is named:
+//! a read in the failure branch, at the same revision, for the reason. Checks come in three kinds, and the
+//! error names the first that fails:
 //!
 //! | check     | compares                                       | because                                    |
 //! |-----------|------------------------------------------------|--------------------------------------------|
-//! | condition | the modification revision of its key           | the caller said so                         |
+//! | condition | the modification revision of its key           | the caller set it                          |
 //! | session   | that the session's marker exists               | a lease that is not ours is no session     |
 //! | shape     | leases of ancestors, emptiness of ranges below | nothing lies below an ephemeral key        |
 //!
-//! etcd takes 128 comparisons. A transaction that needs more of them than that (many keys in many folders) has
-//! its sessions and its shape read beforehand, and one comparison guards what was read: that nothing of this
-//! cluster was written since. That can fail because of somebody else's write, and is then done again.
+//! etcd takes 128 comparisons. For a transaction that needs more (many keys in many folders) the client reads
+//! sessions and shape beforehand, and one comparison guards what it read: that no key of this
+//! cluster was put since. That can fail because of another's write; then the client tries again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -108,7 +108,7 @@ impl Check {
         Ok(checks)
     }
 
-    /// True for what the caller asked, not for what the tree's shape asks.
+    /// True for the caller's conditions, not for sessions and shape.
     pub fn is_condition(&self) -> bool {
         matches!(self, Self::Condition { .. })
     }
@@ -159,7 +159,7 @@ impl Check {
         RangeRequest { key, range_end, limit: 1, keys_only: true, ..RangeRequest::default() }
     }
 
-    /// Whether it holds by what was read.
+    /// Whether it holds by that read.
     pub fn verdict(&self, found: &RangeResponse, space: &Space) -> Result<()> {
         let first = found.kvs.first();
         match self {
@@ -186,7 +186,7 @@ impl Check {
     }
 }
 
-/// That nothing is below `ephemeral` but what the transaction deletes: the range, split around that.
+/// That nothing is below `ephemeral` but what the transaction deletes: the range, split around those keys.
 fn empty_below(ephemeral: &Key, changed: &BTreeMap<&Key, &Operation>, space: &Space) -> Vec<Check> {
     let below = space.below(ephemeral);
     let mut start = below.start;
@@ -214,7 +214,7 @@ fn compare(
     Compare { result: result.into(), target: target.into(), key, range_end, target_union: Some(value) }
 }
 
-/// That nothing in `range` was written after `revision`.
+/// That nothing in `range` was put after `revision`.
 pub(super) fn unchanged_since(revision: i64, range: &Range) -> Compare {
     let (start, end) = (range.start.clone(), range.end.clone());
     let next = TargetUnion::ModRevision(revision.saturating_add(1));

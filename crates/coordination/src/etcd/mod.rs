@@ -5,15 +5,15 @@
 //! | the contract        | etcd                                                                      | file         |
 //! |---------------------|---------------------------------------------------------------------------|--------------|
 //! | key below a root    | key with a prefix                                                         | `space`      |
-//! | transaction         | txn with comparisons; the reason of a no is read in the same txn          | `checks`     |
+//! | transaction         | txn with comparisons; on no it reads the reason                           | `checks`     |
 //! | session             | lease, marked as ours                                                     | `sessions`   |
 //! | list                | range reads at one revision                                               | `pages`      |
 //! | watch               | watch stream, begun again by itself where it was                          | `watch`      |
-//! | definite, unknown   | who is asked, who next, and what a missing answer means                   | `servers`, `outcome` |
-//! | no room             | words that etcd says of what it did, too: the keys tell                   | `no_space`   |
+//! | definite, unknown   | which server to ask, which next, and what a missing answer means | `servers`, `outcome` |
+//! | no room             | an error that may come after a commit: the keys tell                      | `no_space`   |
 //!
-//! Done with stubs made from the few messages we need, not with a client library: the one that is kept well
-//! needs an installed `protoc`, and decides by itself which server is asked and what is tried again; here that
+//! Uses stubs made from the few messages we need, not a client library: the maintained one
+//! needs an installed `protoc`, and decides by itself which server to ask and what to retry; here that
 //! must be known, as it makes an outcome definite or not.
 
 mod checks;
@@ -49,8 +49,8 @@ use proto::{RangeRequest, RangeResponse, RequestOp, ResponseOp, StatusRequest, T
 use servers::{Kind, ServerChannel, Servers};
 use space::Space;
 
-/// How long after its time-to-live a session's end is seen at the latest, by a server with default settings that is
-/// up: the least time of a lease, the rounding to seconds, and the rounds in which leases are ended.
+/// How long after its time-to-live a session ends at the latest, by a server with default settings that is
+/// up: the least time of a lease, the rounding to seconds, and the rounds in which etcd ends leases.
 pub const EXPIRY_BOUND: Duration = Duration::from_secs(5);
 
 /// A root in an etcd.
@@ -81,7 +81,7 @@ impl Etcd {
         Ok(Arc::new(Self { servers, space }))
     }
 
-    /// Whether the root is read by somebody who does not say who they are.
+    /// Whether a client without credentials can read the root.
     async fn is_open(&self) -> Result<bool> {
         let root = self.space.range(&Scope::All);
         let look = RangeRequest { key: root.start, range_end: root.end, limit: 1, ..RangeRequest::default() };
@@ -133,7 +133,7 @@ impl Etcd {
         })
     }
 
-    /// More checks than etcd compares at once: all but the conditions are read beforehand, and guarded.
+    /// More checks than etcd compares at once: reads all but the conditions beforehand, guarded.
     async fn commit_guarded(&self, checks: &[Check], changes: Vec<RequestOp>) -> Result<Version> {
         let (conditions, others): (Vec<Check>, Vec<Check>) =
             checks.iter().cloned().partition(Check::is_condition);
@@ -166,7 +166,7 @@ impl Etcd {
         })
     }
 
-    /// A transaction without changes reads something, as etcd would else answer it from one server's memory.
+    /// A transaction without changes needs a read, else etcd answers it from one server's memory.
     fn or_look(&self, changes: Vec<RequestOp>) -> Vec<RequestOp> {
         if !changes.is_empty() {
             return changes;
@@ -205,7 +205,7 @@ fn check_version(location: &str, found: &str) -> Result<()> {
     Err(Error::Invalid { what: format!("{location} is etcd {found:?}: 3.4 or later is needed") })
 }
 
-/// Whether somebody is turned away who does not say who they are.
+/// Whether etcd refuses a client without credentials.
 fn is_a_no(status: &tonic::Status) -> bool {
     use tonic::Code;
     // "user name is empty" and "permission denied" are etcd's words for it.

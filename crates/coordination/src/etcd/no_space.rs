@@ -1,9 +1,9 @@
-//! Whether a transaction was done for which etcd says that it has no room.
+//! Whether etcd committed a transaction for which it reports that it has no room.
 //!
-//! etcd looks for room twice. Before it proposes a transaction it may turn it away, and nothing happens. A transaction
-//! that was proposed is looked at again when it is applied; if others have used the room up meanwhile, etcd *does it all
-//! the same* and answers with the same words (etcd-io/etcd#16659, not mended in any version). So "database space
-//! exceeded" is no outcome: the outcome is read from the keys.
+//! etcd checks for room twice. Before it proposes a transaction it may refuse it, and nothing happens. It checks again
+//! when it applies a proposed transaction; if others have used the room up meanwhile, etcd *commits it all
+//! the same* and answers with the same error (etcd-io/etcd#16659, not fixed in any version). So "database space
+//! exceeded" is no outcome: the client reads the outcome from the keys.
 //!
 //! ```text
 //! a key that was put    revision 7: theirs   9: ours   12: theirs
@@ -11,8 +11,8 @@
 //!                       read now, before 12, before 9, … until one is ours, or is not later than what was seen
 //! ```
 //!
-//! A value, its lease and its revision tell whose it is. What the same client put in vain and another client put too,
-//! the same values at the same keys in one transaction, cannot be told apart: callers write who they are.
+//! A value, its lease and its revision tell whose it is. A refused put of this client and another client's put of
+//! the same values at the same keys in one transaction look alike: callers put their name in values.
 
 use crate::error::{Error, Result};
 use crate::limits::ETCD_ROOM_LOOKS;
@@ -26,8 +26,8 @@ use super::proto::{KeyValue, RangeRequest, TxnRequest};
 use super::servers::{Kind, ServerChannel, Servers};
 use super::space::Space;
 
-/// The latest revision that the caller or the client has seen. To be taken before the transaction is sent: what it puts
-/// is later.
+/// The latest revision that the caller or the client has seen. Take it before the transaction is sent, whose puts
+/// are later.
 pub(super) fn seen(servers: &Servers, conditions: &[Condition]) -> i64 {
     let expected = conditions.iter().filter_map(|condition| match condition.expected {
         Expected::At(version) => i64::try_from(version.get()).ok(),
@@ -36,7 +36,7 @@ pub(super) fn seen(servers: &Servers, conditions: &[Condition]) -> i64 {
     expected.fold(servers.seen(), i64::max)
 }
 
-/// The revision at which etcd did the transaction for which it says that there is no room; `None` if it did not.
+/// The revision at which etcd committed the transaction all the same; `None` if it did not.
 ///
 /// # Errors
 /// [`Error::Indefinite`] when that cannot be found out.

@@ -1,7 +1,7 @@
-//! What an answer that is no success means: was it sent, was it done, what to say.
+//! What an error status means: whether the request was sent, whether etcd did it, and the error for the caller.
 //!
-//! The rule is that of doubt: only words that etcd says before it proposes anything, or as the outcome of what
-//! it proposed, are definite. All else that happens after a request has left is *unknown* (C3).
+//! In doubt it is unknown: only errors that etcd gives before it proposes anything, or as the outcome of a
+//! proposal, are definite. All others after a request has left are *unknown* (C3).
 
 use tonic::{Code, ConnectError, Status};
 
@@ -10,17 +10,17 @@ use crate::error::Error;
 /// What went wrong with one attempt at one server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Trouble {
-    /// It did not leave, or was turned away before it was proposed: another server may take it.
+    /// It did not leave, or etcd refused it before proposing it: another server may take it.
     NotDone(String),
-    /// It left, and what became of it is not known.
+    /// It left, and its outcome is not known.
     Unknown(String),
     /// The token is missing, has expired, or is older than the rights: sign in, then again.
     Token(String),
-    /// etcd's last word; nothing was changed.
+    /// A definite error; nothing was changed.
     Refused(Error),
 }
 
-/// What etcd says about a token it does not take: the user's name is missing when there is none.
+/// etcd's errors about a token it does not take; without a token the user's name is empty.
 const TOKEN: [&str; 4] = [
     "invalid auth token",
     "revision of auth store is old",
@@ -28,13 +28,13 @@ const TOKEN: [&str; 4] = [
     "revision in header is old",
 ];
 
-/// Reads a status. `location` names the target, `prefix` the keys that we need rights to.
+/// Classifies a status. `location` names the target, `prefix` the keys that we need rights to.
 pub(super) fn read(status: &Status, location: &str, prefix: &str) -> Trouble {
     let what = in_words(status);
     if caused_by_connecting(status) {
         return Trouble::NotDone(what);
     }
-    // What has a source was made on this side, of a broken stream: its code is not etcd's.
+    // A status with a source comes from this side, of a broken stream: its code is not etcd's.
     if std::error::Error::source(status).is_some() {
         return Trouble::Unknown(what);
     }
@@ -45,7 +45,7 @@ pub(super) fn read(status: &Status, location: &str, prefix: &str) -> Trouble {
     let location = location.to_owned();
     match status.code() {
         Code::Unavailable if says("no leader") => Trouble::NotDone(what),
-        // Of a transaction with puts it is no outcome yet: `no_space` finds that out.
+        // For a transaction with puts this is no outcome yet: `no_space` finds that out.
         Code::ResourceExhausted if says("database space exceeded") => Trouble::Refused(Error::NoRoom {
             location,
             what:

@@ -1,15 +1,15 @@
-//! The servers of one etcd: who is asked, who is asked next, and what is known when nobody answers.
+//! The servers of one etcd: which to ask, which next, and what a missing answer means.
 //!
-//! One is asked until it fails, then the next. Whether a request may go to the next depends on what it is: a
-//! read may be asked twice; a change only when it certainly was not done. That is decided here, once, for all
-//! that is asked ([`Servers::call`]); what a status means is decided in `outcome`.
+//! The client asks one until it fails, then the next. It may send a read twice, a change only when the first server
+//! certainly did not do it. [`Servers::call`] decides that once, for all requests; `outcome` decides what a status
+//! means.
 //!
 //! | what happened                             | a read            | a change          |
 //! |-------------------------------------------|-------------------|-------------------|
-//! | no connection, or turned away before it was proposed | the next server | the next server |
+//! | no connection, or refused before it was proposed | the next server | the next server |
 //! | no answer in time, or the stream broke    | the next server   | `Indefinite`      |
 //! | the token is not taken                    | sign in, again    | sign in, again    |
-//! | etcd's last word                          | that error        | that error        |
+//! | a definite error                          | that error        | that error        |
 
 use std::future::Future;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -33,12 +33,12 @@ use super::proto::{AuthenticateRequest, ResponseHeader};
 
 type Token = MetadataValue<Ascii>;
 
-/// What a request does, and so what a missing answer means.
+/// Whether a request may be repeated without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nothing, or the same again when repeated.
+    /// It changes nothing, or is idempotent.
     Read,
-    /// Something.
+    /// A change.
     Change,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct ServerChannel {
 }
 
 impl ServerChannel {
-    /// A request that says who we are, and that a server without a leader shall say so instead of waiting.
+    /// A request with our token; a server without a leader refuses it instead of waiting.
     pub fn request<T>(&self, message: T) -> tonic::Request<T> {
         let mut request = tonic::Request::new(message);
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
@@ -64,7 +64,7 @@ impl ServerChannel {
 #[derive(Debug)]
 struct Server {
     endpoint: Endpoint,
-    /// Replaced when it stays silent: a new connection may take another way.
+    /// Replaced when silent: a new connection may take another way.
     channel: Mutex<Channel>,
 }
 
@@ -74,13 +74,13 @@ pub(super) struct Servers {
     location: String,
     prefix: String,
     servers: Vec<Server>,
-    /// Counts up; modulo the servers it is the one that is asked.
+    /// Counts up; modulo the servers it is the current one.
     turn: AtomicUsize,
     credentials: Option<(String, Secret)>,
     token: RwLock<Option<Token>>,
     /// The latest revision in any answer.
     seen: AtomicI64,
-    /// Held by the one who signs in.
+    /// Held while signing in.
     signing_in: tokio::sync::Mutex<()>,
 }
 
@@ -144,7 +144,7 @@ impl Servers {
         &self.location
     }
 
-    /// The latest revision that an answer named: whatever is sent from now on is done at a later one.
+    /// The latest revision in an answer: a change sent from now on gets a later one.
     pub fn seen(&self) -> i64 {
         self.seen.load(Ordering::Relaxed)
     }
@@ -156,7 +156,7 @@ impl Servers {
         }
     }
 
-    /// The server whose turn it is.
+    /// The current server.
     pub fn current(&self) -> (usize, ServerChannel) {
         let turn = self.turn.load(Ordering::Relaxed);
         let channel = self.server(turn).channel.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -168,13 +168,13 @@ impl Servers {
         &self.servers[turn % self.servers.len()]
     }
 
-    /// The next one's turn, unless somebody has said so already.
+    /// Makes the next server current, unless another call has already.
     pub fn give_up_on(&self, turn: usize) {
         let next = turn.wrapping_add(1);
         let _ = self.turn.compare_exchange(turn, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Lets go of a connection that stays silent, as nothing else tells a lost one from a slow one.
+    /// Replaces a silent connection, as nothing else tells a lost one from a slow one.
     fn hang_up(&self, turn: usize) {
         let server = self.server(turn);
         *server.channel.lock().unwrap_or_else(PoisonError::into_inner) = server.endpoint.connect_lazy();
@@ -185,7 +185,7 @@ impl Servers {
         outcome::read(status, &self.location, &self.prefix)
     }
 
-    /// Signs in, if there are credentials and nobody has since `server` was given out.
+    /// Signs in, if there are credentials and none did since `server` was given out.
     pub async fn sign_in(&self, server: Option<&ServerChannel>) -> Result<()> {
         let Some((user, password)) = &self.credentials else { return Ok(()) };
         let _one_at_a_time = self.signing_in.lock().await;
@@ -201,7 +201,7 @@ impl Servers {
             Ok(answer) => Some(answer.token.parse().map_err(|_| Error::Unavailable {
                 what: format!("{} gave a token that is no text: check that it is an etcd", self.location),
             })?),
-            // Everybody may do everything there; a token would be refused.
+            // Without authentication etcd would refuse a token.
             Err(Failed::Error(Error::Invalid { what })) if what.contains("authentication is not enabled") => {
                 tracing::warn!(target = %self.location, "etcd does not ask who we are: turn its authentication on");
                 None
@@ -212,7 +212,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Asks until there is an answer or nothing more that may be tried.
+    /// Asks until there is an answer or no further try is allowed.
     pub async fn call<T, F>(&self, kind: Kind, send: impl Fn(ServerChannel) -> F) -> Result<T>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -221,7 +221,7 @@ impl Servers {
             Err(Failed::Token(server, _)) => server,
             outcome => return outcome.map_err(|failed| self.error(failed)),
         };
-        // A refused token changed nothing: the request may be sent again, be it a change.
+        // A refused token changed nothing: even a change may be sent again.
         self.sign_in(Some(&server)).await?;
         self.ask(kind, &send).await.map_err(|failed| self.error(failed))
     }
@@ -231,7 +231,7 @@ impl Servers {
         F: Future<Output = Result<Response<T>, Status>>,
     {
         let end = Instant::now() + ETCD_REQUEST;
-        // A lone server is asked twice: it may have been restarted, and the connection be its old one.
+        // A read asks a lone server twice: its connection may be from before a restart.
         let mut attempts = self.servers.len().max(2);
         let mut untried = self.servers.len();
         loop {

@@ -1,13 +1,13 @@
 //! Sessions as leases. A session's id is the number of its lease.
 //!
-//! A lease is marked as ours by a key that goes with it, which no caller can see. So a lease that another
-//! program made is no session here: it is neither renewed, nor revoked, nor written under.
+//! A key bound to it, which no caller can see, marks a lease as ours. So a lease that another
+//! program made is no session here: we neither renew nor revoke it, nor write under it.
 //!
 //! Leases count whole seconds, and a server has a least time for them (two seconds by default): a session
 //! lives at least as long as it was asked for, never shorter.
 //!
 //! Renewing does not go through etcd's log: the leader answers alone. One that was cut off from the others and
-//! does not know yet would say yes to what its successor lets expire. So a renewal counts only with a
+//! does not know yet would renew a lease that its successor lets expire. So a renewal counts only with a
 //! linearizable read after it, by the same server in the same term: then that leader led all the while (C4).
 
 use std::time::Duration;
@@ -28,7 +28,7 @@ use super::proto::{
 use super::servers::{Kind, ServerChannel, Servers};
 use super::space::Space;
 
-/// Renewals that meet an election are asked again this often: elections are rare, and each ends.
+/// Attempts at a renewal that meets an election: elections are rare, and each ends.
 const RENEWALS: usize = 4;
 
 pub(super) async fn open(servers: &Servers, space: &Space, ttl: Duration) -> Result<SessionId> {
@@ -57,7 +57,7 @@ pub(super) async fn open(servers: &Servers, space: &Space, ttl: Duration) -> Res
     match servers.call(Kind::Change, send).await {
         Ok(_) => Ok(opened),
         Err(error) => {
-            // What is left of it ends by its own time, if this fails too.
+            // The lease expires by itself, if this fails too.
             let _ = revoke(servers, granted.id).await;
             Err(error)
         }
@@ -68,7 +68,7 @@ fn marker(space: &Space, session: SessionId) -> RangeRequest {
     RangeRequest { key: space.marker(session), keys_only: true, ..RangeRequest::default() }
 }
 
-/// Who said something, and when in the order of leaders.
+/// The server that answered, and its term.
 fn speaker(header: Option<&ResponseHeader>) -> Option<(u64, u64, u64)> {
     header.map(|header| (header.cluster_id, header.member_id, header.raft_term))
 }
@@ -76,7 +76,7 @@ fn speaker(header: Option<&ResponseHeader>) -> Option<(u64, u64, u64)> {
 pub(super) async fn renew(servers: &Servers, space: &Space, session: SessionId) -> Result<()> {
     let ended = || Error::SessionEnded { session };
     let lease = lease(session).ok_or_else(ended)?;
-    // Looked at first: a lease of another program is not kept alive.
+    // First, so that it keeps no lease of another program alive.
     if super::pages::range(servers, marker(space, session)).await?.kvs.is_empty() {
         return Err(ended());
     }

@@ -1,4 +1,4 @@
-//! Where the keys of one cluster lie in etcd's flat space of bytes.
+//! Where the keys of one cluster lie in etcd's flat keyspace.
 //!
 //! ```text
 //! /partage/prod/ session/5b3c…   markers of sessions: a space sorts before every character of a key
@@ -20,7 +20,7 @@ pub(super) struct Range {
     pub end: Bytes,
 }
 
-/// The part of etcd that is this cluster's.
+/// This cluster's part of etcd.
 #[derive(Clone, Debug)]
 pub(super) struct Space {
     /// Begins and ends with a slash.

@@ -1,18 +1,18 @@
-//! A watch: a task that follows etcd for one subscriber, and what waits for it, folded together.
+//! A watch: a task that follows etcd for one subscriber, and folds the waiting updates.
 //!
 //! ```text
 //! etcd ──events──► task ──fold──► waiting: key → newest entry ──next()──► subscriber
 //! ```
 //!
-//! The task always takes what comes, so a subscriber that does not listen holds up no stream. What waits is one
-//! entry for each key, and at most [`ETCD_WAITING_BYTES`]; past that it is thrown away, the stream with it, and
+//! The task always takes what comes, so a subscriber that does not listen holds up no stream. One
+//! entry for each key waits, and at most [`ETCD_WAITING_BYTES`]; past that the task drops them and the stream, and
 //! the subscriber gets a resync when it asks again (W6).
 //!
 //! The task begins again by itself, where it was, after a lost connection, a server without a leader, or a
 //! restart. Three things make it a resync: etcd has compacted the revision, the revision is later than
 //! etcd's own (a backup was restored, or it is another store's), and another cluster answers.
 //!
-//! etcd sends whole revisions, and large ones in fragments: what is folded in is always whole (W3).
+//! etcd sends whole revisions, large ones in fragments: the task folds only whole ones (W3).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -73,7 +73,7 @@ impl Subscription for Follower {
             if let Some(outcome) = self.shared.take() {
                 return outcome;
             }
-            // Whichever comes first is kept until the other side looks.
+            // Each keeps a permit until the other side waits.
             self.shared.wanted.notify_one();
             self.shared.ready.notified().await;
         }
@@ -118,7 +118,7 @@ impl Shared {
         self.ready.notify_one();
     }
 
-    /// False if too much waits now: it is thrown away, and only a resync can follow.
+    /// False if too much waits now: it is dropped, and only a resync can follow.
     #[must_use]
     fn fold(&self, at: Version, changes: Vec<Change>) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,7 +178,7 @@ impl Waiting {
 enum End {
     /// Go on from the cursor.
     Broken(String),
-    /// The way from the cursor is lost, or not wanted any more.
+    /// The changes since the cursor are lost, or too many.
     Gap,
     /// A person must act.
     Failed(Error),
@@ -192,7 +192,7 @@ struct Followed {
     shared: Arc<Shared>,
     /// Everything up to here has been folded; `None` asks for a resync.
     cursor: Option<Version>,
-    /// Who gave the cursor.
+    /// The cursor's cluster.
     cluster: Option<u64>,
     /// Events whose last fragment has not come.
     staged: Vec<Event>,
@@ -219,11 +219,11 @@ impl Followed {
         }
     }
 
-    /// One stream, from a look at where etcd is to the stream's end.
+    /// One stream, from a read of etcd's revision to the stream's end.
     async fn follow(&mut self) -> End {
         self.staged.clear();
         if self.cursor.is_none() {
-            // Made for one who listens, not for one who might.
+            // A resync is made only for a subscriber that waits.
             self.shared.wanted.notified().await;
         }
         if let Err(error) = self.catch_up().await {
@@ -251,7 +251,7 @@ impl Followed {
         }
     }
 
-    /// Makes sure that the cursor is one that etcd can go on from; a resync if not.
+    /// Checks that etcd can go on from the cursor; a resync if not.
     async fn catch_up(&mut self) -> Result<()> {
         let bounds = self.space.range(&self.scope);
         let look =
@@ -305,7 +305,7 @@ impl Followed {
         }
     }
 
-    /// Signs in again, so that the next stream has a token that is taken.
+    /// Signs in again, for the next stream.
     async fn signed_in(&self, server: Option<&super::servers::ServerChannel>, what: String) -> End {
         match self.servers.sign_in(server).await {
             Ok(()) | Err(Error::Unavailable { .. }) => End::Broken(what),
@@ -318,7 +318,7 @@ impl Followed {
             return Some(End::Gap);
         }
         if message.canceled {
-            // A token that is not taken, or a right that was taken away: the next look tells which.
+            // An invalid token, or a right that was taken away: the next read tells which.
             return Some(self.signed_in(None, message.cancel_reason).await);
         }
         let is_progress = message.events.is_empty() && self.staged.is_empty();
@@ -341,7 +341,7 @@ impl Followed {
         self.cursor = self.cursor.map(|cursor| cursor.max(at));
     }
 
-    /// Hands over what is whole.
+    /// Folds a whole revision.
     fn fold(&mut self) -> Result<(), End> {
         let events = std::mem::take(&mut self.staged);
         let mut changes = Vec::with_capacity(events.len());

@@ -6,8 +6,8 @@
 //! 0a4e…  a second one opens, too: for the time in which not all have changed over
 //! ```
 //!
-//! **Another key without a gap**: the new one is written behind the old one everywhere, then before it, then the old one
-//! is taken out. At each of these steps all open what all seal. The file is read again while the process runs.
+//! **To change the key without a gap**: write the new one behind the old one everywhere, then before it, then take the
+//! old one out. At each of these steps all open what all seal. A running process reads the file again.
 
 use std::fmt;
 use std::io::Read;
@@ -26,10 +26,10 @@ const MOST_KEYS: usize = 2;
 /// A file of keys is a few lines.
 const FILE_BYTES: u64 = 4 << 10;
 
-/// A key is named by so many bytes in each datagram: of a hash, so that nothing of the key is told.
+/// Bytes of a key's id in each datagram: of a hash, which does not reveal the key.
 pub(super) const ID_BYTES: usize = 4;
 
-/// What has no key in it that could be used.
+/// Why a file has no usable keys.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     /// It cannot be read.
@@ -50,7 +50,7 @@ pub enum KeysError {
         /// Its permissions.
         mode: u32,
     },
-    /// It is something else.
+    /// It is malformed.
     #[error("the keys of gossip, {path}: {what}")]
     Malformed {
         /// The file that could not be used as a file of gossip keys.
@@ -60,7 +60,7 @@ pub enum KeysError {
     },
 }
 
-/// One key: what is derived from it, not itself.
+/// What is derived from one key.
 #[derive(Clone)]
 struct Shared {
     id: [u8; ID_BYTES],
@@ -167,7 +167,7 @@ impl Shared {
         Shared { id, root }
     }
 
-    /// Each life of each sender has a key of its own: so numbers that begin anew with each life are never used twice with
+    /// Each run of each sender has a key of its own: so numbers that begin anew with each run are never used twice with
     /// one key.
     fn derive(&self, cluster: &str, sender: u128) -> LessSafeKey {
         let sender = sender.to_be_bytes();
@@ -207,7 +207,7 @@ fn digits(line: &str) -> Option<[u8; KEY_BYTES]> {
     Some(bytes)
 }
 
-/// Refuses what others than the owner and its group can read, or than the owner can change.
+/// Refuses a file that its group can change, or that others can read, change or run.
 #[cfg(unix)]
 fn guarded(path: &Path, about: &std::fs::Metadata) -> Result<(), KeysError> {
     use std::os::unix::fs::PermissionsExt;

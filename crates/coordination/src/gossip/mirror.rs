@@ -1,4 +1,4 @@
-//! What a handle has heard: an ordered map that counts its own changes.
+//! A handle's copy of all keys: an ordered map that counts its changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::session::SessionId;
 use crate::transaction::{Entry, Version};
 use crate::watch::{Change, Subscription, Update};
 
-/// What somebody says of a key, as it travels: the session and the value in hexadecimal, a colon between them.
+/// A published key's text form: the session and the value in hexadecimal, a colon between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Published {
     pub session: SessionId,
@@ -40,7 +40,7 @@ impl Published {
     }
 }
 
-/// Of everything that everybody says. The larger session wins, for all alike; what is no key is not heard.
+/// Merges the keys of all nodes. The larger session wins, on every node alike; invalid keys are skipped.
 pub(super) fn merge<'a>(said: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<Key, Published> {
     let mut merged: BTreeMap<Key, Published> = BTreeMap::new();
     for (key, text) in said {
@@ -113,7 +113,7 @@ impl Mirror {
         }
     }
 
-    /// What is not in `scope` here as it was in `old`.
+    /// The changes in `scope` from `old` to this one.
     fn changes_since(&self, old: &Self, scope: &Scope) -> Vec<Change> {
         let mut changes: BTreeMap<&Key, Option<&Entry>> = BTreeMap::new();
         changes.extend(

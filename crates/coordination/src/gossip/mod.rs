@@ -1,7 +1,7 @@
-//! The gossip backend: who is there and what they hold, with no service at all.
+//! The gossip backend: which nodes are there and what they hold, with no service at all.
 //!
-//! Each process says what it has and passes on what it heard; after a moment all know. No process
-//! can be asked what is true now, so nothing can be decided here: there are no conditions, no lasting keys, no
+//! Each process publishes its keys and passes on those of others; after a moment all have them. No process
+//! knows the current state, so gossip decides nothing: there are no conditions, no lasting keys, no
 //! elections. That is enough where every node computes its own share (leaderless datasets), and for no more.
 //!
 //! ```text
@@ -61,10 +61,10 @@ use mirror::{Follower, Mirror, Published};
 use refused::Refused;
 use transport::SealedTransport;
 
-/// How long after its end a session is gone for all who are not cut off.
+/// How long after its end a session is gone on nodes that are not cut off.
 pub const EXPIRY_BOUND: Duration = GOSSIP_BOUND;
 
-/// One node among the others. Dropped, it falls silent, and the others see its end as that of a dead one.
+/// One node of the cluster. Dropped, it falls silent, and the others take it for dead.
 pub struct Gossip {
     shared: Arc<Shared>,
     at: Listen,
@@ -77,7 +77,7 @@ struct Shared {
     mirror: watch::Sender<Arc<Mirror>>,
     session: Mutex<Option<Open>>,
     session_changed: tokio::sync::Notify,
-    /// Changes and looks at our own state come one after the other.
+    /// Held for each change and each read of our own state.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -96,12 +96,12 @@ impl fmt::Debug for Gossip {
 }
 
 impl Gossip {
-    /// Listens, and begins to talk to the hosts of the target. That none of them answers is no error: the first of
+    /// Listens, and begins to send to the hosts of the target. It is no error if none answers: the first of
     /// a cluster is alone. Needs a tokio runtime.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if the address cannot be listened on, [`Error::Invalid`] if it is none that others
-    /// could reach.
+    /// [`Error::Unavailable`] if it cannot listen on the address, [`Error::Invalid`] if others cannot reach
+    /// that address.
     pub async fn join(target: &Target) -> Result<Arc<Self>> {
         let at = match target.listen {
             Some(at) => at,
@@ -114,7 +114,7 @@ impl Gossip {
             );
             return Err(Error::Invalid { what });
         }
-        // A start is a new node: what the one before it said goes with it.
+        // Each start is a new node: the keys of the one before end with it.
         let life = ClusterId::random();
         let id = ChitchatId::new(life.to_string(), 0, at.advertise);
         let keys = match &target.gossip_key_file {
@@ -178,7 +178,7 @@ impl Drop for Gossip {
     }
 }
 
-/// A port on loopback that nobody has.
+/// A free port on loopback.
 fn free_loopback(target: &Target) -> Result<Listen> {
     let free = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     let at: SocketAddr = free.map_err(|error| Error::Unavailable { what: format!("{target}: {error}") })?;
@@ -195,7 +195,7 @@ fn unusable(error: KeysError) -> Error {
     Error::Invalid { what: error.to_string() }
 }
 
-/// Takes other keys as soon as they are in the file. With a file that cannot be used it goes on with what it has.
+/// Takes new keys from the file as soon as they are there. While the file is unusable it keeps its keys.
 async fn reread(path: PathBuf, keys: watch::Sender<Keys>) {
     let mut wrong = String::new();
     loop {
@@ -217,7 +217,7 @@ async fn reread(path: PathBuf, keys: watch::Sender<Keys>) {
     }
 }
 
-/// Keeps the mirror as the neighbours say.
+/// Updates the mirror from the neighbours.
 async fn follow(shared: Arc<Shared>) {
     let mut live = shared.node.with_chitchat(|node| node.live_nodes_watcher()).await;
     // The sender lives as long as the node.
@@ -264,7 +264,7 @@ impl Shared {
         open.ok_or(Error::SessionEnded { session })
     }
 
-    /// Takes back all we said.
+    /// Deletes our keys.
     async fn withdraw(&self) {
         self.node
             .with_chitchat(|node| {
@@ -276,7 +276,7 @@ impl Shared {
         self.look().await;
     }
 
-    /// Folds what is known now into the mirror. Call it in turn.
+    /// Folds the known state into the mirror. Call it with `turn` held.
     async fn look(&self) -> Version {
         let found = self
             .node
@@ -296,7 +296,7 @@ impl Shared {
         }
     }
 
-    /// Publishes or takes back one key of ours.
+    /// Publishes or deletes one key of ours.
     async fn change(&self, operation: Operation) -> Result<Version> {
         let _turn = self.turn.lock().await;
         let mirror = Arc::clone(&self.mirror.borrow());

@@ -1,4 +1,4 @@
-//! Datagrams that are not heard: counted by reason, and told now and then.
+//! Refused datagrams: counted by reason, and logged now and then.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use partage_clock::Instant;
 
-/// Between two lines of the log about the same reason.
+/// The rest between two log lines about one reason.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
-/// Why a datagram is not heard.
+/// Why a datagram is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// It is in the clear, and this process has a key.
@@ -20,7 +20,7 @@ pub enum Reason {
     OtherKey,
     /// It is not as it was sealed, or is of another cluster.
     Damaged,
-    /// It was sealed at another time than it is here.
+    /// Its time is too far from this process's clock.
     Clock,
     /// It came before.
     Again,
@@ -77,7 +77,7 @@ impl Reason {
     }
 }
 
-/// How many datagrams were not heard.
+/// How many datagrams were refused.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
     counts: [AtomicU64; Reason::ALL.len()],
@@ -94,14 +94,14 @@ impl Refused {
     }
 }
 
-/// Tells of what is refused: the first of each reason at once, then how many more there were in a minute.
+/// Logs what is refused: the first of each reason at once, then how many more there were in a minute.
 #[derive(Debug, Default)]
 pub(super) struct RefusalReporter {
     told: [Option<(Instant, u64)>; Reason::ALL.len()],
 }
 
 impl RefusalReporter {
-    /// How many are to be told of now, if any.
+    /// How many to log now, if any.
     fn due(&mut self, reason: Reason, count: u64, now: Instant) -> Option<u64> {
         let told = &mut self.told[reason as usize];
         let since = match *told {

@@ -1,22 +1,23 @@
-//! Datagrams behind a shared key: sealed by who sends them, opened once by who gets them.
+//! Datagrams under a shared key: the sender seals them, the receiver opens each once.
 //!
-//! Each datagram is authenticated, numbered and has a time: one that was changed, that came before, or that is from another
-//! time, is not read.
+//! Each datagram is authenticated, numbered and has a time: the receiver refuses one that was changed, came before,
+//! or is from another time.
 //!
 //! ```text
 //! PGS1 │ id of the key, 4 │ sender, 16 │ number, 8 │ ms since 1970, 8 │ sealed: part, 1; what is said │ tag, 16
 //! └──────────────────────── in the clear, and covered by the tag ─────┘
 //! ```
 //!
-//! The sender is a random number of this life of a process, and has a key of its own, derived from the shared one and from the
-//! cluster's name: so the number of a datagram can be its nonce, and clusters with the same key do not hear each other.
+//! The sender is a random number of this run of a process, and has a key of its own, derived from the shared one and
+//! from the cluster's name: so the number of a datagram can be its nonce, and clusters with the same key refuse each
+//! other's.
 //!
-//! **Once**: of each sender the highest number is known, and which of the last [`WINDOW`] came. **In time**: what is older
-//! or younger than [`SKEW`] is refused, so a sender that has been silent for twice that can be forgotten, and memory has a
-//! bound; who gets past the seal has the key. A datagram that is held back and let through within that time is heard once,
-//! as if the network had been slow.
+//! **Once**: the receiver keeps each sender's highest number, and which of the last [`WINDOW`] came. **In time**: it
+//! refuses a time that is off by more than [`SKEW`], so it can forget a sender that was silent for twice that, and
+//! memory has a bound: only holders of the key get so far. A datagram that is held back and let through within that
+//! time is accepted once, as if the network had been slow.
 //!
-//! A message may fill a datagram by itself; then it goes in two.
+//! A message that is too long for one sealed datagram goes in two.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,7 +36,7 @@ pub(super) const SKEW: Duration = Duration::from_secs(60);
 /// Numbers that may come in another order.
 const WINDOW: u64 = 128;
 
-/// Senders that are known at a time: lives of processes within two minutes.
+/// Senders that are known at a time: runs of processes within two minutes.
 const MOST_SENDERS: usize = 4_096;
 
 /// Halves of messages that wait for the other one: 4 MiB.
@@ -67,7 +68,7 @@ fn nonce(number: u64) -> Nonce {
     Nonce::assume_unique_for_key(bytes)
 }
 
-/// Seals what one life of a process sends.
+/// Seals what one run of a process sends.
 pub(super) struct Sealer {
     cluster: String,
     sender: u128,
@@ -75,12 +76,12 @@ pub(super) struct Sealer {
 }
 
 impl Sealer {
-    /// `sender` is random, and of nobody else.
+    /// `sender` is random and unique.
     pub fn new(cluster: String, sender: u128) -> Sealer {
         Sealer { cluster, sender, last: 0 }
     }
 
-    /// The datagrams that say it: one, or two.
+    /// The datagrams of a message: one, or two.
     pub fn seal(&mut self, keys: &Keys, said: &[u8], unix_ms: u64) -> Vec<Vec<u8>> {
         if said.len() <= MOST_SAID {
             return vec![self.part(keys, WHOLE, said, unix_ms)];
@@ -108,18 +109,18 @@ impl Sealer {
     }
 }
 
-/// What came of one sender.
+/// One sender's numbers so far.
 #[derive(Debug, Clone, Copy)]
 struct ReplayWindow {
     highest: u64,
     /// Bit n: `highest - n` came.
     came: u128,
-    /// The latest of its dates.
+    /// Its latest time.
     sent_ms: u64,
 }
 
 impl ReplayWindow {
-    /// Whether a number comes for the first time; it is then taken as come.
+    /// Whether a number comes for the first time; notes it.
     fn is_first(&mut self, number: u64) -> bool {
         if let Some(ahead) = number.checked_sub(self.highest).filter(|ahead| *ahead > 0) {
             let moved = u32::try_from(ahead).ok().and_then(|ahead| self.came.checked_shl(ahead));
@@ -142,7 +143,7 @@ struct Half {
     sent_ms: u64,
 }
 
-/// Opens what others have sealed, each datagram once.
+/// Opens the datagrams of others, each once.
 pub(super) struct Opener {
     cluster: String,
     senders: BTreeMap<u128, ReplayWindow>,
@@ -183,7 +184,7 @@ impl Opener {
     /// What a datagram says; nothing yet if it is half of a message.
     ///
     /// # Errors
-    /// Why it is not heard.
+    /// Why it is refused.
     pub fn open(&mut self, keys: &Keys, datagram: &[u8], unix_ms: u64) -> Result<Option<Vec<u8>>, Reason> {
         if !is_sealed(datagram) {
             return Err(Reason::Unsealed);
@@ -194,7 +195,7 @@ impl Opener {
         let header = Header::read(datagram).ok_or(Reason::Damaged)?;
         let key = keys.opening(header.id, &self.cluster, header.sender).ok_or(Reason::OtherKey)?;
         let (part, said) = unseal(&key, header.number, datagram).ok_or(Reason::Damaged)?;
-        // From here on: who sent it has the key.
+        // From here on: the sender has the key.
         if header.sent_ms.abs_diff(unix_ms) > ms(SKEW) {
             return Err(Reason::Clock);
         }

@@ -1,7 +1,7 @@
 //! How messages of the protocol travel: over UDP, behind the keys of the cluster if there are any.
 //!
-//! The library writes and reads its messages as bytes in its own socket only. So that one is on loopback here, a pipe to
-//! our own, which the network sees:
+//! The library converts messages to bytes and back in its own socket only. So that socket is on loopback, and our own
+//! socket is on the network:
 //!
 //! ```text
 //! chitchat ──► its socket ──► injector ──► sealed ──► our socket ──► network
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The mark is a message of the protocol that another socket injects behind each datagram. If it comes out alone, the
-//! datagram was nothing of the protocol: so that is counted here, and needs no clock.
+//! library did not understand the datagram: so the transport counts that, without a time-out.
 
 use std::io::{Error, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -34,13 +34,13 @@ const PIPE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Over UDP, with the keys of the moment.
 pub(super) struct SealedTransport {
-    /// Which cluster: others with the same keys are not heard.
+    /// The cluster: it refuses others with the same keys.
     pub cluster: String,
-    /// A number of this life of this process.
+    /// A number of this run of this process.
     pub sender: u128,
     /// None: in the clear.
     pub keys: Option<watch::Receiver<Keys>>,
-    /// Where what is not heard is counted.
+    /// Counts refused datagrams.
     pub refused: Arc<Refused>,
 }
 
@@ -65,7 +65,7 @@ impl Transport for SealedTransport {
     }
 }
 
-/// The library's own socket, and the ends of ours to it.
+/// The library's own socket, and our sockets to it.
 struct Pipe {
     library: chitchat::transport::UdpSocket,
     library_at: SocketAddr,
@@ -172,7 +172,7 @@ struct SealedSocket {
     inside: Pipe,
     codec: DatagramCodec,
     received: Vec<u8>,
-    /// What is on its way to the library: who sent it, how long it was, and what it was if it came out.
+    /// The injected datagram: its sender, its length, and its message once the library has read it.
     injected: Option<(SocketAddr, usize, Option<ChitchatEnvelope>)>,
 }
 
@@ -192,7 +192,7 @@ impl Socket for SealedSocket {
         Ok(SendOutcome { num_bytes_sent })
     }
 
-    /// It may be dropped at any time, and goes on where it was when it is called again.
+    /// Cancel-safe: the next call goes on where this one was.
     async fn recv(&mut self) -> anyhow::Result<RecvOutcome> {
         if self.injected.is_some() {
             // The mark may have been lost, if somebody on this machine fills the pipe.
@@ -227,7 +227,7 @@ impl Socket for SealedSocket {
     }
 }
 
-/// Whether the socket is as good as before.
+/// Whether the socket still works.
 fn is_passing(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused)
 }

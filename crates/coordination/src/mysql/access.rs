@@ -1,4 +1,4 @@
-//! How to get to the server: its hosts in turn, who we are to it, and how each connection is set up.
+//! Connecting to the server: its hosts in turn, our credentials, and the setup of each connection.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ pub(super) struct Access {
     root: String,
     /// Which host worked last: tried first.
     last: AtomicUsize,
-    /// What a server must take, once we told callers so.
+    /// The least packet size of a server, which `limits` needs.
     packet_bytes: AtomicUsize,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Debug for Access {
     }
 }
 
-/// What a server says of itself.
+/// A server's settings.
 #[derive(Debug, Default)]
 struct Facts {
     version: String,
@@ -86,7 +86,7 @@ impl Access {
         &self.location
     }
 
-    /// From now on, no server that takes less.
+    /// Refuses servers that take less from now on.
     pub fn rely_on(&self, packet_bytes: usize) {
         self.packet_bytes.store(packet_bytes, Ordering::Relaxed);
     }
@@ -134,7 +134,7 @@ impl Access {
     fn not_connected(&self, error: sqlx::Error) -> Fault {
         let denied = match &error {
             sqlx::Error::Database(_) => return AnswerError::from(error).nothing_happened(&self.location),
-            // Of the files of this machine, or of the certificates: nothing that passes.
+            // A fault of files here, or of certificates: it does not pass.
             sqlx::Error::Tls(_) | sqlx::Error::Configuration(_) => true,
             sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
             _ => false,
@@ -168,10 +168,10 @@ impl Access {
         Ok(())
     }
 
-    /// The number of our root; made when there is none. When the server has started since the root was last used,
-    /// some versions are left out: InnoDB shows a commit to readers a moment before it is on disk, so one that
-    /// somebody saw may be lost, and its version must not come again. A start is seen by a table that is only in
-    /// the server's memory, and another server, which may have a copy of that, by when it started.
+    /// The number of our root; makes it when there is none. When the server has started since the root was last used,
+    /// it skips some versions: InnoDB shows a commit to readers a moment before it is on disk, so the server may lose
+    /// one that a reader saw, and its version must not come again. An empty table in the server's memory shows a start;
+    /// a different start time shows another server, which may have a copy of that table.
     async fn find_root(&self, connection: &mut RootConnection, life: Option<i64>) -> Attempt<u32> {
         let root = hex(&self.root);
         let find = match life {
@@ -185,8 +185,8 @@ impl Access {
             return connection.get(row, 0);
         }
         let life = life.unwrap_or_default();
-        // `trimmed` gets what `version` has just become: no cursor from before is known any more. Several that do
-        // this at once leave out more, which does no harm.
+        // `trimmed` gets the new value of `version`: no older cursor is known any more. Several connections that do
+        // this at once skip more, which does no harm.
         connection
             .text(&format!(
                 "INSERT IGNORE INTO partage_roots VALUES (NULL, {root}, 0, 0, 0, {life}); \
@@ -203,7 +203,7 @@ impl Access {
     }
 }
 
-/// Puts the connection in the state that all statements rely on, and asks what the server is.
+/// Puts the connection in the state that all statements rely on, and reads the server's settings.
 async fn set_up(connection: &mut RootConnection) -> Attempt<Facts> {
     let results = connection
         .text(&format!(
@@ -234,8 +234,8 @@ async fn set_up(connection: &mut RootConnection) -> Attempt<Facts> {
     Ok(facts)
 }
 
-/// When the server started, in seconds: the two clocks are read in one statement, so a step does not change it. A
-/// Galera cluster lives on without one of its nodes, and what it shows is on the others.
+/// When the server started, in seconds: one statement reads both clocks, so a step does not change it. None for a
+/// Galera cluster, which lives on without one node, and whose shown commits are on the others.
 async fn life(connection: &mut RootConnection, facts: &Facts) -> Attempt<Option<i64>> {
     if facts.galera {
         return Ok(None);

@@ -1,14 +1,14 @@
-//! Transactions: one row is locked, what matters is read, all is decided here, and written in one message.
+//! Transactions: lock one row, read what matters, decide here, and write all in one message.
 //!
 //! ```text
-//! START TRANSACTION; lock the root's row; which sessions are over?     nothing has happened yet
+//! START TRANSACTION; lock the root's row; read sessions that are over  nothing has happened yet
 //! read versions and sessions of the keys in question                   nothing has happened yet
 //! values that are large, one by one                                    nothing has happened yet
 //! small values, deletes, history, the root's version; COMMIT           done, not done, or not known
 //! ```
 //!
-//! The lock makes transactions of one root wait for each other, so that versions are their order. Whatever
-//! breaks off before the last message ends with the connection, and the server takes it back.
+//! The lock makes transactions of one root wait for each other, so that versions are their order. The server
+//! rolls back a transaction whose connection ends before the last message.
 
 use crate::error::Result;
 use crate::key::Key;
@@ -58,7 +58,7 @@ impl Shared {
         locked.write(&decided).await
     }
 
-    /// Locks our root, once the sessions that are over have ended: nobody builds on the keys of the dead.
+    /// Ends the sessions that are over, then locks our root: no transaction sees their keys.
     pub async fn lock(&self) -> Attempt<Locked<'_>> {
         loop {
             let locked = Locked::new(&self.work).await?;
@@ -92,7 +92,7 @@ impl<'a> Locked<'a> {
         Ok(Self { connection, version, last_session, over })
     }
 
-    /// Ends it without a change.
+    /// Rolls it back.
     pub async fn abandon(mut self) -> Attempt<()> {
         self.connection.text("ROLLBACK").await?;
         self.connection.give_back();
@@ -171,7 +171,7 @@ impl<'a> Locked<'a> {
         Version::new(self.version.get() + 1)
     }
 
-    /// Looks at what a transaction with so many operations depends on.
+    /// Reads what a transaction with so many operations depends on.
     async fn find(&mut self, needed: &Needed, operations: usize) -> Attempt<Found> {
         let root = self.root();
         let mut found = Found::default();
@@ -255,7 +255,7 @@ impl<'a> Locked<'a> {
 }
 
 pub(super) fn number_of(session: SessionId) -> u64 {
-    // One that this store never gave is none that is open.
+    // A session that this store never gave is not open.
     u64::try_from(session.get()).unwrap_or(0)
 }
 

@@ -1,6 +1,6 @@
 //! One connection, every statement on it with a deadline.
 //!
-//! Statements about keys alone go as text, several in one message; what comes from outside is written as
+//! Statements about keys alone go as text, several in one message, with outside data as
 //! hexadecimal literals, so there is nothing to quote. Large values go as parameters.
 
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use crate::limits::MYSQL_STATEMENT;
 
 use super::fault::{AnswerError, Attempt, Fault};
 
-/// A connection that is set up, to the root it is about.
+/// A connection that is set up for one root.
 #[derive(Debug)]
 pub(super) struct RootConnection {
     connection: MySqlConnection,
@@ -70,7 +70,7 @@ impl RootConnection {
         self.packet_bytes
     }
 
-    /// Runs the statements in `sql`, none of which commits anything that may not be done twice.
+    /// Runs the statements in `sql`, all of which may be repeated.
     pub async fn text(&mut self, sql: &str) -> Attempt<Results> {
         let outcome = self.run(sql).await;
         outcome.map_err(|(_, silence)| silence.nothing_happened(&self.location))
@@ -91,7 +91,7 @@ impl RootConnection {
         let sql = format!("{};COMMIT", statements.join(";"));
         match self.run(&sql).await {
             Ok(_) => Ok(()),
-            // The server stops at the first error: then it has not come to the commit.
+            // The server stops at the first error, before the commit.
             Err((done, said @ AnswerError::Said { .. })) if done < statements.len() => {
                 Err(said.nothing_happened(&self.location))
             }
@@ -130,7 +130,7 @@ impl RootConnection {
         }
     }
 
-    /// Somebody has deleted what all else hangs on.
+    /// All other rows refer to it.
     pub fn root_is_gone(&self) -> Fault {
         let what = format!("{}: the root's row in `partage_roots` is gone: restore a backup", self.location);
         Fault::Final(Error::Invalid { what })

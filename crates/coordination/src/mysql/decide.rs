@@ -1,4 +1,4 @@
-//! What a transaction would do to what was found: pure, so the rest is only asking and writing.
+//! Decides a transaction on the rows that were read: pure, so the rest only reads and writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,18 +9,18 @@ use crate::key::Key;
 use crate::session::SessionId;
 use crate::transaction::{Expected, Operation, Transaction, Version};
 
-/// What must be known of the store before a transaction can be decided.
+/// What to read before a transaction can be decided.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Needed {
-    /// Is it there, at which version, of which session?
+    /// Read for their versions and sessions.
     pub keys: BTreeSet<Key>,
-    /// Is it open?
+    /// Must be open.
     pub sessions: BTreeSet<SessionId>,
-    /// Is there a key below, that the transaction does not delete?
+    /// Must have no key below, but ones that the transaction deletes.
     pub leaves: BTreeSet<Key>,
 }
 
-/// The answer.
+/// What was read.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub keys: BTreeMap<Key, (Version, Option<SessionId>)>,

@@ -1,7 +1,7 @@
-//! What went wrong between us and the server, and whether anything can have happened.
+//! Failures between us and the server, and whether a commit can have happened.
 //!
 //! A server that answers with an error before `COMMIT` has changed nothing. One that does not answer a `COMMIT`
-//! may have done it, or may do it yet. Everything here follows from these two sentences.
+//! may have done it, or may do it yet. All else here follows from that.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use sqlx::mysql::MySqlDatabaseError;
 
 use crate::error::Error;
 
-/// Why one attempt came to nothing.
+/// Why one attempt failed.
 #[derive(Debug)]
 pub(super) enum Fault {
     /// Nothing happened, and it may go well the next time.
     Passing(String),
     /// Nothing happened; the connection is gone, and with it perhaps all others to that server.
     Broken(String),
-    /// What the caller is told.
+    /// The caller's error.
     Final(Error),
 }
 
@@ -39,7 +39,7 @@ impl Fault {
     }
 }
 
-/// How the server failed to answer as it should.
+/// An error or missing answer of the server.
 #[derive(Debug)]
 pub(super) enum AnswerError {
     /// It answered, with an error.
@@ -86,7 +86,7 @@ const OF_WRITING: [u16; 2] = [1026, 3];
 /// No space left; a quota is used up; a file may not grow any more. By the numbers of Linux.
 const NO_SPACE: [u32; 3] = [28, 122, 27];
 
-/// Whether a statement that failed so did nothing for want of room. The storage engine has taken it back.
+/// Whether a statement failed for want of room. The storage engine has rolled it back.
 fn is_full(number: u16, words: &str) -> bool {
     FULL.contains(&number) || (number == OF_STORAGE && names_no_space(words))
 }
@@ -113,7 +113,7 @@ impl AnswerError {
     pub fn nothing_happened(self, location: &str) -> Fault {
         let (number, words) = match self {
             Self::Nothing(words) => return Fault::Broken(format!("{location}: {words}")),
-            // To wait as long again would help nobody.
+            // A retry would only wait as long again.
             Self::Late(bound) => {
                 return Fault::Final(Error::Unavailable {
                     what: format!("{location}: no answer within {bound:?}"),
@@ -148,8 +148,8 @@ impl AnswerError {
         })
     }
 
-    /// The error of a statement that commits by itself. Without room the statement does nothing, and there is nothing to
-    /// commit. What a failure to write a file means is not known: it may have been that of the commit.
+    /// The error of a statement that commits by itself. Without room the statement does nothing, and there is nothing
+    /// to commit. After a failure to write a file the outcome is unknown: it may have been the commit's.
     pub fn of_statement(self, location: &str) -> Fault {
         match self {
             Self::Said { number, words } if is_full(number, &words) => {
@@ -162,7 +162,7 @@ impl AnswerError {
     /// The error of a `COMMIT`.
     pub fn of_commit(self, location: &str) -> Fault {
         match self {
-            // These are only ever said of what was rolled back.
+            // The server gives these only after a rollback.
             Self::Said { number, words } if LOST_A_RACE.contains(&number) => {
                 Fault::Passing(format!("{location}: the server says {number}: {words}"))
             }

@@ -7,7 +7,7 @@
 //! commit ──► lock the root's row ──► read, decide ──► write, COMMIT ──► the server's disk
 //! read, list ──► one statement
 //! watch ──► the poller reads the root's version ──► the keys that changed since the cursor, as they are now
-//! session ──► a row with an end by the server's clock; whoever comes next ends those that are over
+//! session ──► a row with an end by the server's clock; the next transaction ends those that are over
 //! ```
 //!
 //! Several roots live in one database and never meet: every row carries the number of its root.
@@ -97,7 +97,7 @@ impl MySql {
 }
 
 impl Shared {
-    /// Tries until it is done, or refused, or was tried often enough.
+    /// Tries until success, a final error, or too many attempts.
     async fn repeatedly<T, F>(&self, mut attempt: impl FnMut() -> F) -> Result<T>
     where
         F: Future<Output = Attempt<T>>,

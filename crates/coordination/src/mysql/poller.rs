@@ -1,6 +1,6 @@
 //! The poller of a handle: reads the root a few times a second, for all watches of the handle together.
 //!
-//! It tells watches that there may be something new, and ends sessions that are over. What it says is a hint: a
+//! It tells watches that there may be something new, and ends sessions that are over. That is a hint only: a
 //! watch asks the server itself, from its own cursor, so nothing is kept for it and nothing can be missed.
 
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use super::Shared;
 /// What a handle knows of its root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
-    /// A version that it had, not long ago.
+    /// A recent version of it.
     pub version: Version,
     /// Why it cannot be polled, while it cannot.
     pub trouble: Option<Error>,
 }
 
-/// The task that polls; it goes with the handle and the last of its watches.
+/// The task that polls, until handle and watches are gone.
 #[derive(Debug)]
 pub(super) struct RootPoller(JoinHandle<()>);
 
@@ -58,7 +58,7 @@ async fn poll(shared: Arc<Shared>) {
 
 async fn poll_once(shared: &Shared, before: &mut i64) -> Result<()> {
     let root = shared.read_root().await?;
-    // Also the first time: it may have gone back when nobody looked.
+    // Also the first time: it may have gone back before.
     if root.now < std::mem::replace(before, root.now) {
         shared.shorten_sessions().await?;
     }

@@ -1,7 +1,7 @@
 //! Connections that are kept: a bounded number, the one that rested longest first.
 //!
-//! A connection goes back only when whoever had it says so, after all went well. One that was cut off in the
-//! middle (an error, a deadline, a caller that stopped waiting) is closed, and with it the server takes back
+//! A connection goes back only when its user gives it back, after success. One that was cut off in the
+//! middle (an error, a deadline, a caller that stopped waiting) is closed, and so the server rolls back
 //! what was not committed.
 
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ impl Pool {
         Ok(PooledConnection { pool: self, connection: Some(connection), _permit: permit })
     }
 
-    /// A kept connection that the server has not closed yet, as far as we can know.
+    /// A kept connection that the server has probably not closed yet.
     fn take_idle(&self) -> Option<RootConnection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();

@@ -1,6 +1,6 @@
-//! What our user may do, how it must come in, and how the server keeps what it acknowledged: for `partage check`.
+//! Our user's rights, its way in, and the durability of commits: for `partage check`.
 //!
-//! A user sees its own rights alone. Who else may read the tables is for the database's administrator to look at.
+//! A user sees its own rights alone. Only the database's administrator sees who else may read the tables.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::contract::{Remark, Weight};
 use super::connection::RootConnection;
 use super::fault::Attempt;
 
-/// What the server tells our user.
+/// What our user can see.
 #[derive(Debug, Default)]
 pub(super) struct UserRights {
     database: String,
@@ -17,7 +17,7 @@ pub(super) struct UserRights {
     grants: Vec<String>,
     /// As `SHOW CREATE USER` prints it, likewise.
     user: String,
-    /// The server takes nobody in the clear.
+    /// The server refuses connections without TLS.
     is_tls_required: bool,
     /// A commit is on its disk before it is acknowledged.
     is_durable: bool,
@@ -96,7 +96,7 @@ impl UserRights {
     }
 }
 
-/// On what a grant gives rights; none for one that gives none.
+/// The object of a grant; none if it gives no rights.
 fn scope(grant: &str) -> Option<&str> {
     let (rights, rest) = grant.strip_prefix("GRANT ")?.split_once(" ON ")?;
     let (scope, _) = rest.split_once(" TO ")?;

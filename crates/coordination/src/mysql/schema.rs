@@ -1,9 +1,9 @@
-//! The tables: made by us, one step at a time, and never those of somebody else.
+//! Our tables, which the program makes one step at a time, and never another program's.
 //!
 //! A step is one statement, as the server commits each change of a table by itself; the row in `partage_schema`
 //! counts the steps that are done. So a process that dies in between leaves a state that the next one goes on
-//! from, and an older database is brought up to date in the same way. Each of our tables carries a comment that
-//! says so: a table with one of our names and without it is refused and left alone.
+//! from, and an older database is migrated in the same way. Each of our tables has a comment that
+//! says so: the program refuses a table with one of our names and without it.
 
 use crate::error::{Error, Result};
 
@@ -54,7 +54,7 @@ const STEPS: [&str; 5] = [
         path VARBINARY(512) NOT NULL,
         PRIMARY KEY (root, version, path)
     ) ENGINE=InnoDB COMMENT='partage coordination: which keys changed lately'",
-    // Empty again whenever the server has started: that is what it is for.
+    // Empty after each start of the server, so that it shows the start.
     "CREATE TABLE IF NOT EXISTS partage_life (
         root INT UNSIGNED NOT NULL PRIMARY KEY
     ) ENGINE=MEMORY COMMENT='partage coordination: roots used since the server started'",
@@ -77,7 +77,7 @@ pub(super) async fn prepare(connection: &mut RootConnection) -> Attempt<()> {
     if version(connection).await? == Some(VERSION) {
         return Ok(());
     }
-    // One at a time. The lock is only for politeness: each step can be done by several at once.
+    // The lock only saves work: several processes may do a step at once.
     let lock = hex(&format!("partage_schema {}", connection.location()));
     connection.text(&format!("SELECT GET_LOCK(MD5({lock}), 5)")).await?;
     let done = migrate(connection).await;

@@ -5,8 +5,8 @@
 //! that had to wait for a lock so counts from before the wait: the end of a session is then judged too late, never
 //! too early; and what must be judged after the lock of the root asks in a statement after it.
 //!
-//! The owner counts from before it asked, the server from when it heard: the owner gives up first (C4). If the
-//! server's clock goes back, ends that are further away than a time-to-live are drawn nearer, so that the dead do
+//! The owner counts from before it asks, the server from when it is asked: the owner gives up first (C4). If the
+//! server's clock goes back, the poller shortens sessions to a time-to-live from now, so that the dead do
 //! not stay for as long as the step. If it goes forward by more than the time-to-live, sessions end early: the
 //! page in the book says so.
 
@@ -104,7 +104,7 @@ impl Shared {
         self.repeatedly(async || self.lock().await?.abandon().await).await
     }
 
-    /// Reads whether anything has changed, or ought to.
+    /// Reads version, ended sessions and clock.
     pub async fn read_root(&self) -> Result<RootState> {
         self.repeatedly(async || {
             let mut connection = self.heartbeat.take().await?;

@@ -1,12 +1,12 @@
-//! Commits: one `multi` that moves the clock, on what is known of the znodes it touches.
+//! Commits: one `multi` that advances the clock, based on cached znodes.
 //!
-//! Optimistic concurrency: each commit is conditioned on the data version of the root, the clock, and moves it. A commit
-//! on an older clock is turned away; so everything that was known as of a clock still holds when a commit on it succeeds.
-//! A lone writer knows the clock and what it wrote itself, and needs no read: one round trip. After being turned away it
-//! reads, all at one moment, and tries again.
+//! Optimistic concurrency: each commit is conditioned on the data version of the root, the clock, and advances it.
+//! ZooKeeper refuses a commit on an older clock; so all that was cached as of a clock still holds when a commit on it
+//! succeeds. A lone writer knows the clock and what it wrote itself, and needs no read: one round trip. After a refusal
+//! it reads, all at one moment, and tries again.
 //!
-//! What sessions take along when they end moves no clock: see `plan`. So a refusal is given only on what was read
-//! for this very transaction.
+//! Keys that end with their sessions do not advance the clock: see `plan`. So only what was read for this very
+//! transaction can refuse it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,20 +40,20 @@ const STEP_BYTES: usize = 96;
 pub(super) struct Committer {
     connection: Arc<Connection>,
     sessions: Arc<Sessions>,
-    /// One transaction at a time: two of one handle would only turn each other away.
+    /// One transaction at a time: two of one handle would only conflict.
     cache: Mutex<Option<CommitCache>>,
     /// For pauses that differ between handles.
     draws: AtomicU64,
 }
 
-/// What is known as of one state of the clock.
+/// What is known at one clock.
 #[derive(Debug)]
 struct CommitCache {
     clock: i32,
     known: Known,
 }
 
-/// What became of a `multi`.
+/// The outcome of a `multi`.
 enum Sent {
     Done {
         clock: i32,
@@ -77,7 +77,7 @@ impl Committer {
         let until = Instant::now() + ZOOKEEPER_CONTENTION_PATIENCE;
         let mut conflicts = 0;
         loop {
-            // Taken out: when this future is dropped on the way, nothing is known any more.
+            // Taken out: when this future is dropped on the way, the cache is empty.
             let cache = slot.take();
             let (mut cache, plan, read) = self.planned(&transaction, cache).await?;
             if transaction.operations.is_empty()
@@ -108,7 +108,7 @@ impl Committer {
         }
     }
 
-    /// A plan, on what is known already if that will do. With the version of what was read for it, if it was.
+    /// A plan, from the cache if that suffices. With the version of what it read, if it did.
     async fn planned(
         &self,
         transaction: &Transaction,
@@ -140,7 +140,7 @@ impl Committer {
         }
     }
 
-    /// The znodes below `key`, which are no keys: left over from keys that went with their sessions.
+    /// The znodes below `key` that are no keys: left over from keys that ended with their sessions.
     async fn intermediates_below(
         &self,
         key: &Key,
@@ -207,7 +207,7 @@ impl Committer {
                 fault => Err(self.refused(&fault, &path_of(index), session)),
             },
             Err(MultiWriteError::RequestFailed { source }) => match source {
-                // The server said so, or it was never sent: a client whose connection broke says ConnectionLoss.
+                // The server answered so, or it was never sent: a broken connection gives ConnectionLoss.
                 Fault::SessionExpired if session.is_none() => Ok(Sent::Conflict),
                 fault @ (Fault::SessionExpired
                 | Fault::NoAuth
@@ -283,7 +283,7 @@ impl Committer {
         Error::Indefinite { what: format!("{}: {why}", self.connection.target()) }
     }
 
-    /// Longer with each time, and never the same for two handles (splitmix64).
+    /// Longer each time, and random for each handle (splitmix64).
     fn pause(&self, conflicts: u32) -> Duration {
         let draw = self.draws.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         let mixed = (draw ^ (draw >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -303,7 +303,7 @@ impl CommitCache {
         Self { clock, known: known.collect() }
     }
 
-    /// With what was known before, if nobody has committed since.
+    /// Adds the earlier cache, if the clock is the same.
     fn with(mut self, before: Option<Self>) -> Self {
         for (key, node) in
             before.filter(|before| before.clock == self.clock).into_iter().flat_map(|cache| cache.known)

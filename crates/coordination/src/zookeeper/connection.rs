@@ -1,7 +1,7 @@
-//! One target: how it is reached, under which rights, and the ZooKeeper sessions that reads and commits go through.
+//! One target: how to reach it, the rights of znodes, and the ZooKeeper sessions that reads and commits go through.
 //!
-//! A ZooKeeper client gives up for good when its session has expired. So nobody keeps one: each call asks for the one
-//! that lives, which is made anew when the last is gone. The sessions of the contract have clients of their
+//! A ZooKeeper client gives up for good when its session has expired. So no caller keeps one: each call asks for the
+//! current one, made anew when the last has ended. The sessions of the contract have clients of their
 //! own, as their keys must go with them.
 //!
 //! ZooKeeper answers the requests of a session in their order. So commits have a session of their own: one that takes
@@ -58,7 +58,7 @@ impl Connection {
         &self.target
     }
 
-    /// Who may do what with the znodes that we make.
+    /// The ACLs of our znodes.
     pub fn acls(&self) -> Acls<'static> {
         self.acls
     }
@@ -101,7 +101,7 @@ impl Connection {
         found.await.unwrap_or_else(|_| Err(Error::Unavailable { what: what() }))
     }
 
-    /// Reads, and reads again on what comes after a connection that broke.
+    /// Reads, and reads again on the next connection when one breaks.
     pub async fn reading<T, F>(&self, read: impl Fn(Client) -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
@@ -117,7 +117,7 @@ impl Connection {
         }
     }
 
-    /// What a refused request means to the caller, when it is certain that nothing was changed by it.
+    /// The caller's error for a refused request, when it certainly changed nothing.
     pub fn refusal(&self, fault: &Fault, path: &str) -> Error {
         refusal(&self.target, fault, path)
     }
@@ -201,7 +201,7 @@ async fn connector(target: &Target) -> Result<(Connector, Acls<'static>)> {
 
 async fn tls_options(target: &Target, tls: &Tls) -> Result<TlsOptions> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error says that somebody else was first: that one will do.
+        // An error means that one is installed already: that will do.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
     let read = async |path: &std::path::Path| {
@@ -247,7 +247,7 @@ async fn connect(target: &Target, servers: &str, connector: Connector) -> Result
     Err(Error::Unavailable { what })
 }
 
-/// Why nobody answered, server by server.
+/// Why each server gave no answer.
 async fn probe(target: &Target) -> String {
     let mut said = Vec::new();
     for host in &target.hosts {

@@ -1,11 +1,11 @@
-//! What changed below the root, told once per handle by ZooKeeper, and by us to each watch that it concerns.
+//! Changes below the root: ZooKeeper reports each once per handle, and the feed passes it to the watches concerned.
 //!
-//! One persistent, recursive watch on the root. An event says which znode was touched, not what became of it, so all
-//! that is kept for a subscriber is a set of keys to look at, or the word "all" when there are too many, and when
+//! One persistent, recursive watch on the root. An event says which znode was touched, not its new state, so the feed
+//! keeps for a subscriber only a set of keys to read, or "all" when there are too many, and when
 //! the connection was broken: then events may be lost.
 //!
-//! ZooKeeper sends an event before any answer that already shows the change. So whoever reads on this very
-//! connection, and then asks what has come in the meantime ([`Feed::settled`]), knows what the reading did not cover.
+//! ZooKeeper sends an event before any answer that already shows the change. So a watch that reads on this very
+//! connection, and then waits for [`Feed::settled`], knows which changes the read did not cover.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,14 +20,14 @@ use crate::error::{Error, Result};
 use crate::key::{Key, Scope};
 use crate::limits::{ZOOKEEPER_MAX_DIRTY_KEYS, ZOOKEEPER_MAX_WATCHES, ZOOKEEPER_RETRY_PAUSE};
 
-/// A connection whose events come here, and its number: another one from each break on.
+/// The connection whose events come here, and its number, which each break changes.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub client: Client,
     number: u64,
 }
 
-/// What a subscriber has to look at.
+/// What a subscriber has to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Dirty {
     pub keys: BTreeSet<Key>,
@@ -135,7 +135,7 @@ impl Feed {
 }
 
 impl FeedSubscription {
-    /// Waits until there is something to look at.
+    /// Waits until there is something to read.
     pub async fn changed(&self) {
         loop {
             let changed = self.notify.notified();
@@ -160,11 +160,11 @@ impl FeedSubscription {
 }
 
 fn locked(subscribers: &Subscribers) -> MutexGuard<'_, BTreeMap<u64, Subscriber>> {
-    // Whoever panicked with it left it whole.
+    // A panic leaves it whole.
     subscribers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Everyone may have missed something.
+/// All may have missed something.
 fn all_dirty(subscribers: &Subscribers) {
     for subscriber in locked(subscribers).values_mut() {
         subscriber.dirty = Dirty::ALL;
@@ -202,7 +202,7 @@ async fn run(
     }
 }
 
-/// Until the connection breaks. It is not waited for to be mended: the client library does not set persistent watches
+/// Until the connection breaks. It does not wait for a reconnect: the client library does not set persistent watches
 /// again by itself, and events in between are lost in any case (ZOOKEEPER-4698).
 async fn follow(
     connection: &Connection,
@@ -217,7 +217,7 @@ async fn follow(
             biased;
             event = watcher.changed() => event,
             Some(answer) = asking.recv() => {
-                // Whoever asked may have gone.
+                // The asker may have gone.
                 let _ = answer.send(number);
                 continue;
             }

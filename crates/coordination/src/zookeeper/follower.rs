@@ -1,9 +1,9 @@
-//! A watch: what the subscriber knows already, by key and version, and what it has to look at.
+//! A watch: what the subscriber knows already, by key and version, and what it has to read.
 //!
-//! It keeps no values and no queue. When keys were touched it reads them, all at one moment, and tells what
-//! differs from what it told before. A key that came and went in between is told as gone, although it was not there
-//! before either: somebody may wait for just that, an election for one. When the connection broke, or too much
-//! was touched, the way is not known any more: then it reads all, and tells it as a resync.
+//! It keeps no values and no queue. When keys were touched it reads them, all at one moment, and reports what
+//! differs from its last report. It reports a key that came and went in between as deleted, although it was not there
+//! before either: a subscriber may wait for just that, an election for one. When the connection broke, or too much
+//! was touched, the changes are not known any more: then it reads all, and reports a resync.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,22 +23,22 @@ use crate::watch::{Change, Subscription, Update};
 pub(super) struct Follower {
     subscription: FeedSubscription,
     scope: Scope,
-    /// Where the subscriber left off, before anything was told.
+    /// Where the subscriber left off, before the first report.
     from: Option<Version>,
-    /// What it was told; nothing yet: `None`.
+    /// What was reported; `None` before that.
     told: Option<BTreeMap<Key, Version>>,
     /// Up to where.
     at: Version,
-    /// What it was not told yet. Also kept when the future of `next` is dropped.
+    /// What was not reported yet. Also kept when the future of `next` is dropped.
     dirty: Dirty,
 }
 
-/// What one look brought.
+/// One read's result.
 struct Seen {
     snapshot: Snapshot,
     /// Which keys were looked at, if it was not the whole scope.
     read: Option<BTreeSet<Key>>,
-    /// Which of them something had happened to.
+    /// Which of them had events.
     touched: BTreeSet<Key>,
 }
 
@@ -47,7 +47,7 @@ impl Follower {
         Self { subscription, scope, from, told: None, at: Version::ZERO, dirty: Dirty::ALL }
     }
 
-    /// One look at what is dirty. `None` if something has come in between, and it is to be done again.
+    /// Reads what is dirty. `None` if events came in between, and it must read again.
     async fn look(&mut self, source: &Source) -> Result<Option<Seen>> {
         let connection = self.subscription.feed.connection();
         let (snapshot, read) = if self.dirty.all {
@@ -63,9 +63,9 @@ impl Follower {
             self.dirty = Dirty::ALL;
             return Ok(None);
         }
-        // No await from here on: what is taken is told, or put back.
+        // No await from here on: what is taken is reported, or put back.
         let late = self.subscription.take();
-        // A scope that was read whole says so itself; of single keys, the events do.
+        // A whole scope shows its own changes; for single keys, only the events do.
         if read.as_ref().is_none_or(|keys| !late.all && late.keys.is_subset(keys)) {
             let touched = std::mem::replace(&mut self.dirty, late).keys;
             return Ok(Some(Seen { snapshot, read, touched }));
@@ -74,7 +74,7 @@ impl Follower {
         Ok(None)
     }
 
-    /// What of it is news; nothing, if all was told.
+    /// The unreported part; none, if all was reported.
     fn news(&mut self, Seen { snapshot, read, touched }: &Seen) -> Result<Option<Update>> {
         let at = snapshot.at();
         let entries = snapshot.entries(&self.scope)?;

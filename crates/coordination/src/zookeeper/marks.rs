@@ -1,18 +1,18 @@
 //! Marks: for each session a znode that it writes with every renewal, so that the others can end it in time.
 //!
-//! Left alone, ZooKeeper ends the session of a process that died up to a `tickTime` late, and none is shorter than its
+//! By itself ZooKeeper ends the session of a dead process up to a `tickTime` late, and no session is shorter than its
 //! `minSessionTimeout`: with its defaults, three seconds become four to six. A mark is a heartbeat:
-//! a process that sees that it is no longer written need not wait for ZooKeeper's next tick.
+//! a process that sees it unchanged need not wait for ZooKeeper's next tick.
 //!
 //! | who                | does                                                                                   |
 //! |--------------------|----------------------------------------------------------------------------------------|
 //! | the session        | makes its mark when it opens, writes it with each renewal and with each commit of its keys |
 //! | any other session  | looks at all marks; one that has not changed for its time-to-live is over              |
-//! |                    | takes it away, and the session's keys, in one `multi`, if it is still as it was seen   |
+//! |                    | deletes it, and the session's keys, in one `multi`, if it is still as it was seen      |
 //!
-//! That is safe, whatever the network does: the owner counts from before it wrote, the others from after they saw, each by
-//! its own clock that only goes forward. And it is the end: what the session sends late writes its mark,
-//! which is gone, and so does nothing. Where nobody else has a session, ZooKeeper ends it by itself, as ever.
+//! That is safe, whatever the network does: the owner counts from before it wrote, the others from after they saw,
+//! each by its own monotonic clock. And it is the end: a late request of the session writes its mark,
+//! which is gone, and so fails. Where no other process has a session, ZooKeeper ends it by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -32,11 +32,11 @@ use crate::session::SessionId;
 /// First word of a mark: its form.
 const FORM: &str = "1";
 
-/// What a mark says.
+/// A mark's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     pub ttl: Duration,
-    /// Every key that the session may have put, and some that are another's by now.
+    /// All keys that the session may have put; some may be another's by now.
     pub keys: BTreeSet<Key>,
 }
 
@@ -47,7 +47,7 @@ impl Mark {
         format!("{FORM} {}{keys}", self.ttl.as_micros()).into_bytes()
     }
 
-    /// None for what is of another form: ZooKeeper alone ends such a session.
+    /// None for another form: ZooKeeper alone ends such a session.
     fn read(bytes: &[u8]) -> Option<Mark> {
         let mut lines = std::str::from_utf8(bytes).ok()?.split('\n');
         let (form, micros) = lines.next()?.split_once(' ')?;
@@ -139,7 +139,7 @@ async fn look(
     Ok(())
 }
 
-/// Takes the mark and the keys of a session away, if the mark is as it was seen.
+/// Deletes the mark and the keys of a session, if the mark is as it was seen.
 async fn end(
     connection: &Connection,
     client: &Client,

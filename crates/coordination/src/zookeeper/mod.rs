@@ -1,19 +1,19 @@
 //! The ZooKeeper backend: for clusters that run ZooKeeper 3.6 or later.
 //!
 //! Keys are znodes below a root, versions are ZooKeeper's transaction ids, sessions are its sessions. A
-//! transaction is one `multi`, conditioned on a clock that each of them moves; so of two that are built on the same
-//! reading, one is turned away, and reads again.
+//! transaction is one `multi`, conditioned on a clock (the root's data version) that each advances; so of two that are
+//! based on the same read, one fails, and reads again.
 //!
 //! ```text
 //! commit ──► plan (pure) ──► multi: clock, checks, deletes, creates, sets ──► known from now on
 //! read, list ──► sync + multiRead: many znodes, one moment
-//! watch ──► events: which keys ──► multiRead ──► what differs from what was told
+//! watch ──► events: which keys ──► multiRead ──► what differs from the last report
 //! ```
 //!
-//! Who writes what, by file: `node` stored forms, `plan` steps of a transaction, `snapshot` reading, `commit`
-//! writing, `rights` who may, `sessions`, `marks` their ends, `feed` events, `follower` one watch, `connection` reaching the servers.
+//! By file: `node` stored forms, `plan` steps of a transaction, `snapshot` reading, `commit` writing, `rights` ACLs,
+//! `sessions`, `marks` their ends, `feed` events, `follower` one watch, `connection` reaching the servers.
 //!
-//! Not done: commits of several at once in one `multi` (one leader writes, little), znodes that the server removes by
+//! Not done: several commits in one `multi` (one leader writes, little), znodes that the server removes by
 //! itself when they are empty (a key must never lie in one), SASL (digest and certificates do).
 
 mod commit;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! So a key with an empty value, a key with keys below it, and a znode that is only there for others below it all differ.
-//! What does not begin with our byte was written by somebody else: it is named and left alone.
+//! A znode without our byte is another program's: the error names it, and we leave it alone.
 
 use bytes::Bytes;
 use zookeeper_client::Stat;
@@ -75,7 +75,7 @@ pub(super) fn ancestors(key: &Key) -> impl Iterator<Item = Key> {
     std::iter::successors(key.parent(), Key::parent)
 }
 
-/// Where the keys of a scope hang: the key that all of them lie at or below, if there is one.
+/// The key that all keys of a scope lie at or below, if there is one.
 pub(super) fn anchor(scope: &Scope) -> Option<&Key> {
     match scope {
         Scope::One(key) | Scope::Children(key) | Scope::Below(key) => Some(key),
@@ -102,7 +102,7 @@ pub(super) struct Node {
     pub kind: Kind,
     /// Empty where only the rest is kept.
     pub value: Bytes,
-    /// How often its data was set; what ZooKeeper's own conditions are on.
+    /// How often its data was set; ZooKeeper's conditions compare it.
     pub data_version: i32,
     /// The transaction that set its data last.
     pub changed: Version,
@@ -166,7 +166,7 @@ pub(super) fn session_id(owner: i64) -> SessionId {
     SessionId::new(u128::from(owner.cast_unsigned()))
 }
 
-/// Somebody else wrote there.
+/// Another program wrote there.
 pub(super) fn foreign(key: &Key) -> Error {
     let what = format!(
         "key `{key}` holds what this program did not write there: it is left alone; check the root, or delete that \

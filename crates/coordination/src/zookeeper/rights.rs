@@ -1,7 +1,7 @@
-//! Who may do what with the znodes below the root: for `partage check`.
+//! The ACLs of the znodes below the root: for `partage check`.
 //!
-//! We set rights when a znode is made, and never again. So znodes of a time without a user stay open to anybody after
-//! one was introduced, until somebody says otherwise with `setAcl`.
+//! We set ACLs when a znode is made, and never again. So znodes made without a user stay open to anybody after
+//! one was introduced, until an operator changes them with `setAcl`.
 
 use std::collections::BTreeMap;
 

@@ -2,10 +2,10 @@
 //!
 //! ZooKeeper's clients keep their sessions alive by themselves, for as long as the process lives. The contract wants
 //! more: a session that its owner does not renew is over, though the process is well. So a timer ends such a
-//! session here. When the process dies, or is cut off, nobody renews: another handle ends it, or the server does; see
+//! session here. When the process dies, or is cut off, another handle ends it, or the server does; see
 //! `marks`.
 //!
-//! A renewal writes the session's mark, on the session's own connection: through whichever server to the leader and back.
+//! A renewal writes the session's mark, on the session's own connection: through any server to the leader and back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -29,7 +29,7 @@ use crate::session::{SessionId, check_ttl};
 pub(super) struct Sessions {
     connection: Arc<Connection>,
     open: Mutex<BTreeMap<SessionId, Open>>,
-    /// Looks after the sessions of others, from the first one of ours on.
+    /// Ends the sessions of others, from our first one on.
     watching: OnceLock<JoinHandle<()>>,
 }
 
@@ -117,8 +117,8 @@ impl Sessions {
     pub async fn renew(&self, id: SessionId) -> Result<()> {
         let path = marks::path(&self.connection, id);
         loop {
-            // Sent before anybody else has the table: a mark with fewer keys never comes after one with more. What is
-            // sent while the connection is down goes when it is there again.
+            // Sent with the table locked: a mark with fewer keys never comes after one with more. The client sends it
+            // after a reconnect if the connection is down.
             let writing =
                 self.with(id, |open| Ok(open.client.set_data(&path, &open.mark.to_bytes(), None)))?;
             match writing.await {
@@ -128,7 +128,7 @@ impl Sessions {
                         Ok(())
                     });
                 }
-                // Without its mark it is over.
+                // No mark: it is over.
                 Err(Fault::SessionExpired | Fault::ClientClosed | Fault::NoNode) => {
                     self.forget(id);
                     return Err(Error::SessionEnded { session: id });
@@ -160,13 +160,13 @@ impl Sessions {
         over.await.unwrap_or_else(|_| Err(Error::Indefinite { what: what() }))
     }
 
-    /// Takes a session out of the table. Once nobody holds its client, the server is told to end it.
+    /// Takes a session out of the table. When its last client is dropped, the library ends it.
     pub fn forget(&self, id: SessionId) -> Option<Client> {
         self.table().remove(&id).map(|open| open.client.clone())
     }
 
     fn table(&self) -> std::sync::MutexGuard<'_, BTreeMap<SessionId, Open>> {
-        // Whoever panicked with it left it whole: every change is one insert, one remove or one number.
+        // A panic leaves it whole: every change is one insert, one remove or one number.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -183,7 +183,7 @@ async fn end_in_time(sessions: Weak<Sessions>, id: SessionId) {
         if Instant::now() >= until {
             tracing::info!(session = %id, "session ended: it was not renewed in time");
             if let Some(sessions) = sessions.upgrade() {
-                // This task is aborted by it, at its next await: there is none.
+                // This aborts the task at its next await: there is none.
                 drop(sessions.forget(id));
             }
             return;

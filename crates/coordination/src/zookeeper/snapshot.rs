@@ -24,7 +24,7 @@ const READ_BYTES: usize = 16;
 pub(super) struct Snapshot {
     /// The root's data version.
     pub clock: i32,
-    /// The last commit of anybody.
+    /// The root's last commit.
     pub committed: Version,
     /// The last change of what lies right below the root.
     root_children_changed: Version,
@@ -58,7 +58,7 @@ impl Snapshot {
     }
 }
 
-/// Reads these znodes; with `sync`, as they are at least since the call began.
+/// Reads these znodes; with `sync`, not older than the call's beginning.
 pub(super) async fn read_nodes(
     connection: &Connection,
     client: &Client,
@@ -80,7 +80,7 @@ pub(super) async fn read_nodes(
     Err(too_busy(connection))
 }
 
-/// Reads the scope, all of it, what it hangs from, and the keys `known`: those that are there save a look.
+/// Reads the whole scope, its ancestors, and the keys `known`, which save a round trip.
 pub(super) async fn read_scope(
     connection: &Connection,
     client: &Client,
@@ -171,7 +171,7 @@ fn requests(connection: &Connection, keys: &BTreeSet<Key>) -> Vec<Vec<Key>> {
     requests
 }
 
-/// One look at all, in as many requests as that takes. Consistent only if it is one, or if a second look is equal.
+/// One pass over all, in as many requests as needed. Consistent only if it is one, or if a second pass is equal.
 async fn read_pass(
     connection: &Connection,
     client: &Client,

@@ -1,9 +1,8 @@
 //! The handler behind both administration APIs, JSON and gRPC: every command, and every question that a person or
 //! program may have, once.
 //!
-//! Commands come as the JSON forms, as in them is said what a name, a key or a word may be; the gRPC API makes
-//! them from its messages. Answers are core's, and each API writes them down in its own way. Questions change
-//! nothing.
+//! Each API makes core's [`Command`]s from its own forms, which say what a name, a key or a word may be. Answers are
+//! core's, and each API writes them down in its own way. Questions change nothing.
 
 use crate::api::error::ApiError;
 use crate::lead::decision_loop::{CallError, DecisionLoop, LoopStopped, transaction};

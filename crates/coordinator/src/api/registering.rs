@@ -11,7 +11,7 @@ use partage_core::node::exchange::Welcome;
 use partage_door::Peer;
 use partage_wire::Token;
 
-/// What a worker is told that was taken in.
+/// The answer to a worker taken in.
 pub(crate) struct Registered {
     /// What core says.
     pub welcome: Welcome,

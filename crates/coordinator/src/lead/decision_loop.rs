@@ -1,4 +1,4 @@
-//! The task that owns the cluster. Everybody else talks to it through a [`DecisionLoop`] handle.
+//! The task that owns the cluster. Other tasks talk to it through a [`DecisionLoop`] handle.
 
 use crate::backend::store::{CommitAttempt, Store, StoreError};
 use crate::clock::Clock;
@@ -23,7 +23,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 /// A piece of work on the cluster.
 struct Call {
-    /// Whether it is there to change what is stored.
+    /// Whether it may change what is stored.
     changes: bool,
     work: Work,
 }
@@ -199,7 +199,7 @@ impl DecisionLoop {
         let work: Work = Box::new(move |cluster| {
             let (cluster, at) = cluster.ok()?;
             let result = work(cluster, at);
-            // Whoever asked may have gone: nobody is told then.
+            // The caller may have gone.
             Some(Box::new(move |stored| drop(stored.map(|()| answer.send(result)))))
         });
         self.calls.send(Call { changes: false, work }).await.map_err(|_| LoopStopped)?;
@@ -315,7 +315,7 @@ impl Task {
             };
             let at = self.moment()?;
             let mut replies = self.take_urgent(at, urgent);
-            // Who waits for its grant waits for a former owner's word, not for the disk.
+            // A grant waits for a former owner's report, not for the disk.
             let granted = self.cluster.grant_at_once(at);
             self.send_orders(granted);
             let (more, calls) = self.take_calls(at, call);
@@ -327,14 +327,14 @@ impl Task {
         }
     }
 
-    /// What time it is, as long as nobody else can lead. Also what is only in memory, such as a lease that a beat
-    /// prolongs, is a leader's to give; a worker counts it from when it asked, so from before this moment.
+    /// What time it is, as long as no other coordinator can lead. Only a leader gives what is only in memory, too, such
+    /// as a lease that a beat prolongs; a worker counts it from when it asked, before this moment.
     fn moment(&self) -> Result<Moment, StoreError> {
         moment(&self.lead, self.clock)
     }
 
-    /// Takes in the beats that are there, and who comes back; gives back the replies that wait for the disk. Everything is
-    /// durable now, and a beat changes nothing that is stored, as a rule.
+    /// Takes in beats, and workers that come back; gives back the replies that wait for the disk. Everything is durable
+    /// now, and a beat changes nothing that is stored, as a rule.
     fn take_urgent(&mut self, at: Moment, first: Option<Urgent>) -> Vec<Reply> {
         let mut beats = std::mem::take(&mut self.waiting);
         let mut next = first;
@@ -424,7 +424,7 @@ impl Task {
             replies.drain(..).for_each(|reply| reply(Ok(())));
             let waits = !(self.beats.is_empty() && self.inbox.is_empty() && self.waiting.is_empty());
             if comes_first || waits {
-                // What beats have said meanwhile, and who has called, comes first; then it goes on.
+                // Beats and calls that came meanwhile come first; then it goes on.
                 return Ok(wake.min(at.now));
             }
             if wake > at.now {

@@ -21,7 +21,7 @@ use crate::plan::{Origin, Plan, Status};
 use std::collections::BTreeSet;
 
 impl KeyspaceState {
-    /// Something about these shards may have become possible, and so about their parents and children.
+    /// The next decision looks at these shards, and at their parents and children.
     pub(super) fn wake(&mut self, shards: impl IntoIterator<Item = ShardId>) {
         for id in shards {
             self.settling.note_news(id);
@@ -160,7 +160,7 @@ impl Cluster {
         self.take_next_map(at, name, next) || more
     }
 
-    /// What is ready in a keyspace: steps of the shards that are awake, and changes of these plans, the first first.
+    /// What is ready in a keyspace: steps of the shards that are awake, and changes of these plans, in order.
     fn next_map(
         &self,
         at: Moment,
@@ -211,8 +211,8 @@ impl Cluster {
         committed || is_cut_short || untracked
     }
 
-    /// Approved plans, the most urgent first, older ones first among equals. While the brake is on, those
-    /// that nobody asked for wait.
+    /// Approved plans, the most urgent first, older ones first among equals. While the brake is on, automatic
+    /// ones wait; in unrest, rebalances.
     fn plans_in_turn(&self, name: &KeyspaceName) -> Vec<PlanId> {
         let braked = self.keyspaces.get(name).is_some_and(|keyspace| self.brake_on(keyspace).is_some());
         let approved = self.plans.values().filter(|p| p.keyspace == *name && p.status == Status::Approved);
@@ -241,7 +241,7 @@ impl Cluster {
             .collect()
     }
 
-    /// Checks the next map, takes it over, and notes what follows for orders and reports.
+    /// Checks the next map, applies it, and notes what follows for orders and reports.
     pub(super) fn commit(&mut self, at: Moment, name: &KeyspaceName, diff: MapDiff) -> bool {
         self.commit_without(at, name, diff, None)
     }
@@ -302,7 +302,7 @@ impl Cluster {
         true
     }
 
-    /// The settings say how many slots there are, as the map does.
+    /// Sets the settings' number of slots to the map's.
     fn follow_slots(&mut self, name: &KeyspaceName) {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
         let sharding = keyspace.map.sharding();
@@ -397,10 +397,10 @@ impl Cluster {
         }
     }
 
-    /// Grants what reports alone have made possible since it was called last, up to [`limits::SHARDS_GRANTED`]: the next
-    /// decisions see to the rest. Returns the nodes whose orders have changed. Nothing that is stored changes by it, so these
-    /// orders may leave before the next commit: a shard is then without an owner for as long as the messages take, not the disk. While something waits
-    /// to be stored nobody is told anything.
+    /// Grants what reports alone have made possible since it was called last, up to [`limits::SHARDS_GRANTED`]: the
+    /// next decisions see to the rest. Returns the nodes whose orders have changed. Nothing that is stored changes by
+    /// it, so these orders may leave before the next commit: a shard is then without an owner for as long as the
+    /// messages take, not the disk. While something waits to be stored it grants nothing.
     pub fn grant_at_once(&mut self, at: Moment) -> BTreeSet<NodeId> {
         if !self.outbox.writes.is_empty() {
             return BTreeSet::new();
@@ -421,11 +421,11 @@ impl Cluster {
         std::mem::take(&mut self.outbox.changed_orders)
     }
 
-    /// Tells the leaders that have become the only possible owners, and the replicas that may begin after their leader.
+    /// Grants the leaders that are now the only possible owners, and the replicas that may begin after their leader.
     fn grant(&mut self, name: &KeyspaceName, awake: &BTreeSet<ShardId>, at: Moment) {
         let Some(keyspace) = self.keyspaces.get(name) else { return };
         let view = self.view(keyspace, at.now);
-        // Each once: a worker that is always sent the same orders anew is never known to have taken them in.
+        // Each once: orders that are always sent anew are never known as taken in.
         let ready = |waiting: &BTreeSet<ShardId>, is_ready: &dyn Fn(&Shard) -> bool| {
             let waiting = awake.iter().filter(|id| waiting.contains(id));
             let waiting = waiting.filter_map(|id| keyspace.map.shard(*id));

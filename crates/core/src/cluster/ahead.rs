@@ -2,15 +2,15 @@
 //!
 //! A worker says with its registration by which maps it was given orders. No commit is told before it is durable, so a
 //! coordinator that has older maps has not read what is durable now: it was deposed and does not know it yet, or
-//! somebody put an older state in the place of the newest. Either way it must command nobody by what it has. It takes
-//! the worker not in, decides no more ([`Cluster::ahead`]), and the driver reads everything anew. What is
-//! older even then goes into quarantine ([`Records::refuse_older`]), and the numbers go on far beyond what may have been
-//! given out.
+//! somebody put an older state in the place of the newest. Either way it must give no orders by what it has. It refuses
+//! the worker, decides no more ([`Cluster::ahead`]), and the driver reads everything anew. What is
+//! older even then goes into quarantine ([`Records::refuse_older`]), and the numbers go on far beyond what may have
+//! been given out.
 //!
-//! What is known of later maps is stored beside the older state ([`super::ClusterRecord::later_maps`]): coordinators and workers
-//! may all be started anew before the newest is put back, and nobody would know.
+//! What is known of later maps is stored beside the older state ([`super::ClusterRecord::later_maps`]): coordinators
+//! and workers may all be started anew before the newest is put back, and none would know.
 //!
-//! Not done: to believe a worker that names no cluster, or another one. It cannot have been told anything here.
+//! A worker that names no cluster, or another one, is not believed: this cluster has told it nothing.
 
 use super::{Cluster, Moment, Records, StoredFaults};
 use crate::base::count::counted;
@@ -105,7 +105,7 @@ impl Cluster {
                 known.is_ahead_of(state.record.first_shard, ours).then_some(Some(ours))
             }
             None if self.recovered.faults.quarantine.contains_key(&known.keyspace) => None,
-            // Those that were deleted began below.
+            // Deleted keyspaces began below.
             None => (known.first_shard >= self.record.next_shard).then_some(None),
         }
     }

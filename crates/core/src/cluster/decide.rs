@@ -1,8 +1,8 @@
 //! One decision of the coordinator, from what it knows to what follows.
 //!
-//! Each [`Transition`] has two halves. The first reads the cluster and says what is to change, as data; the second makes the
-//! change. So each phase sees what the phases before it have changed, and the signature of the half that judges says that it
-//! changes nothing.
+//! Each [`Transition`] has two halves. The first reads the cluster and says what is to change, as data; the second
+//! makes the change. So each phase sees what earlier phases have changed, and the signature of the first half shows
+//! that it changes nothing.
 //!
 //! | phase                    | what it changes                                      | why it stands there                     |
 //! |--------------------------|------------------------------------------------------|-----------------------------------------|
@@ -10,9 +10,9 @@
 //! | `LongestLease`           | how long the next coordinator waits for old leases   | anywhere                                |
 //! | `LossJudgement`          | the brake; whether nodes that are down may be ended  | before `NodeHealth` ends them           |
 //! | `LongUnreachableNodes`   | nodes from which everything moves off                | beside it: both judge nodes             |
-//! | `NodeHealth`             | what people are told of nodes; nodes are ended       | before what waits for that              |
-//! | `ShardsAfterRestore`, `ComparedCopies` | shards that wait for nodes that are back | they go by who is heard                |
-//! | `SuspectedShards`        | shards that are set aside, or cleared                | the last deaths are evidence            |
+//! | `NodeHealth`             | what people are told of nodes; nodes are ended       | before phases that need that            |
+//! | `ShardsAfterRestore`, `ComparedCopies` | shards that wait for nodes that are back | after the health of nodes              |
+//! | `SuspectedShards`        | shards that are set aside, or cleared                | after deaths, which are evidence        |
 //! | `Unrest`, `ReleasedBrake`, `ReleasedKeyspaceBrakes` | what stops the planner    | before the planner                      |
 //! | `ForgottenNodes`         | records of nodes that ended long ago                 | anywhere after `NodeHealth`             |
 //! | `OverdueSteps`, `ResumedLeases` | steps that are given up, nodes that get no lease | before the next map, which goes on without them |
@@ -85,8 +85,8 @@ impl Cluster {
         T::find(self, at).apply(self, at)
     }
 
-    /// What is kept for each replica takes no more room than it must, once nothing is under way. A map is packed in one
-    /// piece, so that is done in decisions in which nothing else is, and what is much in several of them.
+    /// Packs what is kept for each replica, once nothing is under way. A map is packed in one piece, so that is done in
+    /// decisions that do nothing else, in several where there is much.
     fn pack(&mut self) {
         let mut room = limits::ENTRIES_PACKED;
         if self.keyspaces.values().all(|keyspace| keyspace.settling.unsettled.is_empty()) {

@@ -8,8 +8,8 @@
 //! |----------------|------------------------------------------------------------------|
 //! | queued         | too many nodes are down or being drained; it gets nothing new    |
 //! | moving         | something of it is on its way elsewhere, or will be              |
-//! | safe to stop   | it holds nothing that anybody needs, on its disk neither         |
-//! | blocked        | what is left goes nowhere until somebody does something          |
+//! | safe to stop   | nothing that it holds, or has on disk, is needed                 |
+//! | blocked        | what is left moves only when a person acts                       |
 
 use super::admin::AdminError;
 use super::decide::Transition;
@@ -214,16 +214,16 @@ impl Transition for SafeToStopNodes {
 }
 
 impl Cluster {
-    /// Whether a node is not there for sure, or its drain has begun.
+    /// Whether a node may be down, or its drain has begun.
     fn is_down_or_drained(&self, at: Moment, node: &NodeState) -> bool {
         let begun = node.record.drain.as_ref().is_some_and(Drain::has_begun);
         let health = node.signs.health(at.now, &self.settings);
-        // Z2: one that anybody may have made up holds up nobody.
+        // Z2: a node that was made up delays no drain.
         let has_held = !node.has_never_held() || node.record.held;
         begun || has_held && !matches!(health, Health::Up | Health::Left)
     }
 
-    /// Nodes other than `but` that are not there for sure, or whose drain has begun.
+    /// Nodes other than `but` that may be down, or whose drain has begun.
     fn down_or_drained(&self, at: Moment, but: &NodeId) -> Vec<NodeId> {
         let counts = |node: &&NodeState| node.record.spec.id != *but && self.is_down_or_drained(at, node);
         self.nodes.values().filter(counts).map(|node| node.record.spec.id.clone()).collect()
@@ -308,7 +308,7 @@ impl Cluster {
         self.held(node).filter(|(_, _, replica)| replica.state != ReplicaState::UnloadFinal).collect()
     }
 
-    /// Who takes long about a replica that leaves its node, while something still follows from that by itself.
+    /// Which worker is slow with a replica that leaves its node, while its move still goes on.
     fn slow(&self, at: Moment, (keyspace, shard, replica): HostedReplica<'_>) -> Option<String> {
         let successor = shard.replicas.iter().find(|r| r.replaces() == Some(replica.placement));
         let told = keyspace.lingers(at, replica, &self.settings).is_some();

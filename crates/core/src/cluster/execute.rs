@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How far the approved plans of a keyspace are carried out. Not stored.
 #[derive(Debug, Clone)]
 pub(super) struct Execution {
-    /// Approved plans before this one were looked at last, and how many have not been since something happened.
+    /// The approved plan to look at next, and how many have not been since something happened.
     tracked_until: PlanId,
     untracked: usize,
     /// Changes of approved plans that have not begun.
@@ -128,7 +128,7 @@ impl Cluster {
             }
             let started = not_barred(keyspace, &planned.change, &plan.origin)
                 .and_then(|()| self.start(keyspace, edit, (plan, &planned.change), &mut under_way, at));
-            // Another one may have the room that was for it.
+            // Another change may take that room.
             is_cut_short |= before.as_ref().is_some_and(Until::is_room) && started.is_err();
             let (now, far) = match started {
                 Ok(()) => (None, Some(Progress::Started)),
@@ -201,7 +201,7 @@ impl Cluster {
         under_way: &mut UnderWay,
         at: Moment,
     ) -> Result<(), NotNow> {
-        // Whatever was lost comes back as fast as the nodes can load it.
+        // A repair is as fast as the nodes can load.
         let is_repair = plan.origin == Origin::Repair;
         let throttle = &keyspace.record.keyspace.throttle;
         let copies = if is_repair { None } else { copied_bytes(keyspace, change) };
@@ -452,7 +452,7 @@ fn not_barred(keyspace: &KeyspaceState, change: &Change, origin: &Origin) -> Res
     }
 }
 
-/// A replica leaves without another in its place. A leader is followed first, by one that serves.
+/// A replica leaves without another in its place. A leader first hands over to one that serves.
 fn remove(
     edit: &mut Edit<'_>,
     keyspace: &KeyspaceState,

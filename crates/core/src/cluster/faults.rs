@@ -1,8 +1,7 @@
 //! Faults of the stored state: what of it was missing, damaged or set back when this coordinator read it, and how the
 //! cluster goes on all the same.
 //!
-//! A hospital does not close because one file is lost: that patient is not operated on, and everybody else is. So
-//! here: a keyspace of which something is missing that cannot be replaced is in *quarantine*: no order, no lease and no
+//! A keyspace of which something is missing that cannot be replaced is in *quarantine*: no order, no lease and no
 //! map of it leaves this coordinator, nothing of it is stored, and workers keep its data. Everything else that can be
 //! known from what is left is mended, with its numbers far beyond what may have been given out.
 //!

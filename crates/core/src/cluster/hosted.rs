@@ -1,9 +1,8 @@
 //! Which shards have a replica on a node, of any of its incarnations: so that what happens to one node costs as much
 //! as that node holds, and not as much as the cluster holds.
 //!
-//! The map says it shard by shard; this is the same the other way round, as the index at the end of a book. It is
-//! derived: made from the map that a coordinator takes over ([`super::recall`]), and each commit brings it up to date for
-//! the shards it touches.
+//! The map says it shard by shard; this is the same the other way round. It is derived: made from the map that a
+//! coordinator takes over ([`super::recall`]), and each commit brings it up to date for the shards it touches.
 
 use super::PackedMap;
 use crate::base::id::ShardId;

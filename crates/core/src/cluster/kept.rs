@@ -2,7 +2,7 @@
 //!
 //! A worker deletes nothing because no order names it: its orders may come from a coordinator that forgot, or it was
 //! away and others were given its shards meanwhile. It unloads, keeps the data, names it with every registration and
-//! whole beat, and asks by that. The answer follows from the map:
+//! whole beat, and so asks. The answer follows from the map:
 //!
 //! | what is kept                                                | answer                                        |
 //! |-------------------------------------------------------------|-----------------------------------------------|
@@ -14,7 +14,7 @@
 //! | nothing serves its keys, or only under an earlier epoch     | none: it may be the only copy                 |
 //! | of a keyspace that was never here                           | none                                          |
 //!
-//! What is not decided is kept, asked again with each beat, and told to people once it has lasted.
+//! The worker keeps what is undecided and asks again; the coordinator raises an alarm once it lasts.
 
 use super::{Cluster, KeyspaceState, Moment};
 use crate::base::count::counted;

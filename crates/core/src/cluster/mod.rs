@@ -14,26 +14,26 @@
 //! | what is asked                                  | file            |
 //! |------------------------------------------------|-----------------|
 //! | what one decision does, phase after phase      | `decide.rs`     |
-//! | who is a node, what a beat says, who leaves    | `membership.rs` |
-//! | who is alive, silent or dead                   | `node_health.rs` |
-//! | how a worker registers, and who may speak for it | `session.rs`  |
-//! | who was told more than this cluster knows      | `ahead.rs`      |
+//! | how nodes register, beat and leave             | `membership.rs` |
+//! | nodes that are alive, silent or dead           | `node_health.rs` |
+//! | how workers register, and prove who they are   | `session.rs`    |
+//! | which workers know later maps than are stored  | `ahead.rs`      |
 //! | which beats are answered during a commit       | `meanwhile.rs`  |
 //! | next step of moves, splits, merges under way   | `advance.rs`; which shards are looked at: `settling.rs` |
 //! | which changes of a plan begin now              | `execute.rs`; which are tried: `change_queue/`; how many are under way: `counts.rs`; how far they are: `progress.rs` |
-//! | what stops the planner                         | `guard.rs`; what ends by itself: `calm.rs` |
+//! | what stops the planner                         | `guard.rs`; when that ends: `calm.rs` |
 //! | which shard is to blame when processes die     | `blame.rs`      |
 //! | which copies are the latest after a restore    | `restored.rs`; what follows from a map that was read: `recall.rs` |
-//! | what is on its way, and what it waits for      | `moves.rs`      |
-//! | what is kept of what happened, for people      | `event.rs`      |
+//! | which moves are under way, and what each waits for | `moves.rs`  |
+//! | which events are kept for people               | `event.rs`      |
 //! | what routers are told of maps and addresses    | `publication.rs` |
 //! | whether a stored state is sound                | `check.rs`      |
 //! | what should change next, and who approves it   | `planning/`    |
 //! | what a worker should hold, and since when      | `orders.rs`     |
 //! | whether data that no map names may be deleted  | `kept.rs`       |
-//! | what outlives its process, and who waits for it | `stored.rs`     |
-//! | what does not get on, and what follows         | `overdue.rs`, `pending_steps.rs`; who gets no lease for it: `revoked_leases.rs` |
-//! | who cannot be reached, and what follows        | `reach.rs`      |
+//! | replicas that outlive their processes, and what waits for them | `stored.rs` |
+//! | which steps are overdue, and what follows      | `overdue.rs`, `pending_steps.rs`; which nodes get no lease: `revoked_leases.rs` |
+//! | which nodes are unreachable, and what follows  | `reach.rs`      |
 //! | what is stored, and how it comes back          | `record.rs`     |
 //! | which shards a node has replicas of             | `hosted.rs`     |
 //! | what becomes of a stored state that is damaged | `faults.rs`     |
@@ -125,12 +125,12 @@ use crate::placement::Policies;
 use crate::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What time it is for the driver.
+/// The driver's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Moment {
-    /// By its monotonic clock: decides.
+    /// Monotonic; decisions use it.
     pub now: Millis,
-    /// Milliseconds of Unix time: is only shown to people.
+    /// Milliseconds of Unix time, only shown to people.
     pub wall_ms: u64,
 }
 
@@ -173,7 +173,7 @@ pub struct KeyspaceState {
     settling: settling::Settling,
     /// How far approved plans are carried out.
     execution: execute::Execution,
-    /// What does not get on.
+    /// Steps that are overdue.
     overdue: overdue::OverdueState,
     /// Which shards may be to blame when processes die.
     suspicion: blame::Suspicion,
@@ -234,12 +234,12 @@ pub struct NodeState {
     kept_until: Option<ReplicaKey>,
     /// People know that it is drained and may be stopped.
     emptied_told: bool,
-    /// People know that it keeps data that nobody can decide about.
+    /// People know that it keeps data which may not be deleted.
     kept_told: bool,
     /// When the coordinator last said that a message for it came without its token.
     wrong_token_told: Option<Millis>,
-    /// Its token was lost, and another one is taken for it since. Not stored: the process that registered is refused with its
-    /// next beat, and begins anew.
+    /// Its token was lost, and another one was accepted since. Not stored: the process that registered is refused with
+    /// its next beat, and begins anew.
     is_on_trust: bool,
 }
 
@@ -267,7 +267,7 @@ pub struct Cluster {
     listened: Millis,
     /// What stops the planner.
     guard: guard::PlannerGuard,
-    /// Who asked to register, or spoke in the name of a node, and should not have.
+    /// Refused registrations and messages.
     registrations: session::Registrations,
     /// Why nothing can be stored for now, as the driver says.
     storage_problem: Option<String>,
@@ -308,7 +308,7 @@ impl Cluster {
         std::mem::take(&mut self.outbox)
     }
 
-    /// Tells of what is about nothing that has a name.
+    /// Tells of the whole cluster.
     fn notice(&mut self, alarm: bool, text: String) {
         let kind = if alarm { EventKind::Alarm } else { EventKind::Notice };
         self.tell(kind, About::all(), alarm, text);
@@ -324,13 +324,13 @@ impl Cluster {
         self.tell_event(Event { by: Actor::Node(node.clone()), ..event(kind, About::node(node), text) });
     }
 
-    /// What is logged is kept, too; not all that is kept is logged.
+    /// Logs an event and keeps it; others are only kept.
     fn tell_event(&mut self, event: Event) {
         self.outbox.notices.push(Notice { alarm: event.alarm, text: event.text.clone() });
         self.outbox.events.push(event);
     }
 
-    /// Something about the shard may have become possible.
+    /// The next decision looks at the shard.
     fn wake_shard(&mut self, replica: &ReplicaKey) {
         if let Some(keyspace) = self.keyspaces.get_mut(&replica.keyspace) {
             keyspace.wake([replica.shard]);

@@ -1,4 +1,4 @@
-//! Who is alive, silent or dead, and what follows for what the node holds.
+//! Which nodes are alive, silent or dead, and what follows for their replicas.
 
 use super::decide::Transition;
 use super::{Cluster, Moment, NodeState, Write, orders};
@@ -11,9 +11,9 @@ use crate::limits;
 use crate::node::Health;
 use crate::plan::brake::Suspects;
 
-/// A coordinator that was asleep itself has heard nobody meanwhile: that says nothing about the nodes.
-/// What it owes them is the time by which it woke late; leases run on regardless. Short sleeps add up, so each counts
-/// for nodes that is longer than a busy machine is late.
+/// A coordinator that was asleep itself has heard no node meanwhile: that says nothing about the nodes.
+/// It gives them the time by which it woke late; leases run on regardless. Short sleeps add up, so each counts that is
+/// longer than a busy machine is late.
 pub(super) struct OwnSilence {
     /// By how much it woke late; 0 where that is little.
     late_ms: u64,
@@ -101,7 +101,7 @@ impl Transition for NodeHealth {
 
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
         for HealthChange { node: id, health, former_ended, lapsed, death } in self.nodes {
-            // Who is heard again need not be given up.
+            // A node heard again is not given up.
             cluster.guard.written_off.remove(&id);
             if former_ended {
                 cluster.end_former(at, &id);
@@ -159,7 +159,7 @@ impl Cluster {
         has_changed.then(|| HealthChange { node: id.clone(), health, former_ended, lapsed, death })
     }
 
-    /// How many shards a change wakes, each as often as it does.
+    /// How often a change wakes shards, in all.
     fn shards_woken_by(&self, node: &NodeState, change: &HealthChange) -> u64 {
         let has_changed = change.death.is_some() || node.told != change.health;
         let times = u64::from(change.former_ended) + u64::from(has_changed) + u64::from(change.lapsed);
@@ -184,8 +184,8 @@ impl Cluster {
         self.wake_replicas_of(id);
     }
 
-    /// While there are nodes to hear it looks up once in a heartbeat, though nothing may be due: so it knows to within
-    /// one beat for how long it was asleep itself, and never takes that for the silence of others (R6).
+    /// While there are nodes to hear, the coordinator decides once in a heartbeat, though nothing may be due: so it
+    /// knows to within one beat how long it was asleep, and never takes that for silence of nodes (R6).
     pub(super) fn next_look(&self, at: Moment) -> Millis {
         let hears = self.nodes.values().any(|node| !node.record.ended);
         if hears { at.now + self.settings.heartbeat_ms } else { Millis::NEVER }
@@ -198,7 +198,7 @@ impl Cluster {
         self.plan_soon(at, 0);
     }
 
-    /// For a dry run: on a clone of the cluster no later decisions follow that would end them in slices.
+    /// For a dry run: ends written-off nodes at once, as on a clone no later decisions follow.
     pub(super) fn end_accepted_now(&mut self, at: Moment) {
         for id in std::mem::take(&mut self.guard.written_off) {
             self.declare_dead(at, &id);

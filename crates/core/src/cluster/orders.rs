@@ -107,7 +107,7 @@ impl OrderIndex {
         self.held.is_empty()
     }
 
-    /// The version that differences from `applied` are given to: itself, or 0 for everything.
+    /// The base of a difference for `applied`: that version, or 0 for everything.
     fn base(&self, applied: u64) -> u64 {
         if applied < self.floor || applied > self.version { 0 } else { applied }
     }
@@ -311,8 +311,8 @@ impl Cluster {
             removed: gone.map(|(key, _)| key.clone()).collect(),
             permissions: vec![],
             lease,
-            // A process that has just begun has no orders yet for what it has stored, and a later copy than those of the map
-            // is none of the map's.
+            // A process that has just begun has no orders yet for what it has stored, and the map does not name a later
+            // copy than its own.
             may_go: state.leaving
                 && index.is_empty()
                 && self.last_copy_on(node).is_none()
@@ -331,7 +331,7 @@ impl Cluster {
             epoch: shard.epoch,
             granted: match replica.state {
                 // As it was decided, not as it would be now: a former owner whose lease was over may have
-                // come back since, and has been told to stop in the same breath.
+                // come back since, with an order to stop.
                 _ if leads => !keyspace.settling.ungranted.contains(&shard.id),
                 ReplicaState::Load => !keyspace.settling.unannounced.contains(&shard.id),
                 // What is known to be no copy must not store an epoch that would make it one again for the next coordinator.

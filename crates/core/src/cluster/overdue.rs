@@ -1,4 +1,4 @@
-//! What does not get on: replicas whose worker was asked for a step and does not take it (A12, L1, L4).
+//! Overdue steps: replicas whose worker was asked for a step and does not take it (A12, L1, L4).
 //!
 //! Each replica that is not as it should be owes its next step from the moment at which it could have been taken. A worker
 //! that fails once and rests, or sends the same news again, still owes it. A report of progress gives a load its time anew, and
@@ -48,7 +48,7 @@ pub(super) struct Avoided {
     pub(super) parents: Vec<ShardId>,
 }
 
-/// What does not get on in a keyspace.
+/// What is overdue in a keyspace.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OverdueState {
     /// Nodes where a shard could not be loaded, until when it is not tried there again, and why.

@@ -53,7 +53,7 @@ pub(super) fn progress_of(change: &Change, keyspace: &KeyspaceState) -> Progress
             None => gone(),
             Some(shard) if shard.replica(*from).is_none() => arrival(shard, to),
             Some(shard) if arrival(shard, to) == Progress::Done => {
-                // The new one has taken over. Who never lets go of the old one holds up no plan (L4).
+                // The new one has taken over. A node that keeps the old one holds up no plan (L4).
                 let old = shard.replica(*from);
                 if old.is_some_and(|r| keyspace.is_left_behind(r)) {
                     Progress::Done

@@ -1,10 +1,9 @@
-//! Who can be reached at the address that it announced (A11), and what follows when a node cannot.
+//! Which nodes can be reached at the address that they announced (A11), and what follows when one cannot.
 //!
-//! A shop that writes letters but whose door nobody finds sells nothing. A node that beats is alive; only one that
-//! also answers at its address can serve. [`crate::node::health`] gives nothing to a node before its address has answered.
-//! A node whose address answers no longer is unreachable after `failed_checks` failed checks. `dead_after_ms` later
-//! its followers lead, and what it holds moves off it as in a drain: the old replica serves until the new one is
-//! ready, for who can still reach it.
+//! A node that beats is alive; only one that also answers at its address can serve. [`crate::node::health`] gives
+//! nothing to a node before its address has answered. A node whose address answers no longer is unreachable after
+//! `failed_checks` failed checks. `dead_after_ms` later its followers lead, and what it holds moves off it as in a
+//! drain: the old replica serves until the new one is ready, for clients that still reach it.
 //!
 //! | seen                                                            | follows                                |
 //! |-----------------------------------------------------------------|----------------------------------------|

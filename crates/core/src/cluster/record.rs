@@ -178,7 +178,7 @@ impl KeyspaceRecord {
     }
 }
 
-/// Somebody asked that a node be emptied. It stays asked, across restarts of the node, until it is undrained.
+/// A person's request to empty a node. It stays, across restarts of the node, until the node is undrained.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drain {
     /// Why, as the person who asked says.
@@ -205,8 +205,8 @@ pub struct NodeRecord {
     pub spec: NodeSpec,
     /// Its latest incarnation.
     pub incarnation: Incarnation,
-    /// Whoever speaks for that incarnation has the token of this. None where that was lost with the record, or never known:
-    /// the first who comes back as that incarnation is taken for it.
+    /// The digest of that incarnation's token. None where it was lost with the record, or never known: the coordinator
+    /// then accepts the first process that comes back as that incarnation.
     pub session: Option<SessionDigest>,
     /// Whether that incarnation has ended for ever.
     pub ended: bool,

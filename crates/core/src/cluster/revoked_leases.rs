@@ -1,6 +1,6 @@
 //! Nodes that get no further lease, as they do not let go of what others wait for (L1).
 //!
-//! In exclusive mode nobody may begin while the former owner still can act (O1, O5), and only its own word or
+//! In exclusive mode no new owner begins while the former owner still can act (O1, O5), and only its report or
 //! the end of its lease says that it cannot. So when another waits for the grant, the node gets no further lease
 //! until it has let go: its last one runs out, the other begins, and what else it serves exclusively is moved off
 //! it. It is not told to end: it would drop what is perhaps the only copy (D7). However many nodes are stuck, each
@@ -77,8 +77,8 @@ impl KeyspaceState {
 }
 
 impl Cluster {
-    /// A node gets no further lease while it does not let go of what others wait for. What it took in it still is
-    /// to carry out, and it keeps its data: others copy from there.
+    /// A node gets no further lease while it does not let go of what others wait for. It still carries out its
+    /// orders, and keeps its data: others copy from there.
     pub(super) fn revoke(&mut self, at: Moment, id: &NodeId) {
         let Some(node) = self.nodes.get_mut(id) else { return };
         node.revoked = true;
@@ -103,8 +103,8 @@ impl Cluster {
         self.plan_soon(at, 0);
     }
 
-    /// Whether the leases of all who were revoked before are over, those of `also` too, and another node is left that takes
-    /// shards.
+    /// Whether the leases of all nodes revoked before are over, those of `also` too, and another node is left that
+    /// takes shards.
     pub(super) fn is_turn_to_revoke(&self, at: Moment, id: &NodeId, also: &[NodeId]) -> bool {
         let is_revoked = |id: &NodeId, node: &NodeState| node.revoked || also.contains(id);
         let takes =

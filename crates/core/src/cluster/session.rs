@@ -2,10 +2,10 @@
 //!
 //! A process that registers is given a token by the driver, and the coordinator stores the token's digest with the
 //! incarnation. Every later message of that process comes with the token: in the message, or as the stream on which the
-//! process has registered. So nobody else renews its lease, reports for it, ends it, or moves it to another address (Z1).
-//! Where the digest was lost with the node's record, the first who comes back as that incarnation is taken for it: to end what
-//! lives would be worse. A process that is taken on trust does not end the lease by leaving while the node holds replicas: the
-//! process that registered may serve them.
+//! process has registered. So no other process renews its lease, reports for it, ends it, or moves it (Z1).
+//! Where the digest was lost with the node's record, the coordinator accepts the first process that comes back as that
+//! incarnation: to end a live one would be worse. A process that is taken on trust does not end the lease by leaving
+//! while the node holds replicas: the process that registered may serve them.
 
 use super::foreign::ForeignWorkers;
 use super::registration_limiter::RegistrationLimiter;
@@ -202,7 +202,7 @@ impl NodeState {
     }
 }
 
-/// Who asked to register, or spoke in the name of a node, and should not have. Not stored.
+/// Refused registrations and messages, and what limits them. Not stored.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Registrations {
     /// Messages in the name of a node that came without its token.
@@ -243,7 +243,7 @@ impl Cluster {
         Err(error)
     }
 
-    /// The same for a process that comes back: where the token of its incarnation was lost, any token is taken for it.
+    /// The same for a process that comes back: where the token of its incarnation was lost, any token is accepted.
     pub(super) fn check_return(
         &mut self,
         at: Moment,

@@ -33,7 +33,7 @@ pub(super) struct Settling {
 }
 
 impl Settling {
-    /// Of these shards, of which nothing was heard and nobody was granted anything yet.
+    /// Of these shards, of which nothing was heard and none was granted yet.
     pub(super) fn of_new(
         all: BTreeSet<ShardId>,
         unsettled: BTreeSet<ShardId>,

@@ -26,7 +26,7 @@ pub struct Work {
 /// How much one decision does at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slice {
-    /// What of planning: shards and replicas that were looked at, changes that were written or made a plan.
+    /// Of planning: shards and replicas that were looked at, changes that were written or made a plan.
     pub planned: usize,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Turn {
     planning_is_next: bool,
 }
 
-/// A decision that plans does so much less else at most.
+/// Divides what else a decision that plans may do.
 const BESIDE_PLANNING: usize = 8;
 
 impl Cluster {

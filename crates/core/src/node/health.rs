@@ -30,7 +30,7 @@ use crate::node::lease::GrantedLease;
 pub struct Signs {
     /// When this coordinator began to listen for it: its own start, or the registration.
     pub since: Millis,
-    /// The last beat heard by this coordinator, later by the time for which the coordinator itself was deaf.
+    /// The last beat heard by this coordinator, later by the time for which the coordinator could not hear.
     pub last_beat: Option<Millis>,
     /// When its last beat, or its registration, was heard in fact.
     pub heard_at: Option<Millis>,
@@ -67,7 +67,7 @@ impl Signs {
         }
     }
 
-    /// Whoever listens was deaf for `ms` until `now`: what was not heard meanwhile does not count.
+    /// The coordinator could not hear for `ms` until `now`: that silence does not count.
     pub fn excuse(&mut self, now: Millis, ms: u64) {
         self.since = (self.since + ms).min(now);
         self.last_beat = self.last_beat.map(|heard| (heard + ms).min(now));

@@ -1,4 +1,4 @@
-//! How even a placement is, and how good: the numbers by which placements are compared.
+//! How even a placement is, and how good: the numbers that compare placements.
 
 use super::draft::Draft;
 use super::problem::{Metric, NodeIndex, Problem, ShardIndex, Spread, Standing, UNKNOWN_DOMAIN};
@@ -28,12 +28,11 @@ pub struct MetricBalance {
 pub struct Score {
     /// Replicas where a hard rule forbids them.
     pub violations: u64,
-    /// Replicas that are nowhere.
+    /// Replicas without a node.
     pub unplaced: u64,
     /// Replicas on nodes that are to be emptied.
     pub draining: u64,
-    /// Replicas that share a zone or rack with another of their shard where a soft spread would have them
-    /// apart.
+    /// Replicas that share a zone or rack with another of their shard, against a soft spread.
     pub crowded: u64,
     /// How far the fullest node is above its tolerance, in millionths of its share, over all metrics.
     pub excess_ppm: u64,
@@ -123,8 +122,7 @@ impl Score {
     }
 }
 
-/// Levels of [`Problem::metrics`] are loads as multiples of the share: what a node of that capacity would
-/// carry if all were even.
+/// The share of one unit of capacity, by metric: what it would carry if all nodes that stay were even.
 pub(super) fn ideals(problem: &Problem, totals: &[f64], capacity: impl Fn(usize, usize) -> f64) -> Vec<f64> {
     let stays = |node: &usize| matches!(problem.nodes[*node].standing, Standing::Accepts | Standing::Keeps);
     let per_capacity = |(metric, total): (usize, &f64)| {

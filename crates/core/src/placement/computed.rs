@@ -1,10 +1,9 @@
 //! What the policies that compute have in common: each shard has its own order of preference among the
-//! nodes, and lives on the first that may have it.
+//! nodes, and goes to the first that may have it.
 //!
-//! A user's own may have any order ([`by_preference`]). Such a policy remembers nothing and weighs nothing. Anyone with the list of nodes comes to the same
-//! result, which is its charm; load is left out of account, which is its price. Nodes that accept or keep
-//! are in the list, so that a node which is full for a while moves nothing; nodes that drain or are gone
-//! are not.
+//! A user's own policy may have any order ([`by_preference`]). Such a policy has no state and ignores load. Any process
+//! with the list of nodes computes the same result. Nodes that accept or keep are in the list, so that a node
+//! which takes nothing new for a while moves nothing; nodes that drain or are gone are not.
 
 use super::draft::Draft;
 use super::evict;
@@ -22,7 +21,7 @@ pub trait Preference {
     fn nodes(&self) -> usize;
 }
 
-/// The nodes that a policy by preference counts on: those that accept or keep.
+/// The nodes for a policy by preference: those that accept or keep.
 pub fn members(problem: &Problem) -> Vec<NodeIndex> {
     let stays = |node: &NodeIndex| {
         matches!(problem.nodes[*node as usize].standing, Standing::Accepts | Standing::Keeps)
@@ -64,15 +63,15 @@ impl<S: NodeScheme> Preference for ByScheme<'_, S> {
 }
 
 /// Passes at most where capacity is a hard limit: a shard that leaves makes room for one that was placed before it,
-/// and without a second pass the next plan would find that out (pd).
+/// and without a second pass the next plan would move that one (pd).
 const PASSES: usize = 8;
 
-/// Steps of weight in which the smallest capacity is at least counted.
+/// The least weight of the smallest capacity.
 pub(super) const WEIGHT_STEPS: u32 = 8;
 
 /// Whole weights in proportion to capacities. All are 1 when capacities are alike. Else the unit is an
 /// eighth of the power of two at or below the smallest capacity, so that a node's weight seldom depends on
-/// who else is there.
+/// other nodes.
 fn weighted(problem: &Problem, members: &[NodeIndex]) -> Vec<WeightedNode> {
     let metrics = problem.metrics.len();
     let capacity = |node: NodeIndex| match metrics {
@@ -93,8 +92,8 @@ fn weighted(problem: &Problem, members: &[NodeIndex]) -> Vec<WeightedNode> {
     members.iter().map(one).collect()
 }
 
-/// Places every shard on the first nodes of its preference that may have it, for a policy of the user's own. Nodes
-/// that are not there are passed over.
+/// Places every shard on the first nodes of its preference that may have it, for a policy of the user's own. It skips
+/// nodes outside the problem.
 ///
 /// # Errors
 /// When the problem is nonsense, see [`Problem::check`].
@@ -107,7 +106,7 @@ pub fn by_preference(
     Ok(place(policy, problem, &OfThese { nodes: problem.nodes.len(), preference }))
 }
 
-/// A preference of which only nodes of the problem count.
+/// A preference without nodes that are not in the problem.
 struct OfThese<'p> {
     nodes: usize,
     preference: &'p dyn Preference,
@@ -143,7 +142,7 @@ pub(super) fn place(policy: &'static str, problem: &Problem, preference: &dyn Pr
     draft.finish()
 }
 
-/// What the nodes will carry, and how far spread can go.
+/// The loads so far, and the numbers of domains.
 struct Targets {
     load: Vec<f64>,
     zones: usize,
@@ -181,7 +180,7 @@ impl Targets {
         }
     }
 
-    /// None when more of the order must be seen to know.
+    /// None when it needs a longer order.
     fn walk(
         &self,
         draft: &Draft<'_>,
@@ -297,7 +296,7 @@ fn carry_out(policy: &'static str, draft: &mut Draft<'_>, shard: ShardIndex, cho
     }
 }
 
-/// The budget is used up: what has no node is placed, what is too many goes, the rest stays.
+/// Without budget: places replicas without a node, removes surplus ones, and keeps the rest.
 fn keep(draft: &mut Draft<'_>, shard: ShardIndex, chosen: &[NodeIndex], coming: &mut Vec<NodeIndex>) {
     let want = draft.problem.replicas[shard as usize];
     for slot in draft.to_fill(shard).collect::<Vec<_>>() {

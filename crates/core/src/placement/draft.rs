@@ -1,4 +1,4 @@
-//! A placement being drawn up: the one mutable thing that policies work on.
+//! A placement in progress: the one mutable state that policies work on.
 //!
 //! Each wanted or present replica is a slot; a slot holds a node or is empty; the load of every node is kept
 //! up to date as slots change. At the end the slots are compared with the current placement, and what differs
@@ -12,7 +12,7 @@ use super::problem::{
 use super::solution::{Decision, Reason, Solution, Unplaceable, Unplaced};
 use crate::limits;
 
-/// So much of a share is noise of floating point, and does not make it a replica more.
+/// A part of a share this small is floating-point noise, and needs no further replica.
 const WHOLE: f64 = 1e-9;
 
 /// A slot without a node.
@@ -32,7 +32,7 @@ pub(super) struct DraftState {
     metrics: usize,
     /// Load of each node in each metric, node-major.
     load: Vec<f64>,
-    /// Load that each node is entitled to, node-major; 0 where nothing is.
+    /// Load that each node is entitled to, node-major; 0 where none is.
     share: Vec<f64>,
     /// Load of the mean replica that has any, by metric.
     typical: Vec<f64>,
@@ -125,7 +125,7 @@ impl<'p> Draft<'p> {
             .collect();
     }
 
-    // What is.
+    // Reads.
 
     /// Number of metrics; 1, the replicas, when the problem has none.
     pub(super) fn metrics(&self) -> usize {
@@ -198,7 +198,7 @@ impl<'p> Draft<'p> {
         self.problem.current.of(shard).get(slot - self.state.starts[shard as usize] as usize).copied()
     }
 
-    /// The slots that have a replica, as the solution has them, and so the next plan: those that stay where they were come
+    /// The slots that have a replica, in the order of the solution and so of the next plan: those that stay come
     /// first, as the first one leads.
     pub(super) fn in_order(&self, shard: ShardIndex) -> impl Iterator<Item = usize> + '_ {
         let stayed = move |slot: &usize| self.at(*slot) == self.origin(shard, *slot);
@@ -215,7 +215,7 @@ impl<'p> Draft<'p> {
         self.standing(node) == Standing::Drains
     }
 
-    /// By what nodes are sorted, the coldest first: level, number of replicas, index.
+    /// A node's sort key, the coldest first: level, number of replicas, index.
     pub(super) fn rank(&self, node: NodeIndex) -> (u64, u32, NodeIndex) {
         // The bits of floats that are not negative sort as the floats do.
         (self.highest(node).0.max(0.0).to_bits(), self.count(node), node)
@@ -245,12 +245,12 @@ impl<'p> Draft<'p> {
         self.problem.background.get(node as usize * self.state.metrics + metric).copied().unwrap_or(0.0)
     }
 
-    /// A share of the metric, to tell whether there is any load at all.
+    /// The largest share of the metric; 0 if there is no load.
     pub(super) fn share_of_any(&self, metric: usize) -> f64 {
         self.state.share.iter().skip(metric).step_by(self.state.metrics).copied().fold(0.0, f64::max)
     }
 
-    /// Whether nothing was left undone.
+    /// No replica is unplaced or deferred.
     pub(super) fn is_complete(&self) -> bool {
         self.state.unplaced.is_empty() && self.state.deferred == 0
     }
@@ -277,7 +277,7 @@ impl<'p> Draft<'p> {
         self.state.log.len()
     }
 
-    // What may be.
+    // Checks.
 
     /// Whether every hard rule lets the shard have a replica on the node, besides those it has.
     pub(super) fn admits(&self, shard: ShardIndex, node: NodeIndex) -> bool {
@@ -357,7 +357,7 @@ impl<'p> Draft<'p> {
         })
     }
 
-    // What is done.
+    // Changes.
 
     /// Puts a replica of the shard, in an empty slot, on the node.
     pub(super) fn place(&mut self, shard: ShardIndex, slot: usize, node: NodeIndex, reason: Reason) {
@@ -400,7 +400,7 @@ impl<'p> Draft<'p> {
         self.state.log.push((slot as u32, reason));
     }
 
-    /// Forgets what an earlier pass could not do; this one will find out again. Returns the length of the log so far.
+    /// Clears what an earlier pass could not do. Returns the length of the log so far.
     pub(super) fn begin_pass(&mut self) -> usize {
         self.state.unplaced.clear();
         self.state.deferred = 0;
@@ -427,7 +427,7 @@ impl<'p> Draft<'p> {
         self.state.budget = self.state.budget.saturating_add(1);
     }
 
-    /// Takes out of the budget what a search has used of it.
+    /// Takes a search's moves out of the budget.
     pub(super) fn charge(&mut self, moves: u32, deferred: u32) {
         self.state.budget = self.state.budget.saturating_sub(moves);
         self.state.deferred += deferred;
@@ -444,7 +444,7 @@ impl<'p> Draft<'p> {
         self.state.unplaced.push(Unplaced { shard, replica, stays: self.at(slot), why });
     }
 
-    /// Which of the hurdles, taken in order, no node passes.
+    /// The first check, in order, that no node passes.
     fn why_not(&self, shard: ShardIndex) -> Unplaceable {
         let needs = self.problem.replicas[shard as usize];
         let nodes = 0..self.problem.nodes.len() as NodeIndex;
@@ -527,7 +527,7 @@ impl<'p> Draft<'p> {
         }
     }
 
-    /// When one replica of a shard has come to where another of it was, that other stays and the first
+    /// When one replica of a shard has come to where another was, the other stays, and the first
     /// goes where the other would have gone: the same nodes, one move less, and a leader that stays.
     fn untangle_shard(&mut self, shard: ShardIndex, reasons: &mut [Option<Reason>]) {
         let slots = self.slot_range(shard);

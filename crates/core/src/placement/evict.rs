@@ -4,8 +4,8 @@ use super::draft::Draft;
 use super::problem::{Level, NodeIndex, ShardIndex, Spread, Standing, UNKNOWN_DOMAIN};
 use super::solution::Reason;
 
-/// Removes replicas of shards that have more than they want: those that could not stay anyway first, then those on nodes
-/// that take nothing new, as they may not be heard, then those on the fullest nodes. The leader goes last.
+/// Removes surplus replicas: first those that cannot stay anyway, then those on nodes that take nothing new, as these
+/// may be silent, then those on the fullest nodes. In each kind the leader goes last.
 pub(super) fn surplus(draft: &mut Draft<'_>) {
     for shard in 0..draft.problem.shard_count() as ShardIndex {
         let want = draft.problem.replicas[shard as usize];
@@ -30,9 +30,9 @@ pub(super) fn surplus(draft: &mut Draft<'_>) {
     }
 }
 
-/// Replicas that should leave their node, with the reason, in shard order. Those that are crowded where
-/// that is only undesirable are among them when there are domains that the shard does not use. Of two that crowd each other
-/// the later one is named, in the order in which the next plan has them: so it names the same one, and changes nothing (M10).
+/// Replicas that should leave their node, with the reason, in shard order. Those that break a soft spread are among
+/// them when there are domains that the shard does not use. Of two that crowd each other it names the later one, in
+/// the order of the next plan, which so names the same one, and changes nothing (M10).
 pub(super) fn misplaced(draft: &Draft<'_>) -> Vec<(ShardIndex, usize, Reason)> {
     let domains = [accepting_domains(draft, Level::Zone), accepting_domains(draft, Level::Rack)];
     let (mut found, mut staying) = (Vec::new(), Vec::new());
@@ -54,7 +54,7 @@ pub(super) fn misplaced(draft: &Draft<'_>) -> Vec<(ShardIndex, usize, Reason)> {
     found
 }
 
-/// Why the shard should not be on the node whatever else is there, if so.
+/// Why the shard may not be on the node, whatever else is there.
 pub(super) fn unfit(draft: &Draft<'_>, shard: ShardIndex, node: NodeIndex) -> Option<Reason> {
     match draft.standing(node) {
         Standing::Drains => Some(Reason::Drained),
@@ -63,7 +63,7 @@ pub(super) fn unfit(draft: &Draft<'_>, shard: ShardIndex, node: NodeIndex) -> Op
     }
 }
 
-/// In which kind of domain, if any, a replica of the shard on one of `staying` sits too, when the rule has that spread
+/// [`Reason::Crowded`] when a replica on one of `staying` is in the same domain, the rule has that spread,
 /// and the shard uses fewer domains than there are.
 fn crowded(
     draft: &Draft<'_>,
@@ -93,7 +93,7 @@ fn crowded(
     None
 }
 
-/// How many domains have a node that accepts; a node of no known domain is one of its own.
+/// How many domains have a node that accepts; a node without a domain counts as one.
 pub(super) fn accepting_domains(draft: &Draft<'_>, level: Level) -> usize {
     let nodes = 0..draft.problem.nodes.len() as NodeIndex;
     let accepting = nodes.filter(|node| draft.standing(*node) == Standing::Accepts);

@@ -1,5 +1,4 @@
-//! `jump`: nodes in a row; a shard jumps along it by its own dice and lives where it comes to rest (Lamping and
-//! Veach, 2014).
+//! `jump`: jump consistent hashing of shards over nodes in a row (Lamping and Veach, 2014).
 //!
 //! - (ja) a node that joins at the end of the row takes 1/(n+1) of the first replicas, and others move only
 //!   to it or to make way for it;
@@ -7,7 +6,7 @@
 //! - (jc) capacities weight.
 //!
 //! For rows that only grow and shrink at the end: a node that leaves from the middle shifts all after it.
-//! Needs no memory at all. Load is left out of account.
+//! Needs no tables. It ignores load.
 
 use super::Policy;
 use super::computed::{self, ByScheme};

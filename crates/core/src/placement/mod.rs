@@ -1,18 +1,18 @@
 //! Placement: which nodes hold the replicas of each shard.
 //!
-//! Think of a landlord with flats of different sizes and tenants with different needs. A [`Problem`] is the
-//! list of both, with who lives where today; a [`Solution`] is who should live where, and one sentence for
-//! each tenant who has to move. A [`Policy`] is the landlord's habit. They all have one signature, so a
-//! keyspace changes its policy by changing a name, and users can bring their own.
+//! A [`Problem`] lists nodes with their capacities, shards with their loads and rules, and the current placement. A
+//! [`Solution`] is the new placement, with one reason for each replica that moves. A [`Policy`] makes the one from the
+//! other. All policies have one signature, so a keyspace changes its policy by name, and users can bring
+//! their own.
 //!
 //! Everything is an index into flat arrays: a million shards on ten thousand nodes are planned in a second
-//! on one core, and most of that second is memory traffic. Names come back in when a person reads a reason
+//! on one core, and most of that second is memory traffic. Only the sentences for people have names
 //! ([`Decision::sentence`]).
 //!
 //! What every policy here promises, and `tests.rs` checks on random problems:
 //!
 //! - (pa) two replicas of a shard are never on one node, unless its rule says they may (M6);
-//! - (pb) a node that drains, is full, braked or gone gets nothing new (M7);
+//! - (pb) only a node that accepts gets anything new (M7);
 //! - (pc) the same problem gives the same bytes (M9);
 //! - (pd) planning a solution again changes nothing (M10);
 //! - (pe) every replica that is wanted is placed, or reported as unplaced with the reason (A2);
@@ -20,7 +20,7 @@
 //! - (pg) the decisions are the difference between the current placement and the new one, no more, no less.
 //!
 //! Not done: splitting and merging shards (that is `reshard`), the order and pace of the moves (that is
-//! the plan's), and placing leaders apart from followers: a replica's load is taken to be the same in
+//! the plan's), and placing leaders apart from followers: a replica's load counts the same in
 //! either role.
 
 mod balance;
@@ -69,7 +69,7 @@ pub trait Policy: Send + Sync {
     fn place(&self, problem: &Problem) -> Result<Solution, ProblemError>;
 }
 
-/// The names of the policies that are shipped, the simplest first.
+/// The names of the shipped policies.
 pub const POLICIES: [&str; 6] = ["work_stealing", "balanced", "ring_index", "ring", "rendezvous", "jump"];
 
 /// A policy name that is not known.

@@ -1,7 +1,7 @@
 //! The policies that keyspaces may name: those that are shipped, and those that a user brings (A3).
 //!
-//! A policy of one's own says in which order a shard likes the nodes; [`by_preference`] does the rest: rules,
-//! spreads, room, the budget of moves, and a reason for each. Whoever wants more than an order implements
+//! A user's policy gives each shard's order of preference; [`by_preference`] does the rest: rules,
+//! spreads, room, the budget of moves, and a reason for each. A policy that is more than an order implements
 //! [`Policy::place`] in full.
 //!
 //! ```
@@ -35,8 +35,8 @@
 //! assert!(policies.names().any(|name| name == "round_table"));
 //! ```
 //!
-//! What is brought is not trusted: its solutions are checked ([`Solution::check`]), and nonsense moves nothing. It
-//! runs inside the coordinator, which waits for it: one that hangs or panics stops the coordinator with it.
+//! The coordinator checks the solutions of a user's policy ([`Solution::check`]), and moves nothing by a wrong one. The
+//! policy runs inside the coordinator: one that hangs or panics stops the coordinator with it.
 
 use super::balanced::{Balanced, Pieces, Placing};
 use super::solution::SolutionError;
@@ -60,7 +60,7 @@ pub enum PlacementError {
     /// The policy refuses the problem.
     #[error(transparent)]
     Problem(#[from] ProblemError),
-    /// A policy that was brought answers what cannot be.
+    /// A user's policy gives an invalid solution.
     #[error("policy {policy} answers nonsense, and nothing is moved by it: {why}")]
     Nonsense {
         /// Its name.
@@ -71,20 +71,20 @@ pub enum PlacementError {
 }
 
 impl Policies {
-    /// These and one more. A name that is there already now means the new one, be it a shipped one's.
+    /// These and one more. It replaces a policy of the same name, also a shipped one.
     #[must_use]
     pub fn with(mut self, policy: impl Policy + 'static) -> Policies {
         self.brought.insert(policy.name(), Arc::new(policy));
         self
     }
 
-    /// All names, brought ones last.
+    /// All names, users' last.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         let brought = self.brought.keys().copied().filter(|name| !POLICIES.contains(name));
         POLICIES.into_iter().chain(brought)
     }
 
-    /// Refuses a name that means nothing here.
+    /// Refuses an unknown name.
     ///
     /// # Errors
     /// [`UnknownPolicy`], with the nearest name and all that are known.
@@ -99,7 +99,7 @@ impl Policies {
     /// Places by the policy of that name.
     ///
     /// # Errors
-    /// When there is no such policy, when it refuses the problem, or when what was brought answers nonsense.
+    /// When there is no such policy, when it refuses the problem, or when a user's solution is invalid.
     pub fn place(&self, name: &str, problem: &Problem) -> Result<Solution, PlacementError> {
         let Some(policy) = self.brought.get(name) else {
             self.check(name)?;
@@ -111,7 +111,7 @@ impl Policies {
         Ok(solution)
     }
 
-    /// Begins to place the shards of `problem`: the first piece of `balanced`, all of any other policy.
+    /// Begins to place the shards of `problem`: `balanced` does its first piece, any other policy all.
     ///
     /// # Errors
     /// As those of [`Policies::place`].

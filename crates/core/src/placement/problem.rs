@@ -1,4 +1,4 @@
-//! What a policy is given: shards, nodes, rules, and who is where today.
+//! A policy's input: shards, nodes, rules, and the current placement.
 
 use crate::base::id::ShardId;
 use crate::base::name::NodeId;
@@ -32,7 +32,7 @@ pub struct Metric {
 pub enum Standing {
     /// It takes new replicas.
     Accepts,
-    /// It keeps what it has and gets nothing new: it is full, braked, or not reachable for a check.
+    /// It keeps what it has and gets nothing new: it is suspect or unreachable, say.
     Keeps,
     /// It is to be emptied. A replica that finds no other place stays, and is reported.
     Drains,
@@ -48,23 +48,23 @@ pub struct NodeSpec {
     pub name: NodeId,
     /// Its place among the nodes for `ring_index` (S11); nodes with one number take the same shards.
     pub ring_index: u32,
-    /// What is lost together, in the large: an index the caller gives out, or [`UNKNOWN_DOMAIN`].
+    /// Its larger failure domain: an index that the caller gives out, or [`UNKNOWN_DOMAIN`].
     pub zone: u32,
-    /// What is lost together, in the small, numbered across zones, or [`UNKNOWN_DOMAIN`].
+    /// Its smaller failure domain, numbered across zones, or [`UNKNOWN_DOMAIN`].
     pub rack: u32,
     /// What may be done with it.
     pub standing: Standing,
 }
 
-/// How badly replicas of one shard want to be in different domains.
+/// How strictly replicas of one shard go to different domains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Spread {
     /// Not at all.
     Ignore,
-    /// As far as nodes allow.
+    /// Where nodes allow it.
     #[default]
     Soft,
-    /// Rather unplaced than together.
+    /// Always; else unplaced.
     Hard,
 }
 
@@ -125,7 +125,7 @@ pub struct Rule {
     pub share_node: bool,
 }
 
-/// Who holds what: for each shard its nodes, the leader first.
+/// For each shard its nodes, the leader first.
 ///
 /// Stored as one flat array of nodes and one of offsets, 4 bytes a replica and 4 a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl Placement {
         Placement { offsets, nodes: Vec::with_capacity(replicas) }
     }
 
-    /// `shards` shards that are nowhere yet.
+    /// `shards` shards without replicas.
     pub fn nowhere(shards: usize) -> Placement {
         Placement { offsets: vec![0; shards + 1], nodes: Vec::new() }
     }
@@ -232,8 +232,8 @@ pub struct Problem {
     /// The load that one replica of each shard puts on its node, shard-major:
     /// `loads[shard * metrics.len() + metric]`.
     pub loads: Vec<f64>,
-    /// Load on each node that is none of these shards', and stays whatever is decided: that of other keyspaces.
-    /// Node-major, as the capacities; empty for none.
+    /// The load of other keyspaces on each node, which no decision changes. Node-major, as the capacities; empty for
+    /// none.
     pub background: Vec<f64>,
     /// What a move of one replica costs, by shard; empty when all cost the same.
     pub bytes: Vec<u64>,
@@ -241,10 +241,10 @@ pub struct Problem {
     pub rule_of: Vec<u32>,
     /// The rules; empty stands for one default rule.
     pub rules: Vec<Rule>,
-    /// Who holds what today.
+    /// The placement today.
     pub current: Placement,
-    /// Most moves that nobody forced: drains, forbidden places and imbalance wait for the next plan when
-    /// it is used up. Lost and missing replicas are placed regardless.
+    /// Most moves for drains, forbidden places and imbalance: further ones wait for the next plan. Lost and missing
+    /// replicas are placed regardless.
     pub budget: Option<u32>,
     /// Source of every "random" choice.
     pub seed: u64,
@@ -486,7 +486,7 @@ impl NodeSpec {
     }
 }
 
-/// Mixes a number that may be small or one of a row: the source of seeded choices.
+/// Mixes a number, which may be small or of a sequence: the source of seeded choices.
 pub(crate) fn spread_bits(n: u64) -> u64 {
     crate::keyspace::hash::mix(n.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }

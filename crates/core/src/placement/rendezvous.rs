@@ -1,11 +1,11 @@
-//! `rendezvous`: every node draws a lot for every shard; the highest lots win (highest random weight).
+//! `rendezvous`: each shard goes to the nodes with the highest hash of both (highest random weight).
 //!
 //! - (va) a node that leaves gives its shards to all others; no other shard moves;
 //! - (vb) a node that joins takes 1/(n+1) of the replicas, as exactly as chance allows;
-//! - (vc) capacities weight the lots.
+//! - (vc) capacities weight the hashes.
 //!
-//! The most even of the policies that compute, and the slowest: each shard asks each node, so a million
-//! shards on ten thousand nodes take minutes. Load is left out of account.
+//! The most even of the policies that compute, and the slowest: it hashes each shard with each node, so a million
+//! shards on ten thousand nodes take minutes. It ignores load.
 
 use super::Policy;
 use super::computed::{self, ByScheme};

@@ -1,4 +1,4 @@
-//! `ring`: shards and the tokens of nodes on one circle; a shard lives on the next nodes clockwise.
+//! `ring`: consistent hashing; a shard goes to the nodes of the next tokens on a ring.
 //!
 //! - (ra) a node that leaves gives its shards to the next on the ring; no other shard moves;
 //! - (rb) a node that joins takes about 1/(n+1) of the replicas, from all over the ring;
@@ -6,7 +6,7 @@
 //! - (rd) capacities weight the tokens, in eighths of the smallest.
 //!
 //! As even as [`Settings::ring_tokens`](super::Settings::ring_tokens) make it: at 100 the fullest node is
-//! about a quarter above its share. Load is left out of account.
+//! about a quarter above its share. It ignores load.
 
 use super::Policy;
 use super::computed::{self, ByScheme};

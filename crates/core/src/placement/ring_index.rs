@@ -1,18 +1,18 @@
-//! `ring_index`: shards dealt out like cards, round and round the table (S11).
+//! `ring_index`: replicas go to the nodes in turn (S11).
 //!
-//! Lay the shards in a row, each as often as it has replicas, and the nodes in a circle by their ring index.
-//! Copy number i goes to place i mod n. Nothing need be known but the two lists, so nodes that cannot talk
+//! All replicas of all shards are numbered in order, and the nodes have n places by their ring index.
+//! Replica number i goes to place i mod n. Only the two lists are needed, so nodes that cannot talk
 //! to each other agree.
 //!
 //! - (ia) exactly that rule: 5 shards with 3 replicas on 5 nodes are {0,1,3} {0,2,3} {0,2,4} {1,2,4} {1,3,4};
 //! - (ib) nodes with one ring index are replacements for each other: one of them stands at the place, and a
 //!   shard's replicas are at different places as long as there are enough;
 //! - (ic) all nodes have the same number of copies, give or take one;
-//! - (id) who is at a place that may not have the shard is passed over for the next place.
+//! - (id) a node that may not have the shard is skipped for that of the next place.
 //!
 //! Its weakness is known: one node more or less shifts nearly everything, and when n is a multiple of the
 //! replicas, nodes come in groups that hold the same shards. It is for clusters whose nodes are fixed and
-//! whose data is cheap to fetch again. Load, capacity and weights are left out of account.
+//! whose data is cheap to fetch again. It ignores load, capacity and weights.
 
 use super::Policy;
 use super::computed::{self, Preference};
@@ -46,7 +46,7 @@ pub fn dealt_to(place: u64, places: u64, shards: u64, replicas: u64) -> Vec<u64>
     dealt
 }
 
-/// The places in the order of their index, with the nodes that can stand there.
+/// The places in the order of their index, with the nodes of each.
 struct RingLayout {
     places: Vec<Vec<NodeIndex>>,
     /// The copies before each shard.

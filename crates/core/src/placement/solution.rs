@@ -1,4 +1,4 @@
-//! What a policy gives back: who should be where, why, and what could not be done.
+//! A policy's output: the new placement, the reasons, and what could not be done.
 
 use super::draft::Draft;
 use super::problem::{Level, NodeIndex, Placement, Problem, ShardIndex, Standing};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// The outcome of one run of a policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solution {
-    /// Who should hold what. Replicas that stay keep their order, newcomers come after them, so a leader
+    /// The new placement. Replicas that stay keep their order, new ones come after them, so a leader
     /// that stays is still first.
     pub placement: Placement,
     /// The difference from the current placement, in shard order, each with its reason.
@@ -98,7 +98,7 @@ pub enum Unplaceable {
     TriesUsed { tries: u32 },
 }
 
-/// What a solution must not say.
+/// Why a solution fails its check.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the sentences say it")]
 pub enum SolutionError {
@@ -124,12 +124,12 @@ const NOISE: f64 = 1e-6;
 impl Solution {
     /// Whether its moves are worth making, where nodes carry other keyspaces too.
     ///
-    /// Each keyspace has marks of its own above which a node is relieved: what one of them mends may be too much for
-    /// another, which moves in turn, and so on for ever. So moves for the sake of load must make the nodes evener by a
-    /// measure that all share: the squares of [`MetricBalance::variation`], each in units of what is tolerated, summed over
+    /// Each keyspace has its own level above which it relieves a node: its moves may overload a node for another
+    /// keyspace, which moves in turn, and so on for ever. So moves for load must make the nodes evener by a
+    /// measure that all share: the squares of [`MetricBalance::variation`], each in units of the tolerance, summed over
     /// the metrics. A plan changes the loads for all alike and only its own numbers of replicas, so the sum over all
-    /// keyspaces gets smaller with each plan: there is a last one. (That is exact where keyspaces have the same nodes and
-    /// look at the same loads.)
+    /// keyspaces gets smaller with each plan: there is a last one. (That is exact where keyspaces have the same nodes
+    /// and loads.)
     ///
     /// [`MetricBalance::variation`]: super::MetricBalance::variation
     pub fn is_worthwhile(&self, problem: &Problem) -> bool {
@@ -139,9 +139,9 @@ impl Solution {
             || self.after.unevenness(problem) < self.before.unevenness(problem) - NOISE
     }
 
-    /// Whether its moves for the sake of load still are, without those decisions that nothing comes of, by their places in
-    /// [`Solution::decisions`]. Of two replicas that were to change places one may be held up: the other alone makes
-    /// nothing evener, and would be moved back by the next plan.
+    /// Whether its moves for load still are worthwhile without the decisions `left_out`, by index in
+    /// [`Solution::decisions`], which cannot be carried out. Of two replicas that swap nodes one may be held up: the
+    /// other alone makes nothing evener, and the next plan would move it back.
     pub fn remains_worthwhile(&self, problem: &Problem, left_out: &BTreeSet<u32>) -> bool {
         let mut draft = Draft::new(problem);
         let moves = (0u32..).zip(&self.decisions);
@@ -155,7 +155,7 @@ impl Solution {
         Balance::of(&draft).unevenness(problem) < self.before.unevenness(problem) - NOISE
     }
 
-    /// Whether it can be carried out: (pa), (pb) and (pg) of the module head, for all that moves.
+    /// Whether it can be carried out: (pa), (pb) and (pg) of the parent module, for all moves.
     ///
     /// # Errors
     /// The first thing that cannot be.

@@ -1,10 +1,10 @@
 //! Offers of an older map: a coordinator that lags behind, or a coordination state that was set back.
 //!
-//! A router refuses both (M2), and one offer does not tell them apart. Time does: a standby that lags is left for
-//! another coordinator, and a next leader offers the latest map as soon as it has read the state. A state that was set
-//! back stays so until a person restores it, and every coordinator offers it.
+//! A router refuses both (M2), and one offer does not tell them apart. Time does: the router leaves a standby that lags
+//! for another coordinator, and a next leader offers the latest map as soon as it has read the state. A state that was
+//! set back stays so until a person restores it, and every coordinator offers it.
 //!
-//! | in a row                                                | what is said of it  |
+//! | in a row                                                | result              |
 //! |---------------------------------------------------------|---------------------|
 //! | offers of older maps for less than [`limits::MAP_BACK_MS`] | [`Offer::Lags`]  |
 //! | offers of older maps for as long or longer, the first time | [`Offer::Stays`] |
@@ -20,7 +20,7 @@ use crate::limits;
 pub enum Offer {
     /// This coordinator lags behind, as far as is known: another one, or the same one soon, has the latest map.
     Lags,
-    /// For so many milliseconds no coordinator had the latest map: a person should look.
+    /// No coordinator had the latest map for so many milliseconds: a person should look.
     Stays(u64),
     /// The same as the last time; it was reported already.
     Known,

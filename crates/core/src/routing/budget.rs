@@ -1,27 +1,25 @@
-//! The purse that all second tries are paid from (R3).
+//! The retry budget: a token bucket that all retries and hedges take from (R3).
 //!
-//! Each request puts in a tenth of a coin; a retry or a hedge takes out a whole one. So however badly things
-//! go below, retries add at most a tenth to what is sent there, and a fault is not made worse by those who
-//! suffer from it. Two allowances keep it from being mean where it need not be: the purse holds some coins
-//! from quiet times, for the short burst of a handover, and a few drip in with time, so that a router with
-//! one request a minute may repeat it.
+//! Each request adds a tenth of a token; a retry or a hedge takes a whole one. So retries add at most a tenth to the
+//! load on the nodes, and do not make a fault worse. The bucket begins full, for the short burst of a handover,
+//! and some tokens come with time, so that a router with one request a minute may repeat it.
 //!
-//! A try that never left the router, because the connection was refused, costs nothing: nothing was added.
+//! A try that never left the router, because the connection was refused, costs nothing.
 
 use crate::base::time::Millis;
 
-/// A coin in thousandths, so that no fraction is lost.
+/// A token in thousandths, so that no fraction is lost.
 const COIN: u64 = 1_000;
 
-/// How large the purse is.
+/// The bucket's size and refill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetPolicy {
     /// Retries for each request, in percent: what R3 allows.
     pub percent: u64,
-    /// Most coins in the purse; it begins full. 100 are the requests of 50 ms at 2,000 a second: one
+    /// Most tokens in the bucket; it begins full. 100 are the requests of 50 ms at 2,000 a second: one
     /// handover.
     pub purse: u64,
-    /// Coins a second that drip in whatever the traffic.
+    /// Tokens that each second adds, whatever the traffic.
     pub drip_per_s: u64,
 }
 
@@ -31,7 +29,7 @@ impl Default for BudgetPolicy {
     }
 }
 
-/// The purse.
+/// The bucket.
 #[derive(Debug, Clone)]
 pub struct Budget {
     policy: BudgetPolicy,
@@ -40,7 +38,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A full purse.
+    /// A full bucket.
     pub fn new(policy: BudgetPolicy) -> Budget {
         Budget { policy, thousandths: policy.purse * COIN, dripped_at: None }
     }
@@ -50,7 +48,7 @@ impl Budget {
         self.put(requests.saturating_mul(self.policy.percent).saturating_mul(COIN / 100));
     }
 
-    /// Takes a coin for one more try, or says that there is none.
+    /// Takes a token for one more try; false if there is none.
     pub fn spend(&mut self, now: Millis) -> bool {
         self.drip(now);
         let enough = self.thousandths >= COIN;
@@ -58,14 +56,14 @@ impl Budget {
         enough
     }
 
-    /// Whole coins left.
+    /// Whole tokens left.
     pub fn left(&self) -> u64 {
         self.thousandths / COIN
     }
 
     fn drip(&mut self, now: Millis) {
         let passed = now.since(*self.dripped_at.get_or_insert(now));
-        // One coin a second is a thousandth of a coin a millisecond.
+        // One token a second is a thousandth of a token a millisecond.
         self.put(passed.saturating_mul(self.policy.drip_per_s));
         self.dripped_at = self.dripped_at.max(Some(now));
     }

@@ -1,9 +1,9 @@
-//! Whom to ask, of those who could answer.
+//! Which of the live replicas the router asks.
 //!
-//! A write goes to the leader, who is the only one that takes it. A read goes, in this order of weight:
-//! to somebody not yet asked in this request, who looks well to the coordinator, has not failed us lately
-//! (or, if all have, whose failure is longest ago), is in our zone, and then by lot. By lot and not in turn,
-//! because many routers that take turns in step hit the same replica together.
+//! A write goes to the leader, the only replica that takes it. A read goes to a replica, in this order of weight, not
+//! yet asked in this request, healthy by the coordinator, without a recent failure (if all had one, the oldest), in
+//! the router's zone; then at random. At random and not in turn, because many routers that take turns in step hit
+//! the same replica together.
 //!
 //! Not here: least outstanding requests. Between few replicas in a zone the hedge ([`super::retry`]) already
 //! cuts off a slow one, and it needs no count that all threads would write to.
@@ -18,26 +18,26 @@ use crate::node::Health;
 use crate::node::NodeAddress;
 use std::sync::Arc;
 
-/// How long a failure counts against a node, in milliseconds: about as long as a coordinator needs to find
-/// out and say so in the map, which then counts for more.
+/// How long a failure counts against a node, in milliseconds: about as long as a coordinator needs to notice it and
+/// to publish the node's health, which then counts for more.
 pub const FAILED_MS: u64 = 5_000;
 
-/// What a router prefers, and what it has seen.
+/// By what a router chooses.
 #[derive(Debug, Clone, Copy)]
 pub struct Preference<'a, F> {
     /// Where the router is.
     pub zone: Option<&'a Zone>,
     /// What time it is.
     pub now: Millis,
-    /// For the lot.
+    /// For random choice.
     pub seed: u64,
-    /// When a node, by its number, last could not be reached or broke off.
+    /// When a node, by number, was last not reached or broke off.
     pub failed: F,
-    /// Who was asked already in this request, by number.
+    /// Nodes already asked in this request, by number.
     pub asked: &'a [u32],
 }
 
-/// Whom to ask; none when nobody can be, for a moment.
+/// The replica to ask; none while there is none.
 pub fn choose<'r, F: Fn(u32) -> Option<Millis>>(
     route: &Route<'r>,
     access: Access,
@@ -74,40 +74,40 @@ fn weight<F: Fn(u32) -> Option<Millis>>(
     )
 }
 
-/// What a node said that does not own what it was asked for.
+/// The answer of a node that does not own the key (421).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hint {
-    /// Who owns it, as far as that node knows.
+    /// The owner, as far as that node knows.
     pub node: Option<NodeId>,
     /// `host:port` of the owner.
     pub address: Option<String>,
-    /// The sequence of the map that it goes by.
+    /// The sequence of that node's map.
     pub sequence: Option<u64>,
 }
 
-/// What to make of a hint.
+/// What follows from a hint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Followed {
-    /// Whom to ask next, this once.
+    /// Where to ask next, once.
     pub to: Option<HintedNode>,
-    /// Whether that node has a later map than we: then ours should be refreshed.
+    /// Whether that node's map is later: then the router refreshes its own.
     pub refresh: bool,
 }
 
 /// The node of a hint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HintedNode {
-    /// One that we know, at the address that we know.
+    /// A node of the maps, at the address there.
     Known(Arc<NodeAddress>),
-    /// One that only the hint tells of.
+    /// One that only the hint names.
     Told {
         /// Its `host:port`.
         address: String,
     },
 }
 
-/// Weighs `hint` against the route that was followed. A hint that leads back to the node that gave it, or to
-/// a follower where a leader was asked for, is of no use.
+/// Weighs `hint` against the route that the router took. `by` is the node that gave the hint; a hint that names
+/// this node itself is of no use.
 pub fn follow(
     hint: &Hint,
     route: &Route<'_>,
@@ -119,7 +119,7 @@ pub fn follow(
     let at = hint.node.as_ref().and_then(known);
     let to = match (&hint.address, at) {
         _ if circular => None,
-        // The address in the hint is what that node was told last; ours may be of an earlier start.
+        // The hint has the latest address; the router's may be of an earlier incarnation.
         (Some(address), Some(at)) if at.address == *address => Some(HintedNode::Known(at)),
         (Some(address), _) => Some(HintedNode::Told { address: address.clone() }),
         (None, at) => at.map(HintedNode::Known),
@@ -127,7 +127,7 @@ pub fn follow(
     Followed { to, refresh }
 }
 
-/// Whether a read of that route could go to more than one node, so that hedging makes sense.
+/// Whether a read could go to several nodes, a leader among them: only then it is hedged.
 pub fn has_choice(route: &Route<'_>) -> bool {
     route.replicas().nth(1).is_some() && route.replicas().any(|replica| replica.role == Role::Leader)
 }

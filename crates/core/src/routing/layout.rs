@@ -1,9 +1,8 @@
 //! Which serving shard holds a key: the bounds of a map, made ready for lookups.
 //!
 //! Built when bounds change (a split, a merge, a new partition), which is rare; a replica that moves leaves
-//! it as it is. It gives positions; what is at a position is for [`super::routes`] to say. A map whose
-//! serving shards leave a gap or overlap is refused as a whole (M1): better the map of a moment ago than a
-//! wrong owner.
+//! it as it is. It gives positions; [`super::routes`] has the shard at each. It refuses a whole map whose
+//! serving shards leave a gap or overlap (M1): an older map is better than a wrong owner.
 
 use crate::base::id::ShardId;
 use crate::keyspace::lookup::{HashIndex, RangeIndex, SlotTable};
@@ -15,7 +14,7 @@ use crate::keyspace::sharding::{Bounds, Position, Sharding};
 /// No shard at that slot.
 const NOBODY: u32 = u32::MAX;
 
-/// A map that cannot be looked up in.
+/// A map that cannot be indexed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// A gap or an overlap between serving shards, or bounds of another sharding.
@@ -117,8 +116,8 @@ fn hashes(shards: &[&Shard]) -> Result<Layout, LayoutError> {
     HashIndex::build(&begins).map(Layout::Hashes).map_err(|error| LayoutError::Index(error.to_string()))
 }
 
-/// While the number of shards changes, slots of several numbers stand side by side: the table has as many entries
-/// as tell them all apart.
+/// While the number of shards changes, slots of different counts serve together: the table has as many entries as
+/// the counts' least common multiple.
 fn slots(shards: &[&Shard]) -> Result<Layout, LayoutError> {
     let slot_of = |shard: &&&Shard| match &shard.bounds {
         Bounds::Slot(slot) => Some(*slot),

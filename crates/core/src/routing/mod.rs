@@ -1,9 +1,8 @@
-//! The router's state machine: which map it has, whom it asks, and when it asks again.
+//! The router's state machine: which map it has, which node it asks, and when it asks again.
 //!
-//! Think of a switchboard with a telephone book that is corrected while people ring. The book ([`table`])
-//! is only ever replaced by a later one. For each call the operator picks a number ([`choose`]); when nobody
-//! answers, or says "not me, ask her", the operator goes by a card with rules ([`retry`]) and by a purse
-//! that keeps all second tries together small ([`budget`]).
+//! [`table`] holds the maps, and replaces each only by a later one. For each request [`choose`] picks a replica.
+//! When a node does not answer, or names another owner, [`retry`] decides what to do next, and [`budget`]
+//! limits the retries of all requests together.
 //!
 //! ```text
 //!  pushed maps ──► table ──► routes (immutable, shared by all threads)
@@ -11,7 +10,7 @@
 //!              request ──► choose ──► asked ──► retry: deliver, ask again, rest, give up
 //! ```
 //!
-//! A driver does the sending, tells the time and draws the seeds: `crates/router` with real connections.
+//! A driver sends the requests, and gives the time and the seeds: `crates/router` with real connections.
 
 pub mod back;
 pub mod budget;

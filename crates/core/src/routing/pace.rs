@@ -1,14 +1,13 @@
-//! How long answers take, as far as a hedge needs to know: the time that 95 of 100 stay below.
+//! A running estimate of the 95th percentile of answer times, after which a read is hedged.
 //!
-//! One number that is nudged: up a little more when an answer was slower, down a little when it was faster,
-//! in the ratio of 19 to 1, so that it comes to rest where one in twenty is slower. No history is kept. It
-//! follows a change within some hundred answers and is right to about a tenth, which is enough: a hedge
-//! that comes a little early costs a coin of the budget and nothing else.
+//! A slower answer raises the number, a faster one lowers it by a 19th of that step, so it comes to rest where one
+//! answer in twenty is slower. No history is kept. It follows a change within some hundred answers and is right to
+//! about a tenth, which is enough: a hedge that comes a little early costs a token of the budget and nothing else.
 
-/// Where it begins, in microseconds: late enough that a new router does not hedge everything.
+/// The first estimate, in microseconds: late enough that a new router does not hedge everything.
 const BEGIN_US: u64 = 100_000;
 
-/// How much it moves: a 64th part for a slower answer, a 19th of that for a faster one.
+/// Its step: a 64th part for a slower answer, a 19th of that for a faster one.
 const STEP: u64 = 64;
 
 /// When a second node is asked for the same read.
@@ -26,7 +25,7 @@ pub enum Hedging {
 /// The estimate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// In thousandths of a microsecond, so that small steps are not lost.
+    /// In nanoseconds, so that small steps are not lost.
     p95_ns: u64,
 }
 

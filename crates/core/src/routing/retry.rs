@@ -1,23 +1,24 @@
-//! One request, from its first try to its answer: when it is asked again, when it rests, when it is given up.
+//! One request, from its first try to its answer: when the router asks again, when it rests, when it gives up.
 //!
-//! A request is *resting* (nobody is asked), *asking* (one node is) or *hedging* (two are, and the first good
-//! answer wins). What comes back falls in few classes, and only one question decides whether it may be
-//! repeated: can it have been done? A connection that never opened, a node that says "not mine" (421) or "not
-//! yet" (503 with Retry-After) has done nothing. A connection that broke after the request was sent may
-//! have done it: then only what can be done twice is sent twice.
+//! A request is *resting* (no node is asked), *asking* (one node is) or *hedging* (two are, and the first good
+//! answer wins). Whether it may be repeated depends on whether a node can have carried it out. A connection that
+//! never opened, or a node that says "not mine" (421) or "not yet" (503 with Retry-After), has not. When a
+//! connection broke after the request was sent, the node may have: then only an idempotent request is sent again.
 //!
 //! | state | event | next | action |
 //! |---|---|---|---|
 //! | Resting | `Woke` | Asking | `Ask` |
-//! | Resting | `Woke`, a coin is owed and the purse is empty | Resting | `Rest` |
+//! | Resting | `Woke`, a token is owed and there is none | Resting | `Rest` |
 //! | Asking | `Nobody` (no leader for a moment) | Resting | `Rest` |
 //! | Asking | `Answer`, of any kind | Over | `Deliver` |
-//! | Asking | `Elsewhere` with a hint, the first | Asking | `AskHinted` |
-//! | Asking | `Elsewhere` otherwise, `Soon` | Resting | `Rest` |
+//! | Asking | `Elsewhere`, the first hint, body kept, budget left | Asking | `AskHinted` |
+//! | Asking | `Elsewhere` otherwise, `Soon`, body kept | Resting | `Rest` |
 //! | Asking | `NotConnected`, another can be asked | Asking | `Ask` |
 //! | Asking | `NotConnected` otherwise | Resting | `Rest` |
-//! | Asking | `Broken`, may be done twice, budget left | Resting | `Rest` |
+//! | Asking | `Broken`, idempotent, body kept, budget left | Resting | `Rest` |
+//! | Asking | `Elsewhere`, `Soon`, idempotent `Broken`: body not kept | Over | `GiveUp(NotKept)` |
 //! | Asking | `Broken` otherwise | Over | `GiveUp(Broken)` |
+//! | any | a row says to ask again, and no try is left | Over | `GiveUp(Tries)` |
 //! | Asking | `Slow`, a read, not hedged before, budget left | Hedging | `Hedge` |
 //! | Asking | `Slow` otherwise | Asking | `Listen` |
 //! | Hedging | `Answer` that is good | Over | `Deliver` |
@@ -28,9 +29,9 @@
 //!
 //! The last line is no error: answers and timers cross each other on the way.
 //!
-//! A try after one that reached a node takes a coin of the [`Budget`]. Where a refusal said "not me" or "not
-//! yet" and the purse is empty, the request is not given up: it owes the coin, and rests until it can pay or
-//! its deadline comes. So a drain loses nothing, and R3 holds.
+//! A try after one that reached a node takes a token of the [`Budget`]. Where a node said "not mine" or "not
+//! yet" and there is no token, the router does not give up: the request rests until there is one or its
+//! deadline comes. So a drain loses nothing, and R3 holds.
 
 use super::budget::Budget;
 use crate::base::time::Millis;
@@ -39,7 +40,7 @@ use crate::keyspace::hash::mix;
 /// How patient a request is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// From its beginning to the begin of its answer, in milliseconds.
+    /// Until its answer begins, in milliseconds.
     pub deadline_ms: u64,
     /// The first rest; each later one is twice as long.
     pub rest_ms: u64,
@@ -50,8 +51,8 @@ pub struct RetryPolicy {
 }
 
 impl Default for RetryPolicy {
-    /// Ten seconds outlast a dead node's lease and the plan that follows. Rests from 10 ms to half a second
-    /// make some 25 tries of them.
+    /// Ten seconds outlast a dead node's lease and the plan that follows. With rests from 10 ms to half a second they
+    /// leave some 25 tries.
     fn default() -> RetryPolicy {
         RetryPolicy { deadline_ms: 10_000, rest_ms: 10, longest_rest_ms: 500, tries: 64 }
     }
@@ -62,9 +63,9 @@ impl Default for RetryPolicy {
 pub struct RequestTraits {
     /// Doing it twice is as doing it once.
     pub idempotent: bool,
-    /// It only reads, and there is somebody else to ask: it may be hedged.
+    /// It only reads, and hedging is on.
     pub hedged: bool,
-    /// The whole of it is still at hand; else nothing that has begun to be sent can be sent again.
+    /// Its whole body is kept; else it cannot be sent again once sending has begun.
     pub replayable: bool,
 }
 
@@ -73,7 +74,7 @@ pub struct RequestTraits {
 pub enum Event {
     /// The rest is over, or a new map came.
     Woke,
-    /// There is nobody to ask: no leader, no address, no shard yet.
+    /// No node to ask: no leader, address or shard yet.
     Nobody,
     /// An answer of the service. Good is everything but a failure of the server: also "not found".
     Answer {
@@ -82,7 +83,7 @@ pub enum Event {
     },
     /// "Not mine."
     Elsewhere {
-        /// It says whose, and that is somebody else.
+        /// The node names another owner.
         hinted: bool,
     },
     /// "Mine, but not yet."
@@ -95,7 +96,7 @@ pub enum Event {
         /// Whether another replica can be asked.
         another: bool,
     },
-    /// It may have been done.
+    /// The node may have done it.
     Broken,
     /// Slower than nearly all.
     Slow,
@@ -108,14 +109,14 @@ pub enum Event {
 pub enum Action {
     /// Choose and ask.
     Ask,
-    /// Ask whom the hint names, without choosing.
+    /// Ask the node that the hint names.
     AskHinted,
-    /// Do nothing until then, or until a new map comes; then say [`Event::Woke`].
+    /// Wait until then, or until a new map comes; then report [`Event::Woke`].
     Rest {
         /// Until when.
         until: Millis,
     },
-    /// Ask a second one as well.
+    /// Ask a second node as well.
     Hedge,
     /// Go on waiting for what is under way.
     Listen,
@@ -128,7 +129,7 @@ pub enum Action {
 /// Why a request was given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// The connection broke and it may have been done: its outcome is unknown.
+    /// The connection broke: the outcome is unknown.
     Broken,
     /// The deadline passed, after this happened last.
     Deadline(LastFailure),
@@ -138,16 +139,16 @@ pub enum Reason {
     NotKept(LastFailure),
 }
 
-/// What stood in the way last.
+/// The last failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastFailure {
     /// Nothing: no answer came.
     Silence,
-    /// There was nobody to ask.
+    /// No node to ask.
     Nobody,
-    /// Whoever was asked said that it is elsewhere.
+    /// The node did not own the key (421).
     Elsewhere,
-    /// Whoever was asked said that it is not ready.
+    /// The node was not ready (503).
     Soon,
     /// No connection opened.
     NotConnected,
@@ -173,7 +174,7 @@ pub struct Attempts {
     rests: u32,
     hint_used: bool,
     hedged: bool,
-    /// The next try has yet to be paid.
+    /// The next try still needs a token.
     owes: bool,
     /// An earlier try broke off.
     may_be_done: bool,
@@ -302,7 +303,7 @@ impl Attempts {
         self.refused(now, 0, LastFailure::Elsewhere, policy, purse)
     }
 
-    /// Nothing was done, but the node had work: a coin for the next try, or a rest as long as there is.
+    /// The node refused, which cost it work: the next try takes a token, or waits until there is one.
     fn refused(
         &mut self,
         now: Millis,
@@ -315,7 +316,7 @@ impl Attempts {
             return self.over(Reason::NotKept(last_failure));
         }
         self.owes = !purse.spend(now);
-        // After a rest that was long enough the hints are about another map.
+        // After a rest the hints are about another map.
         self.hint_used = false;
         self.rest(now, after_ms, last_failure, policy)
     }
@@ -333,7 +334,7 @@ impl Attempts {
         let whole = whole.clamp(1, policy.longest_rest_ms.max(1));
         self.rests = (self.rests + 1).min(32);
         self.seed = mix(self.seed.wrapping_add(1));
-        // Half of it fixed, half by lot: those who were refused together do not come back together.
+        // Half of it fixed, half random: requests that were refused together do not come back together.
         let jittered = whole / 2 + self.seed % (whole - whole / 2 + 1);
         Action::Rest { until: (now + jittered.max(least_ms)).min(self.deadline) }
     }

@@ -1,13 +1,11 @@
 //! The routes of all keyspaces at one moment: never changed, only replaced, so that threads read them
 //! without a lock. A lookup allocates nothing.
 //!
-//! The routes of a keyspace lie in pages. New routes share all pages with those before but the pages that
-//! changed. So one replica that moves in a map of a million shards copies one page of [`PAGE`] pointers and
-//! the list of pages, not the map.
+//! The routes of a keyspace lie in pages. New routes share all unchanged pages with those before. So one replica
+//! that moves in a map of a million shards copies one page of [`PAGE`] pointers and the list of pages, not the map.
 //!
-//! Nodes have numbers here, dense from 0, which a driver may use as an index for its connections. A number
-//! is used again for another node once no route refers to it; a driver that keeps something under it
-//! compares the address.
+//! Nodes have numbers here, dense from 0, which a driver may use as an index for its connections. The table uses a
+//! number again for another node once no route refers to it, so the driver compares the address.
 
 use super::layout::{Layout, LayoutError, in_order};
 use crate::base::id::{Epoch, Generation, Incarnation, ShardId};
@@ -44,7 +42,7 @@ pub(super) struct ShardRoute {
 pub struct RouteNode {
     /// Its name.
     pub id: NodeId,
-    /// Where it is; none while its address has not been heard of.
+    /// Its address; none while that is unknown.
     pub at: Option<Arc<NodeAddress>>,
 }
 
@@ -53,7 +51,7 @@ pub struct RouteNode {
 pub struct KeyspaceRoutes {
     brief: KeyspaceBrief,
     layout: Arc<Layout>,
-    /// Which shard stands where, for corrections; by shard.
+    /// Each shard's position in the layout, by shard.
     places: Arc<Vec<(ShardId, u32)>>,
     pages: Vec<Arc<[Arc<ShardRoute>]>>,
     shards: usize,
@@ -74,12 +72,12 @@ pub struct Route<'a> {
     nodes: &'a [Option<RouteNode>],
 }
 
-/// One of those who can be asked.
+/// A replica that the router can ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteReplica<'a> {
     /// The number of its node in these [`Routes`].
     pub number: u32,
-    /// Where it is. Always that start of the node which the map means, or an earlier one.
+    /// Its address, never of a later incarnation than the map's.
     pub node: &'a Arc<NodeAddress>,
     /// Its role.
     pub role: Role,
@@ -231,7 +229,7 @@ impl KeyspaceRoutes {
         self.shards
     }
 
-    /// Whether both look up in the very same index: it is only made anew when bounds change.
+    /// Whether both share one index: a new one is built only when bounds change.
     pub fn same_layout(&self, other: &KeyspaceRoutes) -> bool {
         Arc::ptr_eq(&self.layout, &other.layout)
     }
@@ -258,8 +256,8 @@ impl<'a> Route<'a> {
         &self.keyspace.brief
     }
 
-    /// The live replicas whose address is known, the leader first. A node that has started anew since the
-    /// map was made holds nothing any more and is left out, and so is one that has left.
+    /// The live replicas whose address is known, the leader first. Left out are nodes that have left, and nodes with
+    /// a later incarnation than the map's, which do not serve yet.
     #[inline]
     pub fn replicas(&self) -> impl Iterator<Item = RouteReplica<'a>> + use<'a> {
         let nodes = self.nodes;

@@ -1,13 +1,13 @@
-//! The router's maps, and how what is pushed changes them.
+//! The router's maps, and how a coordinator's changes are applied.
 //!
-//! One writer owns the table, feeds it what arrives, and hands out [`Routes`] after each change. What does
-//! not follow on what is there is refused and changes nothing; the error says whether the whole map must be
-//! asked for. A map never goes back (M2): a coordinator that has an older one is refused, and the router
-//! keeps what it has, for ever if need be. The only lower generation that is taken is that of a keyspace
-//! which was deleted and created anew, told by ids that are all new (M5).
+//! One writer owns the table, applies each change, and hands out [`Routes`] after it. The table refuses a change that
+//! does not follow on its map, and stays as it is; the error says whether to ask for the whole map. A map never goes
+//! back (M2): the table refuses an older one, and keeps its own, for ever if need be. It takes a lower generation only
+//! of a keyspace which was deleted and created anew; the ids, all of them new, show that (M5).
 //!
-//! A table belongs to the first cluster that it hears of, and to those that continue it. A coordinator of another one, or
-//! one whose state is gone, knows nothing of these keyspaces: it is refused before it can say that they are deleted (D11).
+//! A table belongs to the first cluster that it hears of, and to clusters restored from that one. A coordinator of
+//! another cluster, or one whose state is gone, knows nothing of these keyspaces: the table refuses it before it can
+//! say that they are deleted (D11).
 
 use super::layout::LayoutError;
 use super::routes::{KeyspaceRoutes, ReplicaEntry, RouteNode, Routes, ShardRoute};
@@ -20,10 +20,10 @@ use crate::node::exchange::{ClusterIdentity, KeyspaceBrief, Known};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What was pushed about a keyspace cannot be taken.
+/// Why the table refuses a change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// Something in between is missing: ask for a resync, by naming no generation of this keyspace.
+    /// Changes in between are missing: ask for a resync, by naming no generation of this keyspace.
     #[error("keyspace {keyspace} is at {at} but the change begins at {from}: resync")]
     Gap {
         /// The keyspace of which the maps in between are missing.
@@ -33,7 +33,7 @@ pub enum TableError {
         /// What the change builds on.
         from: Generation,
     },
-    /// Older than what we have, or another map at the same sequence: this coordinator lags behind. Keep the
+    /// An older map, or another one at the same sequence: this coordinator lags behind. Keep the
     /// map, ask another.
     #[error(
         "keyspace {keyspace} is at {at} and was offered {to}: a map never goes back, ask another coordinator"
@@ -51,10 +51,10 @@ pub enum TableError {
     OtherCluster {
         /// What the maps are of.
         ours: ClusterId,
-        /// What it says that it is of.
+        /// The coordinator's cluster.
         theirs: ClusterId,
     },
-    /// A coordinator that does not say which cluster it is of, while ours is known.
+    /// A coordinator that does not name its cluster, while the table has one.
     #[error("the maps here are of cluster {ours}, and this coordinator does not say which it is of")]
     Nameless {
         /// What the maps are of.
@@ -66,7 +66,7 @@ pub enum TableError {
         /// The keyspace that was changed before its settings were sent.
         keyspace: KeyspaceName,
     },
-    /// The map is none that could have been committed: resync.
+    /// No coordinator can have committed that map: resync.
     #[error("the map of keyspace {keyspace} at {to} cannot be: {why}: resync")]
     Layout {
         /// The keyspace whose map was refused.
@@ -81,7 +81,7 @@ pub enum TableError {
 #[derive(Debug)]
 struct Space {
     map: ShardMap,
-    /// No life of the keyspace is taken whose shards begin below that.
+    /// An offer that begins below is of an earlier keyspace of the name.
     life: ShardId,
     routes: Arc<KeyspaceRoutes>,
 }
@@ -101,20 +101,20 @@ struct Numbers {
 pub struct RouteTable {
     cluster: Option<ClusterIdentity>,
     spaces: BTreeMap<KeyspaceName, Space>,
-    /// Of keyspaces whose maps are not here yet: the latest that was known before.
+    /// The latest known settings of keyspaces whose maps are not here yet.
     not_before: BTreeMap<KeyspaceName, KeyspaceBrief>,
     numbers: Numbers,
 }
 
 impl RouteTable {
-    /// A table without maps, of which `latest` was known before: what is older is refused (M2). For a coordinator that
-    /// has led and stands by from here on. The next leader may have lagged behind, and says so until it has recovered.
+    /// A table without maps that refuses maps older than `latest` (M2). For a coordinator that has led and stands by
+    /// from here on: the next leader may have lagged behind, and offers older maps until it has recovered.
     pub fn not_before<'a>(latest: impl IntoIterator<Item = &'a KeyspaceBrief>) -> RouteTable {
         let not_before = latest.into_iter().map(|brief| (brief.name.clone(), brief.clone())).collect();
         RouteTable { not_before, ..RouteTable::default() }
     }
 
-    /// What it has, for the request that resumes: all maps, at their generations.
+    /// The generations of all its maps, for the request that resumes.
     pub fn known(&self) -> BTreeMap<KeyspaceName, Generation> {
         self.spaces.iter().map(|(name, space)| (name.clone(), space.map.generation())).collect()
     }
@@ -124,10 +124,10 @@ impl RouteTable {
         self.cluster.as_ref()
     }
 
-    /// A coordinator says which cluster it is of, before anything else.
+    /// A coordinator names its cluster, before anything else.
     ///
     /// # Errors
-    /// [`TableError::OtherCluster`] when the maps are of another one that it does not continue.
+    /// [`TableError::OtherCluster`] when it does not continue the cluster of the maps.
     pub fn belongs(&mut self, identity: ClusterIdentity) -> Result<(), TableError> {
         match self.cluster.as_ref().map(|ours| ours.cluster) {
             Some(ours) if !identity.is_or_continues(ours) => {
@@ -135,7 +135,7 @@ impl RouteTable {
             }
             ours => {
                 if ours.is_some_and(|ours| ours != identity.cluster) {
-                    // A restored cluster may be of before a keyspace was deleted and created anew.
+                    // The backup may be from before a keyspace was deleted and created anew.
                     self.spaces.values_mut().for_each(|space| space.life = ShardId(0));
                 }
                 self.cluster = Some(identity);
@@ -172,7 +172,7 @@ impl RouteTable {
         Routes::new(keyspaces.collect(), self.numbers.nodes.clone().into())
     }
 
-    /// Takes new or different addresses. One of an earlier start than the one we have is ignored.
+    /// Takes new or different addresses, unless they are of an earlier incarnation.
     pub fn nodes(&mut self, nodes: impl IntoIterator<Item = NodeAddress>) {
         for node in nodes {
             let number = self.numbers.of(&node.id);
@@ -195,8 +195,8 @@ impl RouteTable {
         }
     }
 
-    /// A keyspace is gone whose shards began below `horizon`. Says whether it was here. A later one of that name stays:
-    /// the coordinator that says so lags behind (M2).
+    /// Removes a keyspace whose shards began below `horizon`; true if it was here. A later one of that name stays:
+    /// the coordinator that deletes it lags behind (M2).
     pub fn delete(&mut self, keyspace: &KeyspaceName, horizon: ShardId) -> bool {
         let horizon = if planted::is(Planted::Horizon) { ShardId(u64::MAX) } else { horizon };
         self.not_before.retain(|name, latest| name != keyspace || latest.first_shard >= horizon);
@@ -208,8 +208,7 @@ impl RouteTable {
         true
     }
 
-    /// Takes a change of a map. Says whether anything is different: a change that is here already is not.
-    /// On an error nothing has changed.
+    /// Takes a change of a map; false if the table has it already. On an error nothing has changed.
     pub fn change(
         &mut self,
         brief: Option<KeyspaceBrief>,
@@ -269,7 +268,7 @@ impl RouteTable {
         Ok(())
     }
 
-    /// A map from nothing, in place of whatever was there.
+    /// A whole map, in place of the one before.
     fn whole(&mut self, brief: KeyspaceBrief, diff: &MapDiff) -> Result<(), TableError> {
         let mut map = ShardMap::empty(brief.name.clone(), brief.sharding, brief.partition_key);
         map.apply(diff).map_err(|error| gap(&brief.name, error))?;
@@ -329,7 +328,7 @@ fn gap(keyspace: &KeyspaceName, error: DiffError) -> TableError {
     TableError::Gap { keyspace: keyspace.clone(), at, from }
 }
 
-/// Whether a whole map is of another life of its keyspace: nothing in it was there before, as ids are never
+/// Whether a whole map is of a keyspace created anew: all its ids are new, as ids are never
 /// used again. An empty map proves nothing.
 fn is_anew(held: &ShardMap, diff: &MapDiff) -> bool {
     !diff.changed.is_empty()

@@ -6,8 +6,8 @@
 //!                           └─────────────────────────────────────────────┘
 //! ```
 //!
-//! Requests do not pass the worker's gates: what a dataset holds never changes, and any node answers any key, by asking
-//! on. So a move of a shard is never in the way of a read.
+//! Requests do not pass the worker's gates: a version never changes, and any node answers any key, by asking its peers.
+//! So the move of a shard never delays a read.
 
 use super::driving::Input;
 use crate::catalogue::{Catalogue, Version};
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 
-/// Where the node answers the coordinator that checks back.
+/// The path at which the coordinator checks the node.
 pub const WORKER_PATH: &str = "/-/worker";
 
 /// A node's place under a coordinator.
@@ -36,19 +36,19 @@ pub struct Membership {
     pub id: String,
     /// Its share of every load; 1 is usual.
     pub capacity: f64,
-    /// What fails with it.
+    /// Its failure domain.
     pub zone: Option<String>,
-    /// A smaller failure domain inside the zone.
+    /// A smaller one inside the zone.
     pub rack: Option<String>,
     /// Words to pin and exclude shards by.
     pub labels: Vec<String>,
 }
 
-/// The shards that are assigned to this node: which slots the machine is told of.
+/// The shards that the coordinator has assigned to this node.
 #[derive(Debug, Default)]
 pub struct AssignedShards {
     held: Mutex<BTreeMap<ReplicaKey, (DatasetName, Slot)>>,
-    /// Nothing is known of orders before.
+    /// Before, the orders are unknown.
     is_registered: AtomicBool,
 }
 
@@ -57,13 +57,13 @@ impl AssignedShards {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The slots of a dataset that are ordered here. A shard that is assigned again while
-    /// its earlier assignment is being dropped is one.
+    /// The slots of a dataset that are ordered here. A shard that is assigned again while its earlier replica is being
+    /// dropped counts once.
     pub fn slots(&self, dataset: &DatasetName) -> BTreeSet<Slot> {
         self.held().values().filter(|(of, _)| of == dataset).map(|(_, slot)| *slot).collect()
     }
 
-    /// Whether it is known that nothing but these is ordered.
+    /// Whether these are known to be all orders.
     pub fn is_known(&self) -> bool {
         self.is_registered.load(Ordering::Relaxed)
     }
@@ -81,11 +81,11 @@ pub struct DatasetHandler {
     pub catalogue: Arc<Catalogue>,
     /// The datasets it takes part in; empty: all.
     pub datasets: BTreeSet<DatasetName>,
-    /// The requests of each dataset when they were last reported, and when that was, in milliseconds.
+    /// The requests of each replica at its last report, and when that was, in milliseconds.
     pub reported: Mutex<BTreeMap<ReplicaKey, (u64, u64)>>,
 }
 
-/// Registers, as soon as a coordinator is there. Reads wait for nothing of it.
+/// Registers, as soon as a coordinator is there. Reads do not wait for it.
 pub async fn join(
     membership: Membership,
     address: Address,
@@ -136,7 +136,7 @@ impl DatasetHandler {
         }
     }
 
-    /// The machine hears what is ordered, as it is when it hears it: calls for several shards run beside each other.
+    /// Has the driver read the orders of a dataset: it takes the latest, as calls for several shards run at once.
     async fn tell(&self, dataset: &DatasetName) -> Result<(), Failure> {
         self.inputs.send(Input::Ordered(dataset.clone())).await.map_err(|_| has_ended())
     }
@@ -161,18 +161,18 @@ impl Handler for DatasetHandler {
         Ok(ready.await.map_err(|_| has_ended())??)
     }
 
-    /// It serves what it has already: nothing changes for readers.
+    /// The node serves what it has already: nothing changes for requests.
     async fn serve(&self, shard: &Assignment, role: Role, _: Epoch) -> Result<(), Failure> {
         tracing::debug!(keyspace = %shard.keyspace(), shard = %shard.shard(), %role, "is served here");
         Ok(())
     }
 
-    /// Nothing runs for a shard that could be stopped; what is here is read until others have it.
+    /// Nothing runs for a shard that could be stopped; requests read what is here until others have it.
     async fn unload(&self, _: &Assignment, _: &[Peer]) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// The machine lets go of it when it is sure that others have it, which may be later.
+    /// The machine deletes its partitions when it is sure that others have them, which may be later.
     async fn drop(&self, shard: &Assignment, _: DropReason) -> Result<(), Failure> {
         let gone = self.assigned.held().remove(&shard.replica);
         self.reported.lock().unwrap_or_else(PoisonError::into_inner).remove(&shard.replica);
@@ -186,7 +186,7 @@ impl Handler for DatasetHandler {
         let (name, slot) = self.meant(shard).ok()?;
         let dataset = self.catalogue.dataset(name.as_str())?;
         let (serving, versions) = (dataset.serving(), dataset.versions());
-        // Of what clients get: what is on its way in or out is nothing to move shards for.
+        // Of what clients get: versions that come or go are no reason to move shards.
         let (size_bytes, keys) = serving.map(|version| held(&version, slot)).unwrap_or_default();
         // Requests are counted by dataset; its shards here are taken for equal.
         let requests = versions.iter().map(|version| answered(version)).sum::<u64>();

@@ -1,4 +1,4 @@
-//! The one task that has the machine: it looks at one input after the other, and has done what follows from it.
+//! The task that owns the machine: it takes one input after the other, and carries out what follows.
 
 use super::coordinated::AssignedShards;
 use super::effects::EffectExecutor;
@@ -23,15 +23,15 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
-/// Who waits until a shard is ready, or cannot be.
+/// A caller that waits until a shard is ready, or cannot be.
 type Waiting = oneshot::Sender<Result<(), String>>;
 
 /// What comes to the driver.
 #[derive(Debug)]
 pub enum Input {
-    /// For the machine as it is.
+    /// For the machine, unchanged.
     Core(Event),
-    /// What a version is, or why that cannot be told.
+    /// What a version is, or why that is unknown.
     Inspected(VersionId, Result<Arc<Inspected>, String>),
     /// A load of that number ended.
     LoadEnded(VersionId, u64, Result<(), LoadFailure>),
@@ -41,15 +41,15 @@ pub enum Input {
     SourceFailed(Option<DatasetName>, String),
     /// A look at the source ended, in which these datasets were looked at.
     Refreshed(BTreeSet<DatasetName>),
-    /// Somebody wants another look.
+    /// A caller wants another look.
     Refresh,
     /// An operator's order.
     Pin(DatasetName, Option<VersionName>),
     /// Other shards of a dataset are ordered here: [`AssignedShards::slots`].
     Ordered(DatasetName),
-    /// A shard was ordered here: somebody waits until it is ready, or cannot be.
+    /// A shard was ordered here: the worker waits until it is ready, or cannot be.
     Await(DatasetName, Slot, Waiting),
-    /// A coordinator has seen to the keyspace of a dataset, or none has.
+    /// A coordinator has reconciled the keyspace of a dataset, or none has.
     Keyspace(keyspace::Reconciled),
     /// The node is to leave.
     Leave,
@@ -61,13 +61,13 @@ pub struct Driver {
     executor: EffectExecutor,
     source: Source,
     inputs: mpsc::Sender<Input>,
-    /// Whether somebody looks at the source, and whether that is wanted once more.
+    /// Whether a look at the source is under way, and whether another is wanted.
     looking: (bool, bool),
     /// Whether the source was ever read.
     has_looked: bool,
     leaving: watch::Sender<bool>,
     helpers: JoinSet<()>,
-    /// What is ordered here, and who waits for it.
+    /// The shards that are ordered here.
     assigned: Arc<AssignedShards>,
     worker: Arc<OnceLock<Worker>>,
     waiting: Vec<(DatasetName, Slot, Waiting)>,
@@ -155,7 +155,7 @@ impl Driver {
         drop(check);
         self.tell(Event::Leave).await;
         self.leaving.send_replace(true);
-        // What it panics with is told by the runtime; nobody waits for more here.
+        // The runtime reports its panic.
         let _ = saying.await;
     }
 
@@ -212,7 +212,7 @@ impl Driver {
             return;
         }
         self.looking = (true, false);
-        // Those that have ended told all they had to tell.
+        // Removes helpers that have ended.
         while self.helpers.try_join_next().is_some() {}
         self.executor.catalogue.driver_metrics().refreshed();
         let names = self.executor.options.datasets.clone();
@@ -233,21 +233,21 @@ impl Driver {
             if effects.contains(&Effect::Look) {
                 self.look();
             }
-            // What doing something tells at once: that a version went, or that it is used.
+            // What an effect answers at once: that a version went, or is used.
             events.extend(self.executor.act(effects).await);
         }
         self.executor.show_pins();
         self.answer();
     }
 
-    /// Tells those who wait for a shard, as far as there is something to tell.
+    /// Answers the callers whose shards are ready, or have failed.
     fn answer(&mut self) {
         for (dataset, slot, told) in std::mem::take(&mut self.waiting) {
             let is_listed = self.executor.settings.contains_key(&dataset);
             let troubles = self.executor.catalogue.troubles();
             let unread = || troubles.of(dataset.as_str()).filter(|_| !is_listed);
             let answer = match self.machine.readiness(&dataset, slot) {
-                // Nobody waits any more.
+                // The caller waits no more.
                 _ if told.is_closed() => continue,
                 Readiness::Ready => Ok(()),
                 Readiness::Failed(reason) => Err(reason),
@@ -259,7 +259,7 @@ impl Driver {
                     }
                 },
             };
-            // Whoever stopped to wait has no use for it.
+            // A caller that has stopped waiting needs no answer.
             let _ = told.send(answer);
         }
     }
@@ -269,8 +269,8 @@ impl Driver {
         self.tell(Event::Ordered(dataset.clone(), slots)).await;
     }
 
-    /// What is ordered of a dataset is told, and its keyspace seen to, if a coordinator is there. `is_read`: the settings
-    /// of the dataset were read just now.
+    /// Under a coordinator: tells the machine what is ordered of a dataset, and has its keyspace reconciled. `is_read`:
+    /// the settings of the dataset were read just now.
     async fn coordinate(&mut self, dataset: &DatasetName, is_read: bool) {
         let Some(membership) = self.executor.options.coordinator.clone() else { return };
         if self.assigned.is_known() {
@@ -310,8 +310,7 @@ impl Driver {
         self.executor.show_options(&dataset);
     }
 
-    /// A look at the source has ended: datasets of which shards are ordered, and of which it has nothing, have no
-    /// versions.
+    /// After a look at the source: datasets of which shards are ordered, and no settings were read, have no versions.
     async fn miss(&mut self) {
         for dataset in self.assigned.datasets() {
             if !self.executor.settings.contains_key(&dataset) {
@@ -380,7 +379,7 @@ impl Driver {
     async fn take_ready(&mut self) {
         for (id, partition, reader) in self.executor.loader.take_ready() {
             self.executor.readers.entry(id.clone()).or_default().insert(partition, reader);
-            // First: with its last partition it may be given to clients.
+            // Before `Ready`: with its last partition clients may get the version.
             self.tell(self.executor.counted(&id)).await;
             self.tell(Event::Ready(id.0.clone(), id.1.clone(), partition)).await;
             self.executor.repaired(&id, partition);

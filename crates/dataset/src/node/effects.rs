@@ -1,4 +1,4 @@
-//! What the machine says, done: keys for the coordination service, loads, the local store, and the catalogue.
+//! Carries out the machine's effects: keys in the coordination service, loads, the local store, the catalogue.
 
 use super::keyspace::Keyspaces;
 use super::known::Known;
@@ -82,7 +82,7 @@ impl EffectExecutor {
         }
     }
 
-    /// Does it, in this order, and returns what came of it.
+    /// Carries them out in order, and returns what came of it.
     pub async fn act(&mut self, effects: Vec<Effect>) -> Vec<Event> {
         let mut told = Vec::new();
         let mut effects = VecDeque::from(effects);
@@ -91,7 +91,7 @@ impl EffectExecutor {
                 told.extend(self.act_one(effect).await);
                 continue;
             }
-            // Many that follow one another cost one key of each version.
+            // Successive ones of a version cost one write of its key.
             let mut run = vec![effect];
             while let Some(next) = effects.pop_front_if(|next| is_of_partition(next)) {
                 run.push(next);
@@ -113,7 +113,7 @@ impl EffectExecutor {
                 self.show_neighbours(&neighbours);
                 self.meet(&neighbours).await;
             }
-            // The driver's own.
+            // The driver does that.
             Effect::Look => {}
             Effect::Inspect(dataset, version) => {
                 let settings = self.settings_of(&dataset);
@@ -265,10 +265,10 @@ impl EffectExecutor {
         self.catalogue.set_neighbours(Neighbours { me: info(neighbours.seat, &self.me), others });
     }
 
-    /// Who is there now is who may be asked after a restart for where the others are.
+    /// Remembers the nodes that are there: after a restart this node asks them for the others.
     async fn meet(&mut self, neighbours: &machine::Neighbours) {
         let peers: BTreeSet<_> = neighbours.others.iter().map(|(address, _)| address.clone()).collect();
-        // That nobody is seen may be for want of the coordination service.
+        // An empty list may mean that the coordination service is away.
         if !peers.is_empty() && self.remembered.peers != peers {
             self.remembered.peers = peers;
             self.remember().await;
@@ -298,7 +298,7 @@ impl EffectExecutor {
         self.loads.insert(id, loading);
     }
 
-    /// A load has ended; whether it was the one of its version that counts. What was wanted meanwhile is begun.
+    /// A load has ended; returns whether it was its version's current one. After success, further partitions follow.
     pub fn ended(&mut self, id: &VersionId, number: u64, is_done: bool) -> bool {
         if self.loads.get(id).is_none_or(|loading| loading.number != number) {
             return false;
@@ -326,7 +326,7 @@ impl EffectExecutor {
         }
     }
 
-    /// Others have them. Requests that read from them keep their readers.
+    /// Other nodes have them. Requests that read from them keep their readers.
     async fn let_go(&mut self, id: VersionId, partitions: BTreeSet<u32>) {
         if let Some(readers) = self.readers.get_mut(&id) {
             readers.retain(|partition, _| !partitions.contains(partition));
@@ -375,12 +375,12 @@ impl EffectExecutor {
     fn options_of(&self, dataset: &DatasetName) -> Options {
         let remembered = self.remembered.datasets.get(dataset).and_then(|known| known.content_type.clone());
         let content_type = remembered.unwrap_or_else(|| self.settings_of(dataset).content_type);
-        // Under a coordinator it says how many there are to be.
+        // Under a coordinator its keyspace says how many.
         let replication = self.keyspaces.replicas(dataset).unwrap_or_else(|| self.wanted(dataset));
         Options { content_type, replication }
     }
 
-    /// What the source says now of how a dataset is served counts from the next request on.
+    /// Serves a dataset as the source says now, from the next request on.
     pub fn show_options(&self, name: &DatasetName) {
         let Some(dataset) = self.catalogue.dataset(name.as_str()) else { return };
         let options = self.options_of(name);
@@ -397,14 +397,14 @@ impl EffectExecutor {
         said.unwrap_or(self.options.spread.replication.wanted)
     }
 
-    /// The version in the catalogue, likewise.
+    /// The version in the catalogue, which is put there when it is first needed.
     fn version(&self, (dataset, name): &VersionId, layout: Layout) -> Option<Arc<Version>> {
         let dataset = self.dataset(dataset)?;
         if let Some(known) = dataset.version(name.as_str()) {
             if (known.partitions(), known.partitioner()) == (layout.partitions, layout.partitioner) {
                 return Some(known);
             }
-            // Shown before it was known what it is.
+            // Shown before its layout was known.
             dataset.retire(name.as_str());
         }
         let source = format!("{}/{}/{name}", self.url, dataset.name());
@@ -416,7 +416,7 @@ impl EffectExecutor {
             .ok()
     }
 
-    /// Shows requests what there is of a version now.
+    /// Makes what there is of a version visible to requests.
     fn show(&mut self, shown: ShownVersion) {
         let id = (shown.dataset.clone(), shown.version.clone());
         self.known.show(&shown);
@@ -482,7 +482,7 @@ impl EffectExecutor {
     /// Lets a version go, unless it is used.
     fn retire(&self, (dataset, version): VersionId, unused_since: Millis) -> Event {
         let shown = self.catalogue.dataset(dataset.as_str());
-        // A request at that very moment was known when the machine said so.
+        // The machine knew of a request at that very moment.
         let since = Millis(unused_since.0.saturating_add(1));
         match shown.as_ref().and_then(|shown| shown.retire_unused(version.as_str(), since)) {
             Some(Err(last)) => {

@@ -1,10 +1,10 @@
-//! The keyspace of a dataset, under a coordinator: whichever node looks at the source sees to it that the keyspace is as
-//! the source says. What is to be done, core decides ([`upkeep`]).
+//! The keyspace of a dataset, under a coordinator: each node that looks at the source makes the keyspace as the source
+//! says. [`upkeep`] in core decides what to do.
 //!
-//! Every node asks with each look, and mostly hears that all is well. So nobody has to be told which node is the first, a
-//! keyspace that somebody deleted by mistake comes back, and that of a dataset which is not served any more goes, also when
-//! no coordinator was there at the time. A node that has not looked since may create it once more; the next look of any
-//! takes it away again.
+//! Every node asks a coordinator with each look, and mostly hears that all is well. So no node needs to be the first, a
+//! keyspace that was deleted by mistake comes back, and the keyspace of a dataset that is no longer served goes, also
+//! when no coordinator was there at the time. A node that has not looked since may create it once more; the next look
+//! of any node deletes it again.
 
 use super::driving::Input;
 use crate::catalogue::Trouble;
@@ -30,7 +30,7 @@ use tonic::{Code, Status};
 #[derive(Debug)]
 pub struct Reconciled {
     pub dataset: DatasetName,
-    /// What the settings say of replication, if it was told.
+    /// The replication of the settings, if the node told it.
     said: Option<u32>,
     /// The keyspace as it is now.
     told: Result<Option<Keyspace>, String>,
@@ -40,8 +40,8 @@ pub struct Reconciled {
 #[derive(Debug, Default)]
 pub struct Keyspaces {
     replicas: BTreeMap<DatasetName, u32>,
-    /// What coordinators have heard from this node of replication. Only what is news is told: so a node that reads
-    /// changed settings late takes back nothing that others have told since.
+    /// The replication that this node told coordinators last. It tells only changes: so a node that reads changed
+    /// settings late takes back nothing that others have told since.
     said: BTreeMap<DatasetName, u32>,
     troubles: BTreeMap<DatasetName, Trouble>,
     /// What the log has advised last.
@@ -54,12 +54,13 @@ impl Keyspaces {
         self.replicas.get(dataset).copied()
     }
 
-    /// What is said of replication, if no coordinator has heard it from this node.
+    /// The replication, if this node has not told it to a coordinator.
     pub fn news(&self, dataset: &DatasetName, said: Option<u32>) -> Option<u32> {
         said.filter(|said| self.said.get(dataset) != Some(said))
     }
 
-    /// A coordinator has answered, or none has. `layout` is that of what clients get, who get it from `min` nodes on.
+    /// Takes the answer of a coordinator, or why none answered. `layout` is that of what clients get; `min` is
+    /// min_replication.
     pub fn take(&mut self, reconciled: Reconciled, layout: Option<Layout>, min: u32) {
         let Reconciled { dataset, said, told } = reconciled;
         let there = match told {
@@ -79,7 +80,7 @@ impl Keyspaces {
         self.advise(dataset, &keyspace, layout, min);
     }
 
-    /// Said when it begins, and now and then.
+    /// Logs it when it begins, and now and then.
     fn fail(&mut self, dataset: DatasetName, why: String) {
         let (trouble, is_said) = Trouble::again(self.troubles.get(&dataset), why, unix_seconds());
         if is_said {
@@ -115,7 +116,7 @@ impl Keyspaces {
     }
 }
 
-/// Has the first coordinator that answers see to it, and tells.
+/// Has one coordinator after the other reconcile it until one has, and tells.
 pub async fn reconcile(
     coordinators: Vec<String>,
     dataset: DatasetName,
@@ -176,7 +177,7 @@ async fn get(admin: &mut AdminClient<Channel>, dataset: &DatasetName) -> Result<
 fn command(dataset: &DatasetName, upkeep: Upkeep) -> Result<Option<command_request::Command>, String> {
     use command_request::Command;
     let keyspace = dataset.to_string();
-    // Nodes that are still to join will have what those that are there cannot.
+    // Nodes that are still to join will have the replicas for which there are too few nodes now.
     let ahead = true;
     Ok(Some(match upkeep {
         Upkeep::Nothing => return Ok(None),

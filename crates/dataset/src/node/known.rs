@@ -1,7 +1,7 @@
-//! What an order of an operator may name: the versions that the source lists or the node has, without those that the node has
-//! failed to load.
+//! What an order of an operator may name: the versions that the source lists or the node has, without those that the
+//! node has failed to load.
 //!
-//! The driver writes it; requests read it, and so the node can refuse an order before it takes it.
+//! The driver writes it; requests read it, so that the node can refuse an order at once.
 
 use crate::serve::OrderError;
 use partage_core::service::dataset::node::ShownVersion;

@@ -1,4 +1,4 @@
-//! What a version is, and its partitions out of the source into the local store.
+//! Inspects versions, and loads partitions from the source into the local store.
 
 use super::NodeOptions;
 use super::driving::Input;
@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 /// Names a version: its dataset, and its name there.
 pub type VersionId = (DatasetName, VersionName);
 
-/// What was found out of a version.
+/// What an inspection found.
 #[derive(Debug)]
 pub struct Inspected {
     files: Files,
@@ -43,8 +43,8 @@ pub struct Loader {
     store: Arc<Store>,
     options: NodeOptions,
     inputs: mpsc::Sender<Input>,
-    /// Versions that are loaded at a time.
     inspection_turn: Semaphore,
+    /// Versions that are loaded at a time.
     turn: Arc<Semaphore>,
     /// Partitions that are ready and not told yet: as many as are being loaded, at most.
     ready: Mutex<Vec<(VersionId, u32, Arc<Reader>)>>,
@@ -65,7 +65,7 @@ pub struct Loading {
     /// What is to be loaded after it.
     pub further: BTreeSet<u32>,
     task: JoinHandle<()>,
-    /// On the disk as long as the load goes on: who finds it was killed.
+    /// On the disk as long as the load goes on: a node that finds it was killed.
     _mark: Mark,
 }
 
@@ -118,7 +118,7 @@ impl Loader {
         std::mem::take(&mut *self.ready.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Finds out what a version is, and tells.
+    /// Inspects a version, and tells.
     pub fn inspect(self: Arc<Self>, id: VersionId, settings: DatasetSettings) {
         tokio::spawn(async move {
             // The semaphore is never closed.
@@ -137,7 +137,7 @@ impl Loader {
     ) -> Result<Inspected, build::Error> {
         let files = self.source.files(dataset, version).await?;
         let options = self.build_options(settings);
-        // A few keys of each file: a node that loads slowly must know as soon as others what it may ask them for.
+        // A few keys of each file, unthrottled: a node that loads slowly must soon know what to ask peers for.
         let unheld = Throttle::new(0);
         let inspection = build::inspect(&self.source, (dataset, version), &files, &options, &unheld).await?;
         Ok(Inspected { files, inspection })
@@ -152,7 +152,7 @@ impl Loader {
         }
     }
 
-    /// Begins to load partitions of a version that is divided so. `known` spares another look.
+    /// Begins to load partitions of a version that is divided so. `known` spares another inspection.
     pub fn load(
         self: &Arc<Self>,
         number: u64,

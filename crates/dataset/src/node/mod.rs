@@ -1,8 +1,7 @@
 //! One node of a dataset cluster: the driver of the machine in `partage_core::service::dataset::node`.
 //!
-//! The machine says what is to be done, in order; here is who does it. Each of the helpers below does one thing, fails
-//! by itself, and tries again by itself; all that they find out comes back through one queue, so that one event is
-//! looked at after the other.
+//! The machine says what to do, in order; the helpers below do it. Each does one thing, and fails and tries again by
+//! itself; their results come back through one queue, so that the driver takes one event after the other.
 //!
 //! ```text
 //!  coordination service          source                    local store
@@ -13,7 +12,7 @@
 //!    └─────────────── driving: the machine ──────┴────────► catalogue ◄── serve
 //! ```
 //!
-//! Nothing here is in the way of a read: requests go by the catalogue alone.
+//! Nothing here delays a read: requests use the catalogue alone.
 
 mod coordinated;
 mod driving;
@@ -73,12 +72,12 @@ pub struct NodeOptions {
     pub re_replicate: bool,
     /// How long nodes must be the same before shares are computed (S9).
     pub stable: Duration,
-    /// How long a version stays that nobody asks for and clients do not get (S15).
+    /// How long a version stays that no request asks for and clients do not get (S15).
     pub keep: Duration,
-    /// How long it waits for its peers, when it is started again, before it gives clients what it has of what they had.
+    /// How long it waits for its peers after a restart before it serves a version that is not whole again.
     pub resume: Duration,
-    /// How long it says nothing of versions that peers have and its own source does not list, or lists with other files: a
-    /// source lists a version to some nodes a moment before it does to others.
+    /// How long it logs nothing of versions that peers have and its own source does not list, or lists with other
+    /// files: a source lists a version to some nodes a moment before it does to others.
     pub unlisted: Duration,
     /// How often it looks for new versions.
     pub refresh: Duration,
@@ -88,23 +87,22 @@ pub struct NodeOptions {
     pub throttle: Throttle,
     /// Files that are read, and store files that are written, at once.
     pub load_at_once: usize,
-    /// Whether store files of a local source are linked, not copied; see [`is_linked`](crate::build::Options::is_linked).
+    /// Whether store files of a local source are linked, not copied: [`is_linked`](crate::build::Options::is_linked).
     pub load_by_link: bool,
     /// Memory of what is being loaded.
     pub load_memory_bytes: usize,
-    /// How it serves; who carries out orders is set here.
+    /// How it serves. [`Node::start`] sets `orders` and `announced`.
     pub serve: serve::Settings,
-    /// Whether there is no coordination service, and so nobody to be seen by.
+    /// Whether there is no coordination service: other nodes do not see it.
     pub is_alone: bool,
-    /// The coordinator that says what it is to have; without one it computes that.
+    /// The coordinator that orders its shards; without one it computes its share.
     pub coordinator: Option<Membership>,
-    /// How long a partition is kept that is ordered elsewhere, and that others have: until they all must have heard
-    /// (S18).
+    /// How long a partition is kept whose key is withdrawn: until all others must have heard (S18).
     pub let_go: Duration,
 }
 
 impl NodeOptions {
-    /// The defaults: looks every minute, is missed after 10 seconds, and as the machine's own say.
+    /// The defaults: a refresh every minute, a session of 10 seconds, and those of [`NodeSettings`].
     pub fn new(cluster: DatasetName, listen: SocketAddr, data_dir: PathBuf) -> NodeOptions {
         let build = crate::build::Options::default();
         NodeOptions {
@@ -140,7 +138,7 @@ pub enum StartError {
     /// Its numbers make no sense.
     #[error(transparent)]
     Replication(#[from] ReplicationError),
-    /// Nobody could reach it there.
+    /// No node could reach it there.
     #[error(transparent)]
     Address(#[from] AddressError),
     /// It cannot listen.
@@ -168,7 +166,7 @@ pub struct Node {
     joining: Option<JoinHandle<()>>,
 }
 
-/// What may be asked of a node, from anywhere. Nothing of it waits.
+/// What callers may ask of a node, from any thread. No call waits.
 #[derive(Debug, Clone)]
 pub struct Handle {
     inputs: mpsc::Sender<Input>,
@@ -182,7 +180,7 @@ pub struct Handle {
 impl Handle {
     /// Looks for new versions now, and tries again what failed.
     pub fn refresh(&self) {
-        // A full queue has a look in it, or comes to one soon enough.
+        // If the queue is full, the next refresh comes soon enough.
         let _ = self.inputs.try_send(Input::Refresh);
     }
 
@@ -197,7 +195,7 @@ impl Handle {
         self.inputs.try_send(input).map_err(|_| OrderError::Busy)
     }
 
-    /// Whether there is such a dataset, with such a version, which the node has or has not failed to load.
+    /// Whether the node knows the dataset and the version, and clients can get it.
     ///
     /// # Errors
     /// When there is not.
@@ -228,18 +226,18 @@ impl Orders for Handle {
 
     fn worker(&self) -> Option<serde_json::Value> {
         let id = self.id.as_deref()?;
-        // The coordinator may ask before it has answered.
+        // The coordinator may ask before it has answered the registration.
         let about = self.worker.get().map(partage_worker::http::about);
         Some(about.unwrap_or_else(|| serde_json::json!({ "node": id })))
     }
 }
 
 impl Node {
-    /// Opens the local store and the door, serves what is there, and begins. Neither the source nor the coordination
-    /// service is waited for.
+    /// Opens the local store and the listener, serves what is there, and begins. It does not wait for the source or the
+    /// coordination service.
     ///
     /// # Errors
-    /// [`StartError`]: wrong numbers, no door, or a store that is in use or cannot be read.
+    /// [`StartError`]: wrong numbers, no listener, or a store that is in use or cannot be read.
     pub async fn start(
         options: NodeOptions,
         coordination: Arc<dyn Coordination>,
@@ -272,7 +270,7 @@ impl Node {
         let driver = Driver::start(options, address.clone(), source, found, shown).await;
         let server = Server::start(listener, catalogue.clone(), settings)?;
         let driver = tokio::spawn(driver.run(queue, coordination));
-        // After the door is open: the coordinator checks back.
+        // After the server listens: the coordinator checks back.
         let joining = membership.map(|membership| {
             let (catalogue, reported, joined) = (catalogue.clone(), Mutex::default(), handle.worker.clone());
             let handler = DatasetHandler { assigned, inputs, catalogue, datasets, reported };
@@ -309,11 +307,11 @@ impl Node {
         self.handle.pin(dataset, version)
     }
 
-    /// Under a coordinator: has all its shards served elsewhere first, as long as `within` allows, and then ends as by
-    /// [`Node::stop`].
+    /// Under a coordinator: first waits until other nodes serve all its shards, as long as `within` allows, and then
+    /// ends as by [`Node::stop`].
     ///
     /// # Errors
-    /// When there are shards of which it is not certain that others have them. It has ended all the same.
+    /// When it is not certain that others have all its shards. The node has ended all the same.
     pub async fn leave(self, within: Duration) -> Result<(), LeaveError> {
         let left = match self.handle.worker.get() {
             Some(worker) => worker.leave(within).await,
@@ -323,7 +321,7 @@ impl Node {
         left
     }
 
-    /// Says goodbye, so that nobody asks it any more, answers what it was asked, and ends.
+    /// Withdraws its keys, so that peers no longer ask it, answers what it was asked, and ends.
     pub async fn stop(mut self) {
         if let Some(joining) = &self.joining {
             joining.abort();

@@ -1,7 +1,7 @@
 //! Keeps a session, and what this node publishes in it.
 //!
-//! What is to be published is kept as the latest value of each key, so that a service that is slow is told once what has
-//! changed ten times meanwhile, and nothing piles up.
+//! The outbox keeps the latest value of each key alone, so that a slow service gets one write for ten changes, and
+//! nothing piles up.
 
 use super::driving::Input;
 use super::trouble::{CoordinationHealth, CoordinationPart};
@@ -32,7 +32,7 @@ impl Outbox {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says it, or takes it back; how many keys are to be there now.
+    /// Queues a value, or a removal; returns how many keys are to be there.
     pub fn say(&self, key: Key, value: Option<Bytes>) -> usize {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         match value {
@@ -49,7 +49,7 @@ impl Outbox {
         pending.iter().take(count).map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
-    /// These were said. What has changed meanwhile is still to be said.
+    /// These were written. What has changed meanwhile stays queued.
     fn said(&self, said: &[(Key, Option<Bytes>)]) {
         let mut pending = self.pending();
         for (key, value) in said {
@@ -91,14 +91,14 @@ pub async fn keep(
             }
         };
         health.works(CoordinationPart::Session);
-        // All of it is said anew when the machine hears of the session.
+        // The machine publishes all of it anew when it hears of the session.
         outbox.clear();
         if inputs.send(Input::Core(Event::Session)).await.is_err() {
             return;
         }
         tokio::select! {
             () = session.lost() => {
-                // Not more often than sessions last.
+                // Once for each session.
                 tracing::info!("the session with the coordination service is lost; the next is opened");
                 health.failed(CoordinationPart::Session, "the session is lost");
                 if inputs.send(Input::Core(Event::SessionLost)).await.is_err() {
@@ -114,7 +114,7 @@ pub async fn keep(
     }
 }
 
-/// Says what is to be said, as long as the session lasts; returns when the node leaves and all is said.
+/// Writes what is queued, as long as the session lasts; returns when the node leaves and the queue is empty.
 async fn publish(
     coordination: &Arc<dyn Coordination>,
     session: SessionId,
@@ -147,7 +147,7 @@ async fn publish(
                 health.works(CoordinationPart::Keys);
                 outbox.said(&batch);
             }
-            // Gossip: it is of an earlier life, and goes by itself.
+            // Gossip: the key is of an earlier process, and goes by itself.
             Err(Error::Unsupported { .. } | Error::Invalid { .. })
                 if batch.iter().all(|(_, v)| v.is_none()) =>
             {

@@ -18,7 +18,7 @@ pub struct Listed {
     pub refused: Vec<String>,
 }
 
-/// Looks once, and tells; with no names at all datasets that there are.
+/// Looks once, and tells. Without names it looks at every dataset.
 pub async fn look(source: Source, names: BTreeSet<DatasetName>, inputs: mpsc::Sender<Input>) {
     let datasets = match names.is_empty() {
         true => source.datasets().await.map(|found| {
@@ -63,8 +63,7 @@ async fn dataset_at(source: &Source, dataset: &DatasetName) -> Result<Listed, St
     Ok(Listed { dataset: dataset.clone(), settings, versions, refused })
 }
 
-/// Takes away the latest versions, down to the first that has `_SUCCESS`: those before it are of no interest, or are
-/// known already.
+/// Takes away the latest versions, down to the first that has `_SUCCESS`. Those before it are not looked at.
 async fn take_unfinished(
     source: &Source,
     dataset: &DatasetName,

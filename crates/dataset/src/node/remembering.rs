@@ -8,7 +8,7 @@ use std::path::Path;
 /// Beside the datasets of the local store, of which none has a dot in its name.
 const FILE: &str = "_node.txt";
 
-/// What was written, or nothing: that is as good as a first start.
+/// What was written, or nothing, as at a first start.
 pub fn read(folder: &Path) -> Remembered {
     let path = folder.join(FILE);
     let is_there = std::fs::metadata(&path).is_ok_and(|file| file.len() <= REMEMBERED_BYTES);

@@ -1,5 +1,5 @@
-//! Store files of this node that turn out to be damaged: found by who reads them, and by one reading of all of them after a
-//! start; loaded once more, beside what is read on of them meanwhile.
+//! Damaged store files of this node: a request finds them, or one reading of all of them after a start; the node loads
+//! them once more, and requests go on reading what is sound.
 
 use super::effects::EffectExecutor;
 use super::loading::VersionId;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 
-/// A reading of all of the local store that goes on. Dropped, it stops.
+/// A running check of the whole local store. Dropped, it stops.
 #[derive(Debug)]
 pub struct StoreCheckHandle {
     _sender: SyncSender<()>,
@@ -30,7 +30,7 @@ struct StoreChecker {
 
 impl StoreChecker {
     fn read_through(mut self, files: Vec<(VersionId, u32, Arc<Reader>)>) {
-        // Of this thread alone. Where it may not be, all is as before, but requests wait more.
+        // The priority of this thread alone. If the system refuses, requests wait more.
         let _ = rustix::process::setpriority_process(None, LOAD_NICE);
         let (count, bytes, began) = (files.len(), self.progress.bytes_in_all, self.catalogue.clock().now());
         tracing::info!(files = count, bytes, "the local store is read through for damage");
@@ -57,7 +57,7 @@ impl StoreChecker {
         self.catalogue.set_store_check(None);
     }
 
-    /// So many bytes have been read: waits until more may be. False when the node ends.
+    /// Waits until more than `bytes` may be read. False when the node ends.
     fn may_go_on(&mut self, bytes: u64) -> bool {
         let read = bytes.saturating_sub(self.progress.bytes);
         self.progress.bytes = bytes.max(self.progress.bytes);
@@ -89,8 +89,8 @@ impl EffectExecutor {
         }
     }
 
-    /// Begins to read all that was in the local store, byte for byte, one file after the other and no faster than loads may,
-    /// on a thread that gives way as theirs do. Requests are answered meanwhile: what they read is checked by themselves.
+    /// Begins to read the whole local store, one file after the other and no faster than loads may, on a thread of the
+    /// same low priority. Meanwhile requests check by themselves what they read.
     pub fn start_store_check(&self) -> StoreCheckHandle {
         let of = |(id, all): (&VersionId, &BTreeMap<u32, Arc<Reader>>)| {
             let all = all.iter().map(|(partition, reader)| (id.clone(), *partition, reader.clone()));
@@ -112,7 +112,7 @@ impl EffectExecutor {
         StoreCheckHandle { _sender: check }
     }
 
-    /// Tries again what could not be loaded in the place of damaged files.
+    /// Loads again what is still damaged.
     pub fn retry_repairs(&mut self, machine: &Machine, dataset: &DatasetName) {
         let damaged = self.damaged.iter().filter(|(id, _)| id.0 == *dataset);
         let damaged: Vec<(VersionId, u32)> =
@@ -129,7 +129,7 @@ impl EffectExecutor {
         self.load(id.clone(), layout, BTreeSet::from([partition]));
     }
 
-    /// Another store file has been shown in the place of a damaged one.
+    /// Another store file has replaced a damaged one.
     pub fn repaired(&mut self, id: &VersionId, partition: u32) {
         if self.damaged.get_mut(id).is_some_and(|all| all.remove(&partition))
             && let Some(dataset) = self.catalogue.dataset(id.0.as_str())

@@ -1,4 +1,5 @@
-//! What does not work, told: on the pages all the while, in the log when it begins, every minute, and when it is over.
+//! Reports what does not work: on the pages while it lasts, in the log when it begins, every minute, and when it is
+//! over.
 
 use crate::catalogue::{Catalogue, Link, Trouble};
 use crate::limits::REGISTERED;
@@ -32,7 +33,7 @@ pub fn source_failed(catalogue: &Catalogue, dataset: Option<&DatasetName>, reaso
     }
 }
 
-/// It could be looked at.
+/// The look succeeded.
 pub fn source_works(catalogue: &Catalogue, dataset: Option<&DatasetName>) {
     let known = catalogue.troubles();
     let before = match dataset {
@@ -53,7 +54,7 @@ pub fn source_works(catalogue: &Catalogue, dataset: Option<&DatasetName>) {
     });
 }
 
-/// Folders of a dataset are no versions; said when they are other ones than before.
+/// Reports folders of a dataset that are no versions, when they change.
 pub fn refused(catalogue: &Catalogue, dataset: &DatasetName, refused: Vec<String>) {
     let known = catalogue.troubles();
     if known.refused.get(dataset).map_or(&[][..], Vec::as_slice) == refused {
@@ -68,7 +69,7 @@ pub fn refused(catalogue: &Catalogue, dataset: &DatasetName, refused: Vec<String
     });
 }
 
-/// Only these datasets are looked at: of others nothing is known any more.
+/// Only these datasets are looked at: forgets the troubles of others.
 pub fn source_has(catalogue: &Catalogue, names: &BTreeSet<DatasetName>) {
     let known = catalogue.troubles();
     if known.datasets.keys().chain(known.refused.keys()).any(|name| !names.contains(name)) {
@@ -79,7 +80,7 @@ pub fn source_has(catalogue: &Catalogue, names: &BTreeSet<DatasetName>) {
     }
 }
 
-/// How the node stands with its coordinators, looked at now and then. What the log should say of it, the worker says.
+/// Shows how the node stands with its coordinators. The worker writes the log of it.
 pub fn coordinator(catalogue: &Catalogue, coordinators: &[String], health: Option<Health>) {
     let asked = coordinators.join(", ");
     let is_new = catalogue.clock().now().0 <= REGISTERED.as_millis() as u64;
@@ -135,7 +136,7 @@ impl CoordinationHealth {
         CoordinationHealth { catalogue, is_alone, works: Mutex::default() }
     }
 
-    /// That failed.
+    /// `part` failed.
     pub fn failed(&self, part: CoordinationPart, reason: impl Display) {
         let mut works = self.works.lock().unwrap_or_else(PoisonError::into_inner);
         works.insert(part, false);
@@ -156,14 +157,14 @@ impl CoordinationHealth {
         }
     }
 
-    /// That works.
+    /// `part` works.
     pub fn works(&self, part: CoordinationPart) {
         let mut works = self.works.lock().unwrap_or_else(PoisonError::into_inner);
         if works.insert(part, true) == Some(true) {
             return;
         }
         if part == CoordinationPart::Session {
-            // What could not be published before is published anew.
+            // A new session publishes all keys anew.
             works.remove(&CoordinationPart::Keys);
         }
         let is_up = |part: CoordinationPart| works.get(&part) == Some(&true);

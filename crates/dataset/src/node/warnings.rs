@@ -1,4 +1,4 @@
-//! What a node logs once of what others want of it and its own source does not have (Z5).
+//! Warnings, each logged once, about versions that peers or operators name and the own source lacks (Z5).
 
 use super::NodeOptions;
 use super::loading::VersionId;
@@ -15,7 +15,7 @@ type Since = (Millis, bool);
 /// The warnings of a node about versions that its own source lacks: each is logged once while it lasts.
 #[derive(Debug)]
 pub struct Warnings {
-    /// For how long nothing is said of a version that only others list, or of which they have other files.
+    /// For how long the node logs nothing of a version that only peers have, or have with other files.
     unlisted_ms: u64,
     /// Orders that are not followed.
     overdue: BTreeMap<DatasetName, VersionName>,

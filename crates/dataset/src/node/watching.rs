@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-/// Follows all keys below `root`, for as long as somebody listens.
+/// Follows all keys below `root`, for as long as the driver listens.
 pub async fn follow(
     coordination: Arc<dyn Coordination>,
     root: Key,
@@ -45,7 +45,7 @@ pub async fn follow(
     }
 }
 
-/// Which partitions each node was last said to have: a key says all of a version, and the machine wants to know which.
+/// The partitions that each node last published: a key names all of a version, and the machine wants the changes.
 struct Mirror {
     root: Key,
     held: BTreeMap<Holding, Held>,
@@ -89,7 +89,7 @@ impl Mirror {
         }
     }
 
-    /// Says of each partition what has changed.
+    /// Adds the news of each partition that changed.
     fn hold(&mut self, holding: Holding, held: Option<Held>, news: &mut Vec<News>) {
         let before = match &held {
             Some(held) => self.held.insert(holding.clone(), held.clone()),

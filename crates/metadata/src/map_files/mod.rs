@@ -151,7 +151,7 @@ impl MapFiles {
         });
         let records = map_file::whole(name, map).chain(operations);
         let written = LogFile::write(&*self.disk, &path, header, records).map_err(|error| {
-            // Nothing has changed: the unfinished file is litter, now or at the next start.
+            // Nothing has changed: the unfinished file is removed, now or at the next start.
             let _ = self.disk.remove(&unfinished(&path));
             full(error)
         })?;

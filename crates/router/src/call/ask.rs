@@ -1,4 +1,4 @@
-//! One try: one node is asked, and what it says is put into one of few classes.
+//! One try: asks one node, and puts its answer into one of few classes.
 
 use super::body::{AnswerBody, Outgoing};
 use super::pool::{Connected, PoolHandle, Pools, Unanswered};
@@ -14,7 +14,7 @@ use partage_wire::request::headers::{
 use partage_wire::request::unavailable::is_not_begun;
 use std::sync::Arc;
 
-/// Whom to ask.
+/// A node to ask.
 #[derive(Debug, Clone)]
 pub struct Target {
     /// The node and its number, unless only a hint knows it.
@@ -50,7 +50,7 @@ impl Target {
 pub enum Outcome {
     Answer {
         answer: Response<AnswerBody>,
-        /// The node had to send it on to the owner.
+        /// The node forwarded it to the owner.
         sent_on: bool,
     },
     Elsewhere(Hint),
@@ -65,7 +65,7 @@ pub enum Outcome {
     Broken(hyper::Error),
 }
 
-/// Asks. `once` says that the request cannot be sent again: then the node may send it on itself.
+/// Asks the target. `once`: the request cannot be sent again, so the node may forward it.
 pub async fn ask(
     pools: &Arc<Pools>,
     target: &Target,
@@ -142,11 +142,11 @@ fn hint(headers: &HeaderMap) -> Hint {
     }
 }
 
-/// A 503 that asks to come again. What can be done twice is sent again; anything else only after a reason that says
+/// A 503 with `Retry-After`. An idempotent request is sent again; any other only after a reason that says
 /// that nothing was done ([`partage_wire::request::unavailable`]).
 async fn refused(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
     let by_node = answer.headers().contains_key(NODE);
-    // A node of ours says it in whole seconds because HTTP knows no less, and means a moment.
+    // A worker means a moment, and HTTP knows no less than a second.
     let after_s = if by_node { 0 } else { number(answer.headers(), &header::RETRY_AFTER).unwrap_or(0) };
     let soon = Outcome::Soon { after_ms: after_s.saturating_mul(1_000) };
     if !idempotent && !by_node {

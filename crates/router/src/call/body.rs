@@ -41,7 +41,7 @@ impl Outgoing {
         }
     }
 
-    /// Taken in whole, if it says that it is no longer than `most`; else as it is.
+    /// Reads the whole body into memory if it announces at most `most` bytes; else as it is.
     pub(crate) async fn kept(mut self, most: usize) -> Result<Outgoing, BodyError> {
         if self.is_end_stream() {
             return Ok(Outgoing::Empty);
@@ -125,7 +125,7 @@ enum Answer {
     Driven(Driven),
 }
 
-/// A body that still comes in. Nobody else drives its connection, so reading the one drives the other; at the
+/// A body that still comes in. No task drives its connection, so reading the body does; at the
 /// end the connection goes back to its pool. Dropped before the end, it closes the connection.
 #[derive(Debug)]
 struct Driven {

@@ -1,10 +1,10 @@
-//! A request, carried through: the driver of `core`'s machine ([`partage_core::routing::retry`]).
+//! Carries out a request: the driver of `core`'s machine ([`partage_core::routing::retry`]).
 //!
-//! It looks up, chooses, asks, tells the machine what came, and does what the machine says. Nothing is
-//! decided here. A [`Caller`] has connections and a budget of its own; the proxy has one for each thread.
+//! It looks up, chooses, asks, reports events to the machine, and does the machine's actions. It decides nothing
+//! itself. A [`Caller`] has connections and a budget of its own; the proxy has one for each thread.
 //!
-//! What a request seldom needs (a new connection, a rest, a hedge) is boxed where it is awaited, so that the
-//! future of the usual one stays small: it is moved several times.
+//! A seldom step (a new connection, a rest, a hedge) is boxed where it is awaited, so that the usual
+//! future stays small: it is moved several times.
 
 pub mod ask;
 pub mod body;
@@ -39,7 +39,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Sleep, sleep, sleep_until};
 
-/// Sends requests to where their keys are.
+/// Sends each request to its key's node.
 #[derive(Debug)]
 pub struct Caller {
     cache: Arc<Cache>,
@@ -56,7 +56,7 @@ pub struct Caller {
 /// What a shard's route was, to see whether it has changed: shard, epoch, first node, replicas.
 type RouteSnapshot = Option<(u64, u64, Option<u32>, usize)>;
 
-/// Of an answer: `host:port` of the node that gave it.
+/// An extension of answers: `host:port` of the node.
 #[derive(Debug, Clone)]
 pub struct AnsweredBy(pub Arc<str>);
 
@@ -109,7 +109,7 @@ impl Caller {
         &self.pools
     }
 
-    /// Sends `request` to who has `key`, and gives the answer. The body of the answer is still on its way.
+    /// Sends `request` to the node that has `key`, and gives the answer, whose body still comes in.
     pub async fn request(
         &self,
         request: Request<Outgoing>,
@@ -120,8 +120,8 @@ impl Caller {
         self.request_first(request, (keyspace, key, access), None).await
     }
 
-    /// The same, but the node at `first` is asked before all others, whether or not it has the key. The answer says by
-    /// [`AnsweredBy`] who gave it.
+    /// The same, but asks the node at `first` before all others, whether or not it has the key. The answer names its
+    /// node by [`AnsweredBy`].
     pub async fn request_first(
         &self,
         request: Request<Outgoing>,
@@ -173,7 +173,7 @@ impl Caller {
         }
     }
 
-    /// The node at an address, by its place in the maps if it has one.
+    /// The node at an address, as the maps have it if they do.
     fn at(&self, address: &str) -> HintedNode {
         let routes = self.cache.routes();
         let mut nodes = routes.nodes().iter().flatten().filter_map(|node| node.at.clone());
@@ -298,7 +298,7 @@ impl Caller {
         }
     }
 
-    /// Whom to ask now; none if there is nobody for a moment.
+    /// The node to ask now; none if there is none yet.
     fn target(&self, state: &mut RequestState<'_>) -> Result<Option<Target>, CallError> {
         let routes = self.cache.routes();
         let route = match routes.route(state.keyspace, state.key) {
@@ -341,7 +341,7 @@ impl Caller {
         Ok(Some(Target { place, told, shard: route.shard(), generation: route.generation(), choice }))
     }
 
-    /// Tells the machine what came of a try.
+    /// Reports a try's outcome to the machine.
     fn settle(&self, state: &mut RequestState<'_>, target: Target, outcome: Outcome) -> Action {
         let event = match outcome {
             Outcome::Answer { mut answer, sent_on } => {
@@ -416,7 +416,7 @@ impl Caller {
         Some((route.shard().0, route.epoch().0, first, route.replicas().count()))
     }
 
-    /// Waits for the time, or for another route, which may be what the request waits for.
+    /// Waits until `until`, or for another route, which may have the replica that was missing.
     async fn rest(
         &self,
         state: &mut RequestState<'_>,
@@ -432,7 +432,7 @@ impl Caller {
                 () = &mut deadline => break Event::Late,
                 () = &mut pause, if !late => break Event::Woke,
                 changed = changes.changed() => {
-                    // The cache outlives its callers; without it there is only time to wait for.
+                    // An error cannot be: the cache outlives its callers.
                     if changed.is_err() || self.route_snapshot(state) != before {
                         break Event::Woke;
                     }

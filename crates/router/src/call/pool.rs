@@ -1,8 +1,8 @@
 //! Connections to nodes, kept for the next request.
 //!
-//! A connection is driven by the request that uses it, in the same task: sending, waiting and reading need no
-//! other task to wake, which saves a proxy a good part of its work. An idle one is driven by nobody; before
-//! it is used it is looked at once, which shows whether the node has closed it.
+//! The request that uses a connection drives it, in the same task: sending, waiting and reading need no
+//! other task to wake, which saves a proxy a good part of its work. No task drives an idle one; before
+//! a request uses it, one poll shows whether the node has closed it.
 //!
 //! Not here: a library's pool (hyper-util's spawns a task for each connection, and takes a lock and a hash of
 //! the address for each request; here the number of the node is an index).
@@ -24,7 +24,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// The end of a connection that reads and writes, when it is driven.
+/// The half of a connection that reads and writes while polled.
 type ConnectionFuture = Pin<Box<Connection<TokioIo<TcpStream>, Outgoing>>>;
 
 /// An open connection.
@@ -57,7 +57,7 @@ impl Connected {
         Ok(Connected { send, connection: Some(Box::pin(connection)), idle_since: Instant::now() })
     }
 
-    /// Lets it do what it can.
+    /// Polls its I/O once.
     pub fn drive(&mut self, context: &mut Context<'_>) {
         if let Some(connection) = &mut self.connection
             && connection.as_mut().poll(context).is_ready()
@@ -83,7 +83,7 @@ impl Connected {
             if let Some(open) = connection
                 && open.as_mut().poll(context).is_ready()
             {
-                // What it had under way ends with it.
+                // Its request ends with it.
                 *connection = None;
             }
             answer.as_mut().poll(context)
@@ -135,7 +135,7 @@ impl PoolHandle {
     }
 }
 
-/// The same place may be seen anew (its health, say) and keeps its connections; another start does not.
+/// A node keeps its connections when only its health changes; a new incarnation does not.
 fn is_same_place(a: &Arc<NodeAddress>, b: &Arc<NodeAddress>) -> bool {
     Arc::ptr_eq(a, b) || (a.incarnation == b.incarnation && a.address == b.address && a.id == b.id)
 }
@@ -145,7 +145,7 @@ impl Pools {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An idle connection that seems open, the one used last. Others are thrown away on the way.
+    /// The open idle connection used last. Closed ones are dropped on the way.
     pub async fn take(&self, number: u32, node: &Arc<NodeAddress>) -> Option<Connected> {
         loop {
             let mut connected = self.pop(number, node)?;
@@ -169,7 +169,7 @@ impl Pools {
         slot.idle.pop()
     }
 
-    /// That node could not be reached, or broke off.
+    /// A connection to that node failed or broke.
     pub fn failed(&self, number: u32, now: Millis) {
         if let Some(slot) = self.slots().get_mut(number as usize) {
             slot.failed_at = Some(now);

@@ -21,11 +21,11 @@ pub struct RequestState<'a> {
     pub access: Access,
     pub seed: u64,
     parts: Parts,
-    /// None while it is under way and cannot be had again.
+    /// None while it is being sent and there is no copy.
     body: Option<Outgoing>,
     pub traits: RequestTraits,
     pub attempts: Attempts,
-    /// Numbers of those who were asked and failed.
+    /// Nodes, by number, not to choose again.
     pub asked: Vec<u32>,
     pub hint: Option<HintedNode>,
     pub last: Option<Target>,
@@ -90,7 +90,7 @@ impl<'a> RequestState<'a> {
         }
     }
 
-    /// What its sender is told.
+    /// The error for its sender.
     pub fn given_up(&self, reason: Reason) -> CallError {
         let keyspace = match KeyspaceName::new(self.keyspace) {
             Ok(keyspace) => keyspace,
@@ -107,7 +107,7 @@ impl<'a> RequestState<'a> {
     }
 }
 
-/// Path and query in the request line, the authority in `host`: as HTTP/1.1 wants it of who is no proxy.
+/// Path and query in the request line, the authority in `host`: HTTP/1.1's form for an origin server.
 fn to_origin_form(parts: &mut Parts) {
     let Some(authority) = parts.uri.authority() else { return };
     if !parts.headers.contains_key(header::HOST)

@@ -1,11 +1,11 @@
 //! Requests for datasets: any of their nodes answers any key, several keys, and ranges; and no answer is of an earlier
 //! version than one before it ([`Furthest`]).
 //!
-//! A node that is behind says so (412); then another is asked, a few times, wherever the key is: a node that lacks the key asks its
-//! peers. What no node has is given up, and the answer is what there is.
+//! A node that is behind says so (412); then the proxy asks another, a few times, whichever has the key: a node that
+//! lacks the key asks its peers. The proxy gives up a version that no node has, and takes an earlier one.
 //!
 //! Several keys and ranges go to one node whole. It asks its peers for what it lacks, all of one version, and puts the
-//! answer together; done here it would be done twice, and each node would answer from the version that it is at.
+//! answer together; if the proxy did that, each node would answer from its own version.
 
 use super::pages::refused;
 use super::serve::{ThreadState, failed};
@@ -21,7 +21,7 @@ use partage_core::service::dataset::node::Served;
 use partage_wire::request::at_least::{self, AT_LEAST};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// What all threads have seen.
+/// The versions seen, for all threads.
 #[derive(Debug, Default)]
 pub struct SeenVersions {
     furthest: RwLock<Furthest>,
@@ -59,7 +59,7 @@ pub async fn answer(thread: &ThreadState, asked: DatasetRequest) -> Response<Ans
         let can_repeat = again.is_some();
         let sent = std::mem::replace(&mut body, again.unwrap_or_default());
         let request = Request::from_parts(parts.clone(), sent);
-        // At first whoever has the key, then who has the version; then anyone.
+        // First a node with the key, then one with the version; then any.
         let first = wanted.as_ref().filter(|_| tries == 2).and_then(|wanted| seen.has(&keyspace, wanted));
         let key = key.clone().filter(|_| tries <= 2);
         let key = key.unwrap_or_else(|| partage_random::seed().to_le_bytes().to_vec());

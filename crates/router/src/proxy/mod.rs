@@ -14,7 +14,7 @@
 //! budget: a request never crosses threads. Three paths are the proxy's own: `/partage/health`,
 //! `/partage/metrics`, `/partage/routes`.
 //!
-//! Not here: upgrades (WebSocket), which are a connection and no request, and `CONNECT`; both are refused.
+//! Not here: upgrades (WebSocket), which are a connection and no request, and `CONNECT`, which is refused.
 
 mod dataset;
 mod pages;
@@ -26,7 +26,7 @@ pub use serve::{Proxy, ProxyError, serve};
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// What a proxy is told.
+/// A proxy's settings.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Where it listens; port 0 = any free one.

@@ -1,4 +1,4 @@
-//! The proxy's own pages: is it well, what has it done, what does it know.
+//! The proxy's own pages: health, metrics, routes.
 
 use super::serve::ProxyState;
 use crate::call::body::AnswerBody;
@@ -16,7 +16,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use serde_json::{Value, json};
 
-/// Where the methods of a coordinator are.
+/// The path prefix of a coordinator's methods.
 const COORDINATOR_METHODS: &str = "/partage.v1.";
 
 /// The page that a request asks for, if it is one of ours.
@@ -62,7 +62,7 @@ fn bytes(status: StatusCode, kind: &'static str, bytes: Vec<u8>) -> Response<Ans
     answer
 }
 
-/// Well is who can route. Without a coordinator it still can, and says so.
+/// The proxy is well while it can route, also without a coordinator.
 fn health(proxy: &ProxyState) -> Response<AnswerBody> {
     let maps = proxy.router.generations();
     let well = !maps.is_empty() || proxy.router.is_connected();
@@ -74,7 +74,7 @@ fn health(proxy: &ProxyState) -> Response<AnswerBody> {
     )
 }
 
-/// Numbers are counted by threads; a registry is only made for the moment in which they are shown.
+/// Each thread counts for itself; a registry is only made for each answer.
 fn metrics(proxy: &ProxyState) -> Response<AnswerBody> {
     let mut counts = Counts::default();
     proxy.callers.iter().for_each(|caller| caller.counters().add_to(&mut counts));
@@ -135,7 +135,7 @@ fn registry(proxy: &ProxyState, counts: &Counts) -> Registry {
     registry
 }
 
-/// Every shard with who serves it, [`limits::ROUTES_SHOWN`] at the most.
+/// Every shard with its replicas, [`limits::ROUTES_SHOWN`] at the most.
 fn routes(proxy: &ProxyState) -> Response<AnswerBody> {
     let routes = proxy.router.routes();
     let mut left = limits::ROUTES_SHOWN;

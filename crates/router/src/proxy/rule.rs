@@ -33,7 +33,7 @@ pub enum KeyspaceFrom {
 pub enum KeyFrom {
     /// In this segment of the path, counted from 1.
     PathSegment(usize),
-    /// All of the path after the segment of the keyspace; else after the rule's prefix, without the slash
+    /// All of the path after the segment of the keyspace; else after the rule's prefix, without the slashes
     /// between.
     Rest,
     /// In this header.
@@ -60,7 +60,7 @@ impl Default for Rule {
     }
 }
 
-/// A request that no rule could place.
+/// Why no rule gives keyspace and key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     /// Not a known keyspace.
@@ -97,7 +97,7 @@ pub struct Found {
     pub key: Vec<u8>,
 }
 
-/// Places a request by the first of `rules` that fits.
+/// Keyspace and key by the first rule that fits.
 pub fn find(rules: &[Rule], routes: &Routes, parts: &Parts) -> Result<Found, RuleError> {
     let mut unknown = None;
     for rule in rules.iter().filter(|rule| parts.uri.path().starts_with(&rule.prefix)) {

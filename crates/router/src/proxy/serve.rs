@@ -57,7 +57,7 @@ impl Proxy {
         self.stop.send_replace(true);
         let join = tokio::task::spawn_blocking(move || {
             for thread in self.threads {
-                // A thread that panicked has said so itself.
+                // A thread that panicked has logged it.
                 let _ = thread.join();
             }
         });
@@ -174,7 +174,7 @@ async fn accept(
     proxy.door.listen_with(listener, client, stopped).await;
 }
 
-/// Who asks over one connection.
+/// A client's connection.
 #[derive(Clone)]
 struct Client {
     thread: Arc<ThreadState>,
@@ -193,7 +193,7 @@ impl Service for Client {
 fn door(config: &Config, kept_body_bytes: usize) -> Door {
     let role = Role {
         announced: vec![config.listen.to_string()],
-        // Requests are those of a service's clients, in what form it likes; the proxy's own pages change nothing.
+        // The service decides the form of its requests; the proxy's own pages change nothing.
         changes: Changes::None,
         bodies: Bodies::PassedOn { kept: kept_body_bytes as u64 },
         connections: limits::CLIENTS,
@@ -236,7 +236,7 @@ async fn handle(
     let read = parts.method == Method::GET || parts.method == Method::HEAD;
     let access = if read { Access::Read } else { Access::Write };
     forwarded_for(&mut parts.headers, peer);
-    // Several keys are asked for by POST; a node refuses what else there may be.
+    // A client asks for several keys by POST; a node refuses other POSTs.
     let is_read = read || found.key.is_empty() && parts.method == Method::POST;
     if found.kind == KeyspaceKind::Dataset && is_read {
         let key = (!found.key.is_empty()).then_some(found.key);

@@ -5,8 +5,8 @@
 //! lies below, and removes those above that have no children now. Deletes come first, the deepest before all; then the
 //! rest from the top.
 //!
-//! That what was read still holds is for the sender to see to: every `multi` is conditioned on the clock, which each of
-//! our transactions moves. Only what a session took along when it ended moves no clock; therefore a
+//! The sender makes sure that what was read still holds: every `multi` is conditioned on the clock, which each of
+//! our transactions advances. Only keys that ended with their session do not advance it; therefore a
 //! condition on an ephemeral key is also a step.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,14 +54,14 @@ impl Step {
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PlanError {
-    /// There is none on what was read.
+    /// What was read rules it out.
     Refused(Error),
-    /// An ephemeral key is to be where something lies below. It may be nothing but intermediate znodes: read it all, and
-    /// ask again.
+    /// An ephemeral key would have znodes below. They may all be intermediate: read them, and
+    /// plan again.
     Below(Key),
 }
 
-/// Steps, and what is there when they are done.
+/// Steps, and the znodes after them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     pub steps: Vec<Step>,
@@ -79,7 +79,7 @@ impl Plan {
     }
 }
 
-/// What becomes of a znode.
+/// A znode after the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct After {
     what: NodeChange,
@@ -187,7 +187,7 @@ enum Wanted {
     /// No key.
     NoKey,
     Value(Bytes, Option<SessionId>),
-    /// Found out to be: nothing at all, intermediate, or what it is.
+    /// Settled: absent, intermediate, or unchanged.
     Absent,
     Intermediate,
     Same,
@@ -197,7 +197,7 @@ enum Wanted {
 struct Draft<'a> {
     before: Option<&'a Node>,
     wanted: Wanted,
-    /// How many lie right below it, in the end.
+    /// How many children it has in the end.
     children: usize,
 }
 
@@ -317,7 +317,7 @@ impl<'a> Drafts<'a> {
     }
 }
 
-/// What a znode becomes, once it is known how many lie below it; `None`: it is ephemeral, and something would.
+/// What a znode becomes, given its children; `None`: it is ephemeral, and would have some.
 fn settled(key: &Key, draft: &Draft<'_>) -> Result<Option<Wanted>, PlanError> {
     let before = draft.before.map(|node| node.kind);
     let empty = draft.children == 0;
@@ -329,7 +329,7 @@ fn settled(key: &Key, draft: &Draft<'_>) -> Result<Option<Wanted>, PlanError> {
         (Wanted::NoKey, Some(Kind::Lasting | Kind::Ephemeral(_))) if !empty => Wanted::Intermediate,
         (Wanted::NoKey, Some(_)) | (_, Some(Kind::Intermediate)) if empty => Wanted::Absent,
         (_, Some(Kind::Ephemeral(_))) if !empty => return Ok(None),
-        // Below it lies or would lie one of our keys: whose is it?
+        // One of our keys lies or would lie below it.
         (_, Some(Kind::Foreign)) => return Err(PlanError::Refused(foreign(key))),
         _ => Wanted::Same,
     }))

@@ -1,7 +1,7 @@
 //! From the cluster's writes to the coordination store, and back at the start.
 //!
 //! Every commit is fenced by the leadership: a coordinator that was deposed while it slept changes nothing
-//! (O10). What is larger than one transaction is prepared beside and swapped in by one, or listed and
+//! (O10). A commit larger than one transaction is prepared beside and swapped in by one, or listed and
 //! done from the list; see [`partage_wire::stored`]. Maps are kept there too, or by metadata servers.
 
 mod external_maps;
@@ -230,7 +230,7 @@ pub struct CommitAttempt {
     maps: Arc<[MapChange]>,
 }
 
-/// What is to be made durable, made up so that the cluster may take in beats meanwhile.
+/// What is to be made durable, encoded first so that the cluster may take in beats meanwhile.
 pub enum Commit {
     /// Transactions of the backend, which keeps the maps too.
     Backend(Transactions),
@@ -238,7 +238,7 @@ pub enum Commit {
     External {
         /// All of it, in order.
         writes: Vec<Write>,
-        /// How the maps that change began.
+        /// Each changed map, still empty.
         empty: BTreeMap<KeyspaceName, ShardMap>,
     },
 }

@@ -6,7 +6,7 @@ use crate::cluster::event::{About, EventKind};
 use crate::keyspace::key::Key;
 use crate::keyspace::{Constraint, Keyspace, Mode, Resharding, Spread, Throttle};
 
-/// Something to do. A driver passes on who asks; rights were checked before.
+/// Something to do. A driver says who asks; no rights are checked yet.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// A new keyspace with its first shards (K4).
@@ -65,7 +65,7 @@ pub enum Command {
         zone: Zone,
         /// Why, for people.
         reason: String,
-        /// As of [`Command::DrainNode`]: the nodes follow one another at this many at once.
+        /// As in [`Command::DrainNode`]: at most this many are down or drained at once.
         max_down: Option<u32>,
     },
     /// Lets a node take shards again.

@@ -1,13 +1,11 @@
 //! Dry runs: what would follow from a command.
 //!
-//! Think of a chess player who sets up the position on a second board, makes the move there, and looks at the
-//! answer. The cluster is copied, the command carried out on the copy, and the planner runs there once for each
-//! keyspace that the command touches. The copy is then thrown away, so nothing of it can leave.
+//! The command is carried out on a copy of the cluster, and the planner runs there once for each keyspace that the
+//! command touches. The copy is then thrown away, so nothing of it can leave.
 //!
 //! The planner is asked as if it had waited for whatever it would wait for first: reports of loads, an earlier
 //! plan. What stops it for longer, the brake or nodes that do not answer, is said as a warning. The driver asks on a
-//! copy of its own, beside the decision loop: of a large cluster the planner has a second of work, and beats wait for nobody's
-//! question.
+//! copy of its own, beside the decision loop: planning a large cluster takes a second, and no beat may wait for that.
 
 use super::{Answer, DrainProgress, Effect, Intent};
 use crate::base::id::PlanId;

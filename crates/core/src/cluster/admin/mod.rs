@@ -49,7 +49,7 @@ use crate::plan::{Origin, Plan, Planned, ShownPlan};
 /// What a command has done, or, in a dry run, would do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// One sentence, in the present of the dry run or the perfect of the deed.
+    /// One sentence that says what the command does.
     pub summary: String,
     /// What works but may not be meant, one sentence each.
     pub warnings: Vec<String>,

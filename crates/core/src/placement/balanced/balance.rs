@@ -16,16 +16,16 @@ use crate::placement::problem::NodeIndex;
 pub(super) struct Balancing {
     search: State,
     round: Round,
-    /// Hot nodes that no step helps, once no more steps are looked for.
+    /// How many hot nodes no step helps; none until `settle` has ended.
     stuck: Option<usize>,
 }
 
-/// A time through all hot nodes.
+/// One pass over all hot nodes.
 #[derive(Debug, Clone, Default)]
 struct Round {
     /// Nodes that no step helped in it.
     stuck: Vec<NodeIndex>,
-    /// What had been done when it began.
+    /// The journal length at its beginning.
     before: usize,
 }
 
@@ -45,8 +45,8 @@ pub(super) fn begin(draft: &mut Draft<'_>) -> Option<Box<Balancing>> {
 }
 
 impl Balancing {
-    /// Goes on until about so many steps have been weighed: a node's steps are weighed to the end. Returns how many
-    /// were, and what was listed for them.
+    /// Goes on until it has weighed about `most` steps; it weighs a node's steps to the end. Returns how many
+    /// it weighed and listed.
     pub(super) fn go_on(mut self: Box<Self>, draft: &mut Draft<'_>, most: u64) -> (Progress, u64) {
         let replicas = draft.problem.current.replicas() as u64;
         let end = limits::SETTLE_EVALUATIONS + limits::SETTLE_EVALUATIONS_PER_REPLICA * replicas;
@@ -69,13 +69,13 @@ impl Balancing {
 }
 
 impl Search<'_, '_> {
-    /// Steps that were weighed, and what was listed to find them.
+    /// Steps weighed, and nodes and replicas listed to find them.
     fn effort(&self) -> u64 {
         self.state.evaluations + self.state.listed
     }
 
-    /// Takes the best step for the hottest node until no node is hot, none can be helped, or `end` steps have been
-    /// weighed. Returns how many nodes are left; none when it stopped before, because its effort came to `until`.
+    /// Takes the best step for the hottest node until no node is hot, no step helps, or `end` steps have been
+    /// weighed. Returns how many hot nodes are left; none when it stopped because its effort came to `until`.
     fn settle(&mut self, round: &mut Round, end: u64, until: u64) -> Option<usize> {
         loop {
             while self.state.evaluations < end

@@ -1,6 +1,6 @@
 //! Phase *draw*: a node that has just joined, or come back, gets its share.
 //!
-//! The fullest nodes give first, each a replica at a time, the largest that neither of the two minds; so
+//! The fullest nodes give first, each the largest replica that keeps both nodes within tolerance; so
 //! few replicas carry much, and nothing moves between the others.
 
 use crate::placement::draft::Draft;
@@ -8,7 +8,7 @@ use crate::placement::problem::{NodeIndex, ShardIndex, Standing};
 use crate::placement::solution::Reason;
 use std::collections::BinaryHeap;
 
-/// Runs the phase. False when no node is to draw, and nothing was looked at but the nodes.
+/// Runs the phase. False when no node draws: then it looked at nodes only.
 pub(super) fn draw(draft: &mut Draft<'_>) -> bool {
     let empty: Vec<NodeIndex> = drawing(draft).collect();
     if empty.is_empty() {
@@ -29,12 +29,12 @@ pub(super) fn draw(draft: &mut Draft<'_>) -> bool {
     true
 }
 
-/// Whether a node is to draw.
+/// Whether a node draws.
 pub(super) fn is_due(draft: &Draft<'_>) -> bool {
     drawing(draft).next().is_some()
 }
 
-/// The nodes that are to draw.
+/// The nodes that draw.
 fn drawing(draft: &Draft<'_>) -> impl Iterator<Item = NodeIndex> {
     let below = draft.problem.settings.draw_below;
     let any_load = (0..draft.metrics()).any(|metric| draft.share_of_any(metric) > 0.0);
@@ -44,7 +44,7 @@ fn drawing(draft: &Draft<'_>) -> impl Iterator<Item = NodeIndex> {
     (0..draft.problem.nodes.len() as NodeIndex).filter(is_empty)
 }
 
-/// Nodes above their share, the fullest first, with what they hold.
+/// Nodes that may give, the fullest first, with their replicas.
 struct Donors {
     heap: BinaryHeap<(u64, NodeIndex)>,
     held: Vec<Vec<(ShardIndex, u32)>>,
@@ -72,7 +72,7 @@ impl Donors {
         Donors { heap, held }
     }
 
-    /// Moves one replica to the node; false when nobody has one to give.
+    /// Moves one replica to the node; false when no donor has one.
     fn give(
         &mut self,
         draft: &mut Draft<'_>,
@@ -104,8 +104,8 @@ impl Donors {
         done
     }
 
-    /// The largest replica that leaves the donor no colder than its tolerance allows, or else the largest
-    /// after which the donor is still no colder than the newcomer.
+    /// The largest replica that keeps both nodes within tolerance, or else the largest
+    /// after which the donor is still hotter than the new node was.
     fn best(&self, draft: &Draft<'_>, donor: NodeIndex, to: NodeIndex) -> Option<usize> {
         let (level, metric) = draft.highest(donor);
         let (share, there) = (draft.share(donor, metric), draft.highest(to).0);

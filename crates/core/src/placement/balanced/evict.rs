@@ -1,4 +1,4 @@
-//! Phase *evict*: what is too many goes, what is on a draining node is taken up.
+//! Phase *evict*: removes surplus replicas, and takes up those on draining nodes.
 
 use super::PendingReplica;
 use crate::placement::draft::Draft;

@@ -1,7 +1,7 @@
-//! Phase *fill*: everything that has no place gets one, the largest first, on the coldest node.
+//! Phase *fill*: each replica without a node gets one, the largest first, on the coldest node.
 //!
-//! Nodes wait in heaps, one for each zone, so that a shard which needs a certain zone does not wade through
-//! the others. An entry that has grown stale is put right when it comes to the top. Shards whose rule names
+//! Nodes are in heaps, one for each zone, so that the search for a shard which needs a certain zone skips
+//! the others. A stale entry is corrected when it comes to the top. Shards whose rule names
 //! its nodes have heaps of their own.
 //!
 //! It can stop between any two replicas, and go on in another decision.
@@ -23,7 +23,7 @@ pub(super) struct Filling {
     heaps: Heaps,
 }
 
-/// Begins the phase: lists what was taken up, is lost or missing. None when that is nothing.
+/// Begins the phase: lists replicas taken up, lost or missing. None without any.
 pub(super) fn begin(draft: &Draft<'_>, mut pending: Vec<PendingReplica>) -> Option<Box<Filling>> {
     add_missing(draft, &mut pending);
     if pending.is_empty() {
@@ -37,14 +37,14 @@ pub(super) fn begin(draft: &Draft<'_>, mut pending: Vec<PendingReplica>) -> Opti
     let mut order: Vec<(f64, u32)> = pending.iter().map(size).zip(0..).collect();
     order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
     let order = order.into_iter().map(|(_, at)| at).collect();
-    // Where a replica may yet have to go back to, no other of its shard goes.
+    // A replica may go back to its node, so no other of its shard may.
     let was = pending.iter().filter_map(|one| Some((one.shard, one.was?)));
     let heaps = Heaps { reserved: was.collect(), ..Heaps::default() };
     Some(Box::new(Filling { pending, order, heaps }))
 }
 
 impl Filling {
-    /// Goes on with about so many replicas as `most` looks allow. Returns what is left to do, and how many looks it took.
+    /// Places as many replicas as about `most` looks allow. Returns the rest, and how many looks it took.
     pub(super) fn go_on(
         mut self: Box<Self>,
         draft: &mut Draft<'_>,
@@ -84,7 +84,7 @@ fn add_missing(draft: &Draft<'_>, pending: &mut Vec<PendingReplica>) {
     }
 }
 
-/// Makes sizes in different metrics comparable: one over the mean share.
+/// Makes sizes in different metrics comparable: one over the summed shares.
 fn weights(draft: &Draft<'_>) -> Vec<f64> {
     (0..draft.metrics())
         .map(|metric| {
@@ -101,7 +101,7 @@ fn place(draft: &mut Draft<'_>, heaps: &mut Heaps, one: &PendingReplica) {
     }
     let before = one.was.map(|was| draft.crowding(one.shard, was, None));
     match (heaps.choose(draft, one.shard, one.was), one.was, one.reason) {
-        // Crowded where that is only undesirable: moves if that helps, else stays without complaint.
+        // Breaks a soft spread only: moves if that helps, else stays without complaint.
         (Some((_, crowding)), Some(was), Reason::Crowded { .. })
             if draft.hard_spread(one.shard, was, None) && Some(crowding) >= before =>
         {
@@ -175,7 +175,7 @@ impl Candidates {
         Candidates { zones, nodes, racks }
     }
 
-    /// The crowding below which it is no use to look, by counting; none when every node or domain that
+    /// The least crowding that is possible, by counting; none when every node or domain that
     /// could take the shard has a replica already and may not have two.
     fn least_crowding(&self, draft: &Draft<'_>, shard: ShardIndex) -> Option<u32> {
         let rule = draft.rule(shard);

@@ -1,8 +1,7 @@
 //! `balanced`: as even as asked for, in several metrics at once, with as few moves as can be found.
 //!
-//! Like moving furniture in a full house: first out with what cannot stay, then in with what has no room
-//! yet, the large pieces first, each where there is most space; and only then shift what still stands in
-//! the way, one good shift rather than three small ones.
+//! First it takes up replicas that cannot stay, then it places those without a node, the largest first, each on the
+//! coldest node; only then it moves others to even out the load.
 //!
 //! The phases, in this order, each in its own file:
 //!
@@ -25,7 +24,7 @@
 //! - (bf) capacities weight the shares; limits are never exceeded by anything new;
 //! - (bg) replicas that are crowded though there is room apart are spread;
 //! - (bh) what a person must know of a move is in its reason;
-//! - (bi) nothing moves either when replicas that are much alike are dealt out as evenly as whole replicas
+//! - (bi) nothing moves either when replicas that are much alike are spread as evenly as whole replicas
 //!   can be: 15 or 14 on each node when there are 128 for nine;
 //! - (bj) load that is not the keyspace's own counts on the node where it is, and stays there.
 //!
@@ -70,7 +69,7 @@ impl Policy for Balanced {
     }
 }
 
-/// A replica that has been taken up and waits for a place.
+/// A replica without a node, for `fill`.
 #[derive(Debug, Clone, Copy)]
 struct PendingReplica {
     shard: ShardIndex,

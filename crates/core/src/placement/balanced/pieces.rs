@@ -1,8 +1,8 @@
-//! `balanced` in pieces: what the coordinator does of it between two beats.
+//! `balanced` in pieces, of which the coordinator does some between two heartbeats.
 //!
-//! A draft waits between two pieces without its problem ([`DraftState`]); the caller keeps the problem and gives the same one
-//! to each piece. [`Balanced`] does one piece after another, so a solution is the same in however many decisions it was
-//! worked out.
+//! A draft waits between two pieces without its problem ([`DraftState`]); the caller keeps the problem and gives the
+//! same one to each piece. [`Balanced`] does one piece after another, so the solution does not depend on how many
+//! decisions it took.
 //!
 //! ```text
 //!  begin ──► take up ──► fill ──► draw ──► list ──► settle ──► thin ──► finish
@@ -10,8 +10,9 @@
 //!               └──────────────── another pass ───────────────┘
 //! ```
 //!
-//! `fill` can stop between two replicas, because to place one costs more than to look at it, and `settle` between two steps,
-//! because its effort depends on how uneven the cluster is, and not on its size alone. Every other piece runs to its end: it looks at every shard and replica a few times, or, as `thin` does, weighs at most
+//! `fill` can stop between two replicas, because to place one costs more than to look at it, and `settle` between two
+//! steps, because its effort depends on how uneven the cluster is, and not on its size alone. Every other piece runs
+//! to its end: it looks at every shard and replica a few times, or, as `thin` does, weighs at most
 //! [`limits::THIN_EVALUATIONS`] steps.
 //!
 //! [`Balanced`]: super::Balanced
@@ -24,16 +25,16 @@ use crate::placement::draft::{Draft, DraftState};
 use crate::placement::problem::{Problem, ProblemError};
 use crate::placement::solution::Solution;
 
-/// A placement that is being worked out.
+/// A placement in progress.
 #[derive(Debug, Clone)]
 pub enum Placing {
     /// There is more to do.
     UnderWay(Box<Pieces>),
-    /// This is it.
+    /// The result.
     Done(Box<Solution>),
 }
 
-/// A placement by `balanced` that is worked out one piece after another. See the module.
+/// A placement by `balanced`, one piece after another. See the module.
 #[derive(Debug, Clone)]
 pub struct Pieces {
     state: DraftState,
@@ -73,7 +74,7 @@ impl Pieces {
         Ok(Pieces { state, next: Phase::TakeUp, passes: 0, before: 0 })
     }
 
-    /// How much of the next piece is done without a stop, in shards and replicas that are looked at.
+    /// The least work of the next piece, in shards and replicas that it looks at.
     #[must_use]
     pub fn least(&self, problem: &Problem) -> usize {
         match self.next {
@@ -82,7 +83,7 @@ impl Pieces {
         }
     }
 
-    /// The next piece, with the problem that it was begun with, and what it came to: about `most` where it can stop.
+    /// Does the next piece, on the problem of [`Pieces::begin`], and returns its work: about `most` if it can stop.
     #[must_use]
     pub fn go_on(mut self, problem: &Problem, most: usize) -> (Placing, usize) {
         let mut draft = Draft::resume(problem, self.state);
@@ -129,10 +130,11 @@ impl Pieces {
     }
 }
 
-/// Whether another pass is due: when the one that began at the log length `before` has changed something, and the next plan could
-/// find something to do (M10): what one pass frees may be what another needed, and what leaves a node to even others out may
-/// leave it with less than its share. Most problems need one pass. The question and the next pass need the draft untangled:
-/// which of two crowded replicas is taken up depends on their order, and the next plan has them in the order of the solution.
+/// Whether another pass is due: when the one that began at the log length `before` has changed something, and the next
+/// plan could find something to do (M10): room that one pass frees may be what another needed, and a node that gave
+/// replicas may be left with less than its share. Most problems need one pass. This check and the next pass need the
+/// draft untangled: which of two crowded replicas is taken up depends on their order, and the next plan has them in
+/// the order of the solution.
 pub(super) fn is_another_due(draft: &mut Draft<'_>, before: usize, settled: bool) -> bool {
     if draft.logged() == before {
         return false;

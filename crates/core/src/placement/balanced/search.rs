@@ -1,10 +1,9 @@
 //! The local search under the balance phase: which single move or swap helps most, at what price.
 //!
-//! Picture scales with a mark on each beam. A node above the mark in some metric is *hot*; how far all nodes
-//! are above their marks, summed, is the *excess*. A step moves one replica, or swaps two. Its price is not
-//! the number of steps but the number of replicas that end up away from home: sending one back is a gain of
-//! one, sending another in its stead is free, and so is sending a replica that is away already to somewhere
-//! else. So a plan is drawn, then redrawn at no cost until it fits.
+//! A node above its mark (share and tolerance) in some metric is *hot*; how far all nodes are above their
+//! marks, summed, is the *excess*. A replica's *home* is its node before the plan. A step moves one replica, or
+//! swaps two. Its price is by how much it raises the number of replicas away from home: sending one back lowers
+//! that by one; sending another in its stead, or one that is away already to another node, is free.
 //!
 //! A node's neighbours are all nodes in small clusters and the coldest [`NEIGHBOURS`] in large ones.
 
@@ -13,10 +12,10 @@ use super::super::problem::{NodeIndex, ShardIndex, Standing};
 use super::super::solution::Reason;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// No node: the home of a replica whose home is lost, drained, forbidden, or was never there.
+/// No node: the home of a new replica, or of one whose home is lost, drained or forbidden.
 const AWAY: NodeIndex = NodeIndex::MAX;
 
-/// In clusters larger than this only the coldest so many nodes are looked at as partners of a hot one.
+/// In clusters larger than this only this many nodes, the coldest, can be partners of a hot one.
 const NEIGHBOURS: usize = 256;
 
 /// A change of excess below this is noise of floating point.
@@ -70,7 +69,7 @@ pub(super) struct State {
     pub(super) excess: f64,
     /// Replicas with a home that are not there.
     pub(super) away: i64,
-    /// What was done, to be undone: slot, from, to.
+    /// Moves, for undo: slot, from, to.
     journal: Vec<(u32, NodeIndex, NodeIndex)>,
     /// Why a replica left home.
     why: BTreeMap<u32, Reason>,
@@ -81,7 +80,7 @@ pub(super) struct State {
 }
 
 impl<'d, 'p> Search<'d, 'p> {
-    /// None when no node is hot: then there is nothing to do, and nothing is read twice.
+    /// None when no node is hot: then there is nothing to do.
     pub(super) fn new(draft: &'d mut Draft<'p>) -> Option<Search<'d, 'p>> {
         let metrics = draft.metrics();
         let nodes = draft.problem.nodes.len();
@@ -189,7 +188,7 @@ impl<'d, 'p> Search<'d, 'p> {
         }
     }
 
-    /// Brings what is known of a node up to date with its load.
+    /// Updates a node's entries from its load.
     fn refresh(&mut self, node: NodeIndex) {
         let at = node as usize;
         let (over, _) = self.weigh(node, None, None);
@@ -227,13 +226,13 @@ impl<'d, 'p> Search<'d, 'p> {
         self.draft.at(slot as usize).expect("only slots with a node are in the lists")
     }
 
-    /// Replicas away from home, after minus before, if the slot went there.
+    /// Replicas away from home, after minus before, if the slot moved there.
     pub(super) fn price(&self, slot: u32, to: NodeIndex) -> i64 {
         let home = self.state.home[slot as usize];
         if home == AWAY { 0 } else { i64::from(to != home) - i64::from(self.place_of(slot) != home) }
     }
 
-    /// Whether the rules let the replica go there, when `leaving` goes away from there.
+    /// Whether the rules let the replica go to `to`, when `leaving` leaves it.
     fn may(&self, slot: u32, to: NodeIndex, leaving: Option<u32>) -> bool {
         let (shard, draft) = (self.state.shard_of[slot as usize], &*self.draft);
         let opens = draft.standing(to) == Standing::Accepts || self.state.home[slot as usize] == to;
@@ -293,12 +292,12 @@ impl<'d, 'p> Search<'d, 'p> {
         self.state.hot.len()
     }
 
-    /// Puts a node out of sight of [`Search::hottest`] until its load changes.
+    /// Hides a node from [`Search::hottest`] until its load changes.
     pub(super) fn set_aside(&mut self, node: NodeIndex) {
         self.state.hot.remove(&(self.state.over[node as usize].to_bits(), node));
     }
 
-    /// Makes nodes that were set aside visible again.
+    /// Shows nodes that were set aside again.
     pub(super) fn look_again(&mut self, nodes: &[NodeIndex]) {
         for node in nodes.iter().filter(|node| self.state.over[**node as usize] > 0.0) {
             self.state.hot.insert((self.state.over[*node as usize].to_bits(), *node));
@@ -393,7 +392,7 @@ impl<'d, 'p> Search<'d, 'p> {
         most.min(i64::from(self.draft.budget()) - self.state.away)
     }
 
-    /// Writes the reasons of all that ended up away from home into the draft, and settles the account;
+    /// Writes the reasons of all replicas away from home into the draft, and charges the budget;
     /// `stuck` nodes wait for the next plan if it was the budget that held them up.
     pub(super) fn close(self, stuck: u32) {
         for (slot, reason) in &self.state.why {

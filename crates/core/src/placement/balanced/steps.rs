@@ -35,7 +35,7 @@ impl Search<'_, '_> {
                     self.consider(&mut best, hot, slot, *to, Some(back));
                 }
             }
-            // Home again, alone or with another of its home leaving in its stead.
+            // Home again, alone or in exchange for another replica there.
             if let Some(home) = self.home(slot).filter(|home| *home != hot) {
                 self.consider(&mut best, hot, slot, home, None);
                 for at in 0..self.state.held[home as usize].len() {
@@ -60,7 +60,7 @@ impl Search<'_, '_> {
         let mut slots: Vec<(f64, u32)> =
             self.state.held[hot as usize].iter().map(|slot| (self.relief(hot, *slot), *slot)).collect();
         slots.sort_by(|a, b| b.0.total_cmp(&a.0));
-        // Moves first: most of the time one of them does all that can be done, and no swap need be weighed.
+        // Moves first: mostly one of them does all that can be done, without a swap.
         for (_, slot) in &slots {
             for to in near {
                 if !self.could_beat(&best, hot, *slot) {
@@ -76,7 +76,7 @@ impl Search<'_, '_> {
                 if !self.could_beat(&best, hot, *slot) {
                     break;
                 }
-                // One that has arrived there comes back at no price of its own; one at home there costs one.
+                // A replica away from home comes back at no price; one at home there costs one.
                 let homely = self.price(*slot, *to) < price;
                 self.consider_swaps(&mut best, hot, *slot, *to, homely);
             }

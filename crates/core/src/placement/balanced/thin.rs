@@ -1,8 +1,8 @@
-//! Makes a plan that works smaller: sends replicas home and mends what that breaks, at a lower price.
+//! Makes a working plan smaller: sends replicas home and repairs the excess that results, at a lower price.
 
 use super::search::{NOISE, Search};
 
-/// Most steps to mend one attempt.
+/// Most steps to repair one attempt.
 const MENDING: usize = 8;
 
 impl Search<'_, '_> {
@@ -33,7 +33,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Travellers from the same home or at the same place, later in slot order.
+    /// Travellers from or to its home or its place, later in slot order.
     fn companions(&self, slot: u32) -> Vec<u32> {
         let Some(home) = self.home(slot) else { return Vec::new() };
         let from_home = self.state.departed[home as usize].iter();
@@ -52,7 +52,7 @@ impl Search<'_, '_> {
         slots
     }
 
-    /// Sends these home and mends the rest; undone unless it ends with fewer away and no more excess.
+    /// Sends these home and repairs the rest; undone unless fewer are away and the excess is no larger.
     fn attempt(&mut self, slots: &[u32]) -> bool {
         let (mark, away, excess) = (self.mark(), self.state.away, self.state.excess);
         let sent = slots.iter().all(|slot| {

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Asks a new sharder each time, one for each number of replicas that shards want.
 ///
-/// The sharder is given the nodes by name and the shards as partitions `s1`, `s2` …, each in order; so it comes
-/// to the same result as long as it depends on nothing else. What it says is taken as a wish: rules, room and the
-/// budget of moves are kept as with the shipped policies.
+/// The sharder gets the nodes by name and the shards as partitions `s1`, `s2` …, each in order; so it comes
+/// to the same result as long as it depends on nothing else. Its answer is a preference: rules, room and the
+/// budget of moves hold as with the shipped policies.
 pub struct BySharder<M> {
     name: &'static str,
     make: M,
@@ -23,7 +23,7 @@ where
     M: Fn(u8) -> Result<S, SharderError>,
     S: Sharder,
 {
-    /// A policy of that name; `make` is given the number of replicas.
+    /// A policy of that name; `make` gets the number of replicas.
     pub fn new(name: &'static str, make: M) -> BySharder<M> {
         BySharder { name, make }
     }

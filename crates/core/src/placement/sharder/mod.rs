@@ -1,20 +1,19 @@
-//! The sharder: partitions in, nodes in, and who has what out (A3).
+//! The sharder: takes partitions and nodes, and gives the nodes of each partition (A3).
 //!
-//! Think of a cloakroom attendant. Coats come and go, hooks come and go, and at any time one may ask "which
-//! coats are on this hook?" and "on which hook is this coat?". How the attendant decides is nobody's
-//! business: [`Sharder`] is the contract and assumes neither hashing nor tables, so users can bring their
+//! Partitions and nodes come and go, and at any time a caller may ask for a node's partitions and for a partition's
+//! nodes. [`Sharder`] is the contract and assumes neither hashing nor tables, so users can bring their
 //! own. [`PolicySharder`] is ours: lookup tables (A7) kept by any placement [`Policy`].
 //!
 //! - (sa) all of a call or nothing of it: one bad name, and the tables are as they were;
 //! - (sb) a duplicate and an unknown name are errors that name it;
-//! - (sc) the two questions always agree: a partition is on a node if and only if the node is one of its;
-//! - (sd) the tables are rebuilt by every change of nodes or partitions, and are the only truth about who
+//! - (sc) the two lookups always agree: a partition is on a node if and only if the node is one of its;
+//! - (sd) every change of nodes or partitions rebuilds the tables, which alone say who
 //!   has what; they can be listed and drawn;
 //! - (se) what could not be placed is kept, with the reason (A2).
 //!
-//! Not here: moving anything. The tables say at once who will serve what, so that nodes can prepare (A8);
-//! the coordinator gets them there. It keeps no such tables, because its maps know states and epochs. [`PolicySharder`]
-//! is for services that only want to know; a sharder of one's own decides for the coordinator as [`BySharder`].
+//! Not here: moving anything. The tables say at once who will serve what, so that nodes can prepare (A8). The
+//! coordinator keeps no such tables, because its maps have states and epochs. [`PolicySharder`] is for services that
+//! only look up; a user's own sharder decides for the coordinator as [`BySharder`].
 
 mod by_sharder;
 
@@ -44,7 +43,7 @@ pub trait Sharder {
     /// The partitions of which the node has a replica, in the order of their names.
     fn partitions_of(&self, node: &NodeId) -> Result<Vec<PartitionName>, SharderError>;
 
-    /// The nodes of a partition: replica 0 first, which leads.
+    /// The nodes of a partition, the leader first.
     fn nodes_of(&self, partition: &PartitionName) -> Result<Vec<NodeId>, SharderError>;
 }
 
@@ -94,7 +93,7 @@ pub struct PolicySharder {
     tables: Tables,
 }
 
-/// Who has what. Replaced as a whole, so a call that fails leaves no trace.
+/// Both lookups. Replaced as a whole, so a call that fails leaves no trace.
 #[derive(Debug, Clone, Default)]
 struct Tables {
     nodes: BTreeMap<NodeId, BTreeSet<PartitionName>>,
@@ -133,7 +132,7 @@ impl PolicySharder {
         self.replace(self.tables.clone(), &[])
     }
 
-    /// Places everything anew and puts the tables in force. `leaving` nodes are in no table any more.
+    /// Places everything anew and replaces the tables. `leaving` nodes are in no table any more.
     fn replace(&mut self, mut tables: Tables, leaving: &[NodeId]) -> Result<(), SharderError> {
         let problem = self.problem(&tables, leaving);
         let solution = self.policy.place(&problem)?;

@@ -1,15 +1,15 @@
-//! `work_stealing`: whoever has least to do takes the next shard; whoever has far too much gives some back.
+//! `work_stealing`: the least loaded node takes the next shard; a node with far too much load gives some up.
 //!
-//! Like cashiers in a shop: a customer goes to the shortest queue. Nobody re-sorts the queues, but when one
-//! is a third longer than the average, its last customers are sent elsewhere. Cheap, easy to predict, and
-//! good enough where shards are alike and nodes too; a node that joins gets only what comes next.
+//! Shards are not rebalanced, but a node at a third more than its share gives the excess to others.
+//! Cheap, easy to predict, and good enough where shards are alike and nodes too; a node that joins gets only new
+//! shards.
 //!
 //! - (wa) never two replicas on one node, unless the shard's rule allows it and there is no other node (A5);
 //! - (wb) a replica goes to the least loaded node, if that may have it (A5);
-//! - (wc) if it may not, others are looked at in an order drawn from the seed, at most `steal_tries` of
+//! - (wc) if it may not, the policy tries others in an order drawn from the seed, at most `steal_tries` of
 //!   them, and then the rest in turn: while nodes suffice, every replica is placed (A2, A5);
 //! - (wd) a node above `steal_above` times its share gives up the excess over that, and no more (A6);
-//! - (we) what is given up never makes another node give up: two runs in a row do not undo each other;
+//! - (we) a move never makes another node give up: two runs in a row do not undo each other;
 //! - (wf) replicas spread over zones and racks as their rule asks (A4).
 //!
 //! Load is the highest of the metrics, each as a multiple of the node's share. Not done: evening out below
@@ -52,8 +52,8 @@ impl Policy for WorkStealing {
     }
 }
 
-/// Nodes that accept, the least loaded first. Entries grow stale when loads change; a stale one is put
-/// right when it comes to the top.
+/// Nodes that accept, the least loaded first. Entries grow stale when loads change; a stale one is corrected
+/// at the top.
 struct Queue {
     heap: BinaryHeap<Reverse<(u64, u32, NodeIndex)>>,
     accepting: Vec<NodeIndex>,
@@ -84,7 +84,7 @@ impl Queue {
         }
     }
 
-    /// Notes that a node has less to do than its entry says.
+    /// Notes that a node has less load than its entry says.
     fn lighter(&mut self, draft: &Draft<'_>, node: NodeIndex) {
         if draft.standing(node) == Standing::Accepts {
             self.heap.push(Reverse(draft.rank(node)));
@@ -129,7 +129,7 @@ impl Queue {
         drawn.chain(sweep).map(move |at| self.accepting[(at % many) as usize])
     }
 
-    /// Whether there are more domains than the shard uses, so that looking for a new one makes sense.
+    /// Whether there are more domains than replicas, so that looking for a new one makes sense.
     fn spread_is_possible(&self, draft: &Draft<'_>, shard: ShardIndex) -> bool {
         let (rule, have) = (draft.rule(shard), draft.have(shard));
         (rule.zone != Spread::Soft || have < self.zones) && (rule.rack != Spread::Soft || have < self.racks)
@@ -160,7 +160,7 @@ impl Queue {
             }
             let node = draft.vacate(shard, slot);
             self.lighter(draft, node);
-            // Crowded where that is only undesirable: moves if that helps, else stays without complaint.
+            // Breaks a soft spread only: moves if that helps, else stays without complaint.
             let optional = matches!(reason, Reason::Crowded { .. }) && draft.hard_spread(shard, node, None);
             let before = draft.crowding(shard, node, None);
             let helps =

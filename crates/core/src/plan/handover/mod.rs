@@ -14,9 +14,9 @@
 //! | B `Live` leads                  |                                         |                                 |
 //!
 //! The **grant** (O1, O5): B may begin at epoch e+1 when each replica that may have led before, of this shard or of a
-//! parent that has not gone yet, has carried out an order of epoch e+1, or has certainly lost its lease, or has never led. In
-//! eventual mode nobody waits for that. In a durable keyspace the last writes of the parents must be there, too, and after a
-//! restore the copies must have been compared. [`is_granted`] computes it; it is not stored.
+//! parent that has not gone yet, has carried out an order of epoch e+1, or has certainly lost its lease, or has never
+//! led. In eventual mode none of that is needed. In a durable keyspace the last writes of the parents must be there,
+//! too, and after a restore the copies must have been compared. [`is_granted`] computes it; it is not stored.
 //!
 //! What one replica of a serving shard becomes, first match wins:
 //!
@@ -28,11 +28,11 @@
 //! | `Live`        | the shard has no leader, it serves or is the first live one | leads                       |
 //! | `Live`        | leads and `Failed`, silent or overdue, a follower serves | the follower leads             |
 //! | `Live`        | leads and is overdue, its followers wait for it ([`stored`]) | one of them leads |
-//! | `Unload`      | `Unloaded`, and the leader serves, or nobody ever led | `UnloadFinal`                     |
+//! | `Unload`      | `Unloaded`; the leader serves and is heard, or none ever led | `UnloadFinal`              |
 //! | `UnloadFinal` | `Dropped`, or overdue                   | removed                                         |
 //!
-//! Overdue is whatever its worker has owed for too long, see `cluster/overdue.rs`. In eventual mode an overdue
-//! `Unload` counts as `Unloaded`; in exclusive mode never, as nobody else may begin before (O1).
+//! Overdue is a step that its worker owes for too long, see `cluster/overdue.rs`. In eventual mode an overdue
+//! `Unload` counts as `Unloaded`; in exclusive mode never, as no successor may begin before (O1).
 //!
 //! In a durable keyspace a replica whose incarnation has ended stays, and a child begins with its parents' last writes
 //! only: see [`stored`].
@@ -76,13 +76,13 @@ pub trait ReplicaView {
     fn phase(&self, placement: PlacementId) -> Option<&Phase>;
     /// The epoch of the last order that the worker has carried out for it.
     fn epoch(&self, placement: PlacementId) -> Option<Epoch>;
-    /// Whether that start of that node can certainly not act any more: its lease is over.
+    /// Whether that incarnation can certainly not act any more: its lease is over.
     fn lease_is_over(&self, node: &NodeId, incarnation: Incarnation) -> bool;
-    /// Whether that start of that node was declared dead (or left).
+    /// Whether that incarnation was declared dead (or left).
     fn has_ended(&self, node: &NodeId, incarnation: Incarnation) -> bool;
-    /// Whether that start of that node stays in the map, but need not lead: it is silent beyond its lease and has
-    /// not been declared dead, as the brake is on; or its address has not answered for long; or it gets no lease,
-    /// where leases matter.
+    /// Whether that incarnation stays in the map, but need not lead: it is silent beyond its lease and has not been
+    /// declared dead, as the brake is on; or its address has not answered for long; or it gets no lease, where leases
+    /// matter.
     fn is_silent(&self, _node: &NodeId, _incarnation: Incarnation) -> bool {
         false
     }
@@ -90,7 +90,7 @@ pub trait ReplicaView {
     fn ownership(&self) -> Ownership;
     /// Failed loads after which a replica is given up.
     fn load_attempts(&self) -> u32;
-    /// Whether that start of that node is there, and answers.
+    /// Whether that incarnation sends heartbeats; its address may not answer.
     fn is_heard(&self, node: &NodeId, incarnation: Incarnation) -> bool {
         !self.has_ended(node, incarnation)
     }
@@ -110,11 +110,11 @@ pub trait ReplicaView {
     fn wanted(&self, _shard: ShardId) -> usize {
         1
     }
-    /// Whether its present process is known to have led it never: it need not let go of anything.
+    /// Whether its present process is known never to have led it: it has nothing to release.
     fn has_never_led(&self, _placement: PlacementId) -> bool {
         false
     }
-    /// Failed loads of a replica that found no source, as nobody served its shard.
+    /// Failed loads of a replica that found no source, as its shard was unserved.
     fn excused_attempts(&self, _placement: PlacementId) -> u32 {
         0
     }
@@ -167,7 +167,7 @@ pub fn settle(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Resul
     match &stage {
         _ if planted::is(Planted::LastCopy) => remove_ended(edit, id, view)?,
         Stage::Serving if view.awaits_comparison(edit.shard(id)?) => return Ok(()),
-        // What begins anew takes its next step in the next commit, which is seen by itself.
+        // A replica that begins anew takes its next step in the next commit.
         Stage::Serving if view.is_durable() && stored::settle_ended(edit, id, view)? => return Ok(()),
         Stage::Serving | Stage::Closing(_) if view.is_durable() => {}
         _ => remove_ended(edit, id, view)?,
@@ -263,13 +263,13 @@ fn has_failed_too_often(replica: &Replica, view: &dyn ReplicaView) -> bool {
     }
 }
 
-/// Whether a replica has had where to load from. Where data outlives processes, one that finds its source away
-/// waits for it: what it has stored may yet be wanted.
+/// Whether a replica has a source to load from. In a durable keyspace, one that finds its source away waits for it:
+/// what it has stored may yet be wanted.
 fn has_source(shard: &Shard, view: &dyn ReplicaView) -> bool {
     !view.is_durable() || !shard.had_data() || leader_serves(shard, view)
 }
 
-/// Whether nothing of it runs any more, or nobody has to wait for that.
+/// Whether nothing of it runs any more, or its overdue unloading is not awaited.
 fn has_let_go(replica: &Replica, view: &dyn ReplicaView) -> bool {
     let overdue = || view.is_overdue(replica.placement, ReplicaState::Unload);
     matches!(view.phase(replica.placement), Some(Phase::Unloaded | Phase::Kept | Phase::Dropped))
@@ -300,8 +300,8 @@ pub(crate) fn leader_serves(shard: &Shard, view: &dyn ReplicaView) -> bool {
     })
 }
 
-/// Whether the leader serves under the shard's epoch, and its node is heard: other copies may be deleted then (D7). What a
-/// node that is silent has said before may be all that is left of it.
+/// Whether the leader serves under the shard's epoch, and its node is heard: other copies may be deleted then (D7). A
+/// silent node may have been lost since its last report.
 fn is_known_to_serve(shard: &Shard, view: &dyn ReplicaView) -> bool {
     leader_serves(shard, view)
         && shard.leader().is_some_and(|leader| view.is_heard(&leader.node, leader.incarnation))
@@ -316,7 +316,7 @@ fn promote(
     view: &dyn ReplicaView,
 ) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
-    // What it copied is everything only while its source says so.
+    // What it copied is complete only while its source serves.
     if !has_source(shard, view) {
         return Ok(());
     }
@@ -351,7 +351,7 @@ fn replaced_has_failed(replaced: Option<&Replica>, view: &dyn ReplicaView) -> bo
 /// | seen                                             | next                                   |
 /// |--------------------------------------------------|----------------------------------------|
 /// | a parent no longer serves, has no replica, or a leader that never begins; or a sibling is gone | abandoned |
-/// | no replica in `Load`, or one failed too often    | abandoned: replicas leave, shard goes  |
+/// | no replica, one not in `Load`, or one in vain    | abandoned: replicas leave, shard goes  |
 /// | every replica of every sibling `Ready`           | switch; all `Live`, the first leads    |
 fn settle_children(
     edit: &mut Edit<'_>,
@@ -360,7 +360,7 @@ fn settle_children(
     view: &dyn ReplicaView,
 ) -> Result<(), EditError> {
     let parents = edit.shard(id)?.parents().to_vec();
-    // Who has lost every replica is loaded anew first: its children may take the place that it needs. And a parent
+    // A parent that has lost every replica is loaded anew first: its children may take the place that it needs. One
     // whose leader never begins goes elsewhere first, which it cannot while its children prepare.
     let hangs = |leader: &Replica| view.is_overdue(leader.placement, ReplicaState::Live);
     let serves = |parent: &Shard| {

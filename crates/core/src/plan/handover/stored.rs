@@ -206,7 +206,7 @@ fn acts_without_the_ended(replica: &Replica, view: &dyn ReplicaView) -> bool {
     has_opened(replica, view) == Some(true) && could_act(replica, view)
 }
 
-/// Whether that is so, or it may be for all that is known.
+/// Whether a copy acts so, or may, as far as is known.
 fn may_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
     let may_live = || !view.is_silent(&replica.node, replica.incarnation);
     has_opened(replica, view) != Some(false) && (may_live() || could_act(replica, view))
@@ -333,7 +333,7 @@ pub(super) fn is_whole(shard: &Shard, view: &dyn ReplicaView) -> bool {
     shard.live().all(|r| serves(r, view))
 }
 
-/// Whether that is so of all `parents`, where it matters.
+/// [`is_whole`] of all `parents`, in a durable keyspace.
 pub(super) fn are_whole(edit: &Edit<'_>, parents: &[ShardId], view: &dyn ReplicaView) -> bool {
     !view.is_durable() || parents.iter().all(|id| edit.shard(*id).is_ok_and(|parent| is_whole(parent, view)))
 }

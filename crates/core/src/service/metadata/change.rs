@@ -1,4 +1,4 @@
-//! Changing a map, or the list of its servers: the part of whoever asks for it (T7, T8).
+//! Changing a map, or the list of its servers: the part of the client (T7, T8).
 //!
 //! | state      | event                               | does                                          | next       |
 //! |------------|-------------------------------------|-----------------------------------------------|------------|
@@ -13,8 +13,8 @@
 //! | `Reading`  | the head is at the map before, and newer | tells the servers that it was aborted    | `Done`     |
 //! | `Reading`  | there is none, or another           | says that it does not know                    | `Done`     |
 //!
-//! Writing the head again as it is makes an unanswered swap impossible: that waits for the version before. Only
-//! then may the files of an aborted change be thrown away.
+//! Writing the head again as it is makes an unanswered swap impossible: that requires the version before. Only
+//! then may the servers drop an aborted change.
 //!
 //! Another head says nothing, not even one at the same sequence: the change may have been committed, and the
 //! keyspace deleted and created again. The servers find out by themselves what they need not keep.
@@ -91,7 +91,7 @@ impl From<Refused> for Unstored {
 /// How a change ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failed {
-    /// Somebody else was first.
+    /// Another change was first.
     #[error("another change, or another list of servers, was committed first: read the map again")]
     Conflict,
     /// Too few servers have stored it.
@@ -203,12 +203,12 @@ impl Changing {
         (changing, vec![Effect::Store(servers)])
     }
 
-    /// The head that it makes, and the version that it waits for.
+    /// The version that the swap requires, and the head that it makes.
     pub fn swap(&self) -> (Option<u64>, &Head) {
         (self.seen.as_ref().map(|seen| seen.version), &self.head)
     }
 
-    /// What follows from what has come. What comes too late changes nothing.
+    /// Takes an event; returns what to do next. A late event changes nothing.
     pub fn take(&mut self, event: Event) -> Vec<Effect> {
         match (&self.state, event) {
             (State::Storing, Event::Stored(server, outcome)) => self.vote(server, outcome),

@@ -8,8 +8,8 @@
 //! | nothing: it left, or the shard is gone | UNLOAD       | who has the shard now, and its children        |
 //!
 //! Children are the shards of a split or a merge, while it prepares and after it. Each target has the placement
-//! id that acknowledgements are kept by: a server that left and came back empty has another one (T10). Who has
-//! data and no target keeps it: nobody else may have it (T11).
+//! id that acknowledgements are kept by: a node that left and came back empty has another one (T10). A node that
+//! has data and no target keeps it: it may have the only copy (T11).
 
 use crate::base::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
 use crate::base::name::NodeId;
@@ -32,11 +32,11 @@ pub enum Status {
 /// Where data must be pushed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// The node, and which start of it.
+    /// The node that receives it.
     pub node: NodeId,
-    /// Which start of it.
+    /// The node's process that receives it.
     pub incarnation: Incarnation,
-    /// Under which stay it acknowledges.
+    /// By which it acknowledges.
     pub placement: PlacementId,
     /// Into which shard: another one in a split or merge.
     pub shard: ShardId,
@@ -55,7 +55,7 @@ pub struct Discovery {
     pub shard: ShardId,
     /// What it should be there.
     pub status: Status,
-    /// Its stay on that node; none when the map has none.
+    /// That of its replica on that node; none when the map has none.
     pub placement: Option<PlacementId>,
     /// The shard's epoch; none when the shard is gone.
     pub epoch: Option<Epoch>,
@@ -63,7 +63,7 @@ pub struct Discovery {
     pub targets: Vec<Target>,
 }
 
-/// A map with the way from each shard to its children, for many questions.
+/// A map with the children of each shard, for many questions.
 #[derive(Debug)]
 pub struct Discoverer<'a> {
     map: &'a ShardMap,
@@ -82,10 +82,10 @@ impl<'a> Discoverer<'a> {
         Discoverer { map, children }
     }
 
-    /// What `node`, since that start of it, is told of `shard`.
+    /// What the process of `node` with that incarnation is told of `shard`.
     pub fn tell(&self, shard: ShardId, node: &NodeId, incarnation: Incarnation) -> Discovery {
         let found = self.map.shard(shard);
-        // The newest stay counts: an older one on the same node is on its way out.
+        // The newest replica counts: an older one on the same node is being removed.
         let replica = found.and_then(|shard| {
             shard.replicas.iter().rev().find(|r| r.node == *node && r.incarnation == incarnation)
         });

@@ -1,19 +1,17 @@
 //! METADATA: the map of a keyspace as a file on a few servers, with nothing but a pointer in the coordination
 //! service (EventQL's METADATA file; T4 to T10).
 //!
-//! Think of a deed kept by three notaries, and of a register at the town hall. The register has one line for
-//! each property: which deed counts, and who keeps it. To change a deed somebody writes the new one, has most
-//! of the notaries lock it away, and then changes the line in the register, if it still says what it said
-//! before. Whoever asks a notary is answered only after a look at the register.
+//! The pointer is the [`Head`] of the keyspace: which map counts, and which servers keep it. To change the map a client
+//! has most of these servers store the change on disk, and then swaps the head, if it still is what it was before. A
+//! server that is asked for the map reads the head before it answers.
 //!
-//! The line is a [`Head`]. A deed is a [`ShardMap`], the change of one a [`MapDiff`], which is the operation
-//! (with its base and its new transaction) and is applied in one place, [`ShardMap::apply`]. What a notary does
-//! is [`server`], what a client does that changes a deed is [`change`]; both are machines without I/O. What a node is
-//! told of a partition is [`discover`](discover::Discovery), and who takes the place of a server that is gone says
-//! [`upkeep`].
+//! A map is a [`ShardMap`], the change of one a [`MapDiff`], which is the operation (with its base and its new
+//! transaction) and is applied in one place, [`ShardMap::apply`]. What a server does is [`server`], what a client does
+//! that changes a map is [`change`]; both are machines without I/O. What a node is told of a partition is
+//! [`discover`](discover::Discovery), and which server replaces one that is gone is [`upkeep`].
 //!
 //! Why nothing is lost: a change is swapped in only when a majority of the servers of the head have it on disk,
-//! and the swap fails when that head, and so its list, is another. A list changes only when a majority of the
+//! and the swap fails when that head, and so its list, has changed. A list changes only when a majority of the
 //! new one has the head's map on disk. A server drops what it has only when it can never be the head's again.
 
 pub mod change;
@@ -38,7 +36,7 @@ pub const SERVERS_MOST: usize = 15;
 pub struct Head {
     /// Which map counts.
     pub at: Generation,
-    /// Who keeps it, in the order of their names.
+    /// The servers that keep it, in the order of their names.
     pub servers: Vec<NodeId>,
 }
 
@@ -91,7 +89,7 @@ pub enum ChangeRefused {
     Findings(Vec<Finding>),
 }
 
-/// Whether `change` may follow on `map`: checked before anybody stores it (M1, M3, M5).
+/// Whether `change` may follow on `map`: checked before a server stores it (M1, M3, M5).
 pub fn check(map: &ShardMap, change: &MapDiff) -> Result<(), ChangeRefused> {
     if change.keyspace != *map.keyspace() {
         let (ours, theirs) = (map.keyspace().clone(), change.keyspace.clone());

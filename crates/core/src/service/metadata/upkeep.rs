@@ -1,10 +1,10 @@
-//! Who keeps a map from here on: as many servers as there should be, of those that are there.
+//! Which servers are to keep a map: as many as there should be, of those that are there.
 //!
 //! | the list                                             | what follows                                       |
 //! |------------------------------------------------------|----------------------------------------------------|
 //! | is shorter than it should be, and others are there   | one of them joins                                  |
 //! | has one that is gone for long, and others are there  | one of them joins, and then that one leaves        |
-//! | has one that is gone for long, and nobody else       | stays: who is gone may come back with its files    |
+//! | has one that is gone for long, and no other is there | stays: it may come back with its files             |
 //! | is longer than it should be, with one gone for long  | that one leaves                                    |
 //! | had no majority when a change was to be stored       | those that are there, see [`remaining`]            |
 
@@ -31,7 +31,7 @@ pub struct Replacement {
 pub struct Absences(BTreeMap<NodeId, Millis>);
 
 impl Absences {
-    /// Takes up who is there now, of those that any list names.
+    /// Notes which servers are there now, of those that any list names.
     pub fn look(&mut self, now: Millis, listed: &BTreeSet<NodeId>, present: &[NodeId]) {
         self.0.retain(|server, _| listed.contains(server) && !present.contains(server));
         for server in listed.iter().filter(|server| !present.contains(server)) {
@@ -56,7 +56,7 @@ impl Absences {
             return None;
         }
         if servers.len() > SERVERS {
-            // Somebody has taken its place already.
+            // Another has taken its place already.
             return Some(Replacement { joins: None, leaves });
         }
         let others: Vec<_> = present.iter().filter(|server| !servers.contains(server)).cloned().collect();
@@ -68,7 +68,7 @@ impl Absences {
 }
 
 /// The lists to try, in order, where too few of `servers` stored a change: those that are there, and `me` alone. A
-/// list counts only when most of it has the map, so nothing is lost by it; who is left out joins again later.
+/// list counts only when most of it has the map, so nothing is lost by it; a server left out joins again later.
 pub fn remaining(servers: &[NodeId], present: &[NodeId], me: Option<&NodeId>) -> Vec<Vec<NodeId>> {
     let is_there = |server: &&NodeId| present.contains(server) || Some(*server) == me;
     let there: Vec<_> = servers.iter().filter(is_there).cloned().collect();

@@ -1,40 +1,39 @@
 //! What the nodes announce: their keys in the coordination service, and the mirror of those keys at a node.
 //!
-//! The mirror may be behind the keys by any time. So nothing here says whether an announcement is still true, only what
-//! it says.
+//! The mirror may be behind the keys by any time, so an announcement may no longer be true.
 
 use super::super::name::{DatasetName, VersionName};
 use super::super::partition::Partitioner;
 use super::super::seats::{Address, Claim};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How the keys of a version are divided, and what it is made of. Two that differ are two versions, whatever they are called.
+/// How the keys of a version are divided, and what it is made of. Two layouts are two versions, even of one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Layout {
     /// By which hash.
     pub partitioner: Partitioner,
     /// Into how many partitions: as many as the version has files.
     pub partitions: u32,
-    /// Digest of what the node's own source lists for it: the names and lengths of its files. Copies of one source have the
-    /// same one; a version of that name in another source has another one, unless its files are as long (Z5).
+    /// Digest of what the node's own source lists for it: the names and lengths of its files. Copies of one source have
+    /// the same digest; another source has another, unless its files have the same names and lengths (Z5).
     pub digest: u64,
 }
 
 /// An operator's order which version clients get; it holds in the whole cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Pin {
-    /// Of two orders the higher one holds. 0 is that of nobody.
+    /// Of two orders the higher one holds. 0: none was given.
     pub order: u64,
     /// This version, or the latest.
     pub version: Option<VersionName>,
 }
 
 impl Pin {
-    /// An order that is numbered later than this before its time is forged. The number is the time of day in milliseconds,
-    /// or one more than all that are known; with the highest number of all nobody could give another order ever again.
+    /// An order numbered further ahead of the clock than this is forged. The number is the time of day in milliseconds,
+    /// or one more than all that are known; after the highest number there could be no other order.
     const AHEAD_MS: u64 = 100 * 366 * 86_400_000;
 
-    /// Whether the number can have come from a clock, be it wrong by decades: it is then that time of day.
+    /// Whether a clock that shows `unix_ms` can have given the number, or one that differs by decades.
     pub fn is_plausible(&self, unix_ms: u64) -> bool {
         self.order <= unix_ms.saturating_add(Pin::AHEAD_MS)
     }
@@ -95,10 +94,10 @@ pub enum News {
     },
 }
 
-/// Who else has which partitions of one version.
+/// Which other nodes have which partitions of one version.
 ///
-/// Who was the last to have a partition is remembered as long as nobody has it: when the coordination service was away,
-/// all its keys may be gone for a moment, and those who published them are still there.
+/// The last holders of a partition are remembered while no node has it: after an outage of the coordination service all
+/// keys may be gone for a moment, though the nodes that published them still run.
 #[derive(Debug, Clone, Default)]
 pub struct Holders {
     now: BTreeMap<Layout, BTreeMap<u32, BTreeSet<Address>>>,
@@ -134,7 +133,7 @@ impl Holders {
         }
     }
 
-    /// Of each node that tells: its keys of the version that is divided so, and in how many partitions they are.
+    /// For each node that tells: its keys of the version in this layout, and in how many partitions they are.
     pub(super) fn counted(&self, layout: Layout) -> impl Iterator<Item = (u64, usize)> {
         let mut held: BTreeMap<&Address, usize> = BTreeMap::new();
         for address in self.now.get(&layout).into_iter().flatten().flat_map(|(_, holders)| holders) {
@@ -143,7 +142,7 @@ impl Holders {
         held.into_iter().filter_map(|(address, held)| Some((*self.keys.get(address)?, held)))
     }
 
-    /// Nobody has anything any more, as far as is known.
+    /// Remembers all holders as the last ones: the mirror begins anew.
     pub(super) fn forget(&mut self) {
         self.keys.clear();
         for (layout, partitions) in std::mem::take(&mut self.now) {
@@ -152,14 +151,14 @@ impl Holders {
         }
     }
 
-    /// Who may be asked for a partition: who has it, else who was the last to have it.
+    /// The nodes that may be asked for a partition: its holders, else the last ones.
     pub fn worth_asking(&self, layout: Layout, partition: u32) -> impl Iterator<Item = &Address> {
         let last = self.last.get(&(layout, partition)).into_iter().flatten();
         let is_held = self.count(layout, partition) > 0;
         self.of(layout, partition).chain(last.filter(move |_| !is_held))
     }
 
-    /// Who has a partition of the version that is divided so.
+    /// The nodes that have a partition of this layout.
     pub fn of(&self, layout: Layout, partition: u32) -> impl Iterator<Item = &Address> {
         self.now.get(&layout).and_then(|partitions| partitions.get(&partition)).into_iter().flatten()
     }
@@ -170,28 +169,28 @@ impl Holders {
         partitions.and_then(|partitions| partitions.get(&partition)).map_or(0, BTreeSet::len)
     }
 
-    /// What else than this other nodes have under the name of the version.
+    /// The other layouts that nodes have under the name of the version.
     pub(super) fn other_layouts(&self, layout: Layout) -> BTreeSet<Layout> {
         self.now.keys().filter(|other| **other != layout).copied().collect()
     }
 
-    /// The other nodes that have something else than this under the name of the version.
+    /// The nodes that have another layout under the name of the version.
     pub(super) fn of_other_layouts(&self, layout: Layout) -> BTreeSet<&Address> {
         let others = self.now.iter().filter(|(other, _)| **other != layout);
         others.flat_map(|(_, partitions)| partitions.values().flatten()).collect()
     }
 
-    /// Whether this node has anything.
+    /// Whether `address` has any partition.
     pub(super) fn names(&self, address: &Address) -> bool {
         self.now.values().flat_map(BTreeMap::values).any(|holders| holders.contains(address))
     }
 
-    /// Whether nobody has anything.
+    /// Whether no other node has any partition.
     pub fn is_empty(&self) -> bool {
         self.now.is_empty()
     }
 
-    /// How those have divided it that have most of it.
+    /// The layout of which nodes have most replicas.
     pub(super) fn layout(&self) -> Option<Layout> {
         let held =
             |partitions: &BTreeMap<u32, BTreeSet<Address>>| partitions.values().map(BTreeSet::len).sum();

@@ -1,18 +1,18 @@
 //! One dataset at a node: which version clients get, which comes next, and which may go.
 //!
-//! It holds the version that clients get, the later ones that are loaded until they are whole, and the earlier ones until
-//! they are let go.
+//! It holds the version that clients get, the later ones that are loaded until they are whole, and the earlier ones
+//! until they are let go.
 //!
 //! **What clients get** only goes forward (S14): from one `(order, version)` to a higher one. Without an order of an
 //! operator that is the next higher version. A pin is an order, and has a higher number than all before; so a version
-//! that is lower than what clients get becomes higher by it, once. What was served in an earlier life counts, too.
+//! that is lower than what clients get becomes higher by it, once. What was served before a restart counts, too.
 //!
-//! **Whose word counts** (Z5): what a version is, and that it is one, says the node's own source. Peers say only who has
-//! which of its partitions. Anyone who can send a datagram may be a peer, and a node that reads another source by mistake
-//! is one; so a version that the own source neither lists nor gave this node a part of is not given to clients, however
-//! many have it, and one that peers divide otherwise, or of which their source lists other files ([`Layout::digest`]), is
-//! another version. An order for a version that the own source does not have holds the node back for a stated time
-//! ([`NodeSettings::order_wait_ms`]), and again as soon as the source has it.
+//! **Whose word counts** (Z5): the node's own source says which versions there are, and what each is. Peers say only
+//! which partitions they have. Anyone who can send a datagram may be a peer, and a node that reads another source by
+//! mistake is one; so clients get no version that the own source neither lists nor gave this node a part of, however
+//! many have it, and one that peers divide otherwise, or of which their source lists other files ([`Layout::digest`]),
+//! is another version. For an ordered version that the own source lacks the node waits a stated time
+//! ([`NodeSettings::order_wait_ms`]), and follows the order as soon as the source has it.
 
 use super::Effect;
 use super::announcements::{Holders, Layout, Pin};
@@ -27,11 +27,11 @@ use crate::service::dataset::seats::{Address, Seat};
 use crate::service::dataset::shards::partitions_of;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So many versions later than what clients get are loaded at a time: the one that was begun, so that a source which
-/// is quicker than the loading starves nobody, and the latest.
+/// Later versions that are loaded at a time: the one that was begun, so that clients get one at last from a source that
+/// is quicker than the loading, and the latest.
 const LOADING: usize = 2;
 
-/// After so long the driver is asked again to let go of a version that a request reads from, and that need not be kept.
+/// After so long the node asks the driver again to let go of a version that need not be kept, and that a request reads.
 pub(super) const DROP_AGAIN_MS: u64 = 1_000;
 
 /// What clients get, and by which order.
@@ -47,7 +47,7 @@ pub struct Served {
 pub(super) struct NodeContext<'a> {
     pub(super) settings: &'a NodeSettings,
     pub(super) now: Millis,
-    /// Whether shares may be computed, and its own seat.
+    /// Its own seat and all seats, once shares may be computed.
     pub(super) dealer: Option<(Seat, &'a BTreeSet<Seat>)>,
     pub(super) seat_of: &'a dyn Fn(&Address) -> Option<Seat>,
     /// Whether what was served before may be served again though it is not whole.
@@ -68,14 +68,14 @@ pub(super) enum Waiting {
 #[derive(Debug, Clone, Default)]
 pub struct DatasetState {
     pub(super) serving: Option<Served>,
-    /// What was served in an earlier life.
+    /// What was served before a restart.
     pub(super) before: Option<Served>,
     pub(super) pin: Pin,
     /// Whether the order is for what the own source does not have.
     pub(super) waiting: Option<Waiting>,
     /// The shards that a coordinator has ordered, once one was heard; before that, those that are remembered.
     pub(super) slots: Option<BTreeSet<Slot>>,
-    /// Whether they were ordered in this life.
+    /// Whether they were ordered since the start.
     pub(super) has_orders: bool,
     /// Those of them that are remembered.
     pub(super) kept: BTreeSet<Slot>,
@@ -141,7 +141,7 @@ impl DatasetState {
         self.versions.entry(name.clone()).or_default()
     }
 
-    /// The node was killed while it loaded a version: it is not what is begun with now.
+    /// The node was killed while it loaded a version: it does not load that first now.
     pub(super) fn remember_death(&mut self, name: &VersionName, times: u32, now: Millis, retry_ms: u64) {
         let often = if times == 1 { "once".to_owned() } else { format!("{times} times") };
         let reason = format!(
@@ -153,12 +153,12 @@ impl DatasetState {
         version.fail(reason, now, retry_ms);
     }
 
-    /// Nobody else has anything, as far as is known.
+    /// Remembers all holders as the last ones.
     pub(super) fn forget_holders(&mut self) {
         self.versions.values_mut().for_each(|version| version.holders.forget());
     }
 
-    /// A planted bug: not even who had it last.
+    /// A planted bug: forgets the last holders, too.
     pub(super) fn lose_holders(&mut self) {
         self.versions.values_mut().for_each(|version| version.holders = Holders::default());
     }
@@ -173,7 +173,7 @@ impl DatasetState {
         }
         match (self.pinned(), self.served()) {
             (Some(pinned), _) if pinned != name => false,
-            // What clients got in an earlier life, and is not whole here any more.
+            // What clients got before a restart, and is not whole here any more.
             (_, Some(served)) if self.serving.is_none() && served.version == *name => true,
             (Some(_), Some(served)) if self.pin.order > served.order => true,
             (_, Some(served)) => *name > served.version,
@@ -191,7 +191,7 @@ impl DatasetState {
         self.pin.version.as_ref().filter(|_| self.waiting != Some(Waiting::Over))
     }
 
-    /// Whether the order can be followed, by what the own source has.
+    /// Notes whether the own source lacks the ordered version.
     fn wait(&mut self, context: &NodeContext<'_>) {
         let lacks = |pinned: &VersionName| {
             self.serving() != Some(pinned) && !self.versions.get(pinned).is_some_and(Version::is_own)
@@ -213,7 +213,7 @@ impl DatasetState {
         (self.pin, self.waiting) = (pin, None);
     }
 
-    /// The order that is not followed, as the own source does not have its version.
+    /// The ordered version that the own source lacks, and for which the node no longer waits.
     pub fn overdue(&self) -> Option<&VersionName> {
         self.pin.version.as_ref().filter(|_| self.waiting == Some(Waiting::Over))
     }
@@ -226,13 +226,13 @@ impl DatasetState {
         self.versions.iter().filter(move |(_, version)| is_unlisted(version)).map(|(name, _)| name)
     }
 
-    /// The versions that clients may get next, the best first; with what is served itself, if it may be resumed.
+    /// The versions that clients may get next, the best first; with what was served before a restart.
     fn ahead(&self) -> Vec<VersionName> {
         let may = |name: &&VersionName| self.is_ahead(name) && self.serving() != Some(*name);
         self.versions.keys().rev().filter(may).cloned().collect()
     }
 
-    /// What follows from what is known now.
+    /// Does what the present state calls for.
     pub(super) fn settle(&mut self, dataset: &DatasetName, context: &NodeContext<'_>, out: &mut Effects) {
         if self.is_dropped {
             return self.drop_all(dataset, context, out);
@@ -246,13 +246,13 @@ impl DatasetState {
         }
         self.cancel(dataset, out);
         self.retire(dataset, context, out);
-        // What has killed the node before is remembered until the source says that it is gone.
+        // A version that has killed the node stays an error until the source was listed.
         let was_listed = self.was_listed;
         let is_marked = |version: &Version| version.failure.is_some() && !was_listed;
         self.versions.retain(|_, version| !version.is_forgotten() || is_marked(version));
     }
 
-    /// Holds versions that are whole and that no person has asked for, and that have too few keys.
+    /// Holds whole versions that have too few keys, unless a person has ordered a version.
     fn hold(&mut self, dataset: &DatasetName, min: u32, out: &mut Effects) {
         let served = self.served().map(|served| served.version.clone());
         let known = served.as_ref().and_then(|name| self.versions.get(name));
@@ -275,8 +275,8 @@ impl DatasetState {
         }
     }
 
-    /// The versions that are to be loaded, the best first: the latest, earlier ones as long as those before them have
-    /// failed, and what clients get if nothing later holds out hope; under a coordinator what clients get in any case, as
+    /// The versions that are to be loaded, the best first: the latest, earlier ones as long as those before them are
+    /// doubtful, and what clients get if all later ones are; under a coordinator what clients get in any case, as
     /// shards move at any time.
     pub(super) fn wanted(&self) -> Vec<VersionName> {
         let serving = self.serving().filter(|name| self.pinned().is_none_or(|pin| pin == *name));
@@ -294,8 +294,8 @@ impl DatasetState {
         wanted
     }
 
-    /// Finds out from the source how versions are divided: those that are to be loaded, and those that peers have enough
-    /// of to serve them.
+    /// Has the driver inspect versions: those that are to be loaded, and those that clients may get next and peers have
+    /// some of.
     fn learn(&mut self, dataset: &DatasetName, out: &mut Effects) {
         let ahead: BTreeSet<VersionName> = self.ahead().into_iter().collect();
         let (wanted, serving) = (self.wanted(), self.serving().cloned());
@@ -322,7 +322,7 @@ impl DatasetState {
         }
     }
 
-    /// Gives clients the best version that is whole in the cluster (S10), or what they had in an earlier life.
+    /// Gives clients the best version that is whole in the cluster (S10), or what they had before a restart.
     fn upgrade(&mut self, dataset: &DatasetName, context: &NodeContext<'_>, out: &mut Effects) {
         let min = self.spread(context.settings).replication.min;
         self.hold(dataset, min, out);
@@ -330,12 +330,12 @@ impl DatasetState {
         if planted::is(Planted::S14) {
             ahead = self.versions.keys().filter(|name| self.serving() != Some(*name)).cloned().collect();
         }
-        // One that the driver may be letting go is not given to clients before it has said so.
+        // Clients do not get a version while the driver may be letting it go.
         let whole =
             |name: &VersionName| self.versions[name].is_complete(min) && !self.versions[name].is_retiring;
         let ahead = ahead.into_iter().filter(|name| self.versions[name].held.is_none());
         let next = ahead.into_iter().find(whole);
-        // What is given while an order waits is not given by that order, which so can still be followed.
+        // A version given while an order is overdue is not given by it, so that it can still be followed.
         let order = match self.overdue() {
             Some(_) => self.served().map_or(0, |served| served.order),
             None => self.pin.order,
@@ -360,8 +360,8 @@ impl DatasetState {
         }
     }
 
-    /// What was served before, as far as it is there. Only when all have been heard, and neither a node nor the source
-    /// has it, it does not count any more.
+    /// What was served before a restart, if any of it is there. It no longer counts when nodes are stable, and neither
+    /// a node nor the source has it.
     fn resumed(&mut self, context: &NodeContext<'_>) -> Option<Served> {
         let before = self.before.clone()?;
         let there = self.versions.get(&before.version);
@@ -422,7 +422,7 @@ impl DatasetState {
         }
     }
 
-    /// Lets versions go that nobody has asked for in a long time (S15).
+    /// Asks the driver to let versions go that no request has wanted for long (S15).
     fn retire(&mut self, dataset: &DatasetName, context: &NodeContext<'_>, out: &mut Effects) {
         let is_disk_full = std::mem::take(&mut self.is_disk_full);
         // Before anything is served there is nothing that could take an old version's place.
@@ -454,11 +454,11 @@ impl DatasetState {
             let is_nothing = nothing.contains(name) && !rests;
             let is_due = is_over || is_disk_full || is_nothing;
             if is_nothing {
-                // At once, unless somebody has asked for it lately.
+                // At once, unless a request has asked for it lately.
                 since = since.min(Millis(context.now.0.saturating_sub(context.settings.keep_ms)));
             }
             if is_disk_full {
-                // Whoever reads from it does so to the end; who asked for it lately must do without.
+                // Requests that read from it go on to the end; those that come later do without.
                 since = Millis::NEVER;
             }
             if is_due && !version.is_retiring {
@@ -472,7 +472,7 @@ impl DatasetState {
         }
     }
 
-    /// Lets everything go that nobody reads from, also what clients get.
+    /// Lets everything go that no request reads from, also what clients get.
     fn drop_all(&mut self, dataset: &DatasetName, context: &NodeContext<'_>, out: &mut Effects) {
         let had = (self.serving.take().is_some(), self.before.take().is_some());
         if had != (false, false) {
@@ -500,7 +500,7 @@ impl DatasetState {
         self.versions.retain(|_, version| !version.is_forgotten());
     }
 
-    /// When it has to be looked at again.
+    /// When the next tick is due.
     pub(super) fn deadline(&self, settings: &NodeSettings) -> Option<Millis> {
         let idle = self.versions.values().filter(|version| !version.is_retiring);
         let after = if self.is_dropped { DROP_AGAIN_MS } else { settings.keep_ms };
@@ -515,14 +515,14 @@ impl DatasetState {
 }
 
 impl Version {
-    /// What this node is to have of it: what goes with the shards that were ordered.
+    /// This node's share: the partitions of the ordered shards.
     fn ordered(&mut self, layout: Layout, slots: &BTreeSet<Slot>) -> BTreeSet<u32> {
         let share = partitions_of(slots, layout.partitions);
         self.share = Some(share.clone());
         share
     }
 
-    /// What this node is to have of it: computed once, and added to where replicas were lost, if that is wished (S18).
+    /// This node's share: computed once, and added to where replicas were lost, if `re_replicate` (S18).
     fn share(
         &mut self,
         layout: Layout,

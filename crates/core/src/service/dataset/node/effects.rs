@@ -10,7 +10,7 @@ use crate::service::dataset::seats::{Address, Seat};
 use crate::service::dataset::{DatasetName, Partitioner, VersionName};
 use std::collections::BTreeSet;
 
-/// What a node's driver does, in this order.
+/// What a node's driver does, in the order given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Publish a key of this node in the session that there is.
@@ -19,13 +19,13 @@ pub enum Effect {
     Withdraw(Key),
     /// Remember the seat for the next start.
     Sit(Seat),
-    /// The other nodes, or its own seat, are other ones.
+    /// The other nodes, or its own seat, have changed.
     Neighbours(Neighbours),
     /// Look at the source now, not at the next refresh: peers have what it was not seen to have.
     Look,
     /// Find out how the source divides a version: [`super::Event::Inspected`].
     Inspect(DatasetName, VersionName),
-    /// Load partitions: [`super::Event::Ready`] for each, or [`super::Event::LoadFailed`]. Those of an earlier one go on.
+    /// Load partitions: [`super::Event::Ready`] for each, or [`super::Event::LoadFailed`]. Earlier loads go on.
     Load {
         /// Of which dataset.
         dataset: DatasetName,
@@ -38,9 +38,9 @@ pub enum Effect {
     },
     /// Stop to load a version. What is ready stays.
     Cancel(DatasetName, VersionName),
-    /// Show requests what there is of a version now.
+    /// Make what there is of a version visible to requests.
     Show(Box<ShownVersion>),
-    /// Write down what a dataset must know in its next life, on disk before the next effect.
+    /// Write to disk, before the next effect, what a dataset must know after a restart.
     Remember(RememberedDataset),
     /// Clients get this version from now on.
     Upgrade {
@@ -51,16 +51,17 @@ pub enum Effect {
         /// The order of [`Pin`] by which they get it.
         order: u64,
     },
-    /// Let no request get this version any more: [`super::Event::Retired`]. But if [`super::may_retire`] forbids it: [`super::Event::Used`].
+    /// Let no request get this version any more: [`super::Event::Retired`]. If [`super::may_retire`] forbids it:
+    /// [`super::Event::Used`].
     Retire {
         /// Of which dataset.
         dataset: DatasetName,
         /// The version that no request should get any more.
         version: VersionName,
-        /// It is to be unused since then.
+        /// If it is unused since then.
         unused_since: Millis,
     },
-    /// Delete partitions of a version from the local store: other nodes have them. They were shown for the last time.
+    /// Delete partitions of a version from the local store: other nodes have them. Requests see them no longer.
     LetGo {
         /// Of which dataset.
         dataset: DatasetName,
@@ -109,14 +110,14 @@ pub struct ShownVersion {
     pub differing: Vec<Address>,
 }
 
-/// Why a version is not there.
+/// Why a version was not read or loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// One sentence.
     pub reason: String,
     /// How often it failed, one time after the other.
     pub times: u32,
-    /// Not before is it tried again.
+    /// When it may be tried again.
     pub retry_at: Millis,
     /// It is not tried again at all while clients get a later version, or are to get another.
     pub is_superseded: bool,
@@ -126,7 +127,7 @@ pub struct Failure {
     pub is_unread: bool,
 }
 
-/// What a dataset must know in its next life.
+/// What a dataset must know after a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RememberedDataset {
     /// The dataset.
@@ -141,7 +142,8 @@ pub struct RememberedDataset {
     pub serving: Option<VersionName>,
 }
 
-/// What one event asks for, while it is being found out. What is shown and remembered is as it is in the end, once for all.
+/// The effects of one event, while they are collected. Each version is shown, and each dataset remembered, once, as it
+/// is in the end.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     shown: BTreeSet<(DatasetName, VersionName)>,
@@ -171,20 +173,20 @@ impl Effects {
         self.others.extend(effects);
     }
 
-    /// What was asked for but to show and to remember.
+    /// The effects, but for what is shown and remembered.
     pub(super) fn others(&self) -> &[Effect] {
         &self.others
     }
 }
 
 impl Node {
-    /// All of it, with what the driver needs, in the order in which it is to be done: partitions are withdrawn before anything of
-    /// them is deleted, requests see what there is before clients get it, what clients get is remembered before, and partitions
-    /// are published last, when they can be read.
+    /// All effects, with what the driver needs, in the order in which it does them: it withdraws partitions before it
+    /// deletes anything of them, lets requests see a version and remembers it before clients get it, and publishes
+    /// partitions last, when they can be read.
     pub(super) fn complete(&mut self, effects: Effects) -> Vec<Effect> {
         let Effects { shown, remembered, has_other_neighbours, others } = effects;
         for (dataset, version) in &shown {
-            // What was told of has to be taken back when it goes, also where it could not even be read.
+            // A version that was shown must be retired when it goes, even if it could not be read.
             let state = self.datasets.get_mut(dataset);
             if let Some(known) = state.and_then(|state| state.versions.get_mut(version)) {
                 known.is_shown = true;

@@ -1,20 +1,20 @@
-//! Whether a version may take the place of what clients get without a person who says so: one that lost its keys on the way
-//! is whole, and is not what anybody wants.
+//! Whether clients may get a version before a person releases it: a batch job that fails may write a version that is
+//! whole, and has lost its keys.
 //!
-//! How many keys a version has, a node computes from what all nodes publish of their partitions: the mean of a partition,
-//! times the partitions. That is exact where every partition is at as many nodes, and an empty version is always known as
-//! one. A version whose keys nobody tells, as before this was known, is not held.
+//! A node computes how many keys a version has from what all nodes publish: the mean of a partition, times the
+//! partitions. That is exact where every partition is at as many nodes, and always for an empty version. A version is
+//! not held if no node publishes how many keys it has.
 
 use super::VersionName;
 use crate::base::count::counted;
 use std::fmt;
 
-/// Of a dataset: what is given to clients by itself.
+/// Which versions of a dataset a person must release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guard {
-    /// With fewer keys a version is held. Without it, one without a key is, if clients have another.
+    /// A version with fewer keys is held. Absent: one without a key is, if clients have another.
     pub min_keys: Option<u64>,
-    /// A version that has lost more of the keys than so many in a hundred is held. 100: none is.
+    /// A version that has lost a greater share of the keys is held. 100: none is.
     pub max_shrink_percent: u32,
 }
 
@@ -29,26 +29,26 @@ impl Default for Guard {
 pub enum HoldReason {
     /// It has too few keys.
     Few {
-        /// So many.
+        /// The keys it has.
         keys: u64,
-        /// And not so many.
+        /// The keys it needs.
         min: u64,
     },
     /// It has lost too many.
     Shrunk {
-        /// So many are left.
+        /// The keys it has.
         keys: u64,
-        /// Of so many.
+        /// The keys of `than`.
         before: u64,
-        /// In this version, which clients get.
+        /// The version that clients get.
         than: VersionName,
-        /// What may be lost.
+        /// The share that may be lost.
         max_shrink_percent: u32,
     },
 }
 
 impl Guard {
-    /// Whether a version with so many keys is held, where clients get that one, with so many.
+    /// Why a version with so many keys is held. `served` is what clients get, and its keys.
     pub fn check(&self, keys: u64, served: Option<(&VersionName, Option<u64>)>) -> Option<HoldReason> {
         let min = self.min_keys.unwrap_or(u64::from(served.is_some()));
         let (than, before) = match served {

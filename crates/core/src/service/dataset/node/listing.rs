@@ -1,10 +1,10 @@
-//! What follows from what the own source lists: which versions clients may get from this node at all, what that failed is tried
-//! again, and which versions the source has taken back.
+//! What a node does after its source was listed: which versions clients may get at all, which failed ones are tried
+//! again, and which the source has taken back.
 //!
-//! A person who deletes the folder of a version before clients get it wants it gone. The node stops to load it, shows it as
-//! failed or held no longer, and lets go of what is here of it when no request has come for it in a long time (S15); at once where
-//! no node has any of it. Only a version that nodes have whole, and do not hold, still comes: another node may have given it to
-//! its clients already.
+//! A person who deletes the folder of a version before clients get it wants it gone. The node stops to load it, no
+//! longer shows it as failed or held, and deletes what is here of it when no request has come for it in a long time
+//! (S15); at once where no node has any of it. Only a version that nodes have whole, and do not hold, still comes:
+//! another node may have given it to its clients already.
 
 use super::VersionName;
 use super::dataset_state::DatasetState;
@@ -13,8 +13,8 @@ use crate::base::time::Millis;
 use std::collections::BTreeSet;
 
 impl DatasetState {
-    /// What has failed need not rest any longer. That clients get another version meanwhile counts no more: a person may have
-    /// removed the cause, and want to go back to it. Returns the versions that have not failed any more.
+    /// Failed versions need not rest any longer. Superseded ones count as failed no more: a person may have removed the
+    /// cause, and want to go back to one. Returns those.
     pub(super) fn try_again(&mut self) -> Vec<VersionName> {
         let wanted = self.wanted();
         let mut forgiven = Vec::new();
@@ -28,8 +28,8 @@ impl DatasetState {
         forgiven
     }
 
-    /// The source has these versions, and no others. What failed is tried again when it is due, unless clients get another
-    /// version. Returns the versions of which something else is to be told: those that fail, and those that do not any more.
+    /// The source has these versions, and no others. A failed one is tried again when it is due, unless it is
+    /// superseded. Returns the versions to show again: those that have failed, and those that have not any more.
     pub(super) fn list(&mut self, listed: &[VersionName], min: u32, now: Millis) -> Vec<VersionName> {
         self.was_listed = true;
         for name in listed {
@@ -40,7 +40,7 @@ impl DatasetState {
             // A version that is held and deleted is given to no client by itself, though all of it is here.
             version.is_withdrawn = !version.is_listed && (version.held.is_some() || version.is_withdrawn);
         }
-        // What a later version is loaded instead of is not tried again now, and so it stays an error.
+        // A version in whose place another is loaded is not tried again now, and so it stays an error.
         let wanted: BTreeSet<VersionName> = self.wanted().into_iter().collect();
         let served = self.served().map(|served| served.version.clone());
         let mut changed = Vec::new();
@@ -56,16 +56,16 @@ impl DatasetState {
                 changed.push(name.clone());
             }
             if version.failure.is_some() {
-                // Whether it is tried again may be another answer now.
+                // Whether it is superseded may have changed.
                 changed.push(name.clone());
             }
         }
         changed
     }
 
-    /// Whether clients may get it from this node at all: the own source lists it, or has given this node a part of it (Z5). A
-    /// version that the source has taken back since comes only if nodes have all of it, and do not hold it, or if it was
-    /// served or is ordered.
+    /// Whether clients may get it from this node at all: the own source lists it, or has given this node a part of it
+    /// (Z5). A version that the source has taken back comes only if nodes have all of it, and do not hold it, or if it
+    /// was served or is ordered.
     pub(super) fn is_within_reach(&self, name: &VersionName) -> bool {
         let Some(version) = self.versions.get(name).filter(|version| version.is_own()) else { return false };
         let is_there = version.is_listed || !self.was_listed;
@@ -78,8 +78,8 @@ impl DatasetState {
         is_served || self.pin.version.as_ref() == Some(name)
     }
 
-    /// Whether nothing is left to wait for before it goes: the source has taken it back, no node has any of it, and clients
-    /// neither get it nor are to get it.
+    /// Whether it may go at once: the source has taken it back, no node has any of it, and clients neither get it nor
+    /// are to get it.
     pub(super) fn is_nothing(&self, name: &VersionName, version: &Version) -> bool {
         let is_gone = self.was_listed && !version.is_listed && !version.is_somewhere();
         let is_awaited = self.is_chosen(name) || self.is_ahead(name);

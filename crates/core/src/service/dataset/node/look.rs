@@ -1,8 +1,8 @@
 //! When a node looks at its source because of what peers have.
 //!
-//! A version that peers have and the own source was not seen to have may be there since the last look; nothing of it is
-//! given to clients before it was seen there (Z5), so the next refresh would be late. What peers say costs the source one
-//! look in [`Look::EVERY_MS`] at most, however much they say.
+//! A version of peers that the last look did not find may be in the own source by now; clients get nothing of it before
+//! a look finds it (Z5), so the next refresh would be late. However much peers say costs the source one look in
+//! [`Look::EVERY_MS`] at most.
 
 use crate::base::time::Millis;
 
@@ -16,7 +16,7 @@ pub(super) struct Look {
 impl Look {
     pub(super) const EVERY_MS: u64 = 5_000;
 
-    /// Something was heard of that a look may find.
+    /// Notes whether peers have what a look may find.
     pub(super) fn want(&mut self, is_wanted: bool) {
         self.is_wanted |= is_wanted;
     }

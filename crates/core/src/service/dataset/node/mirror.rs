@@ -7,7 +7,7 @@ use crate::limits;
 use std::collections::BTreeSet;
 
 impl Node {
-    /// A session: everything is published in it, also what was in the one before.
+    /// A session began: publishes every key in it, also those of the session before.
     pub(super) fn begin(&mut self, out: &mut Effects) {
         let is_first = !self.presence.has_heard();
         self.presence.begin(self.now);
@@ -16,7 +16,7 @@ impl Node {
         }
     }
 
-    /// The mirror, or what has changed in it.
+    /// Takes the mirror, or what has changed in it.
     pub(super) fn hear(&mut self, is_whole: bool, news: Vec<News>, out: &mut Effects) {
         let before = self.presence.remembered();
         let mut touched = BTreeSet::new();
@@ -110,15 +110,15 @@ impl Node {
         self.datasets.get(dataset).is_some_and(|state| state.versions.contains_key(version))
     }
 
-    /// Whether a node has told of as many versions that the own source does not have as are believed of one.
+    /// Whether a peer has as many versions that the own source lacks as a node may announce.
     fn has_told_enough(&self, address: &Address) -> bool {
         let versions = self.datasets.values().flat_map(|state| state.versions.values());
         let is_told = |version: &&Version| !version.is_own() && version.holders.names(address);
         versions.filter(is_told).count() >= limits::ANNOUNCED_VERSIONS
     }
 
-    /// Whether an order for this dataset is remembered: that of one which the own source or store has, and of so many
-    /// others.
+    /// Whether the node follows an order for this dataset: if it knows the dataset, or not too many that the source has
+    /// not listed.
     fn may_order(&self, dataset: &DatasetName) -> bool {
         if self.datasets.contains_key(dataset) {
             return true;

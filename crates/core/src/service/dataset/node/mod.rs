@@ -1,59 +1,61 @@
-//! One node of a dataset cluster: what it tells, what it loads, and what it gives its clients (S9 to S15, S18).
+//! One node of a dataset cluster: what it publishes, loads, and gives its clients (S9 to S15, S18).
 //!
-//! A node publishes its presence, waits until no more nodes come, and computes from the presences alone which partitions
-//! are its own. It publishes each partition when it is ready, gives it to other nodes from that moment, and gives a version
-//! to its clients as soon as every partition of it is ready at enough nodes; then it gives them no older one.
+//! A node publishes its presence, waits until the list of nodes is stable, and computes from it alone which partitions
+//! are its own. It publishes each partition when it is ready, gives it to other nodes from that moment, and gives a
+//! version to its clients as soon as enough nodes have every partition of it; then it gives them no older one.
 //!
-//! | event                     | seen                                        | does                                        |
-//! |---------------------------|---------------------------------------------|---------------------------------------------|
-//! | a session begins          |                                             | publishes all it has, again                 |
-//! | the session is lost       |                                             | nothing: what it knows holds on (S2)        |
-//! | the mirror changes        | a partition of a shown version              | shows the version anew                      |
-//! |                           | nodes are other ones                        | waits anew until they are stable            |
-//! |                           | its own key is gone that it published       | publishes it again                          |
-//! |                           | a key of its own for what it does not have  | withdraws it                                |
-//! |                           | an order that is higher than the one it has | follows it, and publishes it                |
-//! | the source was listed     | a version that clients may get next         | finds out how it is divided                 |
-//! | peers have a version      | the source was not seen to have it          | looks at the source                         |
-//! |                           | versions that failed, or are not whole      | tries again; deals anew                     |
-//! |                           | but it has failed, and clients get another  | nothing, until a person wants it            |
-//! |                           | a version is gone that no node has whole    | stops to load it; lets it go, at once if nothing of it is anywhere |
-//! |                           | one not whole that peers have as another    | finds out once more what it is              |
-//! | a dataset is to be spread |                                             | deals what comes next so                    |
-//! | a dataset is not served   |                                             | lets all of it go, as soon as nobody reads  |
-//! | the source fails          |                                             | nothing                                     |
-//! | a version was inspected   | nodes are stable                            | loads its share                             |
-//! |                           | it is another than it was, clients get it   | ERROR                                       |
-//! |                           | it is another than it was, they do not      | lets go of what is here, and loads it anew  |
-//! | a partition is ready      |                                             | shows and publishes it: peers may ask       |
-//! | loading failed            |                                             | ERROR with the reason, until a refresh; at each later failure a longer time |
-//! | the disk is full          | versions that clients do not get            | asks the driver to let them go at once      |
-//! | any                       | a later version has min_replication         | remembers, then gives it to clients         |
-//! |                           | but it has few keys, and no order is for it | HELD, until a person releases it ([`Guard`]) |
-//! |                           | clients will not get what is being loaded   | stops to load it                            |
-//! |                           | a version that clients do not get, for long | asks the driver to let it go                |
-//! | it was used meanwhile     |                                             | begins its time anew                        |
-//! | it was let go             |                                             | withdraws its keys, deletes it              |
-//! | an operator's order       | it is higher than the one it has            | follows it, and publishes it                |
-//! | it leaves                 |                                             | withdraws all; loads nothing more           |
+//! | event                     | seen                                | does                                       |
+//! |---------------------------|-------------------------------------|--------------------------------------------|
+//! | a session begins          |                                     | publishes all it has, again                |
+//! | the session is lost       |                                     | nothing: it keeps what it knows (S2)       |
+//! | the mirror changes        | a partition of a shown version      | shows the version again                    |
+//! |                           | other nodes, or other seats         | waits again until nodes are stable         |
+//! |                           | a key that it published is gone     | publishes it again                         |
+//! |                           | a key of its own, of what it lacks  | withdraws it                               |
+//! |                           | a pin of a higher order             | follows it, and publishes it               |
+//! |                           | a version, last seen only at peers  | looks at the source                        |
+//! | the source was listed     | a version that clients may get next | has the driver inspect it                  |
+//! |                           | one that failed, or is not whole    | tries again; computes its share again      |
+//! |                           | one that failed, and is superseded  | nothing, until a person wants it           |
+//! |                           | one is gone that no node has whole  | stops to load it, and lets it go; at once  |
+//! |                           |                                     | if no node has any of it                   |
+//! |                           | one not whole, of another layout at peers | has the driver inspect it once more  |
+//! | a dataset's spread changes |                                    | computes later shares by it                |
+//! | a dataset is not served   |                                     | lets all of it go, when no request reads it |
+//! | the source fails          |                                     | nothing                                    |
+//! | a version was inspected   | nodes are stable                    | loads its share                            |
+//! |                           | its layout changed; clients get it  | ERROR                                      |
+//! |                           | its layout changed; they do not     | deletes what is here, and loads it again   |
+//! | a partition is ready      |                                     | shows and publishes it: peers may ask      |
+//! | loading failed            |                                     | ERROR with the reason, until a refresh; at |
+//! |                           |                                     | each later failure for a longer time       |
+//! | the disk is full          | versions that clients do not get    | asks the driver to let them go at once     |
+//! | any                       | a later version has min_replication | remembers it, then gives it to clients     |
+//! |                           | but too few keys, and no pin        | HELD, until a person releases it ([`Guard`]) |
+//! |                           | a load that clients will not get    | stops it                                   |
+//! |                           | a version unused for `keep_ms`      | asks the driver to let it go               |
+//! | it was used meanwhile     |                                     | waits `keep_ms` again                      |
+//! | it was let go             |                                     | withdraws its keys, deletes it             |
+//! | an operator's order       |                                     | numbers it above all others, publishes it  |
+//! | it leaves                 |                                     | withdraws all; loads nothing more          |
 //!
-//! So without a leader. Under a coordinator two rows are others, and all else is the same ([`ordered`]):
+//! That is a node without a coordinator. Under one these rows are added ([`ordered`]):
 //!
-//! | event                     | seen                                        | does                                        |
-//! |---------------------------|---------------------------------------------|---------------------------------------------|
-//! | shards were ordered       |                                             | loads what goes with them, of what clients get, too; remembers them |
-//! | it starts                 | shards that it remembers                    | goes on with them until a coordinator is heard |
-//! | any                       | what is here goes with none of them, and others have it | withdraws it; later lets it go   |
+//! | event                     | seen                                | does                                       |
+//! |---------------------------|-------------------------------------|--------------------------------------------|
+//! | shards were ordered       |                                     | remembers them, and loads their partitions, |
+//! |                           |                                     | of what clients get, too                   |
+//! | it starts                 | shards that it remembers            | loads for them until a coordinator is heard |
+//! | any                       | a partition of no ordered shard, that others have | withdraws it; later deletes it |
 //!
 //! - (na) clients get versions in one direction only (S14, [`DatasetState`]);
 //! - (nb) they get a version only when each partition is at `min` nodes, or when they had it before a restart (S10);
 //! - (nc) a partition is published only while it is here, and again whenever a session begins (S12);
-//! - (nd) nothing waits for the coordination service or the source but loading (S2);
-//! - (ne) a version goes only when nobody asked for it for `keep_ms` and nobody reads from it (S15).
+//! - (nd) only loading waits for the coordination service or the source (S2);
+//! - (ne) a version goes only when no request asked for it for `keep_ms`, or the disk is full, and none reads it (S15).
 //!
-//! Not done without a coordinator: taking away replicas that are too many (they go with their version), and moving those
-//! of the version that clients get to nodes that join (the next version will; S18 says how to switch on making good for
-//! lost ones).
+//! Not done without a coordinator: removing surplus replicas (they go with their version), and moving replicas of what
+//! clients get to nodes that join (the next version goes there). `re_replicate` replaces lost replicas (S18).
 
 mod announcements;
 mod dataset_state;
@@ -92,7 +94,7 @@ use version::Inspection;
 pub struct Stored {
     /// What clients got last.
     pub served: Option<Served>,
-    /// The order that held.
+    /// The operator's order that held.
     pub pin: Pin,
     /// The shards that a coordinator had ordered last.
     pub slots: BTreeSet<Slot>,
@@ -102,16 +104,16 @@ pub struct Stored {
     pub died: BTreeMap<VersionName, u32>,
 }
 
-/// What a node is told.
+/// What the driver tells a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A session with the coordination service began.
     Session,
-    /// It is lost, or cannot be told.
+    /// The session is lost, or its state is unknown.
     SessionLost,
     /// The mirror of the keys of all nodes.
     Mirror {
-        /// Whether this is all there is; else it is what has changed.
+        /// Whether the news are the whole mirror; else they are the changes.
         is_whole: bool,
         /// The keys.
         news: Vec<News>,
@@ -122,35 +124,35 @@ pub enum Event {
     Ordered(DatasetName, BTreeSet<Slot>),
     /// Which versions of a dataset a person must release.
     Guard(DatasetName, Guard),
-    /// So many keys of a version are here, in all the partitions of it that are.
+    /// How many keys are in all partitions of a version that are here.
     Counted(DatasetName, VersionName, u64),
     /// A person wants what failed to be tried again.
     TryAgain,
-    /// Versions that clients do not get go at once.
+    /// Versions that clients do not get must go at once.
     DiskFull,
     /// Whether a dataset is served at all. One that is not is let go, and forgotten here.
     Served(DatasetName, bool),
     /// The source has these versions of a dataset.
     Listed(DatasetName, Vec<VersionName>),
-    /// How the source divides a version, or why it cannot be told.
+    /// How the source divides a version, or why that is unknown.
     Inspected(DatasetName, VersionName, Result<Layout, String>),
     /// A partition is ready to be read.
     Ready(DatasetName, VersionName, u32),
-    /// Loading ended without what is still lacking.
+    /// Loading ended before all of it was here.
     LoadFailed(DatasetName, VersionName, String),
-    /// It was asked for at that time, so it is not let go.
+    /// The driver keeps the version: a request asked for it at that time.
     Used(DatasetName, VersionName, Millis),
-    /// No request can get it any more.
+    /// No request can get the version any more.
     Retired(DatasetName, VersionName),
     /// An operator's order, given at that time of day: in milliseconds since 1970, by the clock of this node.
     Order(DatasetName, Option<VersionName>, u64),
-    /// It is to leave.
+    /// The node is to leave.
     Leave,
     /// Nothing but the time.
     Tick,
 }
 
-/// Whether a version may go that was to be unused since then: nobody reads from it, and nobody asked for it since (S15).
+/// Whether a version may go: no request reads from it, and none has asked for it since `unused_since` (S15).
 pub fn may_retire(in_flight: u64, last_request: Millis, unused_since: Millis) -> bool {
     let is_idle = in_flight == 0 || planted::is(Planted::S15);
     is_idle && (last_request <= unused_since || planted::is(Planted::Timer))
@@ -161,7 +163,7 @@ pub fn may_retire(in_flight: u64, last_request: Millis, unused_since: Millis) ->
 pub struct Node {
     settings: NodeSettings,
     presence: Presence,
-    /// What others are to see of it.
+    /// The keys that other nodes are to see.
     published: BTreeMap<Key, Value>,
     datasets: BTreeMap<DatasetName, DatasetState>,
     started: Millis,
@@ -171,7 +173,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that has this in its local store, and what follows from that.
+    /// A node with this in its local store, and its first effects.
     pub fn start(
         settings: NodeSettings,
         stored: BTreeMap<DatasetName, Stored>,
@@ -209,7 +211,7 @@ impl Node {
         (node, effects)
     }
 
-    /// What follows from what has come.
+    /// Takes an event; returns what the driver must do.
     pub fn take(&mut self, now: Millis, event: Event) -> Vec<Effect> {
         self.now = self.now.max(now);
         let mut effects = Effects::default();
@@ -263,7 +265,7 @@ impl Node {
         self.complete(effects)
     }
 
-    /// Where it stands among the others.
+    /// What it knows of the cluster's nodes.
     pub fn presence(&self) -> &Presence {
         &self.presence
     }
@@ -283,7 +285,7 @@ impl Node {
         self.datasets.iter()
     }
 
-    /// What others are to see of it.
+    /// The keys that other nodes are to see.
     pub fn published(&self) -> &BTreeMap<Key, Value> {
         &self.published
     }
@@ -398,8 +400,8 @@ impl Node {
         out.push(Effect::Delete(dataset, name));
     }
 
-    /// An operator's order: higher than all that are known, however wrong a clock was that gave them their numbers. The
-    /// time of day puts orders in a row that are given to nodes which have not heard of each other's yet.
+    /// Numbers an operator's order above all that the node knows, however wrong the clocks were. The time of day sorts
+    /// orders of nodes that have not heard of each other's yet.
     fn order(&mut self, dataset: DatasetName, version: Option<VersionName>, at: u64, out: &mut Effects) {
         let order = at.max(self.dataset_mut(&dataset).pin.order.saturating_add(1));
         self.follow(dataset, Pin { order, version }, out);
@@ -432,7 +434,7 @@ impl Node {
         }
     }
 
-    /// What follows from all that is known now.
+    /// Adds the effects that the present state calls for.
     fn settle(&mut self, out: &mut Effects) {
         if !self.is_leaving
             && let Some(claim) = self.presence.sit(self.now)

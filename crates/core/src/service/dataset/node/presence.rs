@@ -1,14 +1,14 @@
-//! Whether a node is part of its cluster, where it sits, and whether the others have come to rest (S9).
+//! Whether a node is part of its cluster, which seat it has, and whether the list of nodes is stable (S9).
 
 use super::super::seats::{self, Address, Claim, Right, Seat, Wish};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Nodes that come and go for so many times the period are taken as they are: shares must be dealt some time.
+/// After so many periods, nodes that still come and go count as stable: shares must be dealt some time.
 const MOST_PERIODS: u64 = 6;
 
-/// A node among the others.
+/// What a node knows of its cluster's nodes.
 #[derive(Debug, Clone)]
 pub struct Presence {
     me: Address,
@@ -71,7 +71,7 @@ impl Presence {
         self.has_heard
     }
 
-    /// A session began: whoever is there has to come to rest anew.
+    /// A session began: nodes must become stable again.
     pub(super) fn begin(&mut self, now: Millis) {
         self.has_session = true;
         self.unrest = Some(now);
@@ -92,12 +92,12 @@ impl Presence {
         self.unrest.get_or_insert(now);
     }
 
-    /// Nobody else is known any more; returns who was.
+    /// Forgets the other nodes; returns them.
     pub(super) fn forget(&mut self) -> BTreeMap<Address, Claim> {
         std::mem::take(&mut self.others)
     }
 
-    /// Takes in that a node is at a seat, or is gone. Of itself it hears what it published in an earlier life: its seat.
+    /// Takes in that a node is at a seat, or is gone. From its own key a node learns its seat before a restart.
     pub(super) fn hear(&mut self, address: Address, claim: Option<Claim>) {
         if address == self.me {
             if let (Wish::Any { before: before @ None }, Some(claim)) = (&mut self.wish, claim) {
@@ -111,7 +111,7 @@ impl Presence {
         };
     }
 
-    /// Whether others are at other seats than `before`, by which rest begins anew.
+    /// Whether others are at other seats than `before`; if so, nodes must become stable again.
     pub(super) fn compare(&mut self, before: &BTreeMap<Address, Claim>, now: Millis) -> bool {
         let seats = |claims: &BTreeMap<Address, Claim>| -> Vec<(Address, Seat)> {
             claims.iter().map(|(address, claim)| (address.clone(), claim.seat)).collect()
@@ -128,7 +128,7 @@ impl Presence {
         self.others.clone()
     }
 
-    /// Sits down, moves on, or settles; returns the claim when it is another than before.
+    /// Takes, changes or settles the seat; returns the claim if it changed.
     pub(super) fn sit(&mut self, now: Millis) -> Option<Claim> {
         let is_told = matches!(self.wish, Wish::Configured(_));
         if !self.has_heard && !is_told {

@@ -1,4 +1,4 @@
-//! What a node is told of how to behave, with the defaults.
+//! The settings of a node, with the defaults.
 
 use crate::service::dataset::assign::{Dealing, Replication};
 use crate::service::dataset::seats::{Address, Wish};
@@ -12,20 +12,20 @@ pub struct NodeSettings {
     pub wish: Wish,
     /// How datasets are spread that do not say it themselves.
     pub spread: Spread,
-    /// How long nodes must be the same before shares are computed (S9).
+    /// How long nodes must be stable before shares are computed (S9).
     pub stable_ms: u64,
-    /// How long a version stays that nobody asks for and clients do not get (S15).
+    /// How long a version stays that no request asks for and clients do not get (S15).
     pub keep_ms: u64,
-    /// How long a node that was restarted waits for its peers before it gives clients what it has of what they had.
+    /// How long a restarted node waits for its peers before it serves a version that is not whole again.
     pub resume_ms: u64,
     /// Whether replicas that are lost are made good (S18).
     pub re_replicate: bool,
-    /// Whether a coordinator says what it takes, and it computes nothing itself (K19).
+    /// Whether a coordinator orders its shards; else it computes its share (K19).
     pub is_ordered: bool,
-    /// How long what is ordered elsewhere is kept after this was said: longer than a session that is not heard of lasts,
-    /// and the others take to hear (S18).
+    /// How long a partition whose key is withdrawn is kept: longer than a session lasts that is not heard of, and than
+    /// the others take to hear (S18).
     pub let_go_ms: u64,
-    /// How long an operator's order for a version holds the node back that its own source does not have (Z5).
+    /// How long the node waits for a version that an operator ordered and its own source lacks (Z5).
     pub order_wait_ms: u64,
     /// How long a version that failed twice rests before it is tried again; then twice as long each time.
     pub retry_ms: u64,

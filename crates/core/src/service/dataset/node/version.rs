@@ -11,21 +11,21 @@ use std::fmt;
 /// How far the node is in finding out how a version is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Inspection {
-    /// Nobody has looked.
+    /// No inspection is wanted or under way.
     #[default]
     None,
     /// The driver looks.
     Asked,
     /// It could not be found out; the next refresh looks again.
     Failed,
-    /// Peers have something else under its name: the driver is to look once more, as the files may be other ones by now.
+    /// Peers have another layout under its name: the driver is to look again, as the files may have changed.
     Again,
 }
 
 /// A version at this node (S17).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It is later than what clients get: being loaded, or waiting for others to have it.
+    /// Clients may get it next: it is being loaded, or waits for others to have it.
     Building,
     /// Clients get it.
     Active,
@@ -46,17 +46,17 @@ pub struct Version {
     pub(super) inspection: Inspection,
     pub(super) here: BTreeSet<u32>,
     pub(super) loading: BTreeSet<u32>,
-    /// Those of `here` that others have been told are not, and since when: they are ordered elsewhere.
+    /// Those of `here` whose keys are withdrawn, and since when: they are ordered elsewhere.
     pub(super) leaving: BTreeMap<u32, Millis>,
-    /// What it is to take, once that was computed.
+    /// What this node is to load, once computed.
     pub(super) share: Option<BTreeSet<u32>>,
     pub(super) holders: Holders,
-    /// What else peers had under its name when this node looked at its files once more.
+    /// The other layouts that peers had when this node last inspected it again.
     pub(super) compared: BTreeSet<Layout>,
     pub(super) failure: Option<String>,
     /// How often it failed since it was last loaded.
     pub(super) failures: u32,
-    /// Not before is it tried again.
+    /// When it may be tried again.
     pub(super) retry_at: Millis,
     /// How many keys are in the partitions here, once the driver has counted.
     pub(super) keys: Option<u64>,
@@ -69,7 +69,7 @@ pub struct Version {
     pub(super) is_doubtful: bool,
     /// Since when it is neither what clients get nor what they may get next, nor asked for.
     pub(super) idle: Option<Millis>,
-    /// Not before is the driver asked again to let it go, where it refused and nothing is to be waited for.
+    /// When the driver, which refused to let it go, may be asked again, if there is nothing to wait for.
     pub(super) ask_again_at: Millis,
     /// Whether the driver was asked to let it go.
     pub(super) is_retiring: bool,
@@ -99,14 +99,13 @@ impl Version {
         self.here.len() + lacking.collect::<BTreeSet<_>>().len()
     }
 
-    /// The other nodes that may be asked for a partition: those that have it, as far as is known, or else those that had
-    /// it last.
+    /// The other nodes that may be asked for a partition: those that have it, as far as is known, else the last ones.
     pub fn peers(&self, partition: u32) -> impl Iterator<Item = &super::Address> {
         self.layout.into_iter().flat_map(move |layout| self.holders.worth_asking(layout, partition))
     }
 
-    /// The other nodes that have another version under its name: other files, or divided otherwise. Nothing of theirs is
-    /// used (Z5).
+    /// The nodes that have another version under its name: other files, or divided otherwise. This node uses nothing of
+    /// theirs (Z5).
     pub fn differing(&self) -> BTreeSet<&super::Address> {
         self.layout.map_or_else(BTreeSet::new, |layout| self.holders.of_other_layouts(layout))
     }
@@ -127,7 +126,7 @@ impl Version {
         self.failures
     }
 
-    /// Not before is it tried again, if it failed.
+    /// When it may be tried again, if it failed.
     pub fn retry_at(&self) -> Millis {
         self.retry_at
     }
@@ -185,13 +184,13 @@ impl Version {
         !self.here.is_empty() || !self.holders.is_empty()
     }
 
-    /// Nothing is known of it, and nothing was told of it.
+    /// Whether nothing is known of it, and the driver was told nothing.
     pub(super) fn is_forgotten(&self) -> bool {
         let is_asked = self.inspection == Inspection::Asked;
         !self.is_listed && !self.is_somewhere() && self.loading.is_empty() && !self.is_shown && !is_asked
     }
 
-    /// It failed: what is being loaded is not any more.
+    /// Notes a failure: nothing of it loads any more.
     pub(super) fn fail(&mut self, reason: String, now: Millis, retry_ms: u64) {
         self.failures = self.failures.saturating_add(1);
         self.retry_at = now + pause(self.failures, retry_ms);
@@ -200,14 +199,14 @@ impl Version {
         self.failure = Some(reason);
     }
 
-    /// A partition was loaded; with all that it is to have, what failed before does not count any more.
+    /// A partition was loaded; when the whole share is here, earlier failures no longer count.
     pub(super) fn has_loaded(&mut self) {
         if self.share.as_ref().is_some_and(|share| share.is_subset(&self.here)) {
             self.failures = 0;
         }
     }
 
-    /// It has not failed any more; whether it had.
+    /// Clears its failure; returns whether it had one.
     pub(super) fn forgive(&mut self) -> bool {
         if self.inspection == Inspection::Failed {
             self.inspection = Inspection::None;
@@ -216,7 +215,7 @@ impl Version {
         self.failure.take().is_some()
     }
 
-    /// A refresh: what failed is tried again, if that is of use, and what is not complete is dealt anew.
+    /// A refresh: the node tries a failed version again if it may succeed, and computes a new share of one not whole.
     pub(super) fn refresh(&mut self, min: u32, now: Millis, may_succeed: bool) {
         let rests = self.failure.is_some() && (now < self.retry_at || !may_succeed);
         if planted::is(Planted::S19) || rests {
@@ -226,7 +225,7 @@ impl Version {
             self.inspection = Inspection::None;
         }
         if self.failure.is_some() || !self.is_complete(min) {
-            // All that is to be here is, and it is still not whole: others have trouble with it.
+            // The whole share is here, and the version is not whole: other nodes fail to load it.
             self.is_doubtful |= self.share.as_ref().is_some_and(|share| share.is_subset(&self.here));
             self.look_again();
             self.failure = None;
@@ -234,8 +233,8 @@ impl Version {
         }
     }
 
-    /// It is not whole, and peers have something else under its name: this node may have looked before all files were there.
-    /// It looks once more for each thing that peers have.
+    /// Peers have another layout of a version that is not whole: this node may have looked before all files were there.
+    /// It looks once more for each such layout.
     fn look_again(&mut self) {
         let Some(layout) = self.layout else { return };
         let others = self.holders.other_layouts(layout);
@@ -245,8 +244,8 @@ impl Version {
         }
     }
 
-    /// Its files are other ones than they were, and clients do not get it: the node loads it from the beginning. Returns
-    /// whether anything of what it was is here.
+    /// The files of a version that clients do not get have changed: the node loads it from the beginning. Returns
+    /// whether partitions of the old files are here.
     pub(super) fn replace(&mut self, found: Layout) -> bool {
         (self.layout, self.share, self.keys) = (Some(found), None, None);
         self.loading.clear();
@@ -254,7 +253,7 @@ impl Version {
     }
 }
 
-/// Why a version is not taken whose files are not as they were.
+/// Why the node does not take a version whose files changed.
 pub fn other_layout(found: Layout, known: Layout) -> String {
     format!(
         "the source has it as {} by {} of files with the digest {:016x}, this node as {} by {} of {:016x}: a version must \
@@ -268,7 +267,7 @@ pub fn other_layout(found: Layout, known: Layout) -> String {
     )
 }
 
-/// How long a version rests that failed so often: at the first time until the next refresh, and then twice as long each
+/// How long a version rests after so many failures: after the first until the next refresh, then twice as long each
 /// time, up to a bound.
 fn pause(failures: u32, retry_ms: u64) -> u64 {
     match failures {
@@ -277,7 +276,7 @@ fn pause(failures: u32, retry_ms: u64) -> u64 {
     }
 }
 
-/// However often a version has failed, its files may be mended: an hour is the most that a person should wait for that.
+/// A person who mends the files of a version should wait an hour at most until it is tried again.
 const MOST_RETRY_MS: u64 = 3_600_000;
 
 impl State {

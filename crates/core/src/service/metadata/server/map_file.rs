@@ -13,7 +13,7 @@ pub(super) struct Pending {
     pub(super) since: Millis,
     /// The first read of the head that began after it was stored.
     pub(super) read: u64,
-    /// The version of the head that its swap may wait for, at the latest, if that was looked for.
+    /// The latest version of the head that its swap may require, once that was read.
     pub(super) doubt: Option<u64>,
 }
 
@@ -56,7 +56,7 @@ impl MapFile {
         Some(path)
     }
 
-    /// Whether its map counts for more changes than that one.
+    /// Whether its map has a higher sequence.
     pub(super) fn is_ahead_of(&self, at: Generation) -> bool {
         self.map.generation().sequence > at.sequence
     }

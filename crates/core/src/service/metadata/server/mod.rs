@@ -1,7 +1,7 @@
 //! A metadata server, and the map of one keyspace.
 //!
 //! It keeps *map files*: a map with the operations that were stored on it and may yet count. There is one, except
-//! while a map is created or fetched anew. Which operations count is said by the head alone.
+//! while a map is created or fetched anew. The head alone says which operations count.
 //!
 //! | event                   | seen                                      | does                                     |
 //! |-------------------------|-------------------------------------------|------------------------------------------|
@@ -31,15 +31,15 @@
 //! The driver, in numbered sentences:
 //! 1. It reads the files from the disk, and begins with [`Server::recover`].
 //! 2. It carries out writes and removals in the order in which they are given, and says when each is on disk.
-//! 3. A write of which it is not known whether it is on the disk throws the server away: begin again at 1.
+//! 3. When it is not known whether a write is on the disk, it drops the server and begins again at 1.
 //! 4. Reads of the head are linearizable, and each begins after the one before has ended.
 //! 5. It calls with [`Event::Tick`] every [`LOOK_MS`], and with [`Event::Refresh`] every [`REFRESH_MS`] or so.
 //! 6. It watches the head and calls with [`Event::News`] for what it hears. It may hear late, and leave out what was
 //!    soon followed by something else.
 //!
 //! A keyspace may be deleted and created again under its name, with another map: sequences begin anew, so they
-//! say nothing of two maps unless it is known that both are of the same keyspace. What says it is the
-//! transaction, which nobody draws twice, and the version of the head, which is never given twice.
+//! say nothing of two maps unless it is known that both are of the same keyspace. Two things tell: the transaction,
+//! which is never drawn twice, and the version of the head, which is never given twice.
 
 use super::change::{Change, Notice, Swapped};
 use super::{Head, Seen};
@@ -58,20 +58,18 @@ use map_file::{MapFile, Pending};
 /// How often a server that waits for something looks at the head, in milliseconds.
 pub const LOOK_MS: u64 = 5_000;
 
-/// How often a server looks at the head though nobody told it anything, in milliseconds: what bounds how long it stays
-/// behind when notices and watch have failed it. This is all that a keyspace costs in which nothing happens: one read
-/// a server.
+/// How often a server looks at the head without a reason, in milliseconds: this bounds how long it stays behind when
+/// notices and watch fail. A keyspace in which nothing happens costs no more than this: one read a server.
 pub const REFRESH_MS: u64 = 60_000;
 
 /// How long a stored change may wait to be committed or aborted, in milliseconds: far longer than any swap takes.
 pub const PENDING_MS: u64 = 30_000;
 
-/// How long a map may wait to be created, in milliseconds. Its swap waits for there being no head, so nothing can be
-/// written to make a late one impossible: also where there is a head now, it may be deleted. This is longer than any
-/// backend keeps a swap.
+/// How long a map may wait to be created, in milliseconds. Its swap requires that there is no head, so no write can
+/// make a late one impossible: a head that is there now may be deleted. This is longer than any backend keeps a swap.
 pub const CREATION_MS: u64 = 3_600_000;
 
-/// How long a map is kept when its head is gone, in milliseconds. Nobody is answered from it meanwhile. A keyspace
+/// How long a map is kept when its head is gone, in milliseconds. The server answers nothing from it. A keyspace
 /// that was deleted does not come back; a coordination service that was emptied by mistake has not taken the maps
 /// with it at once.
 pub const GONE_MS: u64 = 3_600_000;
@@ -88,19 +86,19 @@ pub const WAITING: usize = 1_024;
 /// Files at once: the one that counts, one that is fetched, and some that were to be created.
 pub const MAP_FILES: usize = 8;
 
-/// Names what somebody waits for an answer to.
+/// The number of a request that waits for an answer.
 pub type Request = u64;
 
 /// What has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Somebody has a change to be stored.
+    /// A client has a change to be stored.
     Store(Request, Change),
-    /// Somebody asks for the map, at that sequence or later.
+    /// A client asks for the map, at that sequence or later.
     Ask(Request, u64),
-    /// Somebody says what became of a change.
+    /// A client says what became of a change.
     Tell(Notice),
-    /// It is to become one of the keyspace's servers.
+    /// The server is to become one of the keyspace's.
     Join(Request),
     /// The head was read, by the effect of that number; none when it could not be.
     Read(u64, Option<Option<Seen>>),
@@ -172,13 +170,13 @@ pub enum Refused {
     /// The head cannot be read.
     #[error("the coordination service does not answer, so nobody knows which map is the latest: try again")]
     NoHead,
-    /// A bound.
+    /// A queue is full.
     #[error("{0} wait already: try again later")]
     Full(&'static str),
     /// The disk does not take it, or the files of the keyspace cannot be opened: which, and what the system said.
     #[error("{0}")]
     Disk(String),
-    /// It ends, or begins anew.
+    /// The server ends, or reads its files anew.
     #[error("{0}")]
     Away(&'static str),
 }
@@ -238,8 +236,8 @@ pub struct Server {
     attempts: usize,
     joining: Option<Joining>,
     swapping: bool,
-    /// A swap that puts it into the list may still come where the head is at this version or before; the outer
-    /// none: it cannot.
+    /// While the head is at this version or before, a late swap may put it into the list; inner none: not yet
+    /// known; outer none: none may.
     doubt: Option<Option<u64>>,
     now: Millis,
 }
@@ -280,7 +278,7 @@ impl Server {
         server.doubt = (!files.is_empty()).then_some(None);
         for (name, map, operations) in files {
             let mut file = MapFile::new(Arc::new(map), now, 1);
-            // Who makes an operation has seen the head at the map, or swaps in both under a fence of its own.
+            // A client that makes an operation has seen the head at the map, or swaps in both together.
             file.counts = !operations.is_empty();
             for diff in operations {
                 file.pending.insert(diff.to.transaction, Pending::new(Arc::new(diff), now, 1));
@@ -292,7 +290,7 @@ impl Server {
         (server, effects)
     }
 
-    /// What follows from what has come.
+    /// Takes an event; returns what to do next.
     pub fn take(&mut self, now: Millis, event: Event) -> Vec<Effect> {
         self.now = self.now.max(now);
         let mut effects = Vec::new();
@@ -301,7 +299,7 @@ impl Server {
             Event::Store(request, Change::Operation(diff)) => self.store(request, diff, out),
             Event::Store(request, Change::Whole(map)) => self.store_whole(request, map, out),
             Event::Ask(request, sequence) => self.ask(request, sequence, out),
-            // What is stored here is heard of by the news of the head; if that is lost, by the next look.
+            // The news of the head will say that what is stored here counts; if lost, the next look will.
             Event::Tell(Notice::Committed(generation)) if self.awaits(generation) => {}
             Event::Tell(Notice::Committed(_)) => self.look(out),
             Event::Tell(Notice::Aborted(generation)) => self.abort(generation, out),
@@ -329,15 +327,15 @@ impl Server {
         seen.head.servers.contains(&self.me).then_some(&file.map)
     }
 
-    /// The latest map that is kept here though the head is at an earlier one, and that of the head: somebody set the
-    /// head back, or has just created the keyspace anew.
+    /// The latest map that is kept here though the head is at an earlier one, and that of the head: the head was set
+    /// back, or the keyspace created anew.
     pub fn is_ahead(&self) -> Option<(Generation, Generation)> {
         let at = self.head()?.at;
         let ahead = self.files.values().filter(|file| file.counts && file.is_ahead_of(at));
         ahead.map(|file| file.map.generation()).max().map(|ahead| (ahead, at))
     }
 
-    /// Whether it could bring forth the map of that generation from what is on its disk.
+    /// Whether what is on its disk leads to the map of that generation.
     pub fn has(&self, generation: Generation) -> bool {
         self.files.values().any(|file| file.reaches(generation))
     }
@@ -381,7 +379,7 @@ impl Server {
         out.push(Effect::Read(number));
     }
 
-    /// The number that no read of the head has yet which began before now.
+    /// The lowest number of a read of the head that begins from now on.
     fn next_read(&self) -> u64 {
         self.number + 1
     }
@@ -431,7 +429,7 @@ impl Server {
             (Some(_), _) => self.look(out),
             (None, _) => {
                 self.attempts += 1;
-                // Once around at once, then with every tick.
+                // Tries each other server once at once, then again with every tick.
                 if others > 0 && !self.attempts.is_multiple_of(others) {
                     self.settle(out);
                 }
@@ -489,7 +487,7 @@ impl Server {
         is_next && is_at_rest && self.current().is_some() && self.has(now.head.at)
     }
 
-    /// Takes up a head that is the next one. Looks when it is another one than was last read, and any of its business.
+    /// Takes up a head that is the next one. Looks at another that differs from the last one read and may concern it.
     fn hear(&mut self, head: &Option<Seen>, out: &mut Vec<Effect>) {
         if let Some(now) = head
             && self.follows(now)
@@ -512,7 +510,7 @@ impl Server {
     }
 
     /// Whether the keyspace is none of its business, as far as it knows: then it leaves the coordination service
-    /// alone until somebody speaks to it, and may be forgotten.
+    /// alone until a client calls, and may be forgotten.
     pub fn is_idle(&self) -> bool {
         let asked = !self.waiting.is_empty() || !self.creating.is_empty();
         let has_nothing = self.files.is_empty() && self.writes.is_empty() && !asked;

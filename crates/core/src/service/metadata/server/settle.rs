@@ -31,7 +31,7 @@ impl Server {
         }
     }
 
-    /// The head could not be read: nobody is answered.
+    /// The head could not be read: refuses what waits for this read.
     fn unread(&mut self, number: u64, out: &mut Vec<Effect>) {
         let (asked, later): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.waiting).into_iter().partition(|waiting| waiting.read <= number);
@@ -95,14 +95,14 @@ impl Server {
         self.remove_others(Some(name), out);
     }
 
-    /// Removes every file that counted, but `own`, and but the latest that the head has gone back behind.
+    /// Removes every file that counted, except `own` and the latest one ahead of the head.
     fn remove_others(&mut self, own: Option<TransactionId>, out: &mut Vec<Effect>) {
         let ahead = self.kept_ahead();
         self.remove_where(|name, file| file.counts && ![own, ahead].contains(&Some(name)), out);
     }
 
     /// The latest map that counted here, where the head is at an earlier one. No leader takes a head back: the keyspace
-    /// was created anew, or somebody has set the head back and this is the newest map that there is. It is kept for as
+    /// was created anew, or a person has set the head back and this is the newest map that there is. It is kept for as
     /// long as one without a head.
     fn kept_ahead(&mut self) -> Option<TransactionId> {
         let at = self.head()?.at;
@@ -133,7 +133,7 @@ impl Server {
         out.push(Effect::Fetch(number, from));
     }
 
-    /// Drops what can never count any more: aborted changes that nobody told it of, files of keyspaces that are
+    /// Drops what can never count any more: aborted changes that no notice told it of, files of keyspaces that are
     /// not its own.
     fn clean(&mut self, number: u64, out: &mut Vec<Effect>) {
         match self.seen.clone() {
@@ -150,7 +150,7 @@ impl Server {
         self.remove_where(|_, file| !file.counts && file.read <= number && late(file), out);
     }
 
-    /// There is no head: nothing that waits for a version of one can come, and what counted will never again.
+    /// There is no head: no swap that requires a version of one can come, and what counted never will again.
     fn forget(&mut self, out: &mut Vec<Effect>) {
         self.doubt = None;
         self.joining = self.joining.take().filter(|joining| joining.request.is_some());
@@ -159,8 +159,8 @@ impl Server {
         self.remove_where(|_, file| file.counts && now.since(absent.max(file.since)) >= GONE_MS, out);
     }
 
-    /// A change that has waited for long: its swap waits for a version that is not later than the head's, so when
-    /// the head has been written again the swap can do nothing.
+    /// Drops changes that have waited for long: such a swap requires a version that is not later than the head's, so
+    /// when the head has been written again the swap can do nothing.
     fn drop_stale(&mut self, number: u64, seen: &Seen, out: &mut Vec<Effect>) {
         let (now, mut seals) = (self.now, false);
         // What builds on a map that the head has gone back behind may have counted.
@@ -189,7 +189,7 @@ impl Server {
         }
     }
 
-    /// Removes what counted when it is not in the list and no swap can put it there.
+    /// Removes what counted when this server is not in the list and no swap can put it there.
     fn leave(&mut self, seen: &Seen, out: &mut Vec<Effect>) {
         let asked = self.joining.as_ref().is_some_and(|joining| joining.request.is_some());
         if seen.head.servers.contains(&self.me) {
@@ -212,7 +212,7 @@ impl Server {
         self.remove_others(None, out);
     }
 
-    /// Answers whoever asked before this read of the head began, if the head's map is here.
+    /// Answers requests from before this read of the head began, if the head's map is here.
     fn answer(&mut self, number: u64, out: &mut Vec<Effect>) {
         let (asked, later): (Vec<Waiting>, Vec<Waiting>) =
             std::mem::take(&mut self.waiting).into_iter().partition(|waiting| waiting.read <= number);

@@ -1,4 +1,4 @@
-//! What is stored: changes and maps that may count, from the question to the disk.
+//! What is stored: changes and maps that may count, from the request to the disk.
 
 use super::{
     Answer, Creating, Effect, MAP_FILES, MapFile, PENDING, Pending, Refused, Request, Server, TransactionId,
@@ -19,7 +19,7 @@ impl Server {
             }
         }
         if self.has(diff.to) {
-            // Whoever asks again is at it still: it waits anew before it counts as forgotten.
+            // The client that asks again has not given up: the change's wait begins anew.
             let (now, read) = (self.now, self.next_read());
             let files = self.files.values_mut();
             for pending in files.filter_map(|file| file.pending.get_mut(&diff.to.transaction)) {
@@ -59,7 +59,7 @@ impl Server {
             return out.push(Effect::Answer(request, Err(Refused::Full("maps to be created"))));
         }
         if let Some(Some(_)) = &self.seen {
-            // There was one, which may have been deleted.
+            // There was a head, which may have been deleted.
             let read = self.next_read();
             self.creating.push(Creating { request, map, read });
             return self.look(out);

@@ -1,8 +1,9 @@
-//! A node under a coordinator: what it is ordered to have, whether it has it, and when it may let go of the rest (K19, S18).
+//! A node under a coordinator: which shards it is ordered to have, whether it has them, and when it may delete the rest
+//! (K19, S18).
 //!
-//! A coordinator orders shards, and orders nothing about versions ([`shards`](crate::service::dataset::shards)). The node loads the
-//! partitions of its shards, of the version that clients get and of the version that they get next, and reports when all of
-//! them are here. The partitions of a shard that is taken away from the node are not deleted before others have them.
+//! A coordinator orders shards, and knows no versions ([`shards`](crate::service::dataset::shards)). The node loads the
+//! partitions of its shards, of the version that clients get and of the next, and reports when all of them are here. It
+//! deletes partitions of a shard that was taken from it only when others have them.
 //!
 //! | a partition that is here | seen                                   | does                              |
 //! |--------------------------|----------------------------------------|-----------------------------------|
@@ -11,17 +12,16 @@
 //! |                          | the session is lost                    | publishes it again, in the next   |
 //! |                          | `min` others have it, after the wait   | shows it no longer, and deletes it|
 //!
-//! Two that let go of one partition at a time each count on the other. So who lets go says so first, and looks again when
-//! the others must have heard: within that time a session ends that is not heard of, and with it the letting go. Reads
-//! notice nothing: a partition that is withdrawn is still read, by whoever has not heard.
+//! Two nodes that delete one partition at a time would each count on the other. So a node first withdraws its key, and
+//! looks again when the others must have heard: within that time it also notices that its session is lost, and keeps
+//! the partition. Reads notice nothing: peers that have not heard still read a withdrawn partition.
 //!
-//! - (nf) nothing is let go that is not at `min` others, as far as this one has heard since it said so;
-//! - (ng) without orders (a coordinator that was not heard in this life) everything stays;
+//! - (nf) a node deletes nothing that is not at `min` others, as far as it has heard since it withdrew the key;
+//! - (ng) until a coordinator has ordered shards since the start everything stays;
 //! - (nh) a shard is ready when its partitions of what clients get and of what they get next are here, and clients get
-//!   something. A later version that fails keeps no shard from being ready: it would keep every shard from moving,
-//!   wherever to;
-//! - (ni) a node that starts goes on with the orders that it remembers, until a coordinator is heard: it loads what comes for
-//!   the shards it had. What a dataset holds never changes, so nothing is served wrongly by who has a shard for too long.
+//!   something. A later version that fails does not keep a shard from being ready: no shard could move then;
+//! - (ni) a node that starts goes on with the orders that it remembers, until a coordinator is heard: it loads later
+//!   versions of the shards it had. Versions never change, so a node that keeps a shard too long serves nothing wrong.
 
 use super::announcements::Layout;
 use super::dataset_state::DatasetState;
@@ -33,28 +33,28 @@ use crate::keyspace::sharding::Slot;
 use crate::service::dataset::shards::partitions_of;
 use std::collections::BTreeSet;
 
-/// How far a shard is that a node was ordered to have.
+/// How far a node has loaded a shard that it was ordered to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Readiness {
-    /// Something of it is still on its way.
+    /// Some of it is still being loaded.
     Loading,
     /// All of it is here.
     Ready,
-    /// It cannot be had, for now.
+    /// It cannot be loaded, for now.
     Failed(String),
 }
 
 /// What happens to partitions that are here and not ordered.
 enum Step {
-    /// Others are told that they are here no longer.
+    /// The node withdraws its key.
     Withdraw(u32),
-    /// They stay after all.
+    /// It stays after all.
     Publish(u32, Layout),
-    /// They are here no longer.
+    /// The node deletes them.
     Gone(BTreeSet<u32>),
 }
 
-/// What a node must know to let go of something.
+/// What decides whether a partition may go.
 #[derive(Clone, Copy)]
 struct Parting {
     now: Millis,
@@ -65,7 +65,7 @@ struct Parting {
 }
 
 impl Node {
-    /// How far a shard is.
+    /// How far the node has loaded a shard.
     pub fn readiness(&self, dataset: &super::DatasetName, slot: Slot) -> Readiness {
         match self.dataset(dataset) {
             Some(state) if self.presence.has_heard() => state.readiness(slot),
@@ -73,7 +73,7 @@ impl Node {
         }
     }
 
-    /// Lets go of what was ordered elsewhere.
+    /// Withdraws, then deletes, what was ordered elsewhere.
     pub(super) fn let_go(&mut self, out: &mut Effects) {
         let mut steps = Vec::new();
         for (dataset, state) in &mut self.datasets {
@@ -103,19 +103,19 @@ impl Node {
 }
 
 impl DatasetState {
-    /// The orders to be remembered: those that a node goes on with that is started while its coordinator is away.
+    /// The shards to remember: a node that starts while no coordinator answers goes on with them.
     pub fn kept(&self) -> &BTreeSet<Slot> {
         &self.kept
     }
 
-    /// It starts, and had these orders.
+    /// Takes up the orders from before the restart.
     pub(super) fn resume_orders(&mut self, kept: BTreeSet<Slot>) {
         self.slots = (!kept.is_empty()).then(|| kept.clone());
         self.kept = kept;
     }
 
-    /// These are ordered; whether that is to be remembered. A node that has registered anew has no orders for a moment, and
-    /// all it had: so that none are ordered is remembered when nothing is here any more.
+    /// Takes the orders; returns whether to remember them. A node that has registered again has no orders for a moment:
+    /// so it remembers that there are none only when nothing is here.
     pub(super) fn order(&mut self, slots: BTreeSet<Slot>) -> bool {
         let is_moment = slots.is_empty() && self.versions.values().any(|version| !version.here.is_empty());
         let is_news = !is_moment && self.kept != slots;
@@ -162,7 +162,7 @@ impl DatasetState {
         }
         match (self.serving(), failed) {
             (Some(_), _) => Readiness::Ready,
-            // Who has its part of a version that is not whole cannot answer for it yet.
+            // The node cannot serve its part of a version that is not whole.
             (None, _) if is_on_its_way => Readiness::Loading,
             (None, Some(reason)) => Readiness::Failed(reason),
             (None, None) => Readiness::Ready,
@@ -207,7 +207,7 @@ impl DatasetState {
         steps
     }
 
-    /// When something that is on its way out has to be looked at again.
+    /// When the wait of a withdrawn partition ends.
     pub(super) fn parting_at(&self, wait_ms: u64, now: Millis) -> Option<Millis> {
         let since = self.versions.values().flat_map(|version| version.leaving.values());
         since.map(|since| *since + wait_ms).filter(|at| *at > now).min()

@@ -1,4 +1,4 @@
-//! Versions of one name and of other files: those of a peer with another source, and those of a source that has changed one.
+//! Versions of one name and of other files: of a peer with another source, and of a source that has changed one.
 
 use super::*;
 use proptest::prelude::*;

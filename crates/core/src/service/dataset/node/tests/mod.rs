@@ -42,7 +42,7 @@ fn settings(node: u32) -> NodeSettings {
     }
 }
 
-/// A node with its time, and what it was told to do since that was last asked.
+/// A node with its time, and its effects since they were last taken.
 struct Fixture {
     node: Node,
     now: u64,
