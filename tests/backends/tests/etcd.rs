@@ -144,6 +144,24 @@ async fn an_old_token_is_replaced() {
     }
 }
 
+/// A subscriber asks once, and gets the content also if the first reads for it fail.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_that_begins_without_a_server_gets_the_content_later() {
+    let mut server = Etcd::start(&[]).await;
+    let store = connect(&server.target("r")).await.unwrap();
+    let version = store.commit(Transaction::new().put(&key("a"), "1")).await.unwrap();
+    server.kill();
+    let mut watch = store.watch(Scope::All, None).await.unwrap();
+    // One future from beginning to end: another call of `next` would ask again.
+    let (update, ()) = tokio::join!(timeout(Duration::from_secs(30), watch.next()), async {
+        sleep(Duration::from_millis(500)).await;
+        server.revive().await;
+    });
+    let update = update.expect("the watch goes on when the server is back").unwrap();
+    assert!(matches!(update, Update::Resync { .. }), "{update:?}");
+    assert_eq!(update.at(), version);
+}
+
 /// A watch whose cursor was compacted away begins again with all there is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn compaction_is_a_gap() {

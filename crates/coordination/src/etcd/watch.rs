@@ -48,6 +48,7 @@ pub(super) fn start(servers: Arc<Servers>, space: Space, scope: Scope, from: Opt
         shared: Arc::clone(&shared),
         cursor: from,
         cluster: None,
+        owes_resync: false,
         staged: Vec::new(),
     };
     Box::new(Follower { shared, task: tokio::spawn(followed.run()) })
@@ -194,6 +195,8 @@ struct Followed {
     cursor: Option<Version>,
     /// The cursor's cluster.
     cluster: Option<u64>,
+    /// The subscriber has asked for a resync that it has not got: it waits, and asks only once.
+    owes_resync: bool,
     /// Events whose last fragment has not come.
     staged: Vec<Event>,
 }
@@ -222,9 +225,10 @@ impl Followed {
     /// One stream, from a read of etcd's revision to the stream's end.
     async fn follow(&mut self) -> End {
         self.staged.clear();
-        if self.cursor.is_none() {
+        if self.cursor.is_none() && !self.owes_resync {
             // A resync is made only for a subscriber that waits.
             self.shared.wanted.notified().await;
+            self.owes_resync = true;
         }
         if let Err(error) = self.catch_up().await {
             return match error {
@@ -232,6 +236,7 @@ impl Followed {
                 error => End::Failed(error),
             };
         }
+        self.owes_resync = false;
         let mut stream = match self.open().await {
             Ok(stream) => stream,
             Err(end) => return end,
