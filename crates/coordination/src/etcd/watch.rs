@@ -263,11 +263,13 @@ impl Followed {
             RangeRequest { key: bounds.start, range_end: bounds.end, limit: 1, keys_only: true, revision: 0 };
         let header = pages::range(&self.servers, look).await?.header.unwrap_or_default();
         let same = self.cluster.is_none_or(|cluster| cluster == header.cluster_id);
-        self.cluster = Some(header.cluster_id);
         if same && self.cursor.is_some_and(|cursor| cursor <= version(header.revision)) {
+            self.cluster = Some(header.cluster_id);
             return Ok(());
         }
         let content = pages::all(&self.servers, &self.space, &self.scope).await?;
+        // Not before the read: if it fails, the cursor is still the other cluster's.
+        self.cluster = Some(header.cluster_id);
         self.cursor = Some(content.at);
         self.shared.resync(content.at, content.entries);
         Ok(())
