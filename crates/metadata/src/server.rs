@@ -310,7 +310,8 @@ impl KeyspaceTask {
         Millis(self.began.elapsed().as_millis() as u64)
     }
 
-    /// Runs until a write fails after which everything must be read anew, or the keyspace is idle.
+    /// Runs until a write fails or a background task panics, after which everything must be read anew, or the keyspace is
+    /// idle.
     async fn run(self, mut inbox: mpsc::Receiver<Message>, mut news: watch::Receiver<Option<Seen>>) {
         let Some((mut files, mut server, effects)) = self.open_with_retry(&mut inbox).await else { return };
         let (mut replies, mut requests) = (BTreeMap::new(), 0);
@@ -342,7 +343,15 @@ impl KeyspaceTask {
                     }
                     None => return,
                 },
-                Some(Ok(event)) = background.join_next() => event,
+                Some(ended) = background.join_next() => match ended {
+                    Ok(event) => event,
+                    Err(panic) => {
+                        // The machine would wait for the event for ever.
+                        let why = panic.to_string();
+                        tracing::error!(keyspace = %self.keyspace, why, "METADATA files are read anew");
+                        return;
+                    }
+                },
                 Ok(()) = news.changed() => Event::News(news.borrow_and_update().clone()),
                 _ = tick.tick() => Event::Tick,
                 () = sleep_until(next) => {

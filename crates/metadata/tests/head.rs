@@ -10,16 +10,21 @@ use partage_coordination::{
 use partage_core::base::id::Generation;
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::service::metadata::Head;
-use partage_metadata::{HeadError, Heads};
+use partage_core::service::metadata::server::Refused;
+use partage_metadata::{HeadError, Heads, LocalServer, Peers};
+use partage_wire::map::metadata::MapQuestion;
 use partage_wire::stored::map_file;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A store in which somebody commits just before a key is read.
+/// A store in which somebody commits just before a key is read, and that panics as often as it is told to.
 #[derive(Debug)]
 struct Busy {
     store: Arc<Embedded>,
     before: Mutex<Option<(Key, Transaction)>>,
+    panics: AtomicUsize,
 }
 
 #[async_trait]
@@ -40,6 +45,8 @@ impl Coordination for Busy {
         self.store.end_session(session).await
     }
     async fn read(&self, key: &Key) -> Result<Option<Entry>> {
+        let left = self.panics.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        assert!(left.is_err(), "a bug in a backend");
         let due = self.before.lock().unwrap().take_if(|(of, _)| of == key);
         if let Some((_, transaction)) = due {
             self.store.commit(transaction).await?;
@@ -77,7 +84,8 @@ async fn heads(first: Option<Transaction>, before_record: Option<Transaction>) -
     if let Some(first) = first {
         store.commit(first).await.unwrap();
     }
-    Heads::new(Arc::new(Busy { store, before: Mutex::new(before_record.map(|then| (record(), then))) }))
+    let before = Mutex::new(before_record.map(|then| (record(), then)));
+    Heads::new(Arc::new(Busy { store, before, panics: AtomicUsize::new(0) }))
 }
 
 /// Seen before: a warning at each creation of a keyspace on ZooKeeper, that its head was deleted.
@@ -93,4 +101,18 @@ async fn a_record_without_a_head_says_that_somebody_deleted_it() {
     let missing = heads(Some(only_record()), None).await.read(&keyspace()).await;
     assert!(matches!(missing, Err(HeadError::Missing { .. })), "{missing:?}");
     assert!(heads(None, None).await.read(&keyspace()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_server_whose_read_of_the_head_panicked_reads_it_again() {
+    let busy = Busy { store: Embedded::in_memory(), before: Mutex::default(), panics: AtomicUsize::new(1) };
+    let data = tempfile::tempdir().unwrap();
+    let peers = Peers::new(Arc::new(BTreeMap::new()));
+    let me = NodeId::new("m1").unwrap();
+    let server = LocalServer::start(me, data.path(), Heads::new(Arc::new(busy)), peers).unwrap();
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        told.push(server.map(MapQuestion { keyspace: keyspace(), sequence: 0 }).await.unwrap_err());
+    }
+    assert_eq!(told.last(), Some(&Refused::NoMap), "{told:?}");
 }
