@@ -42,8 +42,15 @@ pub const FETCH: Duration = Duration::from_secs(60);
 /// How long a question may take.
 pub const ASK: Duration = Duration::from_secs(3);
 
-/// Rest before a server that did not hear a notice is told again.
+/// Rest before a server that did not hear a notice is told again, first and at most: it doubles.
 pub const TELL_AGAIN: Duration = Duration::from_millis(500);
+/// See [`TELL_AGAIN`]. A server that is back should hear what it missed sooner than it looks at the head by itself.
+pub const TELL_AGAIN_MOST: Duration = Duration::from_secs(10);
+
+/// How long notices wait for a server that is not there. By then it has looked at the head by itself if it runs; and it
+/// does so at once when it is started again.
+pub const TELL_ABSENT: Duration =
+    Duration::from_millis(2 * partage_core::service::metadata::server::REFRESH_MS);
 
 /// Notices that wait to be heard. Each keyspace and receiver has one at most: a later one takes its place.
 pub const NOTICES: usize = 65_536;

@@ -71,6 +71,11 @@ impl Peers {
         self.directory.present()
     }
 
+    /// Whether `server` is there.
+    pub(crate) fn is_there(&self, server: &NodeId) -> bool {
+        self.directory.address(server).is_some()
+    }
+
     fn address(&self, server: &NodeId) -> Result<String, Status> {
         let address = self.directory.address(server);
         address.ok_or_else(|| Status::unavailable(format!("metadata server {server} is not there")))
