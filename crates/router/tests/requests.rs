@@ -13,7 +13,7 @@ use partage_router::{Access, AnswerBody, CallError, CallOptions, Hedging, Outgoi
 use std::time::Duration;
 use tokio::time::Instant;
 use world::coordinator::Coordinator;
-use world::node::{Does, Node};
+use world::node::{Does, Length, Node};
 use world::{Maps, eventually, router};
 
 async fn send(router: &Router, method: Method, key: &str, body: &str) -> Result<(u16, String), CallError> {
@@ -156,6 +156,33 @@ async fn what_may_have_been_done_is_only_done_again_if_it_may() {
     assert_eq!(send(&router, Method::GET, "apple", "").await.unwrap().0, 200);
     nodes[0].does(&[Does::Says(500), Does::Answers]);
     assert_eq!(send(&router, Method::GET, "apple", "").await.unwrap().0, 500, "an answer is an answer");
+}
+
+/// A 503 whose reason the router does not understand is the client's, and comes as the node sent it.
+#[tokio::test]
+async fn a_refusal_without_a_known_reason_is_passed_on_whole() {
+    let (_coordinator, router, nodes) = world(false, unhedged()).await;
+    let ask = async || {
+        let request = Request::post("/ks/apple").body(Bytes::from("x").into()).unwrap();
+        let answer = router.request(request, "ks", b"apple", Access::Write).await.unwrap();
+        assert_eq!(
+            (answer.status().as_u16(), &answer.headers()["retry-after"]),
+            (503, &"1".parse().unwrap())
+        );
+        let announced: Option<usize> =
+            answer.headers().get("content-length").map(|length| length.to_str().unwrap().parse().unwrap());
+        (announced, answer.into_body().collect().await.map(|body| body.to_bytes().len()))
+    };
+    for bytes in [0, 10, 16 << 10, (16 << 10) + 1, 1 << 20] {
+        for length in [Length::Announced, Length::Chunked] {
+            nodes[0].does(&[Does::Unavailable { headers: &[], bytes, length }, Does::Answers]);
+            let (announced, body) = ask().await;
+            assert_eq!(body.unwrap(), bytes, "{length:?}");
+            assert_eq!(announced, (length == Length::Announced).then_some(bytes));
+        }
+        nodes[0].does(&[Does::Unavailable { headers: &[], bytes, length: Length::BreaksOff }, Does::Answers]);
+        assert!(ask().await.1.is_err(), "{bytes} bytes, and then a break: nobody may take them for all");
+    }
 }
 
 #[tokio::test]

@@ -126,11 +126,13 @@ async fn classify(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
         StatusCode::SERVICE_UNAVAILABLE if headers.contains_key(header::RETRY_AFTER) => {
             Box::pin(refused(answer, idempotent)).await
         }
-        _ => {
-            let sent_on = headers.contains_key(PROXIED_TO);
-            Outcome::Answer { answer, sent_on }
-        }
+        _ => delivered(answer),
     }
+}
+
+fn delivered(answer: Response<AnswerBody>) -> Outcome {
+    let sent_on = answer.headers().contains_key(PROXIED_TO);
+    Outcome::Answer { answer, sent_on }
 }
 
 fn hint(headers: &HeaderMap) -> Hint {
@@ -150,12 +152,12 @@ async fn refused(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
     let after_s = if by_node { 0 } else { number(answer.headers(), &header::RETRY_AFTER).unwrap_or(0) };
     let soon = Outcome::Soon { after_ms: after_s.saturating_mul(1_000) };
     if !idempotent && !by_node {
-        return Outcome::Answer { answer, sent_on: false };
+        return delivered(answer);
     }
     let (parts, body) = answer.into_parts();
-    let bytes = body.at_most(limits::REFUSAL_BYTES).await.unwrap_or_default();
-    if idempotent || is_not_begun(&bytes) {
+    let (reason, body) = body.peeked(limits::REFUSAL_BYTES).await;
+    if idempotent || reason.is_some_and(|reason| is_not_begun(&reason)) {
         return soon;
     }
-    Outcome::Answer { answer: Response::from_parts(parts, bytes.into()), sent_on: false }
+    delivered(Response::from_parts(parts, body))
 }

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use partage_door::RequestBody;
+use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -123,6 +124,14 @@ pub struct AnswerBody(Answer);
 enum Answer {
     Whole(Bytes),
     Driven(Driven),
+    Peeked(Box<Peeked>),
+}
+
+/// A body whose beginning was read, and is read once more.
+#[derive(Debug)]
+struct Peeked {
+    read: VecDeque<Result<Frame<Bytes>, hyper::Error>>,
+    rest: AnswerBody,
 }
 
 /// A body that still comes in. No task drives its connection, so reading the body does; at the
@@ -141,6 +150,27 @@ impl AnswerBody {
             driven.release();
         }
         AnswerBody(Answer::Driven(driven))
+    }
+
+    /// All of its bytes, if they are no more than `most` and it does not break off; and the body as it was.
+    pub(super) async fn peeked(mut self, most: u64) -> (Option<Bytes>, AnswerBody) {
+        if self.size_hint().lower() > most {
+            return (None, self);
+        }
+        let (mut read, mut all) = (VecDeque::new(), Vec::new());
+        let mut is_whole = true;
+        while let Some(frame) = self.frame().await {
+            if let Some(data) = frame.as_ref().ok().and_then(Frame::data_ref) {
+                all.extend_from_slice(data);
+            }
+            is_whole = frame.is_ok() && all.len() as u64 <= most;
+            read.push_back(frame);
+            if !is_whole {
+                break;
+            }
+        }
+        let body = AnswerBody(Answer::Peeked(Box::new(Peeked { read, rest: self })));
+        (is_whole.then(|| all.into()), body)
     }
 
     /// All of it, if it is no longer than `most` and does not break off.
@@ -170,6 +200,20 @@ impl From<Bytes> for AnswerBody {
     }
 }
 
+impl Peeked {
+    fn size_hint(&self) -> SizeHint {
+        let data = self.read.iter().filter_map(|frame| frame.as_ref().ok()?.data_ref());
+        let read = data.map(|data| data.len() as u64).sum::<u64>();
+        let rest = self.rest.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower().saturating_add(read));
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper.saturating_add(read));
+        }
+        hint
+    }
+}
+
 impl Driven {
     fn release(&mut self) {
         if let (Some(connected), Some(pool)) = (self.connected.take(), self.pool.take()) {
@@ -190,6 +234,12 @@ impl Body for AnswerBody {
             Answer::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
             Answer::Whole(bytes) => return Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Answer::Driven(driven) => driven,
+            Answer::Peeked(peeked) => {
+                return match peeked.read.pop_front() {
+                    Some(frame) => Poll::Ready(Some(frame)),
+                    None => Pin::new(&mut peeked.rest).poll_frame(context),
+                };
+            }
         };
         let mut frame = Pin::new(&mut driven.incoming).poll_frame(context);
         if frame.is_pending()
@@ -211,6 +261,7 @@ impl Body for AnswerBody {
         match &self.0 {
             Answer::Whole(bytes) => bytes.is_empty(),
             Answer::Driven(driven) => driven.incoming.is_end_stream(),
+            Answer::Peeked(peeked) => peeked.read.is_empty() && peeked.rest.is_end_stream(),
         }
     }
 
@@ -218,6 +269,7 @@ impl Body for AnswerBody {
         match &self.0 {
             Answer::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Answer::Driven(driven) => driven.incoming.size_hint(),
+            Answer::Peeked(peeked) => peeked.size_hint(),
         }
     }
 }

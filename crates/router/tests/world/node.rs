@@ -1,9 +1,11 @@
 //! A node: an HTTP server that does as it is told.
 
 use bytes::Bytes;
+use futures::{StreamExt, stream};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use partage_wire::json::ErrorBody;
@@ -25,8 +27,21 @@ pub enum Does {
     Misdirects { node: String, address: String, sequence: u64 },
     /// 503 with Retry-After and this reason, as a node of Partage does.
     Refuses(&'static str),
+    /// 503 with Retry-After, these headers and a body of so many bytes.
+    Unavailable { headers: &'static [(&'static str, &'static str)], bytes: usize, length: Length },
     /// Reads the request and closes the connection.
     Breaks,
+}
+
+/// What the head of an answer says of the length of its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// What it is.
+    Announced,
+    /// Nothing: it comes in chunks.
+    Chunked,
+    /// Nothing, and the body breaks off.
+    BreaksOff,
 }
 
 /// What it has seen of a request.
@@ -88,7 +103,25 @@ impl Node {
     }
 }
 
-type Answer = Result<Response<Full<Bytes>>, std::io::Error>;
+type Answer = Result<Response<UnsyncBoxBody<Bytes, std::io::Error>>, std::io::Error>;
+
+fn whole(bytes: impl Into<Bytes>) -> UnsyncBoxBody<Bytes, std::io::Error> {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// So many bytes, in pieces of a kibibyte.
+fn pieces(bytes: usize, breaks_off: bool) -> UnsyncBoxBody<Bytes, std::io::Error> {
+    let all = Bytes::from(vec![b'x'; bytes]);
+    let pieces = all.chunks(1 << 10).map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece))));
+    let pieces: Vec<_> = pieces.collect();
+    let end = async {
+        // What was written before a break is flushed only by then.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        Err(std::io::Error::other("as told"))
+    };
+    let end = stream::iter(breaks_off.then(|| stream::once(end))).flatten();
+    StreamBody::new(stream::iter(pieces).chain(end)).boxed_unsync()
+}
 
 async fn serve(
     name: String,
@@ -111,7 +144,7 @@ async fn serve(
             .header("partage-node", &name)
             .header("x-kept", "1")
             .header("keep-alive", "timeout=9")
-            .body(Full::from(body))
+            .body(whole(body))
             .unwrap()
     };
     let text = String::from_utf8_lossy(&seen.body);
@@ -134,6 +167,19 @@ async fn serve(
             let body = ErrorBody::new(reason, "not now: later", "later").bytes();
             let mut answer = answer(503, String::from_utf8_lossy(&body).into_owned());
             answer.headers_mut().insert("retry-after", 1.into());
+            Ok(answer)
+        }
+        Does::Unavailable { headers, bytes, length } => {
+            let mut answer = answer(503, String::new());
+            answer.headers_mut().insert("retry-after", 1.into());
+            for (name, value) in headers {
+                answer.headers_mut().insert(*name, value.parse().unwrap());
+            }
+            *answer.body_mut() = match length {
+                Length::Announced => whole(vec![b'x'; bytes]),
+                Length::Chunked => pieces(bytes, false),
+                Length::BreaksOff => pieces(bytes, true),
+            };
             Ok(answer)
         }
         Does::Breaks => Err(std::io::Error::other("as told")),
