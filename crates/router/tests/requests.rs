@@ -185,6 +185,26 @@ async fn a_refusal_without_a_known_reason_is_passed_on_whole() {
     }
 }
 
+/// A shard that serves says so by its epoch: its 503 is the service's word to the client, and no refusal of the node.
+#[tokio::test]
+async fn the_service_s_own_503_goes_to_the_client() {
+    let (_coordinator, router, nodes) = world(false, unhedged()).await;
+    let headers = &[("partage-epoch", "3"), ("retry-after", "30")];
+    for method in [Method::GET, Method::PUT, Method::POST] {
+        let before = nodes[0].saw().len();
+        let own = Does::Unavailable { headers, bytes: 10, length: Length::Announced };
+        nodes[0].does(&[own, Does::Answers]);
+        let request = Request::builder().method(&method).uri("/ks/apple").body(Outgoing::Empty).unwrap();
+        let answer = router.request(request, "ks", b"apple", Access::Write).await.unwrap();
+        assert_eq!(
+            (answer.status().as_u16(), &answer.headers()["retry-after"]),
+            (503, &"30".parse().unwrap())
+        );
+        assert_eq!(text(answer).await, "x".repeat(10));
+        assert_eq!(nodes[0].saw().len(), before + 1, "{method}");
+    }
+}
+
 #[tokio::test]
 async fn a_body_that_is_not_kept_is_sent_once() {
     let (_coordinator, router, nodes) = world(false, unhedged()).await;

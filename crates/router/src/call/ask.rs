@@ -9,7 +9,7 @@ use partage_core::base::name::NodeId;
 use partage_core::node::NodeAddress;
 use partage_core::routing::choose::Hint;
 use partage_wire::request::headers::{
-    FORWARDED_HOST, GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO, number,
+    EPOCH, FORWARDED_HOST, GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO, number,
 };
 use partage_wire::request::unavailable::is_not_begun;
 use std::sync::Arc;
@@ -123,11 +123,15 @@ async fn classify(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
             Box::pin(answer.into_body().at_most(limits::REFUSAL_BYTES)).await;
             Outcome::Elsewhere(hint)
         }
-        StatusCode::SERVICE_UNAVAILABLE if headers.contains_key(header::RETRY_AFTER) => {
-            Box::pin(refused(answer, idempotent)).await
-        }
+        StatusCode::SERVICE_UNAVAILABLE if is_refusal(headers) => Box::pin(refused(answer, idempotent)).await,
         _ => delivered(answer),
     }
+}
+
+/// Whether a 503 says to ask again. A shard that serves names its epoch: then the service itself has answered, and
+/// means its client.
+fn is_refusal(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::RETRY_AFTER) && !headers.contains_key(&EPOCH)
 }
 
 fn delivered(answer: Response<AnswerBody>) -> Outcome {
@@ -144,7 +148,7 @@ fn hint(headers: &HeaderMap) -> Hint {
     }
 }
 
-/// A 503 with `Retry-After`. An idempotent request is sent again; any other only after a reason that says
+/// A 503 with `Retry-After` that the service has not given. An idempotent request is sent again; any other only after a reason that says
 /// that nothing was done ([`partage_wire::request::unavailable`]).
 async fn refused(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
     let by_node = answer.headers().contains_key(NODE);
