@@ -33,8 +33,8 @@ pub enum KeyspaceFrom {
 pub enum KeyFrom {
     /// In this segment of the path, counted from 1.
     PathSegment(usize),
-    /// All of the path after the segment of the keyspace; else after the rule's prefix, without the slashes
-    /// between.
+    /// All of the path after the segment of the keyspace and the slash behind it; else after the rule's prefix, and the
+    /// slash behind that unless the prefix ends with one.
     Rest,
     /// In this header.
     Header(HeaderName),
@@ -145,13 +145,22 @@ impl Rule {
                 let path = parts.uri.path();
                 let rest = match &self.keyspace {
                     KeyspaceFrom::PathSegment(at) => path.splitn(at + 2, '/').nth(at + 1)?,
-                    _ => path.get(self.prefix.len()..)?.trim_start_matches('/'),
+                    _ => self.after_prefix(path)?,
                 };
                 Some(decoded(rest))
             }
             KeyFrom::Header(name) => header(parts, name),
             KeyFrom::Query(name) => query(&parts.uri, name),
         }
+    }
+
+    /// The rest of the path. One slash divides it from the prefix: further ones belong to the key.
+    fn after_prefix<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let rest = path.get(self.prefix.len()..)?;
+        if self.prefix.ends_with('/') {
+            return Some(rest);
+        }
+        Some(rest.strip_prefix('/').unwrap_or(rest))
     }
 }
 
@@ -210,5 +219,43 @@ impl fmt::Display for Rule {
             write!(f, "under {}: ", self.prefix)?;
         }
         write!(f, "{}, key in {}", self.keyspace, self.key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn key(rule: &Rule, path: &str) -> String {
+        let (parts, ()) = Request::get(path).body(()).unwrap().into_parts();
+        String::from_utf8(rule.key_of(&parts).unwrap().into_owned()).unwrap()
+    }
+
+    #[test]
+    fn the_rest_of_the_path_is_the_key_byte_for_byte() {
+        let named = |prefix: &str| Rule {
+            prefix: prefix.to_owned(),
+            keyspace: KeyspaceFrom::Name("ks".parse().unwrap()),
+            key: KeyFrom::Rest,
+        };
+        for (prefix, path, expected) in [
+            ("", "/x", "x"),
+            ("", "//x", "/x"),
+            ("/p", "/p", ""),
+            ("/p", "/p/", ""),
+            ("/p", "/p/x", "x"),
+            ("/p", "/p//x", "/x"),
+            ("/p", "/p///x//", "//x//"),
+            ("/p/", "/p/x", "x"),
+            ("/p/", "/p//x", "/x"),
+            ("/p/", "/p/%2Fx", "/x"),
+        ] {
+            assert_eq!(key(&named(prefix), path), expected, "{prefix} {path}");
+        }
+        // As after the segment of a keyspace.
+        for (path, expected) in [("/ks/x", "x"), ("/ks//x", "/x"), ("/ks/x//", "x//")] {
+            assert_eq!(key(&Rule::default(), path), expected, "{path}");
+        }
     }
 }
