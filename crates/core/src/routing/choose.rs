@@ -13,7 +13,6 @@ use crate::base::name::{NodeId, Zone};
 use crate::base::time::Millis;
 use crate::keyspace::hash::mix;
 use crate::keyspace::map::Access;
-use crate::keyspace::map::Role;
 use crate::node::Health;
 use crate::node::NodeAddress;
 use std::sync::Arc;
@@ -127,7 +126,8 @@ pub fn follow(
     Followed { to, refresh }
 }
 
-/// Whether a read could go to several nodes, a leader among them: only then it is hedged.
+/// Whether a read could go to several nodes: only then it is hedged. None of them need be the leader, as followers answer
+/// reads also while a shard has none.
 pub fn has_choice(route: &Route<'_>) -> bool {
-    route.replicas().nth(1).is_some() && route.replicas().any(|replica| replica.role == Role::Leader)
+    route.replicas().nth(1).is_some()
 }

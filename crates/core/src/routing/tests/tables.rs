@@ -14,7 +14,7 @@ use crate::keyspace::sharding::{Bounds, PartitionKey, Sharding, Slot};
 use crate::node::Health;
 use crate::node::NodeAddress;
 use crate::node::exchange::{ClusterIdentity, KeyspaceBrief};
-use crate::routing::choose::{Followed, Hint, HintedNode, Preference, choose, follow};
+use crate::routing::choose::{Followed, Hint, HintedNode, Preference, choose, follow, has_choice};
 use crate::routing::routes::{NoRoute, Routes};
 use crate::routing::table::{RouteTable, TableError};
 use proptest::prelude::*;
@@ -324,6 +324,7 @@ fn a_node_that_started_anew_is_not_asked_for_what_its_former_self_held() {
     let route = routes.route("ks", b"x").unwrap();
     assert_eq!(route.leader(), None);
     assert_eq!(route.replicas().count(), 2);
+    assert!(has_choice(&route), "a read may go to either, and be hedged");
     table.nodes([address(1, 1)]);
     assert_eq!(table.routes().route("ks", b"x").unwrap().leader(), None, "the later start stays");
 }
