@@ -4,10 +4,14 @@
 //! |---|---|
 //! | no `Host`, two of them, or another than the target names; two `Content-Type`; a path with `.` or `..` as a segment | 400 |
 //! | `Host` is none of the listener's names ([`crate::hosts`]) | 421 |
-//! | `Origin` or `Sec-Fetch-Site` names a page of another site | 403 |
+//! | `Origin` or `Sec-Fetch-Site` names a page of another site, and no link is followed | 403 |
 //! | a change without `content-type: application/json` (or gRPC's) and without `partage-request: 1` | 403 |
 //!
 //! A browser sends a form of another site without a preflight, but without that content type and that header.
+//!
+//! A link on another site, such as a wiki, may be followed: the browser shows the answer alone in its window. The other
+//! site cannot read the answer, also where it opens the window by itself, and a `GET` changes nothing. The door refuses
+//! a frame, since a page could lay it over its own buttons.
 
 use crate::hosts::Hosts;
 use crate::limits;
@@ -19,6 +23,8 @@ use partage_wire::request::headers::REQUEST;
 use std::net::IpAddr;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Which changes need the mark against other sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,11 +69,12 @@ impl AdmissionPolicy {
                 "ask for it by its address, or have it started with --allowed-host",
             ));
         }
-        self.same_site(&parts.headers, host)?;
+        self.same_site(parts, host)?;
         self.marked(parts)
     }
 
-    fn same_site(&self, headers: &HeaderMap, host: &str) -> Result<(), Refusal> {
+    fn same_site(&self, parts: &Parts, host: &str) -> Result<(), Refusal> {
+        let headers = &parts.headers;
         let foreign = |what: String| {
             let way = "ask from a page of this listener, from no page, or have the origin allowed with \
                        --allowed-origin";
@@ -84,7 +91,8 @@ impl AdmissionPolicy {
         }
         for site in headers.get_all(&SEC_FETCH_SITE) {
             let is_own = site == "same-origin" || site == "none";
-            if !is_own && !is_allowed && !self.origins.iter().any(|one| one == "*") {
+            let is_allowed = is_allowed || self.origins.iter().any(|one| one == "*");
+            if !is_own && !is_allowed && !is_navigation(parts) {
                 let text = String::from_utf8_lossy(site.as_bytes());
                 return Err(foreign(format!("sec-fetch-site {:?}", shown(&text))));
             }
@@ -108,6 +116,17 @@ impl AdmissionPolicy {
             "add the header `content-type: application/json` (with JSON), or `partage-request: 1`",
         ))
     }
+}
+
+/// Whether a browser asks for the page that a window shows next: a link was followed. No page can set these headers.
+fn is_navigation(parts: &Parts) -> bool {
+    let is_only = |name: &HeaderName, value: &str| {
+        let mut values = parts.headers.get_all(name).iter();
+        values.next().is_some_and(|first| first == value) && values.next().is_none()
+    };
+    [Method::GET, Method::HEAD].contains(&parts.method)
+        && is_only(&SEC_FETCH_MODE, "navigate")
+        && is_only(&SEC_FETCH_DEST, "document")
 }
 
 /// Another site's form has none of these.
@@ -210,6 +229,36 @@ mod tests {
         for site in ["cross-site", "same-site", "?"] {
             assert_eq!(asked("sec-fetch-site", site), Some(Reason::Origin), "{site}");
         }
+    }
+
+    #[test]
+    fn a_link_on_another_site_may_be_followed_and_nothing_else() {
+        let policy = policy(Changes::All);
+        let asked = |method: &str, site: &str, mode: &str, dest: &str, more: (&str, &str)| {
+            let fetch = [("sec-fetch-site", site), ("sec-fetch-mode", mode), ("sec-fetch-dest", dest)];
+            let headers: Vec<_> = [("host", "a.test"), more].into_iter().chain(fetch).collect();
+            asked(&policy, method, "/", &headers)
+        };
+        let nothing = ("accept", "text/html");
+        for site in ["cross-site", "same-site"] {
+            assert_eq!(asked("GET", site, "navigate", "document", nothing), None, "{site}");
+            assert_eq!(asked("HEAD", site, "navigate", "document", nothing), None, "{site}");
+        }
+        let refused = Some(Reason::Origin);
+        for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
+            let marked = ("partage-request", "1");
+            assert_eq!(asked(method, "cross-site", "navigate", "document", marked), refused, "{method}");
+        }
+        for dest in ["iframe", "frame", "embed", "object", "image", "empty", ""] {
+            assert_eq!(asked("GET", "cross-site", "navigate", dest, nothing), refused, "{dest}");
+        }
+        for mode in ["no-cors", "cors", "websocket", ""] {
+            assert_eq!(asked("GET", "cross-site", mode, "document", nothing), refused, "{mode}");
+        }
+        let origin = ("origin", "https://evil.example");
+        assert_eq!(asked("GET", "cross-site", "navigate", "document", origin), refused);
+        let framed = ("sec-fetch-dest", "iframe");
+        assert_eq!(asked("GET", "cross-site", "navigate", "document", framed), refused, "two destinations");
     }
 
     #[test]
