@@ -155,6 +155,8 @@ impl RequestBody {
             ReleaseAt::Message(framing) => {
                 if framing.take(piece) {
                     self.in_flight.held.give_back();
+                    // The client may have owed nothing for most of the present window.
+                    self.rate.begin(bytes);
                 }
                 framing.length <= limits::SMALL_BODY
             }
@@ -269,6 +271,14 @@ impl BodyRate {
 
     fn came(&mut self, bytes: u64) {
         self.came = self.came.saturating_add(bytes);
+    }
+
+    /// A window of its own begins for a message of which so many bytes are here.
+    fn begin(&mut self, bytes: u64) {
+        self.came = bytes;
+        if let Some(window) = &mut self.window {
+            window.as_mut().reset(Instant::now() + self.length);
+        }
     }
 
     /// Ready when too little came in a window and the client owes more.

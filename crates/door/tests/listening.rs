@@ -226,6 +226,29 @@ async fn a_body_below_the_least_rate_is_told_408_and_one_above_it_is_read() {
     assert_eq!(listening.door.counts().of(Reason::SlowBody), 1);
 }
 
+/// A stream may rest between two messages, and a message that comes then has a whole window for itself.
+#[tokio::test]
+async fn a_message_that_begins_at_the_end_of_a_window_is_not_too_slow() {
+    let window = 4 * SHORT;
+    let settings = Settings { body_bytes_s: 1_000, body_window: window, ..patient() };
+    let listening = listening(settings).await;
+    let mut stream = listening.connect().await;
+    let head = "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/grpc\r\nconnection: close\r\n\
+                transfer-encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    tokio::time::sleep(window * 5 / 6).await;
+    let message = [&[0, 0, 0, 0, 200][..], &[b'x'; 200]].concat();
+    for piece in message.chunks(41) {
+        let chunk = [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+        stream.write_all(&chunk).await.unwrap();
+        tokio::time::sleep(window / 12).await;
+    }
+    stream.write_all(b"0\r\n\r\n").await.unwrap();
+    let answer = rest(&mut stream).await;
+    assert!(status(&answer) == 200 && answer.ends_with("\r\n\r\n205"), "{answer}");
+    assert_eq!(listening.door.counts().of(Reason::SlowBody), 0);
+}
+
 /// So a thousand of them cost a thousand heads.
 #[tokio::test]
 async fn large_bodies_beyond_the_budget_or_the_limit_are_refused_by_their_heads() {
