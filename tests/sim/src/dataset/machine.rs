@@ -77,6 +77,10 @@ pub struct Machine {
     pub cursor: Option<usize>,
     /// The content of its mirror, as it was delivered: what it can see, and since when.
     pub seen: BTreeMap<Named, (Value, u64)>,
+    /// What the driver publishes of each version: its partitions share a key. It outlives sessions.
+    pub held: Versions,
+    /// Versions of which that has changed since the driver published it last.
+    pub unsaid: BTreeSet<VersionName>,
     /// Loads that are cancelled or over have another number.
     pub loads: BTreeMap<VersionName, u64>,
     /// When it crashed last, and what it had then.
@@ -99,6 +103,8 @@ impl Machine {
             believes: 0,
             cursor: None,
             seen: BTreeMap::new(),
+            held: Versions::new(),
+            unsaid: BTreeSet::new(),
             loads: BTreeMap::new(),
             fell: None,
         }
@@ -149,7 +155,23 @@ impl Machine {
         self.session = None;
         self.cursor = None;
         self.seen.clear();
+        self.held.clear();
+        self.unsaid.clear();
         self.loads.clear();
+    }
+
+    /// The driver takes up that a partition is to be published, or no longer.
+    pub fn hold(&mut self, version: VersionName, partition: u32, layout: Option<Layout>) {
+        self.unsaid.insert(version.clone());
+        let Some(layout) = layout else {
+            if let Some((_, held)) = self.held.get_mut(&version) {
+                held.remove(&partition);
+            }
+            return self.held.retain(|_, (_, held)| !held.is_empty());
+        };
+        let held = self.held.entry(version).or_insert((layout, BTreeSet::new()));
+        held.0 = layout;
+        held.1.insert(partition);
     }
 
     /// Shows requests what there is of a version.

@@ -113,13 +113,31 @@ pub fn remembered(before: Option<&Served>, now: Option<&Served>) -> Result<(), S
     }
 }
 
-/// S12: what is published is here.
-pub fn published(machine: &Machine, key: &Key) -> Result<(), String> {
-    if let Key::Partition(_, version, partition) = key
-        && !machine.disk.versions.get(version).is_some_and(|(_, here)| here.contains(partition))
-    {
-        let who = &machine.address;
-        return Err(format!("S12: {who} publishes partition {partition} of {version} and does not have it"));
+/// S12: what is published of a version is here, in that layout.
+pub fn published(machine: &Machine, version: &VersionName) -> Result<(), String> {
+    let Some((layout, held)) = machine.held.get(version) else { return Ok(()) };
+    let here = machine.disk.versions.get(version);
+    if here.is_some_and(|(known, here)| known == layout && held.is_subset(here)) {
+        return Ok(());
+    }
+    let who = &machine.address;
+    Err(format!("S12: {who} publishes {held:?} of {version} as {layout:?}, and has {here:?}"))
+}
+
+/// S12: the driver publishes nothing that the mind has withdrawn.
+pub fn follows(machine: &Machine, dataset: &DatasetName) -> Result<(), String> {
+    let Some(mind) = &machine.mind else { return Ok(()) };
+    for (version, (_, held)) in &machine.held {
+        let is_withdrawn = |partition: &&u32| {
+            let key = Key::Partition(dataset.clone(), version.clone(), **partition);
+            !mind.published().contains_key(&key)
+        };
+        if let Some(partition) = held.iter().find(is_withdrawn) {
+            let who = &machine.address;
+            return Err(format!(
+                "S12: the driver of {who} still publishes partition {partition} of {version}"
+            ));
+        }
     }
     Ok(())
 }

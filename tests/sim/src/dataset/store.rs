@@ -1,8 +1,8 @@
 //! The coordination service: ephemeral keys of sessions, and a log from which mirrors are fed.
 
 use partage_core::service::dataset::Address;
-use partage_core::service::dataset::node::{Key, News, Value};
-use std::collections::BTreeMap;
+use partage_core::service::dataset::node::{Key, Layout, News, Value};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A key, and whose it is.
 pub type Named = (Address, Key);
@@ -65,6 +65,38 @@ impl Store {
         }
         self.log.push((named, value));
         true
+    }
+
+    /// Puts in a session all that a node has of a version, which is one key of the service: the mirrors tell of what has
+    /// changed in it.
+    pub fn write_held(
+        &mut self,
+        session: u64,
+        of_version: impl Fn(u32) -> Named,
+        held: Option<(Layout, BTreeSet<u32>)>,
+    ) {
+        if !self.sessions.contains_key(&session) {
+            return;
+        }
+        let (value, partitions) = match held {
+            Some((layout, partitions)) => (Some(Value::Layout(layout)), partitions),
+            None => (None, BTreeSet::new()),
+        };
+        let is_gone = |named: &&Named| match &named.1 {
+            Key::Partition(_, _, partition) => {
+                **named == of_version(*partition) && !partitions.contains(partition)
+            }
+            Key::Node | Key::Pin(_) => false,
+        };
+        for named in self.keys.keys().filter(is_gone).cloned().collect::<Vec<_>>() {
+            self.write(session, named, None);
+        }
+        for named in partitions.iter().map(|partition| of_version(*partition)) {
+            match self.keys.get_mut(&named) {
+                Some((known, owner)) if Some(&*known) == value.as_ref() => *owner = session,
+                Some(_) | None => drop(self.write(session, named, value.clone())),
+            }
+        }
     }
 
     /// Where the log ends.

@@ -1,6 +1,6 @@
 //! What drives a node: its session, its mirror, its loads, and whatever its mind says.
 
-use super::{CALM_MS, Happening, Millis, REFRESH_MS, STORM_MS, TTL_MS, World, oracle};
+use super::{CALM_MS, Happening, Held, Millis, REFRESH_MS, STORM_MS, TTL_MS, World, oracle};
 use crate::dataset::store;
 use partage_core::service::dataset::VersionName;
 use partage_core::service::dataset::node::{Effect, Event, Key, Value, may_retire};
@@ -23,6 +23,8 @@ impl World {
         let mut effects = VecDeque::from(effects);
         let mut answers = 0;
         while let Some(effect) = effects.pop_front() {
+            let Some(effect) = self.hold(node, effect) else { continue };
+            self.say(node)?;
             let Some(event) = self.act_one(node, effect)? else { continue };
             answers += 1;
             if answers > MOST_ANSWERS {
@@ -32,6 +34,8 @@ impl World {
             let told = self.machines[node].mind.as_mut().map(|mind| mind.take(now, event));
             effects.extend(told.into_iter().flatten());
         }
+        self.say(node)?;
+        oracle::follows(&self.machines[node], &self.dataset)?;
         self.give_up(node)?;
         let machine = &self.machines[node];
         let Some(mind) = &machine.mind else { return Ok(()) };
@@ -42,14 +46,36 @@ impl World {
         Ok(())
     }
 
+    /// The driver takes up what is to be published of partitions; returns any other effect.
+    fn hold(&mut self, node: usize, effect: Effect) -> Option<Effect> {
+        let machine = &mut self.machines[node];
+        match effect {
+            Effect::Publish(Key::Partition(_, version, partition), Value::Layout(layout)) => {
+                machine.hold(version, partition, Some(layout));
+            }
+            Effect::Withdraw(Key::Partition(_, version, partition)) => machine.hold(version, partition, None),
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// The driver publishes what has changed: each version once, however many of its partitions have.
+    fn say(&mut self, node: usize) -> Result<(), String> {
+        for version in std::mem::take(&mut self.machines[node].unsaid) {
+            oracle::published(&self.machines[node], &version)?;
+            let held = self.machines[node].held.get(&version).cloned();
+            if let Some(session) = self.machines[node].session {
+                self.later(20, Happening::WriteHeld(node, session, version, held));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns what the driver tells the mind of it before anything else.
     fn act_one(&mut self, node: usize, effect: Effect) -> Result<Option<Event>, String> {
         let (now, life) = (self.now, self.machines[node].life);
         match effect {
-            Effect::Publish(key, value) => {
-                oracle::published(&self.machines[node], &key)?;
-                self.send(node, key, Some(value));
-            }
+            Effect::Publish(key, value) => self.send(node, key, Some(value)),
             Effect::Withdraw(key) => self.send(node, key, None),
             Effect::Sit(seat) => self.machines[node].disk.seat = Some(seat),
             Effect::Neighbours(_) | Effect::Drop(_) => {}
@@ -255,6 +281,22 @@ impl World {
         }
         let named = (self.machines[node].address.clone(), key);
         self.store.write(session, named, value);
+    }
+
+    /// As [`World::write`], of all that is published of a version.
+    pub(super) fn write_held(&mut self, node: usize, session: u64, version: VersionName, held: Option<Held>) {
+        if self.machines[node].session != Some(session) {
+            return;
+        }
+        self.store.expire(self.now);
+        if self.is_deaf(node) {
+            let again = self.store_away.max(self.deaf[node]) + 20 - self.now;
+            return self.later(again, Happening::WriteHeld(node, session, version, held));
+        }
+        let (address, dataset) = (self.machines[node].address.clone(), self.dataset.clone());
+        let named =
+            |partition| (address.clone(), Key::Partition(dataset.clone(), version.clone(), partition));
+        self.store.write_held(session, named, held);
     }
 
     /// The mirror of a node gets what it lacks, now and then all of it.

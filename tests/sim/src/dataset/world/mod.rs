@@ -64,6 +64,9 @@ pub struct Outcome {
     pub broken: Option<String>,
 }
 
+/// The partitions of a version that a node publishes, and how the version is divided.
+type Held = (Layout, BTreeSet<u32>);
+
 #[derive(Debug, Clone)]
 enum Happening {
     /// Something for a node, if it is still in that life.
@@ -73,6 +76,8 @@ enum Happening {
     Renew(usize, u64, u64),
     /// A key for the store; the session in which it is.
     Write(usize, u64, Key, Option<Value>),
+    /// All that a node has of a version, for the store.
+    WriteHeld(usize, u64, VersionName, Option<Held>),
     Deliver(usize, u64),
     Refresh(usize, u64),
     /// A node has heard of what it may find at its source.
@@ -279,6 +284,9 @@ impl World {
             Happening::OpenSession(node, life) => return self.open_session(node, life),
             Happening::Renew(node, life, session) => return self.renew(node, life, session),
             Happening::Write(node, session, key, value) => self.write(node, session, key, value),
+            Happening::WriteHeld(node, session, version, held) => {
+                self.write_held(node, session, version, held);
+            }
             Happening::Deliver(node, life) => return self.deliver(node, life),
             Happening::Refresh(node, life) => return self.refresh(node, life),
             Happening::Look(node, life) => return self.look(node, life),

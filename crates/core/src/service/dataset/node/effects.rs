@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 pub enum Effect {
     /// Publish a key of this node in the session that there is.
     Publish(Key, Value),
-    /// Take it back.
+    /// Take it back. Where there is no session: do not publish it in the next.
     Withdraw(Key),
     /// Remember the seat for the next start.
     Sit(Seat),
@@ -182,7 +182,7 @@ impl Effects {
 impl Node {
     /// All effects, with what the driver needs, in the order in which it does them: it withdraws partitions before it
     /// deletes anything of them, lets requests see a version and remembers it before clients get it, and publishes
-    /// partitions last, when they can be read.
+    /// partitions last, when they can be read. Of what one event does to a key, the last counts.
     pub(super) fn complete(&mut self, effects: Effects) -> Vec<Effect> {
         let Effects { shown, remembered, has_other_neighbours, others } = effects;
         for (dataset, version) in &shown {
@@ -196,12 +196,18 @@ impl Node {
         let shown = shown.map(|shown| Effect::Show(Box::new(shown)));
         let remembered = remembered.into_iter().filter_map(|dataset| self.remembered(dataset));
         let neighbours = has_other_neighbours.then(|| Effect::Neighbours(self.neighbours()));
+        let others: Vec<_> = others.into_iter().filter(|effect| !self.is_overtaken(effect)).collect();
         let is_published = |effect: &Effect| matches!(effect, Effect::Publish(Key::Partition(..), _));
         let is_withdrawn = |effect: &Effect| matches!(effect, Effect::Withdraw(Key::Partition(..)));
         let (published, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_published);
         let (withdrawn, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_withdrawn);
         let known = shown.chain(remembered.map(Effect::Remember)).chain(neighbours);
         withdrawn.into_iter().chain(known).chain(others).chain(published).collect()
+    }
+
+    /// Whether a key that was to be published is withdrawn by now, or has another value: one event may do both.
+    fn is_overtaken(&self, effect: &Effect) -> bool {
+        matches!(effect, Effect::Publish(key, value) if self.published.get(key) != Some(value))
     }
 
     fn neighbours(&self) -> Neighbours {

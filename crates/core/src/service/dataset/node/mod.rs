@@ -330,11 +330,10 @@ impl Node {
         }
     }
 
+    /// Also without a session: the driver publishes what it still has of a version, in the next session, as one value.
     fn withdraw(&mut self, key: Key, out: &mut Effects) {
         self.published.remove(&key);
-        if self.presence.has_session {
-            out.push(Effect::Withdraw(key));
-        }
+        out.push(Effect::Withdraw(key));
     }
 
     fn list(&mut self, dataset: DatasetName, versions: &[VersionName], out: &mut Effects) {

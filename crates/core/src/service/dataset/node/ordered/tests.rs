@@ -155,6 +155,24 @@ fn nf_a_partition_is_let_go_when_others_have_it_still_after_it_was_withdrawn() {
 }
 
 #[test]
+fn nf_what_is_ordered_elsewhere_is_not_published_when_a_session_begins() {
+    let mut node = node(&["v1"]);
+    inspected(&mut node, "v1");
+    order(&mut node, &[0, 1]);
+    ready(&mut node, "v1", &[0, 1, 2, 3]);
+    node.take(Millis(1), Event::SessionLost);
+    node.take(Millis(1), held("other", "v1", &[1, 3], true));
+    order(&mut node, &[0]);
+    let told = node.take(Millis(2), Event::Session);
+    let key = |partition| Key::Partition(dataset(), version("v1"), partition);
+    for partition in 0..4 {
+        let is_published = told.contains(&Effect::Publish(key(partition), Value::Layout(LAYOUT)));
+        let is_withdrawn = told.contains(&Effect::Withdraw(key(partition)));
+        assert_eq!((is_published, is_withdrawn), (partition % 2 == 0, partition % 2 == 1), "{told:?}");
+    }
+}
+
+#[test]
 fn ni_who_starts_without_a_coordinator_goes_on_with_its_orders_and_lets_nothing_go() {
     let stored = Stored {
         slots: slots(&[0]),

@@ -916,6 +916,7 @@ fn nc_partitions_are_withdrawn_before_anything_is_deleted_and_published_when_the
         Effect::Withdraw(partition_key("1", 0)),
     );
     let delete = Effect::Delete(dataset(), version("0"));
+    fixture.node.published.insert(partition_key("1", 2), Value::Layout(LAYOUT));
     let mut effects = Effects::default();
     for effect in [&publish, &delete, &withdraw] {
         effects.push(effect.clone());
@@ -924,4 +925,26 @@ fn nc_partitions_are_withdrawn_before_anything_is_deleted_and_published_when_the
     let done = fixture.node.complete(effects);
     assert!(done.len() == 4 && shows(&done[1], "1"), "{done:?}");
     assert_eq!([&done[0], &done[2], &done[3]], [&withdraw, &delete, &publish]);
+}
+
+#[test]
+fn s12_what_goes_while_there_is_no_session_is_withdrawn_all_the_same() {
+    let mut fixture = Fixture::settled(settings(1));
+    fixture.list(&["1"]);
+    fixture.load("1");
+    fixture.list(&["2"]);
+    fixture.load("2");
+    assert_eq!(fixture.serving(), Some("2"));
+    fixture.take(Event::SessionLost);
+    fixture.did();
+    fixture.take(Event::Retired(dataset(), version("1")));
+    let did = fixture.did();
+    let at = |effect: &Effect| did.iter().position(|done| done == effect);
+    for partition in 0..4 {
+        let withdrawn = at(&Effect::Withdraw(partition_key("1", partition)));
+        assert!(withdrawn.is_some() && withdrawn < at(&Effect::Delete(dataset(), version("1"))), "{did:?}");
+    }
+    fixture.take(Event::Session);
+    let is_published = |name| fixture.has(&Effect::Publish(partition_key(name, 0), Value::Layout(LAYOUT)));
+    assert!(is_published("2") && !is_published("1"), "{:?}", fixture.effects);
 }
