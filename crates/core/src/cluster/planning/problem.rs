@@ -162,7 +162,7 @@ impl Cluster {
     }
 
     /// Whether something is under way in a shard, so that it gets nothing but missing replicas. Two replicas that leave
-    /// are not waited for: one on a node without a lease, as that node may never let go of it; and one that hands over
+    /// are not waited for: one that its node may never let go of, as the node or the leader gets no lease; and one that hands over
     /// to a leader which should long have begun to serve, as it stays until a leader serves.
     pub(super) fn is_busy(&self, keyspace: &KeyspaceState, shard: &Shard, waiting: &[&Change]) -> bool {
         let goes_on =
@@ -171,9 +171,11 @@ impl Cluster {
     }
 
     fn is_under_way(&self, keyspace: &KeyspaceState, shard: &Shard) -> bool {
+        let is_revoked = |replica: &Replica| self.nodes.get(&replica.node).is_some_and(|node| node.revoked);
+        let must_move = shard.leader().is_some_and(is_revoked);
+        let is_overdue = |r: &Replica| keyspace.overdue.pending_steps.is_overdue(r.placement, r.state);
         let never_lets_go = |replica: &Replica| {
-            let leaves = !replica.state.is_staying();
-            leaves && self.nodes.get(&replica.node).is_some_and(|node| node.revoked)
+            !replica.state.is_staying() && (is_revoked(replica) || must_move && is_overdue(replica))
         };
         let is_hung = keyspace.overdue.has_hung_leader(shard);
         let waits_in_vain = |replica: &Replica| is_hung && replica.state == ReplicaState::Unload;

@@ -1,12 +1,13 @@
 //! Workers that say "nearly done" for ever: what is given up, when, and that everybody else is served.
 
-use super::super::admin::{Command, DrainProgress, SplitAt};
+use super::super::admin::{Command, DrainProgress, KeyspaceChanges, SplitAt};
 use super::durable;
 use super::test_cluster::{Hang, TestCluster, keyspace, name, node, settings, slots};
 use crate::base::id::{ShardId, TransactionId};
 use crate::keyspace::hash::HashFunction;
 use crate::keyspace::key::{HashRange, Key};
 use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::Shard;
 use crate::keyspace::sharding::{Bounds, Sharding};
 use crate::keyspace::{Keyspace, Ownership, Throttle};
 use crate::limits;
@@ -233,6 +234,36 @@ fn l1_a_leader_that_never_begins_is_left_however_late_another_node_can_take_its_
         test.run(settings().rebalance_ms + 8_000);
         assert_eq!(test.served().len(), 6, "{ownership}: {:#?}", test.notices);
     }
+}
+
+/// A former follower that does not let go keeps no shard on a leader that gets no lease, and so cannot serve it.
+#[test]
+fn l1_a_shard_leaves_a_node_without_lease_though_another_does_not_let_go_of_it() {
+    let exclusive = Keyspace { ownership: Ownership::Exclusive, replicas: 2, ..users(12) };
+    let mut test = cluster_of(&["a", "b", "c", "d"], exclusive, 12);
+    test.run(3_000);
+    test.hangs.insert(node("b"), Hang::Unload);
+    let changes = Box::new(KeyspaceChanges { replicas: Some(1), ..KeyspaceChanges::default() });
+    let command = Command::UpdateKeyspace { keyspace: name(), changes, ahead: false };
+    test.cluster.command(test.at(), TransactionId([7; 20]), "mia", command, false).unwrap();
+    test.run(settings().handover_ms + 4_000);
+    let is_led_by = |shard: &&Shard, by: &str| shard.leader().is_some_and(|leader| leader.node == node(by));
+    let is_left = |shard: &&Shard| shard.replicas.iter().any(|r| r.state == ReplicaState::Unload);
+    let map = test.map();
+    assert!(map.shards().filter(|s| is_led_by(s, "c")).any(|shard| is_left(&shard)), "{:#?}", test.notices);
+    let shard = map.shards().filter(|s| is_led_by(s, "d")).find(|shard| !is_left(shard)).unwrap().id;
+    let mut move_to = |from: &str, to: &str| {
+        let command = Command::MoveShard { keyspace: name(), shard, from: node(from), to: node(to) };
+        test.cluster.command(test.at(), TransactionId([8; 20]), "mia", command, false).unwrap();
+        test.run(3_000);
+        // `c` does not let go of it: another waits for that, so it gets no lease.
+        test.hangs.insert(node("c"), Hang::Unload);
+    };
+    move_to("d", "c");
+    move_to("c", "a");
+    test.run(4 * settings().handover_ms + 4 * settings().lease_ms + settings().rebalance_ms);
+    assert_eq!(told(&test, "node c does not let go"), 1);
+    assert_eq!(test.served().len(), 12, "{:#?}", test.notices);
 }
 
 /// Everything of `a` is to go, and `a` never lets go.
