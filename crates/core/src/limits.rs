@@ -121,8 +121,8 @@ pub const STEAL_ABOVE: f64 = 1.3;
 /// the nodes unfit, ten misses in a row are one in a thousand.
 pub const STEAL_TRIES: u32 = 10;
 
-/// `ring`: tokens of a node of average capacity. 100 keep the fullest of 100 nodes within about a third
-/// of the mean.
+/// `ring`: tokens of a node of average capacity. 100 keep the fullest of 100 nodes within about a
+/// quarter above the mean.
 pub const RING_TOKENS: u32 = 100;
 
 /// `balanced`: a node below this part of its share has just joined and draws replicas (M10).

@@ -1,7 +1,6 @@
 //! The rules of the house, as checks.
 //!
-//! Think of a visitor who walks through every room with a list and writes down what is out of place: each
-//! line says where, what, and how to mend it. The visitor never moves anything. Rules that the compiler or
+//! Each finding says where, what, and how to mend it. Nothing is changed. Rules that the compiler or
 //! clippy can hold are in `clippy.toml` and the root `Cargo.toml`; here is the rest: which crate may lean on
 //! which, and which folder of `core`; what `core` may not touch, where the text of a module is, how long a file may be, and
 //! that no text points at nothing.

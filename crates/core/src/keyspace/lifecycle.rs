@@ -1,4 +1,4 @@
-//! The life of a replica: one shard on one node, for one stay. The same for every kind of keyspace.
+//! The life of a replica: one shard on one node, under one placement id. The same for every kind of keyspace.
 //!
 //! | state         | meaning                                 | may become                      |
 //! |---------------|-----------------------------------------|---------------------------------|

@@ -1,8 +1,7 @@
 //! Manifests: what was committed last, so that a key which was deleted or set back is found.
 //!
-//! Like the list of contents that is packed into each box: whoever opens the box compares. There is one for each
-//! keyspace, and one for everything else. A list and the records that it lists change in one transaction, so they
-//! differ only when somebody else has written or deleted one of the keys.
+//! A manifest lists the records of one keyspace, or all others, with their digests. It changes in one transaction with the
+//! records that it lists, so they differ only when somebody else has written or deleted one of the keys.
 //!
 //! | what differs                             | what follows                                                     |
 //! |------------------------------------------|------------------------------------------------------------------|

@@ -1,7 +1,7 @@
 //! Whether nodes have joined that could hold what a command asks for.
 //!
-//! Think of a table for nine where six chairs stand: whoever reserves it has mostly miscounted, and is told so
-//! at once. Who knows that three more chairs are on their way says so (`ahead`), and gets the table.
+//! A person who asks for nine replicas where six nodes have joined has mostly miscounted: the command is refused. One who
+//! knows that three more nodes will join says so (`ahead`), and the command is accepted.
 //!
 //! **Who counts** is a member: a node that has joined and has neither left nor been removed. Its health does not
 //! matter, nor a drain: both pass, and whether a command is good must not depend on the second in which it is

@@ -9,7 +9,6 @@
 //! | a drain they asked | approved       | approved            | approved       | refused           |
 //! | repair             | approved       | approved            | refused        | refused           |
 //! | rebalance          | approved       | waits for a person  | refused        | refused           |
-
 //!
 //! [`Cluster::plan`] is the planner. It looks at a keyspace when something has happened there, and every
 //! `rebalance_ms`:

@@ -4,9 +4,8 @@
 //! is being moved counts on the node it goes to, one that waits in an approved plan counts already. So two
 //! runs never ask for the same thing twice.
 //!
-//! Like a census: it is taken street by street, and people move meanwhile. Nodes, rules and what is approved are
-//! noted at its beginning, each shard when its turn comes. What a shard was when it was noted is in the problem, so
-//! that who carries the answer out can tell whether it still is so ([`super::changes`]).
+//! The map changes meanwhile. Nodes, rules and what is approved are noted at the beginning, each shard when its turn comes. What
+//! a shard was then is in the problem, so that [`super::changes`] can tell whether it still is so.
 
 use super::super::numbered::Numbered;
 use super::super::{Cluster, KeyspaceState, Moment};

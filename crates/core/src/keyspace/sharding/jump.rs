@@ -1,8 +1,8 @@
 //! Jump consistent hashing (Lamping and Veach, 2014).
 //!
-//! Imagine the list of buckets growing one by one. At each growth a key jumps to the new bucket with just the
-//! chance that keeps all even, decided by a generator seeded with the key. The algorithm computes only
-//! where the next jump goes, so it takes ln n steps, and needs no memory.
+//! While the list of buckets grows one by one, a key moves to each new bucket with just the chance that keeps all even,
+//! decided by a generator seeded with the key. The algorithm computes only the buckets to which the key moves, so it takes
+//! ln n steps, and needs no memory.
 //!
 //! The price: only the last bucket can go. A node that leaves from the middle of the list renumbers all after
 //! it; put another in its place instead. And a weight is a stretch of buckets, so it can grow for free only

@@ -1,8 +1,7 @@
 //! How keys map to shards.
 //!
-//! Think of a ruler. A [`Sharding`] says what the ruler measures: the keys in their own order, or the hash
-//! of each key. [`Sharding::position`] lays one key on the ruler; a shard's [`Bounds`] are the stretch of
-//! ruler that it holds. How shards map to nodes is another matter, and another module.
+//! A [`Sharding`] says in which order keys are: their own, or that of a hash of each. [`Sharding::position`] is where one key is
+//! in that order; a shard's [`Bounds`] are the stretch of it that the shard holds. How shards map to nodes is another module.
 //!
 //! | sharding | a key's position | a shard's bounds | splits and merges |
 //! |---|---|---|---|
@@ -11,7 +10,7 @@
 //! | `Fixed` | its hash, to be taken modulo n | one [`slot`] of n | all together, to k·n and back |
 //! | `Named` | the name in the request | one name | no |
 //!
-//! What is laid on the ruler is never the key but its [`PartitionKey`], so that rows with one partition key
+//! What has a position is never the key but its [`PartitionKey`], so that rows with one partition key
 //! are in one shard whatever the sharding (K2).
 //!
 //! Beside these four, which a keyspace can have, stand the schemes that go from a key straight to one of

@@ -1,8 +1,8 @@
-//! The check of plans: what a plan would do, followed line by line on a sketch of the map.
+//! The check of plans: what a plan would do, followed change by change on a sketch of the map.
 //!
-//! Like reading a recipe before the oven is lit. The sketch knows, for each shard the plan speaks of, on
-//! which nodes its replicas would be after the lines so far; a line that could not be carried out there is
-//! a finding. Not looked at: whether the plan is wise. That is for its reasons and for who approves it.
+//! The sketch has, for each shard that the plan names, the nodes on which its replicas would be after the changes so far; a
+//! change that could not be carried out there is a finding. Whether the plan is wise is not checked here: its reasons and the
+//! person who approves it answer for that.
 
 use super::{Finding, bounds, hold_the_same};
 use crate::base::id::{PlacementId, ShardId};

@@ -1,8 +1,8 @@
 //! Which partitions a node takes, computed by each node alone (S11).
 //!
-//! Everybody at a table knows how many cards there are and who sits where. So each can tell, without asking, which
-//! cards are his: the dealing is a rule, not an event. Whoever sees the table as it was a moment ago deals a little
-//! differently; a card that two hold for that reason harms nobody, and what counts afterwards is what is held (S12).
+//! Each node knows how many partitions there are and which seats are taken, so it computes its own share by a rule that all
+//! nodes have. A node that has heard of fewer or more seats computes another share; a partition that two nodes hold for that
+//! reason does no harm, and what counts afterwards is which partitions nodes hold (S12).
 //!
 //! | dealing | rule |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! Datasets: which partition a key is in, who holds it, when clients get the next version, who is asked for the rest.
 //!
-//! A library with many branches and no head office. Each branch hears, late and never from all at once, which
-//! volumes the others have, and decides by that and by fixed rules alone.
+//! Nodes need no leader: each hears, late and never from all at once, which partitions the others have, and decides by that
+//! and by fixed rules alone.
 //!
 //! | question | file |
 //! |---|---|

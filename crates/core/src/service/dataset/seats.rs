@@ -1,9 +1,9 @@
-//! Where a node sits at the table at which partitions are dealt: its seat, which Sequins calls shard id (S11).
+//! The seat of a node: the number by which partitions are dealt to it, which Sequins calls shard id (S11).
 //!
-//! In a restaurant without a waiter you take the free chair of the lowest number. Two who come in at once may reach for
-//! the same one: both see it, and both know who has to go on, because it is written at the door. Who has sat there for
-//! a while stays; of two who have just come, the one whose name comes first. Chairs that were booked are for whoever
-//! booked them, and two may have booked one: then each stands in for the other.
+//! A node takes the free seat of the lowest number. Two nodes that start at once may claim the same one; both then hear of it,
+//! and the same rule tells both which of them yields: a node that has had the seat for a while keeps it, and of two that
+//! have just come, the one whose name is first. A configured seat is never left, and nodes that share one have the same
+//! partitions.
 //!
 //! - (sa) a configured seat is never left, and nodes of one configured seat share it;
 //! - (sb) a node that is to find one takes the lowest free seat, from 1 on, or the one it had before if that is free;

@@ -1,11 +1,7 @@
 //! Datasets under a coordinator: which partitions of a version go with which shard of the dataset's keyspace (K19, S18).
 //!
-//! A museum hangs a new exhibition every month, with as many pictures as there are this time, and has the same rooms and
-//! the same attendants as ever. Who watches room 3 watches what hangs in room 3, whichever exhibition it is; so the
-//! roster need not be written anew for each. A shard is a room, a partition a picture.
-//!
-//! The map of the keyspace knows nothing of versions: it says which node has which [slot](Slot) of S. A version has as
-//! many partitions as it has files, N (S7); partition p hangs in room p mod S.
+//! The map of the keyspace knows nothing of versions: it says which node has which [slot](Slot) of S, and stays as it is when
+//! a version comes. A version has as many partitions as it has files, N (S7); partition p goes with shard p mod S.
 //!
 //! - (ha) each partition of each version is in exactly one of all slots of S, so it has as many replicas as that shard;
 //! - (hb) if S divides N and the hash of the keyspace is that of the version, the slot of a key holds the partition of
