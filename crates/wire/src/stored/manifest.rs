@@ -1,6 +1,6 @@
 //! Manifests: what was committed last, so that a key which was deleted or set back is found.
 //!
-//! A manifest lists the records of one keyspace, or all others, with their digests. It changes in one transaction with the
+//! A manifest lists the records of one keyspace, or all others, with their checksums. It changes in one transaction with the
 //! records that it lists, so they differ only when somebody else has written or deleted one of the keys.
 //!
 //! | what differs                             | what follows                                                     |
