@@ -5,6 +5,7 @@
 //! with the list of nodes computes the same result. Nodes that accept or keep are in the list, so that a node
 //! which takes nothing new for a while moves nothing; nodes that drain or are gone are not.
 
+use super::domains::AcceptingDomains;
 use super::draft::Draft;
 use super::evict;
 use super::problem::{Level, NodeIndex, Problem, ProblemError, ShardIndex, Spread, Standing};
@@ -142,18 +143,18 @@ pub(super) fn place(policy: &'static str, problem: &Problem, preference: &dyn Pr
     draft.finish()
 }
 
-/// The loads so far, and the numbers of domains.
+/// The loads so far, and the domains that can take replicas.
 struct Targets {
     load: Vec<f64>,
-    zones: usize,
-    racks: usize,
+    zones: AcceptingDomains,
+    racks: AcceptingDomains,
 }
 
 impl Targets {
     fn new(draft: &Draft<'_>) -> Targets {
         let load = vec![0.0; draft.problem.nodes.len() * draft.metrics()];
-        let domains = |level| evict::accepting_domains(draft, level);
-        Targets { load, zones: domains(Level::Zone), racks: domains(Level::Rack) }
+        let [zones, racks] = [Level::Zone, Level::Rack].map(|level| AcceptingDomains::of(draft, level));
+        Targets { load, zones, racks }
     }
 
     /// The nodes of a shard: down its preference with every soft spread kept, and then, if these are too
@@ -197,15 +198,19 @@ impl Targets {
                     chosen.push(*node);
                 }
             }
-            let apart = draft.rule(shard);
-            let possible = (apart.zone != Spread::Soft || chosen.len() < self.zones)
-                && (apart.rack != Spread::Soft || chosen.len() < self.racks);
             let all = order.len() == draft.problem.nodes.len();
-            if chosen.len() < want && possible && crowding == 0 && !all && order.len() < self.reach(draft) {
+            let is_short = chosen.len() < want && crowding == 0 && !all && order.len() < self.reach(draft);
+            if is_short && self.spread_is_possible(draft, shard, &chosen) {
                 return None;
             }
         }
         Some(chosen)
+    }
+
+    /// Whether looking for a node apart from those chosen makes sense.
+    fn spread_is_possible(&self, draft: &Draft<'_>, shard: ShardIndex, chosen: &[NodeIndex]) -> bool {
+        let (rule, chosen) = (draft.rule(shard), chosen.iter().copied());
+        self.zones.allow(draft, rule.zone, chosen.clone()) && self.racks.allow(draft, rule.rack, chosen)
     }
 
     /// How far down an order it makes sense to look for a node apart from the others.

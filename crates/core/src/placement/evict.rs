@@ -1,7 +1,8 @@
 //! Which replicas cannot stay where they are, and which are too many. Shared by the policies.
 
+use super::domains::AcceptingDomains;
 use super::draft::Draft;
-use super::problem::{Level, NodeIndex, ShardIndex, Spread, Standing, UNKNOWN_DOMAIN};
+use super::problem::{Level, NodeIndex, ShardIndex, Spread, Standing};
 use super::solution::Reason;
 
 /// Removes surplus replicas: first those that cannot stay anyway, then those on nodes that take nothing new, as these
@@ -17,7 +18,7 @@ pub(super) fn surplus(draft: &mut Draft<'_>) {
                 let earlier = draft.slot_range(shard).start..*slot;
                 let earlier = earlier.filter_map(|other| draft.at(other));
                 let stays = unfit(draft, shard, node).is_none()
-                    && crowded(draft, shard, node, Spread::Hard, [usize::MAX; 2], earlier).is_none();
+                    && crowded(draft, shard, node, Spread::Hard, None, earlier).is_none();
                 let accepts = draft.standing(node) == Standing::Accepts;
                 let load = draft.highest(node).0.to_bits();
                 Some((!stays, !accepts, Some(*slot) != leader, load, draft.count(node)))
@@ -34,7 +35,7 @@ pub(super) fn surplus(draft: &mut Draft<'_>) {
 /// them when there are domains that the shard does not use. Of two that crowd each other it names the later one, in
 /// the order of the next plan, which so names the same one, and changes nothing (M10).
 pub(super) fn misplaced(draft: &Draft<'_>) -> Vec<(ShardIndex, usize, Reason)> {
-    let domains = [accepting_domains(draft, Level::Zone), accepting_domains(draft, Level::Rack)];
+    let domains = [Level::Zone, Level::Rack].map(|level| AcceptingDomains::of(draft, level));
     let (mut found, mut staying) = (Vec::new(), Vec::new());
     for shard in 0..draft.problem.shard_count() as ShardIndex {
         staying.clear();
@@ -43,8 +44,8 @@ pub(super) fn misplaced(draft: &Draft<'_>) -> Vec<(ShardIndex, usize, Reason)> {
             let crowded =
                 |spread, domains| crowded(draft, shard, node, spread, domains, staying.iter().copied());
             let fault = unfit(draft, shard, node)
-                .or_else(|| crowded(Spread::Hard, [usize::MAX; 2]))
-                .or_else(|| crowded(Spread::Soft, domains));
+                .or_else(|| crowded(Spread::Hard, None))
+                .or_else(|| crowded(Spread::Soft, Some(&domains)));
             match fault {
                 Some(reason) => found.push((shard, slot, reason)),
                 None => staying.push(node),
@@ -63,42 +64,23 @@ pub(super) fn unfit(draft: &Draft<'_>, shard: ShardIndex, node: NodeIndex) -> Op
     }
 }
 
-/// [`Reason::Crowded`] when a replica on one of `staying` is in the same domain, the rule has that spread,
-/// and the shard uses fewer domains than there are.
+/// [`Reason::Crowded`] when a replica on one of `staying` is in the same domain and the rule has that spread; with
+/// `domains`, of zones and racks, only if one of them is free.
 fn crowded(
     draft: &Draft<'_>,
     shard: ShardIndex,
     node: NodeIndex,
     spread: Spread,
-    domains: [usize; 2],
+    domains: Option<&[AcceptingDomains; 2]>,
     staying: impl Iterator<Item = NodeIndex> + Clone,
 ) -> Option<Reason> {
     let rule = draft.rule(shard);
-    for (level, of_rule, count) in
-        [(Level::Zone, rule.zone, domains[0]), (Level::Rack, rule.rack, domains[1])]
-    {
-        if of_rule != spread {
-            continue;
-        }
-        let domain = draft.domain(node, level);
-        if domain != UNKNOWN_DOMAIN && staying.clone().any(|other| draft.domain(other, level) == domain) {
-            let mut used: Vec<u32> = draft.holders(shard).map(|node| draft.domain(node, level)).collect();
-            used.sort_unstable();
-            used.dedup();
-            if used.len() < count {
-                return Some(Reason::Crowded { level });
-            }
-        }
-    }
-    None
-}
-
-/// How many domains have a node that accepts; a node without a domain counts as one.
-pub(super) fn accepting_domains(draft: &Draft<'_>, level: Level) -> usize {
-    let nodes = 0..draft.problem.nodes.len() as NodeIndex;
-    let accepting = nodes.filter(|node| draft.standing(*node) == Standing::Accepts);
-    let mut domains: Vec<u32> = accepting.map(|node| draft.domain(node, level)).collect();
-    domains.sort_unstable();
-    domains.dedup_by(|a, b| a == b && *a != UNKNOWN_DOMAIN);
-    domains.len()
+    [(Level::Zone, rule.zone), (Level::Rack, rule.rack)].into_iter().enumerate().find_map(
+        |(at, (level, of_rule))| {
+            let is_shared =
+                of_rule == spread && staying.clone().any(|other| draft.same_domain(node, other, level));
+            let has_free = || domains.is_none_or(|domains| domains[at].has_free(draft, draft.holders(shard)));
+            (is_shared && has_free()).then_some(Reason::Crowded { level })
+        },
+    )
 }

@@ -26,6 +26,7 @@
 mod balance;
 pub mod balanced;
 mod computed;
+mod domains;
 mod draft;
 mod evict;
 pub mod jump;

@@ -8,6 +8,7 @@
 
 use super::PendingReplica;
 use crate::limits;
+use crate::placement::domains::AcceptingDomains;
 use crate::placement::draft::Draft;
 use crate::placement::problem::{Level, NodeIndex, ShardIndex, Spread, Standing, UNKNOWN_DOMAIN};
 use crate::placement::solution::Reason;
@@ -129,7 +130,8 @@ type Heap = BinaryHeap<Entry>;
 struct Candidates {
     zones: Vec<(u32, Heap)>,
     nodes: usize,
-    racks: Vec<u32>,
+    free_zones: AcceptingDomains,
+    free_racks: AcceptingDomains,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -161,18 +163,17 @@ impl Heaps {
 impl Candidates {
     fn new(draft: &Draft<'_>, shard: ShardIndex) -> Candidates {
         let mut zones: BTreeMap<u32, Vec<_>> = BTreeMap::new();
-        let (mut nodes, mut racks) = (0, Vec::new());
+        let mut nodes = 0;
         for node in 0..draft.problem.nodes.len() as NodeIndex {
             if draft.standing(node) == Standing::Accepts && draft.allows(shard, node) {
                 zones.entry(draft.domain(node, Level::Zone)).or_default().push(Reverse(draft.rank(node)));
-                racks.push(draft.domain(node, Level::Rack));
                 nodes += 1;
             }
         }
-        racks.sort_unstable();
-        racks.dedup_by(|a, b| a == b && *a != UNKNOWN_DOMAIN);
+        let [free_zones, free_racks] = [Level::Zone, Level::Rack]
+            .map(|level| AcceptingDomains::among(draft, level, |node| draft.allows(shard, node)));
         let zones = zones.into_iter().map(|(zone, entries)| (zone, Heap::from(entries))).collect();
-        Candidates { zones, nodes, racks }
+        Candidates { zones, nodes, free_zones, free_racks }
     }
 
     /// The least crowding that is possible, by counting; none when every node or domain that
@@ -180,36 +181,20 @@ impl Candidates {
     fn least_crowding(&self, draft: &Draft<'_>, shard: ShardIndex) -> Option<u32> {
         let rule = draft.rule(shard);
         let held = || draft.holders(shard);
-        let full = |count: usize, holds: &dyn Fn(NodeIndex) -> bool| {
-            held().filter(|node| holds(*node)).count() >= count
+        let accepts =
+            |node: &NodeIndex| draft.standing(*node) == Standing::Accepts && draft.allows(shard, *node);
+        let is_full = |spread: Spread, domains: &AcceptingDomains| {
+            spread != Spread::Ignore && !domains.has_free(draft, held())
         };
-        let accepts = |node| draft.standing(node) == Standing::Accepts && draft.allows(shard, node);
-        let racks = self.racks.len();
-        let no_rack = full(racks, &|node| self.racks.binary_search(&draft.domain(node, Level::Rack)).is_ok());
-        let zone_known =
-            |node| self.zones.binary_search_by_key(&draft.domain(node, Level::Zone), |zone| zone.0).is_ok();
-        let unknown = self.zones.last().is_some_and(|zone| zone.0 == UNKNOWN_DOMAIN);
-        let no_zone = !unknown && full(self.zones.len(), &zone_known) && self.all_zones_used(draft, shard);
-        let no_rack = no_rack && self.all_racks_used(draft, shard);
-        if full(self.nodes, &accepts)
+        let no_zone = is_full(rule.zone, &self.free_zones);
+        let no_rack = is_full(rule.rack, &self.free_racks);
+        if held().filter(accepts).count() >= self.nodes
             || (no_zone && rule.zone == Spread::Hard)
             || (no_rack && rule.rack == Spread::Hard)
         {
             return None;
         }
-        Some(
-            u32::from(no_zone && rule.zone == Spread::Soft) + u32::from(no_rack && rule.rack == Spread::Soft),
-        )
-    }
-
-    fn all_zones_used(&self, draft: &Draft<'_>, shard: ShardIndex) -> bool {
-        let used = |zone: u32| draft.holders(shard).any(|node| draft.domain(node, Level::Zone) == zone);
-        self.zones.iter().all(|(zone, _)| used(*zone))
-    }
-
-    fn all_racks_used(&self, draft: &Draft<'_>, shard: ShardIndex) -> bool {
-        let used = |rack: u32| draft.holders(shard).any(|node| draft.domain(node, Level::Rack) == rack);
-        self.racks.iter().all(|rack| *rack != UNKNOWN_DOMAIN && used(*rack))
+        Some(u32::from(no_zone) + u32::from(no_rack))
     }
 
     fn coldest(

@@ -159,6 +159,21 @@ fn bg_crowded_replicas_are_spread_when_there_is_room() {
 }
 
 #[test]
+fn bg_a_replica_on_a_node_that_only_keeps_hides_no_zone_that_is_free() {
+    for policy in ["balanced", "work_stealing"] {
+        let mut problem = loaded(4, 3, &[1.0]);
+        for (node, zone) in problem.nodes.iter_mut().zip([0, 0, 2, 1]) {
+            node.zone = zone;
+        }
+        problem.nodes[2].standing = Standing::Keeps;
+        problem.current = [vec![0, 1, 2]].into_iter().collect();
+        let solution = place(policy, &problem);
+        assert_eq!(solution.placement.of(0), [0, 2, 3], "{policy}");
+        assert_eq!(place(policy, &after(&problem, &solution)).decisions, vec![], "{policy}");
+    }
+}
+
+#[test]
 fn bg_labels_pins_and_exclusions_are_followed_and_mended() {
     let mut problem = loaded(6, 1, &[1.0; 60]);
     let only = |nodes: &'static [u32]| Rule {

@@ -15,8 +15,9 @@
 //! Load is the highest of the metrics, each as a multiple of the node's share. Not done: evening out below
 //! `steal_above`. A node that joins an even cluster gets the next shards, but draws none: `balanced` does.
 
+use super::domains::AcceptingDomains;
 use super::draft::Draft;
-use super::problem::{Level, NodeIndex, Problem, ProblemError, ShardIndex, Spread, Standing, spread_bits};
+use super::problem::{Level, NodeIndex, Problem, ProblemError, ShardIndex, Standing, spread_bits};
 use super::solution::{Reason, Solution};
 use super::{Policy, evict};
 use crate::limits;
@@ -57,8 +58,8 @@ impl Policy for WorkStealing {
 struct Queue {
     heap: BinaryHeap<Reverse<(u64, u32, NodeIndex)>>,
     accepting: Vec<NodeIndex>,
-    zones: usize,
-    racks: usize,
+    zones: AcceptingDomains,
+    racks: AcceptingDomains,
 }
 
 impl Queue {
@@ -66,8 +67,7 @@ impl Queue {
         let nodes = 0..draft.problem.nodes.len() as NodeIndex;
         let accepting: Vec<_> = nodes.filter(|node| draft.standing(*node) == Standing::Accepts).collect();
         let heap = accepting.iter().map(|node| Reverse(draft.rank(*node))).collect();
-        let zones = evict::accepting_domains(draft, Level::Zone);
-        let racks = evict::accepting_domains(draft, Level::Rack);
+        let [zones, racks] = [Level::Zone, Level::Rack].map(|level| AcceptingDomains::of(draft, level));
         Queue { heap, zones, racks, accepting }
     }
 
@@ -129,10 +129,10 @@ impl Queue {
         drawn.chain(sweep).map(move |at| self.accepting[(at % many) as usize])
     }
 
-    /// Whether there are more domains than replicas, so that looking for a new one makes sense.
+    /// Whether looking for a node apart from the others makes sense.
     fn spread_is_possible(&self, draft: &Draft<'_>, shard: ShardIndex) -> bool {
-        let (rule, have) = (draft.rule(shard), draft.have(shard));
-        (rule.zone != Spread::Soft || have < self.zones) && (rule.rack != Spread::Soft || have < self.racks)
+        let (rule, holders) = (draft.rule(shard), draft.holders(shard));
+        self.zones.allow(draft, rule.zone, holders.clone()) && self.racks.allow(draft, rule.rack, holders)
     }
 
     /// Places what is lost or missing.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::placement::tests::{after, loaded, nodes, place};
-use crate::placement::{Rule, Unplaceable};
+use crate::placement::{Rule, Spread, Unplaceable};
 
 fn run(problem: &Problem) -> Solution {
     place("work_stealing", problem)
@@ -132,6 +132,20 @@ fn wf_replicas_spread_over_zones_while_zones_last() {
     assert_eq!(hard.unplaced.len(), 50);
     let said = hard.unplaced[0].sentence(&problem);
     assert!(said.contains("it needs 3 distinct zones and 2 are eligible"), "{said}");
+}
+
+#[test]
+fn wf_replicas_that_crowd_a_zone_move_to_one_that_none_is_in() {
+    // Three replicas, and two zones: the least loaded node is in the crowded one.
+    let mut problem = loaded(5, 1, &[1.0; 6]);
+    problem.replicas[0] = 3;
+    problem.nodes.iter_mut().for_each(|node| node.zone = 0);
+    problem.nodes[4].zone = 1;
+    problem.current = [vec![0, 1, 2], vec![4], vec![4], vec![4], vec![4], vec![4]].into_iter().collect();
+    problem.settings.steal_above = 100.0;
+    let solution = run(&problem);
+    assert_eq!((solution.placement.of(0), solution.decisions.len()), (&[0, 2, 4][..], 1));
+    assert_eq!(run(&after(&problem, &solution)).decisions, vec![]);
 }
 
 #[test]
