@@ -64,7 +64,7 @@ pub struct Peer(pub IpAddr);
 impl Peer {
     /// What counts as one client: an IPv4 address, or an IPv6 network of /64, the least that a provider gives one
     /// machine.
-    pub fn origin(self) -> String {
+    pub fn client_group(self) -> String {
         match self.0.to_canonical() {
             IpAddr::V4(address) => address.to_string(),
             IpAddr::V6(address) => {
@@ -338,12 +338,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_machine_is_one_origin_however_many_addresses_it_has() {
-        let origin = |address: &str| Peer(address.parse().unwrap()).origin();
-        assert_eq!(origin("10.0.0.7"), "10.0.0.7");
-        assert_eq!(origin("::ffff:10.0.0.7"), "10.0.0.7");
-        assert_eq!(origin("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
-        assert_eq!(origin("2001:db8:1:2::1"), origin("2001:db8:1:2:ffff::9"));
-        assert_ne!(origin("2001:db8:1:2::1"), origin("2001:db8:1:3::1"));
+    fn one_machine_is_one_client_group_however_many_addresses_it_has() {
+        let group = |address: &str| Peer(address.parse().unwrap()).client_group();
+        assert_eq!(group("10.0.0.7"), "10.0.0.7");
+        assert_eq!(group("::ffff:10.0.0.7"), "10.0.0.7");
+        assert_eq!(group("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
+        assert_eq!(group("2001:db8:1:2::1"), group("2001:db8:1:2:ffff::9"));
+        assert_ne!(group("2001:db8:1:2::1"), group("2001:db8:1:3::1"));
     }
 }

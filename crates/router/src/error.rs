@@ -48,7 +48,7 @@ fn shard_and_node(shard: &Option<ShardId>, node: &Option<NodeId>) -> String {
 fn sentence(reason: Reason) -> String {
     match reason {
         Reason::Broken => "the connection broke; the request may have been carried out".to_owned(),
-        Reason::Deadline(LastFailure::Silence) => "no answer within the deadline".to_owned(),
+        Reason::Deadline(LastFailure::None) => "no answer within the deadline".to_owned(),
         Reason::Deadline(last) => format!("no answer within the deadline; last, {}", last_failure(last)),
         Reason::Tries(last) => format!("given up; last, {}", last_failure(last)),
         Reason::NotKept(why) => {
@@ -59,7 +59,7 @@ fn sentence(reason: Reason) -> String {
 
 fn last_failure(failure: LastFailure) -> &'static str {
     match failure {
-        LastFailure::Silence => "nothing was heard",
+        LastFailure::None => "nothing was heard",
         LastFailure::Nobody => "no node served it: its owner has gone or it is being handed over",
         LastFailure::Elsewhere => "the node that was asked did not own it",
         LastFailure::Soon => "its owner was not ready",
@@ -80,7 +80,7 @@ impl CallError {
             CallError::NoRoute(_) => StatusCode::NOT_FOUND,
             CallError::Full { .. } => StatusCode::SERVICE_UNAVAILABLE,
             CallError::Request(_) => StatusCode::BAD_REQUEST,
-            CallError::GaveUp { reason: Reason::Deadline(LastFailure::Silence), .. } => {
+            CallError::GaveUp { reason: Reason::Deadline(LastFailure::None), .. } => {
                 StatusCode::GATEWAY_TIMEOUT
             }
             CallError::GaveUp { .. } if self.is_indefinite() => StatusCode::BAD_GATEWAY,
@@ -110,7 +110,7 @@ impl CallError {
             CallError::NoRoute(NoRoute::Shard { .. }) => "unknown_partition",
             CallError::Full { .. } => "full",
             CallError::Request(_) => "malformed",
-            CallError::GaveUp { reason: Reason::Deadline(LastFailure::Silence), .. } => "timeout",
+            CallError::GaveUp { reason: Reason::Deadline(LastFailure::None), .. } => "timeout",
             CallError::GaveUp { .. } if self.is_indefinite() => "broken",
             CallError::GaveUp { .. } => "unavailable",
         }

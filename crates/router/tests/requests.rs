@@ -270,7 +270,7 @@ async fn reads_go_on_with_the_other_replica_when_one_dies() {
 
 #[tokio::test]
 async fn r3_a_storm_of_refusals_adds_a_tenth() {
-    let budget = BudgetPolicy { purse: 5, drip_per_s: 0, ..BudgetPolicy::default() };
+    let budget = BudgetPolicy { capacity: 5, refill_per_s: 0, ..BudgetPolicy::default() };
     let retry = RetryPolicy { deadline_ms: 500, rest_ms: 1, longest_rest_ms: 10, ..RetryPolicy::default() };
     let (_coordinator, router, nodes) = world(false, CallOptions { budget, retry, ..unhedged() }).await;
     nodes[0].does(&[Does::Refuses("soon")]);

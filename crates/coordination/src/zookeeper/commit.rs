@@ -272,7 +272,7 @@ impl Committer {
     fn refused(&self, fault: &Fault, path: &str, session: Option<SessionId>) -> Error {
         match (fault, session) {
             (Fault::SessionExpired, Some(session)) => {
-                self.sessions.forget(session);
+                self.sessions.close(session);
                 Error::SessionEnded { session }
             }
             _ => self.connection.refusal(fault, path),

@@ -130,7 +130,7 @@ impl Sessions {
                 }
                 // No mark: it is over.
                 Err(Fault::SessionExpired | Fault::ClientClosed | Fault::NoNode) => {
-                    self.forget(id);
+                    self.close(id);
                     return Err(Error::SessionEnded { session: id });
                 }
                 Err(fault) => {
@@ -144,7 +144,7 @@ impl Sessions {
     /// Ends it, and waits until the server says that it is over.
     pub async fn end(&self, id: SessionId) -> Result<()> {
         self.client(id)?;
-        let Some(mut states) = self.forget(id).map(|client| client.state_watcher()) else {
+        let Some(mut states) = self.close(id).map(|client| client.state_watcher()) else {
             return Err(Error::SessionEnded { session: id });
         };
         let over = timeout(ZOOKEEPER_PATIENCE, async {
@@ -161,7 +161,7 @@ impl Sessions {
     }
 
     /// Takes a session out of the table. When its last client is dropped, the library ends it.
-    pub fn forget(&self, id: SessionId) -> Option<Client> {
+    pub fn close(&self, id: SessionId) -> Option<Client> {
         self.table().remove(&id).map(|open| open.client.clone())
     }
 
@@ -184,7 +184,7 @@ async fn end_in_time(sessions: Weak<Sessions>, id: SessionId) {
             tracing::info!(session = %id, "session ended: it was not renewed in time");
             if let Some(sessions) = sessions.upgrade() {
                 // This aborts the task at its next await: there is none.
-                drop(sessions.forget(id));
+                drop(sessions.close(id));
             }
             return;
         }

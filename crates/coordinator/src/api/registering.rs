@@ -27,7 +27,7 @@ pub(crate) async fn register(
     mut registration: Registration,
     from: Option<Peer>,
 ) -> Result<Result<Registered, RegisterError>, CallError> {
-    registration.from = from.map(Peer::origin);
+    registration.from = from.map(Peer::client_group);
     let token = registration.incarnation.is_none().then(|| Token::of(partage_random::bytes()));
     if let Some(token) = &token {
         registration.session = token.digest();

@@ -9,7 +9,7 @@
 use crate::base::time::Millis;
 
 /// A token in thousandths, so that no fraction is lost.
-const COIN: u64 = 1_000;
+const TOKEN: u64 = 1_000;
 
 /// The bucket's size and refill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,14 +18,14 @@ pub struct BudgetPolicy {
     pub percent: u64,
     /// Most tokens in the bucket; it begins full. 100 are the requests of 50 ms at 2,000 a second: one
     /// handover.
-    pub purse: u64,
+    pub capacity: u64,
     /// Tokens that each second adds, whatever the traffic.
-    pub drip_per_s: u64,
+    pub refill_per_s: u64,
 }
 
 impl Default for BudgetPolicy {
     fn default() -> BudgetPolicy {
-        BudgetPolicy { percent: 10, purse: 100, drip_per_s: 10 }
+        BudgetPolicy { percent: 10, capacity: 100, refill_per_s: 10 }
     }
 }
 
@@ -34,42 +34,42 @@ impl Default for BudgetPolicy {
 pub struct Budget {
     policy: BudgetPolicy,
     thousandths: u64,
-    dripped_at: Option<Millis>,
+    refilled_at: Option<Millis>,
 }
 
 impl Budget {
     /// A full bucket.
     pub fn new(policy: BudgetPolicy) -> Budget {
-        Budget { policy, thousandths: policy.purse * COIN, dripped_at: None }
+        Budget { policy, thousandths: policy.capacity * TOKEN, refilled_at: None }
     }
 
     /// `requests` have been sent for the first time.
     pub fn earn(&mut self, requests: u64) {
-        self.put(requests.saturating_mul(self.policy.percent).saturating_mul(COIN / 100));
+        self.put(requests.saturating_mul(self.policy.percent).saturating_mul(TOKEN / 100));
     }
 
     /// Takes a token for one more try; false if there is none.
     pub fn spend(&mut self, now: Millis) -> bool {
-        self.drip(now);
-        let enough = self.thousandths >= COIN;
-        self.thousandths -= if enough { COIN } else { 0 };
+        self.refill(now);
+        let enough = self.thousandths >= TOKEN;
+        self.thousandths -= if enough { TOKEN } else { 0 };
         enough
     }
 
     /// Whole tokens left.
     pub fn left(&self) -> u64 {
-        self.thousandths / COIN
+        self.thousandths / TOKEN
     }
 
-    fn drip(&mut self, now: Millis) {
-        let passed = now.since(*self.dripped_at.get_or_insert(now));
+    fn refill(&mut self, now: Millis) {
+        let passed = now.since(*self.refilled_at.get_or_insert(now));
         // One token a second is a thousandth of a token a millisecond.
-        self.put(passed.saturating_mul(self.policy.drip_per_s));
-        self.dripped_at = self.dripped_at.max(Some(now));
+        self.put(passed.saturating_mul(self.policy.refill_per_s));
+        self.refilled_at = self.refilled_at.max(Some(now));
     }
 
     fn put(&mut self, thousandths: u64) {
-        self.thousandths = self.thousandths.saturating_add(thousandths).min(self.policy.purse * COIN);
+        self.thousandths = self.thousandths.saturating_add(thousandths).min(self.policy.capacity * TOKEN);
     }
 }
 
@@ -82,7 +82,7 @@ mod tests {
         fn r3_never_more_than_a_tenth_beside_purse_and_drip(
             steps in proptest::collection::vec((0u64..20, 0u64..20, 0u64..50), 0..200),
         ) {
-            let policy = BudgetPolicy { purse: 7, drip_per_s: 3, ..BudgetPolicy::default() };
+            let policy = BudgetPolicy { capacity: 7, refill_per_s: 3, ..BudgetPolicy::default() };
             let mut budget = Budget::new(policy);
             let (mut now, mut sent, mut again) = (Millis(5), 0, 0);
             for (requests, wanted, pause) in steps {
@@ -90,14 +90,14 @@ mod tests {
                 sent += requests;
                 now = now + pause;
                 again += (0..wanted).filter(|_| budget.spend(now)).count() as u64;
-                proptest::prop_assert!(again * COIN <= 7 * COIN + sent * COIN / 10 + now.0 * 3);
+                proptest::prop_assert!(again * TOKEN <= 7 * TOKEN + sent * TOKEN / 10 + now.0 * 3);
             }
         }
     }
 
     #[test]
     fn a_tenth_is_really_there() {
-        let mut budget = Budget::new(BudgetPolicy { percent: 10, purse: 100, drip_per_s: 0 });
+        let mut budget = Budget::new(BudgetPolicy { percent: 10, capacity: 100, refill_per_s: 0 });
         while budget.spend(Millis(0)) {}
         budget.earn(9);
         assert!(!budget.spend(Millis(0)));
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_quiet_router_may_retry_after_a_while() {
-        let mut budget = Budget::new(BudgetPolicy { percent: 10, purse: 1, drip_per_s: 1 });
+        let mut budget = Budget::new(BudgetPolicy { percent: 10, capacity: 1, refill_per_s: 1 });
         assert!(budget.spend(Millis(0)) && !budget.spend(Millis(999)));
         assert!(budget.spend(Millis(1_000)));
     }

@@ -143,7 +143,7 @@ pub enum Reason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastFailure {
     /// Nothing: no answer came.
-    Silence,
+    None,
     /// No node to ask.
     Nobody,
     /// The node did not own the key (421).
@@ -195,7 +195,7 @@ impl Attempts {
             hedged: false,
             owes: false,
             may_be_done: false,
-            last_failure: LastFailure::Silence,
+            last_failure: LastFailure::None,
             seed,
         }
     }
@@ -217,13 +217,13 @@ impl Attempts {
     }
 
     /// Takes the step for `event`; see the table.
-    pub fn step(&mut self, now: Millis, event: Event, policy: &RetryPolicy, purse: &mut Budget) -> Action {
+    pub fn step(&mut self, now: Millis, event: Event, policy: &RetryPolicy, budget: &mut Budget) -> Action {
         let under_way = matches!(self.state, State::Asking | State::Hedging);
         self.may_be_done |= under_way && matches!(event, Event::Broken | Event::Late);
         match (self.state, event) {
             (State::Over, _) => Action::Listen,
             (_, Event::Late) => self.over(Reason::Deadline(self.last_failure)),
-            (State::Resting, Event::Woke) => self.woke(now, policy, purse),
+            (State::Resting, Event::Woke) => self.woke(now, policy, budget),
             (State::Resting, _) | (_, Event::Woke) => Action::Listen,
 
             (State::Hedging, Event::Answer { good: true }) | (State::Asking, Event::Answer { .. }) => {
@@ -237,16 +237,16 @@ impl Attempts {
             }
 
             (State::Asking, Event::Slow) => {
-                if !self.traits.hedged || self.hedged || !purse.spend(now) {
+                if !self.traits.hedged || self.hedged || !budget.spend(now) {
                     return Action::Listen;
                 }
                 (self.state, self.hedged, self.tries) = (State::Hedging, true, self.tries + 1);
                 Action::Hedge
             }
             (State::Asking, Event::Nobody) => self.rest(now, 0, LastFailure::Nobody, policy),
-            (State::Asking, Event::Elsewhere { hinted }) => self.elsewhere(now, hinted, policy, purse),
+            (State::Asking, Event::Elsewhere { hinted }) => self.elsewhere(now, hinted, policy, budget),
             (State::Asking, Event::Soon { after_ms }) => {
-                self.refused(now, after_ms, LastFailure::Soon, policy, purse)
+                self.refused(now, after_ms, LastFailure::Soon, policy, budget)
             }
             (State::Asking, Event::NotConnected { another }) => {
                 self.last_failure = LastFailure::NotConnected;
@@ -264,7 +264,7 @@ impl Attempts {
                 if !self.traits.replayable {
                     return self.over(Reason::NotKept(LastFailure::Broken));
                 }
-                if !purse.spend(now) {
+                if !budget.spend(now) {
                     return self.over(Reason::Broken);
                 }
                 self.rest(now, 0, LastFailure::Broken, policy)
@@ -282,25 +282,25 @@ impl Attempts {
             return self.over(Reason::Tries(self.last_failure));
         }
         self.tries += 1;
-        (self.state, self.last_failure) = (State::Asking, LastFailure::Silence);
+        (self.state, self.last_failure) = (State::Asking, LastFailure::None);
         action
     }
 
-    fn woke(&mut self, now: Millis, policy: &RetryPolicy, purse: &mut Budget) -> Action {
-        if self.owes && !purse.spend(now) {
+    fn woke(&mut self, now: Millis, policy: &RetryPolicy, budget: &mut Budget) -> Action {
+        if self.owes && !budget.spend(now) {
             return self.rest(now, policy.longest_rest_ms, self.last_failure, policy);
         }
         self.owes = false;
         self.ask(Action::Ask, policy)
     }
 
-    fn elsewhere(&mut self, now: Millis, hinted: bool, policy: &RetryPolicy, purse: &mut Budget) -> Action {
+    fn elsewhere(&mut self, now: Millis, hinted: bool, policy: &RetryPolicy, budget: &mut Budget) -> Action {
         self.last_failure = LastFailure::Elsewhere;
-        if hinted && !self.hint_used && self.traits.replayable && purse.spend(now) {
+        if hinted && !self.hint_used && self.traits.replayable && budget.spend(now) {
             self.hint_used = true;
             return self.ask(Action::AskHinted, policy);
         }
-        self.refused(now, 0, LastFailure::Elsewhere, policy, purse)
+        self.refused(now, 0, LastFailure::Elsewhere, policy, budget)
     }
 
     /// The node refused, which cost it work: the next try takes a token, or waits until there is one.
@@ -310,12 +310,12 @@ impl Attempts {
         after_ms: u64,
         last_failure: LastFailure,
         policy: &RetryPolicy,
-        purse: &mut Budget,
+        budget: &mut Budget,
     ) -> Action {
         if !self.traits.replayable {
             return self.over(Reason::NotKept(last_failure));
         }
-        self.owes = !purse.spend(now);
+        self.owes = !budget.spend(now);
         // After a rest the hints are about another map.
         self.hint_used = false;
         self.rest(now, after_ms, last_failure, policy)

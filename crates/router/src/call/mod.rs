@@ -279,7 +279,7 @@ impl Caller {
         state: &mut RequestState<'_>,
         first: Option<u32>,
     ) -> Option<(Target, Request<Outgoing>)> {
-        state.asked.extend(first);
+        state.avoided.extend(first);
         let target = self.target(state).ok()??;
         if target.number() == first {
             return None;
@@ -330,7 +330,7 @@ impl Caller {
                     now: self.clock.now(),
                     seed: state.seed,
                     failed: |number| self.pools.failed_at(number),
-                    asked: &state.asked,
+                    asked: &state.avoided,
                 };
                 match choose(&route, state.access, &preference) {
                     Some(replica) => (Some((replica.number, replica.node.clone())), None),
@@ -391,7 +391,7 @@ impl Caller {
     fn avoid(&self, state: &mut RequestState<'_>, target: &Target) {
         if let Some(number) = target.number() {
             self.pools.failed(number, self.clock.now());
-            state.asked.push(number);
+            state.avoided.push(number);
         }
     }
 
@@ -400,7 +400,7 @@ impl Caller {
         state.access == Access::Read
             && routes
                 .route(state.keyspace, state.key)
-                .is_ok_and(|route| route.replicas().any(|replica| !state.asked.contains(&replica.number)))
+                .is_ok_and(|route| route.replicas().any(|replica| !state.avoided.contains(&replica.number)))
     }
 
     fn lags(&self, keyspace: &str, sequence: u64) {
@@ -440,7 +440,7 @@ impl Caller {
             }
         };
         if self.route_snapshot(state) != before {
-            state.asked.clear();
+            state.avoided.clear();
         }
         self.step(state, event)
     }

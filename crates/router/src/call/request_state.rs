@@ -26,7 +26,7 @@ pub struct RequestState<'a> {
     pub traits: RequestTraits,
     pub attempts: Attempts,
     /// Nodes, by number, not to choose again.
-    pub asked: Vec<u32>,
+    pub avoided: Vec<u32>,
     pub hint: Option<HintedNode>,
     pub last: Option<Target>,
     pub answer: Option<Response<AnswerBody>>,
@@ -67,7 +67,7 @@ impl<'a> RequestState<'a> {
             body: Some(body),
             traits,
             attempts: Attempts::begin(now, &options.retry, traits, seed),
-            asked: Vec::new(),
+            avoided: Vec::new(),
             hint: None,
             last: None,
             answer: None,

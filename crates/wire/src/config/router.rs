@@ -51,9 +51,9 @@ pub struct RouterFile {
     pub tries: Option<u32>,
     /// See [`BudgetPolicy::percent`].
     pub retry_percent: Option<u64>,
-    /// See [`BudgetPolicy::purse`].
+    /// See [`BudgetPolicy::capacity`].
     pub retry_purse: Option<u64>,
-    /// See [`BudgetPolicy::drip_per_s`].
+    /// See [`BudgetPolicy::refill_per_s`].
     pub retry_drip_per_s: Option<u64>,
     /// Largest request body that is kept to be sent again.
     pub kept_body_bytes: Option<usize>,
@@ -143,8 +143,8 @@ impl RouterFile {
         }
         Ok(BudgetPolicy {
             percent,
-            purse: self.retry_purse.unwrap_or(default.purse),
-            drip_per_s: self.retry_drip_per_s.unwrap_or(default.drip_per_s),
+            capacity: self.retry_purse.unwrap_or(default.capacity),
+            refill_per_s: self.retry_drip_per_s.unwrap_or(default.refill_per_s),
         })
     }
 

@@ -27,18 +27,18 @@ fn traits_strategy() -> impl Strategy<Value = RequestTraits> {
     })
 }
 
-const EMPTY: BudgetPolicy = BudgetPolicy { percent: 10, purse: 0, drip_per_s: 0 };
+const EMPTY: BudgetPolicy = BudgetPolicy { percent: 10, capacity: 0, refill_per_s: 0 };
 
 proptest! {
     #[test]
     fn what_may_have_been_done_is_not_done_again(
         traits in traits_strategy(),
         events in prop::collection::vec((events(), 0u64..300), 0..60),
-        purse in 0u64..20,
+        capacity in 0u64..20,
         seed in any::<u64>(),
     ) {
         let policy = RetryPolicy { tries: 20, ..RetryPolicy::default() };
-        let mut budget = Budget::new(BudgetPolicy { purse, ..EMPTY });
+        let mut budget = Budget::new(BudgetPolicy { capacity, ..EMPTY });
         let (begin, mut now) = (Millis(1_000), Millis(1_000));
         let mut attempts = Attempts::begin(now, &policy, traits, seed);
         let mut over = false;
@@ -81,16 +81,16 @@ proptest! {
             }
             prop_assert!(attempts.may_be_done() || !broken_at_last);
             prop_assert!(attempts.tries() <= policy.tries + 1);
-            prop_assert!(paid <= purse);
+            prop_assert!(paid <= capacity);
         }
         prop_assert_eq!(attempts.deadline(), begin + policy.deadline_ms);
     }
 
-    /// R3: whatever the nodes answer, no more tries reach them than the purse pays for.
+    /// R3: whatever the nodes answer, no more tries reach them than the budget pays for.
     #[test]
     fn r3_a_storm_of_refusals_is_answered_by_rest(requests in 1u64..300, seed in any::<u64>()) {
         let policy = RetryPolicy::default();
-        let mut budget = Budget::new(BudgetPolicy { purse: 10, ..EMPTY });
+        let mut budget = Budget::new(BudgetPolicy { capacity: 10, ..EMPTY });
         let mut sent = 0;
         for request in 0..requests {
             budget.earn(1);
@@ -114,9 +114,9 @@ proptest! {
     }
 }
 
-fn rests(traits: RequestTraits, event: Event, purse: u64) -> Action {
+fn rests(traits: RequestTraits, event: Event, capacity: u64) -> Action {
     let policy = RetryPolicy::default();
-    let mut budget = Budget::new(BudgetPolicy { purse, ..EMPTY });
+    let mut budget = Budget::new(BudgetPolicy { capacity, ..EMPTY });
     Attempts::begin(Millis(0), &policy, traits, 1).step(Millis(0), event, &policy, &mut budget)
 }
 
@@ -126,7 +126,7 @@ fn each_class_of_failure_as_the_table_says() {
     let streamed = RequestTraits { replayable: false, ..write };
     let read = RequestTraits { idempotent: true, hedged: true, replayable: true };
     let is_rest = |action| matches!(action, Action::Rest { .. });
-    // Nothing was done: always again, if only the purse or the body allows.
+    // Nothing was done: always again, if only the budget or the body allows.
     for event in [Event::Nobody, Event::NotConnected { another: false }] {
         assert!(is_rest(rests(write, event, 0)) && is_rest(rests(streamed, event, 0)), "{event:?}");
     }
