@@ -97,31 +97,53 @@ pub enum News {
 /// Which other nodes have which partitions of one version.
 ///
 /// The last holders of a partition are remembered while no node has it: after an outage of the coordination service all
-/// keys may be gone for a moment, though the nodes that published them still run.
+/// keys may be gone for a moment, though the nodes that published them still run. Only those are remembered that had it
+/// in the node's own layout of the version: it asks no others, and whoever announces one layout after the other would
+/// fill its memory.
 #[derive(Debug, Clone, Default)]
 pub struct Holders {
     now: BTreeMap<Layout, BTreeMap<u32, BTreeSet<Address>>>,
-    last: BTreeMap<(Layout, u32), BTreeSet<Address>>,
+    last: BTreeMap<u32, BTreeSet<Address>>,
+    /// The layout of `last`.
+    own: Option<Layout>,
     /// How many keys each has, in all the partitions that it has.
     keys: BTreeMap<Address, u64>,
 }
 
 impl Holders {
-    /// Takes in that `address` has a partition, or has it no longer.
-    pub(super) fn hear(&mut self, partition: u32, address: &Address, layout: Option<Layout>) {
+    /// Takes in that `address` has a partition, or has it no longer. The node's own layout is `own`.
+    pub(super) fn hear(
+        &mut self,
+        partition: u32,
+        address: &Address,
+        layout: Option<Layout>,
+        own: Option<Layout>,
+    ) {
+        self.remember_of(own);
         for (layout, partitions) in &mut self.now {
             if let Some(holders) = partitions.get_mut(&partition)
                 && holders.remove(address)
                 && holders.is_empty()
             {
                 partitions.remove(&partition);
-                self.last.insert((*layout, partition), [address.clone()].into());
+                if own == Some(*layout) {
+                    self.last.insert(partition, [address.clone()].into());
+                }
             }
         }
         self.now.retain(|_, partitions| !partitions.is_empty());
         if let Some(layout) = layout.filter(|layout| partition < layout.partitions) {
             self.now.entry(layout).or_default().entry(partition).or_default().insert(address.clone());
-            self.last.remove(&(layout, partition));
+            if own == Some(layout) {
+                self.last.remove(&partition);
+            }
+        }
+    }
+
+    fn remember_of(&mut self, own: Option<Layout>) {
+        if self.own != own {
+            self.last.clear();
+            self.own = own;
         }
     }
 
@@ -142,19 +164,19 @@ impl Holders {
         held.into_iter().filter_map(|(address, held)| Some((*self.keys.get(address)?, held)))
     }
 
-    /// Remembers all holders as the last ones: the mirror begins anew.
-    pub(super) fn forget(&mut self) {
+    /// Remembers the holders of the node's own layout as the last ones: the mirror begins anew.
+    pub(super) fn forget(&mut self, own: Option<Layout>) {
         self.keys.clear();
-        for (layout, partitions) in std::mem::take(&mut self.now) {
-            self.last
-                .extend(partitions.into_iter().map(|(partition, holders)| ((layout, partition), holders)));
-        }
+        self.remember_of(own);
+        let now = std::mem::take(&mut self.now);
+        let of_own = now.into_iter().filter(|(layout, _)| own == Some(*layout));
+        self.last.extend(of_own.flat_map(|(_, partitions)| partitions));
     }
 
     /// The nodes that may be asked for a partition: its holders, else the last ones.
     pub fn worth_asking(&self, layout: Layout, partition: u32) -> impl Iterator<Item = &Address> {
-        let last = self.last.get(&(layout, partition)).into_iter().flatten();
-        let is_held = self.count(layout, partition) > 0;
+        let is_held = self.own != Some(layout) || self.count(layout, partition) > 0;
+        let last = self.last.get(&partition).into_iter().flatten();
         self.of(layout, partition).chain(last.filter(move |_| !is_held))
     }
 
@@ -180,8 +202,14 @@ impl Holders {
         others.flat_map(|(_, partitions)| partitions.values().flatten()).collect()
     }
 
+    /// Of how many partitions the last holders are remembered.
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        self.last.len()
+    }
+
     /// Whether `address` has any partition.
-    pub(super) fn names(&self, address: &Address) -> bool {
+    pub(super) fn has_any_of(&self, address: &Address) -> bool {
         self.now.values().flat_map(BTreeMap::values).any(|holders| holders.contains(address))
     }
 

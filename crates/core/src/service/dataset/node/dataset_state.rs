@@ -155,7 +155,16 @@ impl DatasetState {
 
     /// Remembers all holders as the last ones.
     pub(super) fn forget_holders(&mut self) {
-        self.versions.values_mut().for_each(|version| version.holders.forget());
+        self.versions.values_mut().for_each(|version| version.holders.forget(version.layout));
+    }
+
+    /// Whether nothing is known of it any more, and nobody here has said anything of it: a peer announced it, and took
+    /// that back.
+    pub(super) fn is_forgotten(&self) -> bool {
+        let is_ordered = self.pin.order > 0 || self.slots.is_some() || !self.kept.is_empty();
+        let is_told = self.was_listed || self.is_dropped || self.was_dropped || self.spread.is_some();
+        let was_served = self.served().is_some();
+        self.versions.is_empty() && !is_ordered && !is_told && !was_served && self.guard == Guard::default()
     }
 
     /// A planted bug: forgets the last holders, too.

@@ -1,7 +1,7 @@
 //! What follows from the mirror of the keys of all nodes.
 
 use super::effects::Effects;
-use super::{Address, DatasetName, Effect, Key, News, Node, Version, VersionName};
+use super::{Address, DatasetName, DatasetState, Effect, Key, News, Node, Version, VersionName};
 use crate::base::planted::{self, Planted};
 use crate::limits;
 use std::collections::BTreeSet;
@@ -91,7 +91,7 @@ impl Node {
             News::Partition { dataset, version, partition, address, layout } => {
                 let known = self.version(&dataset, &version);
                 let is_news = known.holders.is_empty() && layout.is_some() && !known.is_own();
-                known.holders.hear(partition, &address, layout);
+                known.holders.hear(partition, &address, layout, known.layout);
                 self.look.want(is_news);
                 touched.insert((dataset, version));
             }
@@ -113,16 +113,17 @@ impl Node {
     /// Whether a peer has as many versions that the own source lacks as a node may announce.
     fn has_told_enough(&self, address: &Address) -> bool {
         let versions = self.datasets.values().flat_map(|state| state.versions.values());
-        let is_told = |version: &&Version| !version.is_own() && version.holders.names(address);
+        let is_told = |version: &&Version| !version.is_own() && version.holders.has_any_of(address);
         versions.filter(is_told).count() >= limits::ANNOUNCED_VERSIONS
     }
 
-    /// Whether the node follows an order for this dataset: if it knows the dataset, or not too many that the source has
-    /// not listed.
+    /// Whether the node follows an order for this dataset: if the source has listed the dataset, or if not
+    /// too many have an order that the source has not listed.
     fn may_order(&self, dataset: &DatasetName) -> bool {
-        if self.datasets.contains_key(dataset) {
+        let is_ordered = |state: &DatasetState| !state.was_listed && state.pin.order > 0;
+        if self.datasets.get(dataset).is_some_and(|state| state.was_listed || is_ordered(state)) {
             return true;
         }
-        self.datasets.values().filter(|state| !state.was_listed).count() < limits::ANNOUNCED_DATASETS
+        self.datasets.values().filter(|state| is_ordered(state)).count() < limits::ANNOUNCED_DATASETS
     }
 }

@@ -456,6 +456,7 @@ impl Node {
         for (dataset, state) in &mut self.datasets {
             state.settle(dataset, &context, out);
         }
+        self.datasets.retain(|_, state| !state.is_forgotten());
         if !self.is_leaving {
             self.let_go(out);
             out.extend(self.look.is_due(self.now).then_some(Effect::Look));

@@ -892,6 +892,48 @@ fn z5_what_one_node_tells_of_is_bounded_and_costs_nobody_else_a_word() {
 }
 
 #[test]
+fn z5_datasets_that_peers_announce_and_take_back_leave_nothing_and_hinder_no_order() {
+    let mut fixture = Fixture::settled(settings(1));
+    let most = crate::limits::ANNOUNCED_DATASETS;
+    let told = |number: usize, node: u32, layout: Option<Layout>| News::Partition {
+        dataset: DatasetName::new(&format!("d{number}")).unwrap(),
+        version: version("1"),
+        partition: 0,
+        address: address(node),
+        layout,
+    };
+    let per_node = crate::limits::ANNOUNCED_VERSIONS;
+    let node_of = |number: usize| (3 + number / per_node) as u32;
+    fixture.hear((0..most + 9).map(|number| told(number, node_of(number), Some(LAYOUT))).collect());
+    assert_eq!(fixture.node.datasets().count(), most + 9);
+    let pin = Pin { order: 5, version: Some(version("1")) };
+    let other = DatasetName::new("other").unwrap();
+    fixture.hear(vec![News::Pin(other.clone(), address(2), Some(pin))]);
+    assert_eq!(fixture.node.dataset(&other).map(|state| state.pin().order), Some(5));
+    fixture.hear((0..most + 9).map(|number| told(number, node_of(number), None)).collect());
+    assert_eq!(fixture.node.datasets().map(|(name, _)| name).collect::<Vec<_>>(), [&other]);
+}
+
+#[test]
+fn z5_a_peer_that_announces_one_layout_after_the_other_is_remembered_in_none() {
+    let mut fixture = Fixture::settled(settings(1));
+    fixture.list(&["1"]);
+    fixture.inspected("1");
+    fixture.hear(has("1", 2, 0..3));
+    for digest in 100..200 {
+        fixture.hear(news("1", 9, 0..4, Some(Layout { digest, ..LAYOUT })));
+    }
+    fixture.hear(news("1", 9, 0..4, None));
+    fixture.hear(news("1", 2, 0..3, None));
+    let known = &fixture.node.dataset(&dataset()).unwrap().versions[&version("1")];
+    assert_eq!(known.holders.remembered(), 3);
+    assert_eq!(known.peers(2).collect::<Vec<_>>(), [&address(2)], "the last one that had it");
+    fixture.take(Event::Inspected(dataset(), version("1"), Ok(Layout { digest: 8, ..LAYOUT })));
+    let known = &fixture.node.dataset(&dataset()).unwrap().versions[&version("1")];
+    assert_eq!(known.peers(2).count(), 0, "it had other files");
+}
+
+#[test]
 fn z5_orders_for_datasets_that_the_source_does_not_have_are_bounded() {
     let mut fixture = Fixture::settled(settings(1));
     fixture.list(&["v1"]);
