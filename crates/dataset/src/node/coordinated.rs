@@ -68,6 +68,15 @@ impl AssignedShards {
         self.is_registered.load(Ordering::Relaxed)
     }
 
+    /// Orders a shard, as a coordinator does.
+    #[cfg(test)]
+    pub fn assign(&self, dataset: &DatasetName, slot: Slot) {
+        use partage_core::base::id::{PlacementId, ShardId};
+        let keyspace = partage_core::base::name::KeyspaceName::new(dataset.as_str()).unwrap();
+        let replica = ReplicaKey { keyspace, shard: ShardId(1), placement: PlacementId(1) };
+        self.held().insert(replica, (dataset.clone(), slot));
+    }
+
     /// The datasets of which something is ordered here.
     pub fn datasets(&self) -> BTreeSet<DatasetName> {
         self.held().values().map(|(dataset, _)| dataset.clone()).collect()

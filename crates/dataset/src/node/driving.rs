@@ -246,18 +246,17 @@ impl Driver {
             let is_listed = self.executor.settings.contains_key(&dataset);
             let troubles = self.executor.catalogue.troubles();
             let unread = || troubles.of(dataset.as_str()).filter(|_| !is_listed);
-            let answer = match self.machine.readiness(&dataset, slot) {
+            let answer = match (self.machine.readiness(&dataset, slot), unread()) {
                 // The caller waits no more.
                 _ if told.is_closed() => continue,
-                Readiness::Ready => Ok(()),
-                Readiness::Failed(reason) => Err(reason),
-                Readiness::Loading => match unread() {
-                    Some(trouble) => Err(trouble.reason.clone()),
-                    None => {
-                        self.waiting.push((dataset, slot, told));
-                        continue;
-                    }
-                },
+                (Readiness::Failed(reason), _) => Err(reason),
+                // The machine takes a dataset for empty that a look did not find; the next look may fail.
+                (Readiness::Ready | Readiness::Loading, Some(trouble)) => Err(trouble.reason.clone()),
+                (Readiness::Ready, None) => Ok(()),
+                (Readiness::Loading, None) => {
+                    self.waiting.push((dataset, slot, told));
+                    continue;
+                }
             };
             // A caller that has stopped waiting needs no answer.
             let _ = told.send(answer);
@@ -310,10 +309,13 @@ impl Driver {
         self.executor.show_options(&dataset);
     }
 
-    /// After a look at the source: datasets of which shards are ordered, and no settings were read, have no versions.
+    /// After a look at the source: datasets of which shards are ordered, and that the look did not find, have no
+    /// versions. Of those that it could not read nothing is known.
     async fn miss(&mut self) {
         for dataset in self.assigned.datasets() {
-            if !self.executor.settings.contains_key(&dataset) {
+            let is_read = self.executor.settings.contains_key(&dataset);
+            let is_unknown = self.executor.catalogue.troubles().of(dataset.as_str()).is_some();
+            if !is_read && !is_unknown {
                 self.tell(Event::Listed(dataset, Vec::new())).await;
             }
         }
@@ -448,4 +450,80 @@ fn stored(
         stored.entry(dataset).or_default().died.insert(version, times);
     }
     stored
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Membership;
+    use crate::node::known::Known;
+    use std::net::SocketAddr;
+    use std::path::Path;
+
+    async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Input>) {
+        let source = Source::open(&folder.join("source").display().to_string(), &BTreeMap::new()).unwrap();
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let cluster = DatasetName::new("test").unwrap();
+        let mut options = NodeOptions::new(cluster, listen, folder.join("node"));
+        options.coordinator = Some(Membership {
+            coordinators: vec!["127.0.0.1:1".to_owned()],
+            id: "n1".to_owned(),
+            capacity: 1.0,
+            zone: None,
+            rack: None,
+            labels: Vec::new(),
+        });
+        let (inputs, queue) = mpsc::channel(64);
+        let (known, assigned) = (Known::default(), Arc::default());
+        let handle = Handle { inputs, known, assigned, id: None, worker: Arc::default() };
+        let (store, scan) = Store::open(&options.data_dir).unwrap();
+        let address = Address::new("127.0.0.1:9599").unwrap();
+        let shown = (Arc::new(Catalogue::default()), handle);
+        (Driver::start(options, address, source, (store, scan.versions), shown).await, queue)
+    }
+
+    /// One look at the source, with all that comes of it.
+    async fn look(driver: &mut Driver, queue: &mut mpsc::Receiver<Input>) {
+        driver.look();
+        while driver.looking.0 {
+            let input = queue.recv().await.unwrap();
+            driver.take(input).await;
+        }
+    }
+
+    /// What the caller hears who waits for a shard, if that is known already.
+    async fn told(driver: &mut Driver, dataset: &DatasetName, slot: Slot) -> Option<Result<(), String>> {
+        let (told, mut answer) = oneshot::channel();
+        driver.take(Input::Await(dataset.clone(), slot, told)).await;
+        answer.try_recv().ok()
+    }
+
+    #[tokio::test]
+    async fn k19_no_shard_is_ready_of_a_dataset_that_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = folder.path().join("source/names");
+        std::fs::create_dir_all(&names).unwrap();
+        std::fs::write(names.join(crate::settings::FILE), "no settings").unwrap();
+        let (mut driver, mut queue) = driver(folder.path()).await;
+        let (dataset, other) = (DatasetName::new("names").unwrap(), DatasetName::new("other").unwrap());
+        let slot = Slot::new(0, 2).unwrap();
+        driver.take(Input::Core(Event::Mirror { is_whole: true, news: Vec::new() })).await;
+        for name in [&dataset, &other] {
+            driver.assigned.assign(name, slot);
+            driver.take(Input::Ordered(name.clone())).await;
+        }
+        for time in 0..3 {
+            look(&mut driver, &mut queue).await;
+            let answer = told(&mut driver, &dataset, slot).await;
+            assert!(matches!(answer, Some(Err(_))), "{time}: {answer:?}");
+            assert_eq!(told(&mut driver, &other, slot).await, Some(Ok(())), "the source does not have it");
+        }
+        // The dataset was empty at one look, and cannot be read at the next.
+        let others = folder.path().join("source/other");
+        std::fs::create_dir_all(&others).unwrap();
+        std::fs::write(others.join(crate::settings::FILE), "no settings").unwrap();
+        look(&mut driver, &mut queue).await;
+        let answer = told(&mut driver, &other, slot).await;
+        assert!(matches!(answer, Some(Err(_))), "{answer:?}");
+    }
 }
