@@ -3,7 +3,7 @@
 use super::coordinated::AssignedShards;
 use super::effects::EffectExecutor;
 use super::loading::{Inspected, LoadFailure, VersionId};
-use super::refreshing::{self, Listed};
+use super::refreshing::{self, Finished, Listed};
 use super::{Handle, NodeOptions, keyspace, presence, remembering, trouble, watching};
 use crate::catalogue::Catalogue;
 use crate::limits::PROGRESS_EVERY;
@@ -65,6 +65,7 @@ pub struct Driver {
     looking: (bool, bool),
     /// Whether the source was ever read.
     has_looked: bool,
+    finished: Finished,
     leaving: watch::Sender<bool>,
     helpers: JoinSet<()>,
     /// The shards that are ordered here.
@@ -105,6 +106,7 @@ impl Driver {
             inputs,
             looking,
             has_looked,
+            finished: Finished::new(),
             leaving,
             helpers,
             assigned,
@@ -216,7 +218,19 @@ impl Driver {
         while self.helpers.try_join_next().is_some() {}
         self.executor.catalogue.driver_metrics().refreshed();
         let names = self.executor.options.datasets.clone();
-        self.helpers.spawn(refreshing::look(self.source.clone(), names, self.inputs.clone()));
+        let (source, finished, inputs) = (self.source.clone(), self.finished(), self.inputs.clone());
+        self.helpers.spawn(refreshing::look(source, names, finished, inputs));
+    }
+
+    /// The versions that count as finished, with what clients get: it stays loadable until they get a later one.
+    fn finished(&self) -> Finished {
+        let mut finished = self.finished.clone();
+        for (dataset, state) in self.machine.datasets() {
+            if let Some(served) = state.served() {
+                finished.entry(dataset.clone()).or_default().insert(served.version.clone());
+            }
+        }
+        finished
     }
 
     fn looked(&mut self) {
@@ -335,7 +349,8 @@ impl Driver {
             }
             Input::LoadEnded(id, number, ended) => self.load_ended(id, number, ended).await,
             Input::Listed(listed) => {
-                let Listed { dataset, settings, versions, refused } = *listed;
+                let Listed { dataset, settings, versions, refused, finished } = *listed;
+                self.finished.insert(dataset.clone(), finished);
                 trouble::refused(&self.executor.catalogue, &dataset, refused);
                 let (is_served, guard) = (settings.is_served, settings.guard);
                 let spread = self.executor.set(&dataset, settings, &versions).await;
@@ -358,6 +373,7 @@ impl Driver {
                 self.has_looked = true;
                 trouble::source_works(&self.executor.catalogue, None);
                 trouble::source_has(&self.executor.catalogue, &names);
+                self.finished.retain(|dataset, _| names.contains(dataset));
                 self.miss().await;
                 self.looked();
             }

@@ -118,6 +118,21 @@ impl SourceErrorKind {
         )
     }
 
+    /// Whether one version may be at fault, and nothing else in the source.
+    pub fn is_of_version(&self) -> bool {
+        matches!(
+            self,
+            SourceErrorKind::NotThere
+                | SourceErrorKind::Denied(_)
+                | SourceErrorKind::Symlink(_)
+                | SourceErrorKind::Symlinks
+                | SourceErrorKind::Folder
+                | SourceErrorKind::Outside
+                | SourceErrorKind::TooMany(_)
+                | SourceErrorKind::TooLong { .. }
+        )
+    }
+
     /// What an error of the library means.
     pub fn of(error: object_store::Error) -> SourceErrorKind {
         match error {
