@@ -360,9 +360,9 @@ impl KeyspaceTask {
                 }
             };
             is_rest = event == Event::Tick;
-            let before = server.is_ahead();
+            let before = server.ahead_of_head();
             due = server.take(self.now(), event);
-            self.tell(before, server.is_ahead());
+            self.tell(before, server.ahead_of_head());
         }
     }
 

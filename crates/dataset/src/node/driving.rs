@@ -279,7 +279,7 @@ impl Driver {
 
     async fn order(&mut self, dataset: &DatasetName) {
         let slots = self.assigned.slots(dataset);
-        self.tell(Event::Ordered(dataset.clone(), slots)).await;
+        self.tell(Event::ShardsOrdered(dataset.clone(), slots)).await;
     }
 
     /// Under a coordinator: tells the machine what is ordered of a dataset, and has its keyspace reconciled. `is_read`:
@@ -325,7 +325,7 @@ impl Driver {
 
     /// After a look at the source: datasets of which shards are ordered, and that the look did not find, have no
     /// versions. Of those that it could not read nothing is known.
-    async fn miss(&mut self) {
+    async fn list_missing_as_empty(&mut self) {
         for dataset in self.assigned.datasets() {
             let is_read = self.executor.settings.contains_key(&dataset);
             let is_unknown = self.executor.catalogue.troubles().of(dataset.as_str()).is_some();
@@ -354,7 +354,7 @@ impl Driver {
                 trouble::refused(&self.executor.catalogue, &dataset, refused);
                 let (is_served, guard) = (settings.is_served, settings.guard);
                 let spread = self.executor.set(&dataset, settings, &versions).await;
-                self.tell(Event::Served(dataset.clone(), is_served)).await;
+                self.tell(Event::DatasetEnabled(dataset.clone(), is_served)).await;
                 self.tell(Event::Spread(dataset.clone(), spread)).await;
                 self.tell(Event::Guard(dataset.clone(), guard)).await;
                 trouble::source_works(&self.executor.catalogue, Some(&dataset));
@@ -374,7 +374,7 @@ impl Driver {
                 trouble::source_works(&self.executor.catalogue, None);
                 trouble::source_has(&self.executor.catalogue, &names);
                 self.finished.retain(|dataset, _| names.contains(dataset));
-                self.miss().await;
+                self.list_missing_as_empty().await;
                 self.looked();
             }
             Input::Refresh => {
@@ -382,7 +382,7 @@ impl Driver {
                 self.look();
             }
             Input::Pin(dataset, version) => {
-                self.tell(Event::Order(dataset, version, unix_ms())).await;
+                self.tell(Event::Pin(dataset, version, unix_ms())).await;
             }
             Input::Ordered(dataset) => self.order(&dataset).await,
             Input::Await(dataset, slot, told) => {

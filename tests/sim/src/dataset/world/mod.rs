@@ -480,7 +480,7 @@ impl World {
         let version = if self.draw.chance(500) { self.draw.pick(&good).cloned() } else { None };
         self.pin = Pin { order: self.pin.order + 1, version };
         let Pin { order, version } = self.pin.clone();
-        self.tell(node, Event::Order(self.dataset.clone(), version, order))
+        self.tell(node, Event::Pin(self.dataset.clone(), version, order))
     }
 
     fn is_deaf(&self, node: usize) -> bool {

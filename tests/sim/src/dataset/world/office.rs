@@ -165,7 +165,7 @@ impl World {
         let Some(office) = self.office.as_ref().filter(|_| self.machines[node].life == life) else {
             return Ok(());
         };
-        let event = Event::Ordered(self.dataset.clone(), office.slots_of(node));
+        let event = Event::ShardsOrdered(self.dataset.clone(), office.slots_of(node));
         self.tell(node, event)
     }
 

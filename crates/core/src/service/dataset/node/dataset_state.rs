@@ -438,9 +438,10 @@ impl DatasetState {
         let keeps_all = self.serving.is_none();
         let ahead: BTreeSet<VersionName> =
             self.versions.keys().filter(|name| self.is_ahead(name)).cloned().collect();
-        let is_nothing =
-            |(name, version): (&VersionName, &Version)| self.is_nothing(name, version).then(|| name.clone());
-        let nothing: BTreeSet<VersionName> = self.versions.iter().filter_map(is_nothing).collect();
+        let is_gone_everywhere = |(name, version): (&VersionName, &Version)| {
+            self.is_gone_everywhere(name, version).then(|| name.clone())
+        };
+        let nothing: BTreeSet<VersionName> = self.versions.iter().filter_map(is_gone_everywhere).collect();
         for (name, version) in &mut self.versions {
             let rests = version.ask_again_at > context.now && nothing.contains(name);
             if !rests {
@@ -460,9 +461,9 @@ impl DatasetState {
                 out.show(dataset.clone(), name.clone());
             }
             let is_over = since + context.settings.keep_ms <= context.now;
-            let is_nothing = nothing.contains(name) && !rests;
-            let is_due = is_over || is_disk_full || is_nothing;
-            if is_nothing {
+            let is_gone_everywhere = nothing.contains(name) && !rests;
+            let is_due = is_over || is_disk_full || is_gone_everywhere;
+            if is_gone_everywhere {
                 // At once, unless a request has asked for it lately.
                 since = since.min(Millis(context.now.0.saturating_sub(context.settings.keep_ms)));
             }

@@ -80,7 +80,7 @@ impl DatasetState {
 
     /// Whether it may go at once: the source has taken it back, no node has any of it, and clients neither get it nor
     /// are to get it.
-    pub(super) fn is_nothing(&self, name: &VersionName, version: &Version) -> bool {
+    pub(super) fn is_gone_everywhere(&self, name: &VersionName, version: &Version) -> bool {
         let is_gone = self.was_listed && !version.is_listed && !version.is_somewhere();
         let is_awaited = self.is_chosen(name) || self.is_ahead(name);
         is_gone && !is_awaited && version.loading.is_empty()

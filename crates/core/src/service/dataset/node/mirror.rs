@@ -18,7 +18,7 @@ impl Node {
 
     /// Takes the mirror, or what has changed in it.
     pub(super) fn hear(&mut self, is_whole: bool, news: Vec<News>, out: &mut Effects) {
-        let before = self.presence.remembered();
+        let before = self.presence.snapshot();
         let mut touched = BTreeSet::new();
         let mut lost: BTreeSet<Key> = BTreeSet::new();
         if is_whole {

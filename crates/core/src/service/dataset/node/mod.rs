@@ -121,7 +121,7 @@ pub enum Event {
     /// How a dataset is to be spread, if otherwise than the node's settings say.
     Spread(DatasetName, Option<Spread>),
     /// A coordinator's orders: these shards of the dataset are to be here, and no others.
-    Ordered(DatasetName, BTreeSet<Slot>),
+    ShardsOrdered(DatasetName, BTreeSet<Slot>),
     /// Which versions of a dataset a person must release.
     Guard(DatasetName, Guard),
     /// How many keys are in all partitions of a version that are here.
@@ -131,7 +131,7 @@ pub enum Event {
     /// Versions that clients do not get must go at once.
     DiskFull,
     /// Whether a dataset is served at all. One that is not is let go, and forgotten here.
-    Served(DatasetName, bool),
+    DatasetEnabled(DatasetName, bool),
     /// The source has these versions of a dataset.
     Listed(DatasetName, Vec<VersionName>),
     /// How the source divides a version, or why that is unknown.
@@ -145,7 +145,7 @@ pub enum Event {
     /// No request can get the version any more.
     Retired(DatasetName, VersionName),
     /// An operator's order, given at that time of day: in milliseconds since 1970, by the clock of this node.
-    Order(DatasetName, Option<VersionName>, u64),
+    Pin(DatasetName, Option<VersionName>, u64),
     /// The node is to leave.
     Leave,
     /// Nothing but the time.
@@ -227,7 +227,7 @@ impl Node {
             }
             Event::Mirror { is_whole, news } => self.hear(is_whole, news, out),
             Event::Spread(dataset, spread) => self.dataset_mut(&dataset).spread = spread,
-            Event::Ordered(dataset, slots) => {
+            Event::ShardsOrdered(dataset, slots) => {
                 if self.dataset_mut(&dataset).order(slots) {
                     out.remember(dataset);
                 }
@@ -240,7 +240,7 @@ impl Node {
                 }
             }
             Event::DiskFull => self.datasets.values_mut().for_each(|state| state.is_disk_full = true),
-            Event::Served(dataset, is_served) => self.dataset_mut(&dataset).is_dropped = !is_served,
+            Event::DatasetEnabled(dataset, is_served) => self.dataset_mut(&dataset).is_dropped = !is_served,
             Event::Listed(dataset, versions) => self.list(dataset, &versions, out),
             Event::Inspected(dataset, version, found) => self.inspected(dataset, version, found, out),
             Event::Ready(dataset, version, partition) => self.ready(dataset, version, partition, out),
@@ -257,7 +257,7 @@ impl Node {
                 version.idle = version.idle.map(|since| since.max(at));
             }
             Event::Retired(dataset, version) => self.retired(dataset, version, out),
-            Event::Order(dataset, version, at) => self.order(dataset, version, at, out),
+            Event::Pin(dataset, version, at) => self.order(dataset, version, at, out),
             Event::Leave => self.leave(out),
             Event::Tick => {}
         }

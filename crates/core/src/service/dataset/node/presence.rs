@@ -124,7 +124,7 @@ impl Presence {
     }
 
     /// The others as they are now, to compare with later.
-    pub(super) fn remembered(&self) -> BTreeMap<Address, Claim> {
+    pub(super) fn snapshot(&self) -> BTreeMap<Address, Claim> {
         self.others.clone()
     }
 

@@ -329,7 +329,7 @@ impl Server {
 
     /// The latest map that is kept here though the head is at an earlier one, and that of the head: the head was set
     /// back, or the keyspace created anew.
-    pub fn is_ahead(&self) -> Option<(Generation, Generation)> {
+    pub fn ahead_of_head(&self) -> Option<(Generation, Generation)> {
         let at = self.head()?.at;
         let ahead = self.files.values().filter(|file| file.counts && file.is_ahead_of(at));
         ahead.map(|file| file.map.generation()).max().map(|ahead| (ahead, at))

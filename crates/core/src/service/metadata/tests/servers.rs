@@ -177,13 +177,13 @@ fn d10_the_newest_map_is_kept_when_the_head_goes_back() {
         for now in [4, 5, GONE_MS] {
             let effects = read(&mut server, now, &older);
             assert!(!effects.iter().any(|effect| matches!(effect, Effect::Remove(_))), "{effects:?}");
-            assert_eq!(server.is_ahead(), Some((next.head.at, older.head.at)));
+            assert_eq!(server.ahead_of_head(), Some((next.head.at, older.head.at)));
             assert_eq!(server.current(), None, "nobody is answered from it");
         }
         // The newest state is put back, and all is as before.
         let mut healed = server.clone();
         read(&mut healed, GONE_MS, &Seen { version: 10, ..next.clone() });
-        assert_eq!((healed.current().unwrap().generation(), healed.is_ahead()), (next.head.at, None));
+        assert_eq!((healed.current().unwrap().generation(), healed.ahead_of_head()), (next.head.at, None));
         // Else it goes, as one without a head.
         if !older.head.servers.contains(&node("m0")) {
             let effects = read(&mut server, GONE_MS + 5, &older);

@@ -72,7 +72,7 @@ fn loaded(effects: &[Effect]) -> Vec<(String, Vec<u32>)> {
 }
 
 fn order(node: &mut Node, numbers: &[u32]) -> Vec<Effect> {
-    node.take(Millis(0), Event::Ordered(dataset(), slots(numbers)))
+    node.take(Millis(0), Event::ShardsOrdered(dataset(), slots(numbers)))
 }
 
 #[test]

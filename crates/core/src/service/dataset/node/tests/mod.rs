@@ -470,12 +470,12 @@ fn s8_a_version_without_keys_or_with_less_than_half_is_held_until_a_person_relea
         fixture.list(&["1", "2"]);
         assert_eq!(fixture.serving(), Some("1"));
         // An earlier one again, and back: the hold is as before.
-        fixture.take(Event::Order(dataset(), Some(version("1")), 7));
-        fixture.take(Event::Order(dataset(), None, 8));
+        fixture.take(Event::Pin(dataset(), Some(version("1")), 7));
+        fixture.take(Event::Pin(dataset(), None, 8));
         assert_eq!((fixture.serving(), fixture.state("2")), (Some("1"), Some(State::Held)));
-        fixture.take(Event::Order(dataset(), Some(version("2")), 9));
+        fixture.take(Event::Pin(dataset(), Some(version("2")), 9));
         assert_eq!((fixture.serving(), fixture.state("2")), (Some("2"), Some(State::Active)));
-        fixture.take(Event::Order(dataset(), None, 10));
+        fixture.take(Event::Pin(dataset(), None, 10));
         assert_eq!(fixture.serving(), Some("2"));
         // What comes after is compared with what clients get now.
         fixture.list(&["1", "2", "3"]);
@@ -672,7 +672,7 @@ fn s14_an_order_of_the_operator_goes_back_once_and_holds_in_the_cluster() {
     fixture.list(&["1", "2"]);
     fixture.load("2");
     let pin = Pin { order: 7, version: Some(version("1")) };
-    fixture.take(Event::Order(dataset(), pin.version.clone(), pin.order));
+    fixture.take(Event::Pin(dataset(), pin.version.clone(), pin.order));
     assert!(fixture.has(&Effect::Publish(Key::Pin(dataset()), Value::Pin(pin.clone()))));
     assert!(fixture.effects.iter().any(remembers));
     assert_eq!(fixture.serving(), Some("2"), "until the other one is whole");
@@ -714,7 +714,7 @@ fn of_two_orders_the_later_one_holds_whatever_the_clocks_say() {
     let mut fixture = Fixture::settled(settings(1));
     fixture.list(&["1", "2"]);
     let order = |fixture: &mut Fixture, name: Option<&str>, at: u64| {
-        fixture.take(Event::Order(dataset(), name.map(version), at));
+        fixture.take(Event::Pin(dataset(), name.map(version), at));
         let pin = fixture.node.dataset(&dataset()).unwrap().pin().clone();
         assert_eq!(pin.version, name.map(version), "the order that was given last holds");
         pin.order
@@ -830,7 +830,7 @@ fn a_dataset_that_is_not_served_any_more_goes_as_soon_as_nobody_reads_it() {
     fixture.list(&["1", "2"]);
     fixture.inspected("2");
     fixture.did();
-    fixture.take(Event::Served(dataset(), false));
+    fixture.take(Event::DatasetEnabled(dataset(), false));
     let retire =
         |name| Effect::Retire { dataset: dataset(), version: version(name), unused_since: Millis::NEVER };
     let did = fixture.did();
@@ -848,7 +848,7 @@ fn a_dataset_that_is_not_served_any_more_goes_as_soon_as_nobody_reads_it() {
     fixture.list(&["1", "2", "3"]);
     fixture.wait(60_000);
     assert_eq!(fixture.did(), [], "until it is served again");
-    fixture.take(Event::Served(dataset(), true));
+    fixture.take(Event::DatasetEnabled(dataset(), true));
     fixture.load("3");
     assert_eq!(fixture.serving(), Some("3"));
 }

@@ -73,10 +73,10 @@ fn s19_a_version_that_is_ordered_stays_an_error() {
     let mut fixture = serving_1();
     fixture.list(&["1", "2"]);
     fails(&mut fixture, "2");
-    fixture.take(Event::Order(dataset(), Some(version("2")), 7));
+    fixture.take(Event::Pin(dataset(), Some(version("2")), 7));
     fixture.list(&["1"]);
     assert_eq!((fixture.state("2"), retires(&fixture, "2")), (Some(State::Error), false));
-    fixture.take(Event::Order(dataset(), None, 8));
+    fixture.take(Event::Pin(dataset(), None, 8));
     fixture.wait(1_000);
     assert!(retires(&fixture, "2"));
 }
@@ -119,7 +119,7 @@ fn z5_a_version_that_is_gone_comes_only_if_it_is_whole_and_not_held() {
     fixture.list(&["1", "2", "3"]);
     assert_eq!(fixture.state("3"), Some(State::Held), "it is back");
     fixture.list(&["1", "2"]);
-    fixture.take(Event::Order(dataset(), Some(version("3")), 7));
+    fixture.take(Event::Pin(dataset(), Some(version("3")), 7));
     assert_eq!(fixture.serving(), Some("3"), "a person wants it");
 }
 
@@ -155,7 +155,7 @@ fn s19_a_version_that_is_superseded_is_not_tried_again_until_a_person_wants_it()
     assert!(!fixture.has(&Effect::Inspect(dataset(), version("2"))));
     assert_eq!(fixture.state("2"), Some(State::Error));
     let mut ordered = Fixture { node: fixture.node.clone(), now: fixture.now, effects: Vec::new() };
-    ordered.take(Event::Order(dataset(), Some(version("2")), 7));
+    ordered.take(Event::Pin(dataset(), Some(version("2")), 7));
     assert_eq!(shown(&mut ordered, "2"), Some((true, false)), "by an order it is");
     ordered.list(&["1", "2", "3"]);
     assert!(ordered.has(&Effect::Inspect(dataset(), version("2"))));
@@ -164,7 +164,7 @@ fn s19_a_version_that_is_superseded_is_not_tried_again_until_a_person_wants_it()
     earlier.list(&["1", "2"]);
     fails(&mut earlier, "2");
     earlier.did();
-    earlier.take(Event::Order(dataset(), Some(version("1")), 7));
+    earlier.take(Event::Pin(dataset(), Some(version("1")), 7));
     assert_eq!(shown(&mut earlier, "2"), Some((true, true)));
     fixture.take(Event::TryAgain);
     assert_eq!(shown(&mut fixture, "2"), Some((false, false)), "what was said of it is out of date");
