@@ -201,13 +201,13 @@ async fn ask(
         Admission::Elsewhere { node: other, .. } => {
             let hint = cluster::number(other.as_str()).filter(|hint| *hint != node);
             let said = format!("{}: {other} has it", worker.node());
-            (Asked::Refused(Event::Elsewhere { hinted: hint.is_some() }, hint), said)
+            (Asked::Refused(Event::Misdirected { hinted: hint.is_some() }, hint), said)
         }
         other => {
             let said = format!("{}: {other:?}", worker.node());
             let event = match other {
-                Admission::Soon | Admission::Lapsed => Event::Soon { after_ms: 0 },
-                _ => Event::Elsewhere { hinted: false },
+                Admission::Soon | Admission::Lapsed => Event::NotReady { after_ms: 0 },
+                _ => Event::Misdirected { hinted: false },
             };
             (Asked::Refused(event, None), said)
         }

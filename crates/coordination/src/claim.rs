@@ -84,7 +84,7 @@ pub fn cluster_of(location: &str, about: &[u8]) -> Result<ClusterId> {
 
 /// A root that is being filled from a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refill {
+pub struct RestoreMark {
     /// The id of the restored cluster: a new one, as the former may run elsewhere.
     pub cluster: ClusterId,
     version: Version,
@@ -110,10 +110,10 @@ pub async fn check_vacant(coordination: &dyn Coordination, location: &str) -> Re
     }
 }
 
-impl Refill {
+impl RestoreMark {
     /// Marks the root, which must be vacant, as being restored. No coordinator starts on
-    /// it until [`Refill::end`].
-    pub async fn begin(coordination: &dyn Coordination, location: &str) -> Result<Refill> {
+    /// it until [`RestoreMark::end`].
+    pub async fn begin(coordination: &dyn Coordination, location: &str) -> Result<RestoreMark> {
         let about = Key::new(ABOUT)?;
         loop {
             check_vacant(coordination, location).await?;
@@ -122,7 +122,7 @@ impl Refill {
             let value = Bytes::from(format!("{RESTORING}{cluster}\n"));
             let expected = Expected::unchanged(before.as_ref());
             match coordination.compare_and_swap(&about, expected, value).await {
-                Ok(version) => return Ok(Refill { cluster, version }),
+                Ok(version) => return Ok(RestoreMark { cluster, version }),
                 // Somebody was first, or it may have been us: look again.
                 Err(Error::Refused { .. } | Error::Indefinite { .. }) => {}
                 Err(error) => return Err(error),
@@ -191,16 +191,16 @@ mod tests {
     #[tokio::test]
     async fn nobody_starts_on_a_root_that_is_being_restored_until_that_has_ended() {
         let store = Embedded::in_memory();
-        let first = Refill::begin(&*store, "here").await.unwrap();
+        let first = RestoreMark::begin(&*store, "here").await.unwrap();
         let error = claim(&*store, "here", None).await.unwrap_err().to_string();
         assert!(error.contains("`about`") && error.contains("partage restore"), "{error}");
         // It was cut off; whoever begins again takes over, and the first can end nothing any more.
         store.commit(Transaction::new().put(&Key::new("nodes/n1").unwrap(), "half")).await.unwrap();
-        let second = Refill::begin(&*store, "here").await.unwrap();
+        let second = RestoreMark::begin(&*store, "here").await.unwrap();
         assert!(store.commit(first.end(Transaction::new()).unwrap()).await.is_err());
         store.commit(second.end(Transaction::new()).unwrap()).await.unwrap();
         assert_eq!(claim(&*store, "here", None).await, Ok(second.cluster));
-        let error = Refill::begin(&*store, "here").await.unwrap_err().to_string();
+        let error = RestoreMark::begin(&*store, "here").await.unwrap_err().to_string();
         assert!(error.contains("empty root only") && error.contains("here"), "{error}");
     }
 
@@ -217,7 +217,7 @@ mod tests {
             let before = store.commit(Transaction::new().put(&key, value)).await.unwrap();
             let error = claim(&*store, "etcd://h/root", None).await.unwrap_err().to_string();
             assert!(error.contains(why) && error.contains("etcd://h/root"), "{error}");
-            let error = Refill::begin(&*store, "etcd://h/root").await.unwrap_err().to_string();
+            let error = RestoreMark::begin(&*store, "etcd://h/root").await.unwrap_err().to_string();
             assert!(error.contains(why) && error.contains("etcd://h/root"), "{error}");
             let all = store.list(&Scope::All, None, 10).await.unwrap();
             assert_eq!((all.entries.len(), all.at), (1, before));

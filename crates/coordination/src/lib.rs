@@ -61,7 +61,7 @@ mod watch;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
-pub use claim::{ABOUT, ClusterId, Refill, check_vacant, claim, cluster_of};
+pub use claim::{ABOUT, ClusterId, RestoreMark, check_vacant, claim, cluster_of};
 pub use connect::connect;
 pub use contract::{Coordination, Limits, Listing, Remark, Weight};
 pub use election::{Election, FENCE_STEPS, Leader, Leadership, Term};

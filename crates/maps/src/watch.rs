@@ -97,7 +97,7 @@ impl Watcher {
                 // The same one has the whole of it, and has done nothing wrong.
                 Ended::Refused(
                     TableError::Gap { keyspace, .. }
-                    | TableError::Unbriefed { keyspace }
+                    | TableError::SettingsMissing { keyspace }
                     | TableError::Layout { keyspace, .. },
                 ) => {
                     self.resync.insert(keyspace);

@@ -61,8 +61,8 @@ fn last_failure(failure: LastFailure) -> &'static str {
     match failure {
         LastFailure::None => "nothing was heard",
         LastFailure::Nobody => "no node served it: its owner has gone or it is being handed over",
-        LastFailure::Elsewhere => "the node that was asked did not own it",
-        LastFailure::Soon => "its owner was not ready",
+        LastFailure::Misdirected => "the node that was asked did not own it",
+        LastFailure::NotReady => "its owner was not ready",
         LastFailure::NotConnected => "no connection opened",
         LastFailure::Broken => "the connection broke",
     }

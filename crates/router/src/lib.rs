@@ -29,4 +29,4 @@ pub use partage_core::routing::budget::BudgetPolicy;
 pub use partage_core::routing::pace::Hedging;
 pub use partage_core::routing::retry::RetryPolicy;
 pub use partage_wire::request::headers;
-pub use router::{Owner, Placed, Router};
+pub use router::{LiveReplica, Placed, Router};

@@ -59,14 +59,14 @@ pub struct Placed {
     /// The map that says so.
     pub generation: Generation,
     /// The leader's replica; none while the shard is handed over.
-    pub leader: Option<Owner>,
+    pub leader: Option<LiveReplica>,
     /// The live replicas, the leader first.
-    pub replicas: Vec<Owner>,
+    pub replicas: Vec<LiveReplica>,
 }
 
 /// A live replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owner {
+pub struct LiveReplica {
     /// Its node's address, zone and health.
     pub node: Arc<NodeAddress>,
     /// Its role.
@@ -109,7 +109,7 @@ impl Router {
     pub fn lookup(&self, keyspace: &str, key: &[u8]) -> Result<Placed, NoRoute> {
         let routes = self.shared.cache.routes();
         let route = routes.route(keyspace, key)?;
-        let owner = |replica: partage_core::routing::routes::RouteReplica<'_>| Owner {
+        let owner = |replica: partage_core::routing::routes::RouteReplica<'_>| LiveReplica {
             node: replica.node.clone(),
             role: replica.role,
         };

@@ -345,9 +345,9 @@ impl Router {
                 let hint = Hint { node: None, address: Some(format!("node-{other}:1")), sequence: None };
                 let followed = route.ok().map(|route| choose::follow(&hint, &route, by.as_ref(), |_| None));
                 under_way.hint = followed.and_then(|followed| followed.to).filter(|_| other != node);
-                retry::Event::Elsewhere { hinted: under_way.hint.is_some() }
+                retry::Event::Misdirected { hinted: under_way.hint.is_some() }
             }
-            Outcome::NotNow(_) => retry::Event::Soon { after_ms: 20 },
+            Outcome::NotNow(_) => retry::Event::NotReady { after_ms: 20 },
             Outcome::Indefinite => retry::Event::Broken,
         };
         self.step(scene, op, event);

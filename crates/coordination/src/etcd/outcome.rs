@@ -9,7 +9,7 @@ use crate::error::Error;
 
 /// What went wrong with one attempt at one server.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Trouble {
+pub(super) enum AttemptError {
     /// It did not leave, or etcd refused it before proposing it: another server may take it.
     NotDone(String),
     /// It left, and its outcome is not known.
@@ -29,24 +29,24 @@ const TOKEN: [&str; 4] = [
 ];
 
 /// Classifies a status. `location` names the target, `prefix` the keys that we need rights to.
-pub(super) fn read(status: &Status, location: &str, prefix: &str) -> Trouble {
+pub(super) fn read(status: &Status, location: &str, prefix: &str) -> AttemptError {
     let what = in_words(status);
     if caused_by_connecting(status) {
-        return Trouble::NotDone(what);
+        return AttemptError::NotDone(what);
     }
     // A status with a source comes from this side, of a broken stream: its code is not etcd's.
     if std::error::Error::source(status).is_some() {
-        return Trouble::Unknown(what);
+        return AttemptError::Unknown(what);
     }
     if status.code() == Code::Unauthenticated || TOKEN.iter().any(|words| what.contains(words)) {
-        return Trouble::Token(what);
+        return AttemptError::Token(what);
     }
     let says = |words: &str| what.contains(words);
     let location = location.to_owned();
     match status.code() {
-        Code::Unavailable if says("no leader") => Trouble::NotDone(what),
+        Code::Unavailable if says("no leader") => AttemptError::NotDone(what),
         // For a transaction with puts this is no outcome yet: `no_space` finds that out.
-        Code::ResourceExhausted if says("database space exceeded") => Trouble::Refused(Error::NoRoom {
+        Code::ResourceExhausted if says("database space exceeded") => AttemptError::Refused(Error::NoRoom {
             location,
             what:
                 "its space quota is used up: compact and defragment it, or raise --quota-backend-bytes, then \
@@ -54,24 +54,24 @@ pub(super) fn read(status: &Status, location: &str, prefix: &str) -> Trouble {
                     .to_owned(),
         }),
         // Also: more requests than it can apply. It says so before it proposes anything.
-        Code::ResourceExhausted => Trouble::Refused(Error::Unavailable {
+        Code::ResourceExhausted => AttemptError::Refused(Error::Unavailable {
             what: format!("{location} is overloaded: {what}: ask it less, or give it a faster disk"),
         }),
-        Code::PermissionDenied => Trouble::Refused(Error::Denied {
+        Code::PermissionDenied => AttemptError::Refused(Error::Denied {
             location,
             what: format!(
                 "{what}: grant the user's role readwrite on the prefix {prefix} (`etcdctl role grant-permission \
                  --prefix`)"
             ),
         }),
-        Code::InvalidArgument if says("authentication failed") => Trouble::Refused(Error::Denied {
+        Code::InvalidArgument if says("authentication failed") => AttemptError::Refused(Error::Denied {
             location,
             what: format!("{what}: give the user and password that `etcdctl user add` was told"),
         }),
         Code::InvalidArgument | Code::NotFound | Code::FailedPrecondition | Code::Unimplemented => {
-            Trouble::Refused(Error::Invalid { what: format!("{location} refuses the request: {what}") })
+            AttemptError::Refused(Error::Invalid { what: format!("{location} refuses the request: {what}") })
         }
-        _ => Trouble::Unknown(what),
+        _ => AttemptError::Unknown(what),
     }
 }
 
@@ -112,7 +112,7 @@ fn caused_by_connecting(status: &Status) -> bool {
 mod tests {
     use super::*;
 
-    fn of(code: Code, words: &str) -> Trouble {
+    fn of(code: Code, words: &str) -> AttemptError {
         read(&Status::new(code, words), "etcd://h/r", "/r/")
     }
 
@@ -129,7 +129,7 @@ mod tests {
             (Code::OutOfRange, "decoded message length too large"),
             (Code::Internal, "stream ended"),
         ] {
-            assert!(matches!(of(code, words), Trouble::Unknown(_)), "{code:?} {words}");
+            assert!(matches!(of(code, words), AttemptError::Unknown(_)), "{code:?} {words}");
         }
     }
 
@@ -146,29 +146,35 @@ mod tests {
             ),
             (Code::InvalidArgument, "etcdserver: request is too large", "too large"),
         ] {
-            let Trouble::Refused(error) = of(code, words) else { panic!("{words} is etcd's last word") };
+            let AttemptError::Refused(error) = of(code, words) else { panic!("{words} is etcd's last word") };
             assert!(error.is_definite());
             let said = error.to_string();
             assert!(said.contains(wanted) && said.contains("etcd://h/r"), "{said}");
         }
         let no_lease = of(Code::NotFound, "etcdserver: requested lease not found");
-        assert!(matches!(no_lease, Trouble::Refused(error) if is_lease_gone(&error)));
+        assert!(matches!(no_lease, AttemptError::Refused(error) if is_lease_gone(&error)));
     }
 
     #[test]
     fn a_door_that_is_closed_is_not_a_doubt() {
-        assert!(matches!(of(Code::Unavailable, "etcdserver: no leader"), Trouble::NotDone(_)));
+        assert!(matches!(of(Code::Unavailable, "etcdserver: no leader"), AttemptError::NotDone(_)));
         let refused = ConnectError(Box::new(std::io::Error::other("connection refused")));
         let status = Status::from_error(Box::new(refused));
-        assert!(matches!(read(&status, "etcd://h/r", "/r/"), Trouble::NotDone(_)));
-        assert!(matches!(of(Code::Unauthenticated, "etcdserver: invalid auth token"), Trouble::Token(_)));
-        assert!(matches!(of(Code::InvalidArgument, "etcdserver: user name is empty"), Trouble::Token(_)));
+        assert!(matches!(read(&status, "etcd://h/r", "/r/"), AttemptError::NotDone(_)));
+        assert!(matches!(
+            of(Code::Unauthenticated, "etcdserver: invalid auth token"),
+            AttemptError::Token(_)
+        ));
+        assert!(matches!(
+            of(Code::InvalidArgument, "etcdserver: user name is empty"),
+            AttemptError::Token(_)
+        ));
     }
 
     /// What breaks on the way back has a code of its own making, which must not be taken for etcd's.
     #[test]
     fn a_broken_stream_is_a_doubt_whatever_its_code() {
         let broken = Status::from_error(Box::new(std::io::Error::other("broken")));
-        assert!(matches!(read(&broken, "etcd://h/r", "/r/"), Trouble::Unknown(_)));
+        assert!(matches!(read(&broken, "etcd://h/r", "/r/"), AttemptError::Unknown(_)));
     }
 }

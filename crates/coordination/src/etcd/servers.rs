@@ -27,7 +27,7 @@ use crate::limits::{
 };
 use crate::target::{Secret, Target, Tls};
 
-use super::outcome::{self, Trouble};
+use super::outcome::{self, AttemptError};
 use super::proto::auth_client::AuthClient;
 use super::proto::{AuthenticateRequest, ResponseHeader};
 
@@ -181,7 +181,7 @@ impl Servers {
     }
 
     /// What a status means here.
-    pub fn trouble(&self, status: &Status) -> Trouble {
+    pub fn trouble(&self, status: &Status) -> AttemptError {
         outcome::read(status, &self.location, &self.prefix)
     }
 
@@ -245,22 +245,22 @@ impl Servers {
                 Ok(Err(status)) => self.trouble(&status),
                 Err(_) => {
                     self.hang_up(turn);
-                    Trouble::Unknown("no answer in time".to_owned())
+                    AttemptError::Unknown("no answer in time".to_owned())
                 }
             };
             attempts -= 1;
             let more = attempts > 0 && Instant::now() < end;
             match trouble {
-                Trouble::Refused(error) => return Err(Failed::Error(error)),
-                Trouble::Token(what) => return Err(Failed::Token(server, what)),
-                Trouble::NotDone(what) => {
+                AttemptError::Refused(error) => return Err(Failed::Error(error)),
+                AttemptError::Token(what) => return Err(Failed::Token(server, what)),
+                AttemptError::NotDone(what) => {
                     self.give_up_on(turn);
                     untried -= 1;
                     if untried == 0 || !more {
                         return Err(Failed::NotDone(what));
                     }
                 }
-                Trouble::Unknown(what) => {
+                AttemptError::Unknown(what) => {
                     self.give_up_on(turn);
                     match kind {
                         Kind::Change => return Err(Failed::Unknown(what)),

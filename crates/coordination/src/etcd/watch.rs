@@ -30,7 +30,7 @@ use crate::transaction::{Entry, Version};
 use crate::watch::{Change, Subscription, Update, Watch};
 
 use super::checks::version;
-use super::outcome::{Trouble, in_words};
+use super::outcome::{AttemptError, in_words};
 use super::pages;
 use super::proto::event::EventType;
 use super::proto::watch_client::WatchClient;
@@ -296,8 +296,8 @@ impl Followed {
         match opened {
             Ok(Ok(stream)) => Ok((turn, stream.into_inner())),
             Ok(Err(status)) => match self.servers.trouble(&status) {
-                Trouble::Token(what) => Err(self.signed_in(Some(&server), what).await),
-                Trouble::Refused(error) if !matches!(error, Error::Unavailable { .. }) => {
+                AttemptError::Token(what) => Err(self.signed_in(Some(&server), what).await),
+                AttemptError::Refused(error) if !matches!(error, Error::Unavailable { .. }) => {
                     Err(End::Failed(error))
                 }
                 _ => {

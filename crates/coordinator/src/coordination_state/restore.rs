@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::limits;
 use partage_coordination::embedded::{Embedded, Options};
 use partage_coordination::{
-    ClusterId, Coordination, Election, Error, Key, Leadership, Refill, Session, Term, Transaction,
+    ClusterId, Coordination, Election, Error, Key, Leadership, RestoreMark, Session, Term, Transaction,
     check_vacant, connect,
 };
 use partage_core::base::counter_jump::CounterJump;
@@ -89,7 +89,7 @@ pub struct Restore {
 /// Where it is restored to.
 enum Destination {
     /// The root of a backend.
-    Root(Refill),
+    Root(RestoreMark),
     /// A directory, filled beside its place.
     Directory { embedded: Arc<Embedded>, filled: PathBuf, place: PathBuf },
 }
@@ -110,11 +110,11 @@ impl Restore {
             }
             Backing::Shared { target, .. } => {
                 let coordination = connect(target).await?;
-                let refill = Refill::begin(&*coordination, &target.to_string()).await?;
+                let refill = RestoreMark::begin(&*coordination, &target.to_string()).await?;
                 (coordination, Destination::Root(refill))
             }
             Backing::Open { coordination, .. } => {
-                let refill = Refill::begin(&**coordination, &backing.place()).await?;
+                let refill = RestoreMark::begin(&**coordination, &backing.place()).await?;
                 (coordination.clone(), Destination::Root(refill))
             }
         };

@@ -125,13 +125,14 @@ impl Cluster {
     /// One commit per keyspace with everything that is ready. Returns whether more is ready at once.
     pub(super) fn advance(&mut self, at: Moment, transaction: TransactionId) -> bool {
         let names = self.keyspaces_in_turn();
-        let (begun_with, most) = (self.turn.work.settled, self.beside_planning(limits::SHARDS_SETTLED));
+        let (begun_with, most) =
+            (self.budget.work.settled, self.share_beside_planning(limits::SHARDS_SETTLED));
         let mut again = false;
-        self.turn.next_in_turn = None;
+        self.budget.next_in_turn = None;
         for name in names {
-            let looked_at = (self.turn.work.settled - begun_with) as usize;
+            let looked_at = (self.budget.work.settled - begun_with) as usize;
             if looked_at >= most {
-                self.turn.next_in_turn = Some(name);
+                self.budget.next_in_turn = Some(name);
                 return true;
             }
             again |= self.advance_keyspace(at, transaction, &name, most - looked_at);
@@ -195,7 +196,7 @@ impl Cluster {
             keyspace.execution.meter = meter;
             keyspace.execution.copies_due = due;
         }
-        self.turn.work.settled += (awake.len() + progress.len()) as u64;
+        self.budget.work.settled += (awake.len() + progress.len()) as u64;
         let has_begun = !progress.is_empty();
         let mut begun = Vec::new();
         for (plan, index, progress) in progress {

@@ -330,7 +330,7 @@ impl KeyspaceState {
         let name = self.map.keyspace();
         let held_here = |shard: &ShardId, placement: &PlacementId| {
             let replica = self.map.shard(*shard).and_then(|shard| shard.replica(*placement));
-            replica.is_some_and(|r| r.state.is_staying() && node.is_start_of(r))
+            replica.is_some_and(|r| r.state.is_staying() && node.runs_replica(r))
         };
         if self.suspicion.taken.len() <= node.orders.len() {
             let lately = self
@@ -343,7 +343,7 @@ impl KeyspaceState {
         }
         let shards = node.orders.shards_of(name).filter_map(|id| self.map.shard(id));
         let replicas = shards.flat_map(|shard| shard.replicas.iter().map(move |replica| (shard, replica)));
-        let staying = replicas.filter(|(_, r)| r.state.is_staying() && node.is_start_of(r));
+        let staying = replicas.filter(|(_, r)| r.state.is_staying() && node.runs_replica(r));
         let taken =
             staying.filter_map(|(shard, r)| Some((shard.id, self.suspicion.taken.get(&r.placement)?.1)));
         let lately = taken.filter(|(_, taken)| poison::is_suspect(*taken, died, settings));

@@ -50,7 +50,7 @@ impl Cluster {
     /// Goes once through everything; `transaction` (drawn anew for each call) names what is committed.
     /// Returns when to call again if nothing happens before.
     pub fn decide(&mut self, at: Moment, transaction: TransactionId) -> Millis {
-        let before = self.turn.work;
+        let before = self.budget.work;
         let wake = [
             self.make::<OwnSilence>(at),
             self.make::<LongestLease>(at),
@@ -71,7 +71,7 @@ impl Cluster {
         ];
         let again = self.advance(at, transaction);
         let ready = self.plan_in_turn(at, before);
-        if self.turn.work == before && !again && !ready {
+        if self.budget.work == before && !again && !ready {
             self.pack();
         }
         let due = [self.next_plan_due(), self.next_copy_due(), self.next_look(at)];

@@ -280,7 +280,7 @@ impl Cluster {
             }
         }
         let stuck = stuck.sentences();
-        let alone = if held.is_empty() { self.alone_with(at, node) } else { Vec::new() };
+        let alone = if held.is_empty() { self.only_copies_on(at, node) } else { Vec::new() };
         match held.is_empty() {
             true if !alone.is_empty() => DrainProgress::Blocked { left: alone.len() as u32, why: alone },
             true => DrainProgress::SafeToStop,
@@ -291,12 +291,12 @@ impl Cluster {
 
     /// What of a node that holds nothing by its orders may be the only copy all the same, one sentence each: data of an
     /// earlier process of it that its shard waits for, and data that no map names.
-    fn alone_with(&self, at: Moment, node: &NodeState) -> Vec<String> {
+    fn only_copies_on(&self, at: Moment, node: &NodeState) -> Vec<String> {
         let id = &node.record.spec.id;
         let last = self.last_copy_on(id).map(|(keyspace, shard)| {
             format!("the only copy of shard {shard} of keyspace {keyspace} is on its disk: keep it there until others serve")
         });
-        let kept = self.kept_for_want_of_others(at, id).map(|(replica, why)| {
+        let kept = self.undeletable_kept(at, id).map(|(replica, why)| {
             let ReplicaKey { keyspace, shard, placement } = replica;
             format!("it keeps {placement} of shard {shard} of keyspace {keyspace}, which no map names: {why}")
         });

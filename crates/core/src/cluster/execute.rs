@@ -104,11 +104,11 @@ impl Cluster {
         at: Moment,
     ) -> Beginnings {
         let mut under_way = UnderWay {
-            counts: self.getting_on(keyspace, at),
+            counts: self.counts_without_stalled(keyspace, at),
             meter: keyspace.execution.meter.clone(),
             ..UnderWay::default()
         };
-        let (mut progress, most) = (Vec::new(), self.beside_planning(limits::CHANGES_BEGUN));
+        let (mut progress, most) = (Vec::new(), self.share_beside_planning(limits::CHANGES_BEGUN));
         let plans: Vec<&Plan> = plans.iter().filter_map(|id| self.plans.get(id)).collect();
         let may_copy =
             queue.has(&Until::Bytes) && under_way.may_copy(&keyspace.record.keyspace.throttle, at).is_ok();
@@ -176,7 +176,7 @@ impl Cluster {
 
     /// What is under way, without the loads of shards of which no replica serves that could be copied: they wait for a
     /// process, perhaps for a person, and hold up no other shard meanwhile (L4).
-    fn getting_on(&self, keyspace: &KeyspaceState, at: Moment) -> Counts {
+    fn counts_without_stalled(&self, keyspace: &KeyspaceState, at: Moment) -> Counts {
         let Counts { moves, moves_on, loads_on, .. } = &keyspace.settling.under_way;
         let mut counts = Counts {
             moves: *moves,

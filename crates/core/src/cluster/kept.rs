@@ -159,7 +159,7 @@ impl Cluster {
     }
 
     /// What a node keeps that no map names and that may not be deleted, and why not. Looks at a bounded number.
-    pub(super) fn kept_for_want_of_others(
+    pub(super) fn undeletable_kept(
         &self,
         at: Moment,
         id: &NodeId,

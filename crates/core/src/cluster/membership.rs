@@ -50,7 +50,7 @@ impl NodeState {
     }
 
     /// Whether a replica is of its current incarnation.
-    pub(super) fn is_start_of(&self, replica: &Replica) -> bool {
+    pub(super) fn runs_replica(&self, replica: &Replica) -> bool {
         (&replica.node, replica.incarnation) == (&self.record.spec.id, self.record.incarnation)
     }
 

@@ -272,7 +272,7 @@ pub struct Cluster {
     /// Why nothing can be stored for now, as the driver says.
     storage_problem: Option<String>,
     /// How much one decision does, and where the next one goes on.
-    turn: work::Turn,
+    budget: work::DecisionBudget,
     outbox: Outbox,
 }
 

@@ -81,7 +81,7 @@ enum Death {
 
 impl Transition for NodeHealth {
     fn find(cluster: &Cluster, at: Moment) -> NodeHealth {
-        let most = cluster.beside_planning(limits::SHARDS_WOKEN) as u64;
+        let most = cluster.share_beside_planning(limits::SHARDS_WOKEN) as u64;
         let mut found = NodeHealth { nodes: Vec::new(), wake: Millis::NEVER };
         let mut woken = 0;
         for node in cluster.nodes.values() {
@@ -199,7 +199,7 @@ impl Cluster {
     }
 
     /// For a dry run: ends written-off nodes at once, as on a clone no later decisions follow.
-    pub(super) fn end_accepted_now(&mut self, at: Moment) {
+    pub(super) fn end_written_off(&mut self, at: Moment) {
         for id in std::mem::take(&mut self.guard.written_off) {
             self.declare_dead(at, &id);
         }
@@ -236,7 +236,7 @@ impl Cluster {
     pub(super) fn wake_replicas_of(&mut self, id: &NodeId) {
         for keyspace in self.keyspaces.values_mut() {
             let ids: Vec<_> = keyspace.hosted.on(id).collect();
-            self.turn.work.woken += ids.len() as u64;
+            self.budget.work.woken += ids.len() as u64;
             keyspace.wake(ids);
         }
     }

@@ -162,7 +162,7 @@ impl ReplicaView for KeyspaceView<'_> {
         self.nodes.get(node).is_none_or(|node| node.has_ended(incarnation))
     }
 
-    fn is_silent(&self, node: &NodeId, incarnation: Incarnation) -> bool {
+    fn need_not_lead(&self, node: &NodeId, incarnation: Incarnation) -> bool {
         self.nodes.get(node).is_some_and(|node| {
             let exclusive = self.ownership() == Ownership::Exclusive;
             let gets_no_lease = exclusive && node.gets_no_lease(self.now);
@@ -171,7 +171,7 @@ impl ReplicaView for KeyspaceView<'_> {
         })
     }
 
-    fn is_heard(&self, node: &NodeId, incarnation: Incarnation) -> bool {
+    fn sends_heartbeats(&self, node: &NodeId, incarnation: Incarnation) -> bool {
         self.nodes.get(node).is_some_and(|node| {
             let is_current = node.record.incarnation == incarnation;
             let health = node.signs.health(self.now, self.settings);

@@ -373,7 +373,7 @@ impl Transition for OverdueSteps {
 impl Cluster {
     /// Looks at the steps of a keyspace. Returns what was found, and the nodes whose overdue steps others wait for.
     fn checked_steps(&self, at: Moment, keyspace: &KeyspaceState) -> (CheckedSteps, BTreeSet<NodeId>) {
-        let most = self.beside_planning(limits::STEPS_CALLED_IN);
+        let most = self.share_beside_planning(limits::STEPS_CALLED_IN);
         let pending = &keyspace.overdue.pending_steps;
         let from = pending.next;
         let mut found = CheckedSteps { renewed: Vec::new(), overdue: Vec::new(), next: None, due_then: None };

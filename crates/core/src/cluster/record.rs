@@ -422,7 +422,7 @@ impl Cluster {
             listened: at.now,
             guard: Default::default(),
             registrations: Default::default(),
-            turn: Default::default(),
+            budget: Default::default(),
             storage_problem: None,
             outbox: Outbox::default(),
             settings,

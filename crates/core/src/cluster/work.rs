@@ -45,7 +45,7 @@ impl Slice {
 
 /// How much one decision does, and where the next one goes on. Not stored.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Turn {
+pub(super) struct DecisionBudget {
     /// The keyspace that the last decision had no room for.
     pub(super) next_in_turn: Option<KeyspaceName>,
     /// What is being planned.
@@ -63,34 +63,34 @@ impl Cluster {
     /// Does at most so much in one decision. A simulator makes it so little that every plan is interrupted.
     #[must_use]
     pub fn with_slice(mut self, slice: Slice) -> Cluster {
-        self.turn.slice = slice;
+        self.budget.slice = slice;
         self
     }
 
     /// What was done since this coordinator started. A simulator charges time for the difference.
     pub fn work_done(&self) -> Work {
-        self.turn.work
+        self.budget.work
     }
 
     /// As much of `most` as this decision may do beside planning.
-    pub(super) fn beside_planning(&self, most: usize) -> usize {
-        if self.turn.planning_is_next { most / BESIDE_PLANNING } else { most }
+    pub(super) fn share_beside_planning(&self, most: usize) -> usize {
+        if self.budget.planning_is_next { most / BESIDE_PLANNING } else { most }
     }
 
     /// Plans, unless there is something to plan and this decision has done much already since `before`: then the next one
     /// does little else. Returns whether there is something to do at once.
     pub(super) fn plan_in_turn(&mut self, at: Moment, before: Work) -> bool {
-        let woken =
-            (self.turn.work.woken - before.woken) as usize / (limits::SHARDS_WOKEN / limits::SHARDS_SETTLED);
-        let done = (self.turn.work.settled - before.settled) as usize + woken;
+        let woken = (self.budget.work.woken - before.woken) as usize
+            / (limits::SHARDS_WOKEN / limits::SHARDS_SETTLED);
+        let done = (self.budget.work.settled - before.settled) as usize + woken;
         let is_much = done > 2 * limits::SHARDS_SETTLED / BESIDE_PLANNING;
-        self.turn.planning_is_next = is_much && !self.turn.planning_is_next && self.has_to_plan(at);
-        self.turn.planning_is_next || self.plan(at)
+        self.budget.planning_is_next = is_much && !self.budget.planning_is_next && self.has_to_plan(at);
+        self.budget.planning_is_next || self.plan(at)
     }
 
     /// The keyspaces in the order in which they have their turn in this decision.
     pub(super) fn keyspaces_in_turn(&self) -> Vec<KeyspaceName> {
-        let first = self.turn.next_in_turn.as_ref();
+        let first = self.budget.next_in_turn.as_ref();
         let is_before = |name: &&KeyspaceName| first.is_some_and(|first| *name < first);
         let (before, from): (Vec<_>, Vec<_>) = self.keyspaces.keys().partition(is_before);
         from.into_iter().chain(before).cloned().collect()

@@ -82,12 +82,12 @@ pub enum Event {
         good: bool,
     },
     /// "Not mine."
-    Elsewhere {
+    Misdirected {
         /// The node names another owner.
         hinted: bool,
     },
     /// "Mine, but not yet."
-    Soon {
+    NotReady {
         /// How long it asks us to wait, in milliseconds.
         after_ms: u64,
     },
@@ -147,9 +147,9 @@ pub enum LastFailure {
     /// No node to ask.
     Nobody,
     /// The node did not own the key (421).
-    Elsewhere,
+    Misdirected,
     /// The node was not ready (503).
-    Soon,
+    NotReady,
     /// No connection opened.
     NotConnected,
     /// A connection broke.
@@ -244,9 +244,9 @@ impl Attempts {
                 Action::Hedge
             }
             (State::Asking, Event::Nobody) => self.rest(now, 0, LastFailure::Nobody, policy),
-            (State::Asking, Event::Elsewhere { hinted }) => self.elsewhere(now, hinted, policy, budget),
-            (State::Asking, Event::Soon { after_ms }) => {
-                self.refused(now, after_ms, LastFailure::Soon, policy, budget)
+            (State::Asking, Event::Misdirected { hinted }) => self.elsewhere(now, hinted, policy, budget),
+            (State::Asking, Event::NotReady { after_ms }) => {
+                self.refused(now, after_ms, LastFailure::NotReady, policy, budget)
             }
             (State::Asking, Event::NotConnected { another }) => {
                 self.last_failure = LastFailure::NotConnected;
@@ -295,12 +295,12 @@ impl Attempts {
     }
 
     fn elsewhere(&mut self, now: Millis, hinted: bool, policy: &RetryPolicy, budget: &mut Budget) -> Action {
-        self.last_failure = LastFailure::Elsewhere;
+        self.last_failure = LastFailure::Misdirected;
         if hinted && !self.hint_used && self.traits.replayable && budget.spend(now) {
             self.hint_used = true;
             return self.ask(Action::AskHinted, policy);
         }
-        self.refused(now, 0, LastFailure::Elsewhere, policy, budget)
+        self.refused(now, 0, LastFailure::Misdirected, policy, budget)
     }
 
     /// The node refused, which cost it work: the next try takes a token, or waits until there is one.

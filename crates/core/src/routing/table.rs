@@ -62,7 +62,7 @@ pub enum TableError {
     },
     /// A change of a keyspace whose settings were never sent: resync.
     #[error("keyspace {keyspace} was changed before its settings were sent: resync")]
-    Unbriefed {
+    SettingsMissing {
         /// The keyspace that was changed before its settings were sent.
         keyspace: KeyspaceName,
     },
@@ -220,7 +220,7 @@ impl RouteTable {
         let settings =
             brief.as_ref().filter(|brief| brief.name == *keyspace).or(held.map(|space| space.routes.brief()));
         let Some(settings) = settings.cloned() else {
-            return Err(TableError::Unbriefed { keyspace: keyspace.clone() });
+            return Err(TableError::SettingsMissing { keyspace: keyspace.clone() });
         };
         let brief = KeyspaceBrief { generation: diff.to, ..settings };
         let Some(held) = held else { return self.first(brief, diff).map(|()| true) };

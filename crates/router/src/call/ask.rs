@@ -53,8 +53,8 @@ pub enum Outcome {
         /// The node forwarded it to the owner.
         sent_on: bool,
     },
-    Elsewhere(Hint),
-    Soon {
+    Misdirected(Hint),
+    NotReady {
         after_ms: u64,
     },
     /// Nothing was sent; here is the request.
@@ -121,7 +121,7 @@ async fn classify(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
             let hint = hint(headers);
             // Read to its end, so that the connection can be used again.
             Box::pin(answer.into_body().at_most(limits::REFUSAL_BYTES)).await;
-            Outcome::Elsewhere(hint)
+            Outcome::Misdirected(hint)
         }
         StatusCode::SERVICE_UNAVAILABLE if is_refusal(headers) => Box::pin(refused(answer, idempotent)).await,
         _ => delivered(answer),
@@ -154,7 +154,7 @@ async fn refused(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
     let by_node = answer.headers().contains_key(NODE);
     // A worker means a moment, and HTTP knows no less than a second.
     let after_s = if by_node { 0 } else { number(answer.headers(), &header::RETRY_AFTER).unwrap_or(0) };
-    let soon = Outcome::Soon { after_ms: after_s.saturating_mul(1_000) };
+    let soon = Outcome::NotReady { after_ms: after_s.saturating_mul(1_000) };
     if !idempotent && !by_node {
         return delivered(answer);
     }

@@ -353,7 +353,7 @@ impl Caller {
                 state.answer = Some(answer);
                 Event::Answer { good }
             }
-            Outcome::Elsewhere(hint) => {
+            Outcome::Misdirected(hint) => {
                 self.counters.misdirected();
                 let routes = self.cache.routes();
                 let followed = routes.route(state.keyspace, state.key).ok().map(|route| {
@@ -365,9 +365,9 @@ impl Caller {
                     self.lags(state.keyspace, hint.sequence.unwrap_or_default());
                 }
                 state.hint = followed.and_then(|followed| followed.to);
-                Event::Elsewhere { hinted: state.hint.is_some() }
+                Event::Misdirected { hinted: state.hint.is_some() }
             }
-            Outcome::Soon { after_ms } => Event::Soon { after_ms },
+            Outcome::NotReady { after_ms } => Event::NotReady { after_ms },
             Outcome::NotConnected { request, why } => {
                 tracing::debug!(address = target.address(), why, "no connection");
                 self.avoid(state, &target);

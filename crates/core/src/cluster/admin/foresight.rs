@@ -33,7 +33,7 @@ impl Cluster {
         let first = copy.record.next_plan;
         let mut answer = copy.carry_out(at, by, intent);
         answer.dry_run = true;
-        copy.end_accepted_now(at);
+        copy.end_written_off(at);
         if !touched.is_empty() {
             answer.warnings.extend(copy.obstacles(at));
             touched.iter().for_each(|name| copy.count_footprint(name));

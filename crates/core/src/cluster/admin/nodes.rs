@@ -79,12 +79,12 @@ impl Cluster {
         let held: usize = nodes.iter().map(|node| self.needed(node).len()).sum();
         let names: Vec<_> = drained.iter().map(NodeId::as_str).collect();
         let summary = format!("drain {} ({})", names.join(", "), counted(held, "replica"));
-        let warnings = self.homeless(at, &drained);
+        let warnings = self.unplaceable(at, &drained);
         Ok(Intent { warnings, drains: drained, ..Intent::new(summary, effects) })
     }
 
     /// Sentences on replicas that no other node could take once all of `drained` take nothing.
-    fn homeless(&self, at: Moment, drained: &[NodeId]) -> Vec<String> {
+    fn unplaceable(&self, at: Moment, drained: &[NodeId]) -> Vec<String> {
         let nodes = drained.iter().filter_map(|id| self.nodes.get(id));
         let held = nodes.flat_map(|node| self.needed(node).into_iter().map(move |held| (node, held)));
         // What is on its way elsewhere already needs no other node.
@@ -92,7 +92,7 @@ impl Cluster {
             replica.state.is_staying()
                 && !shard.replicas.iter().any(|r| r.replaces() == Some(replica.placement))
         };
-        let homeless = held.filter(|(_, (keyspace, shard, replica))| {
+        let unplaceable = held.filter(|(_, (keyspace, shard, replica))| {
             // Where another replica is just leaving there is room soon.
             let freed = shard
                 .replicas
@@ -105,7 +105,7 @@ impl Cluster {
             stays(shard, replica) && !takers.any(|other| !drained.contains(&other.record.spec.id))
         });
         let mut counted: BTreeMap<(&NodeId, &KeyspaceName), Vec<ShardId>> = BTreeMap::new();
-        for (node, (keyspace, shard, _)) in homeless {
+        for (node, (keyspace, shard, _)) in unplaceable {
             let key = (&node.record.spec.id, &keyspace.record.keyspace.name);
             counted.entry(key).or_default().push(shard.id);
         }

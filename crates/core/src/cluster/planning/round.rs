@@ -96,30 +96,30 @@ impl Round {
 impl Cluster {
     /// Whether there is something to plan.
     pub(in crate::cluster) fn has_to_plan(&self, at: Moment) -> bool {
-        !self.turn.round.is_over() || self.next_plan_due() <= at.now
+        !self.budget.round.is_over() || self.next_plan_due() <= at.now
     }
 
     /// Plans every keyspace that is due, or a slice of that. Returns whether a plan is ready to be carried out, or there
     /// is more to plan.
     pub(in crate::cluster) fn plan(&mut self, at: Moment) -> bool {
-        let mut round = std::mem::take(&mut self.turn.round);
+        let mut round = std::mem::take(&mut self.budget.round);
         if round.is_over() {
             let due = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.planning.plan_due <= at.now);
             round.names = due.map(|(name, _)| name.clone()).collect();
             round.counts = round.names.clone();
         }
-        let mut left = self.turn.slice.planned;
+        let mut left = self.budget.slice.planned;
         let mut ready = false;
         while left > 0 && !round.is_over() {
             let before = left;
             ready |= self.plan_on(at, &mut round, &mut left);
-            self.turn.work.planned += (before - left) as u64;
+            self.budget.work.planned += (before - left) as u64;
         }
         if let Some((_, step)) = &mut round.under_way {
             step.interrupt();
         }
-        self.turn.round = round;
-        ready || !self.turn.round.is_over()
+        self.budget.round = round;
+        ready || !self.budget.round.is_over()
     }
 
     /// Does the next step, or a part of it, and takes its work from what is `left`. Returns whether a plan is ready.
@@ -162,7 +162,7 @@ impl Cluster {
 
     /// Takes work from what is left of the slice. What could not be cut, and was more than that, counts all the same.
     fn charge(&mut self, left: &mut usize, work: usize) {
-        self.turn.work.planned += work.saturating_sub(*left) as u64;
+        self.budget.work.planned += work.saturating_sub(*left) as u64;
         *left = left.saturating_sub(work);
     }
 
@@ -249,7 +249,7 @@ impl Cluster {
             None => (problem.shard_count() + problem.current.replicas()).max(1),
         };
         // Where a piece cannot be cut and is much, it has a slice of its own.
-        if least > *left && *left < self.turn.slice.planned {
+        if least > *left && *left < self.budget.slice.planned {
             *left = 0;
             return Some(Step::Place(run, input, placing));
         }
@@ -388,7 +388,7 @@ impl Cluster {
         run: &Run,
         (rest, mode): (&mut Submission, Mode),
     ) -> Option<(Origin, Vec<Planned>)> {
-        let most = self.turn.slice.plan_lines();
+        let most = self.budget.slice.plan_lines();
         if rest.repair.len() > 0 && mode != Mode::Manual {
             return Some((Origin::Repair, rest.repair.by_ref().take(most).collect()));
         }

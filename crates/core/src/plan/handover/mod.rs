@@ -83,7 +83,7 @@ pub trait ReplicaView {
     /// Whether that incarnation stays in the map, but need not lead: it is silent beyond its lease and has not been
     /// declared dead, as the brake is on; or its address has not answered for long; or it gets no lease, where leases
     /// matter.
-    fn is_silent(&self, _node: &NodeId, _incarnation: Incarnation) -> bool {
+    fn need_not_lead(&self, _node: &NodeId, _incarnation: Incarnation) -> bool {
         false
     }
     /// What a worker may believe.
@@ -91,7 +91,7 @@ pub trait ReplicaView {
     /// Failed loads after which a replica is given up.
     fn load_attempts(&self) -> u32;
     /// Whether that incarnation sends heartbeats; its address may not answer.
-    fn is_heard(&self, node: &NodeId, incarnation: Incarnation) -> bool {
+    fn sends_heartbeats(&self, node: &NodeId, incarnation: Incarnation) -> bool {
         !self.has_ended(node, incarnation)
     }
     /// Whether the process of one replica was heard after that of another had ended.
@@ -244,7 +244,7 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> R
 
 fn cannot_lead(leader: &Replica, phase: Option<&Phase>, view: &dyn ReplicaView) -> bool {
     matches!(phase, Some(Phase::Failed(_)))
-        || view.is_silent(&leader.node, leader.incarnation)
+        || view.need_not_lead(&leader.node, leader.incarnation)
         || view.is_overdue(leader.placement, ReplicaState::Live)
 }
 
@@ -286,7 +286,7 @@ fn is_gone(replica: &Replica, view: &dyn ReplicaView) -> bool {
 fn successor(shard: &Shard, except: PlacementId, view: &dyn ReplicaView) -> Option<PlacementId> {
     let serves = |r: &&Replica| {
         let is_known = view.phase(r.placement) == Some(&Phase::Serving) || planted::is(Planted::UnknownHeir);
-        is_known && !view.is_silent(&r.node, r.incarnation) && !view.has_ended(&r.node, r.incarnation)
+        is_known && !view.need_not_lead(&r.node, r.incarnation) && !view.has_ended(&r.node, r.incarnation)
     };
     shard.live().filter(|r| r.placement != except).find(serves).map(|r| r.placement)
 }
@@ -304,7 +304,7 @@ pub(crate) fn leader_serves(shard: &Shard, view: &dyn ReplicaView) -> bool {
 /// silent node may have been lost since its last report.
 fn is_known_to_serve(shard: &Shard, view: &dyn ReplicaView) -> bool {
     leader_serves(shard, view)
-        && shard.leader().is_some_and(|leader| view.is_heard(&leader.node, leader.incarnation))
+        && shard.leader().is_some_and(|leader| view.sends_heartbeats(&leader.node, leader.incarnation))
 }
 
 /// A replica that is ready begins to serve, and what it replaces begins to leave. While one change of

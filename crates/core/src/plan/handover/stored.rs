@@ -208,7 +208,7 @@ fn acts_without_the_ended(replica: &Replica, view: &dyn ReplicaView) -> bool {
 
 /// Whether a copy acts so, or may, as far as is known.
 fn may_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
-    let may_live = || !view.is_silent(&replica.node, replica.incarnation);
+    let may_live = || !view.need_not_lead(&replica.node, replica.incarnation);
     has_opened(replica, view) != Some(false) && (may_live() || could_act(replica, view))
 }
 
@@ -217,11 +217,11 @@ fn may_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
 /// A leader that is heard follows its orders, and acknowledges writes without a replica that they do not name, even where
 /// its address no longer answers the coordinator: only the end of its lease ends that. A follower counts if it could lead.
 fn could_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
-    let is_heard = view.is_heard(&replica.node, replica.incarnation);
+    let sends_heartbeats = view.sends_heartbeats(&replica.node, replica.incarnation);
     let may_acknowledge = replica.role == Role::Leader
         && (view.ownership() == Ownership::Eventual
             || !view.lease_is_over(&replica.node, replica.incarnation));
-    is_heard && (may_acknowledge || may_lead(replica, view))
+    sends_heartbeats && (may_acknowledge || may_lead(replica, view))
 }
 
 /// Whether its service has the data open, and goes on with it; none as long as the process has not said.
@@ -237,8 +237,8 @@ fn has_opened(replica: &Replica, view: &dyn ReplicaView) -> Option<bool> {
 
 /// Whether it can lead: its process is heard, others reach it, and it gets a lease.
 fn may_lead(replica: &Replica, view: &dyn ReplicaView) -> bool {
-    view.is_heard(&replica.node, replica.incarnation)
-        && !view.is_silent(&replica.node, replica.incarnation)
+    view.sends_heartbeats(&replica.node, replica.incarnation)
+        && !view.need_not_lead(&replica.node, replica.incarnation)
         && !has_lost(replica, view)
 }
 
@@ -290,7 +290,7 @@ pub(super) fn last_writes_are_there(shard: &Shard, map: &ShardMap, view: &dyn Re
     if shard.leader().is_some_and(|leader| serves(leader, view)) {
         return true;
     }
-    let lives = |r: &Replica| view.is_heard(&r.node, r.incarnation) && !has_lost(r, view);
+    let lives = |r: &Replica| view.sends_heartbeats(&r.node, r.incarnation) && !has_lost(r, view);
     closing_parents(shard, map).filter(|parent| has_last_writes(parent)).all(|p| handing_over(p).any(lives))
 }
 

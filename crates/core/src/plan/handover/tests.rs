@@ -50,11 +50,11 @@ impl ReplicaView for Seen {
         Seen::is_in(&self.ended, node, incarnation)
     }
 
-    fn is_silent(&self, node: &NodeId, incarnation: Incarnation) -> bool {
+    fn need_not_lead(&self, node: &NodeId, incarnation: Incarnation) -> bool {
         Seen::is_in(&self.silent, node, incarnation)
     }
 
-    fn is_heard(&self, node: &NodeId, incarnation: Incarnation) -> bool {
+    fn sends_heartbeats(&self, node: &NodeId, incarnation: Incarnation) -> bool {
         !Seen::is_in(&self.unheard, node, incarnation) && !self.has_ended(node, incarnation)
     }
 

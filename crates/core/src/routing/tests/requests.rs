@@ -10,8 +10,8 @@ fn events() -> impl Strategy<Value = Event> {
         4 => Just(Event::Woke),
         1 => Just(Event::Nobody),
         1 => any::<bool>().prop_map(|good| Event::Answer { good }),
-        2 => any::<bool>().prop_map(|hinted| Event::Elsewhere { hinted }),
-        2 => (0u64..2_000).prop_map(|after_ms| Event::Soon { after_ms }),
+        2 => any::<bool>().prop_map(|hinted| Event::Misdirected { hinted }),
+        2 => (0u64..2_000).prop_map(|after_ms| Event::NotReady { after_ms }),
         2 => any::<bool>().prop_map(|another| Event::NotConnected { another }),
         2 => Just(Event::Broken),
         1 => Just(Event::Slow),
@@ -100,12 +100,12 @@ proptest! {
             let mut action = Action::Ask;
             loop {
                 action = match action {
-                    Action::Ask => { sent += 1; attempts.step(now, Event::Soon { after_ms: 0 }, &policy, &mut budget) }
+                    Action::Ask => { sent += 1; attempts.step(now, Event::NotReady { after_ms: 0 }, &policy, &mut budget) }
                     Action::Rest { until } if until >= attempts.deadline() => {
                         attempts.step(attempts.deadline(), Event::Late, &policy, &mut budget)
                     }
                     Action::Rest { until } => { now = until; attempts.step(now, Event::Woke, &policy, &mut budget) }
-                    Action::GiveUp(Reason::Deadline(LastFailure::Soon)) => break,
+                    Action::GiveUp(Reason::Deadline(LastFailure::NotReady)) => break,
                     other => panic!("{other:?}"),
                 };
             }
@@ -131,13 +131,13 @@ fn each_class_of_failure_as_the_table_says() {
         assert!(is_rest(rests(write, event, 0)) && is_rest(rests(streamed, event, 0)), "{event:?}");
     }
     assert_eq!(rests(write, Event::NotConnected { another: true }, 0), Action::Ask);
-    assert!(is_rest(rests(write, Event::Soon { after_ms: 1 }, 0)));
-    assert_eq!(rests(write, Event::Elsewhere { hinted: true }, 1), Action::AskHinted);
-    assert!(is_rest(rests(write, Event::Elsewhere { hinted: true }, 0)));
-    assert!(is_rest(rests(write, Event::Elsewhere { hinted: false }, 1)));
+    assert!(is_rest(rests(write, Event::NotReady { after_ms: 1 }, 0)));
+    assert_eq!(rests(write, Event::Misdirected { hinted: true }, 1), Action::AskHinted);
+    assert!(is_rest(rests(write, Event::Misdirected { hinted: true }, 0)));
+    assert!(is_rest(rests(write, Event::Misdirected { hinted: false }, 1)));
     let kept = |last_failure| Action::GiveUp(Reason::NotKept(last_failure));
-    assert_eq!(rests(streamed, Event::Soon { after_ms: 1 }, 9), kept(LastFailure::Soon));
-    assert_eq!(rests(streamed, Event::Elsewhere { hinted: true }, 9), kept(LastFailure::Elsewhere));
+    assert_eq!(rests(streamed, Event::NotReady { after_ms: 1 }, 9), kept(LastFailure::NotReady));
+    assert_eq!(rests(streamed, Event::Misdirected { hinted: true }, 9), kept(LastFailure::Misdirected));
     // It may have been done.
     assert_eq!(rests(write, Event::Broken, 9), Action::GiveUp(Reason::Broken));
     assert!(is_rest(rests(read, Event::Broken, 1)));
@@ -167,7 +167,7 @@ fn a_hint_is_used_once_in_a_row_and_rests_grow_with_jitter() {
     let mut budget = Budget::new(BudgetPolicy::default());
     let traits = RequestTraits { idempotent: false, hedged: false, replayable: true };
     let mut attempts = Attempts::begin(Millis(0), &policy, traits, 1);
-    let hinted = Event::Elsewhere { hinted: true };
+    let hinted = Event::Misdirected { hinted: true };
     assert_eq!(attempts.step(Millis(0), hinted, &policy, &mut budget), Action::AskHinted);
     let Action::Rest { .. } = attempts.step(Millis(0), hinted, &policy, &mut budget) else { panic!("rest") };
     let mut waits = vec![];
@@ -185,7 +185,7 @@ fn a_hint_is_used_once_in_a_row_and_rests_grow_with_jitter() {
     }
     let differ = |seed| {
         let mut attempts = Attempts::begin(Millis(0), &policy, traits, seed);
-        attempts.step(Millis(0), Event::Soon { after_ms: 0 }, &policy, &mut budget.clone())
+        attempts.step(Millis(0), Event::NotReady { after_ms: 0 }, &policy, &mut budget.clone())
     };
     assert!((0..20).any(|seed| differ(seed) != differ(seed + 1)));
 }
