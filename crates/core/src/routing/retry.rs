@@ -11,12 +11,12 @@
 //! | Resting | `Woke`, a token is owed and there is none | Resting | `Rest` |
 //! | Asking | `Nobody` (no leader for a moment) | Resting | `Rest` |
 //! | Asking | `Answer`, of any kind | Over | `Deliver` |
-//! | Asking | `Elsewhere`, the first hint, body kept, budget left | Asking | `AskHinted` |
-//! | Asking | `Elsewhere` otherwise, `Soon`, body kept | Resting | `Rest` |
+//! | Asking | `Misdirected`, the first hint, body kept, budget left | Asking | `AskHinted` |
+//! | Asking | `Misdirected` otherwise, `NotReady`, body kept | Resting | `Rest` |
 //! | Asking | `NotConnected`, another can be asked | Asking | `Ask` |
 //! | Asking | `NotConnected` otherwise | Resting | `Rest` |
 //! | Asking | `Broken`, idempotent, body kept, budget left | Resting | `Rest` |
-//! | Asking | `Elsewhere`, `Soon`, idempotent `Broken`: body not kept | Over | `GiveUp(NotKept)` |
+//! | Asking | `Misdirected`, `NotReady`, idempotent `Broken`: body not kept | Over | `GiveUp(NotKept)` |
 //! | Asking | `Broken` otherwise | Over | `GiveUp(Broken)` |
 //! | any | a row says to ask again, and no try is left | Over | `GiveUp(Tries)` |
 //! | Asking | `Slow`, a read, not hedged before, budget left | Hedging | `Hedge` |
