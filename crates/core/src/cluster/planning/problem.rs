@@ -161,9 +161,10 @@ impl Cluster {
         }
     }
 
-    /// Whether something is under way in a shard, so that it gets nothing but missing replicas. Two replicas that leave
-    /// are not waited for: one that its node may never let go of, as the node or the leader gets no lease; and one that hands over
-    /// to a leader which should long have begun to serve, as it stays until a leader serves.
+    /// Whether something is under way in a shard, so that it gets nothing but missing replicas. Three replicas that leave
+    /// are not waited for: one on a node without a lease, as that node may never let go of it; one that is overdue, where
+    /// the leader gets no lease, and so cannot serve; and one that hands over to a leader which should long have begun to
+    /// serve, as it stays until a leader serves.
     pub(super) fn is_busy(&self, keyspace: &KeyspaceState, shard: &Shard, waiting: &[&Change]) -> bool {
         let goes_on =
             || keyspace.settling.unsettled.contains(&shard.id) && self.is_under_way(keyspace, shard);

@@ -242,7 +242,7 @@ fn l1_a_shard_leaves_a_node_without_lease_though_another_does_not_let_go_of_it()
     let exclusive = Keyspace { ownership: Ownership::Exclusive, replicas: 2, ..users(12) };
     let mut test = cluster_of(&["a", "b", "c", "d"], exclusive, 12);
     test.run(3_000);
-    test.hangs.insert(node("b"), Hang::Unload);
+    test.hangs.insert(node("b"), Hang::Unloading);
     let changes = Box::new(KeyspaceChanges { replicas: Some(1), ..KeyspaceChanges::default() });
     let command = Command::UpdateKeyspace { keyspace: name(), changes, ahead: false };
     test.cluster.command(test.at(), TransactionId([7; 20]), "mia", command, false).unwrap();
@@ -263,6 +263,8 @@ fn l1_a_shard_leaves_a_node_without_lease_though_another_does_not_let_go_of_it()
     move_to("c", "a");
     test.run(4 * settings().handover_ms + 4 * settings().lease_ms + settings().rebalance_ms);
     assert_eq!(told(&test, "node c does not let go"), 1);
+    let left: Vec<_> = test.map().shards().filter(|s| is_led_by(s, "c")).map(|shard| shard.id).collect();
+    assert_eq!(left, [], "{:#?}", test.notices);
     assert_eq!(test.served().len(), 12, "{:#?}", test.notices);
 }
 

@@ -10,11 +10,11 @@ use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::settings::Settings;
 use crate::base::time::Millis;
 use crate::cluster::event::Event;
-use crate::keyspace::Keyspace;
 use crate::keyspace::hash::HashFunction;
 use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::{Role, ShardMap};
 use crate::keyspace::sharding::{Bounds, Sharding, Slot};
+use crate::keyspace::{Keyspace, Ownership};
 use crate::node::NodeSpec;
 use crate::node::exchange::Registration;
 use crate::node::exchange::{Beat, Order, Phase, ReplicaKey, Report};
@@ -65,6 +65,8 @@ pub enum Hang {
     FailOnce,
     Serve,
     Unload,
+    /// Unloads for ever, under the epoch of its orders: nothing waits for the end of its lease.
+    Unloading,
     Drop,
 }
 
@@ -73,7 +75,7 @@ impl Hang {
         match self {
             Hang::Load | Hang::Mute | Hang::FailOnce => state == ReplicaState::Load,
             Hang::Serve => state == ReplicaState::Live,
-            Hang::Unload => state == ReplicaState::Unload,
+            Hang::Unload | Hang::Unloading => state == ReplicaState::Unload,
             Hang::Drop => state == ReplicaState::UnloadFinal,
         }
     }
@@ -81,6 +83,7 @@ impl Hang {
     fn phase(self, now: &Phase) -> Phase {
         match self {
             Hang::FailOnce => Phase::failed(1, "the disk is gone".to_owned()),
+            Hang::Unloading => Phase::Unloading,
             Hang::Load | Hang::Mute | Hang::Serve | Hang::Unload | Hang::Drop => now.clone(),
         }
     }
@@ -304,11 +307,12 @@ impl TestCluster {
                 self.clinging_shards.contains(&order.replica.shard) && Hang::Unload.is_at(order.state);
             clings || self.hangs.get(name).is_some_and(|hang| hang.is_at(order.state))
         };
+        let is_unloading = self.hangs.get(name) == Some(&Hang::Unloading);
         let is_mute = |order: &Order| hangs(order) && self.hangs.get(name) == Some(&Hang::Mute);
         let report = |(key, (order, phase)): (&ReplicaKey, &(Order, Phase))| Report {
             replica: key.clone(),
             phase: phase.clone(),
-            epoch: if hangs(order) { Epoch(0) } else { order.epoch },
+            epoch: if hangs(order) && !is_unloading { Epoch(0) } else { order.epoch },
             load: self.loads.get(&key.shard).cloned().or(even_load(self.rate, order)),
             progress: self.progress,
             served: self.disks.as_ref().and_then(|disks| disks.served(name, key)),
@@ -494,13 +498,19 @@ impl TestCluster {
         leads.map(|(node, (key, _))| (key.shard, (node.clone(), key.clone()))).collect()
     }
 
-    /// Shards that a live worker really serves as leader.
+    /// Shards that a live worker really serves as leader: in exclusive mode only with a lease.
     pub fn served(&self) -> BTreeSet<ShardId> {
-        let held = self.workers.values().flat_map(|worker| &worker.holds);
-        let serving = held.filter(|(_, (order, phase))| {
-            order.role == Role::Leader && order.granted && *phase == Phase::Serving
-        });
-        serving.map(|(key, _)| key.shard).collect()
+        let is_exclusive = |key: &ReplicaKey| {
+            let keyspace = self.cluster.keyspaces().get(&key.keyspace);
+            keyspace.is_some_and(|keyspace| keyspace.record.keyspace.ownership == Ownership::Exclusive)
+        };
+        let serves = |worker: &Worker, (key, (order, phase)): &(&ReplicaKey, &(Order, Phase))| {
+            let leads = order.role == Role::Leader && order.granted && *phase == Phase::Serving;
+            leads && (worker.lease.holds(Millis(self.now)) || !is_exclusive(key))
+        };
+        let held =
+            self.workers.values().flat_map(|worker| worker.holds.iter().map(move |held| (worker, held)));
+        held.filter(|(worker, held)| serves(worker, held)).map(|(_, (key, _))| key.shard).collect()
     }
 
     pub fn plans(&self) -> Vec<&Plan> {
