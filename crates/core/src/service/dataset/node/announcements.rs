@@ -100,7 +100,7 @@ pub enum News {
 /// keys may be gone for a moment, though the nodes that published them still run. Only those are remembered that had it
 /// in the node's own layout of the version: it asks no others, and whoever announces one layout after the other would
 /// fill its memory.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Holders {
     now: BTreeMap<Layout, BTreeMap<u32, BTreeSet<Address>>>,
     last: BTreeMap<u32, BTreeSet<Address>>,

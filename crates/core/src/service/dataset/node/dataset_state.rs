@@ -65,7 +65,7 @@ pub(super) enum Waiting {
 }
 
 /// One dataset at one node: its versions, and which of them clients get. See the module.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct DatasetState {
     pub(super) serving: Option<Served>,
     /// What was served before a restart.
@@ -158,13 +158,9 @@ impl DatasetState {
         self.versions.values_mut().for_each(|version| version.holders.forget(version.layout));
     }
 
-    /// Whether nothing is known of it any more, and nobody here has said anything of it: a peer announced it, and took
-    /// that back.
+    /// Whether nothing is known of it any more: a peer announced it, and took that back.
     pub(super) fn is_forgotten(&self) -> bool {
-        let is_ordered = self.pin.order > 0 || self.slots.is_some() || !self.kept.is_empty();
-        let is_told = self.was_listed || self.is_dropped || self.was_dropped || self.spread.is_some();
-        let was_served = self.served().is_some();
-        self.versions.is_empty() && !is_ordered && !is_told && !was_served && self.guard == Guard::default()
+        *self == DatasetState::default()
     }
 
     /// A planted bug: forgets the last holders, too.
@@ -438,16 +434,14 @@ impl DatasetState {
         let keeps_all = self.serving.is_none();
         let ahead: BTreeSet<VersionName> =
             self.versions.keys().filter(|name| self.is_ahead(name)).cloned().collect();
-        let is_gone_everywhere = |(name, version): (&VersionName, &Version)| {
-            self.is_gone_everywhere(name, version).then(|| name.clone())
-        };
-        let nothing: BTreeSet<VersionName> = self.versions.iter().filter_map(is_gone_everywhere).collect();
+        let gone = self.versions.iter().filter(|(name, version)| self.is_gone_everywhere(name, version));
+        let gone: BTreeSet<VersionName> = gone.map(|(name, _)| name.clone()).collect();
         for (name, version) in &mut self.versions {
-            let rests = version.ask_again_at > context.now && nothing.contains(name);
+            let rests = version.ask_again_at > context.now && gone.contains(name);
             if !rests {
                 version.ask_again_at = Millis(0);
             }
-            let is_kept = (keeps_all && !nothing.contains(name)) || ahead.contains(name);
+            let is_kept = (keeps_all && !gone.contains(name)) || ahead.contains(name);
             if is_kept || !version.is_shown {
                 if version.idle.take().is_some() && version.failure.is_some() {
                     // It is tried again from now on.
@@ -461,9 +455,9 @@ impl DatasetState {
                 out.show(dataset.clone(), name.clone());
             }
             let is_over = since + context.settings.keep_ms <= context.now;
-            let is_gone_everywhere = nothing.contains(name) && !rests;
-            let is_due = is_over || is_disk_full || is_gone_everywhere;
-            if is_gone_everywhere {
+            let may_go_at_once = gone.contains(name) && !rests;
+            let is_due = is_over || is_disk_full || may_go_at_once;
+            if may_go_at_once {
                 // At once, unless a request has asked for it lately.
                 since = since.min(Millis(context.now.0.saturating_sub(context.settings.keep_ms)));
             }

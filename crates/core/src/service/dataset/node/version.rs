@@ -38,7 +38,7 @@ pub enum State {
 }
 
 /// One version of a dataset as one node knows it: its partitions, their holders, and how loading goes.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Version {
     pub(super) layout: Option<Layout>,
     /// Whether the source had it when it was last listed.
