@@ -5,7 +5,7 @@ use super::settings::{named, open, open_away};
 use crate::coordination::CoordinationArgs;
 use crate::door::{DoorArgs, prepare_process};
 use crate::output::{Failure, Output};
-use crate::role::{StopSignals, left, log, read};
+use crate::role::{StopSignals, caught, left, log, read};
 use clap::Args;
 use partage_coordination::embedded::Embedded;
 use partage_coordination::gossip::keys::Keys;
@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind};
 
 /// Where a node listens unless it is told otherwise: the port of Sequins.
 pub const LISTEN: &str = "127.0.0.1:9599";
@@ -99,7 +99,7 @@ impl ServeArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
         let mut signals = StopSignals::listen()?;
-        let hangup = hangup()?;
+        let hangup = caught(SignalKind::hangup())?;
         prepare_process();
         let file: DatasetNodeFile = read(self.config.as_deref())?;
         let no_source =
@@ -321,13 +321,6 @@ fn with_listen(mut target: Target, gossip: Option<String>) -> Result<Target, Fai
     let at = gossip_at(&text)?;
     target.listen = Some(Listen { at, advertise: at });
     Ok(target)
-}
-
-/// From now on SIGHUP does not end the process.
-#[expect(clippy::disallowed_methods, reason = "the command line is where signals are caught")]
-fn hangup() -> Result<Signal, Failure> {
-    signal(SignalKind::hangup())
-        .map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))
 }
 
 /// SIGHUP has the node look at its source.

@@ -56,8 +56,14 @@ pub fn left(left: Result<(), LeaveError>) -> Result<(), Failure> {
     }
 }
 
-/// Ctrl-C and SIGTERM, from [`StopSignals::listen`] on: a signal that arrives between two waits is not lost. A role listens
-/// before it starts anything, and so before it tells anybody its address.
+/// From now on a signal of this kind does not end the process by itself.
+#[expect(clippy::disallowed_methods, reason = "the command line is where signals are caught")]
+pub fn caught(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))
+}
+
+/// Ctrl-C and SIGTERM, from [`StopSignals::listen`] on: a signal that arrives between two waits is not lost. A role
+/// listens before it starts anything, and so before it prints its address.
 pub struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
@@ -65,11 +71,7 @@ pub struct StopSignals {
 
 impl StopSignals {
     /// From now on these signals do not end the process by themselves.
-    #[expect(clippy::disallowed_methods, reason = "the command line is where signals are caught")]
     pub fn listen() -> Result<Self, Failure> {
-        let caught = |kind| {
-            signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))
-        };
         Ok(Self { interrupt: caught(SignalKind::interrupt())?, terminate: caught(SignalKind::terminate())? })
     }
 
