@@ -174,17 +174,8 @@ impl AnswerBody {
     }
 
     /// All of it, if it is no longer than `most` and does not break off.
-    pub(super) async fn at_most(mut self, most: u64) -> Option<Bytes> {
-        let mut all = Vec::new();
-        while let Some(frame) = self.frame().await {
-            if let Ok(data) = frame.ok()?.into_data() {
-                if (all.len() + data.len()) as u64 > most {
-                    return None;
-                }
-                all.extend_from_slice(&data);
-            }
-        }
-        Some(all.into())
+    pub(super) async fn at_most(self, most: u64) -> Option<Bytes> {
+        self.peeked(most).await.0
     }
 }
 
