@@ -85,7 +85,7 @@ async fn measure(
         keys,
         known: (0..sizes.slots).map(|_| AtomicUsize::new(usize::MAX)).collect(),
         maps: tokio::sync::watch::Sender::new(0),
-        purse: std::sync::Mutex::new(Budget::new(BudgetPolicy::default())),
+        budget: std::sync::Mutex::new(Budget::new(BudgetPolicy::default())),
         keyspace: cluster::keyspace()?,
         stop: AtomicBool::new(true),
     });

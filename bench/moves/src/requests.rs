@@ -31,8 +31,8 @@ pub struct BenchCluster {
     pub known: Vec<AtomicUsize>,
     /// Counts the maps that were pushed.
     pub maps: watch::Sender<u64>,
-    /// What retries are paid from: one purse, as in one router.
-    pub purse: Mutex<Budget>,
+    /// What retries are paid from: one budget, as in one router.
+    pub budget: Mutex<Budget>,
     /// The keyspace.
     pub keyspace: KeyspaceName,
     /// Ends the load.
@@ -130,10 +130,10 @@ async fn request(bench_cluster: &BenchCluster, slot: usize, outcome: &mut Outcom
     let (policy, traits) =
         (RetryPolicy::default(), RequestTraits { idempotent: true, hedged: false, replayable: true });
     let mut attempts = Attempts::begin(bench_cluster.millis(), &policy, traits, slot as u64);
-    bench_cluster.purse.lock().unwrap_or_else(PoisonError::into_inner).earn(1);
+    bench_cluster.budget.lock().unwrap_or_else(PoisonError::into_inner).earn(1);
     let step = |attempts: &mut Attempts, event| {
-        let mut purse = bench_cluster.purse.lock().unwrap_or_else(PoisonError::into_inner);
-        attempts.step(bench_cluster.millis(), event, &policy, &mut purse)
+        let mut budget = bench_cluster.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        attempts.step(bench_cluster.millis(), event, &policy, &mut budget)
     };
     let mut node = bench_cluster.known[slot].load(Ordering::Relaxed);
     loop {

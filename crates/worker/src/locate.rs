@@ -146,7 +146,7 @@ impl Finder {
             now: Millis(0),
             seed: partage_random::seed(),
             failed: |_| None,
-            asked: &own,
+            avoided: &own,
         };
         // A map that names this node is behind: the node itself knows that it does not serve the key.
         match choose(&route, access, &preference).filter(|replica| !own.contains(&replica.number)) {

@@ -2,7 +2,7 @@
 //! `crates/router` is, on simulated time.
 //!
 //! It keeps maps by what is pushed, sends each operation to whoever has its key, and asks again by the same
-//! rules and from the same purse. An answer that does not come in time is a connection that broke.
+//! rules and from the same retry budget. An answer that does not come in time is a connection that broke.
 
 use crate::clock::{Clock, MS, SECOND, True};
 use crate::coordinator::node_at;
@@ -53,7 +53,7 @@ pub struct Router {
     table: RouteTable,
     routes: Routes,
     policy: RetryPolicy,
-    purse: Budget,
+    budget: Budget,
     /// When nodes, by their numbers, last failed.
     failed: BTreeMap<u32, Millis>,
     stream: Option<u64>,
@@ -76,7 +76,7 @@ impl Router {
             routes: table.routes(),
             table,
             policy: RetryPolicy::default(),
-            purse: Budget::new(BudgetPolicy::default()),
+            budget: Budget::new(BudgetPolicy::default()),
             failed: BTreeMap::new(),
             stream: None,
             heard: 0,
@@ -212,7 +212,7 @@ impl Router {
     pub fn operate(&mut self, scene: &mut Scene, op: Op, key: KeyAt, access: Access, deed: Option<Deed>) {
         let life = scene.oracles.storage.life(key);
         scene.oracles.data.begins(op, key, life, deed);
-        self.purse.earn(1);
+        self.budget.earn(1);
         let traits = RequestTraits { idempotent: deed.is_none(), hedged: false, replayable: true };
         let now = self.clock.read(scene.now);
         let attempts = Attempts::begin(now, &self.policy, traits, scene.draw.bits());
@@ -226,7 +226,7 @@ impl Router {
         let now = self.clock.read(scene.now);
         let Some(under_way) = self.ops.get_mut(&op) else { return };
         let event = if now >= under_way.attempts.deadline() { retry::Event::Late } else { event };
-        let action = under_way.attempts.step(now, event, &self.policy, &mut self.purse);
+        let action = under_way.attempts.step(now, event, &self.policy, &mut self.budget);
         self.act(scene, op, action);
     }
 
@@ -280,7 +280,7 @@ impl Router {
         };
         let failed = |number| self.failed.get(&number).copied();
         let (now, seed) = (self.clock.read(scene.now), scene.draw.bits());
-        let preference = Preference { zone: None, now, seed, failed, asked: &under_way.asked };
+        let preference = Preference { zone: None, now, seed, failed, avoided: &under_way.asked };
         let chosen = choose::choose(&route, under_way.access, &preference)?;
         under_way.last = Some(chosen.number);
         node_at(&chosen.node.address)

@@ -181,7 +181,7 @@ impl Servers {
     }
 
     /// What a status means here.
-    pub fn trouble(&self, status: &Status) -> AttemptError {
+    pub fn attempt_error(&self, status: &Status) -> AttemptError {
         outcome::read(status, &self.location, &self.prefix)
     }
 
@@ -242,7 +242,7 @@ impl Servers {
             };
             let trouble = match timeout_at(until, send(server.clone())).await {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
-                Ok(Err(status)) => self.trouble(&status),
+                Ok(Err(status)) => self.attempt_error(&status),
                 Err(_) => {
                     self.hang_up(turn);
                     AttemptError::Unknown("no answer in time".to_owned())

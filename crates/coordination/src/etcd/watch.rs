@@ -295,7 +295,7 @@ impl Followed {
         let opened = tokio::time::timeout(crate::limits::ETCD_ATTEMPT, client.watch(request)).await;
         match opened {
             Ok(Ok(stream)) => Ok((turn, stream.into_inner())),
-            Ok(Err(status)) => match self.servers.trouble(&status) {
+            Ok(Err(status)) => match self.servers.attempt_error(&status) {
                 AttemptError::Token(what) => Err(self.signed_in(Some(&server), what).await),
                 AttemptError::Refused(error) if !matches!(error, Error::Unavailable { .. }) => {
                     Err(End::Failed(error))

@@ -110,12 +110,12 @@ impl Restore {
             }
             Backing::Shared { target, .. } => {
                 let coordination = connect(target).await?;
-                let refill = RestoreMark::begin(&*coordination, &target.to_string()).await?;
-                (coordination, Destination::Root(refill))
+                let mark = RestoreMark::begin(&*coordination, &target.to_string()).await?;
+                (coordination, Destination::Root(mark))
             }
             Backing::Open { coordination, .. } => {
-                let refill = RestoreMark::begin(&**coordination, &backing.place()).await?;
-                (coordination.clone(), Destination::Root(refill))
+                let mark = RestoreMark::begin(&**coordination, &backing.place()).await?;
+                (coordination.clone(), Destination::Root(mark))
             }
         };
         let session =
@@ -153,8 +153,8 @@ impl Restore {
         let (key, value) = Election::last_term(&Key::new(ELECTION).map_err(StoreError::from)?, last)?;
         let transaction = self.leadership.fence(Transaction::new()).put(&key, value);
         match self.destination {
-            Destination::Root(refill) => {
-                self.coordination.commit(refill.end(transaction)?).await?;
+            Destination::Root(mark) => {
+                self.coordination.commit(mark.end(transaction)?).await?;
                 self.election.resign(self.leadership).await?;
                 Ok(self.coordination.end_session(self.session.id()).await?)
             }
@@ -169,7 +169,7 @@ impl Restore {
     /// Of the cluster that it becomes.
     pub fn cluster(&self) -> ClusterId {
         match &self.destination {
-            Destination::Root(refill) => refill.cluster,
+            Destination::Root(mark) => mark.cluster,
             Destination::Directory { embedded, .. } => embedded.cluster(),
         }
     }

@@ -79,7 +79,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn r3_never_more_than_a_tenth_beside_purse_and_drip(
+        fn r3_never_more_than_a_tenth_beside_the_bucket_and_its_refill(
             steps in proptest::collection::vec((0u64..20, 0u64..20, 0u64..50), 0..200),
         ) {
             let policy = BudgetPolicy { capacity: 7, refill_per_s: 3, ..BudgetPolicy::default() };

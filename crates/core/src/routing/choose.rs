@@ -32,8 +32,8 @@ pub struct Preference<'a, F> {
     pub seed: u64,
     /// When a node, by number, was last not reached or broke off.
     pub failed: F,
-    /// Nodes already asked in this request, by number.
-    pub asked: &'a [u32],
+    /// Nodes not to choose again in this request, by number: those that failed, and the first target of a hedge.
+    pub avoided: &'a [u32],
 }
 
 /// The replica to ask; none while there is none.
@@ -65,7 +65,7 @@ fn weight<F: Fn(u32) -> Option<Millis>>(
 ) -> (bool, bool, Option<Millis>, bool, u64) {
     let failed = (by.failed)(replica.number).filter(|at| by.now.since(*at) < FAILED_MS);
     (
-        by.asked.contains(&replica.number),
+        by.avoided.contains(&replica.number),
         !matches!(replica.node.health, Health::Up | Health::Unknown),
         failed,
         by.zone.is_some() && replica.node.zone.as_ref() != by.zone,

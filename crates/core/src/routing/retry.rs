@@ -244,7 +244,7 @@ impl Attempts {
                 Action::Hedge
             }
             (State::Asking, Event::Nobody) => self.rest(now, 0, LastFailure::Nobody, policy),
-            (State::Asking, Event::Misdirected { hinted }) => self.elsewhere(now, hinted, policy, budget),
+            (State::Asking, Event::Misdirected { hinted }) => self.misdirected(now, hinted, policy, budget),
             (State::Asking, Event::NotReady { after_ms }) => {
                 self.refused(now, after_ms, LastFailure::NotReady, policy, budget)
             }
@@ -294,7 +294,13 @@ impl Attempts {
         self.ask(Action::Ask, policy)
     }
 
-    fn elsewhere(&mut self, now: Millis, hinted: bool, policy: &RetryPolicy, budget: &mut Budget) -> Action {
+    fn misdirected(
+        &mut self,
+        now: Millis,
+        hinted: bool,
+        policy: &RetryPolicy,
+        budget: &mut Budget,
+    ) -> Action {
         self.last_failure = LastFailure::Misdirected;
         if hinted && !self.hint_used && self.traits.replayable && budget.spend(now) {
             self.hint_used = true;

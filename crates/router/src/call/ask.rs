@@ -148,20 +148,20 @@ fn hint(headers: &HeaderMap) -> Hint {
     }
 }
 
-/// A 503 with `Retry-After` that the service has not given. An idempotent request is sent again; any other only after a reason that says
-/// that nothing was done ([`partage_wire::request::unavailable`]).
+/// A 503 with `Retry-After` that the service has not given. An idempotent request is sent again; any other only after a
+/// reason that says that nothing was done ([`partage_wire::request::unavailable`]).
 async fn refused(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
     let by_node = answer.headers().contains_key(NODE);
     // A worker means a moment, and HTTP knows no less than a second.
     let after_s = if by_node { 0 } else { number(answer.headers(), &header::RETRY_AFTER).unwrap_or(0) };
-    let soon = Outcome::NotReady { after_ms: after_s.saturating_mul(1_000) };
+    let not_ready = Outcome::NotReady { after_ms: after_s.saturating_mul(1_000) };
     if !idempotent && !by_node {
         return delivered(answer);
     }
     let (parts, body) = answer.into_parts();
     let (reason, body) = body.peeked(limits::REFUSAL_BYTES).await;
     if idempotent || reason.is_some_and(|reason| is_not_begun(&reason)) {
-        return soon;
+        return not_ready;
     }
     delivered(Response::from_parts(parts, body))
 }

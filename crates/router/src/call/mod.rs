@@ -330,7 +330,7 @@ impl Caller {
                     now: self.clock.now(),
                     seed: state.seed,
                     failed: |number| self.pools.failed_at(number),
-                    asked: &state.avoided,
+                    avoided: &state.avoided,
                 };
                 match choose(&route, state.access, &preference) {
                     Some(replica) => (Some((replica.number, replica.node.clone())), None),

@@ -1,7 +1,8 @@
 //! What each keyspace puts on each node: so that the planner of one sees what the others leave room for.
 //!
-//! Measured loads are counted, as if everything under way had arrived; numbers of replicas are not. Each keyspace's part is counted anew whenever its planner runs, which is after every
-//! change of its own and every `rebalance_ms`; in between it is as old as that.
+//! Measured loads are counted, as if everything under way had arrived; numbers of replicas are not. Each keyspace's part
+//! is counted anew whenever its planner runs, which is after every change of its own and every `rebalance_ms`; in between
+//! it is as old as that.
 //!
 //! Sums are of whole thousandths: adding and taking away again leaves nothing behind, in any order (M9).
 

@@ -336,9 +336,9 @@ fn reads_prefer_who_was_not_asked_then_the_well_then_the_zone_then_the_lot() {
     let route = routes.route("ks", b"x").unwrap();
     let odd = Zone::new("odd").unwrap();
     let number = |id: u64| route.replicas().find(|r| r.node.id == node(id)).unwrap().number;
-    let ask = |zone, seed, failed: &[(u32, u64)], asked: &[u32]| {
+    let ask = |zone, seed, failed: &[(u32, u64)], avoided: &[u32]| {
         let failed = |number| failed.iter().find(|(n, _)| *n == number).map(|(_, at)| Millis(*at));
-        let preference = Preference { zone, now: Millis(10_000), seed, failed, asked };
+        let preference = Preference { zone, now: Millis(10_000), seed, failed, avoided };
         choose(&route, Access::Read, &preference).unwrap().number
     };
     let by_lot: std::collections::BTreeSet<u32> = (0..50).map(|seed| ask(None, seed, &[], &[])).collect();
@@ -357,7 +357,7 @@ fn reads_prefer_who_was_not_asked_then_the_well_then_the_zone_then_the_lot() {
     let routes = table.routes();
     let route = routes.route("ks", b"x").unwrap();
     let preference =
-        Preference { zone: Some(&odd), now: Millis(0), seed: 3, failed: |_| None, asked: &[one] };
+        Preference { zone: Some(&odd), now: Millis(0), seed: 3, failed: |_| None, avoided: &[one] };
     assert_eq!(choose(&route, Access::Read, &preference).unwrap().number, two);
     assert_eq!(choose(&route, Access::Write, &preference).unwrap().number, one, "the leader, asked or not");
 }
