@@ -45,6 +45,10 @@ id!(
     Epoch, "e"
 );
 id!(
+    /// Grows whenever the in-sync set of a shard or its leader changes. 0 = the shard has had no in-sync set.
+    Configuration, "c"
+);
+id!(
     /// A plan, numbered through all keyspaces of a cluster.
     PlanId, "plan-"
 );
