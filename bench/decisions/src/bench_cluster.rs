@@ -366,7 +366,15 @@ fn report(order: &Order, loads: bool) -> Report {
         ReplicaState::UnloadFinal => Phase::Dropped,
     };
     let load = loads.then(|| load(order.replica.shard));
-    Report { replica: order.replica.clone(), phase, epoch: order.epoch, load, progress: 0, served: None }
+    Report {
+        replica: order.replica.clone(),
+        phase,
+        epoch: order.epoch,
+        load,
+        progress: 0,
+        served: None,
+        replication: None,
+    }
 }
 
 /// What each replica of a shard carries: up to three times as much as another's, by its id.

@@ -204,5 +204,6 @@ fn report(order: &Order, with_load: bool) -> Report {
         load: with_load.then_some(load),
         progress: 0,
         served: None,
+        replication: None,
     }
 }

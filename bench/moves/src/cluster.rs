@@ -67,6 +67,7 @@ pub async fn create(admin: &Admin, slots: u32, copies: Copies) -> Result<(), Str
         resharding: Default::default(),
         dataset_replication: None,
         durable: copies.durable,
+        min_in_sync: 0,
     };
     admin.command(Command::CreateKeyspace { keyspace, presplit: Presplit::None, ahead: false }).await
 }

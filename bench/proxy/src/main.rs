@@ -103,6 +103,7 @@ fn maps(nodes: &[String]) -> Result<Vec<MapEvent>, Failure> {
         generation: map.generation(),
         first_shard: map.next_shard(),
         durable: false,
+        min_in_sync: 0,
         kind: KeyspaceKind::App,
     };
     let news = MapNews::Changed { brief: Some(brief), resync: true, diff: Box::new(diff) };

@@ -72,6 +72,7 @@ async fn create(admin: &Admin) -> Result<(), String> {
         resharding: Default::default(),
         dataset_replication: None,
         durable: false,
+        min_in_sync: 0,
     };
     let names = (0..PARTITIONS).map(|number| format!("partition-{number:06}")).collect();
     admin

@@ -8,6 +8,10 @@ pub const KEY_BYTES: usize = 4096;
 /// from which data counts in balancing too ([`LOAD_FLOORS`]).
 pub const UNKNOWN_BYTES: u64 = 64 << 20;
 
+/// The followers of a replicated shard may have it led by another replica when the coordinator has not heard the leader's node
+/// for so many heartbeats: one may be lost on the way.
+pub const BEATS_MISSED_BY_LEADER: u64 = 2;
+
 /// Longest name of a keyspace, node, zone, label or partition, in bytes: fits a DNS label path, a file
 /// name on every file system, and a metric label.
 pub const NAME_BYTES: usize = 255;

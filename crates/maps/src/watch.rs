@@ -393,6 +393,7 @@ mod tests {
             generation: diff.to,
             first_shard: ShardId(1),
             durable: false,
+            min_in_sync: 0,
             kind: KeyspaceKind::App,
         };
         watcher.table().change(Some(brief), true, &diff).unwrap();

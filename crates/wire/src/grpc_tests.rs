@@ -114,7 +114,14 @@ fn diff_form() -> proto::MapDiff {
     let shard = |id, begin, end| proto::Shard {
         id,
         bounds: Some(bounds(begin, end)),
-        replicas: vec![proto::Replica { placement: id, node: 0, role: 1, state: 2, replaces: 0 }],
+        replicas: vec![proto::Replica {
+            placement: id,
+            node: 0,
+            role: 1,
+            state: 2,
+            replaces: 0,
+            in_sync: false,
+        }],
         ..proto::Shard::default()
     };
     proto::MapDiff {

@@ -4,7 +4,8 @@
 //! so that each of them passes core's check. The rest is any combination of allowed values.
 
 use partage_core::base::id::{
-    ClusterId, Epoch, Generation, Incarnation, PlacementId, PlanId, SessionDigest, ShardId, TransactionId,
+    ClusterId, Configuration, Epoch, Generation, Incarnation, PlacementId, PlanId, SessionDigest, ShardId,
+    TransactionId,
 };
 use partage_core::base::name::{KeyspaceName, Label, NodeId, PartitionName, Zone};
 use partage_core::base::time::Millis;
@@ -20,7 +21,7 @@ use partage_core::keyspace::{
 use partage_core::node::exchange::Registration;
 use partage_core::node::exchange::{
     Beat, DropReason, KeyspaceBrief, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey,
-    Report, Served, Stored,
+    ReplicationReport, Report, Served, Stored,
 };
 use partage_core::node::load::{HotKey, Load, Profile};
 use partage_core::node::{CheckBack, NodeSpec};
@@ -134,6 +135,17 @@ fn phases() -> impl Strategy<Value = Phase> {
     ]
 }
 
+fn replication() -> impl Strategy<Value = ReplicationReport> {
+    (any::<(u64, u64, bool)>(), option::of(vec(any::<u64>().prop_map(PlacementId), 0..4))).prop_map(
+        |((configuration, log_end, leader_silent), wish)| ReplicationReport {
+            configuration: Configuration(configuration),
+            log_end,
+            leader_silent,
+            wish,
+        },
+    )
+}
+
 fn served() -> impl Strategy<Value = Served> {
     (any::<u64>(), bounds()).prop_map(|(epoch, bounds)| Served { epoch: Epoch(epoch), bounds })
 }
@@ -142,13 +154,15 @@ fn served() -> impl Strategy<Value = Served> {
 pub fn beats() -> impl Strategy<Value = Beat> {
     let report =
         (replica_keys(), phases(), any::<u64>(), option::of(loads()), any::<u32>(), option::of(served()));
-    let report = report.prop_map(|(replica, phase, epoch, load, progress, served)| Report {
+    let report = (report, option::of(replication()));
+    let report = report.prop_map(|((replica, phase, epoch, load, progress, served), replication)| Report {
         replica,
         phase,
         epoch: Epoch(epoch),
         load,
         progress,
         served,
+        replication,
     });
     let numbers = any::<(u64, u64, u64, u64, bool, bool, bool)>();
     (node_ids(), numbers, vec(report, 0..5), 0.0..=1.0f64).prop_map(|(node, numbers, reports, busy)| {
@@ -179,27 +193,37 @@ fn states() -> impl Strategy<Value = ReplicaState> {
 }
 
 fn orders_of_one() -> impl Strategy<Value = Order> {
-    let which = (any::<u64>(), 1u64..);
+    let which = (any::<u64>(), 1u64.., any::<(u64, bool)>());
     let peer = (which, bounds(), node_ids(), "[a-z0-9.]{1,20}:[1-9][0-9]{0,3}", roles(), states()).prop_map(
-        |((shard, placement), bounds, node, address, role, state)| Peer {
+        |((shard, placement, (incarnation, in_sync)), bounds, node, address, role, state)| Peer {
             shard: ShardId(shard),
             placement: PlacementId(placement),
             bounds,
             node,
+            incarnation: Incarnation(incarnation),
             address,
             role,
             state,
+            in_sync,
         },
     );
     let data = (any::<bool>(), option::of(select(DropReason::ALL.to_vec())));
-    let what = (any::<u64>(), any::<bool>(), vec(peer, 0..4), data);
+    let what = (any::<(u64, u64, bool)>(), any::<bool>(), vec(peer, 0..4), data);
     (replica_keys(), bounds(), roles(), states(), what).prop_map(
-        |(replica, bounds, role, state, (epoch, granted, peers, (had_data, drop)))| Order {
+        |(
+            replica,
+            bounds,
+            role,
+            state,
+            ((epoch, configuration, in_sync), granted, peers, (had_data, drop)),
+        )| Order {
             replica,
             bounds,
             role,
             state,
             epoch: Epoch(epoch),
+            configuration: Configuration(configuration),
+            in_sync,
             granted,
             peers,
             had_data,
@@ -262,6 +286,7 @@ pub fn briefs() -> impl Strategy<Value = KeyspaceBrief> {
                 generation,
                 first_shard: ShardId(first_shard),
                 durable,
+                min_in_sync: if ownership == Ownership::Replicated { 2 } else { 0 },
                 kind,
             }
         },
@@ -378,7 +403,8 @@ pub fn keyspaces_sharded(sharding: Sharding) -> impl Strategy<Value = Keyspace> 
                 throttle,
                 resharding,
                 dataset_replication,
-                durable,
+                durable: durable || ownership == Ownership::Replicated,
+                min_in_sync: if ownership == Ownership::Replicated { replicas } else { 0 },
             }
         },
     )
@@ -576,6 +602,10 @@ fn change(edit: &mut Edit<'_>, id: ShardId, [_, what, which]: [u8; 3]) -> Option
             edit.add_replica(id, &node, Incarnation(u64::from(which / 7)), replaces).ok().map(|_| ())
         }
         3 | 4 => edit.step(id, replica?.placement, ReplicaState::Live).ok(),
+        5 if what > 127 => {
+            let placement = replica?.placement;
+            edit.take_in(id, placement).and_then(|()| edit.lead(id, placement)).ok()
+        }
         5 => edit.lead(id, replica?.placement).ok(),
         6 => edit.step(id, replica?.placement, ReplicaState::Unload).ok(),
         _ => edit.remove_replica(id, replica?.placement).ok(),

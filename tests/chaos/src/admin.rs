@@ -184,6 +184,7 @@ pub fn keyspace(name: &str, sharding: Sharding, ownership: Option<&str>, mode: &
         resharding: Default::default(),
         dataset_replication: None,
         durable: false,
+        min_in_sync: 0,
     }
 }
 

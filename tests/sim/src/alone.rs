@@ -156,6 +156,7 @@ impl Alone {
                 load: None,
                 progress: 0,
                 served: Some(Served { epoch: stored.epoch, bounds: stored.bounds.clone() }),
+                replication: None,
             });
             let report = |order: &Order| Report {
                 phase: says(&member.id, order),
@@ -164,6 +165,7 @@ impl Alone {
                 load: None,
                 progress: 0,
                 served: None,
+                replication: None,
             };
             let beat = Beat {
                 session: SessionDigest::default(),
@@ -533,6 +535,7 @@ fn table_from_5() -> Result<(RouteTable, KeyspaceBrief), String> {
         generation: map.generation(),
         first_shard: ShardId(5),
         durable: false,
+        min_in_sync: 0,
         kind: partage_core::keyspace::KeyspaceKind::App,
     };
     let mut table = RouteTable::default();

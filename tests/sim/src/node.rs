@@ -619,6 +619,7 @@ fn stray(scene: &mut Scene, node: &NodeId) -> Option<Report> {
         load: None,
         progress: 0,
         served: None,
+        replication: None,
     })
 }
 

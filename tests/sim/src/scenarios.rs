@@ -7,7 +7,7 @@ use crate::model::KeyAt;
 use crate::shape::Shape;
 use crate::world::World;
 use partage_core::base::id::{
-    ClusterId, Epoch, Generation, Incarnation, PlacementId, ShardId, TransactionId,
+    ClusterId, Configuration, Epoch, Generation, Incarnation, PlacementId, ShardId, TransactionId,
 };
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::base::settings::Settings;
@@ -135,6 +135,8 @@ pub fn a_permit_ends_with_its_epoch() -> Outcome {
             role,
             state,
             epoch,
+            configuration: Configuration(0),
+            in_sync: false,
             granted,
             peers: Vec::new(),
             had_data: false,
@@ -178,6 +180,7 @@ fn whole_keyspace(name: &KeyspaceName) -> KeyspaceBrief {
         generation: Generation::default(),
         first_shard: ShardId(1),
         durable: false,
+        min_in_sync: 0,
         kind: partage_core::keyspace::KeyspaceKind::App,
     }
 }
@@ -220,6 +223,7 @@ pub fn a_standby_that_missed_a_change_leads_nobody_over_the_gap() -> Outcome {
         generation: at(sequence),
         first_shard: ShardId(1),
         durable: false,
+        min_in_sync: 0,
         kind: partage_core::keyspace::KeyspaceKind::App,
     };
     let diff = |sequence: u64| MapDiff {

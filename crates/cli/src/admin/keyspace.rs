@@ -270,6 +270,7 @@ async fn create(args: CreateArgs, output: &mut Output) -> Result<(), Failure> {
         resharding: args.resharding.over(Resharding::default()),
         dataset_replication: None,
         durable: args.durable,
+        min_in_sync: 0,
     };
     let command = Command::CreateKeyspace { keyspace, presplit, ahead: args.ahead.ahead };
     begin(&args.client, output, command, args.dry.dry_run, args.wait).await

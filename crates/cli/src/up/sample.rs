@@ -23,6 +23,7 @@ pub async fn create_notes(client: &ApiClient) -> Result<(), Failure> {
         resharding: Default::default(),
         dataset_replication: None,
         durable: false,
+        min_in_sync: 0,
     };
     let command = Command::CreateKeyspace {
         keyspace: notes,

@@ -352,6 +352,7 @@ impl Cluster {
         }
         for replica in &gone {
             keyspace.observed.remove(&replica.placement);
+            keyspace.replication.remove(&replica.placement);
             keyspace.suspicion.taken.remove(&replica.placement);
             keyspace.overdue.excused.remove(&replica.placement);
             keyspace.never_led.remove(&replica.placement);

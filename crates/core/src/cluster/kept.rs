@@ -57,7 +57,7 @@ impl Cluster {
 
     /// A report on a replica that the map does not name, or not of this start of the node.
     pub(super) fn take_kept(&mut self, at: Moment, id: &NodeId, report: Report) {
-        let Report { replica, phase, epoch, served, load: _, progress: _ } = report;
+        let Report { replica, phase, epoch, served, load: _, progress: _, replication: _ } = report;
         let has_served = served.as_ref().is_some_and(|served| served.epoch > Epoch(0));
         let epoch = served.as_ref().map_or(epoch, |served| served.epoch);
         let bounds = served.map(|served| served.bounds);

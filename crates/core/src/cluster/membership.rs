@@ -327,7 +327,8 @@ impl Cluster {
             keyspace.overdue.pending_steps.progressed(placement, report.progress, at.now);
         }
         keyspace.observed.insert(placement, Observed::new(report.phase, report.epoch, load));
-        if news {
+        let asks = keyspace.note_replication(placement, report.replication);
+        if news || asks {
             self.wake_shard(&report.replica);
         }
     }

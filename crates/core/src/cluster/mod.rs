@@ -119,7 +119,7 @@ use crate::base::time::Millis;
 use crate::cluster::event::{About, Actor, Event, EventKind, event};
 use crate::keyspace::map::{MapDiff, ShardMap};
 use crate::node::Health;
-use crate::node::exchange::ReplicaKey;
+use crate::node::exchange::{ReplicaKey, ReplicationReport};
 use crate::node::health::Signs;
 use crate::placement::Policies;
 use crate::plan::Plan;
@@ -167,6 +167,8 @@ pub struct KeyspaceState {
     pub map: ShardMap,
     /// Reports of the incarnations that the map names.
     pub observed: PackedMap<PlacementId, Observed>,
+    /// What replicas of a replicated keyspace have said of the replication of their shards.
+    replication: BTreeMap<PlacementId, ReplicationReport>,
     /// The map by nodes instead of by shards.
     hosted: hosted::Hosted,
     /// Shards to look at in the next decision, and what each waits for.

@@ -5,7 +5,7 @@
 //! a million replicas holds a number for each, not a message.
 
 use super::{Cluster, KeyspaceState, NodeState, PackedMap, Write, stored};
-use crate::base::id::{Incarnation, PlacementId, ShardId};
+use crate::base::id::{Configuration, Incarnation, PlacementId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::planted::{self, Planted};
 use crate::base::settings::Settings;
@@ -13,9 +13,10 @@ use crate::base::time::Millis;
 use crate::keyspace::Ownership;
 use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::{Replica, Role, Shard, Stage};
+use crate::limits;
 use crate::node::Health;
 use crate::node::exchange::{
-    DropReason, KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey,
+    DropReason, KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey, ReplicationReport,
 };
 use crate::plan::handover::{self, DiskState, ReplicaView};
 use std::collections::{BTreeMap, BTreeSet};
@@ -204,6 +205,31 @@ impl ReplicaView for KeyspaceView<'_> {
         self.settings.load_attempts
     }
 
+    fn wish(&self, leader: PlacementId) -> Option<(Configuration, &[PlacementId])> {
+        let said = self.keyspace.replication.get(&leader)?;
+        Some((said.configuration, said.wish.as_deref()?))
+    }
+
+    fn is_silenced(&self, shard: &Shard, leader: &Replica) -> bool {
+        let is_quiet = self.nodes.get(&leader.node).is_none_or(|node| {
+            let heard_at = node.signs.heard_at.unwrap_or_default();
+            self.now.since(heard_at) > limits::BEATS_MISSED_BY_LEADER * self.settings.heartbeat_ms
+        });
+        let misses = |r: &&Replica| {
+            let says = self.keyspace.replication.get(&r.placement).is_some_and(|said| said.leader_silent);
+            says && self.epoch(r.placement) >= Some(shard.epoch)
+                && self.sends_heartbeats(&r.node, r.incarnation)
+        };
+        let members = shard.in_sync().count();
+        is_quiet
+            && 2 * shard.in_sync().filter(|r| r.placement != leader.placement).filter(misses).count()
+                >= members
+    }
+
+    fn min_in_sync(&self) -> usize {
+        self.keyspace.record.keyspace.min_in_sync as usize
+    }
+
     fn has_never_led(&self, placement: PlacementId) -> bool {
         self.keyspace.never_led.contains(&placement)
     }
@@ -329,6 +355,8 @@ impl Cluster {
             role: replica.role,
             state: replica.state,
             epoch: shard.epoch,
+            configuration: shard.configuration,
+            in_sync: replica.in_sync,
             granted: match replica.state {
                 // As it was decided, not as it would be now: a former owner whose lease was over may have
                 // come back since, with an order to stop.
@@ -387,9 +415,11 @@ impl Cluster {
                     placement: r.placement,
                     bounds: s.bounds.clone(),
                     node: r.node.clone(),
+                    incarnation: r.incarnation,
                     address: self.nodes.get(&r.node)?.record.spec.address.clone(),
                     role: r.role,
                     state: r.state,
+                    in_sync: r.in_sync,
                 })
             })
             .collect()
@@ -397,6 +427,20 @@ impl Cluster {
 }
 
 impl KeyspaceState {
+    /// Takes in what a replica says of the replication of its shard. Returns whether it waits for an answer.
+    pub(super) fn note_replication(
+        &mut self,
+        placement: PlacementId,
+        said: Option<ReplicationReport>,
+    ) -> bool {
+        let Some(said) = said.filter(|_| self.record.keyspace.ownership == Ownership::Replicated) else {
+            return false;
+        };
+        let asks = said.wish.is_some() || said.leader_silent;
+        self.replication.insert(placement, said);
+        asks
+    }
+
     /// What a worker or router must know of it.
     pub fn brief(&self) -> KeyspaceBrief {
         let settings = &self.record.keyspace;
@@ -408,6 +452,7 @@ impl KeyspaceState {
             generation: self.map.generation(),
             first_shard: self.record.first_shard,
             durable: settings.durable,
+            min_in_sync: settings.min_in_sync,
             kind: settings.kind,
         }
     }

@@ -290,6 +290,7 @@ mod tests {
             generation: maps[0].generation(),
             first_shard: crate::base::id::ShardId(1),
             durable: false,
+            min_in_sync: 0,
             kind: crate::keyspace::KeyspaceKind::App,
         };
         let mut cache = WatchCache::new(kept);

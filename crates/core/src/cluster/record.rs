@@ -495,6 +495,7 @@ impl KeyspaceState {
         let mut state = KeyspaceState {
             record,
             observed: PackedMap::default(),
+            replication: BTreeMap::new(),
             settling: Settling::of_new(ids, unsettled, under_way),
             execution: Default::default(),
             overdue: Default::default(),

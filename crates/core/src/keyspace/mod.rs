@@ -85,6 +85,9 @@ words!(
         Eventual = "eventual",
         /// One owner at any instant: leased, and granted anew only after release or expiry.
         Exclusive = "exclusive",
+        /// The replicas of a shard settle among themselves who may write and read, by the in-sync set of the map: leases
+        /// play no part, and a worker goes on while every coordinator is away.
+        Replicated = "replicated",
     }
 );
 
@@ -219,6 +222,8 @@ pub struct Keyspace {
     pub ownership: Ownership,
     /// Replicas of each shard.
     pub replicas: u32,
+    /// Of a replicated keyspace: how many replicas must have stored a write before it is acknowledged; 0 in others.
+    pub min_in_sync: u32,
     /// Name of the placement policy.
     pub policy: String,
     /// Whether the coordinator approves its plans itself, or a person does.
@@ -261,6 +266,19 @@ pub enum KeyspaceError {
         /// What would do.
         mend: &'static str,
     },
+    /// A replicated keyspace whose data does not outlive its processes.
+    #[error("keyspace {0} is replicated and not durable: {way}", way = self.way_out())]
+    NotDurable(KeyspaceName),
+    /// Replicas that must have stored a write, in a keyspace that is not replicated, or none or too many.
+    #[error("keyspace {keyspace}: min_in_sync is {min_in_sync}: {}", self.way_out())]
+    MinInSync {
+        /// The keyspace with the wrong setting.
+        keyspace: KeyspaceName,
+        /// The number of replicas that was given.
+        min_in_sync: u32,
+        /// The replicas of each shard; none where the keyspace is not replicated.
+        replicas: Option<u32>,
+    },
     /// The same node both pinned and excluded.
     #[error("keyspace {keyspace}: node {node} is both pinned and excluded: {}", self.way_out())]
     PinnedAndExcluded {
@@ -277,6 +295,13 @@ impl KeyspaceError {
         match self {
             KeyspaceError::Replicas { .. } => format!("give 1 to {}", limits::REPLICAS),
             KeyspaceError::Number { mend, .. } => (*mend).to_owned(),
+            KeyspaceError::NotDurable(_) => "make it durable, too".to_owned(),
+            KeyspaceError::MinInSync { replicas: None, .. } => {
+                "leave it out: only a replicated keyspace has an in-sync set".to_owned()
+            }
+            KeyspaceError::MinInSync { replicas: Some(replicas), .. } => {
+                format!("give 1 to {replicas}, its number of replicas")
+            }
             KeyspaceError::PinnedAndExcluded { .. } => "keep one of the two".to_owned(),
         }
     }
@@ -292,6 +317,7 @@ impl Keyspace {
             partition_key: PartitionKey::default(),
             ownership: Ownership::Exclusive,
             replicas: 1,
+            min_in_sync: 0,
             policy: DEFAULT_POLICY.to_owned(),
             mode: Mode::Automatic,
             spread: Spread::Zone,
@@ -319,6 +345,7 @@ impl Keyspace {
         if self.replicas == 0 || self.replicas as usize > limits::REPLICAS {
             return Err(KeyspaceError::Replicas { keyspace: keyspace(), replicas: self.replicas });
         }
+        self.check_in_sync()?;
         let (share, load) = (self.resharding.hot_key_share, self.resharding.split_requests_per_s);
         if !(share > 0.0 && share <= 1.0) {
             let (what, mend) = ("hot_key_share", "give a share above 0, at most 1");
@@ -352,6 +379,23 @@ impl Keyspace {
             None => Ok(()),
         }
     }
+
+    fn check_in_sync(&self) -> Result<(), KeyspaceError> {
+        let is_replicated = self.ownership == Ownership::Replicated;
+        if is_replicated && !self.durable {
+            return Err(KeyspaceError::NotDurable(self.name.clone()));
+        }
+        let (most, replicas) =
+            if is_replicated { (1..=self.replicas, Some(self.replicas)) } else { (0..=0, None) };
+        match most.contains(&self.min_in_sync) {
+            true => Ok(()),
+            false => Err(KeyspaceError::MinInSync {
+                keyspace: self.name.clone(),
+                min_in_sync: self.min_in_sync,
+                replicas,
+            }),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -364,5 +408,28 @@ mod tests {
         assert_eq!(Throttle::default().replace_after_ms, 5 * 60 * 1_000);
         let keyspace = Keyspace::new(KeyspaceName::new("users").unwrap(), Sharding::KeyRange);
         assert_eq!(keyspace.throttle, Throttle::default(), "a keyspace of which nothing is said");
+    }
+
+    #[test]
+    fn t17_a_replicated_keyspace_is_durable_and_names_how_many_must_have_a_write() {
+        let plain = Keyspace::new(KeyspaceName::new("users").unwrap(), Sharding::KeyRange);
+        let replicated =
+            Keyspace { ownership: Ownership::Replicated, durable: true, replicas: 3, ..plain.clone() };
+        let with = |min_in_sync: u32| Keyspace { min_in_sync, ..replicated.clone() };
+        for allowed in 1..=3 {
+            assert_eq!(with(allowed).check(), Ok(()));
+        }
+        for (refused, why) in [
+            (with(0), "min_in_sync is 0: give 1 to 3, its number of replicas"),
+            (with(4), "min_in_sync is 4: give 1 to 3, its number of replicas"),
+            (Keyspace { durable: false, ..with(2) }, "is replicated and not durable: make it durable, too"),
+            (
+                Keyspace { min_in_sync: 1, ..plain },
+                "leave it out: only a replicated keyspace has an in-sync set",
+            ),
+        ] {
+            let said = refused.check().unwrap_err().to_string();
+            assert!(said.contains(why), "{said}");
+        }
     }
 }

@@ -4,7 +4,9 @@
 //! Both are differences against what the other side has confirmed, and both can always be sent whole instead; so a
 //! lost, doubled or late message costs time and nothing else.
 
-use crate::base::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, SessionDigest, ShardId};
+use crate::base::id::{
+    ClusterId, Configuration, Epoch, Generation, Incarnation, PlacementId, SessionDigest, ShardId,
+};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::time::Millis;
 use crate::keyspace::hash::HashFunction;
@@ -226,6 +228,23 @@ pub struct Report {
     /// What is stored of it, in whole beats and in [`Phase::Kept`]: a coordinator whose state was restored has to
     /// compare copies, and may not know the shard.
     pub served: Option<Served>,
+    /// Of a replica in a replicated keyspace: how the replication of its shard is; none where nothing was said since the
+    /// last beat.
+    pub replication: Option<ReplicationReport>,
+}
+
+/// How the replication of a shard is, as one of its replicas sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReplicationReport {
+    /// The configuration that it knows of.
+    pub configuration: Configuration,
+    /// How many entries its log has had, from the first.
+    pub log_end: u64,
+    /// A follower has not heard its leader for as long as a promise lasts.
+    pub leader_silent: bool,
+    /// Of a leader: the in-sync set that it asks for, itself included, in place of the one of this epoch and
+    /// configuration. The answer is an order of a later configuration.
+    pub wish: Option<Vec<PlacementId>>,
 }
 
 /// What a worker says of the data of a replica.
@@ -285,12 +304,16 @@ pub struct Peer {
     pub bounds: Bounds,
     /// On which node.
     pub node: NodeId,
+    /// Which start of that node.
+    pub incarnation: Incarnation,
     /// `host:port` of that node.
     pub address: String,
     /// Its role.
     pub role: Role,
     /// Its state.
     pub state: ReplicaState,
+    /// Whether it is in the in-sync set of its shard.
+    pub in_sync: bool,
 }
 
 /// What one replica should be.
@@ -306,6 +329,10 @@ pub struct Order {
     pub state: ReplicaState,
     /// The shard's epoch.
     pub epoch: Epoch,
+    /// The shard's configuration: in a replicated keyspace, which in-sync set `in_sync` and those of `peers` are.
+    pub configuration: Configuration,
+    /// Whether it is in the in-sync set.
+    pub in_sync: bool,
     /// Whether it may begin. To lead: in exclusive mode, when the former owner is certainly gone. To load, in a
     /// durable keyspace: when the leader knows of it, and acknowledges no write without it. To follow, after a durable
     /// shard was split or merged: when the leader serves.
@@ -352,6 +379,8 @@ pub struct KeyspaceBrief {
     pub first_shard: ShardId,
     /// Whether its data lies on disk and outlives its processes.
     pub durable: bool,
+    /// How many replicas must have stored a write before it is acknowledged; 0 where the keyspace is not replicated.
+    pub min_in_sync: u32,
     /// Which service it belongs to.
     pub kind: KeyspaceKind,
 }
@@ -379,6 +408,7 @@ impl KeyspaceBrief {
             generation: Generation::default(),
             first_shard: ShardId(0),
             durable: true,
+            min_in_sync: 0,
             kind: KeyspaceKind::App,
         }
     }

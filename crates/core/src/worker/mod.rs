@@ -23,7 +23,9 @@ use crate::limits;
 use crate::node::NodeSpec;
 use crate::node::exchange::Registration;
 use crate::node::exchange::Welcome;
-use crate::node::exchange::{Beat, KeyspaceBrief, Orders, Phase, ReplicaKey, Report, Stored};
+use crate::node::exchange::{
+    Beat, KeyspaceBrief, Orders, Phase, ReplicaKey, ReplicationReport, Report, Stored,
+};
 use crate::node::lease::HeldLease;
 use crate::node::load::Load;
 use gates::Gates;
@@ -85,9 +87,11 @@ pub struct Worker {
     keyspaces: BTreeMap<KeyspaceName, KeyspaceBrief>,
     local_replicas: BTreeMap<ReplicaKey, LocalReplica>,
     loads: BTreeMap<ReplicaKey, Load>,
+    /// What replicas of replicated keyspaces have said last.
+    replication: BTreeMap<ReplicaKey, ReplicationReport>,
     /// Replicas that are not as the last beat said.
     unsaid: BTreeSet<ReplicaKey>,
-    /// Loads that have got on since the last beat. That alone is no reason for a beat: the next one says it.
+    /// Loads and logs that have got on since the last beat. That alone is no reason for a beat: the next one says it.
     progressing: BTreeSet<ReplicaKey>,
     /// What the last beat said of each replica.
     said: BTreeMap<ReplicaKey, (Phase, Epoch)>,
@@ -113,6 +117,7 @@ impl Worker {
             keyspaces: BTreeMap::new(),
             local_replicas: BTreeMap::new(),
             loads: BTreeMap::new(),
+            replication: BTreeMap::new(),
             unsaid: BTreeSet::new(),
             progressing: BTreeSet::new(),
             said: BTreeMap::new(),
@@ -289,6 +294,23 @@ impl Worker {
         }
     }
 
+    /// How the replication of a shard is, as a replica here sees it. What the coordinator waits for, a leader's wish or a
+    /// leader that is silent, goes out at once.
+    pub fn replicates(&mut self, replica: &ReplicaKey, report: ReplicationReport) {
+        if !self.local_replicas.contains_key(replica) {
+            return;
+        }
+        let asks = report.wish.is_some() || report.leader_silent;
+        let before = self.replication.insert(replica.clone(), report.clone());
+        if before.as_ref() == Some(&report) {
+            return;
+        }
+        match asks || before.is_some_and(|before| before.wish.is_some() || before.leader_silent) {
+            true => self.unsaid.insert(replica.clone()),
+            false => self.progressing.insert(replica.clone()),
+        };
+    }
+
     /// Takes in orders; those of another incarnation, or that build on a version it does not have, are
     /// ignored: its beats say what it has, and the answer will fit.
     pub fn ordered(&mut self, now: Millis, orders: Orders) -> Vec<Action> {
@@ -441,6 +463,7 @@ impl Worker {
                 .iter()
                 .chain(self.loads.keys())
                 .chain(&self.progressing)
+                .chain(self.replication.iter().filter(|(_, said)| said.leader_silent).map(|(key, _)| key))
                 .cloned()
                 .collect::<BTreeSet<_>>()
                 .into_iter()
@@ -472,7 +495,8 @@ impl Worker {
         self.said.insert(key.clone(), (phase.clone(), epoch));
         let progress = local.progress();
         let served = (whole || phase == Phase::Kept).then(|| local.served());
-        Some(Report { replica: key.clone(), phase, epoch, load: self.loads.remove(key), progress, served })
+        let (load, replication) = (self.loads.remove(key), self.replication.get(key).cloned());
+        Some(Report { replica: key.clone(), phase, epoch, load, progress, served, replication })
     }
 
     /// What the coordinator has withdrawn and is dropped need not be known any longer.
@@ -490,6 +514,7 @@ impl Worker {
         }
         self.said.retain(|key, _| held.contains_key(key));
         self.loads.retain(|key, _| held.contains_key(key));
+        self.replication.retain(|key, _| held.contains_key(key));
     }
 
     /// The table by which requests are answered, as things stand. Made anew after every call that returned

@@ -101,6 +101,7 @@ impl Maps {
             generation,
             first_shard: ShardId(1),
             durable: false,
+            min_in_sync: 0,
             kind: self.kind,
         }
     }

@@ -7,7 +7,9 @@ use crate::Malformed;
 use crate::keyspace::grpc::sharding;
 use crate::malformed::{At, Inside, each, optional, required};
 use crate::proto;
-use partage_core::base::id::{Epoch, Generation, Incarnation, PlacementId, ShardId, TransactionId};
+use partage_core::base::id::{
+    Configuration, Epoch, Generation, Incarnation, PlacementId, ShardId, TransactionId,
+};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::lifecycle::ReplicaState;
@@ -117,10 +119,12 @@ fn shard_form(shard: &Shard, table: &mut NodeTable) -> proto::Shard {
         role: proto::Role::from(replica.role).into(),
         state: proto::ReplicaState::from(replica.state).into(),
         replaces: replica.replaces().map_or(0, |placement| placement.0),
+        in_sync: replica.in_sync,
     };
     proto::Shard {
         id: shard.id.0,
         epoch: shard.epoch.0,
+        configuration: shard.configuration.0,
         bounds: Some((&shard.bounds).into()),
         stage: stage.into(),
         children: children.iter().map(|id| id.0).collect(),
@@ -160,6 +164,7 @@ fn replica(form: &proto::Replica, nodes: &Nodes) -> Result<Replica, Malformed> {
         incarnation,
         role: role(form.role)?,
         state: state(form.state)?,
+        in_sync: form.in_sync,
         predecessor: Predecessor::new(PlacementId(form.replaces)),
     })
 }
@@ -190,6 +195,7 @@ fn shard(form: proto::Shard, nodes: &Nodes, before: &mut Key) -> Result<Shard, M
     Ok(Shard {
         id: ShardId(form.id),
         epoch: Epoch(form.epoch),
+        configuration: Configuration(form.configuration),
         bounds,
         lineage: Lineage::new(stage, ids(&form.parents)),
         replicas: each(form.replicas, "replicas", |form| replica(&form, nodes))?,

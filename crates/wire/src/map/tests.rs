@@ -70,6 +70,7 @@ fn what_is_encoded_once_says_the_same_and_takes_up_the_settings_of_the_keyspace(
         generation: diff.to,
         first_shard: partage_core::base::id::ShardId(1),
         durable: false,
+        min_in_sync: 0,
         kind: partage_core::keyspace::KeyspaceKind::App,
     };
     let said = |brief| MapEvent {

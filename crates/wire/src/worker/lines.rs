@@ -136,7 +136,9 @@ fn partition_key(by: PartitionKey) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_core::base::id::{ClusterId, Epoch, Generation, Incarnation, PlacementId, ShardId};
+    use partage_core::base::id::{
+        ClusterId, Configuration, Epoch, Generation, Incarnation, PlacementId, ShardId,
+    };
     use partage_core::base::time::Millis;
     use partage_core::keyspace::Ownership;
     use partage_core::keyspace::key::KeyRange;
@@ -154,9 +156,11 @@ mod tests {
             placement: PlacementId(8),
             bounds: end.clone(),
             node: "b".parse().unwrap(),
+            incarnation: Incarnation(1),
             address: "h:1".into(),
             role: Role::Follower,
             state: ReplicaState::Unload,
+            in_sync: false,
         };
         let told = orders(&Orders {
             cluster: ClusterId(10),
@@ -171,6 +175,7 @@ mod tests {
                 generation: Generation::default(),
                 first_shard: ShardId(1),
                 durable: false,
+                min_in_sync: 0,
                 kind: partage_core::keyspace::KeyspaceKind::App,
             }],
             changed: vec![Order {
@@ -179,6 +184,8 @@ mod tests {
                 role: Role::Leader,
                 state: ReplicaState::UnloadFinal,
                 epoch: Epoch(4),
+                configuration: Configuration(0),
+                in_sync: false,
                 granted: false,
                 peers: vec![peer],
                 had_data: true,

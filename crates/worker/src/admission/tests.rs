@@ -1,5 +1,5 @@
 use super::*;
-use partage_core::base::id::{ClusterId, PlacementId};
+use partage_core::base::id::{ClusterId, Configuration, PlacementId};
 use partage_core::base::time::Millis;
 use partage_core::keyspace::Ownership;
 use partage_core::keyspace::hash::HashFunction;
@@ -45,6 +45,7 @@ impl Leader {
             generation: Generation::default(),
             first_shard: ShardId(1),
             durable: false,
+            min_in_sync: 0,
             kind: partage_core::keyspace::KeyspaceKind::App,
         };
         let order = Leader::order_to(ReplicaState::Live);
@@ -72,6 +73,8 @@ impl Leader {
             role,
             state,
             epoch,
+            configuration: Configuration(0),
+            in_sync: false,
             granted: true,
             peers: vec![],
             had_data: true,

@@ -191,6 +191,7 @@ fn brief(name: KeyspaceName) -> KeyspaceBrief {
         generation: Generation::default(),
         first_shard: ShardId(1),
         durable: false,
+        min_in_sync: 0,
         kind: partage_core::keyspace::KeyspaceKind::App,
     }
 }

@@ -292,6 +292,7 @@ mod tests {
             generation: map.generation(),
             first_shard: ShardId(1),
             durable: false,
+            min_in_sync: 0,
             kind: KeyspaceKind::App,
         };
         (map, brief)

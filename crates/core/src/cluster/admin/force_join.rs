@@ -421,6 +421,7 @@ fn choose(
                 incarnation,
                 role: Role::Follower,
                 state: ReplicaState::Live,
+                in_sync: false,
                 predecessor: None,
             },
         )?,

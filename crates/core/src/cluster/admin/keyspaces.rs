@@ -42,6 +42,14 @@ impl Cluster {
             });
         }
         self.check_name_is_free(at, &keyspace)?;
+        if keyspace.ownership == Ownership::Replicated {
+            return Err(AdminError::Refused {
+                problem: format!(
+                    "keyspace {name} would be replicated, and no service of this version replicates its shards"
+                ),
+                way_out: "choose exclusive or eventual".into(),
+            });
+        }
         keyspace.sharding.check()?;
         let mut warnings = self.check_settings(&keyspace, &Constraint::default(), ahead)?;
         let bounds = first_bounds(keyspace.sharding, presplit)?;

@@ -61,6 +61,7 @@ impl Disks {
             load: None,
             progress: 0,
             served: Some(Served { epoch: data.epoch, bounds: data.bounds.clone() }),
+            replication: None,
         };
         here.map(report).collect()
     }
@@ -233,6 +234,15 @@ impl Disks {
         let lost: Vec<_> = self.acknowledged_in(&order.bounds).filter(|write| !own.contains(write)).collect();
         assert!(lost.is_empty(), "D1: {key:?} on {node} leads without {lost:?}");
         self.data.get_mut(&slot).unwrap().writes.insert(write);
+        // The followers of a replicated shard refuse a leader of an earlier epoch than they know of; others have its lease.
+        let refuses = |peer: &Peer| {
+            let slot = slot_of(order, peer);
+            let held = workers.get(&peer.node).and_then(|holds| holds.get(&slot.1));
+            order.in_sync && held.is_some_and(|(known, _)| known.epoch > order.epoch)
+        };
+        if order.peers.iter().any(|peer| peer.shard == key.shard && refuses(peer)) {
+            return;
+        }
         let mut all = true;
         for peer in order.peers.iter().filter(|peer| peer.shard == key.shard) {
             let holds = workers.get(&peer.node);

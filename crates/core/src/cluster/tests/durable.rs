@@ -39,7 +39,10 @@ pub(super) fn kill(test: &mut TestCluster, at: usize) {
     test.cut_off.remove(&spec(at).id);
 }
 
-pub(super) fn cluster_of(nodes: usize, keyspace: Keyspace) -> TestCluster {
+pub(super) fn cluster_of(nodes: usize, mut keyspace: Keyspace) -> TestCluster {
+    if keyspace.ownership == Ownership::Replicated {
+        keyspace.min_in_sync = keyspace.replicas.min(2);
+    }
     let replicas = keyspace.replicas as usize;
     let Sharding::Fixed { shards, .. } = keyspace.sharding else { panic!("slots") };
     let mut test = TestCluster::new(keyspace, slots(shards));
@@ -75,9 +78,13 @@ pub(super) fn later(before: &BTreeMap<ShardId, Epoch>, test: &TestCluster) -> bo
 /// Seen before: placements 4 to 6 became 7 to 9 within three seconds, and every key was gone.
 #[test]
 fn d10_o3_every_process_at_once_comes_back_to_the_replicas_that_it_had() {
-    for (ownership, with_coordinator) in
-        [(Ownership::Exclusive, false), (Ownership::Exclusive, true), (Ownership::Eventual, true)]
-    {
+    for (ownership, with_coordinator) in [
+        (Ownership::Exclusive, false),
+        (Ownership::Exclusive, true),
+        (Ownership::Eventual, true),
+        (Ownership::Replicated, false),
+        (Ownership::Replicated, true),
+    ] {
         let mut test = cluster_of(3, Keyspace { ownership, ..durable(8, 3) });
         for round in 0..5 {
             let (before, epochs_before) = (placed(&test), epochs(&test));
@@ -378,7 +385,7 @@ fn d1_a_leader_does_not_go_on_without_a_follower_that_the_map_calls_live() {
 /// A leader that has not taken in who copies from it acknowledges writes without that replica, which then must not lead.
 #[test]
 fn d1_a_replica_copies_from_a_leader_that_knows_of_it() {
-    for ownership in [Ownership::Exclusive, Ownership::Eventual] {
+    for ownership in Ownership::ALL.iter().copied() {
         let mut test = cluster_of(3, Keyspace { ownership, ..durable(8, 1) });
         test.lost_answers.insert(node("n0"), 8);
         test.drain("n0");
@@ -485,8 +492,7 @@ fn happen(mut test: TestCluster, nodes: usize, event: &Event) -> TestCluster {
 /// Whichever processes die and come back, at whatever time: what was acknowledged is on some disk, nobody leads
 /// without it, no epoch names two starts, and when all are back everything serves, under higher epochs, without a person. (What is asserted
 /// meanwhile is in `disks.rs`.)
-fn survives(nodes: usize, replicas: u32, exclusive: bool, events: &[Event]) {
-    let ownership = if exclusive { Ownership::Exclusive } else { Ownership::Eventual };
+fn survives(nodes: usize, replicas: u32, ownership: Ownership, events: &[Event]) {
     let mut test = cluster_of(nodes, Keyspace { ownership, ..durable(8, replicas) });
     for event in events {
         test = happen(test, nodes, event);
@@ -536,26 +542,30 @@ fn b6_no_shard_is_set_aside_because_its_source_died() {
     for with_coordinator in [false, true] {
         let restart = with_coordinator.then_some(Event::RestartCoordinator);
         let events = [Event::Reshard(4)].into_iter().chain(restart).chain([Event::Kill(0), Event::Pass(600)]);
-        survives(5, 3, true, &events.collect::<Vec<_>>());
+        survives(5, 3, Ownership::Exclusive, &events.collect::<Vec<_>>());
     }
 }
 
 /// Two of four nodes go for good, one after the other was replaced, and then everything dies.
 #[test]
 fn d10_nodes_that_die_one_after_the_other_lose_nothing() {
-    for exclusive in [false, true] {
+    for ownership in Ownership::ALL.iter().copied() {
         let passes = [Event::Kill(3), Event::Pass(62_900), Event::Kill(2), Event::Pass(62_400)];
-        survives(4, 3, exclusive, &passes);
+        survives(4, 3, ownership, &passes);
     }
 }
 
+fn ownerships() -> impl Strategy<Value = Ownership> {
+    prop::sample::select(Ownership::ALL)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2))]
+    #![proptest_config(ProptestConfig::with_cases(3))]
     #[test]
     fn d10_d1_o3_whatever_restarts_nothing_that_was_acknowledged_is_lost(
-        nodes in 3usize..=5, replicas in 1u32..=3, exclusive: bool, events in events(),
+        nodes in 3usize..=5, replicas in 1u32..=3, ownership in ownerships(), events in events(),
     ) {
-        survives(nodes, replicas, exclusive, &events);
+        survives(nodes, replicas, ownership, &events);
     }
 }
 
@@ -564,9 +574,9 @@ proptest! {
     #[test]
     #[ignore = "takes minutes: ./test long"]
     fn d10_d1_o3_whatever_restarts_for_long_nothing_that_was_acknowledged_is_lost(
-        nodes in 3usize..=5, replicas in 1u32..=3, exclusive: bool, events in events(),
+        nodes in 3usize..=5, replicas in 1u32..=3, ownership in ownerships(), events in events(),
     ) {
-        survives(nodes, replicas, exclusive, &events);
+        survives(nodes, replicas, ownership, &events);
     }
 }
 

@@ -113,6 +113,7 @@ fn d1_d10_everything_dies_at_every_step_of_a_split_or_merge() {
     }
     at_every_step(8, 2, Ownership::Exclusive, Fall::AllAndCoordinator);
     at_every_step(2, 2, Ownership::Eventual, Fall::AllAndCoordinator);
+    at_every_step(8, 3, Ownership::Replicated, Fall::AllAndCoordinator);
 }
 
 #[test]
@@ -137,6 +138,7 @@ fn d1_d10_one_node_dies_at_every_step_of_a_split_or_merge() {
     for (to, replicas, at) in [(8, 2, 0), (2, 2, 1)] {
         at_every_step(to, replicas, Ownership::Exclusive, Fall::OneForEver(at));
     }
+    at_every_step(2, 2, Ownership::Replicated, Fall::OneForEver(1));
 }
 
 /// The last writes before the switch were on a disk that is lost: only a person may go on without them.
@@ -193,6 +195,8 @@ fn l1_d1_a_part_whose_leader_never_begins_is_led_by_another_replica() {
         (Ownership::Exclusive, 3),
         (Ownership::Eventual, 2),
         (Ownership::Eventual, 3),
+        (Ownership::Replicated, 2),
+        (Ownership::Replicated, 3),
     ] {
         let mut test = cluster_of(3, Keyspace { ownership, ..durable(SLOTS, replicas) });
         reshard(&mut test, 8).unwrap();
@@ -216,7 +220,7 @@ fn l1_d1_a_part_whose_leader_never_begins_is_led_by_another_replica() {
 /// never to the third.
 #[test]
 fn l1_d1_a_part_of_which_two_replicas_never_begin_is_led_by_the_third() {
-    for ownership in [Ownership::Exclusive, Ownership::Eventual] {
+    for ownership in Ownership::ALL.iter().copied() {
         let mut test = cluster_of(3, Keyspace { ownership, ..durable(SLOTS, 3) });
         reshard(&mut test, 8).unwrap();
         let is_part = |shard: &&Shard| shard.is_serving() && !shard.parents().is_empty();

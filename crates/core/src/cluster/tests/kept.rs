@@ -129,6 +129,7 @@ fn d7_what_was_only_loaded_goes_when_all_that_could_have_its_keys_serve() {
             load: None,
             progress: 0,
             served: None,
+            replication: None,
         };
         test.cluster.take_kept(at, &id, report);
         test.cluster.permissions(at, &id).into_iter().map(|permission| permission.reason).collect::<Vec<_>>()

@@ -17,6 +17,7 @@ mod overdue;
 mod planning;
 mod reach;
 mod recreate;
+mod replicated;
 mod reshape;
 mod reshard;
 mod restored;

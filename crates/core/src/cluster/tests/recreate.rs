@@ -48,7 +48,7 @@ fn give_up(test: &mut TestCluster, shard: ShardId) -> (ShardId, Vec<String>) {
 
 #[test]
 fn d10_a_shard_whose_copies_are_all_lost_begins_anew_when_a_person_gives_it_up() {
-    for ownership in [Ownership::Exclusive, Ownership::Eventual] {
+    for ownership in Ownership::ALL.iter().copied() {
         let lost = ShardId(3);
         let mut test = cluster_of(3, Keyspace { ownership, ..durable(8, 2) });
         lose(&mut test, lost);

@@ -17,7 +17,7 @@ use crate::keyspace::sharding::{Bounds, Sharding, Slot};
 use crate::keyspace::{Keyspace, Ownership};
 use crate::node::NodeSpec;
 use crate::node::exchange::Registration;
-use crate::node::exchange::{Beat, Order, Phase, ReplicaKey, Report};
+use crate::node::exchange::{Beat, Order, Peer, Phase, ReplicaKey, ReplicationReport, Report};
 use crate::node::lease::HeldLease;
 use crate::node::load::Load;
 use crate::plan::Plan;
@@ -123,6 +123,8 @@ pub struct TestCluster {
     pub poison: Option<ShardId>,
     /// Workers that neither send nor receive.
     pub cut_off: BTreeSet<NodeId>,
+    /// Workers whose peers do not hear them, nor they their peers: only the coordinator does.
+    pub mute_links: BTreeSet<NodeId>,
     /// Workers at whose announced address nobody answers.
     pub unreachable: BTreeSet<NodeId>,
     /// How many of the next answers to a worker's beats are lost. Its lease is not looked at: let them be few.
@@ -180,6 +182,7 @@ impl TestCluster {
             hanging_shards: BTreeSet::new(),
             poison: None,
             cut_off: BTreeSet::new(),
+            mute_links: BTreeSet::new(),
             unreachable: BTreeSet::new(),
             lost_answers: BTreeMap::new(),
             rate: None,
@@ -283,6 +286,7 @@ impl TestCluster {
         let at = self.at();
         let nodes = self.workers.keys().filter(|node| !self.cut_off.contains(*node)).cloned().collect();
         let there = There { nodes, leaders: self.leaders() };
+        let replication = self.replication(name);
         let worker = self.workers.get_mut(name).unwrap();
         worker.sequence += 1;
         for (key, (order, phase)) in &mut worker.holds {
@@ -316,6 +320,7 @@ impl TestCluster {
             load: self.loads.get(&key.shard).cloned().or(even_load(self.rate, order)),
             progress: self.progress,
             served: self.disks.as_ref().and_then(|disks| disks.served(name, key)),
+            replication: replication.get(key).cloned(),
         };
         Beat {
             session: crate::base::id::SessionDigest::default(),
@@ -337,6 +342,47 @@ impl TestCluster {
             busy: self.busy.get(name).copied().unwrap_or(0.0),
             lease_expired: !worker.lease.holds(at.now),
         }
+    }
+
+    /// What a worker says of its replicas in replicated keyspaces: as a leader it asks for a set of those that are there and
+    /// have everything, as a follower it says whether its leader is there.
+    fn replication(&self, name: &NodeId) -> BTreeMap<ReplicaKey, ReplicationReport> {
+        let held = self.workers[name].holds.iter().filter(|(key, _)| {
+            let keyspace = self.cluster.keyspaces().get(&key.keyspace);
+            keyspace.is_some_and(|keyspace| keyspace.record.keyspace.ownership == Ownership::Replicated)
+        });
+        let there = |peer: &Peer| {
+            let is_cut = |node: &NodeId| self.cut_off.contains(node) || self.mute_links.contains(node);
+            let worker = self.workers.get(&peer.node).filter(|_| !is_cut(&peer.node) && !is_cut(name));
+            worker.filter(|worker| worker.incarnation == peer.incarnation)
+        };
+        let held_there = |order: &Order, peer: &Peer| {
+            let keyspace = order.replica.keyspace.clone();
+            let key = ReplicaKey { keyspace, shard: peer.shard, placement: peer.placement };
+            there(peer)?.holds.get(&key).map(|(_, phase)| phase)
+        };
+        let report = |(key, (order, phase)): (&ReplicaKey, &(Order, Phase))| {
+            let peers = || order.peers.iter().filter(|peer| peer.shard == key.shard);
+            let leads = order.role == Role::Leader && *phase == Phase::Serving;
+            let is_member = |peer: &&Peer| match peer.state {
+                ReplicaState::Live => peer.in_sync && there(peer).is_some(),
+                ReplicaState::Load => held_there(order, peer) == Some(&Phase::Ready),
+                ReplicaState::Unload | ReplicaState::UnloadFinal => false,
+            };
+            let itself = std::iter::once(key.placement);
+            let asked: BTreeSet<_> =
+                itself.clone().chain(peers().filter(is_member).map(|peer| peer.placement)).collect();
+            let known =
+                itself.chain(peers().filter(|peer| peer.in_sync).map(|peer| peer.placement)).collect();
+            let wish = (leads && asked != known).then(|| asked.into_iter().collect());
+            let is_away = |peer: &Peer| peer.role == Role::Leader && there(peer).is_none();
+            let leader_silent = order.in_sync && peers().any(is_away);
+            (
+                key.clone(),
+                ReplicationReport { configuration: order.configuration, log_end: 0, leader_silent, wish },
+            )
+        };
+        held.map(report).collect()
     }
 
     pub fn beat(&mut self, name: &NodeId) {

@@ -9,7 +9,7 @@ use crate::keyspace::map::Shard;
 use crate::keyspace::{Keyspace, Ownership};
 use std::collections::BTreeSet;
 
-const OWNERSHIPS: [Ownership; 2] = [Ownership::Exclusive, Ownership::Eventual];
+const OWNERSHIPS: [Ownership; 3] = [Ownership::Exclusive, Ownership::Eventual, Ownership::Replicated];
 
 /// Everything has ended, and n0 is back alone: it can open none of what it has.
 fn first_back_opens_nothing(ownership: Ownership) -> (TestCluster, BTreeSet<ShardId>) {

@@ -4,7 +4,7 @@
 //! the edit as it was. Nothing here decides *whether* to change: see [`crate::plan::handover`] and the planner.
 
 use super::{Lineage, MapDiff, Predecessor, Replica, Replicas, Role, Shard, ShardMap, Stage};
-use crate::base::id::{Epoch, Incarnation, PlacementId, ShardId, TransactionId};
+use crate::base::id::{Configuration, Epoch, Incarnation, PlacementId, ShardId, TransactionId};
 use crate::base::name::NodeId;
 use crate::base::planted::{self, Planted};
 use crate::keyspace::lifecycle::{IllegalStep, ReplicaState};
@@ -37,15 +37,23 @@ pub enum EditError {
         /// The node that has a replica of the shard already.
         node: NodeId,
     },
-    /// Only a live replica can lead.
+    /// Only a live replica can lead, or be in sync.
     #[error("replica {placement} of shard {shard} is in {state}: {}", self.way_out())]
-    CannotLead {
+    NotLive {
+        /// Of which shard.
+        shard: ShardId,
+        /// The placement id of the replica that was to lead, or to be in sync.
+        placement: PlacementId,
+        /// Its state.
+        state: ReplicaState,
+    },
+    /// Only a replica that has every acknowledged write can lead.
+    #[error("replica {placement} of shard {shard} is not in sync: {}", self.way_out())]
+    NotInSync {
         /// Of which shard.
         shard: ShardId,
         /// The placement id of the replica that was to lead.
         placement: PlacementId,
-        /// Its state.
-        state: ReplicaState,
     },
     /// A stage that the operation does not fit.
     #[error("shard {shard} is {stage}: {}", self.way_out())]
@@ -75,7 +83,8 @@ impl EditError {
             EditError::NoReplica { .. } => "it was removed; look it up again".to_owned(),
             EditError::IllegalStep(_) => IllegalStep::WAY_OUT.to_owned(),
             EditError::AlreadyThere { .. } => "choose another node".to_owned(),
-            EditError::CannotLead { .. } => "only a replica in Live can lead".to_owned(),
+            EditError::NotLive { .. } => "only a replica in Live can lead, or be in sync".to_owned(),
+            EditError::NotInSync { .. } => "only a member of the in-sync set can lead".to_owned(),
             EditError::WrongStage { .. } => "wait until what is under way has ended".to_owned(),
             EditError::Limit { limit, .. } => format!("the limit is {limit}"),
         }
@@ -134,6 +143,7 @@ impl<'a> Edit<'a> {
         self.insert(Shard {
             id,
             epoch: Epoch(0),
+            configuration: Configuration(0),
             bounds,
             lineage: Lineage::default(),
             replicas: Replicas::default(),
@@ -151,7 +161,8 @@ impl<'a> Edit<'a> {
         let ids: Vec<_> = (first..first + bounds.len() as u64).map(ShardId).collect();
         for (id, bounds) in ids.iter().copied().zip(bounds) {
             let lineage = Lineage::new(Stage::Forming(ids.as_slice().into()), parents.into());
-            self.insert(Shard { id, epoch, bounds, lineage, replicas: Replicas::default() })?;
+            let (configuration, replicas) = (Configuration(0), Replicas::default());
+            self.insert(Shard { id, epoch, configuration, bounds, lineage, replicas })?;
         }
         Ok(ids)
     }
@@ -216,6 +227,7 @@ impl<'a> Edit<'a> {
             incarnation,
             role: Role::Follower,
             state: ReplicaState::Load,
+            in_sync: false,
             predecessor: replaces.and_then(Predecessor::new),
         });
         Ok(placement)
@@ -227,10 +239,35 @@ impl<'a> Edit<'a> {
         replica.state = replica.state.step(placement, to)?;
         if to == ReplicaState::Live {
             replica.predecessor = None;
-        } else if replica.role == Role::Leader {
-            replica.role = Role::Follower;
-            self.raise_epoch(id)?;
+            return Ok(());
         }
+        let led = replica.role == Role::Leader;
+        replica.role = Role::Follower;
+        self.take_out(id, placement)?;
+        if led { self.raise_epoch(id) } else { Ok(()) }
+    }
+
+    /// Takes a live replica into the in-sync set: its leader has asked for it, or the shard has no data yet.
+    pub fn take_in(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
+        let replica = self.replica_mut(id, placement)?;
+        if replica.state != ReplicaState::Live {
+            return Err(EditError::NotLive { shard: id, placement, state: replica.state });
+        }
+        let is_new = !std::mem::replace(&mut replica.in_sync, true);
+        if is_new { self.configure(id) } else { Ok(()) }
+    }
+
+    /// Takes a replica out of the in-sync set, if it is in it. The others have everything that was acknowledged.
+    fn take_out(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
+        let was_in = std::mem::replace(&mut self.replica_mut(id, placement)?.in_sync, false);
+        if was_in { self.configure(id) } else { Ok(()) }
+    }
+
+    /// The next configuration of a shard: another in-sync set or leader, or the same, in answer to a wish that cannot be
+    /// granted.
+    pub fn configure(&mut self, id: ShardId) -> Result<(), EditError> {
+        let shard = self.shard_mut(id)?;
+        shard.configuration = shard.configuration.next();
         Ok(())
     }
 
@@ -240,11 +277,20 @@ impl<'a> Edit<'a> {
         self.step(id, placement, leaving)
     }
 
-    /// Makes a live replica the leader, under a new epoch; the former leader, if any, follows.
+    /// Makes a live replica the leader, under a new epoch; the former leader, if any, follows. Where the shard has an in-sync
+    /// set, only a member of it leads.
     pub fn lead(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
-        let state = self.replica_mut(id, placement)?.state;
+        let replica = self.replica_mut(id, placement)?;
+        let (state, in_sync) = (replica.state, replica.in_sync);
         if state != ReplicaState::Live {
-            return Err(EditError::CannotLead { shard: id, placement, state });
+            return Err(EditError::NotLive { shard: id, placement, state });
+        }
+        let by_set = self.shard(id)?.has_in_sync_set();
+        if by_set && !in_sync {
+            return Err(EditError::NotInSync { shard: id, placement });
+        }
+        if by_set {
+            self.configure(id)?;
         }
         for replica in &mut self.shard_mut(id)?.replicas {
             replica.role = if replica.placement == placement { Role::Leader } else { Role::Follower };
@@ -272,6 +318,12 @@ impl<'a> Edit<'a> {
         replica.predecessor = None;
         if state != ReplicaState::Live {
             replica.role = Role::Follower;
+            self.take_out(id, placement)?;
+        } else if !replica.in_sync && self.shard(id)?.has_in_sync_set() {
+            // A person has chosen it.
+            self.take_in(id, placement)?;
+        } else if led && self.shard(id)?.has_in_sync_set() {
+            self.configure(id)?;
         }
         if led { self.raise_epoch(id) } else { Ok(()) }
     }
@@ -298,13 +350,15 @@ impl<'a> Edit<'a> {
         if !shard.is_serving() {
             return Err(EditError::WrongStage { shard: id, stage: shard.stage().clone() });
         }
+        let (by_set, placement) = (shard.has_in_sync_set(), replica.placement);
         self.shard_mut(id)?.replicas.push(replica);
-        Ok(())
+        if by_set { self.take_in(id, placement) } else { Ok(()) }
     }
 
     /// Takes out a replica whose data is gone or whose node is.
     pub fn remove_replica(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
         let led = self.replica_mut(id, placement)?.role == Role::Leader;
+        self.take_out(id, placement)?;
         let shard = self.shard_mut(id)?;
         shard.replicas.retain(|r| r.placement != placement);
         for replica in shard.replicas.iter_mut().filter(|r| r.replaces() == Some(placement)) {
@@ -329,10 +383,7 @@ impl<'a> Edit<'a> {
             let parent = self.shard_mut(*id)?;
             parent.lineage.turn(Stage::Closing(children.into()));
             parent.epoch = parent.epoch.next();
-            for replica in &mut parent.replicas {
-                replica.role = Role::Follower;
-                replica.state = replica.state.leaving();
-            }
+            parent.leave_whole();
         }
         Ok(())
     }
@@ -344,10 +395,7 @@ impl<'a> Edit<'a> {
         let shard = self.shard_mut(id)?;
         shard.lineage.turn(Stage::Removing);
         shard.epoch = shard.epoch.next();
-        for replica in &mut shard.replicas {
-            replica.role = Role::Follower;
-            replica.state = replica.state.leaving();
-        }
+        shard.leave_whole();
         Ok(())
     }
 

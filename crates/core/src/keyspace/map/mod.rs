@@ -22,7 +22,7 @@ pub use lineage::Lineage;
 pub use replicas::Replicas;
 
 use crate::base::counter_jump::CounterJump;
-use crate::base::id::{Epoch, Generation, Incarnation, PlacementId, ShardId};
+use crate::base::id::{Configuration, Epoch, Generation, Incarnation, PlacementId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::sharding::{Bounds, PartitionKey, Sharding};
@@ -70,6 +70,9 @@ pub struct Replica {
     pub role: Role,
     /// Where it is in its life.
     pub state: ReplicaState,
+    /// Whether it is in the in-sync set of its shard: in `Live`, and a leader acknowledges no write that it has not stored.
+    /// Of keyspaces that are not replicated no replica is.
+    pub in_sync: bool,
     /// See [`Replica::replaces`].
     pub predecessor: Option<Predecessor>,
 }
@@ -131,6 +134,8 @@ pub struct Shard {
     pub id: ShardId,
     /// Grows whenever the leader or the bounds change.
     pub epoch: Epoch,
+    /// Grows whenever its in-sync set or, while it has one, its leader changes; 0 = it has had none.
+    pub configuration: Configuration,
     /// What it holds.
     pub bounds: Bounds,
     /// See [`Shard::stage`] and [`Shard::parents`].
@@ -170,6 +175,23 @@ impl Shard {
         self.replicas.iter().filter(|r| r.state == ReplicaState::Live)
     }
 
+    /// Its in-sync set: the replicas of which each has every acknowledged write.
+    pub fn in_sync(&self) -> impl Iterator<Item = &Replica> {
+        self.replicas.iter().filter(|r| r.in_sync)
+    }
+
+    /// Whether it has, or has had, an in-sync set: then only a member of it may lead.
+    pub fn has_in_sync_set(&self) -> bool {
+        self.configuration > Configuration(0)
+    }
+
+    /// The replicas that have every acknowledged write, as far as the map says: the in-sync set, or where there is none
+    /// those that serve.
+    pub fn copies(&self) -> impl Iterator<Item = &Replica> {
+        let by_set = self.has_in_sync_set();
+        self.live().filter(move |r| r.in_sync || !by_set)
+    }
+
     /// Whether a replica on that node keeps another one off it, which is to take the place of `replaced`: one that
     /// stays, or one that hands over to another that stays elsewhere. Where no other stays (the node that took over
     /// has died, or never begins and is to be replaced), a node that still hands over may take the shard again: as a
@@ -184,6 +206,18 @@ impl Shard {
     /// the first lead raises the epoch from 0 and no epoch goes back.
     pub fn had_data(&self) -> bool {
         self.epoch > Epoch(0)
+    }
+
+    /// It is wanted no more: all its replicas leave, none leads, and none needs to be in sync.
+    fn leave_whole(&mut self) {
+        for replica in &mut self.replicas {
+            replica.role = Role::Follower;
+            replica.in_sync = false;
+            replica.state = replica.state.leaving();
+        }
+        if self.has_in_sync_set() {
+            self.configuration = self.configuration.next();
+        }
     }
 
     /// Whether the shard answers for its bounds.
@@ -244,6 +278,9 @@ impl ShardMap {
     pub fn after_loss(mut self, jump: CounterJump) -> ShardMap {
         for shard in self.shards.values_mut() {
             shard.epoch = Epoch(jump.beyond(shard.epoch.0));
+            if shard.has_in_sync_set() {
+                shard.configuration = Configuration(jump.beyond(shard.configuration.0));
+            }
         }
         self.next_shard = ShardId(jump.beyond(self.next_shard.0));
         self.next_placement = PlacementId(jump.beyond(self.next_placement.0));

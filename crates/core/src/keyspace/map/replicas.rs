@@ -115,6 +115,7 @@ mod tests {
             incarnation: Incarnation(1),
             role: Role::Follower,
             state: ReplicaState::Load,
+            in_sync: false,
             predecessor: None,
         }
     }

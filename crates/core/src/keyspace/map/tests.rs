@@ -164,5 +164,58 @@ proptest! {
 
 #[test]
 fn a_shard_takes_little_room_with_its_first_replica_in_it() {
-    assert_eq!((size_of::<Shard>(), size_of::<Replica>(), size_of::<Replicas>()), (88, 40, 40));
+    assert_eq!((size_of::<Shard>(), size_of::<Replica>(), size_of::<Replicas>()), (96, 40, 40));
+}
+
+/// Two live replicas of one shard, of which the first leads and is in sync.
+fn one_in_sync() -> ShardMap {
+    committed(&one_led_shard(), |edit| {
+        let second = edit.add_replica(ShardId(1), &node("b"), Incarnation(1), None).unwrap();
+        edit.step(ShardId(1), second, ReplicaState::Live).unwrap();
+        edit.take_in(ShardId(1), PlacementId(1)).unwrap();
+    })
+}
+
+#[test]
+fn d1_only_a_live_replica_is_taken_into_the_set_and_only_a_member_leads() {
+    let map = one_in_sync();
+    let [first, second] = [PlacementId(1), PlacementId(2)];
+    let mut edit = map.edit();
+    let refused = edit.lead(ShardId(1), second).unwrap_err();
+    assert_eq!(refused, EditError::NotInSync { shard: ShardId(1), placement: second });
+    let third = edit.add_replica(ShardId(1), &node("c"), Incarnation(1), None).unwrap();
+    let refused = edit.take_in(ShardId(1), third).unwrap_err();
+    let state = ReplicaState::Load;
+    assert_eq!(refused, EditError::NotLive { shard: ShardId(1), placement: third, state });
+    edit.take_in(ShardId(1), second).unwrap();
+    edit.lead(ShardId(1), second).unwrap();
+    let shard = edit.shard(ShardId(1)).unwrap();
+    assert_eq!(shard.in_sync().map(|r| r.placement).collect::<Vec<_>>(), [first, second]);
+}
+
+#[test]
+fn d1_each_change_of_the_set_or_the_leader_is_a_later_configuration() {
+    let map = committed(&one_in_sync(), |edit| edit.take_in(ShardId(1), PlacementId(2)).unwrap());
+    let of = |map: &ShardMap| map.shard(ShardId(1)).unwrap().configuration;
+    let [first, second] = [PlacementId(1), PlacementId(2)];
+    let changes: [&dyn Fn(&mut Edit<'_>); 6] = [
+        &|edit| edit.lead(ShardId(1), second).unwrap(),
+        &|edit| edit.leave(ShardId(1), second).unwrap(),
+        &|edit| edit.remove_replica(ShardId(1), second).unwrap(),
+        &|edit| edit.begin_anew(ShardId(1), second, Incarnation(1), ReplicaState::Load).unwrap(),
+        &|edit| edit.begin_anew(ShardId(1), first, Incarnation(2), ReplicaState::Live).unwrap(),
+        &|edit| edit.close(ShardId(1)).unwrap(),
+    ];
+    for (at, change) in changes.iter().enumerate() {
+        let next = committed(&map, change);
+        assert!(of(&next) > of(&map), "change {at}");
+        let in_set = next.shard(ShardId(1)).unwrap().in_sync().all(|r| r.state == ReplicaState::Live);
+        assert!(in_set, "change {at}");
+    }
+    let same = committed(&map, |edit| edit.take_in(ShardId(1), second).unwrap());
+    assert_eq!(of(&same), of(&map), "it is in the set");
+    let restarted = committed(&map, |edit| {
+        edit.begin_anew(ShardId(1), second, Incarnation(2), ReplicaState::Live).unwrap();
+    });
+    assert_eq!(of(&restarted), of(&map), "a follower that is back is the same member");
 }

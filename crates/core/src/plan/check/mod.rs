@@ -11,7 +11,7 @@ mod plans;
 
 pub use plans::{plan, sift};
 
-use crate::base::id::{PlacementId, ShardId};
+use crate::base::id::{Configuration, PlacementId, ShardId};
 use crate::base::name::NodeId;
 use crate::keyspace::key::{HashRange, KeyRange};
 use crate::keyspace::lifecycle::ReplicaState;
@@ -51,6 +51,15 @@ pub enum Finding {
     /// A leader that does not serve.
     #[error("shard {0} has a leader that cannot lead: {1}")]
     Leader(ShardId, PlacementId),
+    /// D1: what is not live is in the in-sync set.
+    #[error("D1: replica {1} of shard {0} is in sync in {2}: only a replica in Live can be")]
+    InSync(ShardId, PlacementId, ReplicaState),
+    /// D1: a leader that may lack acknowledged writes.
+    #[error("D1: shard {0} is led by {1}, which is not in its in-sync set")]
+    LeaderNotInSync(ShardId, PlacementId),
+    /// D1: another in-sync set or leader, under the same configuration or an earlier one.
+    #[error("D1: shard {0} has another in-sync set or leader, and its configuration {1} is not a later one")]
+    SameConfiguration(ShardId, Configuration),
     /// O1: two owners.
     #[error("O1: shard {0} has two leaders: {1} and {2}")]
     TwoLeaders(ShardId, PlacementId, PlacementId),
@@ -124,7 +133,7 @@ pub fn diff(map: &ShardMap, diff: &MapDiff) -> Vec<Finding> {
 /// D10, for keyspaces whose data outlives its processes: every shard that has data keeps a replica that has it, unless
 /// it is removed, split or merged as a whole.
 pub fn keeps_data(map: &ShardMap, diff: &MapDiff) -> Vec<Finding> {
-    let serves = |shard: &Shard| shard.replicas.iter().any(|r| r.state == ReplicaState::Live);
+    let serves = |shard: &Shard| shard.copies().next().is_some();
     let has_data =
         |shard: &Shard| serves(shard) || shard.replicas.iter().any(|r| r.state == ReplicaState::Unload);
     let loses = |old: &Shard, new: &Shard| {
@@ -151,6 +160,10 @@ fn shard_alone(sharding: Sharding, shard: &Shard) -> Vec<Finding> {
             findings.push(Finding::TwoOnOneNode(shard.id, replica.node.clone()));
         }
     }
+    let not_live = shard.in_sync().filter(|r| r.state != ReplicaState::Live);
+    findings.extend(not_live.map(|r| Finding::InSync(shard.id, r.placement, r.state)));
+    let outsider = shard.leader().filter(|leader| shard.has_in_sync_set() && !leader.in_sync);
+    findings.extend(outsider.map(|leader| Finding::LeaderNotInSync(shard.id, leader.placement)));
     let leaders = || shard.replicas.iter().filter(|r| r.role == Role::Leader);
     let idle = leaders().filter(|r| r.state != ReplicaState::Live);
     findings.extend(idle.map(|r| Finding::Leader(shard.id, r.placement)));
@@ -177,6 +190,11 @@ fn shard_step(old: &Shard, new: &Shard) -> Vec<Finding> {
     let changed_hands = leader(old).is_some() && leader(old) != leader(new);
     if new.epoch == old.epoch && (changed_hands || old.bounds != new.bounds) {
         findings.push(Finding::SameEpoch(new.id));
+    }
+    let set = |shard: &Shard| shard.in_sync().map(|r| r.placement).collect::<Vec<_>>();
+    let differs = set(old) != set(new) || new.has_in_sync_set() && leader(old) != leader(new);
+    if new.configuration < old.configuration || differs && new.configuration == old.configuration {
+        findings.push(Finding::SameConfiguration(new.id, new.configuration));
     }
     for replica in &new.replicas {
         let Some(before) = old.replica(replica.placement) else { continue };

@@ -279,3 +279,54 @@ fn o3_another_start_of_a_node_leads_under_another_epoch() {
     let mut edit = map.edit();
     assert!(edit.begin_anew(s1, P[1], Incarnation(3), ReplicaState::UnloadFinal).is_err());
 }
+
+/// What is found when `change` is made to a shard of which `a` leads and `a` and `b` are in sync.
+fn found_in_sync(change: impl FnOnce(&mut Shard)) -> Vec<Finding> {
+    let mut map = three();
+    let mut edit = map.edit();
+    P[1..=2].iter().for_each(|placement| edit.take_in(S[1], *placement).unwrap());
+    let first = edit.commit(TransactionId([2; 20]));
+    assert_eq!(diff(&map, &first), []);
+    map.apply(&first).unwrap();
+    let mut next = map.edit().commit(TransactionId([3; 20]));
+    let mut shard = map.shard(S[1]).unwrap().clone();
+    change(&mut shard);
+    next.changed = vec![shard];
+    diff(&map, &next)
+}
+
+#[test]
+fn d1_an_in_sync_set_is_of_live_replicas_and_changes_under_a_later_configuration() {
+    let configuration = Configuration(2);
+    assert_eq!(found_in_sync(|_| {}), []);
+    let out = |shard: &mut Shard| shard.replicas[1].in_sync = false;
+    assert_eq!(found_in_sync(out), [Finding::SameConfiguration(S[1], configuration)]);
+    let out_later = |shard: &mut Shard| {
+        shard.replicas[1].in_sync = false;
+        shard.configuration = configuration.next();
+    };
+    assert_eq!(found_in_sync(out_later), []);
+    let back = |shard: &mut Shard| shard.configuration = Configuration(1);
+    assert_eq!(found_in_sync(back), [Finding::SameConfiguration(S[1], Configuration(1))]);
+    let leaves = |shard: &mut Shard| shard.replicas[1].state = ReplicaState::Unload;
+    assert_eq!(found_in_sync(leaves), [Finding::InSync(S[1], P[2], ReplicaState::Unload)]);
+    let leads = |shard: &mut Shard| {
+        shard.replicas[0].in_sync = false;
+        shard.configuration = configuration.next();
+    };
+    assert_eq!(found_in_sync(leads), [Finding::LeaderNotInSync(S[1], P[1])]);
+}
+
+/// D10: a replica that serves and is not in sync has not all that was acknowledged.
+#[test]
+fn d10_the_last_member_of_the_set_is_the_last_copy() {
+    let mut map = three();
+    let mut edit = map.edit();
+    edit.take_in(S[1], P[1]).unwrap();
+    let set = edit.commit(TransactionId([2; 20]));
+    map.apply(&set).unwrap();
+    let mut edit = map.edit();
+    edit.remove_replica(S[1], P[1]).unwrap();
+    let diff = edit.commit(TransactionId([3; 20]));
+    assert_eq!(keeps_data(&map, &diff), [Finding::LastCopy(S[1])]);
+}

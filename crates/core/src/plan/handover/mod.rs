@@ -15,7 +15,7 @@
 //!
 //! The **grant** (O1, O5): B may begin at epoch e+1 when each replica that may have led before, of this shard or of a
 //! parent that has not gone yet, has carried out an order of epoch e+1, or has certainly lost its lease, or has never
-//! led. In eventual mode none of that is needed. In a durable keyspace the last writes of the parents must be there,
+//! led. In eventual and replicated mode none of that is needed. In a durable keyspace the last writes of the parents must be there,
 //! too, and after a restore the copies must have been compared. [`is_granted`] computes it; it is not stored.
 //!
 //! What one replica of a serving shard becomes, first match wins:
@@ -40,11 +40,12 @@
 //! Splits and merges are the same steps with other bounds: see [`settle_children`] and `settle_closing`. A
 //! partition that was unregistered only unloads: see `unload_all`.
 
+mod replicated;
 mod stored;
 
 pub(crate) use stored::{handing_over, is_reported_lost};
 
-use crate::base::id::{Epoch, Incarnation, PlacementId, ShardId};
+use crate::base::id::{Configuration, Epoch, Incarnation, PlacementId, ShardId};
 use crate::base::name::NodeId;
 use crate::base::planted::{self, Planted};
 use crate::keyspace::Ownership;
@@ -106,6 +107,18 @@ pub trait ReplicaView {
     fn disk_state(&self, _shard: &Shard, _replica: &Replica) -> DiskState {
         DiskState::Gone
     }
+    /// The in-sync set that the leader of a replicated shard asks for, and the configuration that it is to replace.
+    fn wish(&self, _leader: PlacementId) -> Option<(Configuration, &[PlacementId])> {
+        None
+    }
+    /// Whether the followers of a replicated shard do not hear its leader, and the coordinator does not, either.
+    fn is_silenced(&self, _shard: &Shard, _leader: &Replica) -> bool {
+        false
+    }
+    /// How many replicas of a replicated shard must have a write before it is acknowledged.
+    fn min_in_sync(&self) -> usize {
+        0
+    }
     /// Replicas that a shard is to have.
     fn wanted(&self, _shard: ShardId) -> usize {
         1
@@ -139,7 +152,8 @@ pub fn is_granted(shard: &Shard, map: &ShardMap, view: &dyn ReplicaView) -> bool
     {
         return false;
     }
-    if view.ownership() == Ownership::Eventual || planted::is(Planted::O5) {
+    // The replicas of a replicated shard settle it among themselves, also while no coordinator is there.
+    if view.ownership() != Ownership::Exclusive || planted::is(Planted::O5) {
         return true;
     }
     // A replica in `Load` has not served; one in `UnloadFinal` has stopped. Neither can own keys.
@@ -187,6 +201,10 @@ fn remove_ended(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Res
 }
 
 fn settle_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
+    let is_replicated = view.ownership() == Ownership::Replicated;
+    if is_replicated && replicated::settle_wish(edit, id, view)? {
+        return Ok(());
+    }
     let placements: Vec<_> = edit.shard(id)?.replicas.iter().map(|r| r.placement).collect();
     for placement in placements {
         let shard = edit.shard(id)?;
@@ -196,9 +214,21 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> R
         }
         let phase = view.phase(placement);
         match (replica.state, phase) {
+            (ReplicaState::Load, Some(Phase::Ready)) if is_replicated => {
+                if !shard.has_in_sync_set() {
+                    replicated::begin(edit, id, placement)?;
+                }
+            }
             (ReplicaState::Load, Some(Phase::Ready)) => promote(edit, id, &replica, view)?,
             (ReplicaState::Load, _) if is_in_vain(&replica, view) && has_source(shard, view) => {
                 edit.leave(id, placement)?;
+            }
+            (ReplicaState::Live, _)
+                if is_replicated && replica.role == Role::Leader && view.is_silenced(shard, &replica) =>
+            {
+                if let Some(next) = successor(shard, placement, view) {
+                    replicated::replace_silent_leader(edit, id, placement, next)?;
+                }
             }
             (ReplicaState::Live, phase)
                 if replica.role == Role::Leader && cannot_lead(&replica, phase, view) =>
@@ -209,7 +239,8 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> R
                 }
             }
             (ReplicaState::Unload, _) if has_let_go(&replica, view) => {
-                if is_known_to_serve(shard, view) || shard.epoch == Epoch(0) {
+                let targets_have_all = !is_replicated || replicated::targets_have_all(shard, view);
+                if is_known_to_serve(shard, view) && targets_have_all || shard.epoch == Epoch(0) {
                     edit.step(id, placement, ReplicaState::UnloadFinal)?;
                 }
             }
@@ -236,7 +267,7 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> R
         let shard = edit.shard(id)?;
         let lives = |r: &&Replica| !view.has_ended(&r.node, r.incarnation);
         let candidate =
-            successor(shard, PlacementId(0), view).or(shard.live().find(lives).map(|r| r.placement));
+            successor(shard, PlacementId(0), view).or(shard.copies().find(lives).map(|r| r.placement));
         candidate.map_or(Ok(()), |placement| edit.lead(id, placement))?;
     }
     Ok(())
@@ -288,7 +319,7 @@ fn successor(shard: &Shard, except: PlacementId, view: &dyn ReplicaView) -> Opti
         let is_known = view.phase(r.placement) == Some(&Phase::Serving) || planted::is(Planted::UnknownHeir);
         is_known && !view.need_not_lead(&r.node, r.incarnation) && !view.has_ended(&r.node, r.incarnation)
     };
-    shard.live().filter(|r| r.placement != except).find(serves).map(|r| r.placement)
+    shard.copies().filter(|r| r.placement != except).find(serves).map(|r| r.placement)
 }
 
 /// Whether the leader is known to serve under the shard's epoch.
@@ -387,6 +418,9 @@ fn settle_children(
     for sibling in siblings {
         let placements: Vec<_> = edit.shard(*sibling)?.replicas.iter().map(|r| r.placement).collect();
         placements.iter().try_for_each(|p| edit.step(*sibling, *p, ReplicaState::Live))?;
+        if view.ownership() == Ownership::Replicated {
+            placements.iter().try_for_each(|p| edit.take_in(*sibling, *p))?;
+        }
         placements.first().map_or(Ok(()), |first| edit.lead(*sibling, *first))?;
     }
     Ok(())

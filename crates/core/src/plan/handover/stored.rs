@@ -1,6 +1,6 @@
 //! Replicas of durable keyspaces whose processes have ended: they stay in the map, as their data stays on a disk.
 //!
-//! The replicas in `Live` are the *copies* of a shard: each has everything that was acknowledged, as a leader
+//! The replicas in `Live` (of a replicated shard those in its in-sync set) are the *copies* of a shard: each has everything that was acknowledged, as a leader
 //! acknowledges nothing that a replica in `Live` has not stored. So any of them may lead when no other one lives, and
 //! one without which others went on is no copy any more: it goes to `Load`, and catches up before it serves again.
 //!
@@ -133,7 +133,7 @@ fn is_given_up(replica: &Replica, view: &dyn ReplicaView) -> bool {
 /// The replicas in `Live`.
 fn settle_copies(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let is_out = |r: &Replica| cannot_act(r, view) || is_given_up(r, view);
-    let (ended, rest): (Vec<Replica>, Vec<Replica>) = edit.shard(id)?.live().cloned().partition(is_out);
+    let (ended, rest): (Vec<Replica>, Vec<Replica>) = edit.shard(id)?.copies().cloned().partition(is_out);
     if ended.is_empty() {
         return Ok(());
     }
@@ -219,7 +219,7 @@ fn may_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
 fn could_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
     let sends_heartbeats = view.sends_heartbeats(&replica.node, replica.incarnation);
     let may_acknowledge = replica.role == Role::Leader
-        && (view.ownership() == Ownership::Eventual
+        && (view.ownership() != Ownership::Exclusive
             || !view.lease_is_over(&replica.node, replica.incarnation));
     sends_heartbeats && (may_acknowledge || may_lead(replica, view))
 }
@@ -248,7 +248,7 @@ fn lead_by_survivor(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) ->
     if shard.leader().is_some_and(|leader| !cannot_act(leader, view)) {
         return Ok(());
     }
-    let survivor = shard.live().find(|r| may_lead(r, view)).map(|r| r.placement);
+    let survivor = shard.copies().find(|r| may_lead(r, view)).map(|r| r.placement);
     let leads = successor(shard, PlacementId(0), view).or(survivor);
     leads.map_or(Ok(()), |placement| edit.lead(id, placement))
 }
@@ -278,7 +278,7 @@ fn settle_behind(
 
 /// How many replicas in `Live` have a process that lives and has the data.
 fn copies(shard: &Shard, view: &dyn ReplicaView) -> usize {
-    shard.live().filter(|r| !cannot_act(r, view)).count()
+    shard.copies().filter(|r| !cannot_act(r, view)).count()
 }
 
 /// Whether all that the leader of a shard may lack is there: a replica of each parent that closes. A replica that serves
@@ -314,7 +314,7 @@ pub(super) fn other_beginner(
     // One that has its data open before others; else each in its turn, as those before may fail again.
     let rank =
         |r: &&Replica| (has_opened(r, view) != Some(true), r.placement <= leader.placement, r.placement);
-    shard.live().filter(can_begin).min_by_key(rank).map(|r| r.placement)
+    shard.copies().filter(can_begin).min_by_key(rank).map(|r| r.placement)
 }
 
 /// Whether a parent that closes may still have writes that its children lack.

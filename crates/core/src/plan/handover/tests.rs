@@ -24,7 +24,11 @@ struct Seen {
     phases: BTreeMap<PlacementId, Option<Phase>>,
     /// Was to serve, and has not begun.
     overdue: Option<PlacementId>,
-    eventual: bool,
+    ownership: Option<Ownership>,
+    /// What the leader of a replicated shard asks for, in place of which configuration, under which epoch.
+    wish: Option<(Epoch, Configuration, Vec<PlacementId>)>,
+    /// Of replicated shards: the leader is heard neither by its followers nor by the coordinator.
+    silenced: bool,
 }
 
 impl Seen {
@@ -39,7 +43,15 @@ impl ReplicaView for Seen {
     }
 
     fn epoch(&self, _: PlacementId) -> Option<Epoch> {
-        None
+        self.wish.as_ref().map(|(epoch, ..)| *epoch)
+    }
+
+    fn wish(&self, _: PlacementId) -> Option<(Configuration, &[PlacementId])> {
+        self.wish.as_ref().map(|(_, configuration, members)| (*configuration, members.as_slice()))
+    }
+
+    fn is_silenced(&self, _: &Shard, _: &Replica) -> bool {
+        self.silenced
     }
 
     fn lease_is_over(&self, node: &NodeId, incarnation: Incarnation) -> bool {
@@ -63,7 +75,7 @@ impl ReplicaView for Seen {
     }
 
     fn ownership(&self) -> Ownership {
-        if self.eventual { Ownership::Eventual } else { Ownership::Exclusive }
+        self.ownership.unwrap_or(Ownership::Exclusive)
     }
 
     fn load_attempts(&self) -> u32 {
@@ -131,7 +143,7 @@ fn d1_a_follower_that_a_leader_may_go_on_without_is_no_copy_when_it_is_back() {
     let leaders = [
         Seen::default(),
         Seen { silent: a.clone(), ..Seen::default() },
-        Seen { silent: a.clone(), lease_over: a, eventual: true, ..Seen::default() },
+        Seen { silent: a.clone(), lease_over: a, ownership: Some(Ownership::Eventual), ..Seen::default() },
     ];
     for leader in leaders {
         let seen = Seen { ended: b.clone(), back: b.clone(), ..leader };
@@ -201,4 +213,94 @@ fn l1_d10_a_follower_that_failed_leads_when_all_others_are_lost() {
     assert_eq!(settled(&away), (vec![(Live, 1), (Live, 1)], Some(PlacementId(1))));
     let lost = Seen { gone: ["a"].into(), ..away };
     assert_eq!(settled(&lost), (vec![(Live, 1), (Live, 1)], Some(PlacementId(2))));
+}
+
+/// One shard of a replicated keyspace: `a` leads, `b` is in sync, `c` and `d` load, `d` in place of `a`.
+fn in_sync() -> ShardMap {
+    let sharding = Sharding::HashRange { hash: HashFunction::Xxh3_64 };
+    let empty = ShardMap::empty(KeyspaceName::new("ks").unwrap(), sharding, PartitionKey::default());
+    committed(&empty, |edit| {
+        let id = edit.create_shard(Bounds::Hashes(HashRange::ALL)).unwrap();
+        for (name, replaced) in [("a", None), ("b", None), ("c", None), ("d", Some(PlacementId(1)))] {
+            let at = NodeId::new(name).unwrap();
+            let placement = edit.add_replica(id, &at, Incarnation(1), replaced).unwrap();
+            if ["a", "b"].contains(&name) {
+                edit.step(id, placement, ReplicaState::Live).unwrap();
+                edit.take_in(id, placement).unwrap();
+            }
+        }
+        edit.lead(id, PlacementId(1)).unwrap();
+    })
+}
+
+/// The in-sync set and the leader after what is ready is done, and by how much the configuration has grown.
+fn after_wish(seen: &Seen) -> (Vec<u64>, Option<u64>, u64) {
+    let before = in_sync();
+    let step = |map: &ShardMap| committed(map, |edit| settle(edit, ShardId(1), seen).unwrap());
+    // What has ended is seen to first, in a commit of its own.
+    let map = step(&step(&before));
+    let [before, now] = [&before, &map].map(|map| map.shard(ShardId(1)).unwrap());
+    let set = now.in_sync().map(|r| r.placement.0).collect();
+    (set, now.leader().map(|r| r.placement.0), now.configuration.0 - before.configuration.0)
+}
+
+fn asks(members: &[u64]) -> Seen {
+    let shard = in_sync().shard(ShardId(1)).unwrap().clone();
+    let members = members.iter().copied().map(PlacementId).collect();
+    // `c` and `d` are ready to serve.
+    let ready = [3, 4].map(|placement| (PlacementId(placement), Some(Phase::Ready)));
+    Seen {
+        wish: Some((shard.epoch, shard.configuration, members)),
+        ownership: Some(Ownership::Replicated),
+        phases: ready.into(),
+        ..Seen::default()
+    }
+}
+
+#[test]
+fn t14_a_wish_is_granted_as_a_whole() {
+    let (set, leader, grown) = after_wish(&asks(&[1, 2, 3]));
+    assert_eq!((set, leader, grown), (vec![1, 2, 3], Some(1), 1), "one comes");
+    let (set, leader, _) = after_wish(&asks(&[1]));
+    assert_eq!((set, leader), (vec![1], Some(1)), "one goes");
+    let (set, leader, _) = after_wish(&asks(&[1, 3]));
+    assert_eq!((set, leader), (vec![1, 3], Some(1)), "one comes and one goes");
+    let (set, leader, _) = after_wish(&asks(&[1, 2, 4]));
+    assert_eq!((set, leader), (vec![2, 4], Some(4)), "what takes the leader's place leads");
+}
+
+/// Who loses the place in the set catches up anew, and others can tell by the epoch that they went on without it.
+#[test]
+fn d1_who_is_asked_out_loads_and_the_epoch_tells() {
+    let before = in_sync();
+    let map = committed(&before, |edit| settle(edit, ShardId(1), &asks(&[1])).unwrap());
+    let [before, now] = [&before, &map].map(|map| map.shard(ShardId(1)).unwrap());
+    assert_eq!(now.replica(PlacementId(2)).unwrap().state, Load);
+    assert!(now.epoch > before.epoch);
+}
+
+#[test]
+fn d1_an_old_wish_is_ignored_and_an_impossible_one_is_answered_by_a_later_configuration() {
+    let kept = (vec![1, 2], Some(1));
+    let shard = in_sync().shard(ShardId(1)).unwrap().clone();
+    for (epoch, configuration) in [(Epoch(0), shard.configuration), (shard.epoch, Configuration(1))] {
+        let wish = Some((epoch, configuration, [1, 2, 3].map(PlacementId).to_vec()));
+        let (set, leader, grown) = after_wish(&Seen { wish, ..asks(&[]) });
+        assert_eq!(((set, leader), grown), (kept.clone(), 0), "{epoch} {configuration}");
+    }
+    let (set, leader, grown) = after_wish(&asks(&[1, 2]));
+    assert_eq!(((set, leader), grown), (kept.clone(), 0), "it is so");
+    let loading = Seen { phases: [(PlacementId(3), Some(Phase::Loading))].into(), ..asks(&[1, 2, 3]) };
+    let ended = Seen { ended: ["c"].into(), ..asks(&[1, 2, 3]) };
+    for refused in [asks(&[1, 2, 9]), asks(&[2]), asks(&[]), loading, ended] {
+        let (set, leader, grown) = after_wish(&refused);
+        assert_eq!(((set, leader), grown), (kept.clone(), 1), "{:?}", refused.wish);
+    }
+}
+
+#[test]
+fn l1_a_silent_leader_is_followed_by_a_member_and_taken_out() {
+    let seen = Seen { wish: None, silenced: true, ..asks(&[]) };
+    let (set, leader, _) = after_wish(&seen);
+    assert_eq!((set, leader), (vec![2], Some(2)));
 }

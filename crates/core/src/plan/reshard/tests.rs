@@ -1,5 +1,5 @@
 use super::*;
-use crate::base::id::{Incarnation, PlacementId};
+use crate::base::id::{Configuration, Incarnation, PlacementId};
 use crate::keyspace::hash::HashFunction;
 use crate::keyspace::key::{HashRange, KeyRange};
 use crate::keyspace::lifecycle::ReplicaState;
@@ -21,7 +21,8 @@ fn keys(begin: &str, end: &str) -> Bounds {
 fn shard(id: u64, bounds: Bounds, parents: &[u64]) -> Shard {
     let (stage, parents) = (Stage::Serving, parents.iter().copied().map(ShardId).collect());
     let lineage = Lineage::new(stage, parents);
-    let shard = Shard { id: ShardId(id), epoch: Epoch(1), bounds, lineage, replicas: Replicas::default() };
+    let (id, epoch, configuration) = (ShardId(id), Epoch(1), Configuration(0));
+    let shard = Shard { id, epoch, configuration, bounds, lineage, replicas: Replicas::default() };
     on(&shard, &["a"])
 }
 
@@ -33,6 +34,7 @@ fn on(shard: &Shard, nodes: &[&str]) -> Shard {
         incarnation: Incarnation(1),
         role: if at == 0 { Role::Leader } else { Role::Follower },
         state: ReplicaState::Live,
+        in_sync: false,
         predecessor: None,
     };
     Shard { replicas: nodes.iter().enumerate().map(replica).collect(), ..shard.clone() }

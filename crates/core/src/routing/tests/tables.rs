@@ -42,6 +42,7 @@ fn brief(map: &ShardMap) -> KeyspaceBrief {
         generation: map.generation(),
         first_shard: ShardId(1),
         durable: false,
+        min_in_sync: 0,
         kind: crate::keyspace::KeyspaceKind::App,
     }
 }

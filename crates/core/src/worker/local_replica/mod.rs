@@ -37,7 +37,7 @@ mod service_reports;
 pub use callback_timeouts::CallbackTimeouts;
 pub use service_reports::NoSuccessor;
 
-use crate::base::id::Epoch;
+use crate::base::id::{Configuration, Epoch};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
 use crate::keyspace::lifecycle::ReplicaState;
@@ -165,6 +165,8 @@ impl LocalReplica {
             role: Role::Follower,
             state: ReplicaState::Unload,
             epoch: stored.epoch,
+            configuration: Configuration(0),
+            in_sync: false,
             granted: false,
             peers: vec![],
             had_data: true,

@@ -3,7 +3,7 @@ mod restored;
 
 use super::gates::Verdict;
 use super::*;
-use crate::base::id::{Generation, PlacementId, ShardId};
+use crate::base::id::{Configuration, Generation, PlacementId, ShardId};
 use crate::keyspace::Ownership;
 use crate::keyspace::hash::HashFunction;
 use crate::keyspace::key::HashRange;
@@ -25,9 +25,11 @@ fn order(state: ReplicaState, role: Role, epoch: u64, granted: bool) -> Order {
         placement: PlacementId(2),
         bounds: Bounds::Hashes(HashRange::ALL),
         node: NodeId::new("other").unwrap(),
+        incarnation: Incarnation(1),
         address: "other:1".into(),
         role: Role::Leader,
         state: ReplicaState::Live,
+        in_sync: false,
     };
     Order {
         replica: ReplicaKey { keyspace: keyspace(), shard: ShardId(1), placement: PlacementId(1) },
@@ -35,6 +37,8 @@ fn order(state: ReplicaState, role: Role, epoch: u64, granted: bool) -> Order {
         role,
         state,
         epoch: Epoch(epoch),
+        configuration: Configuration(0),
+        in_sync: false,
         granted,
         peers: if state == ReplicaState::Unload { vec![peer] } else { vec![] },
         had_data: true,
@@ -58,6 +62,7 @@ struct Fixture {
     incarnation: u64,
     generation: u64,
     durable: bool,
+    ownership: Ownership,
     cluster: u128,
 }
 
@@ -65,7 +70,15 @@ impl Fixture {
     fn new() -> Fixture {
         let mut worker = Worker::new(NodeId::new("a").unwrap(), CallbackTimeouts::default());
         worker.welcomed(&welcome(1, 1)).unwrap();
-        Fixture { worker, version: 0, incarnation: 1, generation: 1, durable: false, cluster: 1 }
+        Fixture {
+            worker,
+            version: 0,
+            incarnation: 1,
+            generation: 1,
+            durable: false,
+            ownership: Ownership::Exclusive,
+            cluster: 1,
+        }
     }
 
     fn order(&mut self, now: u64, order: Order) -> Vec<Task> {
@@ -74,10 +87,11 @@ impl Fixture {
             name: keyspace(),
             sharding: Sharding::HashRange { hash: HashFunction::Xxh3_64 },
             partition_key: PartitionKey::default(),
-            ownership: Ownership::Exclusive,
+            ownership: self.ownership,
             generation: Generation { sequence: self.generation, ..Generation::default() },
             first_shard: ShardId(1),
             durable: self.durable,
+            min_in_sync: 0,
             kind: crate::keyspace::KeyspaceKind::App,
         };
         let orders = Orders {
@@ -125,7 +139,11 @@ impl Fixture {
     }
 
     fn leading(epoch: u64) -> Fixture {
-        let mut fixture = Fixture::new();
+        Fixture::leading_in(Ownership::Exclusive, epoch)
+    }
+
+    fn leading_in(ownership: Ownership, epoch: u64) -> Fixture {
+        let mut fixture = Fixture { ownership, ..Fixture::new() };
         fixture.order(0, order(ReplicaState::Load, Role::Follower, 0, true));
         fixture.done(0, Callback::Load);
         let serve = Callback::Serve(Role::Leader, Epoch(epoch));
@@ -208,6 +226,41 @@ fn a_lapsed_lease_shuts_every_request_out_at_once() {
     assert!(fixture.worker.gates().still_holds(Millis(999), &permit));
     assert_eq!(fixture.judge(1_000, Access::Write), Verdict::Lapsed);
     assert!(!fixture.worker.gates().still_holds(Millis(1_000), &permit));
+}
+
+/// T17: the replicas settle among themselves who may write, also while no coordinator is there.
+#[test]
+fn t17_no_lease_shuts_a_request_of_a_replicated_keyspace_out() {
+    let fixture = Fixture::leading_in(Ownership::Replicated, 1);
+    let Verdict::Serve(permit) = fixture.judge(1_000_000, Access::Write) else { panic!("it goes on") };
+    assert!(fixture.worker.gates().still_holds(Millis(1_000_000), &permit));
+}
+
+/// What the coordinator waits for goes out at once, what it only shows with the next beat, and silence with each.
+#[test]
+fn t14_what_a_replica_says_of_its_replication_is_in_the_beats() {
+    let mut fixture = Fixture::leading_in(Ownership::Replicated, 1);
+    let said = |fixture: &mut Fixture| {
+        let reports = fixture.worker.beat(Millis(1)).unwrap().reports;
+        reports.into_iter().find_map(|report| report.replication)
+    };
+    fixture.worker.beat(Millis(0));
+    assert_eq!((said(&mut fixture), fixture.worker.has_news()), (None, false));
+    let grown = ReplicationReport { log_end: 7, ..ReplicationReport::default() };
+    fixture.worker.replicates(&replica(), grown.clone());
+    assert!(!fixture.worker.has_news(), "the next beat says it");
+    assert_eq!((said(&mut fixture), said(&mut fixture)), (Some(grown.clone()), None));
+    let wish = ReplicationReport { wish: Some(vec![PlacementId(1)]), ..grown.clone() };
+    fixture.worker.replicates(&replica(), wish.clone());
+    assert!(fixture.worker.has_news());
+    assert_eq!(said(&mut fixture), Some(wish.clone()));
+    fixture.worker.replicates(&replica(), wish.clone());
+    assert!(!fixture.worker.has_news(), "it was said");
+    fixture.worker.unanswered();
+    assert_eq!(said(&mut fixture), Some(wish), "a whole beat says it again");
+    let silent = ReplicationReport { leader_silent: true, ..grown };
+    fixture.worker.replicates(&replica(), silent.clone());
+    assert_eq!((said(&mut fixture), said(&mut fixture)), (Some(silent.clone()), Some(silent)));
 }
 
 #[test]
@@ -543,7 +596,15 @@ fn with_stored(damaged: bool) -> Fixture {
         .with_stored(Some(ClusterId(1)), vec![stored.clone()]);
     assert_eq!(worker.registration(NodeSpec::new(NodeId::new("a").unwrap(), "a:1")).stored, [stored]);
     worker.welcomed(&welcome(1, 1)).unwrap();
-    Fixture { worker, version: 0, incarnation: 1, generation: 1, durable: true, cluster: 1 }
+    Fixture {
+        worker,
+        version: 0,
+        incarnation: 1,
+        generation: 1,
+        durable: true,
+        ownership: Ownership::Exclusive,
+        cluster: 1,
+    }
 }
 
 #[test]

@@ -5,7 +5,8 @@ use super::*;
 fn peer(role: Role, state: ReplicaState) -> Peer {
     let bounds = Bounds::Hashes(HashRange::ALL);
     let (node, address) = (NodeId::new("other").unwrap(), "other:1".into());
-    Peer { shard: ShardId(1), placement: PlacementId(2), bounds, node, address, role, state }
+    let (shard, placement, incarnation) = (ShardId(1), PlacementId(2), Incarnation(1));
+    Peer { shard, placement, bounds, node, incarnation, address, role, state, in_sync: false }
 }
 
 /// An order to lead or to follow beside another replica.

@@ -108,6 +108,7 @@ impl From<&Keyspace> for proto::Keyspace {
             resharding: Some((&keyspace.resharding).into()),
             dataset_replication: keyspace.dataset_replication,
             durable: keyspace.durable,
+            min_in_sync: keyspace.min_in_sync,
         }
     }
 }
@@ -139,6 +140,7 @@ impl TryFrom<proto::Keyspace> for Keyspace {
             resharding: form.resharding.unwrap_or_default().into(),
             dataset_replication: form.dataset_replication,
             durable: form.durable,
+            min_in_sync: form.min_in_sync,
             ..default
         })
     }
@@ -154,6 +156,7 @@ impl From<&KeyspaceBrief> for proto::KeyspaceBrief {
             generation: Some(brief.generation.into()),
             first_shard: brief.first_shard.0,
             durable: brief.durable,
+            min_in_sync: brief.min_in_sync,
             // What it was before it was told.
             kind: if brief.kind == KeyspaceKind::App { String::new() } else { brief.kind.word().to_owned() },
         }
@@ -171,6 +174,7 @@ impl TryFrom<proto::KeyspaceBrief> for KeyspaceBrief {
             generation: required(form.generation, "generation")?,
             first_shard: ShardId(form.first_shard),
             durable: form.durable,
+            min_in_sync: form.min_in_sync,
             kind: if form.kind.is_empty() { KeyspaceKind::App } else { form.kind.parse().at("kind")? },
         })
     }

@@ -122,7 +122,7 @@ pub struct Keyspace {
     pub sharding: Sharding,
     /// The part of a key that the sharding uses; absent = the whole key.
     pub partition_key: Option<PartitionKey>,
-    /// The ownership of shards: `eventual`, `exclusive`; absent = `exclusive`.
+    /// The ownership of shards: `eventual`, `exclusive`, `replicated`; absent = `exclusive`.
     pub ownership: Option<String>,
     /// The number of replicas of each shard, 1 to 64; absent = 1.
     pub replicas: Option<u32>,
@@ -148,6 +148,14 @@ pub struct Keyspace {
     /// Whether the data of the replicas lies on disk and outlives their processes; absent = false.
     #[serde(default)]
     pub durable: bool,
+    /// In a replicated keyspace: the number of replicas that must have stored a write before it is acknowledged, 1 to
+    /// `replicas`; absent = 0, as in every other keyspace.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub min_in_sync: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl From<&core::Keyspace> for Keyspace {
@@ -167,6 +175,7 @@ impl From<&core::Keyspace> for Keyspace {
             resharding: (&keyspace.resharding).into(),
             dataset_replication: keyspace.dataset_replication,
             durable: keyspace.durable,
+            min_in_sync: keyspace.min_in_sync,
         }
     }
 }
@@ -189,6 +198,7 @@ impl TryFrom<Keyspace> for core::Keyspace {
             resharding: form.resharding.into(),
             dataset_replication: form.dataset_replication,
             durable: form.durable,
+            min_in_sync: form.min_in_sync,
             ..default
         })
     }

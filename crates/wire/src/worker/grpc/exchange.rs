@@ -7,15 +7,17 @@ use crate::malformed::{at_most, sentence};
 use crate::map::grpc::{role, state};
 use crate::proto;
 use crate::worker::session::digest_given;
-use partage_core::base::id::{ClusterId, Epoch, Incarnation, PlacementId, SessionDigest, ShardId};
+use partage_core::base::id::{
+    ClusterId, Configuration, Epoch, Incarnation, PlacementId, SessionDigest, ShardId,
+};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::base::time::Millis;
 use partage_core::keyspace::key::Key;
 use partage_core::node::exchange::Registration;
 use partage_core::node::exchange::Welcome;
 use partage_core::node::exchange::{
-    Beat, DropReason, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey, Report,
-    Served, Stored,
+    Beat, DropReason, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey,
+    ReplicationReport, Report, Served, Stored,
 };
 use partage_core::node::load::{HOT_KEYS, HotKey, Load, Profile};
 
@@ -248,7 +250,43 @@ impl From<&Report> for proto::Report {
             reason,
             progress: report.progress,
             served: report.served.as_ref().map(Into::into),
+            replication: report.replication.as_ref().map(Into::into),
         }
+    }
+}
+
+impl From<&ReplicationReport> for proto::Replication {
+    fn from(report: &ReplicationReport) -> Self {
+        let set = |members: &Vec<PlacementId>| proto::InSyncSet {
+            placements: members.iter().map(|placement| placement.0).collect(),
+        };
+        proto::Replication {
+            configuration: report.configuration.0,
+            log_end: report.log_end,
+            leader_silent: report.leader_silent,
+            wish: report.wish.as_ref().map(set),
+        }
+    }
+}
+
+/// The members of an in-sync set that a leader asks for.
+pub(crate) fn wished(placements: Vec<u64>) -> Result<Vec<PlacementId>, Malformed> {
+    let (count, limit) = (placements.len(), 2 * limits::REPLICAS);
+    match count <= limit {
+        true => Ok(placements.into_iter().map(PlacementId).collect()),
+        false => Err(Malformed::new("wish", format!("has {count} entries: the limit is {limit}"))),
+    }
+}
+
+impl TryFrom<proto::Replication> for ReplicationReport {
+    type Error = Malformed;
+    fn try_from(form: proto::Replication) -> Result<Self, Malformed> {
+        Ok(ReplicationReport {
+            configuration: Configuration(form.configuration),
+            log_end: form.log_end,
+            leader_silent: form.leader_silent,
+            wish: form.wish.map(|set| wished(set.placements)).transpose()?,
+        })
     }
 }
 
@@ -276,6 +314,7 @@ impl TryFrom<proto::Report> for Report {
             load: optional(form.load, "load")?,
             progress: form.progress,
             served: optional(form.served, "served")?,
+            replication: optional(form.replication, "replication")?,
         })
     }
 }
@@ -337,6 +376,8 @@ impl From<&Peer> for proto::Peer {
             role: proto::Role::from(peer.role).into(),
             state: proto::ReplicaState::from(peer.state).into(),
             placement: peer.placement.0,
+            incarnation: peer.incarnation.0,
+            in_sync: peer.in_sync,
         }
     }
 }
@@ -353,9 +394,11 @@ impl TryFrom<proto::Peer> for Peer {
             placement: PlacementId(form.placement),
             bounds: required(form.bounds, "bounds")?,
             node: NodeId::new(&form.node).at("node")?,
+            incarnation: Incarnation(form.incarnation),
             address: at_most(form.address, "address", ADDRESS_BYTES)?,
             role: role(form.role)?,
             state: state(form.state)?,
+            in_sync: form.in_sync,
         })
     }
 }
@@ -414,6 +457,8 @@ impl From<&Order> for proto::Order {
             peers: order.peers.iter().map(Into::into).collect(),
             had_data: order.had_data,
             drop: order.drop.map_or(proto::DropReason::Unspecified, Into::into).into(),
+            configuration: order.configuration.0,
+            in_sync: order.in_sync,
         }
     }
 }
@@ -427,6 +472,8 @@ impl TryFrom<proto::Order> for Order {
             role: role(form.role)?,
             state: state(form.state)?,
             epoch: Epoch(form.epoch),
+            configuration: Configuration(form.configuration),
+            in_sync: form.in_sync,
             granted: form.granted,
             peers: each(form.peers, "peers", Peer::try_from)?,
             had_data: form.had_data,

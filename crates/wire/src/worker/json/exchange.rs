@@ -7,7 +7,7 @@ use crate::malformed::sentence;
 use crate::malformed::{At, Inside, each};
 use crate::worker::grpc::exchange;
 use crate::worker::session::digest_given;
-use partage_core::base::id::{Epoch, Incarnation, PlacementId, ShardId};
+use partage_core::base::id::{Configuration, Epoch, Incarnation, PlacementId, ShardId};
 use partage_core::base::time::Millis;
 use partage_core::node::exchange as core;
 use partage_core::node::load;
@@ -128,6 +128,39 @@ pub struct Report {
     /// A coordinator whose state was restored compares copies with it, and may not know the shard.
     #[serde(default)]
     pub served: Option<Served>,
+    /// In a replicated keyspace: the replication of the shard as this replica sees it; absent = nothing new.
+    #[serde(default)]
+    pub replication: Option<Replication>,
+}
+
+/// A worker's description of the replication of a shard of a replicated keyspace.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Replication {
+    /// The configuration that the replica knows of.
+    pub configuration: u64,
+    /// The number of entries that the replica's log has had, from the first.
+    #[serde(default)]
+    pub log_end: u64,
+    /// Whether a follower has not heard its leader for as long as a promise lasts.
+    #[serde(default)]
+    pub leader_silent: bool,
+    /// The placement ids of the in-sync set that a leader asks for in place of the one of this epoch and configuration, at
+    /// most 128; absent = none. The answer is an order of a later configuration.
+    #[serde(default)]
+    pub wish: Option<Vec<u64>>,
+}
+
+impl TryFrom<Replication> for core::ReplicationReport {
+    type Error = Malformed;
+    fn try_from(form: Replication) -> Result<Self, Malformed> {
+        Ok(core::ReplicationReport {
+            configuration: Configuration(form.configuration),
+            log_end: form.log_end,
+            leader_silent: form.leader_silent,
+            wish: form.wish.map(exchange::wished).transpose()?,
+        })
+    }
 }
 
 /// A worker's description of the stored data of a replica.
@@ -167,6 +200,7 @@ impl TryFrom<Report> for core::Report {
             load: form.load.map(TryInto::try_into).transpose().inside("load")?,
             progress: form.progress,
             served: form.served.map(TryInto::try_into).transpose().inside("served")?,
+            replication: form.replication.map(TryInto::try_into).transpose().inside("replication")?,
         })
     }
 }
@@ -240,12 +274,17 @@ pub struct Peer {
     pub bounds: Bounds,
     /// The node that has the replica.
     pub node: String,
+    /// The incarnation of that node.
+    pub incarnation: u64,
     /// The address of that node: `host:port`.
     pub address: String,
     /// The role of that replica: `leader`, `follower`.
     pub role: String,
     /// The state of that replica: `load`, `live`, `unload`, `unload_final`.
     pub state: String,
+    /// Whether that replica is in the in-sync set of its shard; absent = false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_sync: bool,
 }
 
 /// An order: what the worker should do with one replica.
@@ -261,6 +300,13 @@ pub struct Order {
     pub state: String,
     /// The epoch of the shard.
     pub epoch: u64,
+    /// In a replicated keyspace: the number of the in-sync set that `in_sync` and the peers' `in_sync` describe; absent =
+    /// the shard has had no in-sync set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<u64>,
+    /// Whether the replica is in the in-sync set of its shard; absent = false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_sync: bool,
     /// Whether the replica may begin. To lead: in exclusive mode, when the former owner is certainly gone. To load,
     /// in a durable keyspace: when the leader knows of the replica. To follow, after a durable shard was split or
     /// merged: when the leader serves.
@@ -308,7 +354,7 @@ pub struct KeyspaceBrief {
     pub sharding: Sharding,
     /// The part of a key that the sharding uses.
     pub partition_key: PartitionKey,
-    /// The ownership of shards: `eventual`, `exclusive`.
+    /// The ownership of shards: `eventual`, `exclusive`, `replicated`.
     pub ownership: String,
     /// The generation of the map that the orders follow.
     pub generation: Generation,
@@ -316,8 +362,15 @@ pub struct KeyspaceBrief {
     pub first_shard: u64,
     /// Whether the data of the replicas lies on disk and outlives their processes.
     pub durable: bool,
+    /// In a replicated keyspace: the number of replicas that must have stored a write before it is acknowledged; absent = 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub min_in_sync: u32,
     /// The service that the keyspace belongs to: `app`, `dataset`, `table`, `shuffle`.
     pub kind: String,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// A lease: the worker may act until `lease_ms` after it sent the heartbeat, by its own clock.
@@ -366,6 +419,7 @@ impl From<&core::Orders> for Orders {
             generation: brief.generation.into(),
             first_shard: brief.first_shard.0,
             durable: brief.durable,
+            min_in_sync: brief.min_in_sync,
             kind: brief.kind.to_string(),
         };
         let lease =
@@ -392,9 +446,11 @@ impl From<&core::Order> for Order {
             placement: peer.placement.0,
             bounds: (&peer.bounds).into(),
             node: peer.node.to_string(),
+            incarnation: peer.incarnation.0,
             address: peer.address.clone(),
             role: word(peer.role),
             state: word(peer.state),
+            in_sync: peer.in_sync,
         };
         Order {
             replica: (&order.replica).into(),
@@ -402,6 +458,8 @@ impl From<&core::Order> for Order {
             role: word(order.role),
             state: word(order.state),
             epoch: order.epoch.0,
+            configuration: (order.configuration.0 > 0).then_some(order.configuration.0),
+            in_sync: order.in_sync,
             granted: order.granted,
             peers: order.peers.iter().map(peer).collect(),
             had_data: order.had_data,

@@ -140,7 +140,16 @@ impl AdminTestCluster {
             ReplicaState::UnloadFinal => Phase::Dropped,
         };
         let load = self.loads.get(&order.replica.shard).cloned();
-        Report { replica: order.replica.clone(), phase, epoch: order.epoch, load, progress: 0, served: None }
+        let (epoch, progress) = (order.epoch, 0);
+        Report {
+            replica: order.replica.clone(),
+            phase,
+            epoch,
+            load,
+            progress,
+            served: None,
+            replication: None,
+        }
     }
 
     /// Takes what is to be written to the disk.

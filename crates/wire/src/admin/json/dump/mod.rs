@@ -20,7 +20,7 @@ use crate::json::{Bounds, Generation, Keyspace, Known, Plan, Register, ShardRule
 use crate::malformed::sentence;
 use crate::malformed::{At, Inside, each, names};
 use crate::worker::session::digest_of;
-use partage_core::base::id::{ClusterId, Epoch, Incarnation, PlacementId, PlanId, ShardId};
+use partage_core::base::id::{ClusterId, Configuration, Epoch, Incarnation, PlacementId, PlanId, ShardId};
 use partage_core::cluster::{self, ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, Records};
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::{self, MapDiff, Role, ShardMap, Stage};
@@ -145,6 +145,10 @@ pub struct DumpShard {
     pub shard: u64,
     /// The epoch of the shard, a number that grows whenever the leader or the bounds of the shard change.
     pub epoch: u64,
+    /// In a replicated keyspace: the number of changes of the in-sync set, and of the leader while there is one; absent =
+    /// the shard has had no in-sync set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<u64>,
     /// The keys that the shard holds.
     pub bounds: Bounds,
     /// The stage of the shard: `serving`, `forming`, `closing`, `removing`.
@@ -173,6 +177,9 @@ pub struct DumpReplica {
     pub role: String,
     /// The state of the replica: `load`, `live`, `unload`, `unload_final`.
     pub state: String,
+    /// Whether the replica is in the in-sync set of its shard; absent = false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_sync: bool,
     /// The placement id of the replica that leaves when this one serves; absent = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<u64>,
@@ -286,6 +293,7 @@ impl From<&map::Shard> for DumpShard {
         DumpShard {
             shard: shard.id.0,
             epoch: shard.epoch.0,
+            configuration: (shard.configuration.0 > 0).then_some(shard.configuration.0),
             bounds: (&shard.bounds).into(),
             stage: stage.to_owned(),
             children,
@@ -303,6 +311,7 @@ impl From<&map::Replica> for DumpReplica {
             incarnation: replica.incarnation.0,
             role: word(replica.role),
             state: word(replica.state),
+            in_sync: replica.in_sync,
             replaces: replica.replaces().map(|placement| placement.0),
         }
     }
@@ -386,6 +395,7 @@ impl TryFrom<DumpReplica> for map::Replica {
             incarnation: Incarnation(form.incarnation),
             role: role.ok_or_else(|| known("role", &form.role, &roles.map(word)))?,
             state: state.ok_or_else(|| known("state", &form.state, &ReplicaState::ALL.map(word)))?,
+            in_sync: form.in_sync,
             predecessor: form.replaces.map(PlacementId).and_then(map::Predecessor::new),
         })
     }
@@ -411,6 +421,7 @@ impl TryFrom<DumpShard> for map::Shard {
         Ok(map::Shard {
             id: ShardId(form.shard),
             epoch: Epoch(form.epoch),
+            configuration: Configuration(form.configuration.unwrap_or_default()),
             bounds: form.bounds.try_into().inside("bounds")?,
             lineage: map::Lineage::new(stage, ids(form.parents)),
             replicas: each(form.replicas, "replicas", map::Replica::try_from)?,

@@ -1,0 +1,125 @@
+//! Replicated keyspaces: in-sync sets, and what leaders ask for (T11, D1, L1).
+
+use super::super::admin::Command;
+use super::durable::{REPLACE_AFTER_MS, cluster_of, durable, kill, start};
+use super::test_cluster::{BEAT_MS, TestCluster, name, node, settings};
+use crate::base::id::{Configuration, ShardId, TransactionId};
+use crate::keyspace::map::{Shard, ShardMap};
+use crate::keyspace::{Keyspace, Ownership};
+use std::collections::{BTreeMap, BTreeSet};
+
+fn replicated(shards: u32, replicas: u32) -> Keyspace {
+    Keyspace { ownership: Ownership::Replicated, ..durable(shards, replicas) }
+}
+
+fn in_sync(shard: &Shard) -> BTreeSet<String> {
+    shard.in_sync().map(|r| r.node.to_string()).collect()
+}
+
+fn all_in_sync(test: &TestCluster, on: &[&str]) -> bool {
+    let on: BTreeSet<String> = on.iter().map(ToString::to_string).collect();
+    test.map().shards().all(|shard| in_sync(shard) == on)
+}
+
+fn configurations(map: &ShardMap) -> BTreeMap<ShardId, Configuration> {
+    map.shards().map(|shard| (shard.id, shard.configuration)).collect()
+}
+
+#[test]
+fn t14_a_new_shard_takes_its_replicas_into_the_set_as_its_leader_asks() {
+    let test = cluster_of(3, replicated(8, 3));
+    assert!(all_in_sync(&test, &["n0", "n1", "n2"]), "{:#?}", test.map());
+    // The first is taken in and leads, and two more are taken in; some shards have been given another leader since.
+    assert!(configurations(test.map()).values().all(|c| *c >= Configuration(4)), "{:#?}", test.map());
+}
+
+/// Writes go on within a beat or two, long before the coordinator declares anything dead.
+#[test]
+fn l1_what_a_dead_node_has_is_asked_out_and_led_by_others_before_the_node_is_declared_dead() {
+    let mut test = cluster_of(3, replicated(8, 3));
+    let led_by_n0 = |shard: &&Shard| shard.leader().is_some_and(|leader| leader.node == node("n0"));
+    assert!(test.map().shards().any(|shard| led_by_n0(&shard)), "some are led by it");
+    kill(&mut test, 0);
+    test.run(7 * BEAT_MS);
+    assert!(!test.cluster.nodes()[&node("n0")].record.ended);
+    assert!(all_in_sync(&test, &["n1", "n2"]), "{:#?}", test.map());
+    assert_eq!(test.served().len(), 8, "{:#?}", test.notices);
+    start(&mut test, 0);
+    test.run(5_000);
+    assert!(all_in_sync(&test, &["n0", "n1", "n2"]), "it has caught up: {:#?}", test.map());
+}
+
+/// One follower alone may be the one that is cut off.
+#[test]
+fn l1_a_leader_that_the_coordinator_hears_is_not_replaced() {
+    let mut test = cluster_of(3, replicated(8, 3));
+    let leaders = |test: &TestCluster| {
+        test.map().shards().map(|s| s.leader().unwrap().node.clone()).collect::<Vec<_>>()
+    };
+    let before = leaders(&test);
+    // Its followers do not reach it, so it takes them out and goes on alone.
+    test.mute_links.insert(node("n0"));
+    test.run(20 * BEAT_MS);
+    let alone = |shard: &&Shard| shard.leader().unwrap().node == node("n0");
+    assert!(test.map().shards().filter(alone).all(|shard| in_sync(shard).len() == 1), "{:#?}", test.map());
+    assert_eq!(leaders(&test), before, "{:#?}", test.notices);
+}
+
+/// T11. It leaves when another has been taken into the set, and its data goes when the set has all of it.
+#[test]
+fn t11_a_replica_that_moves_is_dropped_when_the_set_has_all_that_it_has() {
+    let mut test = cluster_of(4, replicated(8, 3));
+    let leader = test.map().shards().next().unwrap().leader().unwrap().node.clone();
+    let shard = test.map().shards().find(|s| s.leader().unwrap().node == leader).unwrap().clone();
+    let free = (0..4).map(|at| node(&format!("n{at}"))).find(|n| shard.live().all(|r| r.node != *n)).unwrap();
+    let (keyspace, from, to) = (name(), leader.clone(), free.clone());
+    let command = Command::MoveShard { keyspace, shard: shard.id, from, to };
+    test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command, false).unwrap();
+    let (mut least, mut has_moved) = (usize::MAX, false);
+    for _ in 0..60 {
+        test.run(BEAT_MS);
+        let now = test.map().shard(shard.id).unwrap();
+        least = least.min(now.in_sync().count());
+        let newcomer = now.replicas.iter().find(|r| r.node == free);
+        let is_leaving = now.replicas.iter().any(|r| r.node == leader && !r.state.is_staying());
+        has_moved |= in_sync(now).contains(free.as_str()) && now.replicas.iter().all(|r| r.node != leader);
+        assert!(!is_leaving || newcomer.is_some_and(|r| r.in_sync), "{now:#?}");
+    }
+    let now = test.map().shard(shard.id).unwrap();
+    assert_eq!(least, 3, "as many as before have each write, all the time: {now:#?}");
+    assert!(has_moved, "{now:#?}");
+    assert!(now.is_settled() && now.replicas.len() == 3, "{now:#?}");
+}
+
+/// O2 of the note on tables: leases play no part, so what a coordinator does not answer goes on.
+#[test]
+fn t17_replicas_are_ordered_to_serve_without_waiting_for_a_lease() {
+    let mut test = cluster_of(3, replicated(8, 3));
+    test.run(settings().lease_ms);
+    let orders = test.cluster.orders_since(&node("n0"), 0, None).unwrap();
+    assert_eq!(orders.changed.len(), 8);
+    for order in &orders.changed {
+        assert!(order.granted && order.in_sync, "{order:#?}");
+        assert_eq!(order.configuration, test.map().shard(order.replica.shard).unwrap().configuration);
+        assert_eq!(order.peers.iter().filter(|peer| peer.in_sync).count(), 2, "{order:#?}");
+    }
+    assert_eq!(orders.keyspaces[0].min_in_sync, 2);
+}
+
+/// D10. The last of the set is never taken out by the coordinator, and leads again when it is back; one that was taken out
+/// before does not lead in its place.
+#[test]
+fn d10_who_was_taken_out_does_not_lead_while_the_set_is_away() {
+    let mut test = cluster_of(2, replicated(8, 2));
+    kill(&mut test, 0);
+    test.run(3_000);
+    assert!(all_in_sync(&test, &["n1"]), "{:#?}", test.map());
+    kill(&mut test, 1);
+    start(&mut test, 0);
+    test.run(2 * REPLACE_AFTER_MS);
+    assert!(test.served().is_empty() && all_in_sync(&test, &["n1"]), "{:#?}", test.map());
+    start(&mut test, 1);
+    test.run(10_000);
+    assert_eq!(test.served().len(), 8, "{:#?}", test.notices);
+    assert!(all_in_sync(&test, &["n0", "n1"]), "{:#?}", test.map());
+}

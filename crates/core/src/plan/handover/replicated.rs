@@ -1,0 +1,140 @@
+//! Shards of replicated keyspaces: their in-sync sets, and what their leaders ask for.
+//!
+//! The leader replicates, and knows who has what; the coordinator alone changes the map. So the leader *wishes*: it names the
+//! in-sync set that it wants in place of the one that it knows of. A wish is granted in one commit or refused, and either
+//! makes a later configuration, which answers it. One of an earlier configuration or epoch is old, and is ignored.
+//!
+//! Until a wish is answered the leader acknowledges nothing without the members of both sets. So every member of the map's
+//! set has everything that was acknowledged, whenever the map changes.
+//!
+//! | wish                                                 | the replica     | becomes                                      |
+//! |------------------------------------------------------|-----------------|----------------------------------------------|
+//! | names what does not stay, has not said that it is ready, or not the leader | any | as it is: refused |
+//! | has it no more                                       | in the set      | `Load`: it catches up, and is asked in again |
+//! | has it                                               | `Load`, `Ready` | `Live`, in the set; what it replaces leaves, and it leads if that one led |
+//!
+//! The coordinator may also take members out by itself, down to one: those whose processes have ended (see
+//! [`super::stored`]), and a leader that is silent. The others have everything that they have.
+//!
+//! A shard that nobody has led yet has no data: its first replica that is ready is its in-sync set, and leads.
+
+use super::{DiskState, ReplicaView};
+use crate::base::id::{PlacementId, ShardId};
+use crate::keyspace::lifecycle::ReplicaState;
+use crate::keyspace::map::{Edit, EditError, Replica, Role, Shard};
+use crate::node::exchange::Phase;
+use std::collections::BTreeSet;
+
+/// Grants or refuses what the leader asks for, if it asks for something. Returns whether it has.
+pub(super) fn settle_wish(
+    edit: &mut Edit<'_>,
+    id: ShardId,
+    view: &dyn ReplicaView,
+) -> Result<bool, EditError> {
+    let shard = edit.shard(id)?;
+    let Some(wish) = Wish::of(shard, view) else { return Ok(false) };
+    if !wish.is_possible(shard, view) {
+        return edit.configure(id).map(|()| true);
+    }
+    let (newcomers, left) = (wish.newcomers(shard), wish.left(shard));
+    newcomers.iter().try_for_each(|placement| admit(edit, id, *placement))?;
+    for placement in left {
+        leave_behind(edit, id, placement)?;
+        edit.go_on_without(id)?;
+    }
+    Ok(true)
+}
+
+/// The in-sync set that the leader of a shard asks for, in place of the present one.
+struct Wish<'a> {
+    leader: PlacementId,
+    members: &'a [PlacementId],
+}
+
+impl<'a> Wish<'a> {
+    /// None where the leader asks for nothing else than what is, or did so under an earlier epoch or configuration.
+    fn of(shard: &Shard, view: &'a dyn ReplicaView) -> Option<Wish<'a>> {
+        let leader = shard.leader()?;
+        let (configuration, members) = view.wish(leader.placement)?;
+        let is_current =
+            configuration == shard.configuration && view.epoch(leader.placement) == Some(shard.epoch);
+        let asked: BTreeSet<_> = members.iter().copied().collect();
+        let differs = asked != shard.in_sync().map(|r| r.placement).collect();
+        (is_current && differs).then_some(Wish { leader: leader.placement, members })
+    }
+
+    fn has(&self, replica: &Replica) -> bool {
+        self.members.contains(&replica.placement)
+    }
+
+    /// Whether all that it names stay, and have said themselves that they could serve.
+    fn is_possible(&self, shard: &Shard, view: &dyn ReplicaView) -> bool {
+        let could_serve = |r: &Replica| {
+            let phase = view.phase(r.placement);
+            matches!(phase, Some(Phase::Ready | Phase::Serving)) && !view.has_ended(&r.node, r.incarnation)
+        };
+        let may_be = |r: &Replica| r.in_sync || r.state.is_staying() && could_serve(r);
+        let is_known = |member: &PlacementId| shard.replica(*member).is_some_and(may_be);
+        self.members.contains(&self.leader) && self.members.iter().all(is_known)
+    }
+
+    fn newcomers(&self, shard: &Shard) -> Vec<PlacementId> {
+        shard.staying().filter(|r| self.has(r) && !r.in_sync).map(|r| r.placement).collect()
+    }
+
+    fn left(&self, shard: &Shard) -> Vec<PlacementId> {
+        shard.in_sync().filter(|r| !self.has(r)).map(|r| r.placement).collect()
+    }
+}
+
+/// Takes a replica into the in-sync set. What it replaces leaves, and if that one led it leads.
+fn admit(edit: &mut Edit<'_>, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
+    let shard = edit.shard(id)?;
+    let Some(newcomer) = shard.replica(placement) else { return Ok(()) };
+    let replaced = newcomer.replaces().and_then(|old| shard.replica(old)).filter(|r| r.state.is_staying());
+    let replaced = replaced.cloned();
+    if newcomer.state == ReplicaState::Load {
+        edit.step(id, placement, ReplicaState::Live)?;
+    }
+    edit.take_in(id, placement)?;
+    let Some(old) = replaced else { return Ok(()) };
+    if old.role == Role::Leader {
+        edit.lead(id, placement)?;
+    }
+    edit.leave(id, old.placement)?;
+    if old.in_sync { edit.go_on_without(id) } else { Ok(()) }
+}
+
+/// Takes a member out of the in-sync set: it catches up before it serves again.
+fn leave_behind(edit: &mut Edit<'_>, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
+    match edit.shard(id)?.replica(placement).filter(|r| r.in_sync).map(|r| r.incarnation) {
+        Some(incarnation) => edit.begin_anew(id, placement, incarnation, ReplicaState::Load),
+        None => Ok(()),
+    }
+}
+
+/// The first replica of a shard that was never led is ready: it is the in-sync set, and leads.
+pub(super) fn begin(edit: &mut Edit<'_>, id: ShardId, first: PlacementId) -> Result<(), EditError> {
+    edit.step(id, first, ReplicaState::Live)?;
+    edit.take_in(id, first)?;
+    edit.lead(id, first)
+}
+
+/// A leader that is silent is taken out of the set when another member has come to lead: the new leader would wait for it.
+pub(super) fn replace_silent_leader(
+    edit: &mut Edit<'_>,
+    id: ShardId,
+    silent: PlacementId,
+    next: PlacementId,
+) -> Result<(), EditError> {
+    edit.lead(id, next)?;
+    leave_behind(edit, id, silent)
+}
+
+/// Whether the in-sync set has all that a leaving replica had, and is large enough to go on without it.
+pub(super) fn targets_have_all(shard: &Shard, view: &dyn ReplicaView) -> bool {
+    let lives = |r: &&Replica| {
+        !view.has_ended(&r.node, r.incarnation) && view.disk_state(shard, r) != DiskState::Damaged
+    };
+    shard.in_sync().filter(lives).count() >= view.min_in_sync()
+}
