@@ -138,7 +138,7 @@ impl BenchCluster {
         let (at, transaction) = (self.at(), self.transaction());
         let presplit = Presplit::HashRanges(shards);
         let command = Command::CreateKeyspace { keyspace, presplit, ahead: false };
-        let answer = self.cluster.command(at, transaction, "bench", command, false);
+        let answer = self.cluster.command(at, transaction, "bench", command);
         drop(self.cluster.take_outbox());
         answer.map(drop).map_err(|error| error.to_string())
     }
@@ -206,10 +206,10 @@ impl BenchCluster {
     pub fn foresee(&mut self, events: [&str; 2]) -> Result<(), String> {
         let (at, transaction) = (self.at(), self.transaction());
         let node = self.workers.first().map(|worker| worker.id.clone()).ok_or("there is no node")?;
-        let (mut copy, ms) = timed(|| self.cluster.clone());
+        let (copy, ms) = timed(|| self.cluster.clone());
         self.note_as(events[0], ms);
         let command = Command::DrainNode { node, reason: "measured".to_owned(), max_down: None };
-        let (answer, ms) = timed(|| copy.command(at, transaction, "bench", command, true));
+        let (answer, ms) = timed(|| copy.dry_run(at, transaction, "bench", command));
         self.note_as(events[1], ms);
         answer.map(drop).map_err(|error| error.to_string())
     }
@@ -218,7 +218,7 @@ impl BenchCluster {
     pub fn release_brake(&mut self, event: &str) -> Result<(), String> {
         let (at, transaction) = (self.at(), self.transaction());
         let cluster = &mut self.cluster;
-        let (answer, ms) = timed(|| cluster.command(at, transaction, "bench", Command::ReleaseBrake, false));
+        let (answer, ms) = timed(|| cluster.command(at, transaction, "bench", Command::ReleaseBrake));
         self.note_as(event, ms);
         answer.map_err(|error| error.to_string())?;
         self.decide();
@@ -232,7 +232,7 @@ impl BenchCluster {
         let shard = keyspace.map.shards().next().ok_or("there is no shard")?.id;
         let command = Command::SplitShard { keyspace: self.name.clone(), shard, at: SplitAt::Middle };
         let cluster = &mut self.cluster;
-        let (answer, ms) = timed(|| cluster.command(at, transaction, "bench", command, false));
+        let (answer, ms) = timed(|| cluster.command(at, transaction, "bench", command));
         self.note_as(event, ms);
         answer.map_err(|error| error.to_string())?;
         self.decide();

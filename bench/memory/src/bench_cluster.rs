@@ -100,7 +100,7 @@ impl BenchCluster {
             Box::new(Keyspace { replicas, throttle, ..Keyspace::new(self.name.clone(), sharding) });
         let (at, transaction) = (self.at(), self.transaction());
         let command = Command::CreateKeyspace { keyspace, presplit, ahead: false };
-        let answer = self.cluster.command(at, transaction, "bench", command, false);
+        let answer = self.cluster.command(at, transaction, "bench", command);
         drop(self.cluster.take_outbox());
         answer.map(drop).map_err(|error| error.to_string())
     }

@@ -119,7 +119,7 @@ impl Alone {
 
     fn asked(&mut self, command: Command) -> Result<(), AdminError> {
         let (at, transaction) = (self.at(), self.transaction());
-        self.cluster.command(at, transaction, "run", command, false)?;
+        self.cluster.command(at, transaction, "run", command)?;
         self.decide();
         Ok(())
     }

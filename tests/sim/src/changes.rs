@@ -137,7 +137,7 @@ pub fn by_hand(world: &mut World, command: &Command) -> bool {
 fn command_it(scene: &mut Scene, cluster: &mut Cluster, at: Moment, command: Command) -> Option<Vec<String>> {
     let words = format!("{command:?}");
     let unregisters = matches!(command, Command::UnregisterPartitions { .. });
-    let answer = cluster.command(at, transaction(scene), "run", command, false);
+    let answer = cluster.command(at, transaction(scene), "run", command);
     scene.trace.event(scene.now, (30u8, answer.is_ok()), || match &answer {
         Ok(answer) => format!("ASKED {words}: {}", answer.summary),
         Err(error) => format!("ASKED {words}: refused: {error}"),

@@ -66,7 +66,7 @@ impl AdminHandler {
         let deciding = decided.clone();
         let answer = self.decision_loop.change(move |cluster, at| {
             deciding.store(true, Ordering::Relaxed);
-            cluster.command(at, transaction(), &by, command, false)
+            cluster.command(at, transaction(), &by, command)
         });
         match answer.await {
             Ok(answer) => Ok(answer?),
@@ -81,9 +81,9 @@ impl AdminHandler {
     /// it does so on a copy, beside the decision loop.
     async fn dry_run(&self, by: String, command: Command) -> Result<Answer, ApiError> {
         let permit = self.dry_run_lock.clone().lock_owned().await;
-        let (mut copy, at) = self.decision_loop.call(|cluster, at| (cluster.clone(), at)).await?;
+        let (copy, at) = self.decision_loop.call(|cluster, at| (cluster.clone(), at)).await?;
         let answer = tokio::task::spawn_blocking(move || {
-            let answer = copy.command(at, transaction(), &by, command, true);
+            let answer = copy.dry_run(at, transaction(), &by, command);
             drop(permit);
             answer
         });

@@ -41,6 +41,8 @@ pub(crate) async fn register(
     } else {
         decision_loop.change(move |cluster, at| cluster.register(at, registration)).await?
     };
-    decision_loop.notify_registration();
+    if answer.is_ok() {
+        decision_loop.notify_registration();
+    }
     Ok(answer.map(|welcome| Registered { welcome, token, session }))
 }

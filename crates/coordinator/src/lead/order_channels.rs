@@ -137,7 +137,7 @@ mod tests {
         let keyspace = Keyspace::new(KeyspaceName::new(keyspace).unwrap(), sharding);
         let create =
             Command::CreateKeyspace { keyspace: Box::new(keyspace), presplit: Presplit::None, ahead: false };
-        cluster.command(at(ms), TransactionId([ms as u8; 20]), "test", create, false).unwrap();
+        cluster.command(at(ms), TransactionId([ms as u8; 20]), "test", create).unwrap();
         for sequence in 1..100 {
             let now = at(ms + sequence * 100);
             cluster.beat(now, beat(ms + sequence, now.now)).unwrap();

@@ -17,7 +17,7 @@ use crate::limits;
 use crate::node::exchange::{Phase, ReplicaKey};
 use crate::plan::check::{self, Finding};
 use crate::plan::handover;
-use crate::plan::{Origin, Plan, Status};
+use crate::plan::{Origin, Plan, Progress, Status};
 use std::collections::BTreeSet;
 
 impl KeyspaceState {
@@ -184,8 +184,9 @@ impl Cluster {
         for refusal in refusals {
             self.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {refusal}"));
         }
-        let told = self.outbox.events.len();
+        let (told, has_diff) = (self.outbox.events.len(), diff.is_some());
         let committed = diff.is_some_and(|diff| self.commit(at, name, diff));
+        let is_refused = has_diff && !committed;
         self.grant(name, &awake, at);
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
             awake.iter().for_each(|id| keyspace.note_pending_steps(at, *id, &self.settings));
@@ -193,13 +194,19 @@ impl Cluster {
                 keyspace.note_resting(&self.nodes, awake.iter().copied());
             }
             keyspace.execution.change_queue = queue;
-            keyspace.execution.meter = meter;
+            if !is_refused {
+                keyspace.execution.meter = meter;
+            }
             keyspace.execution.copies_due = due;
         }
         self.budget.work.settled += (awake.len() + progress.len()) as u64;
         let has_begun = !progress.is_empty();
         let mut begun = Vec::new();
-        for (plan, index, progress) in progress {
+        for (plan, index, mut progress) in progress {
+            // It has not begun. Tried again, it would be refused again.
+            if is_refused && progress == Progress::Started {
+                progress = Progress::Dropped("the check refused the next map".to_owned());
+            }
             if let Some(plan) = self.plans.get_mut(&plan) {
                 plan.changes[index].progress = progress;
                 begun.extend(of_change(plan, index));
@@ -461,4 +468,45 @@ fn taken_on(old: Option<&Shard>, new: Option<&Shard>) -> Vec<PlacementId> {
     let takes_on = |r: &&Replica| before(r).is_none_or(|role| role != r.role && r.role == Role::Leader);
     let replicas = new.into_iter().flat_map(|shard| &shard.replicas);
     replicas.filter(takes_on).map(|r| r.placement).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::test_cluster::{TestCluster, keyspace, name, node, slots};
+    use super::*;
+    use crate::cluster::admin::Command;
+
+    #[test]
+    fn a_change_of_a_map_that_the_check_refuses_has_not_begun() {
+        let mut test = TestCluster::new(keyspace(2), slots(2));
+        ["a", "b"].iter().for_each(|name| test.join(name));
+        test.run(5_000);
+        let (at, transaction) = (test.at(), TransactionId([9; 20]));
+        let shard = test.map().shards().next().unwrap().clone();
+        let from = shard.replicas[0].node.clone();
+        let to = if from == node("a") { node("b") } else { node("a") };
+        let moved = Command::MoveShard { keyspace: name(), shard: shard.id, from, to };
+        test.cluster.command(at, transaction, "mia", moved).unwrap();
+        let cluster = &mut test.cluster;
+        cluster.take_outbox();
+        let plans = cluster.plans_in_turn(&name());
+        let plan = plans[0];
+        let ready = (BTreeSet::new(), plans, ChangeQueue::default());
+        let mut next = cluster.next_map(at, transaction, &name(), ready).unwrap();
+        assert_eq!(next.beginnings.progress, [(plan, 0, Progress::Started)]);
+        next.beginnings.meter.take(1_000);
+        next.diff.as_mut().unwrap().next_placement = PlacementId(0);
+
+        let (map, meter) =
+            (cluster.keyspaces[&name()].map.clone(), cluster.keyspaces[&name()].execution.meter.clone());
+        cluster.take_next_map(at, &name(), next);
+        let keyspace = &cluster.keyspaces[&name()];
+        assert_eq!((&keyspace.map, &keyspace.execution.meter), (&map, &meter));
+        let plan = &cluster.plans[&plan];
+        assert_eq!(plan.changes[0].progress, Progress::Dropped("the check refused the next map".to_owned()));
+        assert_eq!(plan.status, Status::Finished);
+        let told: Vec<_> = cluster.take_outbox().events.into_iter().map(|event| event.text).collect();
+        assert!(told.iter().any(|text| text.contains("given up")), "{told:#?}");
+        assert!(told.iter().any(|text| text.contains("refused by the check")), "{told:#?}");
+    }
 }

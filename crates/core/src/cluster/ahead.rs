@@ -16,10 +16,10 @@ use super::{Cluster, Moment, Records, StoredFaults};
 use crate::base::count::counted;
 use crate::base::counter_jump::CounterJump;
 use crate::base::id::{Generation, TransactionId};
-use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::name::KeyspaceName;
 use crate::base::planted::{self, Planted};
 use crate::limits;
-use crate::node::exchange::{Known, ReplicaKey, Stored};
+use crate::node::exchange::{Known, Registration, ReplicaKey, Stored};
 use std::collections::BTreeMap;
 
 /// What was known of keyspaces, by whom: the latest of each.
@@ -35,33 +35,29 @@ pub struct LaterMap {
 }
 
 impl Cluster {
-    /// Takes note of what a worker knows that this cluster does not, and refuses the worker then.
-    pub(super) fn listen_to_known(
-        &mut self,
-        node: &NodeId,
-        known: Vec<Known>,
-        (at, stored): (Moment, &[Stored]),
-    ) -> Result<(), super::RegisterError> {
-        let told = known.into_iter().map(|known| (format!("node {node}"), known));
-        let stored = stored.iter().filter_map(|stored| Some((stored, self.by_stored(at, stored)?)));
-        let stored = stored.map(|(stored, known)| {
+    /// What a worker knows that this cluster does not, each with the map that this cluster has of the keyspace.
+    pub(super) fn later_maps<'a>(
+        &'a self,
+        at: Moment,
+        registration: &'a Registration,
+    ) -> impl Iterator<Item = (LaterMap, Option<Generation>)> + 'a {
+        let Registration { spec, cluster, stored, stored_of, known, .. } = registration;
+        let node = &spec.id;
+        // What a worker was told by a cluster that this one was restored from says nothing: there may have been other keyspaces
+        // of these names. What it stored then does no harm: this cluster began with numbers beyond all of those.
+        let known = if *cluster == Some(self.record.id) { &known[..] } else { &[] };
+        let is_of_it = stored_of.is_some_and(|of| self.identity().is_or_continues(of));
+        let stored = if is_of_it { &stored[..] } else { &[] };
+        let told = known.iter().map(move |known| (format!("node {node}"), known.clone()));
+        let stored = stored.iter().filter_map(move |stored| Some((stored, self.by_stored(at, stored)?)));
+        let stored = stored.map(move |(stored, known)| {
             let ReplicaKey { shard, placement, .. } = &stored.replica;
-            (
-                format!(
-                    "node {node}, which has stored {placement} of shard {shard} of epoch {},",
-                    stored.epoch
-                ),
-                known,
-            )
+            let epoch = stored.epoch;
+            let who = format!("node {node}, which has stored {placement} of shard {shard} of epoch {epoch},");
+            (who, known)
         });
-        let mut refused = None;
-        for (who, known) in told.chain(stored).collect::<Vec<_>>() {
-            let Some(ours) = self.is_behind(&known) else { continue };
-            let (node, keyspace, theirs) = (node.clone(), known.keyspace.clone(), known.generation);
-            note(&mut self.recovered.ahead, LaterMap { who, known });
-            refused.get_or_insert(super::RegisterError::Ahead { node, keyspace, ours, theirs });
-        }
-        refused.map_or(Ok(()), Err)
+        let all = told.chain(stored);
+        all.filter_map(|(who, known)| self.is_behind(&known).map(|ours| (LaterMap { who, known }, ours)))
     }
 
     /// A process that was started anew was told nothing yet. But what it has stored was ordered by some map of this cluster:

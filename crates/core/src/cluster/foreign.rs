@@ -22,10 +22,10 @@ pub(super) struct ForeignWorkers {
 
 impl Cluster {
     /// Counts a refusal, and tells of it once in [`limits::FOREIGN_SHOWN_MS`].
-    pub(super) fn refuse_foreign(&mut self, at: Moment, node: NodeId, theirs: ClusterId) {
+    pub(super) fn note_foreign(&mut self, at: Moment, node: &NodeId, theirs: ClusterId) {
         let workers = &mut self.registrations.foreign_workers;
         workers.refused += 1;
-        workers.last = Some((at.now, node, theirs));
+        workers.last = Some((at.now, node.clone(), theirs));
         if workers.told.is_none_or(|told| at.now.since(told) >= limits::FOREIGN_SHOWN_MS) {
             workers.told = Some(at.now);
             let problem = self.foreign_problem(at);

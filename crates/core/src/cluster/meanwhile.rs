@@ -73,14 +73,14 @@ impl Cluster {
         let Orders {
             cluster,
             incarnation,
-            version,
-            base,
+            mut version,
+            mut base,
             mut keyspaces,
-            changed,
-            removed,
+            mut changed,
+            mut removed,
             permissions: _,
             lease,
-            may_go,
+            mut may_go,
         } = orders;
         // What may be deleted follows from maps that are not durable yet: the next answer says it.
         let permissions = Vec::new();
@@ -90,22 +90,10 @@ impl Cluster {
                 brief.generation = *durable;
             }
         }
-        if !is_changing {
-            return Ok(Orders {
-                cluster,
-                incarnation,
-                version,
-                base,
-                keyspaces,
-                changed,
-                removed,
-                permissions,
-                lease,
-                may_go,
-            });
+        if is_changing {
+            (version, base, may_go) = (latest, latest, false);
+            (keyspaces, changed, removed) = (Vec::new(), Vec::new(), Vec::new());
         }
-        let (version, base, may_go) = (latest, latest, false);
-        let (keyspaces, changed, removed) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Orders {
             cluster,
             incarnation,

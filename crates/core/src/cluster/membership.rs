@@ -4,9 +4,15 @@
 //! gets an [`Incarnation`] above every earlier one. An incarnation that was declared dead, or that a later
 //! one has followed, is refused and never acts again (O6); what it held is given out anew only when its
 //! lease is over.
+//!
+//! Each message is first checked, which reads the cluster and changes nothing. A registration that is accepted gives the
+//! record that its node has from then on, a beat the length of its lease; a refusal is counted where somebody is to know of
+//! it. Reports are then taken in one by one: each changes a few fields of one replica, and as data it would be the report
+//! once more.
 
 use super::{
-    BeatError, Cluster, KeyspaceState, Moment, NodeRecord, NodeState, Observed, RegisterError, Write, orders,
+    BeatError, Cluster, KeyspaceState, LaterMap, Moment, NodeRecord, NodeState, Observed, RegisterError,
+    Write, note, orders,
 };
 use crate::base::count::counted;
 use crate::base::id::{ClusterId, Incarnation, SessionDigest, ShardId};
@@ -71,6 +77,14 @@ impl NodeState {
         self.leaving || self.record.drain.as_ref().is_some_and(super::Drain::has_begun)
     }
 
+    fn check_leave(&self, now: Millis, session: SessionDigest) -> Result<(), BeatError> {
+        self.check_token(session)?;
+        match self.is_on_trust && self.held() > 0 && !self.signs.lease.is_over(now) {
+            true => Err(BeatError::OnTrust(self.record.spec.id.clone())),
+            false => Ok(()),
+        }
+    }
+
     /// Of how many shards it should hold a replica.
     pub fn held(&self) -> usize {
         self.orders.len()
@@ -80,40 +94,36 @@ impl NodeState {
 impl Cluster {
     /// Takes a worker in, or back.
     pub fn register(&mut self, at: Moment, registration: Registration) -> Result<Welcome, RegisterError> {
-        let Registration { spec, incarnation, session, cluster, stored, stored_of, known, from } =
-            registration;
+        let record = self
+            .check_registration(at, &registration)
+            .inspect_err(|refusal| self.note_refusal(at, &registration, refusal))?;
+        let welcome = self.welcome(record.incarnation);
+        match registration.incarnation {
+            Some(_) => self.take_back(at, record, registration.stored),
+            None => self.admit(at, record, registration),
+        }
+        Ok(welcome)
+    }
+
+    /// The record that the node of an accepted registration has from then on.
+    fn check_registration(&self, at: Moment, of: &Registration) -> Result<NodeRecord, RegisterError> {
+        let Registration { spec, incarnation, cluster, .. } = of;
         spec.check()?;
         let is_other = |theirs: &ClusterId| {
             !self.identity().is_or_continues(*theirs) && !planted::is(Planted::AnyCluster)
         };
         if let Some(theirs) = cluster.filter(is_other) {
-            let (node, ours) = (spec.id, self.record.id);
-            self.refuse_foreign(at, node.clone(), theirs);
-            return Err(RegisterError::OtherCluster { node, ours, theirs });
+            return Err(RegisterError::OtherCluster { node: spec.id.clone(), ours: self.record.id, theirs });
         }
-        // What a worker was told by a cluster that this one was restored from says nothing: there may have been other keyspaces
-        // of these names. What it stored then does no harm: this cluster began with numbers beyond all of those.
-        let known = if cluster == Some(self.record.id) { known } else { vec![] };
-        let is_of_it = stored_of.is_some_and(|of| self.identity().is_or_continues(of));
-        self.listen_to_known(&spec.id, known, (at, if is_of_it { &stored } else { &[] }))?;
-        self.check_address(at, &spec)?;
-        if let Some(incarnation) = incarnation {
-            return self.resume(at, spec, (incarnation, session), stored);
+        if let Some((LaterMap { known, .. }, ours)) = self.later_maps(at, of).next() {
+            let (node, keyspace, theirs) = (spec.id.clone(), known.keyspace, known.generation);
+            return Err(RegisterError::Ahead { node, keyspace, ours, theirs });
         }
-        match self.nodes.get(&spec.id) {
-            None if self.nodes.len() >= limits::NODES => return Err(RegisterError::Full),
-            Some(node) if node.record.spec.address != spec.address && self.is_alive(node, at) => {
-                let address = node.record.spec.address.clone();
-                return Err(RegisterError::NameTaken { node: spec.id, address });
-            }
-            _ => {}
+        self.check_address(at, spec)?;
+        match incarnation {
+            Some(incarnation) => self.check_return(*incarnation, of),
+            None => self.check_newcomer(at, of),
         }
-        self.check_registration_rate(at, from.as_deref())?;
-        let incarnation = self.record.next_incarnation;
-        self.record.next_incarnation = incarnation.next();
-        self.outbox.writes.push(Write::Cluster(self.record.clone()));
-        self.admit(at, spec, (incarnation, session), stored);
-        Ok(self.welcome(incarnation))
     }
 
     fn welcome(&self, incarnation: Incarnation) -> Welcome {
@@ -144,59 +154,82 @@ impl Cluster {
     fn check_address(&self, at: Moment, spec: &NodeSpec) -> Result<(), RegisterError> {
         let same =
             |node: &&NodeState| node.record.spec.address == spec.address && node.record.spec.id != spec.id;
-        match self.nodes.values().filter(same).find(|node| self.is_alive(node, at)) {
-            Some(node) => {
-                let (address, node) = (spec.address.clone(), node.record.spec.id.clone());
-                Err(RegisterError::AddressTaken { address, node })
-            }
-            None => Ok(()),
-        }
+        let other = self.nodes.values().filter(same).find(|node| self.is_alive(node, at));
+        let Some(other) = other else { return Ok(()) };
+        let (address, node) = (spec.address.clone(), other.record.spec.id.clone());
+        Err(RegisterError::AddressTaken { address, node })
     }
 
     /// The same process again: after a broken connection, or at another coordinator.
-    fn resume(
-        &mut self,
-        at: Moment,
-        spec: NodeSpec,
-        (incarnation, session): (Incarnation, SessionDigest),
-        stored: Vec<Stored>,
-    ) -> Result<Welcome, RegisterError> {
-        let ended = RegisterError::Ended { node: spec.id.clone(), incarnation };
-        let id = spec.id.clone();
-        let node = self.nodes.get_mut(&id).ok_or(RegisterError::Unknown { node: id.clone() })?;
-        if node.record.incarnation != incarnation || node.record.ended {
-            return Err(ended);
+    fn check_return(&self, incarnation: Incarnation, of: &Registration) -> Result<NodeRecord, RegisterError> {
+        let Registration { spec, session, stored, .. } = of;
+        let id = || spec.id.clone();
+        let node = self.nodes.get(&spec.id).ok_or_else(|| RegisterError::Unknown { node: id() })?;
+        let record = &node.record;
+        if record.incarnation != incarnation || record.ended {
+            return Err(RegisterError::Ended { node: id(), incarnation });
         }
-        self.check_return(at, &id, session)?;
-        let Some(node) = self.nodes.get_mut(&id) else { return Err(ended) };
-        node.is_on_trust |= node.record.session.is_none();
-        let has_data = !stored.is_empty() && !node.record.held;
-        if has_data || node.record.session.is_none() || node.record.spec != spec {
-            node.signs.answered &= node.record.spec.address == spec.address;
-            (node.record.spec, node.record.session) = (spec, Some(session));
-            node.record.held |= has_data;
-            self.outbox.writes.push(Write::Node(node.record.clone()));
+        // Where the token of its incarnation was lost, any token is accepted.
+        if record.session.is_some() || *session == SessionDigest::default() {
+            node.check_token(*session)?;
         }
-        node.signs.hear(at.now);
-        node.registered = true;
-        self.take_stored(at, &id, stored);
-        Ok(self.welcome(incarnation))
+        let (spec, session) = (spec.clone(), record.session.or(Some(*session)));
+        Ok(NodeRecord { spec, session, held: record.held || !stored.is_empty(), ..record.clone() })
     }
 
-    fn admit(
-        &mut self,
-        at: Moment,
-        spec: NodeSpec,
-        (incarnation, session): (Incarnation, SessionDigest),
-        stored: Vec<Stored>,
-    ) {
-        let id = spec.id.clone();
-        let before = self.nodes.get(&id).map(|node| &node.record);
-        let drain = before.and_then(|before| before.drain.clone());
-        let held = !stored.is_empty() || before.is_some_and(|before| before.held);
-        let (session, since_ms) = (Some(session), at.wall_ms);
-        let record = NodeRecord { session, held, drain, since_ms, ..NodeRecord::new(spec, incarnation) };
-        self.outbox.writes.push(Write::Node(record.clone()));
+    fn check_newcomer(&self, at: Moment, of: &Registration) -> Result<NodeRecord, RegisterError> {
+        let Registration { spec, session, stored, from, .. } = of;
+        let before = self.nodes.get(&spec.id);
+        match before {
+            None if self.nodes.len() >= limits::NODES => return Err(RegisterError::Full),
+            Some(node) if node.record.spec.address != spec.address && self.is_alive(node, at) => {
+                let address = node.record.spec.address.clone();
+                return Err(RegisterError::NameTaken { node: spec.id.clone(), address });
+            }
+            _ => {}
+        }
+        self.registrations.registration_limiter.check(at.now, from.as_deref())?;
+        let drain = before.and_then(|before| before.record.drain.clone());
+        let held = !stored.is_empty() || before.is_some_and(|before| before.record.held);
+        let (session, since_ms) = (Some(*session), at.wall_ms);
+        let new = NodeRecord::new(spec.clone(), self.record.next_incarnation);
+        Ok(NodeRecord { session, held, drain, since_ms, ..new })
+    }
+
+    /// Counts a refusal, where a person or the next coordinator is to know of it.
+    fn note_refusal(&mut self, at: Moment, of: &Registration, refusal: &RegisterError) {
+        match refusal {
+            RegisterError::OtherCluster { node, theirs, .. } => self.note_foreign(at, node, *theirs),
+            RegisterError::Ahead { .. } => {
+                let later: Vec<_> = self.later_maps(at, of).collect();
+                later.into_iter().for_each(|(later_map, _)| note(&mut self.recovered.ahead, later_map));
+            }
+            RegisterError::WrongToken(wrong) => self.note_wrong_token(at, wrong),
+            RegisterError::TooMany { from, .. } => self.note_too_many(at, from),
+            _ => {}
+        }
+    }
+
+    fn take_back(&mut self, at: Moment, record: NodeRecord, stored: Vec<Stored>) {
+        let id = record.spec.id.clone();
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.is_on_trust |= node.record.session.is_none();
+            if node.record != record {
+                node.signs.answered &= node.record.spec.address == record.spec.address;
+                node.record = record.clone();
+                self.outbox.writes.push(Write::Node(record));
+            }
+            node.signs.hear(at.now);
+            node.registered = true;
+        }
+        self.take_stored(at, &id, stored);
+    }
+
+    fn admit(&mut self, at: Moment, record: NodeRecord, Registration { stored, from, .. }: Registration) {
+        let (id, incarnation) = (record.spec.id.clone(), record.incarnation);
+        self.registrations.registration_limiter.take(at.now, from.as_deref());
+        self.record.next_incarnation = incarnation.next();
+        self.outbox.writes.extend([Write::Cluster(self.record.clone()), Write::Node(record.clone())]);
         let mut node = NodeState::recalled(record, at, GrantedLease::default());
         node.signs.hear(at.now);
         node.registered = true;
@@ -221,41 +254,47 @@ impl Cluster {
 
     /// Takes a beat in and answers with the lease and what has changed.
     pub fn beat(&mut self, at: Moment, beat: Beat) -> Result<Orders, BeatError> {
-        let id = beat.node.clone();
-        let node = self.nodes.get_mut(&id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
-        if node.record.incarnation != beat.incarnation || node.record.ended {
-            return Err(BeatError::Ended { node: id, incarnation: beat.incarnation });
-        }
+        let unknown = BeatError::Unknown(beat.node.clone());
+        let lease_ms =
+            self.check_beat(at, &beat).inspect_err(|refusal| self.note_refused_message(at, refusal))?;
+        self.take_beat(at, beat, lease_ms).ok_or(unknown)
+    }
+
+    /// The length of the lease that a beat gets. A length of 0 grants no new lease; the worker keeps the last one until it
+    /// ends.
+    fn check_beat(&self, at: Moment, beat: &Beat) -> Result<u64, BeatError> {
+        let node = self.current(&beat.node, beat.incarnation)?;
+        let (id, latest, sequence) = (|| beat.node.clone(), node.sequence, beat.sequence);
         if !node.registered {
-            return Err(BeatError::NotYet(id));
+            return Err(BeatError::NotYet(id()));
         }
-        self.check_token(at, &id, beat.session)?;
-        let may_lease = self.may_lease(at.now, beat.lease_expired);
-        let node = self.nodes.get_mut(&id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
-        let most = if node.sequence == 0 { limits::BEATS } else { node.sequence + limits::BEATS_SKIPPED };
-        if beat.sequence > most {
-            return Err(BeatError::Skips { node: id, sequence: beat.sequence, latest: node.sequence });
+        node.check_token(beat.session)?;
+        if sequence > if latest == 0 { limits::BEATS } else { latest + limits::BEATS_SKIPPED } {
+            return Err(BeatError::Skips { node: id(), sequence, latest });
         }
-        if beat.sequence <= node.sequence && !planted::is(Planted::LateBeat) {
-            return Err(BeatError::Late { node: id, sequence: beat.sequence, latest: node.sequence });
+        if sequence <= latest && !planted::is(Planted::LateBeat) {
+            return Err(BeatError::Late { node: id(), sequence, latest });
         }
         for report in &beat.reports {
             if let Some(Err(error)) = report.load.as_ref().map(|load| load.check()) {
-                return Err(BeatError::Load { node: id, replica: report.replica.clone(), error });
+                return Err(BeatError::Load { node: id(), replica: report.replica.clone(), error });
             }
         }
+        let gets_one = !node.revoked && self.may_lease(at.now, beat.lease_expired);
+        Ok(if gets_one { self.settings.lease_ms } else { 0 })
+    }
+
+    fn take_beat(&mut self, at: Moment, beat: Beat, lease_ms: u64) -> Option<Orders> {
+        let (base, id) = (beat.base_of_answer(), beat.node);
+        let node = self.nodes.get_mut(&id)?;
         node.sequence = beat.sequence;
-        let base = beat.base_of_answer();
         node.orders.confirm(beat.applied);
         let heard_before = node.signs.heard_at;
         node.signs.beat(at.now);
-        // A length of 0 grants no new lease; the worker keeps the last one until it ends.
-        let gets_one = !node.revoked && may_lease;
-        let lease_ms = if gets_one { self.settings.lease_ms } else { 0 };
-        if gets_one {
+        if lease_ms > 0 {
             node.signs.lease.renew(at.now, lease_ms);
         }
-        node.has_no_lease = beat.lease_expired && !gets_one;
+        node.has_no_lease = beat.lease_expired && lease_ms == 0;
         node.busy = if beat.busy.is_finite() { beat.busy.clamp(0.0, 1.0) } else { 0.0 };
         if let Some(leaving) = beat.leaving
             && node.leaving != leaving
@@ -276,8 +315,8 @@ impl Cluster {
         let permissions = self.permissions(at, &id);
         let spread_ms = reconnect::worker_spread_ms(self.nodes.len(), self.settings.lease_ms);
         let lease = LeaseRenewal { sent_at: beat.sent_at, lease_ms, spread_ms };
-        let orders = self.orders_since(&id, base, Some(lease)).ok_or(BeatError::Unknown(id))?;
-        Ok(Orders { permissions, ..orders })
+        let orders = self.orders_since(&id, base, Some(lease))?;
+        Some(Orders { permissions, ..orders })
     }
 
     fn forget_unreported(&mut self, node: &NodeId, reports: &[Report]) {
@@ -290,7 +329,6 @@ impl Cluster {
             }
         }
         if let Some(node) = self.nodes.get_mut(node) {
-            let named: BTreeSet<_> = reports.iter().map(|report| &report.replica).collect();
             node.kept.retain(|key, _| named.contains(key));
         }
     }
@@ -341,15 +379,9 @@ impl Cluster {
         incarnation: Incarnation,
         session: SessionDigest,
     ) -> Result<(), BeatError> {
-        let node = self.nodes.get_mut(id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
-        if node.record.incarnation != incarnation || node.record.ended {
-            return Err(BeatError::Ended { node: id.clone(), incarnation });
-        }
-        self.check_token(at, id, session)?;
-        let node = self.nodes.get_mut(id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
-        if node.is_on_trust && node.held() > 0 && !node.signs.lease.is_over(at.now) {
-            return Err(BeatError::OnTrust(id.clone()));
-        }
+        let node = self.current(id, incarnation)?;
+        node.check_leave(at.now, session).inspect_err(|refusal| self.note_refused_message(at, refusal))?;
+        let Some(node) = self.nodes.get_mut(id) else { return Ok(()) };
         node.signs.left = true;
         node.record.left = true;
         node.signs.lease.give_up();
@@ -358,5 +390,20 @@ impl Cluster {
         let text = format!("node {id} has left with replicas of {}", counted(left_with, "shard"));
         self.tell_of(EventKind::NodeEnded, id, text);
         Ok(())
+    }
+
+    /// The node, if that incarnation of it is the present one.
+    fn current(&self, id: &NodeId, incarnation: Incarnation) -> Result<&NodeState, BeatError> {
+        let node = self.nodes.get(id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
+        if node.record.incarnation != incarnation || node.record.ended {
+            return Err(BeatError::Ended { node: id.clone(), incarnation });
+        }
+        Ok(node)
+    }
+
+    fn note_refused_message(&mut self, at: Moment, refusal: &BeatError) {
+        if let BeatError::WrongToken(wrong) = refusal {
+            self.note_wrong_token(at, wrong);
+        }
     }
 }

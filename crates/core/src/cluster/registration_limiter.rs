@@ -25,21 +25,33 @@ pub(super) struct RegistrationLimiter {
 }
 
 impl RegistrationLimiter {
-    /// Takes one more from that address; else says in how many milliseconds there is room for it.
-    fn take(&mut self, now: Millis, from: &str) -> Result<(), u64> {
-        if self.paid_at.len() >= limits::NEWCOMER_ADDRESSES && !self.paid_at.contains_key(from) {
-            self.paid_at.retain(|_, paid_at| *paid_at > now);
-        }
-        let is_room = self.paid_at.len() < limits::NEWCOMER_ADDRESSES || self.paid_at.contains_key(from);
+    /// Whether there is room for one more from that address.
+    pub(super) fn check(&self, now: Millis, from: Option<&str>) -> Result<(), RegisterError> {
+        let Some(from) = from else { return Ok(()) };
+        let too_many = |wait_ms| RegisterError::TooMany { from: from.to_owned(), wait_ms };
+        self.room(now, from).map(drop).map_err(too_many)
+    }
+
+    /// Whose allowance one more from that address takes, and until when that is paid for then; else in how many
+    /// milliseconds there is room for it.
+    fn room<'a>(&self, now: Millis, from: &'a str) -> Result<(&'a str, Millis), u64> {
+        let owing = || self.paid_at.values().filter(|paid_at| **paid_at > now).count();
+        let is_known = self.paid_at.contains_key(from);
+        let is_full = !is_known && self.paid_at.len() >= limits::NEWCOMER_ADDRESSES;
         // No address is empty.
-        let from = if is_room { from } else { "" };
+        let from = if is_full && owing() >= limits::NEWCOMER_ADDRESSES { "" } else { from };
         let paid_at = self.paid_at.get(from).copied().unwrap_or(now).max(now) + limits::NEWCOMER_MS;
         let over_ms = paid_at.since(now).saturating_sub(limits::NEWCOMERS * limits::NEWCOMER_MS);
-        if over_ms > 0 {
-            return Err(over_ms);
+        if over_ms > 0 { Err(over_ms) } else { Ok((from, paid_at)) }
+    }
+
+    /// Takes one more, where there is room for it.
+    pub(super) fn take(&mut self, now: Millis, from: Option<&str>) {
+        let Some((from, paid_at)) = from.and_then(|from| self.room(now, from).ok()) else { return };
+        if self.paid_at.len() >= limits::NEWCOMER_ADDRESSES {
+            self.paid_at.retain(|_, paid_at| *paid_at > now);
         }
         self.paid_at.insert(from.to_owned(), paid_at);
-        Ok(())
     }
 
     /// Counts a refusal; how many there were since the coordinator told of them, when it is time to tell again.
@@ -55,23 +67,15 @@ impl RegistrationLimiter {
 }
 
 impl Cluster {
-    /// Refuses a new process from an address that has sent too many.
-    pub(super) fn check_registration_rate(
-        &mut self,
-        at: Moment,
-        from: Option<&str>,
-    ) -> Result<(), RegisterError> {
-        let Some(from) = from else { return Ok(()) };
-        let Err(wait_ms) = self.registrations.registration_limiter.take(at.now, from) else { return Ok(()) };
-        if let Some(count) = self.registrations.registration_limiter.refuse(at.now) {
-            let text = format!(
-                "{from} registers more nodes than one address may: {} refused. Find who sends them; a \
-                 fleet of your own behind that address gets in, ten in a second",
-                counted_with(count, "registration", ("is", "are"))
-            );
-            self.tell(EventKind::Alarm, About::all(), true, text);
-        }
-        Err(RegisterError::TooMany { from: from.to_owned(), wait_ms })
+    /// Counts a new process from an address that has sent too many.
+    pub(super) fn note_too_many(&mut self, at: Moment, from: &str) {
+        let Some(count) = self.registrations.registration_limiter.refuse(at.now) else { return };
+        let text = format!(
+            "{from} registers more nodes than one address may: {} refused. Find who sends them; a \
+             fleet of your own behind that address gets in, ten in a second",
+            counted_with(count, "registration", ("is", "are"))
+        );
+        self.tell(EventKind::Alarm, About::all(), true, text);
     }
 
     /// How many registrations were refused because their address had sent too many, since this coordinator leads.
@@ -84,20 +88,26 @@ impl Cluster {
 mod tests {
     use super::*;
 
+    fn take(limiter: &mut RegistrationLimiter, now: Millis, from: &str) -> Result<(), u64> {
+        limiter.room(now, from)?;
+        limiter.take(now, Some(from));
+        Ok(())
+    }
+
     #[test]
     fn each_address_has_an_allowance_that_comes_back_with_time() {
         let (mut limiter, now) = (RegistrationLimiter::default(), Millis(5_000));
         for _ in 0..limits::NEWCOMERS {
-            limiter.take(now, "a").unwrap();
+            take(&mut limiter, now, "a").unwrap();
         }
-        assert_eq!(limiter.take(now, "a"), Err(limits::NEWCOMER_MS));
-        limiter.take(now, "b").unwrap();
+        assert_eq!(take(&mut limiter, now, "a"), Err(limits::NEWCOMER_MS));
+        take(&mut limiter, now, "b").unwrap();
         let later = now + limits::NEWCOMER_MS;
-        limiter.take(later, "a").unwrap();
-        assert!(limiter.take(later, "a").is_err(), "one more, not more");
+        take(&mut limiter, later, "a").unwrap();
+        assert!(take(&mut limiter, later, "a").is_err(), "one more, not more");
         let much_later = later + limits::NEWCOMERS * limits::NEWCOMER_MS;
         for _ in 0..limits::NEWCOMERS {
-            limiter.take(much_later, "a").unwrap();
+            take(&mut limiter, much_later, "a").unwrap();
         }
     }
 
@@ -105,13 +115,13 @@ mod tests {
     fn beyond_so_many_addresses_the_others_share_an_allowance_and_who_owes_nothing_is_forgotten() {
         let (mut limiter, now) = (RegistrationLimiter::default(), Millis(5_000));
         for number in 0..2 * limits::NEWCOMER_ADDRESSES as u64 {
-            let taken = limiter.take(now, &number.to_string());
+            let taken = take(&mut limiter, now, &number.to_string());
             let shared = number.saturating_sub(limits::NEWCOMER_ADDRESSES as u64);
             assert_eq!(taken.is_ok(), shared < limits::NEWCOMERS, "{number}");
         }
         assert!(limiter.paid_at.len() <= limits::NEWCOMER_ADDRESSES + 1);
-        limiter.take(now + limits::NEWCOMER_MS, "0").unwrap();
-        limiter.take(now + 2 * limits::NEWCOMER_MS, "another").unwrap();
+        take(&mut limiter, now + limits::NEWCOMER_MS, "0").unwrap();
+        take(&mut limiter, now + 2 * limits::NEWCOMER_MS, "another").unwrap();
         assert!(limiter.paid_at.len() <= 3, "{}", limiter.paid_at.len());
     }
 }

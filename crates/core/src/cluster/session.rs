@@ -13,7 +13,6 @@ use super::{Cluster, Moment, NodeState};
 use crate::base::id::{ClusterId, Generation, Incarnation, SessionDigest};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::planted::{self, Planted};
-use crate::base::time::Millis;
 use crate::cluster::event::{About, EventKind};
 use crate::limits;
 use crate::node::NodeSpecError;
@@ -200,6 +199,12 @@ impl NodeState {
     pub(super) fn is_session(&self, session: SessionDigest) -> bool {
         self.record.session == Some(session) || planted::is(Planted::AnySession)
     }
+
+    /// Refuses a message in the name of the node that comes without its token (Z1).
+    pub(super) fn check_token(&self, session: SessionDigest) -> Result<(), WrongToken> {
+        let (node, incarnation) = (self.record.spec.id.clone(), self.record.incarnation);
+        if self.is_session(session) { Ok(()) } else { Err(WrongToken { node, incarnation }) }
+    }
 }
 
 /// Refused registrations and messages, and what limits them. Not stored.
@@ -216,43 +221,19 @@ pub(super) struct Registrations {
 }
 
 impl Cluster {
-    /// Refuses a message in the name of a node that comes without its token. The coordinator counts it, and says so: once,
-    /// and again when that goes on for long.
-    pub(super) fn check_token(
-        &mut self,
-        at: Moment,
-        id: &NodeId,
-        session: SessionDigest,
-    ) -> Result<(), WrongToken> {
-        let Some(node) = self.nodes.get_mut(id).filter(|node| !node.is_session(session)) else {
-            return Ok(());
-        };
-        let error = WrongToken { node: id.clone(), incarnation: node.record.incarnation };
-        let is_recent = |told: Millis| at.now.since(told) < limits::WRONG_TOKEN_TOLD_MS;
-        let is_news = !node.wrong_token_told.is_some_and(is_recent);
-        if is_news {
-            node.wrong_token_told = Some(at.now);
-            let text = format!(
-                "a message names node {id} and has not the token of its {}: it is refused. Find its sender: an old process \
-                 of that node, or somebody else who reaches this coordinator",
-                error.incarnation
-            );
-            self.tell(EventKind::Alarm, About::node(id), true, text);
-        }
+    /// Counts a message that came without the token of its node, and says so: once, and again when that goes on for long.
+    pub(super) fn note_wrong_token(&mut self, at: Moment, WrongToken { node: id, incarnation }: &WrongToken) {
         self.registrations.wrong_tokens += 1;
-        Err(error)
-    }
-
-    /// The same for a process that comes back: where the token of its incarnation was lost, any token is accepted.
-    pub(super) fn check_return(
-        &mut self,
-        at: Moment,
-        id: &NodeId,
-        session: SessionDigest,
-    ) -> Result<(), WrongToken> {
-        let was_lost = self.nodes.get(id).is_some_and(|node| node.record.session.is_none());
-        let has_token = session != SessionDigest::default();
-        if was_lost && has_token { Ok(()) } else { self.check_token(at, id, session) }
+        let Some(node) = self.nodes.get_mut(id) else { return };
+        if node.wrong_token_told.is_some_and(|told| at.now.since(told) < limits::WRONG_TOKEN_TOLD_MS) {
+            return;
+        }
+        node.wrong_token_told = Some(at.now);
+        let text = format!(
+            "a message names node {id} and has not the token of its {incarnation}: it is refused. Find its sender: an old \
+             process of that node, or somebody else who reaches this coordinator"
+        );
+        self.tell(EventKind::Alarm, About::node(id), true, text);
     }
 
     /// How many messages in the name of a node came without its token, since this coordinator leads.

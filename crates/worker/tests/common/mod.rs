@@ -151,7 +151,7 @@ impl TestCoordinator {
 
     pub fn command(&self, command: Command) {
         let transaction = self.transaction();
-        self.call(|cluster, at| cluster.command(at, transaction, "test", command, false)).unwrap();
+        self.call(|cluster, at| cluster.command(at, transaction, "test", command)).unwrap();
     }
 
     /// `users`, of as many fixed shards.

@@ -1,14 +1,14 @@
 //! Dry runs: what would follow from a command.
 //!
-//! The command is carried out on a copy of the cluster, and the planner runs there once for each keyspace that the
-//! command touches. The copy is then thrown away, so nothing of it can leave.
+//! The command is carried out on the copy of the cluster that [`Cluster::dry_run`] takes, and the planner runs there once
+//! for each keyspace that the command touches. The copy is then thrown away, so nothing of it can leave.
 //!
 //! The planner is asked as if it had waited for whatever it would wait for first: reports of loads, an earlier
-//! plan. What stops it for longer, the brake or nodes that do not answer, is said as a warning. The driver asks on a
-//! copy of its own, beside the decision loop: planning a large cluster takes a second, and no beat may wait for that.
+//! plan. What stops it for longer, the brake or nodes that do not answer, is said as a warning. The driver makes the
+//! copy, and asks beside the decision loop: planning a large cluster takes a second, and no beat may wait for that.
 
-use super::{Answer, DrainProgress, Effect, Intent};
-use crate::base::id::PlanId;
+use super::{AdminError, Answer, Command, DrainProgress, Effect};
+use crate::base::id::{PlanId, TransactionId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::cluster::{Cluster, Moment};
 use crate::plan::{Change, ShownPlan, Status};
@@ -27,29 +27,35 @@ pub struct NodeShare {
 
 impl Cluster {
     /// What a command would do, and what the planner would make of that.
-    pub(super) fn foresee(&self, at: Moment, by: &str, intent: Intent) -> Answer {
+    pub fn dry_run(
+        mut self,
+        at: Moment,
+        transaction: TransactionId,
+        by: &str,
+        command: Command,
+    ) -> Result<Answer, AdminError> {
+        let intent = self.prepare(at, transaction, by, command)?;
         let touched = self.touched(&intent.effects);
-        let mut copy = self.clone();
-        let first = copy.record.next_plan;
-        let mut answer = copy.carry_out(at, by, intent);
+        let (first, before) = (self.record.next_plan, self.needed_by_node());
+        let mut answer = self.carry_out(at, by, intent);
         answer.dry_run = true;
-        copy.end_written_off(at);
+        self.end_written_off(at);
         if !touched.is_empty() {
-            answer.warnings.extend(copy.obstacles(at));
-            touched.iter().for_each(|name| copy.count_footprint(name));
+            answer.warnings.extend(self.obstacles(at));
+            touched.iter().for_each(|name| self.count_footprint(name));
             // Why nothing of a blocked drain moves is told once, by how the drain stands.
             let is_told =
                 answer.drains.iter().any(|drain| matches!(drain.progress, DrainProgress::Blocked { .. }));
             for name in &touched {
-                let complaints = copy.plan_at_once(at, name);
+                let complaints = self.plan_at_once(at, name);
                 answer.warnings.extend(complaints.into_iter().filter(|_| !is_told));
-                copy.count_footprint(name);
+                self.count_footprint(name);
             }
         }
         let own = answer.plan.as_ref().map(|plan| plan.id);
-        answer.follows = copy.plans_since(first).into_iter().filter(|plan| Some(plan.id) != own).collect();
-        answer.shares = self.shares(&copy, &answer);
-        answer
+        answer.follows = self.plans_since(first).into_iter().filter(|plan| Some(plan.id) != own).collect();
+        answer.shares = self.shares(before, &answer);
+        Ok(answer)
     }
 
     /// The keyspaces for which the effects make the planner look.
@@ -92,27 +98,26 @@ impl Cluster {
         self.plans.range(first..).filter_map(|(id, _)| self.shown_plan(*id)).collect()
     }
 
-    /// The nodes whose number of replicas would change, `then` being the cluster after the command.
-    fn shares(&self, then: &Cluster, answer: &Answer) -> Vec<NodeShare> {
-        let held = |cluster: &Cluster, id: &NodeId| {
-            cluster.nodes.get(id).map_or(0, |node| cluster.needed(node).len()) as i64
-        };
+    fn needed_by_node(&self) -> BTreeMap<NodeId, i64> {
+        self.nodes.iter().map(|(id, node)| (id.clone(), self.needed(node).len() as i64)).collect()
+    }
+
+    /// The nodes whose number of replicas would change, which is that of `before` until the command.
+    fn shares(&self, before: BTreeMap<NodeId, i64>, answer: &Answer) -> Vec<NodeShare> {
         let mut comes: BTreeMap<&NodeId, i64> = BTreeMap::new();
         let plans = answer.plan.iter().chain(&answer.follows);
         for plan in plans.filter(|plan| matches!(plan.status, Status::Approved | Status::Suggested)) {
             for planned in &plan.changes {
-                then.count_moves(plan, &planned.change, &mut comes);
+                self.count_moves(plan, &planned.change, &mut comes);
             }
         }
-        let share = |id: &NodeId| {
-            let (before, after) = (held(self, id), held(then, id) + comes.get(id).copied().unwrap_or(0));
-            (before != after).then(|| NodeShare {
-                node: id.clone(),
-                before: before.max(0) as u32,
-                after: after.max(0) as u32,
-            })
+        let held = self.needed_by_node();
+        let share = |(node, before): (NodeId, i64)| {
+            let after = held.get(&node).unwrap_or(&0) + comes.get(&node).unwrap_or(&0);
+            let (is_other, before, after) = (before != after, before.max(0) as u32, after.max(0) as u32);
+            is_other.then_some(NodeShare { node, before, after })
         };
-        self.nodes.keys().filter_map(share).collect()
+        before.into_iter().filter_map(share).collect()
     }
 
     /// What comes to nodes, and what goes, by one change.

@@ -2,7 +2,7 @@
 //!
 //! Each command is carried out in two steps. `prepare` looks at everything and changes nothing: it cannot,
 //! it has only a shared reference. It gives back every effect that the command will have. `apply` then
-//! takes them over, and has nothing left to refuse. So nothing is ever half done. A dry run is the same on
+//! takes them over, and has nothing left to refuse. So nothing is ever half done. [`Cluster::dry_run`] is the same on
 //! a copy of the cluster, where the planner then runs once: what it would move belongs to the answer.
 //!
 //! | what                              | file            |
@@ -108,21 +108,17 @@ impl Intent {
 }
 
 impl Cluster {
-    /// Carries out a command that `by` asks for, or with `dry_run` says what it would do. `transaction`
-    /// (drawn anew for each call) names what is committed. On an error nothing has changed.
+    /// Carries out a command that `by` asks for. `transaction` (drawn anew for each call) names what is committed. On an
+    /// error nothing has changed.
     pub fn command(
         &mut self,
         at: Moment,
         transaction: TransactionId,
         by: &str,
         command: Command,
-        dry_run: bool,
     ) -> Result<Answer, AdminError> {
         let (kind, about) = (command.kind(), command.about());
         let intent = self.prepare(at, transaction, by, command)?;
-        if dry_run {
-            return Ok(self.foresee(at, by, intent));
-        }
         let answer = self.carry_out(at, by, intent);
         self.outbox.notices.push(Notice { alarm: false, text: format!("{by}: {}", answer.summary) });
         let by = Actor::Person(by.to_owned());

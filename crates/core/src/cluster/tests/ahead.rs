@@ -325,7 +325,7 @@ fn d7_d10_data_of_a_keyspace_that_was_lost_is_kept_also_when_it_is_created_again
     again.durable = true;
     let create =
         Command::CreateKeyspace { keyspace: Box::new(again), presplit: Presplit::default(), ahead: true };
-    cluster.command(at(&test), TransactionId([8; 20]), "mia", create, false).unwrap();
+    cluster.command(at(&test), TransactionId([8; 20]), "mia", create).unwrap();
     let bounds: Bounds = Slot::all(8)[0].clone();
     let replica = ReplicaKey { keyspace: late().keyspace, shard: ShardId(1), placement: PlacementId(1) };
     let stored = Stored { replica, bounds, epoch: Epoch(1), store: 0, damaged: false };

@@ -237,7 +237,7 @@ fn r5_a_shard_that_is_held_back_is_placed_again_when_nodes_die_without_it() {
     assert_eq!(crashing.test.notices.iter().filter(|notice| *notice == text).count(), 1);
     let at = crashing.test.at();
     let release = Command::ReleaseBrake;
-    crashing.test.cluster.command(at, TransactionId([9; 20]), "mia", release, false).unwrap();
+    crashing.test.cluster.command(at, TransactionId([9; 20]), "mia", release).unwrap();
     crashing.test.decide();
     crashing.run(BACK_MS);
     assert_eq!(crashing.test.served().len(), SHARDS as usize, "{:#?}", crashing.test.notices);
@@ -256,9 +256,9 @@ fn r5_a_person_releases_a_shard_that_is_held_back() {
     let at = crashing.test.at();
     let release = |shard| Command::ReleaseShard { keyspace: name(), shard };
     let cluster = &mut crashing.test.cluster;
-    let other = cluster.command(at, TransactionId([8; 20]), "mia", release(ShardId(6)), false).unwrap_err();
+    let other = cluster.command(at, TransactionId([8; 20]), "mia", release(ShardId(6))).unwrap_err();
     assert!(other.to_string().contains("neither set aside nor held back"), "{other}");
-    cluster.command(at, TransactionId([9; 20]), "mia", release(ShardId(7)), false).unwrap();
+    cluster.command(at, TransactionId([9; 20]), "mia", release(ShardId(7))).unwrap();
     assert!(cluster.keyspaces()[&name()].suspicion.held_back.is_empty());
     crashing.test.decide();
     crashing.run(5_000);

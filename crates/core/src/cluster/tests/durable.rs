@@ -278,7 +278,7 @@ fn d7_d10_no_copy_is_deleted_for_a_leader_that_is_not_heard() {
     // Longer than until it is suspect, and not until it is dead.
     test.run(600);
     let command = Command::SetShardReplicas { keyspace: name(), shard: id, replicas: Some(1), ahead: true };
-    test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command, false).unwrap();
+    test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command).unwrap();
     test.run(60_000);
     assert_eq!(test.served().len(), 1, "{:#?} {:#?}", test.map(), test.notices);
 }
@@ -316,9 +316,9 @@ fn d10_a_node_is_not_forgotten_with_the_last_copy_that_can_be_read() {
         test.run(10_000);
         start(&mut test, 0);
         test.run(5_000);
-        let mut remove = |id: &str| {
+        let remove = |id: &str| {
             let command = Command::RemoveNode { node: node(id) };
-            test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command, true)
+            test.cluster.clone().dry_run(test.at(), TransactionId([9; 20]), "mia", command)
         };
         let refused = remove("n1").unwrap_err().to_string();
         assert!(refused.contains("n1 has the only copy of shard"), "{refused}");
@@ -531,7 +531,7 @@ fn release_what_was_blamed_by_chance(test: &mut TestCluster) {
         .collect();
     for shard in aside {
         let command = Command::ReleaseShard { keyspace: name(), shard };
-        test.cluster.command(test.at(), TransactionId([7; 20]), "mia", command, false).unwrap();
+        test.cluster.command(test.at(), TransactionId([7; 20]), "mia", command).unwrap();
         test.decide();
     }
 }
@@ -588,7 +588,7 @@ pub(super) fn force_join(
 ) -> Result<Vec<String>, String> {
     let (at, node) = (test.at(), node(on));
     let command = Command::ForceJoinShard { keyspace: name(), shard: id, node, generation };
-    let answer = test.cluster.command(at, TransactionId([7; 20]), "mia", command, false);
+    let answer = test.cluster.command(at, TransactionId([7; 20]), "mia", command);
     test.decide();
     answer.map(|answer| answer.warnings).map_err(|error| error.to_string())
 }
@@ -663,7 +663,7 @@ fn d10_a_node_with_the_only_copy_of_a_shard_is_not_forgotten() {
     test.run(10_000);
     let at = test.at();
     let command = Command::RemoveNode { node: node("n0") };
-    let refused = test.cluster.command(at, TransactionId([7; 20]), "mia", command, false).unwrap_err();
+    let refused = test.cluster.command(at, TransactionId([7; 20]), "mia", command).unwrap_err();
     assert!(refused.to_string().contains("has the only copy of shard"), "{refused}");
     test.drain("n0");
     test.run(1_000);
@@ -687,7 +687,7 @@ fn l8_a_drain_moves_the_only_replica_that_a_shard_is_to_keep() {
             if drained_first {
                 test.drain(&holder);
             }
-            test.cluster.command(test.at(), TransactionId([7; 20]), "mia", command, false).unwrap();
+            test.cluster.command(test.at(), TransactionId([7; 20]), "mia", command).unwrap();
             test.decide();
             if !drained_first {
                 test.run(300);
@@ -712,7 +712,7 @@ fn d10_a_copy_that_is_moved_away_is_earlier_than_those_that_go_on() {
     let free = ["n0", "n1", "n2"].map(node).into_iter().find(|n| shard.live().all(|r| r.node != *n)).unwrap();
     let from = follower.node.clone();
     let command = Command::MoveShard { keyspace: name(), shard: shard.id, from, to: free.clone() };
-    test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command, false).unwrap();
+    test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command).unwrap();
     test.run(5_000);
     let now = test.map().shard(shard.id).unwrap().clone();
     assert!(now.live().any(|r| r.node == free) && now.live().count() == 2, "{now:?}");

@@ -20,7 +20,7 @@ const STEPS: u64 = 12;
 pub(super) fn reshard(test: &mut TestCluster, to: u32) -> Result<(), String> {
     let changes = Box::new(KeyspaceChanges { shards: Some(to), ..KeyspaceChanges::default() });
     let command = Command::UpdateKeyspace { keyspace: name(), changes, ahead: false };
-    let answer = test.cluster.command(test.at(), TransactionId([7; 20]), "mia", command, false);
+    let answer = test.cluster.command(test.at(), TransactionId([7; 20]), "mia", command);
     test.decide();
     answer.map(|_| ()).map_err(|error| error.to_string())
 }
@@ -258,7 +258,7 @@ fn l1_a_part_gets_another_replica_while_its_parent_never_lets_go() {
     assert!(test.served().contains(&part.id), "{:#?}", test.notices);
     let command =
         Command::SetShardReplicas { keyspace: name(), shard: part.id, replicas: Some(3), ahead: false };
-    test.cluster.command(test.at(), TransactionId([8; 20]), "mia", command, false).unwrap();
+    test.cluster.command(test.at(), TransactionId([8; 20]), "mia", command).unwrap();
     test.run(settings().handover_ms - 2_000);
     let is_there = |shard: &ShardId| test.map().shard(*shard).is_some();
     assert!(part.parents().iter().all(is_there), "they have not been given up yet");

@@ -8,7 +8,7 @@ use crate::cluster::event::{Actor, Event, EventKind};
 
 fn command(test: &mut TestCluster, command: Command) {
     let at = test.at();
-    test.cluster.command(at, TransactionId([9; 20]), "mia", command, false).unwrap();
+    test.cluster.command(at, TransactionId([9; 20]), "mia", command).unwrap();
     test.decide();
 }
 
@@ -93,7 +93,7 @@ fn c14_a_dry_run_is_no_event_and_settings_are() {
         ahead: false,
     };
     let rule = rule();
-    test.cluster.command(at, TransactionId([9; 20]), "mia", rule.clone(), true).unwrap();
+    test.cluster.clone().dry_run(at, TransactionId([9; 20]), "mia", rule.clone()).unwrap();
     test.decide();
     assert_eq!(test.events.len(), before, "{:#?}", &test.events[before..]);
     command(&mut test, rule);

@@ -19,7 +19,7 @@ fn cluster_of(nodes: usize, keyspace: Keyspace, shards: u32) -> TestCluster {
 
 fn command(test: &mut TestCluster, command: Command) {
     let at = test.at();
-    test.cluster.command(at, TransactionId([9; 20]), "mia", command, false).unwrap();
+    test.cluster.command(at, TransactionId([9; 20]), "mia", command).unwrap();
     test.decide();
 }
 
@@ -32,7 +32,7 @@ fn b7_who_is_given_up_with_the_brake_is_buried_by_the_decisions_after_that() {
     test.run(6_000);
     assert!(test.cluster.brake().is_some(), "{:#?}", test.notices);
     let (at, before, few) = (test.at(), test.cluster.work_done(), told(&test, "nothing is planned until"));
-    test.cluster.command(at, TransactionId([9; 20]), "mia", Command::ReleaseBrake, false).unwrap();
+    test.cluster.command(at, TransactionId([9; 20]), "mia", Command::ReleaseBrake).unwrap();
     assert_eq!(test.cluster.work_done(), before, "the command itself looks at no shard");
     assert!(told(&test, "is dead") == 0 && test.cluster.brake().is_none());
     test.decide();

@@ -18,7 +18,7 @@ use crate::plan::{Origin, Progress};
 
 fn command(test: &mut TestCluster, command: Command) {
     let at = test.at();
-    test.cluster.command(at, TransactionId([9; 20]), "mia", command, false).unwrap();
+    test.cluster.command(at, TransactionId([9; 20]), "mia", command).unwrap();
     test.decide();
 }
 
@@ -55,7 +55,7 @@ fn l1_what_a_person_asked_for_before_a_coordinator_ended_is_done_by_the_next() {
     let to = test.cluster.nodes().keys().find(|id| **id != from).unwrap().clone();
     let at = test.at();
     let moved = Command::MoveShard { keyspace: name(), shard, from, to: to.clone() };
-    test.cluster.command(at, TransactionId([9; 20]), "mia", moved, false).unwrap();
+    test.cluster.command(at, TransactionId([9; 20]), "mia", moved).unwrap();
     test.store_outbox();
     test = test.restart_coordinator();
     test.decide();

@@ -45,7 +45,7 @@ fn permitted(test: &mut TestCluster, id: &str, stored: Vec<Stored>) -> Vec<Permi
 
 fn command(test: &mut TestCluster, command: Command) {
     let at = test.at();
-    test.cluster.command(at, TransactionId([9; 20]), "mia", command, false).unwrap();
+    test.cluster.command(at, TransactionId([9; 20]), "mia", command).unwrap();
     test.decide();
 }
 

@@ -18,7 +18,7 @@ fn amid_a_commit() -> (TestCluster, UncommittedChanges) {
     test.run(10_000);
     assert!(test.is_at_rest(1));
     let drain = Command::DrainNode { node: node("a"), reason: "kernel".into(), max_down: None };
-    test.cluster.command(test.at(), TransactionId([77; 20]), "test", drain, false).unwrap();
+    test.cluster.command(test.at(), TransactionId([77; 20]), "test", drain).unwrap();
     let mut pending = UncommittedChanges::default();
     for round in 0..50 {
         test.cluster.decide(test.at(), TransactionId([round; 20]));

@@ -23,5 +23,5 @@ mod reshard;
 mod restored;
 mod serving;
 mod session;
-mod test_cluster;
+pub(super) mod test_cluster;
 mod unopened;

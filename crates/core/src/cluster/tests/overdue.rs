@@ -160,7 +160,7 @@ fn l5_a_shard_that_hangs_wherever_it_is_loaded_is_set_aside_and_closes_no_node()
     test.hanging_shards.clear();
     let release = Command::ReleaseShard { keyspace: name(), shard: ShardId(4) };
     let at = test.at();
-    test.cluster.command(at, TransactionId([9; 20]), "mia", release, false).unwrap();
+    test.cluster.command(at, TransactionId([9; 20]), "mia", release).unwrap();
     test.run(2_000);
     assert_eq!(test.served().len(), 9, "{:#?}", test.notices);
 }
@@ -193,7 +193,7 @@ fn move_one(test: &mut TestCluster, to: &str) -> ShardId {
     let (shard, from) = led.into_iter().find(|(_, from)| *from != node(to)).unwrap();
     let command = Command::MoveShard { keyspace: name(), shard, from, to: node(to) };
     let at = test.at();
-    test.cluster.command(at, TransactionId([7; 20]), "mia", command, false).unwrap();
+    test.cluster.command(at, TransactionId([7; 20]), "mia", command).unwrap();
     shard
 }
 
@@ -245,7 +245,7 @@ fn l1_a_shard_leaves_a_node_without_lease_though_another_does_not_let_go_of_it()
     test.hangs.insert(node("b"), Hang::Unloading);
     let changes = Box::new(KeyspaceChanges { replicas: Some(1), ..KeyspaceChanges::default() });
     let command = Command::UpdateKeyspace { keyspace: name(), changes, ahead: false };
-    test.cluster.command(test.at(), TransactionId([7; 20]), "mia", command, false).unwrap();
+    test.cluster.command(test.at(), TransactionId([7; 20]), "mia", command).unwrap();
     test.run(settings().handover_ms + 4_000);
     let is_led_by = |shard: &&Shard, by: &str| shard.leader().is_some_and(|leader| leader.node == node(by));
     let is_left = |shard: &&Shard| shard.replicas.iter().any(|r| r.state == ReplicaState::Unload);
@@ -254,7 +254,7 @@ fn l1_a_shard_leaves_a_node_without_lease_though_another_does_not_let_go_of_it()
     let shard = map.shards().filter(|s| is_led_by(s, "d")).find(|shard| !is_left(shard)).unwrap().id;
     let mut move_to = |from: &str, to: &str| {
         let command = Command::MoveShard { keyspace: name(), shard, from: node(from), to: node(to) };
-        test.cluster.command(test.at(), TransactionId([8; 20]), "mia", command, false).unwrap();
+        test.cluster.command(test.at(), TransactionId([8; 20]), "mia", command).unwrap();
         test.run(3_000);
         // `c` does not let go of it: another waits for that, so it gets no lease.
         test.hangs.insert(node("c"), Hang::Unload);
@@ -416,7 +416,7 @@ fn l4_the_last_node_that_takes_shards_keeps_its_lease() {
         let to = if leader.node == node("a") { node("b") } else { node("a") };
         let command = Command::MoveShard { keyspace: name(), shard, from: leader.node, to };
         let at = test.at();
-        test.cluster.command(at, TransactionId([7; 20]), "mia", command, false).unwrap();
+        test.cluster.command(at, TransactionId([7; 20]), "mia", command).unwrap();
     }
     test.run(60_000);
     assert_eq!(told(&test, "it gets no further lease"), 1, "{:#?}", test.notices);
@@ -434,7 +434,7 @@ fn l4_a_shard_that_is_never_let_go_of_does_not_freeze_its_keyspace() {
         let to = if from == node("a") { node("b") } else { node("a") };
         let command = Command::MoveShard { keyspace: name(), shard, from, to };
         let at = test.at();
-        test.cluster.command(at, TransactionId([7; 20]), "mia", command, false).unwrap();
+        test.cluster.command(at, TransactionId([7; 20]), "mia", command).unwrap();
         test.run(1_000);
         test.join("c");
         test.run(settings().handover_ms + settings().rebalance_ms + 4_000);
@@ -472,7 +472,7 @@ fn l6_a_split_whose_parent_is_never_let_go_of_ends() {
     test.clinging_shards.insert(shard);
     let command = Command::SplitShard { keyspace: name(), shard, at: SplitAt::Middle };
     let at = test.at();
-    test.cluster.command(at, TransactionId([7; 20]), "mia", command, false).unwrap();
+    test.cluster.command(at, TransactionId([7; 20]), "mia", command).unwrap();
     test.run(settings().handover_ms + 2 * settings().lease_ms + 4_000);
     let children: Vec<_> =
         test.map().shards().filter(|s| s.parents().contains(&shard)).map(|s| s.id).collect();
@@ -501,7 +501,7 @@ fn l1_a_split_waits_for_no_leader_that_never_begins() {
         test.run(1_000);
         let command = Command::SplitShard { keyspace: name(), shard, at: SplitAt::Middle };
         let at = test.at();
-        test.cluster.command(at, TransactionId([8; 20]), "mia", command, false).unwrap();
+        test.cluster.command(at, TransactionId([8; 20]), "mia", command).unwrap();
         test.run(1_000);
         assert_eq!(test.map().shards().count(), 3, "the children prepare: {:#?}", test.notices);
         test.run(3 * settings().handover_ms + 2 * settings().lease_ms + 4_000);
@@ -523,7 +523,7 @@ fn a12_a_split_that_is_given_up_says_which_child_failed_where_and_why() {
     test.hangs.extend(["a", "b"].map(|name| (node(name), Hang::FailOnce)));
     let shard = test.map().shards().next().unwrap().id;
     let command = Command::SplitShard { keyspace: name(), shard, at: SplitAt::Middle };
-    test.cluster.command(test.at(), TransactionId([8; 20]), "mia", command, false).unwrap();
+    test.cluster.command(test.at(), TransactionId([8; 20]), "mia", command).unwrap();
     test.run(2 * LOAD_MS + 10_000);
     assert_eq!(test.map().shards().count(), 1, "{:#?}", test.notices);
     let plan = test.plans().pop().unwrap();
@@ -585,7 +585,7 @@ fn d10_a12_the_only_copy_on_a_node_that_gets_no_lease_is_not_counted_as_led() {
     test.clinging_shards.insert(shard);
     let command = Command::MoveShard { keyspace: name(), shard, from: node("n0"), to: node("n1") };
     let at = test.at();
-    test.cluster.command(at, TransactionId([7; 20]), "mia", command, false).unwrap();
+    test.cluster.command(at, TransactionId([7; 20]), "mia", command).unwrap();
     test.run(1_000);
     test.hangs.insert(node("n1"), Hang::Load);
     test.run(settings().handover_ms + 2 * settings().lease_ms + 2_000);

@@ -437,7 +437,7 @@ fn k15_suggested_mode_waits_and_says_it_once_and_manual_makes_no_plan() {
 fn reject(test: &mut TestCluster, plan: crate::base::id::PlanId) {
     let at = test.at();
     let command = crate::cluster::admin::Command::RejectPlan { plan };
-    test.cluster.command(at, crate::base::id::TransactionId([200; 20]), "ada", command, false).unwrap();
+    test.cluster.command(at, crate::base::id::TransactionId([200; 20]), "ada", command).unwrap();
     test.decide();
 }
 

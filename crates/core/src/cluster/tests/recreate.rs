@@ -8,7 +8,7 @@ use crate::keyspace::map::Shard;
 use crate::keyspace::{Constraint, Keyspace, Ownership};
 
 fn command(test: &mut TestCluster, command: Command) -> Result<Vec<String>, String> {
-    let answer = test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command, false);
+    let answer = test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command);
     test.decide();
     answer.map(|done| done.warnings).map_err(|error| error.to_string())
 }

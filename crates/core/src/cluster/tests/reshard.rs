@@ -22,7 +22,10 @@ fn reshard(test: &mut TestCluster, to: u32, dry_run: bool) -> Result<Answer, Adm
     let at = test.at();
     let changes = Box::new(KeyspaceChanges { shards: Some(to), ..KeyspaceChanges::default() });
     let command = Command::UpdateKeyspace { keyspace: name(), changes, ahead: false };
-    let answer = test.cluster.command(at, TransactionId([9; 20]), "mia", command, dry_run);
+    let answer = match dry_run {
+        true => test.cluster.clone().dry_run(at, TransactionId([9; 20]), "mia", command),
+        false => test.cluster.command(at, TransactionId([9; 20]), "mia", command),
+    };
     test.decide();
     answer
 }

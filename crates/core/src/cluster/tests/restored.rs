@@ -128,7 +128,7 @@ fn d1_of_copies_of_one_epoch_the_one_that_led_leads_after_a_restore() {
     let lasts: Vec<_> = test.map().shards().map(last).collect();
     for (shard, to) in &lasts {
         let command = Command::TransferLeader { keyspace: name(), shard: *shard, to: to.clone() };
-        test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command, false).unwrap();
+        test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command).unwrap();
     }
     test.run(10_000);
     let (backup, before) = (test.disk.clone(), led(&test));
@@ -171,7 +171,7 @@ fn d1_d10_a_later_copy_that_the_backup_does_not_name_is_for_a_person_to_choose()
         assert!(told.contains("n0 has") && told.contains("older than"), "{told}");
         let now = test.map().generation().sequence;
         let join = Command::ForceJoinShard { keyspace: name(), shard, node: node("n0"), generation: now };
-        let answer = test.cluster.command(test.at(), TransactionId([9; 20]), "mia", join, true);
+        let answer = test.cluster.clone().dry_run(test.at(), TransactionId([9; 20]), "mia", join);
         let warned = answer.unwrap().warnings.join("; ");
         assert!(warned.contains("is a later copy"), "{warned}");
         let joined = ["n1", "n2", "n3"].map(|on| force_join(&mut test, shard, on, now).is_ok());
@@ -393,7 +393,7 @@ fn d1_d10_a_copy_waits_for_those_that_the_backup_names_and_a_person_may_choose_i
     let awaited =
         others.iter().map(|at| spec(*at).id).find(|id| told.contains(&format!("waits for {id}"))).unwrap();
     let (at, forget) = (test.at(), Command::RemoveNode { node: awaited });
-    let refused = test.cluster.command(at, TransactionId([8; 20]), "mia", forget, false);
+    let refused = test.cluster.command(at, TransactionId([8; 20]), "mia", forget);
     assert!(refused.is_err(), "{refused:?}");
     test.disks.as_mut().unwrap().give_up(shard);
     let now = test.map().generation().sequence;
@@ -435,7 +435,7 @@ fn d10_what_a_person_has_chosen_is_not_overtaken_by_a_later_copy_that_they_were_
         assert!(test.served().is_empty(), "{:#?}", test.map());
         if test.cluster.brake().is_some() {
             let at = test.at();
-            test.cluster.command(at, TransactionId([8; 20]), "mia", Command::ReleaseBrake, false).unwrap();
+            test.cluster.command(at, TransactionId([8; 20]), "mia", Command::ReleaseBrake).unwrap();
             test.run(5_000);
         }
         test.disks.as_mut().unwrap().give_up(shard.id);
@@ -446,7 +446,7 @@ fn d10_what_a_person_has_chosen_is_not_overtaken_by_a_later_copy_that_they_were_
             node: leader.clone(),
             generation: now,
         };
-        let answer = test.cluster.command(test.at(), TransactionId([9; 20]), "mia", join, true);
+        let answer = test.cluster.clone().dry_run(test.at(), TransactionId([9; 20]), "mia", join);
         let warned = answer.unwrap().warnings.join("; ");
         assert!(warned.contains("is a later copy"), "{lives}: {warned}");
         force_join(&mut test, shard.id, leader.as_str(), now).unwrap();
@@ -524,7 +524,7 @@ fn d1_d10_copies_that_live_wait_for_nodes_that_were_not_heard_since_a_restore() 
     test.run(3_000);
     let now = test.map().generation().sequence;
     let join = Command::ForceJoinShard { keyspace: name(), shard, node: followed.clone(), generation: now };
-    let answer = test.cluster.command(test.at(), TransactionId([9; 20]), "mia", join, true);
+    let answer = test.cluster.clone().dry_run(test.at(), TransactionId([9; 20]), "mia", join);
     let warned = answer.unwrap().warnings.join("; ");
     assert!(warned.contains(third.as_str()) && warned.contains("may be missing"), "{warned}");
     test.disks.as_mut().unwrap().give_up(shard);
@@ -593,7 +593,7 @@ fn d1_d10_copies_wait_for_a_dead_node_that_may_have_led_since_the_backup() {
     test.run(20_000);
     let remove = Command::RemoveNode { node: node("n0") };
     let warned = |test: &mut TestCluster| {
-        let answer = test.cluster.command(test.at(), TransactionId([9; 20]), "mia", remove.clone(), true);
+        let answer = test.cluster.clone().dry_run(test.at(), TransactionId([9; 20]), "mia", remove.clone());
         answer.unwrap().warnings.join("; ")
     };
     assert!(warned(&mut test).contains("8 shards wait for it"), "{}", warned(&mut test));
@@ -609,7 +609,7 @@ fn d1_d10_copies_wait_for_a_dead_node_that_may_have_led_since_the_backup() {
     let disks = test.disks.as_mut().unwrap();
     shards.iter().for_each(|shard| disks.give_up(*shard));
     assert!(warned(&mut test).contains("8 shards wait for it"), "{}", warned(&mut test));
-    test.cluster.command(test.at(), TransactionId([9; 20]), "mia", remove.clone(), false).unwrap();
+    test.cluster.command(test.at(), TransactionId([9; 20]), "mia", remove.clone()).unwrap();
     test.run(20_000);
     assert_eq!(test.served().len(), 8, "{:#?}", test.notices);
 }

@@ -86,7 +86,7 @@ fn a_deleted_keyspace_is_gone_everywhere_and_its_ids_are_never_used_again() {
     };
     let transaction = test.transaction();
     let delete = Command::DeleteKeyspace { keyspace: name("users") };
-    test.cluster.command(test.at, transaction, "ada", delete, false).unwrap();
+    test.cluster.command(test.at, transaction, "ada", delete).unwrap();
     let outbox = test.flush();
     let last = outbox.maps.last().unwrap();
     assert_eq!((last.removed.len(), last.changed.len(), last.to.transaction), (2, 0, transaction));
@@ -103,7 +103,7 @@ fn a_deleted_keyspace_is_gone_everywhere_and_its_ids_are_never_used_again() {
     // The next leader does not know when that was.
     let (settings, records) = (test.cluster.settings().clone(), test.cluster.records());
     let mut next = Cluster::recover(test.at, settings, records).unwrap();
-    let refused = next.command(test.at, test.transaction(), "ada", again.clone(), false).unwrap_err();
+    let refused = next.command(test.at, test.transaction(), "ada", again.clone()).unwrap_err();
     assert!(refused.to_string().contains("its last owners may not know yet"), "{refused}");
     // A lease of 3 s is over by every clock only when its drift is over too.
     test.rounds(6);

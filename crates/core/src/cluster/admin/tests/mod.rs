@@ -161,7 +161,10 @@ impl AdminTestCluster {
 
     pub fn run(&mut self, command: Command, dry_run: bool) -> Result<Answer, AdminError> {
         let transaction = self.transaction();
-        self.cluster.command(self.at, transaction, "ada", command, dry_run)
+        match dry_run {
+            true => self.cluster.clone().dry_run(self.at, transaction, "ada", command),
+            false => self.cluster.command(self.at, transaction, "ada", command),
+        }
     }
 
     /// Carries out a command, first as a dry run, which must say the same and change nothing.
