@@ -19,7 +19,7 @@
 //! | state    | begins anew as | when                                                                    |
 //! |----------|----------------|-------------------------------------------------------------------------|
 //! | `Live`   | `Live`         | nobody has served the shard without it                                  |
-//! | `Live`   | `Load`         | others go on without it: it catches up before it serves again           |
+//! | `Live`   | `Load`         | others go on without it, or its leader has asked for an in-sync set without it: it catches up before it serves again |
 //! | `Load`   | `Load`         | it had not caught up                                                    |
 //! | `Unload` | `Unload`       | what its shard was split or merged into has not served yet, and may lack its last writes |
 //! | `Load`, `Unload` | `Live` | a person chooses its copy (`partage shard force-join`)                  |

@@ -91,7 +91,7 @@ fn t11_a_replica_that_moves_is_dropped_when_the_set_has_all_that_it_has() {
     assert!(now.is_settled() && now.replicas.len() == 3, "{now:#?}");
 }
 
-/// O2 of the note on tables: leases play no part, so what a coordinator does not answer goes on.
+/// Leases play no part, so a replica that no coordinator answers goes on.
 #[test]
 fn t17_replicas_are_ordered_to_serve_without_waiting_for_a_lease() {
     let mut test = cluster_of(3, replicated(8, 3));

@@ -271,7 +271,7 @@ impl From<&ReplicationReport> for proto::Replication {
 
 /// The members of an in-sync set that a leader asks for.
 pub(crate) fn wished(placements: Vec<u64>) -> Result<Vec<PlacementId>, Malformed> {
-    let (count, limit) = (placements.len(), 2 * limits::REPLICAS);
+    let (count, limit) = (placements.len(), 2 * partage_core::limits::REPLICAS);
     match count <= limit {
         true => Ok(placements.into_iter().map(PlacementId).collect()),
         false => Err(Malformed::new("wish", format!("has {count} entries: the limit is {limit}"))),
