@@ -26,6 +26,7 @@ pub mod network;
 pub mod node;
 pub mod oracle;
 pub mod publisher;
+pub mod replication;
 pub mod report;
 pub mod router;
 pub mod scenarios;

@@ -15,6 +15,7 @@ const USAGE: &str =
        sim --interrupt all|first-placement|move|drain|split|merge|failover [--stride N]
        sim --interrupt SCENARIO --step N [--victim NODE] [--words N]
        sim --datasets [--seed N | --seeds N [--from N]] [--plant INVARIANT]
+       sim --replication [--seed N | --seeds N [--from N]] [--plant INVARIANT] [--words N]
        sim --mutants
        sim --fleet N | --steady";
 
@@ -33,6 +34,8 @@ struct Arguments {
     mutants: bool,
     /// Whether the cluster is one of dataset nodes without a coordinator.
     datasets: bool,
+    /// Whether it is one of replicas of tables.
+    replication: bool,
     stride: u64,
     step: Option<u64>,
     victim: Place,
@@ -50,6 +53,7 @@ fn arguments() -> Result<Arguments, String> {
         steady: false,
         mutants: false,
         datasets: false,
+        replication: false,
         stride: 1,
         step: None,
         victim: Place::Coordinator(0),
@@ -78,6 +82,7 @@ fn arguments() -> Result<Arguments, String> {
             "--steady" => found.steady = true,
             "--mutants" => found.mutants = true,
             "--datasets" => found.datasets = true,
+            "--replication" => found.replication = true,
             "--words" => found.words = number(&flag, &value()?)? as usize,
             "--stride" => found.stride = number(&flag, &value()?)?.max(1),
             "--step" => found.step = Some(number(&flag, &value()?)?),
@@ -93,7 +98,7 @@ fn number(flag: &str, value: &str) -> Result<u64, String> {
 }
 
 fn planted(invariant: &str) -> Result<Planted, String> {
-    let known = || Planted::CLUSTER.into_iter().chain(Planted::DATASETS);
+    let known = || Planted::CLUSTER.into_iter().chain(Planted::DATASETS).chain(Planted::REPLICATION);
     let found = known().find(|bug| format!("{bug:?}") == invariant);
     let all = || known().collect::<Vec<_>>();
     found.ok_or_else(|| format!("{invariant:?} is none of the planted bugs {:?}\n{USAGE}", all()))
@@ -119,6 +124,9 @@ fn main() -> Result<(), String> {
     }
     if arguments.datasets {
         return datasets(&arguments);
+    }
+    if arguments.replication {
+        return replication(&arguments);
     }
     match (&arguments.interrupt, arguments.step) {
         (None, _) => seeds(&arguments),
@@ -191,6 +199,32 @@ fn datasets(arguments: &Arguments) -> Result<(), String> {
         }
     }
     println!("{seeds} seeds: {failed} failed; {upgrades} upgrades, {reads} reads, {crashes} crashes");
+    if failed > 0 { Err(format!("{failed} of {seeds} seeds failed")) } else { Ok(()) }
+}
+
+/// Replicas of tables.
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is a command of its own, beside cli")]
+fn replication(arguments: &Arguments) -> Result<(), String> {
+    let Arguments { from, seeds, bug, words, .. } = *arguments;
+    let (mut failed, mut all) = (0u64, sim::replication::Outcome::default());
+    planted::plant(bug);
+    for seed in from..from + seeds {
+        let outcome = sim::replication::run(seed);
+        all.add(&outcome);
+        if let Some(broken) = &outcome.broken {
+            failed += 1;
+            let plant = bug.map_or(String::new(), |bug| format!(" --plant {bug:?}"));
+            println!("seed {seed} FAILED {broken}");
+            println!("  again: cargo run --release -p sim -- --replication --seed {seed}{plant}");
+        } else if seeds == 1 {
+            println!("seed {seed} passed, trace {:016x}", outcome.hash);
+        }
+        if seeds == 1 && outcome.broken.is_some() {
+            let (_, told) = sim::replication::run_with_words(seed, Some(words));
+            told.iter().rev().take(words).rev().for_each(|line| eprintln!("{line}"));
+        }
+    }
+    println!("{seeds} seeds: {failed} failed; {all}");
     if failed > 0 { Err(format!("{failed} of {seeds} seeds failed")) } else { Ok(()) }
 }
 

@@ -7,6 +7,7 @@
 use crate::alone;
 use crate::dataset;
 use crate::metadata;
+use crate::replication;
 use crate::report::Verdict;
 use crate::run;
 use crate::scenarios;
@@ -36,6 +37,8 @@ enum Hunt {
     Datasets(fn(u64) -> dataset::Outcome),
     /// Runs of metadata servers.
     Metadata,
+    /// Runs of replicas of tables.
+    Replication,
 }
 
 /// How a bug was seen.
@@ -49,7 +52,8 @@ pub struct Caught {
 
 /// All bugs, in the order of their simulators.
 pub fn all() -> impl Iterator<Item = Planted> {
-    Planted::CLUSTER.into_iter().chain(Planted::DATASETS).chain(Planted::METADATA)
+    let others = Planted::DATASETS.into_iter().chain(Planted::METADATA).chain(Planted::REPLICATION);
+    Planted::CLUSTER.into_iter().chain(others)
 }
 
 const fn small(invariants: &'static [&'static str]) -> Hunt {
@@ -117,6 +121,7 @@ fn hunt_of(bug: Planted) -> Hunt {
         Planted::FreeName => Hunt::Scenario(alone::a_deleted_name_is_not_given_out_at_once),
         Planted::S18 | Planted::Theirs | Planted::Forgets => Hunt::Datasets(dataset::run_ordered),
         bug if Planted::METADATA.contains(&bug) => Hunt::Metadata,
+        bug if Planted::REPLICATION.contains(&bug) => Hunt::Replication,
         _ => Hunt::Datasets(dataset::run),
     }
 }
@@ -128,6 +133,7 @@ pub fn hunt(bug: Planted) -> Result<Caught, String> {
         Hunt::Scenario(scenario) => by_scenario(bug, scenario),
         Hunt::Datasets(run) => by_outcome(bug, |seed| run(seed).broken),
         Hunt::Metadata => by_outcome(bug, |seed| metadata::run(seed).broken),
+        Hunt::Replication => by_outcome(bug, |seed| replication::run(seed).broken),
     }
 }
 

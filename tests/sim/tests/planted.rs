@@ -10,6 +10,7 @@ const BUGS: &str = include_str!("../../../crates/core/src/base/planted.rs");
 const FOUND_HERE: &str = include_str!("planted.rs");
 const FOUND_IN_METADATA: &str = include_str!("metadata.rs");
 const FOUND_IN_DATASETS: &str = include_str!("datasets.rs");
+const FOUND_IN_REPLICATION: &str = include_str!("replication.rs");
 
 /// Whether the bug is seen, and nothing without it.
 fn is_found(bug: Planted) {
@@ -25,14 +26,15 @@ fn every_planted_bug_has_a_list_and_a_test() {
     let variants = variants.filter_map(|line| line.strip_suffix(','));
     let variants: BTreeSet<String> = variants.map(str::to_owned).collect();
     let listed: BTreeSet<String> = mutants::all().map(|bug| format!("{bug:?}")).collect();
-    assert_eq!(variants, listed, "each is in CLUSTER, DATASETS or METADATA");
+    assert_eq!(variants, listed, "each is in CLUSTER, DATASETS, METADATA or REPLICATION");
     assert_eq!(listed.len(), mutants::all().count(), "and in one of them, once");
     let has_test = |bug: &Planted| FOUND_HERE.contains(&format!("is_found(Planted::{bug:?});"));
     let without: Vec<_> = Planted::CLUSTER.into_iter().filter(|bug| !has_test(bug)).collect();
     assert_eq!(without, [], "each of the cluster has a test here");
-    // Those of the two other simulators are planted one after the other, in one test for each.
+    // Those of the other simulators are planted one after the other, in one test for each.
     assert!(FOUND_IN_METADATA.contains("for bug in Planted::METADATA {"));
     assert!(FOUND_IN_DATASETS.contains("for bug in Planted::DATASETS {"));
+    assert!(FOUND_IN_REPLICATION.contains("for bug in Planted::REPLICATION {"));
 }
 
 #[test]

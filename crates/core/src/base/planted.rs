@@ -155,12 +155,58 @@ pub enum Planted {
     D5,
     /// C3: a head that is no later, but of a keyspace that was created anew, says that a change has failed.
     Anew,
+    /// D1: a leader requires a follower no more as soon as it has asked for a set without it.
+    EarlyLeaver,
+    /// D1: a coordinator grants an in-sync set that was asked for under an earlier configuration.
+    OldConfiguration,
+    /// D1: a leader asks for newcomers before its first entry is committed.
+    EarlyNewcomer,
+    /// D1: a coordinator makes a replica the leader that is not in sync.
+    OutOfSet,
+    /// D1: a follower acknowledges entries that are not on its disk.
+    UnsyncedReply,
+    /// D1: a follower takes entries without a look at the entry before.
+    UncheckedEntry,
+    /// O2: a follower takes entries of a leader that was replaced.
+    OldEpoch,
+    /// D2: a new leader does not wait for the end of its promise.
+    PromiseNotWaitedOut,
+    /// D2: a process that starts forgets what it has promised before.
+    PromiseForgotten,
+    /// D2: a leader answers reads whatever was promised to it.
+    UnpromisedRead,
+    /// D2: a leader sends clocks back whatever was promised to it.
+    UnpromisedEcho,
+    /// D1: a follower cuts its log behind each append, be it committed.
+    CutCommitted,
+    /// D1: a leader whose wish for a newcomer is refused requires that one no more, though a copy of the wish may yet be granted.
+    RefusedWish,
+    /// D2: a leader that has not begun says that it has let go, though leaders before it may not have.
+    HastyLetGo,
 }
 
 impl Planted {
     /// Those that the simulator of metadata servers must catch.
     pub const METADATA: [Planted; 6] =
         [Planted::Majority, Planted::Head, Planted::Stale, Planted::Leave, Planted::Creation, Planted::Anew];
+
+    /// Those that the simulator of replicas of tables must catch.
+    pub const REPLICATION: [Planted; 14] = [
+        Planted::EarlyLeaver,
+        Planted::OldConfiguration,
+        Planted::EarlyNewcomer,
+        Planted::OutOfSet,
+        Planted::UnsyncedReply,
+        Planted::UncheckedEntry,
+        Planted::OldEpoch,
+        Planted::PromiseNotWaitedOut,
+        Planted::PromiseForgotten,
+        Planted::UnpromisedRead,
+        Planted::UnpromisedEcho,
+        Planted::CutCommitted,
+        Planted::RefusedWish,
+        Planted::HastyLetGo,
+    ];
 
     /// Those that the simulator of dataset nodes must catch.
     pub const DATASETS: [Planted; 16] = [

@@ -1,0 +1,336 @@
+//! The machine of one stored replica.
+//!
+//! | event | while it follows, or has no order | while it leads |
+//! |---|---|---|
+//! | an order under which it leads | raises its fence, waits for its promise, appends `Begin` | the same epoch: takes up set and peers; a later one: begins anew |
+//! | an order under which another leads | takes it up | lets go, says so to the next leader, and follows |
+//! | an append of its fence's epoch | compares, appends, replies | (cannot be: an epoch has one leader) |
+//! | an append of a higher epoch | raises its fence, then as above | steps down, then as above |
+//! | an append of a lower epoch | refuses | refuses |
+//! | a reply | nothing | commits, answers, sends what is next; under a higher epoch it steps down |
+//! | writes are on disk | applies, replies | commits, answers |
+//! | a write | refuses | appends, once it has begun |
+//! | a read | answers if its state is fresh enough | answers, or waits for promises |
+//! | a snapshot is installed | goes on behind it | nothing |
+//! | a damage | takes part in nothing any more | the same |
+
+use super::durable::Durable;
+use super::follower::Following;
+use super::lead::{Lead, Phase};
+use super::log::Log;
+use super::promise::Promise;
+use super::reads::WaitingRead;
+use super::{Damage, Effect, Entry, Event, Failed, LogPosition, LogWrite, Message, Order, Settings, Stored};
+use crate::base::id::{Configuration, Epoch, Incarnation, PlacementId};
+use crate::base::planted::{self, Planted};
+use crate::base::time::Millis;
+use std::collections::VecDeque;
+
+/// One stored replica.
+#[derive(Debug, Clone)]
+pub struct Replica {
+    pub(super) me: PlacementId,
+    pub(super) incarnation: Incarnation,
+    pub(super) settings: Settings,
+    pub(super) log: Log,
+    pub(super) durable: Durable,
+    pub(super) committed: u64,
+    /// Up to which index entries were given out to be applied.
+    pub(super) applied: u64,
+    /// Up to which index what was applied is stored.
+    pub(super) flushed: u64,
+    pub(super) promise: Promise,
+    pub(super) order: Option<Order>,
+    pub(super) lead: Option<Lead>,
+    pub(super) following: Following,
+    pub(super) reads: VecDeque<WaitingRead>,
+    pub(super) damage: Option<Damage>,
+    pub(super) effects: Vec<Effect>,
+}
+
+/// What there is to say of a replica, in reports and to people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// The highest epoch that it has seen.
+    pub fence: Epoch,
+    /// The configuration of its order.
+    pub configuration: Configuration,
+    /// The epoch under which it leads, if it does.
+    pub leads: Option<Epoch>,
+    /// Whether it leads and serves.
+    pub has_begun: bool,
+    /// The end of its log.
+    pub end: LogPosition,
+    /// Up to which index the log is on disk.
+    pub synced: u64,
+    /// Up to which index entries are known to be committed.
+    pub committed: u64,
+    /// Up to which index entries were applied.
+    pub applied: u64,
+    /// Bytes of log.
+    pub log_bytes: usize,
+}
+
+impl Replica {
+    /// A process starts with what its disk has. `is_new`: no process had this placement before. What is to be done comes with
+    /// the first event.
+    pub fn recover(
+        (me, incarnation): (PlacementId, Incarnation),
+        settings: Settings,
+        stored: Stored,
+        now: Millis,
+        is_new: bool,
+    ) -> Replica {
+        let Stored { base, entries, fence, committed, flushed } = stored;
+        let damage = damage_of(base, &entries, flushed);
+        let mut log = Log::new(base, entries);
+        let mut durable = Durable::recovered(fence, log.end().index);
+        let mut effects = Vec::new();
+        // What came as a snapshot was stored, and the log was not begun anew any more. It is now, before anything else is written.
+        if damage.is_none() && log.position(flushed.index) != Some(flushed) {
+            log.restart(flushed);
+            let number = durable.restart(flushed.index);
+            effects.push(Effect::Write(number, LogWrite::Restart(flushed)));
+        }
+        let forgets = is_new || planted::is(Planted::PromiseForgotten);
+        let promise = match forgets {
+            true => Promise::none(),
+            false => Promise::of_start(fence, now, settings.promise_ms),
+        };
+        let end = log.end();
+        let mut replica = Replica {
+            me,
+            incarnation,
+            settings,
+            durable,
+            committed: committed.min(end.index).max(flushed.index),
+            applied: flushed.index,
+            flushed: flushed.index,
+            log,
+            promise,
+            order: None,
+            lead: None,
+            following: Following::begin(Epoch(0), now),
+            reads: VecDeque::new(),
+            damage: None,
+            effects,
+        };
+        if let Some(damage) = damage {
+            replica.damaged(damage);
+        }
+        replica
+    }
+
+    /// Takes in what has come at `now`, and says what to do.
+    pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+        if self.damage.is_some() {
+            self.refuse_all(event);
+            return std::mem::take(&mut self.effects);
+        }
+        match event {
+            Event::Order(order) => self.on_order(now, order),
+            Event::WishRefused(epoch, configuration) => self.on_wish_refused(epoch, configuration),
+            Event::Message(from, Message::Append(append)) => self.on_append(now, from, append),
+            Event::Message(from, Message::Reply(reply)) => self.on_reply(now, from, reply),
+            Event::Message(_, Message::LetGo(epoch)) => self.on_let_go(now, epoch),
+            Event::Synced(number) => self.on_synced(now, number),
+            Event::Write(writes) => self.on_write(now, writes),
+            Event::Read(request, consistency, at_least) => self.on_read(now, request, consistency, at_least),
+            Event::Flushed(position) => self.on_flushed(position),
+            Event::Installed(position) => self.on_installed(position),
+            Event::Transfer(heir) => self.on_transfer(now, heir),
+            Event::Tick => {}
+        }
+        self.on_time(now);
+        std::mem::take(&mut self.effects)
+    }
+
+    /// When to call with [`Event::Tick`] at the latest.
+    pub fn wake_at(&self) -> Millis {
+        if self.damage.is_some() {
+            return Millis::NEVER;
+        }
+        let reads = self.reads.front().map_or(Millis::NEVER, |read| read.until);
+        let other = match &self.lead {
+            Some(lead) => lead.wake_at(self),
+            None => self.silence_at(),
+        };
+        reads.min(other)
+    }
+
+    /// What there is to say of it.
+    pub fn status(&self) -> Status {
+        Status {
+            fence: self.durable.fence(),
+            configuration: self.order.as_ref().map_or(Configuration(0), |order| order.configuration),
+            leads: self.lead.as_ref().map(|lead| lead.epoch),
+            has_begun: self.lead.as_ref().is_some_and(Lead::has_begun),
+            end: self.log.end(),
+            synced: self.durable.synced(),
+            committed: self.committed,
+            applied: self.applied,
+            log_bytes: self.log.bytes(),
+        }
+    }
+
+    /// Why it takes part in nothing any more.
+    pub fn damage(&self) -> Option<&Damage> {
+        self.damage.as_ref()
+    }
+
+    fn on_time(&mut self, now: Millis) {
+        self.try_begin(now);
+        self.lead_on(now);
+        self.report_silence(now);
+        self.end_waiting_reads(now);
+    }
+
+    fn on_order(&mut self, now: Millis, order: Order) {
+        let known = self.order.as_ref().map(|order| (order.epoch, order.configuration));
+        let names_me = |peer: &super::Peer| peer.placement == self.me && peer.incarnation == self.incarnation;
+        let is_overtaken = known.is_some_and(|known| (order.epoch, order.configuration) < known);
+        // An order that names another process of this replica is for that one, or was.
+        if is_overtaken || !order.peers.iter().any(names_me) {
+            return;
+        }
+        let (epoch, leader) = (order.epoch, order.leader);
+        if known.is_none_or(|(known, _)| known < epoch) {
+            // The next leader has as long as the last one had.
+            self.following.heard = now;
+        }
+        self.order = Some(order);
+        let leads = self.lead.as_ref().map(|lead| lead.epoch);
+        if leader == self.me && leads == Some(epoch) {
+            self.take_up_configuration(now);
+            return;
+        }
+        if leads.is_some_and(|leads| leads <= epoch) {
+            self.let_go(leader);
+        }
+        // Under an epoch that it has seen before, as the leader of an earlier process, it never leads.
+        if leader == self.me && epoch > self.durable.fence() {
+            self.raise_fence(epoch);
+            self.lead = Some(Lead::begin(epoch));
+            self.take_up_configuration(now);
+        }
+    }
+
+    pub(super) fn raise_fence(&mut self, epoch: Epoch) {
+        let number = self.durable.raise_fence(epoch);
+        self.effects.push(Effect::Write(number, LogWrite::Fence(epoch)));
+    }
+
+    fn on_synced(&mut self, now: Millis, number: u64) {
+        self.durable.complete(number);
+        self.apply();
+        if self.lead.is_some() {
+            self.advance(now);
+        } else {
+            self.reply_to_sync(now);
+        }
+    }
+
+    /// Applies what is committed and on the own disk.
+    pub(super) fn apply(&mut self) {
+        let to = self.committed.min(self.durable.synced());
+        if to > self.applied {
+            let entries = self.log.between(self.applied, to);
+            self.applied = to;
+            self.effects.push(Effect::Apply(entries));
+        }
+    }
+
+    pub(super) fn commit_to(&mut self, index: u64) {
+        self.committed = self.committed.max(index);
+        self.apply();
+    }
+
+    fn on_flushed(&mut self, position: LogPosition) {
+        self.flushed = self.flushed.max(position.index.min(self.applied));
+        self.trim();
+    }
+
+    /// Lets go of entries that were applied and flushed, and that no peer needs or that are too many.
+    pub(super) fn trim(&mut self) {
+        let all_have = self.lead.as_ref().map_or(0, |lead| lead.all_have(self.durable.synced()));
+        let most = self.settings.catch_up_log_bytes;
+        if self.log.trim(self.flushed, all_have.min(self.flushed), most) {
+            let base = self.log.base();
+            let number = self.durable.begin(self.durable.end());
+            self.effects.push(Effect::Write(number, LogWrite::Trim(base)));
+        }
+    }
+
+    /// Whether a snapshot up to there is of use: else it must not be installed.
+    pub fn takes_snapshot(&self, position: LogPosition) -> bool {
+        self.lead.is_none() && self.damage.is_none() && position.index > self.applied
+    }
+
+    /// What was before comes as a snapshot, which only a leader that had applied it can have made.
+    fn on_installed(&mut self, position: LogPosition) {
+        if !self.takes_snapshot(position) {
+            return;
+        }
+        self.applied = position.index;
+        self.flushed = position.index;
+        self.committed = self.committed.max(position.index);
+        if self.log.position(position.index) != Some(position) {
+            self.log.restart(position);
+            let number = self.durable.restart(position.index);
+            self.effects.push(Effect::Write(number, LogWrite::Restart(position)));
+        }
+    }
+
+    pub(super) fn damaged(&mut self, damage: Damage) {
+        self.step_down();
+        self.damage = Some(damage.clone());
+        self.effects.push(Effect::Damaged(damage));
+    }
+
+    fn refuse_all(&mut self, event: Event) {
+        let requests = match event {
+            Event::Write(writes) => writes.into_iter().map(|(request, _)| request).collect(),
+            Event::Read(request, ..) => vec![request],
+            _ => Vec::new(),
+        };
+        let refused = requests.into_iter().map(|request| Effect::Answer(request, Err(Failed::Damaged)));
+        self.effects.extend(refused);
+    }
+
+    /// Leads no more: writes that are in the log may or may not come to be committed.
+    pub(super) fn step_down(&mut self) {
+        let Some(lead) = self.lead.take() else { return };
+        for write in lead.uncommitted {
+            if let Some(request) = write.request {
+                let unknown =
+                    Failed::Unknown("the leader of the shard changed before the write was committed");
+                self.effects.push(Effect::Answer(request, Err(unknown)));
+            }
+        }
+        let leader = self.leader_elsewhere();
+        for read in self.reads.drain(..) {
+            self.effects.push(Effect::Answer(read.request, Err(Failed::NotLeader(leader))));
+        }
+    }
+
+    /// Who leads, as far as is known, if it is another replica.
+    pub(super) fn leader_elsewhere(&self) -> Option<PlacementId> {
+        self.order.as_ref().map(|order| order.leader).filter(|leader| *leader != self.me)
+    }
+
+    pub(super) fn phase(&self) -> Option<&Phase> {
+        self.lead.as_ref().map(|lead| &lead.phase)
+    }
+}
+
+/// What is wrong with a log and what was flushed.
+fn damage_of(base: LogPosition, entries: &[Entry], flushed: LogPosition) -> Option<Damage> {
+    let mut last = base;
+    for entry in entries {
+        if entry.position.index != last.index + 1 || entry.position.epoch < last.epoch {
+            return Some(Damage::NotInOrder { after: last, found: entry.position });
+        }
+        last = entry.position;
+    }
+    (flushed.index < base.index).then_some(Damage::Gap { base, flushed })
+}

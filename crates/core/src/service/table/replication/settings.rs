@@ -1,0 +1,143 @@
+//! The numbers that replication runs by. Each has a default and a reason.
+
+/// Of one table. Times in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// For how long a follower that replies leads under no later epoch. The leader's reads rest on it, and a new leader waits
+    /// for it: long against round trips, short as a shard waits so long for a leader that died.
+    pub promise_ms: u64,
+    /// How often a leader sends to each follower at least. Several in `follower_patience_ms`, so that one lost packet costs nothing.
+    pub append_ms: u64,
+    /// What was sent and not replied to is sent again after so long.
+    pub resend_ms: u64,
+    /// A follower that is silent for so long is asked out of the in-sync set: writes stall meanwhile.
+    pub follower_patience_ms: u64,
+    /// A follower that replies and stores nothing for so long is asked out: longer than a disk that is busy hesitates.
+    pub follower_stall_ms: u64,
+    /// A wish, and what else is told to the coordinator, is told again after so long: that of a heartbeat.
+    pub wish_repeat_ms: u64,
+    /// For how long nothing is admitted while the heir gets ready and the coordinator changes the map.
+    pub transfer_ms: u64,
+    /// A follower that needs a snapshot and has none after so long is given another.
+    pub snapshot_repeat_ms: u64,
+    /// For how long a linearizable read waits for promises.
+    pub read_wait_ms: u64,
+    /// A write that is not committed after so long is answered: its outcome is unknown.
+    pub write_wait_ms: u64,
+    /// How many in-sync replicas a write needs, the leader included.
+    pub min_in_sync: usize,
+    /// Entries that may be in the log and not committed.
+    pub in_flight_entries: usize,
+    /// Bytes of these.
+    pub in_flight_bytes: usize,
+    /// Entries of one append.
+    pub append_entries: usize,
+    /// Bytes of one append; an entry that is larger goes alone.
+    pub append_bytes: usize,
+    /// Linearizable reads that may wait for promises.
+    pub reads_waiting: usize,
+    /// Bytes of entries that are applied and flushed and still kept, for followers that are behind. One that is
+    /// further behind gets a snapshot.
+    pub catch_up_log_bytes: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            promise_ms: 1_000,
+            append_ms: 100,
+            resend_ms: 200,
+            follower_patience_ms: 500,
+            follower_stall_ms: 5_000,
+            wish_repeat_ms: 500,
+            transfer_ms: 2_000,
+            snapshot_repeat_ms: 10_000,
+            read_wait_ms: 1_000,
+            write_wait_ms: 10_000,
+            min_in_sync: 2,
+            in_flight_entries: 4_096,
+            in_flight_bytes: 16 << 20,
+            append_entries: 256,
+            append_bytes: 1 << 20,
+            reads_waiting: 1_024,
+            catch_up_log_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Settings that cannot work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// A number of 0.
+    #[error("{0} is 0: give 1 or more")]
+    Zero(&'static str),
+    /// One is not above another.
+    #[error("{0} is not above {1}, as it must be: {2}")]
+    NotAbove(&'static str, &'static str, &'static str),
+}
+
+impl Settings {
+    /// Refuses what could not work.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let zero = [
+            ("append_ms", self.append_ms),
+            ("resend_ms", self.resend_ms),
+            ("wish_repeat_ms", self.wish_repeat_ms),
+            ("transfer_ms", self.transfer_ms),
+            ("snapshot_repeat_ms", self.snapshot_repeat_ms),
+            ("read_wait_ms", self.read_wait_ms),
+            ("write_wait_ms", self.write_wait_ms),
+            ("min_in_sync", self.min_in_sync as u64),
+            ("in_flight_entries", self.in_flight_entries as u64),
+            ("in_flight_bytes", self.in_flight_bytes as u64),
+            ("append_entries", self.append_entries as u64),
+            ("append_bytes", self.append_bytes as u64),
+            ("reads_waiting", self.reads_waiting as u64),
+            ("catch_up_log_bytes", self.catch_up_log_bytes as u64),
+        ];
+        if let Some((name, _)) = zero.into_iter().find(|(_, value)| *value == 0) {
+            return Err(SettingsError::Zero(name));
+        }
+        let above = [
+            (
+                self.promise_ms,
+                self.append_ms,
+                "promise_ms",
+                "append_ms",
+                "promises would end between two appends",
+            ),
+            (
+                self.follower_patience_ms,
+                self.append_ms,
+                "follower_patience_ms",
+                "append_ms",
+                "healthy followers would be asked out",
+            ),
+            (
+                self.follower_stall_ms,
+                self.follower_patience_ms,
+                "follower_stall_ms",
+                "follower_patience_ms",
+                "a disk that hesitates would count as a dead node",
+            ),
+        ];
+        match above.into_iter().find(|(more, less, ..)| more <= less) {
+            Some((_, _, more, less, why)) => Err(SettingsError::NotAbove(more, less, why)),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_pass_and_contradictions_do_not() {
+        assert_eq!(Settings::default().check(), Ok(()));
+        let none = Settings { min_in_sync: 0, ..Settings::default() };
+        assert_eq!(none.check(), Err(SettingsError::Zero("min_in_sync")));
+        let hasty = Settings { follower_patience_ms: 100, ..Settings::default() };
+        assert!(matches!(hasty.check(), Err(SettingsError::NotAbove("follower_patience_ms", ..))));
+    }
+}

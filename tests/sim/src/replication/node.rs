@@ -1,0 +1,114 @@
+//! A node: its process with the machines of its replicas, and its disk, which outlives the process.
+
+use crate::clock::{Clock, True};
+use crate::replication::engine::Engine;
+use partage_core::base::id::{Epoch, Incarnation, PlacementId};
+use partage_core::service::table::replication::{LogPosition, LogWrite, Replica, Stored, Wish};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What a beat says of one replica.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    pub wish: Option<Wish>,
+    pub silent: Option<Epoch>,
+    pub heir: Option<PlacementId>,
+}
+
+/// A replica in the memory of a process.
+#[derive(Debug)]
+pub struct Local {
+    pub shard: usize,
+    pub machine: Replica,
+    pub engine: Engine,
+    pub report: Report,
+    /// When it last found its leader silent.
+    pub silent_at: True,
+    pub is_syncing: bool,
+    /// When it is next called, so that it is not called twice.
+    pub tick_at: True,
+}
+
+/// A stored replica.
+#[derive(Debug, Clone, Default)]
+pub struct Disk {
+    pub shard: usize,
+    pub stored: Stored,
+    /// What was flushed.
+    pub engine: Engine,
+    /// Writes that are not synced.
+    pub waiting: VecDeque<(u64, LogWrite)>,
+}
+
+impl Disk {
+    /// The first `count` writes that wait are on the disk. Says the number of the last.
+    pub fn sync(&mut self, count: usize) -> Option<u64> {
+        let mut last = None;
+        for (number, write) in self.waiting.drain(..count.min(self.waiting.len())).collect::<Vec<_>>() {
+            last = Some(number);
+            let stored = &mut self.stored;
+            match write {
+                LogWrite::Fence(epoch) => stored.fence = epoch,
+                LogWrite::Append(entries) => stored.entries.extend(entries),
+                LogWrite::Truncate(after) => stored.entries.retain(|entry| entry.position.index <= after),
+                LogWrite::Trim(base) => {
+                    stored.entries.retain(|entry| entry.position.index > base.index);
+                    stored.base = base;
+                }
+                LogWrite::Restart(base) => (stored.base, stored.entries) = (base, Vec::new()),
+            }
+        }
+        last
+    }
+
+    /// Whether the entry at that position is on it, in the log or in what was flushed.
+    pub fn has(&self, position: LogPosition) -> bool {
+        let Stored { base, entries, flushed, .. } = &self.stored;
+        if position.index <= flushed.index.max(base.index) {
+            return true;
+        }
+        let at = (position.index - base.index - 1) as usize;
+        entries.get(at).is_some_and(|entry| entry.position == position)
+    }
+}
+
+/// One node.
+#[derive(Debug)]
+pub struct Node {
+    pub is_up: bool,
+    pub incarnation: Incarnation,
+    pub clock: Clock,
+    /// Until when its process stands still.
+    pub paused: True,
+    /// Until when its disk hesitates.
+    pub slow: True,
+    pub replicas: BTreeMap<PlacementId, Local>,
+    pub disks: BTreeMap<PlacementId, Disk>,
+    /// The generation of the last orders that it took, in this life or a former one: no earlier ones make it drop data.
+    pub orders: u64,
+}
+
+impl Node {
+    pub fn new(clock: Clock) -> Node {
+        Node {
+            is_up: false,
+            incarnation: Incarnation(0),
+            clock,
+            paused: 0,
+            slow: 0,
+            replicas: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            orders: 0,
+        }
+    }
+
+    /// Its process ends. Of what was not synced the first `kept` writes are on the disk all the same.
+    pub fn crash(&mut self, kept: usize) {
+        self.is_up = false;
+        self.paused = 0;
+        self.replicas.clear();
+        for disk in self.disks.values_mut() {
+            disk.sync(kept);
+            disk.waiting.clear();
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What a run is like.
+
+use crate::clock::{MS, True};
+use crate::draw::Draw;
+use partage_core::service::table::replication::Settings;
+
+/// Drawn once for each run.
+#[derive(Debug, Clone)]
+pub struct Weather {
+    pub nodes: usize,
+    pub shards: usize,
+    /// Replicas of each shard, as far as nodes suffice.
+    pub replicas: usize,
+    pub settings: Settings,
+    /// How long there are faults.
+    pub faults_for: True,
+    /// The mean time between two of them.
+    pub fault_every: True,
+    /// How long a message is under way, typically.
+    pub delay: True,
+    /// How many of a thousand messages are lost, doubled and very late.
+    pub lost: u64,
+    pub doubled: u64,
+    pub late: u64,
+    /// How long a sync takes, typically.
+    pub sync: True,
+    /// How many of a thousand syncs hesitate, for up to a second.
+    pub hesitates: u64,
+    /// How long a client rests.
+    pub rest: True,
+    /// How often what is applied is flushed.
+    pub flush: True,
+    /// Silence after which the coordinator declares a node dead.
+    pub dead_after: True,
+}
+
+impl Weather {
+    pub fn drawn(draw: &mut Draw) -> Weather {
+        let nodes = draw.between(3, 6) as usize;
+        let replicas = if draw.chance(700) { 3 } else { 4 }.min(nodes);
+        let promise_ms = *draw.pick(&[1_000, 1_000, 1_000, 300]).unwrap_or(&1_000);
+        let settings = Settings {
+            promise_ms,
+            follower_patience_ms: if promise_ms < 1_000 { 250 } else { 500 },
+            follower_stall_ms: 2_000,
+            min_in_sync: if draw.chance(300) { 1 } else { 2 },
+            in_flight_entries: if draw.chance(200) { 8 } else { 4_096 },
+            append_entries: draw.between(1, 16) as usize,
+            append_bytes: draw.between(60, 4_000) as usize,
+            catch_up_log_bytes: draw.between(300, 6_000) as usize,
+            snapshot_repeat_ms: 1_000,
+            reads_waiting: 16,
+            write_wait_ms: 4_000,
+            ..Settings::default()
+        };
+        Weather {
+            nodes,
+            shards: draw.between(1, 4) as usize,
+            replicas,
+            settings,
+            faults_for: draw.between(15_000, 30_000) * MS,
+            fault_every: draw.between(150, 900) * MS,
+            delay: draw.between(100, 4_000),
+            lost: *draw.pick(&[0, 5, 30, 100]).unwrap_or(&5),
+            doubled: *draw.pick(&[0, 10, 50]).unwrap_or(&10),
+            late: *draw.pick(&[0, 5, 30]).unwrap_or(&5),
+            sync: draw.between(100, 8_000),
+            hesitates: *draw.pick(&[0, 5, 30]).unwrap_or(&5),
+            rest: draw.between(5, 40) * MS,
+            flush: draw.between(200, 3_000) * MS,
+            dead_after: draw.between(1_500, 4_000) * MS,
+        }
+    }
+}

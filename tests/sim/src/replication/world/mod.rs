@@ -1,0 +1,321 @@
+//! One run: true time, what is to happen, and what must hold after each step.
+
+use crate::clock::{Clock, MS, SECOND, True};
+use crate::draw::Draw;
+use crate::replication::clients::{Client, Operation};
+use crate::replication::coordinator::{Beat, Coordinator};
+use crate::replication::engine::{Engine, Value};
+use crate::replication::node::{Disk, Node};
+use crate::replication::oracle::Oracle;
+use crate::replication::weather::Weather;
+use crate::trace::Trace;
+use partage_core::base::id::{Configuration, Epoch, Incarnation, PlacementId};
+use partage_core::service::table::replication::{Answer, Event, Failed, Message, Order, Request};
+use std::collections::BTreeMap;
+use std::fmt;
+
+mod acting;
+mod faults;
+mod talking;
+
+/// How long after the last fault everything must serve, in true time.
+const SETTLES: True = 15 * SECOND;
+
+/// How long it then goes on without a coordinator.
+const ALONE: True = 10 * SECOND;
+
+/// What a run has shown.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Outcome {
+    /// What was wrong.
+    pub broken: Option<String>,
+    /// What happened, one by one.
+    pub steps: u64,
+    /// Over everything that happened.
+    pub hash: u64,
+    /// Writes that were acknowledged, and those whose outcome is unknown.
+    pub writes: (u64, u64),
+    /// Linearizable, bounded and other reads.
+    pub reads: (u64, u64, u64),
+    /// How often the coordinator changed a leader, and how often one began.
+    pub leaders: (u64, u64),
+    /// Processes that ended with what was not synced.
+    pub crashes: u64,
+    /// Snapshots that were sent.
+    pub snapshots: u64,
+    /// Leads that were to be handed over.
+    pub transfers: u64,
+    /// Changes of in-sync sets that leaders asked for.
+    pub wishes: u64,
+}
+
+impl Outcome {
+    /// Counts what another run has shown.
+    pub fn add(&mut self, other: &Outcome) {
+        self.steps += other.steps;
+        self.writes = (self.writes.0 + other.writes.0, self.writes.1 + other.writes.1);
+        let (own, reads) = (self.reads, other.reads);
+        self.reads = (own.0 + reads.0, own.1 + reads.1, own.2 + reads.2);
+        self.leaders = (self.leaders.0 + other.leaders.0, self.leaders.1 + other.leaders.1);
+        self.crashes += other.crashes;
+        self.snapshots += other.snapshots;
+        self.transfers += other.transfers;
+        self.wishes += other.wishes;
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Outcome { steps, writes, reads, leaders, crashes, snapshots, transfers, wishes, .. } = self;
+        write!(
+            f,
+            "{steps} steps; {} writes acknowledged, {} unknown; {} linearizable, {} bounded and {} other reads; \
+             {} changes of leaders, {} began; {crashes} crashes, {snapshots} snapshots, {transfers} transfers, \
+             {wishes} wishes granted",
+            writes.0, writes.1, reads.0, reads.1, reads.2, leaders.0, leaders.1
+        )
+    }
+}
+
+/// What is to happen.
+#[derive(Debug, Clone)]
+pub(super) enum Happening {
+    Deliver { node: usize, from: PlacementId, to: PlacementId, message: Message },
+    Orders { node: usize, generation: u64, orders: Vec<(usize, Order)> },
+    Refused { node: usize, placement: PlacementId, epoch: Epoch, configuration: Configuration },
+    Synced { node: usize, life: Incarnation, placement: PlacementId, writes: usize },
+    Tick { node: usize, life: Incarnation, placement: PlacementId },
+    Flush { node: usize, life: Incarnation, placement: PlacementId },
+    Snapshot { node: usize, placement: PlacementId, engine: Engine },
+    Request { node: usize, placement: PlacementId, request: Request },
+    Beat { node: usize, life: Incarnation, again: bool },
+    BeatArrives(Beat),
+    Transfer { node: usize, placement: PlacementId, heir: PlacementId },
+    Decide,
+    Returns,
+    Elect { shard: usize, heir: Option<PlacementId>, drops: bool },
+    Start(usize),
+    Fault,
+    Stop,
+    Alone,
+    Client(usize),
+    Answered(Request, Result<(Answer, Value), Failed>),
+    TimedOut(Request),
+}
+
+impl Happening {
+    /// The node whose process it needs.
+    fn process(&self) -> Option<usize> {
+        use Happening::*;
+        match self {
+            Deliver { node, .. } | Orders { node, .. } | Refused { node, .. } | Synced { node, .. } => {
+                Some(*node)
+            }
+            Tick { node, .. } | Flush { node, .. } | Snapshot { node, .. } | Request { node, .. } => {
+                Some(*node)
+            }
+            Beat { node, .. } | Transfer { node, .. } => Some(*node),
+            BeatArrives(_) | Decide | Returns | Elect { .. } | Start(_) | Fault | Stop | Alone => None,
+            Client(_) | Answered(..) | TimedOut(_) => None,
+        }
+    }
+}
+
+pub(super) struct World {
+    pub(super) now: True,
+    sequence: u64,
+    queue: BTreeMap<(True, u64), Happening>,
+    pub(super) draw: Draw,
+    trace: Trace,
+    pub(super) weather: Weather,
+    pub(super) nodes: Vec<Node>,
+    /// Where each replica is, and of which shard.
+    pub(super) places: BTreeMap<PlacementId, (usize, usize)>,
+    pub(super) coordinator: Coordinator,
+    /// Links that are cut, and until when; the coordinator counts as the node behind the last.
+    cuts: BTreeMap<(usize, usize), True>,
+    pub(super) clients: Vec<Client>,
+    pub(super) operations: BTreeMap<Request, Operation>,
+    pub(super) oracle: Oracle,
+    pub(super) outcome: Outcome,
+    /// When faults have stopped.
+    pub(super) stopped: Option<True>,
+    /// Since when every operation must end well.
+    pub(super) must_serve: Option<True>,
+}
+
+/// A run of that seed.
+pub fn run(seed: u64) -> Outcome {
+    run_with_words(seed, None).0
+}
+
+/// The same, with its last events in words.
+pub fn run_with_words(seed: u64, words: Option<usize>) -> (Outcome, Vec<String>) {
+    let mut world = World::new(seed, words);
+    let broken = world.run().err();
+    let (writes, changes) = (world.oracle.writes() as u64, world.coordinator.changes);
+    let mut outcome = Outcome { broken, hash: world.trace.hash(), ..world.outcome };
+    (outcome.writes.0, outcome.leaders.0) = (writes, changes);
+    (outcome, world.trace.words().cloned().collect())
+}
+
+impl World {
+    fn new(seed: u64, words: Option<usize>) -> World {
+        let mut draw = Draw::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x7ab1e);
+        let weather = Weather::drawn(&mut draw);
+        let Weather { nodes, shards, replicas, dead_after, .. } = weather;
+        let coordinator = Coordinator::new(nodes, shards, replicas, dead_after);
+        let mut world = World {
+            now: 0,
+            sequence: 0,
+            queue: BTreeMap::new(),
+            nodes: (0..nodes).map(|_| Node::new(Clock::drawn(&mut draw, 0))).collect(),
+            clients: (0..6).map(|_| Client::new(shards)).collect(),
+            draw,
+            trace: Trace::new(words),
+            weather,
+            places: BTreeMap::new(),
+            coordinator,
+            cuts: BTreeMap::new(),
+            operations: BTreeMap::new(),
+            oracle: Oracle::new(shards),
+            outcome: Outcome::default(),
+            stopped: None,
+            must_serve: None,
+        };
+        for node in 0..nodes {
+            world.after(0, Happening::Start(node));
+        }
+        for client in 0..world.clients.len() {
+            world.after(client as u64 * MS, Happening::Client(client));
+        }
+        world.after(0, Happening::Decide);
+        world.after(world.weather.fault_every, Happening::Fault);
+        world.after(world.weather.faults_for, Happening::Stop);
+        world
+    }
+
+    pub(super) fn after(&mut self, delay: True, happening: Happening) {
+        self.sequence += 1;
+        self.queue.insert((self.now + delay, self.sequence), happening);
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        let end = self.weather.faults_for + SETTLES + ALONE;
+        while let Some(((at, _), happening)) = self.queue.pop_first() {
+            if at > end {
+                break;
+            }
+            self.now = at;
+            self.outcome.steps += 1;
+            self.step(happening).map_err(|broken| format!("{broken} (at {:.3} s)", at as f64 / 1e6))?;
+            self.holds().map_err(|broken| format!("{broken} (at {:.3} s)", at as f64 / 1e6))?;
+        }
+        self.holds_in_the_end()
+    }
+
+    fn step(&mut self, happening: Happening) -> Result<(), String> {
+        if let Some(node) = happening.process() {
+            let Node { is_up, paused, .. } = self.nodes[node];
+            if !is_up {
+                return Ok(());
+            }
+            if self.now < paused {
+                self.after(paused - self.now, happening);
+                return Ok(());
+            }
+        }
+        self.trace.event(self.now, self.sequence, || format!("{happening:?}"));
+        match happening {
+            Happening::Deliver { node, from, to, message } => {
+                self.handle(node, to, Event::Message(from, message))
+            }
+            Happening::Orders { node, generation, orders } => self.take_orders(node, generation, orders),
+            Happening::Refused { node, placement, epoch, configuration } => {
+                self.handle(node, placement, Event::WishRefused(epoch, configuration))
+            }
+            Happening::Transfer { node, placement, heir } => {
+                self.handle(node, placement, Event::Transfer(heir))
+            }
+            Happening::Synced { node, life, placement, writes } => self.synced(node, life, placement, writes),
+            Happening::Tick { node, life, placement } => self.tick(node, life, placement),
+            Happening::Flush { node, life, placement } => self.flush(node, life, placement),
+            Happening::Snapshot { node, placement, engine } => self.install(node, placement, engine),
+            Happening::Request { node, placement, request } => self.requested(node, placement, request),
+            Happening::Beat { node, life, again } => {
+                self.beat(node, life, again);
+                Ok(())
+            }
+            Happening::BeatArrives(beat) => {
+                self.beat_arrives(beat);
+                Ok(())
+            }
+            Happening::Start(node) => self.start(node),
+            Happening::Client(client) => {
+                self.client_acts(client);
+                Ok(())
+            }
+            Happening::Answered(request, answer) => self.answered(request, answer),
+            Happening::TimedOut(request) => self.timed_out(request),
+            Happening::Decide | Happening::Returns | Happening::Elect { .. } => {
+                self.coordinate(happening);
+                Ok(())
+            }
+            Happening::Fault | Happening::Stop | Happening::Alone => {
+                self.weather_changes(happening);
+                Ok(())
+            }
+        }
+    }
+
+    /// After every step: each member of each in-sync set has on its disk what was acknowledged last, and by that all before it.
+    fn holds(&self) -> Result<(), String> {
+        for (shard, map) in self.coordinator.maps.iter().enumerate() {
+            let Some(last) = self.oracle.acknowledged(shard) else { continue };
+            for placement in &map.in_sync {
+                if !self.disk(*placement).is_some_and(|disk| disk.has(last)) {
+                    let all = &map.in_sync;
+                    return Err(format!(
+                        "D1: {placement}, in sync under {} {} of {all:?}, lacks {last}, which was acknowledged",
+                        map.epoch, map.configuration
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn disk(&self, placement: PlacementId) -> Option<&Disk> {
+        let (node, _) = self.places.get(&placement)?;
+        self.nodes[*node].disks.get(&placement)
+    }
+
+    /// When nothing has failed for long: everybody is in sync, and has all.
+    fn holds_in_the_end(&self) -> Result<(), String> {
+        for (shard, map) in self.coordinator.maps.iter().enumerate() {
+            if map.in_sync.len() != map.peers.len() {
+                return Err(format!(
+                    "L1: of {} replicas of shard {shard} {} are in sync",
+                    map.peers.len(),
+                    map.in_sync.len()
+                ));
+            }
+            for peer in &map.peers {
+                let placement = peer.placement;
+                let local = self
+                    .places
+                    .get(&placement)
+                    .and_then(|(node, _)| self.nodes[*node].replicas.get(&placement));
+                let local = local.ok_or_else(|| format!("L1: {placement} is not there"))?;
+                let leads = local.machine.status().has_begun;
+                if leads != (placement == map.leader) {
+                    return Err(format!("L1: {placement} leads: {leads}, and the leader is {}", map.leader));
+                }
+                if leads && !self.oracle.is_whole(shard, &local.engine) {
+                    return Err(format!("D1: the leader {placement} has not applied what is committed"));
+                }
+            }
+        }
+        Ok(())
+    }
+}

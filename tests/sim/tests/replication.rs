@@ -1,0 +1,42 @@
+//! Replicas of tables under faults: D1, D2, O2 and L1, from seeds.
+
+use partage_core::base::planted::{self, Planted};
+use sim::replication::{Outcome, run};
+
+/// Seeds of the suite; `--replication` has more.
+const SEEDS: u64 = 60;
+
+/// Seeds within which each planted bug is found.
+const FOUND_WITHIN: u64 = 160;
+
+#[test]
+fn d1_d2_o2_l1_nothing_acknowledged_is_lost_and_everything_serves_in_the_end() {
+    let mut all = Outcome::default();
+    for seed in 0..SEEDS {
+        let outcome = run(seed);
+        assert_eq!(outcome.broken, None, "seed {seed} after {} steps", outcome.steps);
+        all.add(&outcome);
+    }
+    // A suite in which hardly anything came through would prove nothing.
+    println!("{all}");
+    assert!(all.writes.0 > 1_000 * SEEDS && all.writes.1 < all.writes.0 / 20, "{all}");
+    assert!(all.reads.0 > 500 * SEEDS && all.reads.1 > 200 * SEEDS && all.reads.2 > 100 * SEEDS, "{all}");
+    assert!(all.leaders.1 > 5 * SEEDS && all.crashes > 5 * SEEDS && all.wishes > 10 * SEEDS, "{all}");
+    assert!(all.snapshots > SEEDS / 4 && all.transfers > SEEDS / 2, "{all}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    assert_eq!(run(7), run(7));
+}
+
+#[test]
+fn planted_bugs_are_caught() {
+    for bug in Planted::REPLICATION {
+        planted::plant(Some(bug));
+        let caught = (0..FOUND_WITHIN).find_map(|seed| run(seed).broken.map(|broken| (seed, broken)));
+        planted::plant(None);
+        let (seed, broken) = caught.unwrap_or_else(|| panic!("{bug:?} went unnoticed"));
+        println!("{bug:?}: seed {seed}, {broken}");
+    }
+}
