@@ -1,29 +1,24 @@
 //! Generators for property tests: everything that crosses the wire, as proptest strategies.
 //!
-//! Maps come as *histories*: a keyspace and the diffs of its successive commits, made with core's own edits,
-//! so that each of them passes core's check. The rest is any combination of allowed values.
+//! Maps come as [`histories`]; the rest is any combination of allowed values.
+
+mod exchange;
+mod histories;
+
+pub use exchange::{beats, briefs, known, orders, registrations, stored};
+pub use histories::{histories, replay};
 
 use partage_core::base::id::{
-    ClusterId, Configuration, Epoch, Generation, Incarnation, PlacementId, PlanId, SessionDigest, ShardId,
-    TransactionId,
+    ClusterId, Generation, Incarnation, PlacementId, PlanId, SessionDigest, ShardId, TransactionId,
 };
 use partage_core::base::name::{KeyspaceName, Label, NodeId, PartitionName, Zone};
-use partage_core::base::time::Millis;
 use partage_core::cluster::{ClusterRecord, Drain, KeyspaceRecord, LostIds, NodeRecord, ShardRule};
 use partage_core::keyspace::hash::HashFunction;
 use partage_core::keyspace::key::{HashRange, Key, KeyRange};
-use partage_core::keyspace::lifecycle::ReplicaState;
-use partage_core::keyspace::map::{Edit, MapDiff, Role, ShardMap};
 use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding, Slot};
 use partage_core::keyspace::{
     Constraint, Keyspace, KeyspaceKind, Mode, Ownership, Resharding, Spread, Throttle,
 };
-use partage_core::node::exchange::Registration;
-use partage_core::node::exchange::{
-    Beat, DropReason, KeyspaceBrief, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey,
-    ReplicationReport, Report, Served, Stored,
-};
-use partage_core::node::load::{HotKey, Load, Profile};
 use partage_core::node::{CheckBack, NodeSpec};
 use partage_core::plan::{Basis, Change, Origin, Plan, Planned, Progress, Status};
 use proptest::collection::{btree_map, btree_set, vec};
@@ -98,228 +93,6 @@ pub fn generations() -> impl Strategy<Value = Generation> {
     let some = (any::<u64>(), any::<[u8; 20]>())
         .prop_map(|(sequence, transaction)| Generation { sequence, transaction: TransactionId(transaction) });
     prop_oneof![1 => Just(Generation::default()), 5 => some]
-}
-
-fn loads() -> impl Strategy<Value = Load> {
-    let number = || prop_oneof![Just(0.0), 0.0..1e9f64];
-    let hot = (keys(), number()).prop_map(|(key, requests_per_s)| HotKey { key, requests_per_s });
-    (number(), number(), any::<u64>(), any::<u64>(), vec(hot, 0..8), option::of(keys())).prop_map(
-        |(requests_per_s, cpu_ms_per_s, size_bytes, keys, hot_keys, median)| Load {
-            requests_per_s,
-            cpu_ms_per_s,
-            size_bytes,
-            keys,
-            profile: Profile::new(hot_keys, median),
-        },
-    )
-}
-
-fn replica_keys() -> impl Strategy<Value = ReplicaKey> {
-    (keyspace_names(), any::<u64>(), any::<u64>()).prop_map(|(keyspace, shard, placement)| ReplicaKey {
-        keyspace,
-        shard: ShardId(shard),
-        placement: PlacementId(placement),
-    })
-}
-
-fn phases() -> impl Strategy<Value = Phase> {
-    prop_oneof![
-        Just(Phase::Loading),
-        Just(Phase::Ready),
-        Just(Phase::Serving),
-        Just(Phase::Unloading),
-        Just(Phase::Unloaded),
-        Just(Phase::Kept),
-        Just(Phase::Dropped),
-        (any::<u32>(), SENTENCE).prop_map(|(attempts, reason)| Phase::failed(attempts, reason)),
-    ]
-}
-
-fn replication() -> impl Strategy<Value = ReplicationReport> {
-    (any::<(u64, u64, bool)>(), option::of(vec(any::<u64>().prop_map(PlacementId), 0..4))).prop_map(
-        |((configuration, log_end, leader_silent), wish)| ReplicationReport {
-            configuration: Configuration(configuration),
-            log_end,
-            leader_silent,
-            wish,
-        },
-    )
-}
-
-fn served() -> impl Strategy<Value = Served> {
-    (any::<u64>(), bounds()).prop_map(|(epoch, bounds)| Served { epoch: Epoch(epoch), bounds })
-}
-
-/// Beats with reports.
-pub fn beats() -> impl Strategy<Value = Beat> {
-    let report =
-        (replica_keys(), phases(), any::<u64>(), option::of(loads()), any::<u32>(), option::of(served()));
-    let report = (report, option::of(replication()));
-    let report = report.prop_map(|((replica, phase, epoch, load, progress, served), replication)| Report {
-        replica,
-        phase,
-        epoch: Epoch(epoch),
-        load,
-        progress,
-        served,
-        replication,
-    });
-    let numbers = any::<(u64, u64, u64, u64, bool, bool, bool)>();
-    (node_ids(), numbers, vec(report, 0..5), 0.0..=1.0f64).prop_map(|(node, numbers, reports, busy)| {
-        let (incarnation, sequence, sent_at, applied, whole, leaving, lease_expired) = numbers;
-        Beat {
-            node,
-            incarnation: Incarnation(incarnation),
-            session: SessionDigest::default(),
-            sequence,
-            sent_at: Millis(sent_at),
-            applied,
-            sent: 0,
-            whole,
-            reports,
-            leaving: Some(leaving),
-            busy,
-            lease_expired,
-        }
-    })
-}
-
-fn roles() -> impl Strategy<Value = Role> {
-    select(vec![Role::Leader, Role::Follower])
-}
-
-fn states() -> impl Strategy<Value = ReplicaState> {
-    select(ReplicaState::ALL.to_vec())
-}
-
-fn orders_of_one() -> impl Strategy<Value = Order> {
-    let which = (any::<u64>(), 1u64.., any::<(u64, bool)>());
-    let peer = (which, bounds(), node_ids(), "[a-z0-9.]{1,20}:[1-9][0-9]{0,3}", roles(), states()).prop_map(
-        |((shard, placement, (incarnation, in_sync)), bounds, node, address, role, state)| Peer {
-            shard: ShardId(shard),
-            placement: PlacementId(placement),
-            bounds,
-            node,
-            incarnation: Incarnation(incarnation),
-            address,
-            role,
-            state,
-            in_sync,
-        },
-    );
-    let data = (any::<bool>(), option::of(select(DropReason::ALL.to_vec())));
-    let what = (any::<(u64, u64, bool)>(), any::<bool>(), vec(peer, 0..4), data);
-    (replica_keys(), bounds(), roles(), states(), what).prop_map(
-        |(
-            replica,
-            bounds,
-            role,
-            state,
-            ((epoch, configuration, in_sync), granted, peers, (had_data, drop)),
-        )| Order {
-            replica,
-            bounds,
-            role,
-            state,
-            epoch: Epoch(epoch),
-            configuration: Configuration(configuration),
-            in_sync,
-            granted,
-            peers,
-            had_data,
-            drop,
-        },
-    )
-}
-
-/// What a worker has stored.
-pub fn stored() -> impl Strategy<Value = Stored> {
-    (replica_keys(), bounds(), any::<(u64, u64, bool)>()).prop_map(
-        |(replica, bounds, (epoch, store, damaged))| Stored {
-            replica,
-            bounds,
-            epoch: Epoch(epoch),
-            store,
-            damaged,
-        },
-    )
-}
-
-/// Registrations of that node.
-pub fn registrations() -> impl Strategy<Value = Registration> {
-    let clusters = (option::of(any::<u128>()), option::of(any::<u128>()));
-    let known = (option::of(1u64..), clusters, vec(stored(), 0..3), vec(known(), 0..3));
-    (node_specs(), known).prop_map(|(spec, (incarnation, (cluster, stored_of), stored, known))| {
-        Registration {
-            spec,
-            incarnation: incarnation.map(Incarnation),
-            session: SessionDigest::default(),
-            cluster: cluster.map(ClusterId),
-            stored,
-            stored_of: stored_of.map(ClusterId),
-            known,
-            from: None,
-        }
-    })
-}
-
-/// What a worker was told.
-pub fn known() -> impl Strategy<Value = Known> {
-    (keyspace_names(), any::<u64>(), generations()).prop_map(|(keyspace, first_shard, generation)| Known {
-        keyspace,
-        first_shard: ShardId(first_shard),
-        generation,
-    })
-}
-
-/// Briefs of keyspaces.
-pub fn briefs() -> impl Strategy<Value = KeyspaceBrief> {
-    let ownership = select(Ownership::ALL.to_vec());
-    let rest = (any::<(u64, bool)>(), select(KeyspaceKind::ALL.to_vec()));
-    (keyspace_names(), shardings(), partition_keys(), ownership, generations(), rest).prop_map(
-        |(name, sharding, partition_key, ownership, generation, ((first_shard, durable), kind))| {
-            KeyspaceBrief {
-                name,
-                sharding,
-                partition_key,
-                ownership,
-                generation,
-                first_shard: ShardId(first_shard),
-                durable,
-                min_in_sync: if ownership == Ownership::Replicated { 2 } else { 0 },
-                kind,
-            }
-        },
-    )
-}
-
-/// Orders to a node.
-pub fn orders() -> impl Strategy<Value = Orders> {
-    let lease = any::<(u64, u64, u64)>().prop_map(|(at, lease_ms, spread_ms)| LeaseRenewal {
-        sent_at: Millis(at),
-        lease_ms,
-        spread_ms,
-    });
-    let permission = (replica_keys(), select(DropReason::ALL.to_vec()), any::<u64>())
-        .prop_map(|(replica, reason, epoch)| Permission { replica, reason, epoch: Epoch(epoch) });
-    let gone = (vec(replica_keys(), 0..5), vec(permission, 0..3));
-    let lists = (vec(briefs(), 0..3), vec(orders_of_one(), 0..5), gone);
-    (any::<(u128, u64, u64, u64, bool)>(), lists, option::of(lease)).prop_map(|(numbers, lists, lease)| {
-        let (cluster, incarnation, version, base, may_go) = numbers;
-        let (keyspaces, changed, (removed, permissions)) = lists;
-        Orders {
-            cluster: ClusterId(cluster),
-            permissions,
-            incarnation: Incarnation(incarnation),
-            version,
-            base,
-            keyspaces,
-            changed,
-            removed,
-            lease,
-            may_go,
-        }
-    })
 }
 
 /// Announcements of nodes.
@@ -536,85 +309,4 @@ pub fn plans() -> impl Strategy<Value = Plan> {
             decided_by,
         },
     )
-}
-
-/// A keyspace, and the diffs of its commits from the empty map on.
-pub fn histories(commits: std::ops::Range<usize>) -> impl Strategy<Value = (Keyspace, Vec<MapDiff>)> {
-    let few = prop_oneof![
-        Just(Sharding::KeyRange),
-        Just(Sharding::HashRange { hash: HashFunction::Xxh3_64 }),
-        Just(Sharding::Fixed { hash: HashFunction::Crc16, shards: 9 }),
-        Just(Sharding::Named),
-    ];
-    let dice = vec(vec(any::<[u8; 3]>(), 1..12), commits);
-    (few.prop_flat_map(keyspaces_sharded), dice).prop_map(|(keyspace, dice)| {
-        let diffs = history(&keyspace, &dice);
-        (keyspace, diffs)
-    })
-}
-
-/// The first shards of [`histories`].
-fn first_bounds(sharding: Sharding) -> Vec<Bounds> {
-    let key = |text: &str| Key::new(text.as_bytes()).expect("short enough");
-    let range = |begin: &str, end: &str| {
-        Bounds::Keys(KeyRange::new(key(begin), key(end)).expect("the letters ascend"))
-    };
-    match sharding {
-        Sharding::KeyRange => vec![range("", "f"), range("f", "q"), range("q", "")],
-        Sharding::HashRange { .. } => vec![
-            Bounds::Hashes(HashRange { first: 0, last: u64::MAX / 2 }),
-            Bounds::Hashes(HashRange { first: u64::MAX / 2 + 1, last: u64::MAX }),
-        ],
-        Sharding::Fixed { shards, .. } => Slot::all(shards),
-        Sharding::Named => ["north", "south"].map(|name| Bounds::Name(name.parse().expect("names"))).into(),
-    }
-}
-
-fn history(keyspace: &Keyspace, dice: &[Vec<[u8; 3]>]) -> Vec<MapDiff> {
-    let mut map = ShardMap::empty(keyspace.name.clone(), keyspace.sharding, keyspace.partition_key);
-    let mut diffs = Vec::new();
-    for (commit, throws) in dice.iter().enumerate() {
-        let ids: Vec<ShardId> = map.shards().map(|shard| shard.id).collect();
-        let mut edit = map.edit();
-        if commit == 0 {
-            first_bounds(keyspace.sharding).into_iter().for_each(|bounds| {
-                edit.create_shard(bounds).expect("far below the limit");
-            });
-        }
-        for throw in throws.iter().filter(|_| !ids.is_empty()) {
-            // What the map does not allow is left out.
-            let _ = change(&mut edit, ids[usize::from(throw[0]) % ids.len()], *throw);
-        }
-        let diff = edit.commit(TransactionId([commit as u8 + 1; 20]));
-        map.apply(&diff).expect("it was made from this map");
-        diffs.push(diff);
-    }
-    diffs
-}
-
-fn change(edit: &mut Edit<'_>, id: ShardId, [_, what, which]: [u8; 3]) -> Option<()> {
-    let replicas = edit.shard(id).ok()?.replicas.clone();
-    let replica = replicas.get(usize::from(which) % replicas.len().max(1));
-    match what % 8 {
-        0..=2 => {
-            let node = NodeId::new(&format!("n{}", which % 7)).ok()?;
-            let replaces = replica.filter(|_| what > 127).map(|replica| replica.placement);
-            edit.add_replica(id, &node, Incarnation(u64::from(which / 7)), replaces).ok().map(|_| ())
-        }
-        3 | 4 => edit.step(id, replica?.placement, ReplicaState::Live).ok(),
-        5 if what > 127 => {
-            let placement = replica?.placement;
-            edit.take_in(id, placement).and_then(|()| edit.lead(id, placement)).ok()
-        }
-        5 => edit.lead(id, replica?.placement).ok(),
-        6 => edit.step(id, replica?.placement, ReplicaState::Unload).ok(),
-        _ => edit.remove_replica(id, replica?.placement).ok(),
-    }
-}
-
-/// The map after all diffs.
-pub fn replay(keyspace: &Keyspace, diffs: &[MapDiff]) -> ShardMap {
-    let mut map = ShardMap::empty(keyspace.name.clone(), keyspace.sharding, keyspace.partition_key);
-    diffs.iter().for_each(|diff| map.apply(diff).expect("each follows on the one before"));
-    map
 }
