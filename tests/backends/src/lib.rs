@@ -73,9 +73,11 @@ pub(crate) fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// A port on loopback that was free a moment ago.
+/// A port on loopback that was free a moment ago, below those that the system gives to others meanwhile.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    let mut ports = (0..200).map(|_| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+    let low = |port: u16| 10_000 + port % 20_000;
+    ports.find(|port| TcpListener::bind(("127.0.0.1", low(*port))).is_ok()).map(low).unwrap()
 }
 
 /// The path of a program, in the folders of `PATH` or where Debian puts servers; else a panic that names the

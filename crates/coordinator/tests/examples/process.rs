@@ -51,7 +51,9 @@ pub fn example(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(path)
 }
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago, below those that the system gives to others meanwhile.
 pub fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    let mut ports = (0..200).map(|_| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+    let low = |port: u16| 10_000 + port % 20_000;
+    ports.find(|port| TcpListener::bind(("127.0.0.1", low(*port))).is_ok()).map(low).unwrap()
 }
