@@ -12,6 +12,8 @@ use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Request, Response, Version};
 use http_body::Body;
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -26,6 +28,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tower::ServiceExt;
+use tower::util::BoxCloneSyncService;
 
 /// What answers requests.
 pub trait Service: Clone + Send + Sync + 'static {
@@ -39,20 +42,31 @@ pub trait Service: Clone + Send + Sync + 'static {
     fn answer(&self, request: Request<RequestBody>) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
-/// A service of tower, such as a router of axum.
+/// A service of tower, such as a router of axum. It is behind a pointer, so that the compiler makes the server of hyper for it
+/// once, in this crate, and not again in each crate that listens.
 #[derive(Debug, Clone)]
-pub struct TowerService<S>(pub S);
+pub struct TowerService(BoxCloneSyncService<Request<RequestBody>, Response<TowerBody>, Infallible>);
 
-impl<S, B> Service for TowerService<S>
-where
-    S: tower::Service<Request<RequestBody>, Response = Response<B>, Error = Infallible>,
-    S: Clone + Send + Sync + 'static,
-    S::Future: Send,
-    B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
-{
-    type Body = B;
+type TowerBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
-    async fn answer(&self, request: Request<RequestBody>) -> Response<B> {
+impl TowerService {
+    /// `service`, to listen with.
+    pub fn new<S, B>(service: S) -> TowerService
+    where
+        S: tower::Service<Request<RequestBody>, Response = Response<B>, Error = Infallible>,
+        S: Clone + Send + Sync + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    {
+        let boxed = |response: Response<B>| response.map(|body| body.map_err(Into::into).boxed_unsync());
+        TowerService(BoxCloneSyncService::new(service.map_response(boxed)))
+    }
+}
+
+impl Service for TowerService {
+    type Body = TowerBody;
+
+    async fn answer(&self, request: Request<RequestBody>) -> Response<TowerBody> {
         self.0.clone().oneshot(request).await.unwrap_or_else(|never| match never {})
     }
 }

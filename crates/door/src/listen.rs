@@ -1,10 +1,11 @@
 //! Takes connections from a listener.
 
-use crate::connection::{AcceptedConnection, Service, is_over};
+use crate::connection::{AcceptedConnection, Service, TowerService, is_over};
 use crate::limits;
 use crate::refusal::Reason;
 use crate::{Door, Ending};
 use bytes::Bytes;
+use std::pin::Pin;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -41,8 +42,16 @@ impl Door {
     }
 
     /// Serves connections until `stop` is true or gone.
-    pub async fn listen(&self, listener: TcpListener, service: impl Service, stop: watch::Receiver<bool>) {
-        self.listen_with(listener, |_| service.clone(), stop).await;
+    pub fn listen(
+        &self,
+        listener: TcpListener,
+        service: TowerService,
+        stop: watch::Receiver<bool>,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let door = self.clone();
+        // Boxed here: the compiler makes the code of a future where it is first polled or boxed, and so in each crate that
+        // awaits an `async fn`.
+        Box::pin(async move { door.listen_with(listener, |_| service.clone(), stop).await })
     }
 
     /// The same, with a service for each connection.

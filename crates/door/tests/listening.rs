@@ -80,7 +80,7 @@ async fn listening(settings: Settings) -> Listening {
     let door = Door::new(Role { body_bytes: LONGEST, ..Role::default() }, settings);
     let (_stop, stopped) = watch::channel(false);
     let listens = door.clone();
-    tokio::spawn(async move { listens.listen(listener, Measure, stopped).await });
+    tokio::spawn(async move { listens.listen_with(listener, |_| Measure, stopped).await });
     Listening { door, address, _stop }
 }
 

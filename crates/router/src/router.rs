@@ -6,6 +6,7 @@ use crate::counters::Counts;
 use crate::error::CallError;
 use crate::limits;
 use crate::options::{CallOptions, Options};
+use futures::future::BoxFuture;
 use http::{Request, Response};
 use partage_clock::Clock;
 use partage_core::base::id::{Epoch, Generation, ShardId};
@@ -76,7 +77,12 @@ pub struct LiveReplica {
 impl Router {
     /// Begins to follow the maps of one of `coordinators` (`host:port` each), and starts from the maps file if there is
     /// one. Does not wait for a coordinator; [`Router::ready`] does. Needs a tokio runtime.
-    pub async fn connect(coordinators: Vec<String>, options: Options) -> Router {
+    pub fn connect(coordinators: Vec<String>, options: Options) -> BoxFuture<'static, Router> {
+        // Boxed, so that the compiler makes its code in this crate, and not in each that has a router.
+        Box::pin(Router::begin(coordinators, options))
+    }
+
+    async fn begin(coordinators: Vec<String>, options: Options) -> Router {
         let clock = Clock::start();
         let kept = match options.maps_file {
             Some(path) => Some(Kept::read(path).await),

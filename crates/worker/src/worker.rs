@@ -7,6 +7,7 @@ use crate::driver::{Driver, Event, State};
 use crate::error::{LayDownError, LeaveError, StartError};
 use crate::handler::{Assignment, Closures, Failure, Handler};
 use crate::{limits, measure, metrics};
+use futures::future::BoxFuture;
 use partage_clock::Clock;
 use partage_core::base::id::{Generation, Incarnation, ShardId};
 use partage_core::base::name::{KeyspaceName, Label, NodeId, Zone};
@@ -176,7 +177,12 @@ impl Builder {
     ///
     /// # Errors
     /// As [`Builder::start`].
-    pub async fn start_shared(self, handler: Arc<dyn Handler>) -> Result<Worker, StartError> {
+    pub fn start_shared(self, handler: Arc<dyn Handler>) -> BoxFuture<'static, Result<Worker, StartError>> {
+        // Boxed, so that the compiler makes the code of a worker in this crate, and not in each that starts one.
+        Box::pin(self.begin(handler))
+    }
+
+    async fn begin(self, handler: Arc<dyn Handler>) -> Result<Worker, StartError> {
         let spec = self.spec()?;
         let shared = Arc::new(Shared::new(spec.id.clone(), self.coordinators.clone(), Clock::start()));
         let (events, inbox) = mpsc::channel(limits::EVENTS);

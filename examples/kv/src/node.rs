@@ -5,6 +5,7 @@ use crate::disk::{Folder, FolderError};
 use crate::limits;
 use crate::seed::Seed;
 use crate::service::Service;
+use futures::future::BoxFuture;
 use partage_door::{Changes, Door, Ending, Role, TowerService};
 use partage_worker::http::WORKER_PATH;
 use partage_worker::{CallbackTimeouts, Worker};
@@ -88,7 +89,12 @@ impl Config {
 
 impl Node {
     /// Registers and serves. Returns when it has registered.
-    pub async fn start(config: Config) -> Result<Node, StartError> {
+    pub fn start(config: Config) -> BoxFuture<'static, Result<Node, StartError>> {
+        // Boxed, so that the compiler makes the code of a node in this crate, and not in each that starts one.
+        Box::pin(Node::begin(config))
+    }
+
+    async fn begin(config: Config) -> Result<Node, StartError> {
         let address = config.listener.local_addr()?;
         let announced = config.advertise.unwrap_or_else(|| address.to_string());
         let folder = config.durable.as_deref().map(Folder::open).transpose()?;
@@ -117,7 +123,7 @@ impl Node {
         let door = Door::new(role, config.door);
         let routes = api::routes(&worker, service, &door);
         let listener = config.listener;
-        let server = tokio::spawn(async move { door.listen(listener, TowerService(routes), closed).await });
+        let server = tokio::spawn(door.listen(listener, TowerService::new(routes), closed));
         Ok(Node { worker, address, close, server })
     }
 

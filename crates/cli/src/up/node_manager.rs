@@ -153,7 +153,7 @@ impl NodeManager {
         // It ends with the process.
         tokio::spawn(async move {
             let (_open, stop) = watch::channel(false);
-            door.listen(listener, TowerService(router), stop).await;
+            door.listen(listener, TowerService::new(router), stop).await;
         });
         Ok(address)
     }

@@ -30,6 +30,7 @@ use crate::publish::events::EventWriter;
 use crate::publish::notifier::Notifier;
 use crate::standby::{LastFailure, LeaderInfo, Standby};
 use axum::Router;
+use futures::future::BoxFuture;
 use partage_coordination::{Advice, Error, LeaderLease, Leadership};
 use partage_core::base::name::KeyspaceName;
 use partage_core::base::settings::Settings;
@@ -157,7 +158,12 @@ impl Coordinator {
     /// # Errors
     /// When its address is taken, or its state is damaged (with file and offset, or the key), of another version or
     /// cluster, or in use.
-    pub async fn start(config: Config) -> Result<Coordinator, StartError> {
+    pub fn start(config: Config) -> BoxFuture<'static, Result<Coordinator, StartError>> {
+        // Boxed, so that the compiler makes the code of a coordinator in this crate, and not in each that starts one.
+        Box::pin(Coordinator::begin(config))
+    }
+
+    async fn begin(config: Config) -> Result<Coordinator, StartError> {
         let listen_error = |error| StartError::Listen { address: config.listen, error };
         let listener = TcpListener::bind(config.listen).await.map_err(listen_error)?;
         let address = listener.local_addr().map_err(listen_error)?;
@@ -166,9 +172,9 @@ impl Coordinator {
         }
         let (stop, stopped) = watch::channel(false);
         let supervisor = Supervisor::new(config, address);
-        let (door, service) = (supervisor.door.clone(), TowerService(supervisor.routes.router()));
+        let (door, service) = (supervisor.door.clone(), TowerService::new(supervisor.routes.router()));
         let open_until = stopped.clone();
-        let listening = tokio::spawn(async move { door.listen(listener, service, open_until).await });
+        let listening = tokio::spawn(door.listen(listener, service, open_until));
         let (begun, has_begun) = oneshot::channel();
         let task = tokio::spawn(async move {
             supervisor.run(Some(begun), stopped).await;

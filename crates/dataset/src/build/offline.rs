@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures::future::BoxFuture;
 use partage_core::service::dataset::{DatasetName, VersionName};
 use partage_engine::readonly::{Reader, UNFINISHED};
 use partage_wire::dataset::manifest::{MANIFEST, Manifest, StoredPartition};
@@ -17,7 +18,18 @@ use crate::source::{Source, Throttle};
 
 /// Builds every partition of a version into `<out>/<dataset>/<version>`, which is itself a version that any source may
 /// hold: store files, their manifest, and `_SUCCESS` at last. The folder has its name only when all is there.
-pub async fn build_all(
+pub fn build_all<'a>(
+    source: &'a Source,
+    version: (&'a DatasetName, &'a VersionName),
+    out: &'a Path,
+    options: &'a Options,
+    progress: &'a Arc<Progress>,
+) -> BoxFuture<'a, Result<Manifest, Error>> {
+    // Boxed, so that the compiler makes its code in this crate, and not in each that builds.
+    Box::pin(build(source, version, out, options, progress))
+}
+
+async fn build(
     source: &Source,
     (dataset, version): (&DatasetName, &VersionName),
     out: &Path,

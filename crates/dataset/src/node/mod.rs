@@ -36,6 +36,7 @@ use crate::source::{Source, Throttle};
 pub use coordinated::Membership;
 use coordinated::{AssignedShards, DatasetHandler};
 use driving::{Driver, Input};
+use futures::future::BoxFuture;
 use known::Known;
 use partage_coordination::Coordination;
 use partage_core::service::dataset::node::{NodeSettings, Spread};
@@ -238,7 +239,16 @@ impl Node {
     ///
     /// # Errors
     /// [`StartError`]: wrong numbers, no listener, or a store that is in use or cannot be read.
-    pub async fn start(
+    pub fn start(
+        options: NodeOptions,
+        coordination: Arc<dyn Coordination>,
+        source: Source,
+    ) -> BoxFuture<'static, Result<Node, StartError>> {
+        // Boxed, so that the compiler makes the code of a node in this crate, and not in each that starts one.
+        Box::pin(Node::begin(options, coordination, source))
+    }
+
+    async fn begin(
         options: NodeOptions,
         coordination: Arc<dyn Coordination>,
         source: Source,
