@@ -89,18 +89,21 @@ impl ApiClient {
         Err(self.unreachable(why))
     }
 
-    /// Asks the first coordinator that answers. A change that may have arrived is not sent to another one.
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, Failure> {
+        let (coordinator, bytes) = self.first_answer(method, path, body).await?;
+        match serde_json::from_slice(&bytes) {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.not_understood(coordinator, path, &error).await),
+        }
+    }
+
+    /// Asks the first coordinator that answers, and names it. A change that may have arrived is not sent to another one.
+    /// Apart from [`ApiClient::ask`], so that it is compiled once and not for each type of answers.
+    async fn first_answer(&self, method: Method, path: &str, body: Bytes) -> Result<(&str, Bytes), Failure> {
         let mut why = String::new();
         for coordinator in &self.coordinator {
             match self.ask_one(coordinator, &method, path, body.clone()).await? {
-                Ok((status, bytes)) if status.is_success() => match serde_json::from_slice(&bytes) {
-                    Ok(answer) => return Ok(answer),
-                    Err(error) => {
-                        let what = format!("the answer of {path} is not understood: {error}");
-                        return Err(self.somebody_else(coordinator).await.unwrap_or(Failure::failed(what)));
-                    }
-                },
+                Ok((status, bytes)) if status.is_success() => return Ok((coordinator, bytes)),
                 Ok((status, bytes)) => {
                     let other = self.somebody_else(coordinator).await;
                     return Err(other.unwrap_or_else(|| refusal(status, &bytes)));
@@ -118,6 +121,11 @@ impl ApiClient {
             }
         }
         Err(self.unreachable(why))
+    }
+
+    async fn not_understood(&self, coordinator: &str, path: &str, error: &serde_json::Error) -> Failure {
+        let what = format!("the answer of {path} is not understood: {error}");
+        self.somebody_else(coordinator).await.unwrap_or(Failure::failed(what))
     }
 
     async fn ask_one(
