@@ -74,7 +74,7 @@ fn t11_a_replica_that_moves_is_dropped_when_the_set_has_all_that_it_has() {
     let free = (0..4).map(|at| node(&format!("n{at}"))).find(|n| shard.live().all(|r| r.node != *n)).unwrap();
     let (keyspace, from, to) = (name(), leader.clone(), free.clone());
     let command = Command::MoveShard { keyspace, shard: shard.id, from, to };
-    test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command, false).unwrap();
+    test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command).unwrap();
     let (mut least, mut has_moved) = (usize::MAX, false);
     for _ in 0..60 {
         test.run(BEAT_MS);
