@@ -316,7 +316,7 @@ mod tests {
             }
         }
         let command = &document["components"]["schemas"]["Keyspace"]["properties"];
-        assert_eq!(command["ownership"]["enum"], json!(["eventual", "exclusive", null]));
+        assert_eq!(command["ownership"]["enum"], json!(["eventual", "exclusive", "replicated", null]));
         assert_eq!(command["name"]["maxLength"], 255);
     }
 }
