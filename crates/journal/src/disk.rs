@@ -38,6 +38,12 @@ pub trait Disk: fmt::Debug + Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Returns when creations, renames and deletions in the directory are on stable storage.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Opens a file that exists so that each write goes past the page cache and is on stable storage when it returns: `sync`
+    /// then waits only for a changed length. Offset, length and address of what is written must be multiples of the
+    /// disk's block. `None`: this file system does not open files so. One that does may still refuse the writes.
+    fn open_direct(&self, _: &Path) -> io::Result<Option<Box<dyn DiskFile>>> {
+        Ok(None)
+    }
     /// Locks a file against other processes until the answer is dropped. `None`: somebody has it.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send>>>;
 }
@@ -58,6 +64,34 @@ impl DiskFile for File {
     fn sync(&mut self) -> io::Result<()> {
         // fdatasync: a changed length is part of what it waits for, time stamps are not.
         self.sync_data()
+    }
+}
+
+/// A file whose writes go past the page cache and are on stable storage when they return.
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+struct DirectFile {
+    file: File,
+    is_len_changed: bool,
+}
+
+#[cfg(target_os = "linux")]
+impl DiskFile for DirectFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn set_len(&mut self, bytes: u64) -> io::Result<()> {
+        self.is_len_changed = true;
+        self.file.set_len(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        if self.is_len_changed {
+            self.file.sync_data()?;
+            self.is_len_changed = false;
+        }
+        Ok(())
     }
 }
 
@@ -101,6 +135,17 @@ impl Disk for RealDisk {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         File::open(dir)?.sync_all()
+    }
+
+    #[cfg(target_os = "linux")]
+    fn open_direct(&self, path: &Path) -> io::Result<Option<Box<dyn DiskFile>>> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = libc::O_DIRECT | libc::O_DSYNC;
+        match OpenOptions::new().write(true).custom_flags(flags).open(path) {
+            Ok(file) => Ok(Some(Box::new(DirectFile { file, is_len_changed: false }))),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send>>> {

@@ -35,7 +35,8 @@ use bytes::{Buf, BufMut};
 pub const ALIGN: usize = 32;
 /// Bytes of a file's header; the first record follows.
 pub const FILE_HEADER: usize = 64;
-const RECORD_HEADER: usize = 32;
+/// Bytes of a record's header; its payload follows.
+pub const RECORD_HEADER: usize = 32;
 /// What a disk writes as a whole, or not at all.
 const SECTOR: usize = 512;
 const FILE_MAGIC: [u8; 8] = *b"PARTAGEJ";
@@ -201,6 +202,32 @@ pub fn find_any(file: &[u8], file_number: u64, at: usize) -> Option<(usize, Foun
         let payload = header.payload(file.get(start..start + extent)?)?;
         Some((start, Found::Record { payload, number: header.number, next: start + extent }))
     })
+}
+
+/// What the header of a record says, whether the rest of the record is as it was written or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Of the record.
+    pub number: u64,
+    /// Of the file that it was written to.
+    pub file_number: u64,
+    /// Bytes of its payload.
+    pub payload_bytes: usize,
+}
+
+/// The header of the record at the start of `bytes`, if the header is as it was written. For salvage only.
+pub fn head(bytes: &[u8]) -> Option<Head> {
+    let RecordHeader { payload_bytes, number, file_number, .. } = RecordHeader::decode(bytes)?;
+    Some(Head { number, file_number, payload_bytes })
+}
+
+/// The first `most` bytes of the payload of the record at the start of `bytes`, or what there is of them, in clear,
+/// whether they are as they were written or not. For salvage only.
+pub fn unchecked_payload(bytes: &[u8], number: u64, most: usize) -> Vec<u8> {
+    let payload = bytes.get(RECORD_HEADER..).unwrap_or_default();
+    let mut payload = payload[..most.min(payload.len())].to_vec();
+    whiten(number, &mut payload);
+    payload
 }
 
 struct RecordHeader {
