@@ -10,7 +10,7 @@
 //! 4  dataset  table  shuffle  console           services and pages; examples/* stand here too
 //! 3  coordinator  worker  router  engine        what runs (testkit leans on its own floor: it starts them all)
 //! 2  metadata  maps  door
-//! 1  wire  clock  dialer  coordination               coordination leans on the clock: its sessions end by it
+//! 1  wire  clock  dialer  log  coordination          coordination leans on the clock: its sessions end by it
 //! 0  core  journal                              decisions; files that are only added to
 //!    tests/*  bench/*                           outside: lean on all, nobody leans on them
 //! ```
@@ -54,11 +54,12 @@ pub enum Kind {
 const OUTSIDE: u8 = 6;
 
 /// The floor of each folder below `crates/`.
-const FLOORS: [(&str, u8); 20] = [
+const FLOORS: [(&str, u8); 21] = [
     ("core", 0),
     ("random", 0),
     ("clock", 1),
     ("journal", 0),
+    ("log", 1),
     ("wire", 1),
     ("dialer", 1),
     ("coordination", 1),
