@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 const VALUE_BYTES: usize = 100;
 const REPLICAS: u64 = 1_000;
-const EACH: Duration = Duration::from_millis(600);
+const EACH: Duration = Duration::from_millis(1_200);
 const FLOOR_BYTES: u64 = 64 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -41,26 +41,22 @@ fn measure(dir: &Path, settings: LogSettings) -> Result<(), Box<dyn Error>> {
     println!("{mode}, {REPLICAS} replicas, values of {VALUE_BYTES} bytes");
     let mut floor = floor_file(&dir.join("floor"), mode)?;
     let (mut ends, mut turn) = (vec![0; REPLICAS as usize], 0);
+    let mut at = 0;
     for writes in [1, 16, 128] {
-        let before = log.written_bytes();
-        let mut took = Took::default();
-        while !took.is_over() {
+        // In turns, so that both meet the same disk: other processes use it too.
+        let (mut took, mut floor_took) = (Took::default(), Took::default());
+        let (before, start) = (log.written_bytes(), Instant::now());
+        while start.elapsed() < EACH {
             let group = (0..writes).map(|_| next(&mut ends, &mut turn)).collect::<Result<Vec<_>, _>>()?;
+            let before = log.written_bytes();
             took.time(|| log.write(&group))?;
+            let bytes = Aligned::new((log.written_bytes() - before) as usize);
+            floor_took.time(|| floor.write_at(at, bytes.bytes()).and_then(|()| floor.sync()))?;
+            at = if at + 2 * bytes.len as u64 > FLOOR_BYTES { 0 } else { at + bytes.len as u64 };
         }
         let bytes = (log.written_bytes() - before) / took.all.len() as u64;
         took.print(&format!("  log,   {writes:3} writes"), writes, bytes);
-        let mut took = Took::default();
-        let aligned = Aligned::new(bytes as usize);
-        let mut at = 0;
-        while !took.is_over() {
-            took.time(|| floor.write_at(at, aligned.bytes()).and_then(|()| floor.sync()))?;
-            at += bytes;
-            if at + bytes > FLOOR_BYTES {
-                at = 0;
-            }
-        }
-        took.print(&format!("  floor, {writes:3} writes"), writes, bytes);
+        floor_took.print(&format!("  floor, {writes:3} writes"), writes, bytes);
     }
     drop(log);
     let start = Instant::now();
@@ -115,23 +111,13 @@ impl Aligned {
     }
 }
 
+#[derive(Default)]
 struct Took {
-    start: Instant,
     all: Vec<Duration>,
     cpu: Duration,
 }
 
-impl Default for Took {
-    fn default() -> Took {
-        Took { start: Instant::now(), all: Vec::new(), cpu: Duration::ZERO }
-    }
-}
-
 impl Took {
-    fn is_over(&self) -> bool {
-        self.start.elapsed() > EACH
-    }
-
     fn time<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let (start, cpu) = (Instant::now(), cpu());
         let done = work();
