@@ -41,11 +41,8 @@ pub const RUNS: usize = 64;
 /// one that does.
 pub const STEPS_BEFORE_FLUSH: usize = 16;
 
-/// A store with fewer files in its sorted levels is read to find its median, with more the bounds of the files tell it.
+/// A store with fewer files in its sorted levels is read to find its median; with more the bounds of the files tell it.
 pub const MEDIAN_FILES: usize = 8;
-
-/// A store with at most this much on disk is read with the unflushed rows to find its median.
-pub const MEDIAN_READ_BYTES: u64 = 8 << 20;
 
 /// Memory for blocks of all stores of a node, unless told otherwise.
 pub const CACHE_BYTES: u64 = 64 << 20;

@@ -112,7 +112,8 @@ pub trait Store: Send + Sync {
     /// How large the store is.
     fn size(&self) -> Size;
 
-    /// A key with about half of the data before it, for a split; none in a store that has not got two rows.
+    /// A key with about half of the data before it, for a split; none in a store that has not got two rows. In a store that has
+    /// most of its data on the disk the unflushed rows are not looked at.
     fn median(&self) -> Result<Option<SharedBytes>, Error>;
 
     /// Reads everything that is on the disk.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use partage_core::service::table::replication::LogPosition;
+use partage_engine::replica::limits::RUNS;
 use partage_engine::replica::{Change, Engine, Error, Store, TreeEngine};
 
 use crate::harness::{Map, all, apply, at, compact, copy, refused, set, temporary};
@@ -285,4 +286,30 @@ fn a_store_to_which_a_write_has_failed_must_be_opened_again() {
     let store = TreeEngine::default().open(&folder).unwrap();
     apply(&store, &[(b"key", Some(b"new"))]);
     assert_eq!(store.flush().unwrap(), at(2));
+}
+
+#[test]
+fn runs_do_not_exceed_what_the_list_of_files_can_hold() {
+    let disk = temporary();
+    let folder = disk.path().join("store");
+    let store = TreeEngine::default().open(&folder).unwrap();
+    let mut most = 0;
+    for run in 0..4 * RUNS + 20 {
+        set(&store, b"key", format!("{run}").as_bytes());
+        set(&store, format!("{run}").as_bytes(), b"");
+        store.flush().unwrap();
+        let runs = store.size().runs;
+        if runs > most && runs > RUNS - 2 {
+            let disk = temporary();
+            copy(&folder, disk.path());
+            assert_eq!(all(&TreeEngine::default().open(disk.path()).unwrap()), all(&store), "{runs} runs");
+        }
+        most = most.max(runs);
+    }
+    assert_eq!(most, RUNS);
+    let rows = all(&store);
+    drop(store);
+    let store = TreeEngine::default().open(&folder).unwrap();
+    assert_eq!(rows.len(), 4 * RUNS + 21);
+    assert_eq!(all(&store), rows);
 }

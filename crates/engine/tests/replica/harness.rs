@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use partage_core::base::id::Epoch;
 use partage_core::service::table::replication::LogPosition;
+use partage_engine::replica::limits::RUN_FILE_BYTES;
 use partage_engine::replica::{
-    Change, Direction, Engine, Error, Row, SimulatedEngine, Snapshot, Store, TreeEngine,
+    Change, Direction, Engine, Error, Options, Row, SimulatedEngine, Snapshot, Store, TreeEngine,
 };
 use tempfile::TempDir;
 
@@ -27,16 +28,28 @@ pub trait Machine {
 pub type StoreOf<M> = <<M as Machine>::Engine as Engine>::Store;
 
 /// A machine with the engine of the product.
-pub struct Real {
+pub type Real = Trees<{ RUN_FILE_BYTES }>;
+
+/// The same with files so small that a few rows make several levels of them.
+pub type Small = Trees<600>;
+
+pub struct Trees<const RUN_FILE: u64> {
     engine: TreeEngine,
     disk: TempDir,
 }
 
-impl Machine for Real {
+impl<const RUN_FILE: u64> Trees<RUN_FILE> {
+    fn with(disk: TempDir) -> Self {
+        let options = Options { run_file_bytes: RUN_FILE, ..Options::default() };
+        Trees { engine: TreeEngine::new(options), disk }
+    }
+}
+
+impl<const RUN_FILE: u64> Machine for Trees<RUN_FILE> {
     type Engine = TreeEngine;
 
-    fn new() -> Real {
-        Real { engine: TreeEngine::default(), disk: temporary() }
+    fn new() -> Self {
+        Trees::with(temporary())
     }
 
     fn engine(&self) -> &TreeEngine {
@@ -51,7 +64,7 @@ impl Machine for Real {
     fn crash(&mut self) {
         let copied = temporary();
         copy(self.disk.path(), copied.path());
-        *self = Real { engine: TreeEngine::default(), disk: copied };
+        *self = Trees::with(copied);
     }
 }
 
@@ -78,11 +91,14 @@ impl Machine for Simulated {
     }
 }
 
-/// Runs generic cases on both.
+/// Runs generic cases on both engines.
 macro_rules! on_both {
     ($($(#[$with:meta])* $case:ident)*) => {
         mod real {
             $(#[test] $(#[$with])* fn $case() { super::$case::<crate::harness::Real>(); })*
+        }
+        mod small_files {
+            $(#[test] $(#[$with])* fn $case() { super::$case::<crate::harness::Small>(); })*
         }
         mod simulated {
             $(#[test] $(#[$with])* fn $case() { super::$case::<crate::harness::Simulated>(); })*

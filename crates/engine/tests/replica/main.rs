@@ -10,5 +10,4 @@ mod cases;
 mod crash;
 mod filling;
 mod harness;
-mod many;
 mod model;

@@ -18,7 +18,7 @@ use lsm_tree::{
 };
 
 use super::super::layers::Entry;
-use super::super::limits::{DUE_RUNS, RUN_FILE_BYTES, SEPARATED_BYTES, VALUE_FILE_BYTES};
+use super::super::limits::{DUE_RUNS, SEPARATED_BYTES, VALUE_FILE_BYTES};
 use super::super::merge::Source;
 use super::super::stored_form::ROWS;
 use super::super::{Direction, Error};
@@ -29,12 +29,15 @@ use super::{damage, folder};
 pub(super) struct Shared {
     pub(super) cache: Arc<Cache>,
     pub(super) files: Arc<DescriptorTable>,
+    pub(super) run_file_bytes: u64,
 }
 
 /// One tree.
 pub(super) struct Library {
     folder: PathBuf,
     tree: AnyTree,
+    files: Arc<DescriptorTable>,
+    run_file_bytes: u64,
     /// The number of the next run, and of the next reader.
     visible: SequenceNumberCounter,
     /// The numbers of the readers, and how many have each.
@@ -68,11 +71,22 @@ impl Library {
         let first = tree.get_highest_persisted_seqno().map_or(1, |last| last + 1);
         next.set(first);
         visible.set(first);
-        Ok(Library { folder: path.to_owned(), tree, visible, readers: Mutex::default() })
+        Ok(Library {
+            folder: path.to_owned(),
+            tree,
+            files: shared.files.clone(),
+            run_file_bytes: shared.run_file_bytes,
+            visible,
+            readers: Mutex::default(),
+        })
     }
 
     pub(super) fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    pub(super) fn run_file_bytes(&self) -> u64 {
+        self.run_file_bytes
     }
 
     pub(super) fn tree(&self) -> &AnyTree {
@@ -106,21 +120,23 @@ impl Library {
 
     /// Adds a run as a whole, on the disk when the call returns. Stored keys ascend.
     pub(super) fn ingest(&self, rows: impl Iterator<Item = Entry>) -> Result<(), Error> {
-        let value_files = self.tree.blob_file_count();
         guarded(&self.folder, "write a run", || {
-            let mut run = self.tree.ingestion()?;
+            let (mut run, mut is_separated) = (self.tree.ingestion()?, false);
             for (key, value) in rows {
                 match value {
-                    Some(value) => run.write(key, value)?,
+                    Some(value) => {
+                        is_separated |= value.len() >= SEPARATED_BYTES as usize;
+                        run.write(key, value)?;
+                    }
                     None => run.write_tombstone(key)?,
                 }
             }
+            if is_separated {
+                // The library syncs the other folders. The names of the files are there before the run is complete.
+                sync_folder(&self.folder.join(folder::VALUES))?;
+            }
             run.finish()
         })?;
-        if self.tree.blob_file_count() != value_files {
-            // The library syncs the files, and of folders the other ones.
-            folder::sync(&self.folder.join(folder::VALUES))?;
-        }
         self.tidy();
         Ok(())
     }
@@ -128,13 +144,18 @@ impl Library {
     /// One step of compaction. Says whether something changed.
     pub(super) fn compact(&self) -> Result<bool, Error> {
         let kept = self.kept();
-        let strategy = Leveled::default().with_l0_threshold(DUE_RUNS).with_table_target_size(RUN_FILE_BYTES);
+        let strategy =
+            Leveled::default().with_l0_threshold(DUE_RUNS).with_table_target_size(self.run_file_bytes);
         let has_changed = guarded(&self.folder, "compact", || {
             let before = self.tree.current_version().id();
             self.tree.compact(Arc::new(strategy), kept)?;
             Ok(self.tree.current_version().id() != before)
         })
         .map_err(|error| damage::name_file(self, None, error))?;
+        if has_changed && self.tree.blob_file_count() > 0 {
+            // Compaction may have copied values to a new file. The library has synced that, and not its name.
+            folder::sync(&self.folder.join(folder::VALUES))?;
+        }
         self.tidy();
         Ok(has_changed)
     }
@@ -165,6 +186,22 @@ impl Library {
 
     fn readers(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Library {
+    /// Closes the files: the room of a removed one is only given back then, and the table of open files has no other occasion.
+    fn drop(&mut self) {
+        let _ = guarded(&self.folder, "close the files", || {
+            let (tree, version) = (self.tree.id(), self.tree.current_version());
+            for run in version.iter_tables() {
+                self.files.remove_for_table(&(tree, run.id()).into());
+            }
+            for values in version.blob_files.iter() {
+                self.files.remove_for_blob_file(&(tree, values.id()).into());
+            }
+            Ok(())
+        });
     }
 }
 

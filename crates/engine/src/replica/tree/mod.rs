@@ -25,7 +25,7 @@ use partage_core::service::table::replication::LogPosition;
 
 use super::layers::{Entry, Layers, merged};
 use super::limits::{
-    CACHE_BYTES, KEY_BYTES, MEDIAN_FILES, MEDIAN_READ_BYTES, OPEN_FILES, RUNS, STEPS_BEFORE_FLUSH,
+    CACHE_BYTES, KEY_BYTES, MEDIAN_FILES, OPEN_FILES, RUN_FILE_BYTES, RUNS, STEPS_BEFORE_FLUSH,
 };
 use super::stored_form::{STATE_KEY, decode, encode, stored_key_of, with_stored_key};
 use super::{
@@ -42,11 +42,13 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Files that are kept open.
     pub open_files: usize,
+    /// Size at which compaction begins another file of a run.
+    pub run_file_bytes: u64,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { cache_bytes: CACHE_BYTES, open_files: OPEN_FILES }
+        Options { cache_bytes: CACHE_BYTES, open_files: OPEN_FILES, run_file_bytes: RUN_FILE_BYTES }
     }
 }
 
@@ -60,6 +62,7 @@ impl TreeEngine {
         TreeEngine(Shared {
             cache: Arc::new(Cache::with_capacity_bytes(options.cache_bytes)),
             files: Arc::new(DescriptorTable::new(options.open_files)),
+            run_file_bytes: options.run_file_bytes,
         })
     }
 }
@@ -196,11 +199,12 @@ impl TreeStore {
             return None;
         }
         let mut before = 0;
-        let middle = files.into_iter().find(|(_, bytes)| {
+        let (last, bytes) = files.into_iter().find(|(_, bytes)| {
             before += bytes;
             2 * before >= whole
-        });
-        middle.map(|(key, _)| SharedBytes::stored_key(key))
+        })?;
+        // A file with a large part of all data has no bound near the middle.
+        (4 * bytes <= whole).then(|| SharedBytes::stored_key(last))
     }
 }
 
@@ -333,7 +337,8 @@ impl Store for TreeStore {
     }
 
     fn median(&self) -> Result<Option<SharedBytes>, Error> {
-        if self.size().disk_bytes <= MEDIAN_READ_BYTES {
+        let size = self.size();
+        if size.disk_bytes <= self.library.run_file_bytes() / 2 || size.disk_bytes <= size.unflushed_bytes {
             let snapshot = self.snapshot()?;
             let mut sizes = Vec::new();
             for row in snapshot.range(None, None, Direction::Forward) {
