@@ -33,9 +33,11 @@ const LICENCES: [&str; 11] = [
 ];
 
 /// Licences of one crate alone.
-const LICENCES_OF: [(&str, &str); 1] = [
+const LICENCES_OF: [(&str, &str); 2] = [
     // libFuzzer's; it is not in what users are given.
     ("libfuzzer-sys", "NCSA"),
+    // MIT without its condition: not even the notice must be kept. A part of lsm-tree.
+    ("varint-rs", "0BSD"),
 ];
 
 /// The registry that Cargo uses by default: a git dependency can vanish or change.

@@ -46,7 +46,7 @@ pub enum Error {
     Broken {
         /// The folder of the store.
         path: PathBuf,
-        /// What failed.
+        /// The failure.
         why: String,
     },
     /// The group does not join what was applied.
