@@ -6,7 +6,9 @@ use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::limits::{DUE_RUNS, KEY_BYTES, ROW_OVERHEAD_BYTES, VALUE_BYTES};
 use partage_engine::replica::{Change, Condition, Direction, Engine, Error, Snapshot, Store};
 
-use crate::harness::{Machine, Map, all, apply, at, compact, delete, get, on_both, refused, rows, set};
+use crate::harness::{
+    Machine, Map, Simulated, all, apply, at, compact, delete, get, on_both, refused, rows, set,
+};
 
 on_both! {
     a_new_store_is_empty_and_usable
@@ -405,4 +407,25 @@ fn positions_without_rows_are_flushed_too<M: Machine>() {
     let store = machine.engine().open(&machine.folder("a")).unwrap();
     assert_eq!((store.applied(), store.flushed()), (at(2), at(2)));
     assert_eq!(all(&store), Map::new());
+}
+
+#[test]
+fn a_simulated_disk_refuses_writes_and_a_crash_ends_its_stores() {
+    let mut machine = Simulated::new();
+    let store = machine.engine().open(&machine.folder("a")).unwrap();
+    set(&store, b"key", b"old");
+    store.flush().unwrap();
+    set(&store, b"key", b"new");
+    machine.engine().refuse_writes(true);
+    assert!(matches!(refused(store.flush()), Error::Io { .. }));
+    machine.engine().refuse_writes(false);
+    assert!(matches!(refused(store.flush()), Error::Broken { .. }));
+    assert!(matches!(refused(store.compact()), Error::Broken { .. }));
+    assert!(matches!(refused(store.apply(at(2), at(3), &[])), Error::Broken { .. }));
+    assert_eq!(get(&store, b"key"), Some(b"new".to_vec()), "reads go on");
+    let again = machine.engine().open(&machine.folder("a")).unwrap();
+    assert_eq!(get(&again, b"key"), Some(b"old".to_vec()));
+    machine.crash();
+    assert!(matches!(refused(again.get(b"key")), Error::Broken { .. }));
+    assert!(matches!(refused(again.apply(at(1), at(2), &[])), Error::Broken { .. }));
 }

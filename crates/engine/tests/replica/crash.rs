@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::limits::RUNS;
-use partage_engine::replica::{Change, Engine, Error, Store, TreeEngine};
+use partage_engine::replica::{Change, Engine, Error, Options, Store, TreeEngine};
 
 use crate::harness::{Map, all, apply, at, compact, copy, refused, set, temporary};
 
@@ -52,12 +52,17 @@ fn apply_next(store: &impl Store) {
     store.apply(before, at(before.index + 1), &changes).unwrap();
 }
 
+/// With run files so small that compaction has several levels.
+fn small() -> TreeEngine {
+    TreeEngine::new(Options { run_file_bytes: 4_000, ..Options::default() })
+}
+
 /// Writes, flushes and compacts until it is killed, and says what is flushed.
 #[test]
 #[ignore = "the process that the other test kills"]
 fn child() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
-    let store = TreeEngine::default().open(Path::new(&folder)).unwrap();
+    let store = small().open(Path::new(&folder)).unwrap();
     let applied = AtomicU64::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -111,7 +116,7 @@ fn a_killed_process_has_lost_only_what_was_not_flushed() {
         child.wait().unwrap();
         while said(lines.next()).is_some() {}
 
-        let store = TreeEngine::default().open(&folder).unwrap();
+        let store = small().open(&folder).unwrap();
         let stored = store.flushed();
         // What the last line says may be cut off in the middle of the number, which is then less.
         assert!(stored.index >= flushed, "round {round}: {flushed} was flushed, {stored} is stored");
