@@ -173,3 +173,32 @@ impl ReplicaState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partage_core::service::table::replication::EntryKind;
+
+    fn append(from: u64, to: u64) -> Record {
+        let position = |index| LogPosition { epoch: Epoch(1), index };
+        let entries = (from..=to).map(|index| Entry { position: position(index), kind: EntryKind::Begin });
+        LogWrite::Append(entries.collect()).into()
+    }
+
+    #[test]
+    fn a_truncation_lets_go_of_all_segments_behind_it() {
+        let (mut spans, mut needs) = (Spans::default(), Needs::default());
+        for (segment, record) in
+            [(1, append(1, 4)), (2, append(5, 6)), (3, append(7, 9)), (4, append(10, 10))]
+        {
+            spans.apply(&record, segment, &mut needs);
+        }
+        spans.apply(&LogWrite::Truncate(3).into(), 5, &mut needs);
+        assert_eq!((needs.0.len(), spans.oldest()), (1, Some(1)), "1 to 3 are in segment 1");
+        spans.apply(&append(4, 5), 5, &mut needs);
+        spans.trim(3, &mut needs);
+        assert_eq!((needs.oldest(), spans.oldest()), (Some(5), Some(5)));
+        spans.clear(&mut needs);
+        assert_eq!((needs.oldest(), spans.oldest()), (None, None));
+    }
+}

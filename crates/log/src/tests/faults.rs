@@ -181,3 +181,53 @@ fn what_a_start_finds_is_on_the_platter_although_its_sync_never_came() {
     disk.lose_power(|| false);
     same(&open(&disk).1.replicas, &found.replicas, "after the power was lost");
 }
+
+#[test]
+fn nothing_is_written_behind_an_unfinished_write() {
+    let mut unfinished = 0;
+    for before in 0..40 {
+        let disk = FaultyDisk::default();
+        let (mut log, _) = open(&disk);
+        let mut model = Model::new();
+        for index in 1..=before {
+            let group = vec![(key(2), append(1, index, 1))];
+            log.write(&group).unwrap();
+            apply(&mut model, &group);
+        }
+        disk.arm(0, Fault::ShortWrite);
+        let large = vec![(key(1), append(1, 1, 7_000)), (key(3), append(1, 1, 7_000))];
+        log.write(&large).unwrap_err();
+        drop(log);
+        disk.kill();
+        let (mut log, recovered) = open(&disk);
+        unfinished += u32::from(recovered.is_unfinished);
+        let mut known = Known { acknowledged: model, open: Some(large) };
+        known.check(&recovered.replicas, "after the short write");
+        let small = vec![(key(2), append(1, before + 1, 1))];
+        log.write(&small).unwrap();
+        apply(&mut known.acknowledged, &small);
+        drop(log);
+        let (_, recovered) = open(&disk);
+        known.check(&recovered.replicas, &format!("{:?}", recovered.places));
+        assert!(recovered.places.is_empty() && recovered.damaged.is_empty(), "{:?}", recovered.places);
+    }
+    assert!(unfinished > 10, "{unfinished} writes were unfinished");
+}
+
+#[test]
+fn a_file_whose_name_was_not_synced_keeps_what_is_written_to_it() {
+    for after in 0..15 {
+        let disk = FaultyDisk::default();
+        disk.arm(after, Fault::Power);
+        drop(open_with(&disk, small()));
+        disk.kill();
+        let (mut log, _) = open(&disk);
+        let mut model = Model::new();
+        let group = vec![(key(1), append(1, 1, 10))];
+        log.write(&group).unwrap();
+        apply(&mut model, &group);
+        drop(log);
+        disk.lose_power(|| false);
+        same(&open(&disk).1.replicas, &model, &format!("the first start ended after {after} operations"));
+    }
+}
