@@ -1,6 +1,6 @@
 //! What a row costs in the store of a replica: applied and flushed, read, filled, and beside it the least that any such store does.
 //!
-//! `cargo run --release -p partage-engine --example replica_rate [FOLDER]`
+//! `cargo run --release -p partage-engine --example replica_rate [FOLDER [FLUSH_KIB [ascending]]]`
 //!
 //! One thread; processor time of that thread, as the kernel counts it. The floor is an insertion into a `BTreeMap` and one file
 //! of sorted rows without checksums, index or filter.
@@ -29,17 +29,29 @@ const READS: u64 = 200_000;
 const CACHE_BYTES: u64 = 256 << 20;
 
 fn main() {
-    let folder = std::env::args_os().nth(1).map_or_else(std::env::temp_dir, PathBuf::from);
+    let mut arguments = std::env::args_os().skip(1);
+    let folder = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
+    let flush_kib = arguments.next().map(|kib| kib.to_string_lossy().parse::<usize>().unwrap());
+    let key =
+        if arguments.next().is_some_and(|word| word == "ascending") { ascending_key } else { random_key };
     let disk = tempfile::tempdir_in(folder).unwrap();
-    floor(&disk.path().join("floor"));
-    for flush_bytes in [FLUSH_BYTES, FLUSH_BYTES / 16] {
+    floor(&disk.path().join("floor"), key);
+    let both = [FLUSH_BYTES, FLUSH_BYTES / 4];
+    for flush_bytes in flush_kib.map_or(both.to_vec(), |kib| vec![kib << 10]) {
         println!("\nflush at {} KiB", flush_bytes >> 10);
-        stores(&disk.path().join(flush_bytes.to_string()), flush_bytes);
+        stores(&disk.path().join(flush_bytes.to_string()), flush_bytes, key);
     }
 }
 
+/// Makes a key of a number.
+type Key = fn(u64) -> [u8; 16];
+
+fn ascending_key(number: u64) -> [u8; 16] {
+    u128::from(number).to_be_bytes()
+}
+
 /// A key that looks random, from its number.
-fn key(number: u64) -> [u8; 16] {
+fn random_key(number: u64) -> [u8; 16] {
     let mix = |mut x: u64| {
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -75,7 +87,7 @@ fn measure<T>(what: &str, count: u64, work: impl FnOnce() -> T) -> T {
     done
 }
 
-fn floor(folder: &Path) {
+fn floor(folder: &Path, key: Key) {
     fs::create_dir_all(folder).unwrap();
     let mut maps: Vec<BTreeMap<[u8; 16], Vec<u8>>> = (0..STORES).map(|_| BTreeMap::new()).collect();
     measure("floor: map and sorted file", ROWS, || {
@@ -106,7 +118,7 @@ fn flush(store: &TreeStore) {
     while store.compact().unwrap() {}
 }
 
-fn stores(folder: &Path, flush_bytes: usize) {
+fn stores(folder: &Path, flush_bytes: usize, key: Key) {
     let engine = TreeEngine::new(Options { cache_bytes: CACHE_BYTES, ..Options::default() });
     let open = || -> Vec<TreeStore> {
         (0..STORES).map(|store| engine.open(&folder.join(store.to_string())).unwrap()).collect()
