@@ -1,5 +1,6 @@
-//! How long a synced group takes, beside its floor: the same bytes at the same offsets in a file that was filled with zeros before,
-//! with the same flags, and nothing else.
+//! How long a synced group takes, beside its floor: the same bytes in a file that was filled with zeros before, with the same
+//! flags, and nothing else. Figures hold beside each other only: a virtual machine may notice the end of a write
+//! later while its processors are idle.
 //!
 //! `cargo run --release -p partage-log --example log_rate -- DIR`: DIR is made, and its disk is what counts. Ten seconds.
 

@@ -96,7 +96,7 @@ pub enum WriteError {
     Damaged {
         /// The replica.
         replica: ReplicaKey,
-        /// Where.
+        /// The place that is damaged.
         damage: Damage,
     },
     /// A write or a sync failed: what is on the disk is not known, and the log refuses every later write.

@@ -18,7 +18,7 @@
 //! | frame, padding, one prelude   | everything                                                                  |
 //! | the directory                 | everything: the sections say themselves where they end                      |
 //! | the body of a section         | whose record it was                                                         |
-//! | the head of a section         | by the directory where the next one begins, and the checksum of its replica's key; if the damage is one byte, the key |
+//! | the head of a section         | where the next one begins, the checksum of the key; the key, if one byte is damaged |
 //! | directory and head            | the sections before; what follows may have been of any replica              |
 //! | both preludes                 | nothing: the group may have had records of any replica                      |
 
@@ -251,8 +251,8 @@ fn directory(group: &[u8], end: usize) -> Option<&[u8]> {
     (crc32c::crc32c(directory) == crc.get_u32()).then_some(directory)
 }
 
-/// Whose section it is, if one byte of its head is damaged: tries each byte with each value until the head's checksum is right, and
-/// the key has the checksum that the directory says.
+/// The replica whose section it is, if one byte of its head is damaged: tries each byte with each value until the head's
+/// checksum is right, and the key has the checksum that the directory says.
 fn owner(section: &[u8], crc: u32, names: &mut Names) -> Option<ReplicaKey> {
     let longest = SECTION + usize::from(u8::MAX);
     let mut section = section[..longest.min(section.len())].to_vec();
