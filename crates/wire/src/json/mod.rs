@@ -41,7 +41,7 @@ pub use crate::admin::json::status::{
 pub use crate::keyspace::json::settings::{Constraint, Keyspace, Resharding, Throttle};
 pub use crate::keyspace::json::sharding::{Bounds, PartitionKey, Sharding};
 pub use crate::worker::json::exchange::{
-    Beat, HotKey, KeyspaceBrief, Lease, Load, Order, Orders, Peer, ReplicaKey, Report,
+    Beat, HotKey, KeyspaceBrief, Lease, Load, Order, Orders, Peer, ReplicaKey, Replication, Report,
 };
 pub use crate::worker::json::registration::{Known, Leave, Register, Stored, Welcome};
 pub(crate) use error::nearest;
@@ -53,6 +53,11 @@ pub use fixed_word::{
 };
 pub use text::{Generation, KeyText, Point};
 pub(crate) use text::{from_hex, to_hex};
+
+/// Whether a number is left out of an answer, as it is 0.
+pub(crate) fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
 
 /// A word of core as the JSON forms write it: `UnloadFinal` is `unload_final`.
 pub fn word(role_or_state: impl std::fmt::Display) -> String {

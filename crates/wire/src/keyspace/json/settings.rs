@@ -122,7 +122,8 @@ pub struct Keyspace {
     pub sharding: Sharding,
     /// The part of a key that the sharding uses; absent = the whole key.
     pub partition_key: Option<PartitionKey>,
-    /// The ownership of shards: `eventual`, `exclusive`, `replicated`; absent = `exclusive`.
+    /// The ownership of shards: `eventual`, `exclusive`, or `replicated`, which no service uses yet, so that creating such a
+    /// keyspace is refused; absent = `exclusive`.
     pub ownership: Option<String>,
     /// The number of replicas of each shard, 1 to 64; absent = 1.
     pub replicas: Option<u32>,
@@ -150,12 +151,8 @@ pub struct Keyspace {
     pub durable: bool,
     /// In a replicated keyspace: the number of replicas that must have stored a write before it is acknowledged, 1 to
     /// `replicas`; absent = 0, as in every other keyspace.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::json::is_zero")]
     pub min_in_sync: u32,
-}
-
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 impl From<&core::Keyspace> for Keyspace {

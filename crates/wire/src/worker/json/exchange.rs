@@ -363,14 +363,10 @@ pub struct KeyspaceBrief {
     /// Whether the data of the replicas lies on disk and outlives their processes.
     pub durable: bool,
     /// In a replicated keyspace: the number of replicas that must have stored a write before it is acknowledged; absent = 0.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::json::is_zero")]
     pub min_in_sync: u32,
     /// The service that the keyspace belongs to: `app`, `dataset`, `table`, `shuffle`.
     pub kind: String,
-}
-
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 /// A lease: the worker may act until `lease_ms` after it sent the heartbeat, by its own clock.
