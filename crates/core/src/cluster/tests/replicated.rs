@@ -91,6 +91,23 @@ fn t11_a_replica_that_moves_is_dropped_when_the_set_has_all_that_it_has() {
     assert!(now.is_settled() && now.replicas.len() == 3, "{now:#?}");
 }
 
+/// L4. What a node does not let go of has left the set before: nothing waits for it, and nothing of it is revoked.
+#[test]
+fn l4_a_replica_that_is_never_let_go_of_holds_up_no_move() {
+    let mut test = cluster_of(4, replicated(8, 3));
+    let shard = test.map().shards().next().unwrap().clone();
+    let from = shard.leader().unwrap().node.clone();
+    let to = (0..4).map(|at| node(&format!("n{at}"))).find(|n| shard.live().all(|r| r.node != *n)).unwrap();
+    test.clinging_shards.insert(shard.id);
+    let command = Command::MoveShard { keyspace: name(), shard: shard.id, from, to };
+    test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command).unwrap();
+    test.run(2 * settings().handover_ms + 2_000);
+    let now = test.map().shard(shard.id).unwrap();
+    assert!(now.is_settled() && now.replicas.len() == 3, "{now:#?} {:#?}", test.notices);
+    let revoked = test.notices.iter().filter(|notice| notice.contains("no further lease")).count();
+    assert_eq!((test.served().len(), revoked), (8, 0), "{:#?}", test.notices);
+}
+
 /// Leases play no part, so a replica that no coordinator answers goes on.
 #[test]
 fn t17_replicas_are_ordered_to_serve_without_waiting_for_a_lease() {

@@ -31,7 +31,7 @@
 //! | `Unload`      | `Unloaded`; the leader serves and is heard, or none ever led | `UnloadFinal`              |
 //! | `UnloadFinal` | `Dropped`, or overdue                   | removed                                         |
 //!
-//! Overdue is a step that its worker owes for too long, see `cluster/overdue.rs`. In eventual mode an overdue
+//! Overdue is a step that its worker owes for too long, see `cluster/overdue.rs`. In eventual and replicated mode an overdue
 //! `Unload` counts as `Unloaded`; in exclusive mode never, as no successor may begin before (O1).
 //!
 //! In a durable keyspace a replica whose incarnation has ended stays, and a child begins with its parents' last writes
@@ -303,8 +303,9 @@ fn has_source(shard: &Shard, view: &dyn ReplicaView) -> bool {
 /// Whether nothing of it runs any more, or its overdue unloading is not awaited.
 fn has_let_go(replica: &Replica, view: &dyn ReplicaView) -> bool {
     let overdue = || view.is_overdue(replica.placement, ReplicaState::Unload);
+    // Only an exclusive successor must not begin before. A replica of a replicated shard has left the in-sync set before it unloads.
     matches!(view.phase(replica.placement), Some(Phase::Unloaded | Phase::Kept | Phase::Dropped))
-        || (view.ownership() == Ownership::Eventual && overdue())
+        || (view.ownership() != Ownership::Exclusive && overdue())
 }
 
 /// Whether its data is deleted, or not waited for any longer.
