@@ -1,6 +1,6 @@
 use super::*;
-use crate::keyspace::KeyspaceKind;
 use crate::keyspace::map::Stage;
+use crate::keyspace::{KeyspaceKind, Ownership};
 
 fn create(keyspace: Keyspace, presplit: Presplit) -> Command {
     Command::CreateKeyspace { keyspace: Box::new(keyspace), presplit, ahead: false }
@@ -55,6 +55,10 @@ fn a_bad_keyspace_is_refused_with_the_way_out() {
     test.refused(with(few), Kind::Invalid, "max_shards is 0");
     let crossed = |k: &mut Keyspace| (k.resharding.min_shards, k.resharding.max_shards) = (10, 2);
     test.refused(with(crossed), Kind::Invalid, "give at most max_shards");
+    let replicated = |k: &mut Keyspace| {
+        (k.ownership, k.durable, k.min_in_sync) = (Ownership::Replicated, true, 1);
+    };
+    test.refused(with(replicated), Kind::Refused, "choose exclusive or eventual");
 }
 
 #[test]
