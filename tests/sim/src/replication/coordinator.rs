@@ -147,6 +147,13 @@ impl Coordinator {
         if !is_right || draw.chance(80) {
             return false;
         }
+        // The present set is asked for by a leader that cannot lead under an epoch that it knows. And the cluster's coordinator
+        // counts the epoch on when a member leaves the set, as copies are told apart by it after a restore. Here it is drawn, so
+        // that both are tried.
+        let leaves = !map.in_sync.is_subset(&wish.in_sync);
+        if wish.in_sync == map.in_sync || (leaves && draw.chance(500)) {
+            map.epoch = map.epoch.next();
+        }
         map.in_sync = wish.in_sync.clone();
         map.configuration = map.configuration.next();
         self.generation += 1;

@@ -45,17 +45,7 @@ impl Disk {
         let mut last = None;
         for (number, write) in self.waiting.drain(..count.min(self.waiting.len())).collect::<Vec<_>>() {
             last = Some(number);
-            let stored = &mut self.stored;
-            match write {
-                LogWrite::Fence(epoch) => stored.fence = epoch,
-                LogWrite::Append(entries) => stored.entries.extend(entries),
-                LogWrite::Truncate(after) => stored.entries.retain(|entry| entry.position.index <= after),
-                LogWrite::Trim(base) => {
-                    stored.entries.retain(|entry| entry.position.index > base.index);
-                    stored.base = base;
-                }
-                LogWrite::Restart(base) => (stored.base, stored.entries) = (base, Vec::new()),
-            }
+            self.stored.write(write);
         }
         last
     }

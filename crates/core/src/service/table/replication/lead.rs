@@ -51,8 +51,12 @@ pub(super) struct Lead {
 }
 
 impl Lead {
-    /// It has just heard that it leads.
-    pub(super) fn begin(epoch: Epoch) -> Lead {
+    /// It has just heard that it leads. Where it led before, under `former`, the coordinator has only counted on: the set is
+    /// smaller, or the shard has other bounds. Another that had led in between would have asked this replica for a reply, or have
+    /// had it taken out of the set, and in either case it would have let go. So the clients of its writes go on waiting.
+    pub(super) fn begin(epoch: Epoch, former: Option<Lead>) -> Lead {
+        let (uncommitted, uncommitted_bytes) =
+            former.map_or_else(Default::default, |former| (former.uncommitted, former.uncommitted_bytes));
         Lead {
             epoch,
             phase: Phase::Waiting,
@@ -61,8 +65,8 @@ impl Lead {
             configuration: Configuration(0),
             asked: BTreeSet::new(),
             wish: None,
-            uncommitted: VecDeque::new(),
-            uncommitted_bytes: 0,
+            uncommitted,
+            uncommitted_bytes,
             append_at: Millis(0),
         }
     }

@@ -33,7 +33,8 @@
 //! 4. It calls with [`Event::Tick`] at [`Replica::wake_at`].
 //! 5. It hands in orders in the order of the maps that they are made from; those that later ones have overtaken it drops.
 //! 6. It reads for an [`Answer::Read`] from the state to which all that was to be applied before has been applied.
-//! 7. It stores the position of what it has flushed with what it has flushed, atomically ([`Stored::flushed`]).
+//! 7. It says when the coordinator gives the process another incarnation ([`Replica::renamed`]), before it hands in orders to that.
+//! 8. It stores the position of what it has flushed with what it has flushed, atomically ([`Stored::flushed`]).
 //!
 //! What was not done: entries are not written to followers before the leader's own disk has them, nor applied before they
 //! are on the own disk, though both could be, for a shorter latency. A leader gives nothing up by itself when its own disk is slow.
@@ -151,7 +152,7 @@ pub struct Wish {
     pub epoch: Epoch,
     /// The configuration that it knows.
     pub configuration: Configuration,
-    /// The set.
+    /// The set. Where it is the present one, a later epoch is asked for.
     pub in_sync: BTreeSet<PlacementId>,
 }
 
@@ -179,6 +180,22 @@ pub struct Stored {
     pub committed: u64,
     /// Up to where what was applied is stored: entries behind it are applied again.
     pub flushed: LogPosition,
+}
+
+impl Stored {
+    /// A write to the log is on the disk.
+    pub fn write(&mut self, write: LogWrite) {
+        match write {
+            LogWrite::Fence(epoch) => self.fence = epoch,
+            LogWrite::Append(entries) => self.entries.extend(entries),
+            LogWrite::Truncate(after) => self.entries.retain(|entry| entry.position.index <= after),
+            LogWrite::Trim(base) => {
+                self.entries.retain(|entry| entry.position.index > base.index);
+                self.base = base;
+            }
+            LogWrite::Restart(base) => (self.base, self.entries) = (base, Vec::new()),
+        }
+    }
 }
 
 /// A write to the log on disk. Each is done after those before it.

@@ -2,7 +2,7 @@
 //!
 //! | event | while it follows, or has no order | while it leads |
 //! |---|---|---|
-//! | an order under which it leads | raises its fence, waits for its promise, appends `Begin` | the same epoch: takes up set and peers; a later one: begins anew |
+//! | an order under which it leads | raises its fence, waits for its promise, appends `Begin` | the same epoch: takes up set and peers; a later one: begins again, and what is in flight stays so |
 //! | an order under which another leads | takes it up | lets go, says so to the next leader, and follows |
 //! | an append of its fence's epoch | compares, appends, replies | (cannot be: an epoch has one leader) |
 //! | an append of a higher epoch | raises its fence, then as above | steps down, then as above |
@@ -20,7 +20,9 @@ use super::lead::{Lead, Phase};
 use super::log::Log;
 use super::promise::Promise;
 use super::reads::WaitingRead;
-use super::{Damage, Effect, Entry, Event, Failed, LogPosition, LogWrite, Message, Order, Settings, Stored};
+use super::{
+    Damage, Effect, Entry, Event, Failed, LogPosition, LogWrite, Message, Order, Settings, Stored, Wish,
+};
 use crate::base::id::{Configuration, Epoch, Incarnation, PlacementId};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
@@ -145,6 +147,12 @@ impl Replica {
         std::mem::take(&mut self.effects)
     }
 
+    /// The coordinator took the process for dead and has registered it anew, as `incarnation`. The process has lost nothing, neither
+    /// its log nor its promises, so the replica goes on; orders and replies name the new incarnation from now on.
+    pub fn renamed(&mut self, incarnation: Incarnation) {
+        self.incarnation = incarnation;
+    }
+
     /// When to call with [`Event::Tick`] at the latest.
     pub fn wake_at(&self) -> Millis {
         if self.damage.is_some() {
@@ -204,14 +212,20 @@ impl Replica {
             self.take_up_configuration(now);
             return;
         }
+        // Under an epoch that it has seen before, as the leader of an earlier process, it never leads, and asks for a later one.
+        if leader == self.me && epoch > self.durable.fence() {
+            self.raise_fence(epoch);
+            self.lead = Some(Lead::begin(epoch, self.lead.take()));
+            self.take_up_configuration(now);
+            return;
+        }
         if leads.is_some_and(|leads| leads <= epoch) {
             self.let_go(leader);
         }
-        // Under an epoch that it has seen before, as the leader of an earlier process, it never leads.
-        if leader == self.me && epoch > self.durable.fence() {
-            self.raise_fence(epoch);
-            self.lead = Some(Lead::begin(epoch));
-            self.take_up_configuration(now);
+        if leader == self.me
+            && let Some(Order { epoch, configuration, in_sync, .. }) = self.order.clone()
+        {
+            self.effects.push(Effect::Wish(Wish { placement: self.me, epoch, configuration, in_sync }));
         }
     }
 

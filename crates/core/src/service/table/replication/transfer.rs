@@ -58,7 +58,7 @@ impl Replica {
         }
     }
 
-    /// Another leads, or this replica under a later epoch: from now on nothing is answered under the former epoch. The
+    /// Another leads: from now on nothing is answered under the former epoch. The
     /// next leader hears so if this one had begun, as only then had leaders before it let go, too.
     pub(super) fn let_go(&mut self, next: PlacementId) {
         let had_begun = |lead: &&Lead| lead.has_begun() || planted::is(Planted::HastyLetGo);

@@ -87,11 +87,16 @@ impl Replica {
         self.effects = joined;
     }
 
-    /// Answers the writes that are committed, and by that applied. The caller has seen that promises hold.
+    /// Answers the writes that are committed, and by that applied. The caller has seen that promises hold. Those of a former epoch
+    /// are committed with `Begin`, for which one replica is enough: they are answered when enough have them.
     pub(super) fn answer_committed(&mut self) {
-        let committed = self.committed;
+        let (committed, is_enough) = (self.committed, self.set_size() >= self.settings.min_in_sync);
         let Some(lead) = &mut self.lead else { return };
-        while let Some(write) = lead.uncommitted.pop_front_if(|write| write.position.index <= committed) {
+        let epoch = lead.epoch;
+        let is_due = |write: &mut Uncommitted| {
+            write.position.index <= committed && (is_enough || write.position.epoch == epoch)
+        };
+        while let Some(write) = lead.uncommitted.pop_front_if(is_due) {
             lead.uncommitted_bytes -= write.bytes;
             if let Some(request) = write.request {
                 self.effects.push(Effect::Answer(request, Ok(Answer::Written(write.position))));

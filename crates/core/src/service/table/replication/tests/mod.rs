@@ -115,16 +115,7 @@ impl Group {
         let mut last = 0;
         for (number, write) in waiting.drain(..) {
             last = number;
-            match write {
-                LogWrite::Fence(epoch) => stored.fence = epoch,
-                LogWrite::Append(entries) => stored.entries.extend(entries),
-                LogWrite::Truncate(after) => stored.entries.retain(|entry| entry.position.index <= after),
-                LogWrite::Trim(base) => {
-                    stored.entries.retain(|entry| entry.position.index > base.index);
-                    stored.base = base;
-                }
-                LogWrite::Restart(base) => (stored.base, stored.entries) = (base, Vec::new()),
-            }
+            stored.write(write);
         }
         if last > 0 {
             self.tell(at, Event::Synced(last));

@@ -71,6 +71,24 @@ fn the_outcome_of_a_write_that_was_logged_when_the_lead_was_lost_is_unknown() {
     assert_eq!(group.ended(2), Some(Err(Failed::NotLeader(Some(P2)))));
 }
 
+/// The cluster's coordinator counts the epoch on when a follower leaves the set.
+#[test]
+fn a_write_in_flight_goes_on_with_its_leader_under_a_later_epoch() {
+    let mut group = Group::of_three();
+    group.cut = set(&[P3]);
+    group.write(P1, 1);
+    group.pass(600);
+    group.order(|order| {
+        order.in_sync = set(&[P1, P2]);
+        order.epoch = order.epoch.next();
+    });
+    group.pass(100);
+    assert_eq!(group.ended(1), Some(Ok(Answer::Written(LogPosition { epoch: Epoch(1), index: 2 }))));
+    assert!(group.heard(P1, &Effect::Began(Epoch(2))));
+    group.write(P1, 2);
+    assert_eq!(group.ended(2), Some(Ok(Answer::Written(LogPosition { epoch: Epoch(2), index: 4 }))));
+}
+
 #[test]
 fn a_write_that_is_not_committed_in_time_is_answered_as_unknown_and_stays() {
     let mut group = Group::of_three();
