@@ -9,7 +9,7 @@
 //! | `Load`        | any word   | `handover_ms`         | given up there and tried elsewhere                  |
 //! | `Load`        | `Ready`    | `load_ms` (keyspace) since it got on | given up there and tried elsewhere   |
 //! | `Live`, granted | `Serving` | `handover_ms`       | a follower that serves leads; it moves elsewhere, now or when another node can take it |
-//! | `Unload`      | `Unloaded` | `handover_ms`         | eventual: it may be deleted. Exclusive: see [`super::revoked_leases`] |
+//! | `Unload`      | `Unloaded` | `handover_ms`         | eventual and replicated: it may be deleted. Exclusive: see [`super::revoked_leases`] |
 //! | `UnloadFinal` | `Dropped`  | `handover_ms`         | the map forgets it                                  |
 //!
 //! A change of a plan whose step is late holds up no other change: after [`limits::SLOW_MS`] the planner rebalances
@@ -449,6 +449,9 @@ impl Cluster {
                     }
                     None => "it is moved elsewhere where there is room".to_owned(),
                 }
+            }
+            ReplicaState::Unload if keyspace.record.keyspace.ownership != Ownership::Exclusive => {
+                format!("nothing waits for it; mend the service on {node}, or stop the process")
             }
             ReplicaState::Unload => format!(
                 "if another waits for it, {node} gets no further lease; mend the service, or stop the process"

@@ -6,6 +6,7 @@ use crate::base::id::{ShardId, TransactionId};
 use crate::base::name::{KeyspaceName, PartitionName};
 use crate::base::planted::{self, Planted};
 use crate::cluster::{Cluster, KeyspaceState, Moment, ShardRule};
+use crate::keyspace::Keyspace;
 use crate::keyspace::map::{Edit, Stage};
 use crate::keyspace::sharding::{Bounds, Sharding};
 use crate::limits;
@@ -76,7 +77,7 @@ impl Cluster {
         let keyspace = self.keyspace(name)?;
         let known = partitions_of(keyspace)?;
         refuse_none(names)?;
-        check_replicas(replicas)?;
+        check_replicas(&keyspace.record.keyspace, replicas)?;
         let taken: Vec<_> = names.iter().filter(|n| known.serving.contains_key(*n)).cloned().collect();
         if !taken.is_empty() {
             return Err(AdminError::PartitionsExist { keyspace: name.clone(), partitions: taken });
@@ -135,12 +136,20 @@ impl Cluster {
     }
 }
 
-/// Refuses 0 and more than [`limits::REPLICAS`].
-pub(super) fn check_replicas(replicas: Option<u32>) -> Result<(), AdminError> {
+/// Refuses 0 and more than [`limits::REPLICAS`]; in a replicated keyspace also fewer than must have stored a write.
+pub(super) fn check_replicas(keyspace: &Keyspace, replicas: Option<u32>) -> Result<(), AdminError> {
+    let least = keyspace.min_in_sync.max(1);
     match replicas {
-        Some(count) if count == 0 || count as usize > limits::REPLICAS => Err(AdminError::Invalid {
-            problem: format!("a shard cannot have {count} replicas"),
-            way_out: format!("give 1 to {}", limits::REPLICAS),
+        Some(count) if count < least || count as usize > limits::REPLICAS => Err(AdminError::Invalid {
+            problem: match count {
+                1.. if count < least => format!(
+                    "with {} no write to the shard could succeed: keyspace {} has min_in_sync {least}",
+                    counted(count, "replica"),
+                    keyspace.name
+                ),
+                _ => format!("a shard cannot have {count} replicas"),
+            },
+            way_out: format!("give {least} to {}", limits::REPLICAS),
         }),
         _ => Ok(()),
     }

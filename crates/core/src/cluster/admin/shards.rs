@@ -105,6 +105,17 @@ impl Cluster {
                 way_out: "move it, or add a replica elsewhere and wait until it is live".into(),
             });
         }
+        let (in_sync, least) = (shard.in_sync().count(), keyspace.record.keyspace.min_in_sync as usize);
+        if replica.in_sync && in_sync <= least {
+            return Err(AdminError::Refused {
+                problem: format!(
+                    "without the replica on {node} shard {id} would have {} in sync, and keyspace {name} has min_in_sync \
+                     {least}: no write to it could succeed",
+                    counted(in_sync as u32 - 1, "replica")
+                ),
+                way_out: "add a replica elsewhere and wait until it is in sync, or move this one".into(),
+            });
+        }
         let mut intent =
             Intent::new(format!("remove the replica of shard {id} of keyspace {name} from {node}"), vec![]);
         let (have, want) = (shard.staying().count() as u32, keyspace.wanted_replicas(id));
@@ -128,7 +139,7 @@ impl Cluster {
     ) -> Result<Intent, AdminError> {
         let keyspace = self.keyspace(name)?;
         keyspace.serving(id)?;
-        check_replicas(replicas)?;
+        check_replicas(&keyspace.record.keyspace, replicas)?;
         let mut record = keyspace.record.clone();
         let rule = record.rules.entry(id).or_default();
         rule.replicas = replicas;

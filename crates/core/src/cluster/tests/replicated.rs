@@ -108,6 +108,37 @@ fn l4_a_replica_that_is_never_let_go_of_holds_up_no_move() {
     assert_eq!((test.served().len(), revoked), (8, 0), "{:#?}", test.notices);
 }
 
+/// L1. It has begun anew within its process, and its machine never leads twice under one epoch.
+#[test]
+fn l1_a_leader_that_cannot_lead_under_its_epoch_is_given_a_later_one() {
+    let mut test = cluster_of(3, replicated(8, 3));
+    let before = test.map().shards().next().unwrap().clone();
+    test.unable_to_lead.insert(before.id, before.epoch);
+    test.run(5 * BEAT_MS);
+    let now = test.map().shard(before.id).unwrap();
+    assert_eq!((now.epoch, in_sync(now)), (before.epoch.next(), in_sync(&before)), "{now:#?}");
+    assert_eq!(now.leader().map(|r| &r.node), before.leader().map(|r| &r.node));
+    assert!(now.configuration > before.configuration);
+}
+
+/// L1. Else its writes would wait for a replica that nothing brings.
+#[test]
+fn l1_fewer_replicas_than_must_store_a_write_are_refused() {
+    let mut test = cluster_of(3, replicated(8, 2));
+    let shard = test.map().shards().next().unwrap().clone();
+    let mut refused = |command| {
+        let error = test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command).unwrap_err();
+        error.to_string()
+    };
+    let set =
+        |replicas| Command::SetShardReplicas { keyspace: name(), shard: shard.id, replicas, ahead: false };
+    assert!(refused(set(Some(1))).contains("min_in_sync 2"));
+    assert!(refused(set(Some(0))).contains("give 2 to 64"));
+    let node = shard.live().next().unwrap().node.clone();
+    let remove = Command::RemoveReplica { keyspace: name(), shard: shard.id, node };
+    assert!(refused(remove).contains("would have 1 replica in sync"));
+}
+
 /// Leases play no part, so a replica that no coordinator answers goes on.
 #[test]
 fn t17_replicas_are_ordered_to_serve_without_waiting_for_a_lease() {

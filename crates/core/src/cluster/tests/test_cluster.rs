@@ -117,6 +117,8 @@ pub struct TestCluster {
     pub hangs: BTreeMap<NodeId, Hang>,
     /// Shards that nobody ever lets go of.
     pub clinging_shards: BTreeSet<ShardId>,
+    /// Replicated shards whose leaders have begun anew and cannot lead under this epoch again.
+    pub unable_to_lead: BTreeMap<ShardId, Epoch>,
     /// Shards that nobody ever has loaded.
     pub hanging_shards: BTreeSet<ShardId>,
     /// Whoever serves this shard dies.
@@ -179,6 +181,7 @@ impl TestCluster {
             fails: BTreeSet::new(),
             hangs: BTreeMap::new(),
             clinging_shards: BTreeSet::new(),
+            unable_to_lead: BTreeMap::new(),
             hanging_shards: BTreeSet::new(),
             poison: None,
             cut_off: BTreeSet::new(),
@@ -374,7 +377,9 @@ impl TestCluster {
                 itself.clone().chain(peers().filter(is_member).map(|peer| peer.placement)).collect();
             let known =
                 itself.chain(peers().filter(|peer| peer.in_sync).map(|peer| peer.placement)).collect();
-            let wish = (leads && asked != known).then(|| asked.into_iter().collect());
+            let stuck = self.unable_to_lead.get(&key.shard) == Some(&order.epoch) && leads;
+            let asked = if stuck { &known } else { &asked };
+            let wish = (stuck || leads && *asked != known).then(|| asked.iter().copied().collect());
             let is_away = |peer: &Peer| peer.role == Role::Leader && there(peer).is_none();
             let leader_silent = order.in_sync && peers().any(is_away);
             (

@@ -12,6 +12,7 @@
 //! | names what does not stay, has not said that it is ready, or not the leader | any | as it is: refused |
 //! | has it no more                                       | in the set      | `Load`: it catches up, and is asked in again |
 //! | has it                                               | `Load`, `Ready` | `Live`, in the set; what it replaces leaves, and it leads if that one led |
+//! | is the present set                                   | the leader      | leader under a later epoch: it has begun anew, and cannot lead again under one that it knows |
 //!
 //! The coordinator may also take members out by itself, down to one: those whose processes have ended (see
 //! [`super::stored`]), and a leader that is silent. The others have everything that they have.
@@ -33,6 +34,10 @@ pub(super) fn settle_wish(
 ) -> Result<bool, EditError> {
     let shard = edit.shard(id)?;
     let Some(wish) = Wish::of(shard, view) else { return Ok(false) };
+    if wish.is_for_later_epoch(shard) {
+        edit.go_on_without(id)?;
+        return edit.configure(id).map(|()| true);
+    }
     if !wish.is_possible(shard, view) {
         return edit.configure(id).map(|()| true);
     }
@@ -52,15 +57,19 @@ struct Wish<'a> {
 }
 
 impl<'a> Wish<'a> {
-    /// None where the leader asks for nothing else than what is, or did so under an earlier epoch or configuration.
+    /// None where the leader asks for nothing, or did so under an earlier epoch or configuration.
     fn of(shard: &Shard, view: &'a dyn ReplicaView) -> Option<Wish<'a>> {
         let leader = shard.leader()?;
         let (configuration, members) = view.wish(leader.placement)?;
         let is_current =
             configuration == shard.configuration && view.epoch(leader.placement) == Some(shard.epoch);
-        let asked: BTreeSet<_> = members.iter().copied().collect();
-        let differs = asked != shard.in_sync().map(|r| r.placement).collect();
-        (is_current && differs).then_some(Wish { leader: leader.placement, members })
+        is_current.then_some(Wish { leader: leader.placement, members })
+    }
+
+    /// Whether it is the present set that is asked for.
+    fn is_for_later_epoch(&self, shard: &Shard) -> bool {
+        let asked: BTreeSet<_> = self.members.iter().copied().collect();
+        asked == shard.in_sync().map(|r| r.placement).collect()
     }
 
     fn has(&self, replica: &Replica) -> bool {

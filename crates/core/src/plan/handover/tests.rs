@@ -289,7 +289,7 @@ fn d1_an_old_wish_is_ignored_and_an_impossible_one_is_answered_by_a_later_config
         assert_eq!(((set, leader), grown), (kept.clone(), 0), "{epoch} {configuration}");
     }
     let (set, leader, grown) = after_wish(&asks(&[1, 2]));
-    assert_eq!(((set, leader), grown), (kept.clone(), 0), "it is so");
+    assert_eq!(((set, leader), grown), (kept.clone(), 1), "the present set: a later epoch is asked for");
     let loading = Seen { phases: [(PlacementId(3), Some(Phase::Loading))].into(), ..asks(&[1, 2, 3]) };
     let ended = Seen { ended: ["c"].into(), ..asks(&[1, 2, 3]) };
     for refused in [asks(&[1, 2, 9]), asks(&[2]), asks(&[]), loading, ended] {
