@@ -343,3 +343,20 @@ pub const ANNOUNCED_VERSIONS: usize = 256;
 /// Datasets of which the own source has told nothing and that an operator's order is remembered of: those of a node that
 /// was just started, and whose source is away.
 pub const ANNOUNCED_DATASETS: usize = 4_096;
+
+/// Bytes of a value of a table.
+pub const VALUE_BYTES: usize = 1 << 20;
+/// Operations of one write to a table.
+pub const BATCH_OPERATIONS: usize = 1_000;
+/// Bytes of keys and values of one write to a table: one row of the largest kind, which with 32 bytes for each operation fits an
+/// entry of a log.
+pub const BATCH_BYTES: usize = VALUE_BYTES + KEY_BYTES;
+/// Rows whose time has come that one entry removes. More than one entry can write with a time to live, but for batches, so
+/// that they do not pile up.
+pub const EXPIRED_ROWS_REMOVED: usize = 16;
+/// For how long a shard keeps the outcome of a write with a request id: 10 minutes.
+pub const ANSWER_KEPT_MS: u64 = 600_000;
+/// How many outcomes a shard keeps: 100 bytes each.
+pub const ANSWERS_KEPT: u64 = 100_000;
+/// Outcomes that one entry forgets at most; one entry brings one.
+pub const ANSWERS_FORGOTTEN: usize = 4;
