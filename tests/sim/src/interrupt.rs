@@ -38,6 +38,7 @@ const SHAPE: Shape = Shape {
     person: None,
     leaders: false,
     durable: false,
+    replicated: false,
     touched: false,
 };
 

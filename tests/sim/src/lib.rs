@@ -35,6 +35,7 @@ pub mod service;
 pub mod shape;
 pub mod store;
 pub mod stuck;
+pub mod table;
 pub mod touched;
 pub mod trace;
 pub mod words;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 const USAGE: &str =
-    "usage: sim [--seed N | --seeds N [--from N]] [--small] [--stuck] [--leaders] [--durable] [--touched] [--person | --nobody] [--words N] [--plant INVARIANT]
+    "usage: sim [--seed N | --seeds N [--from N]] [--small] [--stuck] [--leaders] [--durable] [--tables] [--touched] [--person | --nobody] [--words N] [--plant INVARIANT]
        sim --interrupt all|first-placement|move|drain|split|merge|failover [--stride N]
        sim --interrupt SCENARIO --step N [--victim NODE] [--words N]
        sim --datasets [--seed N | --seeds N [--from N]] [--plant INVARIANT]
@@ -66,14 +66,15 @@ fn arguments() -> Result<Arguments, String> {
             "--plant" => found.bug = Some(planted(&value()?)?),
             "--interrupt" => found.interrupt = Some(scenarios(&value()?)?),
             "--small" => {
-                let Shape { stuck, leaders, person, durable, touched, .. } = found.shape;
-                found.shape = Shape { stuck, leaders, person, durable, touched, ..Shape::SMALL };
+                let Shape { stuck, leaders, person, durable, replicated, touched, .. } = found.shape;
+                found.shape = Shape { stuck, leaders, person, durable, replicated, touched, ..Shape::SMALL };
             }
             "--stuck" => found.shape.stuck = true,
             "--person" => found.shape.person = Some(true),
             "--nobody" => found.shape.person = Some(false),
             "--leaders" => found.shape.leaders = true,
             "--durable" => found.shape.durable = true,
+            "--tables" => found.shape.replicated = true,
             "--touched" => found.shape.touched = true,
             "--seed" => (found.from, found.seeds) = (number(&flag, &value()?)?, 1),
             "--seeds" => found.seeds = number(&flag, &value()?)?,
@@ -316,10 +317,11 @@ fn tell(report: &Report, arguments: &Arguments) {
             };
             let leaders = if shape.leaders { " --leaders" } else { "" };
             let durable = if shape.durable { " --durable" } else { "" };
+            let tables = if shape.replicated { " --tables" } else { "" };
             let touched = if shape.touched { " --touched" } else { "" };
             let plant = bug.map_or(String::new(), |bug| format!(" --plant {bug:?}"));
             println!(
-                "  again: cargo run --release -p sim -- --seed {seed}{small}{stuck}{person}{leaders}{durable}{touched}{plant}"
+                "  again: cargo run --release -p sim -- --seed {seed}{small}{stuck}{person}{leaders}{durable}{tables}{touched}{plant}"
             );
         }
     }

@@ -3,7 +3,8 @@
 use crate::coordinator::Question;
 use crate::model::{Deed, KeyAt, Op, Seen};
 use crate::store::Attended;
-use partage_core::base::id::{Epoch, Generation, Incarnation, SessionDigest, ShardId};
+use crate::table::Registers;
+use partage_core::base::id::{Epoch, Generation, Incarnation, PlacementId, SessionDigest, ShardId};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::cluster::publication::NodesSince;
 use partage_core::cluster::{BeatError, RegisterError};
@@ -12,6 +13,7 @@ use partage_core::keyspace::map::MapDiff;
 use partage_core::node::exchange::Registration;
 use partage_core::node::exchange::Welcome;
 use partage_core::node::exchange::{Beat, KeyspaceBrief, Orders, ReplicaKey};
+use partage_core::service::table::replication;
 use partage_core::worker::Callback;
 use partage_core::worker::gates::Permit;
 use std::collections::BTreeMap;
@@ -74,6 +76,10 @@ pub enum Message {
     Request(Request),
     /// Node to router.
     Response(Response),
+    /// To a replica of a table, from another one.
+    Table(ReplicaKey, PlacementId, replication::Message),
+    /// To a replica of a table: what the leader has applied.
+    TableSnapshot(ReplicaKey, Box<Registers>),
 }
 
 /// Changes of a map, or a whole map, on their way to a router.
@@ -165,6 +171,10 @@ pub enum Event {
     },
     /// Storage has answered.
     StorageAnswers { node: usize, process: u32, op: Op, attempt: u32, seen: Option<Seen> },
+    /// What a replica of a table wrote to its log is on the disk.
+    TableSynced { node: usize, process: u32, replica: ReplicaKey, writes: usize },
+    /// The time of a replica of a table has come.
+    TableWake { node: usize, process: u32, replica: ReplicaKey },
     /// What a worker serves kills it.
     Poisoned { node: usize, process: u32 },
     /// Clients turn to other keys.

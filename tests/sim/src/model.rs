@@ -9,6 +9,7 @@
 //! from a copy that the first one's writes never reach.
 
 use crate::disk::Disks;
+use crate::table::Tables;
 use partage_core::base::id::{Epoch, PlacementId, ShardId, TransactionId};
 use partage_core::base::name::{KeyspaceName, PartitionName};
 use partage_core::base::planted::{self, Planted};
@@ -59,6 +60,16 @@ pub struct Space {
 const REPLACE_AFTER_MS: u64 = 4_000;
 
 impl Space {
+    /// Whether its shards are replicated, as those of tables.
+    pub fn is_replicated(&self) -> bool {
+        self.keyspace.ownership == Ownership::Replicated
+    }
+
+    /// Whether a leader's reads and all writes are linearizable.
+    pub fn is_linearizable(&self) -> bool {
+        self.is_exclusive() || self.is_replicated()
+    }
+
     /// Whether one owner at a time is promised.
     pub fn is_exclusive(&self) -> bool {
         self.keyspace.ownership == Ownership::Exclusive
@@ -155,6 +166,8 @@ pub struct Cast {
     pub slots: bool,
     /// Whether there is `vault`, whose data lies on disks that outlive processes (D10).
     pub durable: bool,
+    /// Whether there is `stock`, whose shards are replicated (T17).
+    pub replicated: bool,
     /// Whether there is `tenants`, with named partitions that people register and unregister (A1).
     pub partitions: bool,
 }
@@ -207,7 +220,8 @@ pub fn spaces(cast: Cast) -> Vec<Space> {
         .collect();
     let vault = cast.durable.then(|| vault(&spaces[0], cast.replicas));
     let tenants = cast.partitions.then(|| tenants(vault.as_ref().unwrap_or(&spaces[0]), cast.replicas));
-    spaces.extend(vault.into_iter().chain(tenants));
+    let stock = cast.replicated.then(|| stock(&spaces[0], cast.replicas));
+    spaces.extend(vault.into_iter().chain(tenants).chain(stock));
     spaces
 }
 
@@ -227,6 +241,24 @@ fn vault(like: &Space, replicas: u32) -> Space {
     let throttle = Throttle { replace_after_ms: REPLACE_AFTER_MS, ..like.keyspace.throttle.clone() };
     let resharding = Resharding::default();
     let keyspace = Keyspace { name, replicas, throttle, resharding, durable: true, ..like.keyspace.clone() };
+    Space { keyspace, keys: like.keys.clone(), is_carried: false, comes_and_goes: false }
+}
+
+/// A table, else as `like`.
+fn stock(like: &Space, replicas: u32) -> Space {
+    let name = KeyspaceName::new("stock").expect("a plain word is a name");
+    let throttle = Throttle { replace_after_ms: REPLACE_AFTER_MS, ..like.keyspace.throttle.clone() };
+    let replicas = replicas.max(2);
+    let keyspace = Keyspace {
+        name,
+        replicas,
+        throttle,
+        resharding: Resharding::default(),
+        ownership: Ownership::Replicated,
+        durable: true,
+        min_in_sync: replicas - 1,
+        ..like.keyspace.clone()
+    };
     Space { keyspace, keys: like.keys.clone(), is_carried: false, comes_and_goes: false }
 }
 
@@ -271,6 +303,12 @@ impl Register {
     /// Which operation made that version.
     pub fn made_by(&self, version: u64) -> Option<Op> {
         self.writes.get((version as usize).checked_sub(1)?).map(|(op, _)| *op)
+    }
+
+    /// As the write of that operation left it.
+    pub fn written_by(&self, op: Op) -> Option<Seen> {
+        let at = self.writes.iter().position(|(by, _)| *by == op)?;
+        Some(Seen { life: 0, version: at as u64 + 1, is_there: self.writes[at].1 == Deed::Put })
     }
 
     /// Takes in a write.
@@ -322,8 +360,11 @@ pub struct Storage {
     /// The latest shards of keys in named partitions.
     partitions: BTreeMap<KeyAt, Life>,
     durable: Vec<bool>,
+    replicated: Vec<bool>,
     /// The disks of workers.
     pub disks: Disks,
+    /// What is stored of tables on them.
+    pub tables: Tables,
 }
 
 impl Storage {
@@ -332,7 +373,8 @@ impl Storage {
         let carries = spaces.iter().map(|space| space.is_carried).collect();
         let durable = spaces.iter().map(|space| space.keyspace.durable).collect();
         let named = spaces.iter().map(Space::is_named).collect();
-        let mut storage = Storage { carries, durable, named, ..Storage::default() };
+        let replicated = spaces.iter().map(Space::is_replicated).collect();
+        let mut storage = Storage { carries, durable, replicated, named, ..Storage::default() };
         for (keyspace, space) in spaces.iter().enumerate().filter(|(_, space)| space.is_named()) {
             for shard in space.first_records().1.shards() {
                 let keys = space.keys_in(&shard.bounds).map(|key| KeyAt { keyspace, key });
@@ -378,7 +420,9 @@ impl Storage {
 
     fn read_in(&self, key: KeyAt, life: Life) -> Option<&Register> {
         let at = (key, life);
-        if self.durable[key.keyspace] {
+        if self.replicated[key.keyspace] {
+            self.tables.register(key)
+        } else if self.durable[key.keyspace] {
             self.disks.newest(key, life)
         } else if self.carries(key) {
             self.carried.get(&at).and_then(|files| files.values().next_back()).map(|file| &file.register)
@@ -389,7 +433,7 @@ impl Storage {
 
     /// What a reader sees of it in that life.
     pub fn seen(&self, key: KeyAt, life: Life) -> Seen {
-        if self.durable[key.keyspace] {
+        if self.durable[key.keyspace] && !self.replicated[key.keyspace] {
             return self.disks.most(key, life);
         }
         let nothing = Seen { life, ..Seen::default() };

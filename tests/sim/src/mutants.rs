@@ -23,6 +23,9 @@ pub const LEADERS: Shape = Shape { leaders: true, ..Shape::SMALL };
 /// With a keyspace whose data lies on disks.
 pub const DURABLE: Shape = Shape { durable: true, ..Shape::SMALL };
 
+/// With a table.
+pub const TABLES: Shape = Shape { replicated: true, ..Shape::SMALL };
+
 /// Somebody touches the coordination state.
 pub const TOUCHED: Shape = Shape { touched: true, ..Shape::SMALL };
 

@@ -184,7 +184,8 @@ impl Node {
         disks.running.insert(self.at, self.process_number);
         disks.asleep.remove(&self.at);
         let worker = Worker::new(self.id.clone(), callback_timeouts);
-        let stored = disks.stored_on(self.at);
+        let mut stored = disks.stored_on(self.at);
+        stored.extend(scene.oracles.storage.tables.stored_on(self.at));
         let of = self.cluster.filter(|_| !stored.is_empty());
         let worker = worker.with_stored(of, stored);
         self.process = Some(Box::new(Process {
@@ -500,6 +501,7 @@ impl Node {
                 Task::CancelRequests => process.service.evict(scene, (node, self.process_number), &replica),
             }
         }
+        self.order_tables(scene);
         self.refresh(scene);
     }
 
@@ -521,6 +523,11 @@ impl Node {
         let now = self.clock.read(scene.now);
         let fails = scene.draw.chance(self.mood.fails);
         let who = (self.at, self.process_number);
+        let is_table = scene
+            .oracles
+            .spaces
+            .iter()
+            .any(|space| space.is_replicated() && space.keyspace.name == replica.keyspace);
         let Some(process) = &mut self.process else { return };
         let Some(ended) = process.calls.end(replica, call) else { return };
         let fails = fails
@@ -529,6 +536,15 @@ impl Node {
             Err("the service refused".to_owned())
         } else {
             match (callback, process.worker.local_replicas().get(replica)) {
+                (Callback::Load, Some(local)) if is_table => {
+                    let order = local.order.clone();
+                    self.open_table(scene, &order)
+                }
+                (Callback::Serve(_, epoch), Some(_)) if is_table => self.serve_table(scene, replica, epoch),
+                (Callback::Unload, _) if is_table => {
+                    self.close_table(replica);
+                    Ok(())
+                }
                 (Callback::Load, Some(local)) => process.service.load(scene, who, local),
                 (Callback::Serve(_, epoch), Some(local)) => {
                     process.service.serve(scene, who, &local.order, epoch)
@@ -542,6 +558,7 @@ impl Node {
                 (Callback::Unload, _) | (_, None) => Ok(()),
             }
         };
+        let Some(process) = &mut self.process else { return };
         if ended == Ended::Awaited {
             let actions = process.worker.returned(now, replica, callback, result);
             self.carry_out(scene, actions);

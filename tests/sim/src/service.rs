@@ -12,6 +12,7 @@ use crate::message::{Event, Message, Outcome, Place, Request, Response, Via};
 use crate::model::{Deed, KeyAt, Life, Op, Seen};
 use crate::node::Node;
 use crate::scene::Scene;
+use crate::table::Locals;
 use partage_core::base::id::Epoch;
 use partage_core::base::planted::{self, Planted};
 use partage_core::keyspace::map::Role;
@@ -58,6 +59,8 @@ pub struct Service {
     draining: BTreeSet<ReplicaKey>,
     copies: BTreeMap<(KeyAt, Life), Seen>,
     held: BTreeMap<(Op, u32), u32>,
+    /// The replicas of tables.
+    pub tables: Locals,
 }
 
 impl Service {
@@ -68,6 +71,11 @@ impl Service {
             self.draining.insert(replica.clone());
         }
         empty
+    }
+
+    /// The key that a request which is inside is about.
+    pub fn key_of(&self, op: Op, attempt: u32) -> Option<KeyAt> {
+        self.inside.get(&(op, attempt)).map(|inside| inside.request.key)
     }
 
     fn is_empty(&self, replica: &ReplicaKey) -> bool {
@@ -140,6 +148,7 @@ impl Service {
         let spaces = &scene.oracles.spaces;
         let keyspace = spaces.iter().position(|space| space.keyspace.name == replica.keyspace);
         if let Some(keyspace) = keyspace.filter(|at| spaces[*at].keyspace.durable) {
+            scene.oracles.storage.tables.delete(replica);
             scene.oracles.storage.disks.delete(replica);
             let lost = scene.oracles.data.lost(&scene.oracles.storage, Some(keyspace));
             lost.into_iter()
@@ -221,6 +230,10 @@ impl Node {
         let leads = inside.permit.role == Role::Leader;
         let is_durable = scene.oracles.spaces[key.keyspace].keyspace.durable;
         let deed = inside.request.deed;
+        if scene.oracles.spaces[key.keyspace].is_replicated() {
+            let replica = inside.permit.replica.clone();
+            return self.ask_table(scene, (op, attempt), &replica, (key, deed), leads);
+        }
         if deed.is_some() || (is_durable && leads) {
             let (shard, epoch) = (inside.permit.replica.shard, inside.permit.epoch);
             let way = scene.draw.around(300);
@@ -299,7 +312,8 @@ impl Node {
         }
     }
 
-    fn finish(&mut self, scene: &mut Scene, op: Op, attempt: u32, outcome: Outcome) {
+    /// A request is answered.
+    pub fn finish(&mut self, scene: &mut Scene, op: Op, attempt: u32, outcome: Outcome) {
         let now = self.clock.read(scene.now);
         let (node, process_number) = (self.at, self.process_number);
         let Some(process) = &mut self.process else { return };

@@ -27,6 +27,8 @@ pub struct Shape {
     pub leaders: bool,
     /// There is a keyspace whose data lies on disks, and all processes are killed at once, often.
     pub durable: bool,
+    /// There is a table.
+    pub replicated: bool,
     /// Somebody touches the coordination state: see [`crate::touched`].
     pub touched: bool,
 }
@@ -43,6 +45,7 @@ impl Shape {
         person: None,
         leaders: false,
         durable: false,
+        replicated: false,
         touched: false,
     };
 

@@ -18,12 +18,14 @@ use crate::scene::Scene;
 use crate::shape::{self, Shape};
 use crate::store::Store;
 use crate::stuck::Stuck;
+use crate::table;
 use crate::touched::OperatorStore;
 use crate::trace::Trace;
 use partage_core::base::id::{Epoch, ShardId};
 use partage_core::base::name::NodeId;
 use partage_core::base::settings::Settings;
 use partage_core::keyspace::map::Access;
+use partage_core::service::table::replication;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -92,6 +94,7 @@ impl World {
             slots: draw.chance(350),
             drafts: draw.chance(shape::DRAFTS) && !shape.leaders,
             durable: shape.durable,
+            replicated: shape.replicated,
             // Drawn apart, so that the other runs stay what they were.
             partitions: Draw::new(!seed).chance(shape::PARTITIONS) && !shape.leaders && !shape.touched,
         };
@@ -127,6 +130,7 @@ impl World {
             is_slow: false,
             drafts: false,
             durable: false,
+            replicated: false,
             partitions: false,
         };
         let settings = Settings {
@@ -334,6 +338,11 @@ impl World {
             false => liveness::quiet(oracles, commits),
         });
         findings.extend(oracles.data.at_the_end(&oracles.storage));
+        let tables = oracles.maps.all().filter(|map| {
+            oracles.spaces.iter().any(|space| space.is_replicated() && space.keyspace.name == *map.keyspace())
+        });
+        let unserved = tables.flat_map(|map| table::unserved(map, &self.nodes, &oracles.storage.tables));
+        findings.extend(unserved.map(|text| ("L1", text)));
         findings.extend(self.leaks());
         findings.extend(self.settled.iter().flat_map(|before| liveness::unnoticed(oracles, *before)));
         let (now, mut drains, mut hung) = (self.scene.now, Vec::new(), BTreeMap::new());
@@ -399,6 +408,8 @@ impl World {
             | Event::Worked { node, process, .. }
             | Event::StorageAnswers { node, process, .. }
             | Event::Poisoned { node, process }
+            | Event::TableSynced { node, process, .. }
+            | Event::TableWake { node, process, .. }
             | Event::Evicted { node, process, .. }
             | Event::Tenure { node, process, .. }
             | Event::HeldAgain { node, process, .. } => (Place::Node(*node), Some(*process)),
@@ -469,6 +480,10 @@ impl World {
                 let down = if self.asks { scene.draw.between(50 * MS, 8 * SECOND) } else { 100 * SECOND };
                 scene.after(down, Event::Mend(Mend::Start(node)));
             }
+            Event::TableSynced { node, replica, writes, .. } => {
+                self.nodes[node].table_synced(scene, &replica, writes);
+            }
+            Event::TableWake { node, replica, .. } => self.nodes[node].table_wakes(scene, &replica),
             Event::Heat if self.lively => {
                 scene.heat.turn(&mut scene.draw, scene.oracles.spaces.len());
                 let next = scene.draw.between(2 * SECOND, 12 * SECOND);
@@ -568,6 +583,14 @@ impl World {
         let scene = &mut self.scene;
         match (to, message) {
             (Place::Node(at), Message::Request(request)) => self.nodes[at].request(scene, request),
+            (Place::Node(at), Message::Table(to, from, message)) => {
+                let heard = replication::Event::Message(from, message);
+                self.nodes[at].table_hears(scene, &to, heard);
+                self.nodes[at].tick(scene);
+            }
+            (Place::Node(at), Message::TableSnapshot(to, snapshot)) => {
+                self.nodes[at].install_table(scene, &to, *snapshot);
+            }
             (Place::Node(at), message) => self.nodes[at].deliver(scene, from, via, message),
             (Place::Coordinator(at), message) => self.coordinators[at].deliver(scene, from, via, message),
             (Place::Router(at), message) => self.routers[at].deliver(scene, from, via, message),

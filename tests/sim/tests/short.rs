@@ -2,6 +2,7 @@
 //! interrupted.
 
 use partage_core::base::id::ShardId;
+use partage_core::base::planted::Planted;
 use partage_core::cluster::admin::Command;
 use partage_core::limits::{LATE_BY, RECONNECTS_PER_S};
 use sim::changes;
@@ -9,7 +10,7 @@ use sim::clock::SECOND;
 use sim::fleet::{self, Fleet, Loss};
 use sim::interrupt::{self, Scenario};
 use sim::model::KeyAt;
-use sim::mutants::{self, DURABLE, LEADERS};
+use sim::mutants::{self, DURABLE, LEADERS, TABLES};
 use sim::report::Verdict;
 use sim::run;
 use sim::scenarios::poisoned;
@@ -119,9 +120,34 @@ fn d1_d10_l1_o3_what_is_stored_survives_its_processes_under_faults() {
     nothing_is_wrong(DURABLE, "--small --durable");
 }
 
+/// Replicas of tables under the coordinator, the worker and the network of all runs: what was acknowledged is on the disk of every
+/// member of each in-sync set, reads are linearizable, and in the end everything is in sync and serves.
+#[test]
+fn t17_d1_d2_l1_nothing_is_wrong_with_a_table_under_faults() {
+    nothing_is_wrong(TABLES, "--small --tables");
+    // Found by them: a leader that its coordinator took for dead and registered anew, one that began anew within its process,
+    // and a shard that was to have fewer replicas than must store a write.
+    for seed in [62, 136, 306] {
+        if let Verdict::Failed(violation) = run(seed, TABLES, None, None).verdict {
+            panic!("seed {seed}: {}: {}", violation.invariant, violation.text);
+        }
+    }
+}
+
+/// The witness of tables sees what it is there for.
+#[test]
+fn d1_a_planted_reply_before_the_sync_is_found_in_the_cluster_too() {
+    let bug = Some(Planted::UnsyncedReply);
+    let found = (1..10).find_map(|seed| match run(seed, TABLES, bug, None).verdict {
+        Verdict::Failed(violation) => Some(violation.invariant),
+        Verdict::Passed | Verdict::Unknown => None,
+    });
+    assert_eq!(found, Some("D1"));
+}
+
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
-    for shape in [Shape::SMALL, LEADERS, DURABLE] {
+    for shape in [Shape::SMALL, LEADERS, DURABLE, TABLES] {
         let [first, again] = [0, 0].map(|_| run(11, shape, None, None));
         assert_eq!((first.hash, first.events), (again.hash, again.events));
     }

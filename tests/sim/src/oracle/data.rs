@@ -95,7 +95,7 @@ impl Data {
         if version > storage.seen(key, seen.life).version {
             return Some(("D1", format!("op {op} saw version {version} of {key:?}, which is not there")));
         }
-        let exclusive = spaces[key.keyspace].is_exclusive();
+        let exclusive = spaces[key.keyspace].is_linearizable();
         if by_leader && exclusive && version < floor.version {
             let what = if deed.is_some() { "wrote" } else { "read" };
             let text = format!(

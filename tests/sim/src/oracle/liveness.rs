@@ -267,6 +267,7 @@ mod tests {
                 drafts: false,
                 slots: false,
                 durable: false,
+                replicated: false,
                 partitions: false,
             };
             let mut spaces = model::spaces(cast);

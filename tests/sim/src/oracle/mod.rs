@@ -115,7 +115,10 @@ impl Oracles {
                 _ => {}
             }
         }
-        self.maps.committed(now, term, writes, records)
+        let mut findings = self.maps.committed(now, term, writes, records);
+        let lacking = self.maps.all().filter_map(|map| self.storage.tables.lacking(map));
+        findings.extend(lacking.map(|text| ("D1", text)));
+        findings
     }
 
     /// A person has chosen a copy of a shard, wherever it is; if something `may_be_missing`, they have accepted it.

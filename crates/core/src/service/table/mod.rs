@@ -1,6 +1,11 @@
 //! Tables: a key-value store that keeps what it has acknowledged, on several nodes.
 //!
-//! [`replication`] is the machine of one stored replica: it keeps the log of its shard alike on all of them. It knows nothing
-//! of keys and rows; an entry is bytes to it.
+//! | module | what it decides |
+//! |---|---|
+//! | [`replication`] | the machine of one stored replica: it keeps the log of its shard alike on all of them. It knows nothing of keys and rows; an entry is bytes to it |
+//! | [`member`] | what a replica takes from the coordinator's orders, and what it reports |
+//! | [`rows`] | what an entry does to the rows of the shard |
 
+pub mod member;
 pub mod replication;
+pub mod rows;

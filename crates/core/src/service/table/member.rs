@@ -1,0 +1,74 @@
+//! A replica of a table as a member of the cluster: what its replication takes from the coordinator's orders, and what the worker
+//! reports of it.
+//!
+//! The driver hands in every order that it hears ([`order`]), and reports ([`Reporter::report`]) whenever something in that
+//! has changed. It needs no answer to a wish: a later configuration is one.
+
+use super::replication::{Order, Peer, Settings, Status, Wish};
+use crate::base::id::{Epoch, Incarnation};
+use crate::base::name::NodeId;
+use crate::base::time::Millis;
+use crate::keyspace::map::Role;
+use crate::node::exchange::{self, ReplicationReport};
+
+/// An order as the replication of its replica takes it, in the process `incarnation` of `node`. None where no replica leads.
+pub fn order(order: &exchange::Order, node: &NodeId, incarnation: Incarnation) -> Option<Order> {
+    let me = order.replica.placement;
+    let others = || order.peers.iter().filter(|peer| peer.shard == order.replica.shard);
+    let leader = match order.role {
+        Role::Leader => Some(me),
+        Role::Follower => others().find(|peer| peer.role == Role::Leader).map(|peer| peer.placement),
+    };
+    let own = Peer { placement: me, node: node.clone(), incarnation, may_join: order.state.is_staying() };
+    let peers = others().map(|peer| Peer {
+        placement: peer.placement,
+        node: peer.node.clone(),
+        incarnation: peer.incarnation,
+        may_join: peer.state.is_staying(),
+    });
+    let in_sync = others().filter(|peer| peer.in_sync).map(|peer| peer.placement);
+    Some(Order {
+        epoch: order.epoch,
+        configuration: order.configuration,
+        leader: leader?,
+        in_sync: in_sync.chain(order.in_sync.then_some(me)).collect(),
+        peers: std::iter::once(own).chain(peers).collect(),
+    })
+}
+
+/// What a replica has to say to the coordinator.
+#[derive(Debug, Clone, Default)]
+pub struct Reporter {
+    wish: Option<Wish>,
+    /// Under which epoch it last found its leader silent, and when.
+    silent: Option<(Epoch, Millis)>,
+}
+
+impl Reporter {
+    /// The replica, which leads, wishes for another in-sync set.
+    pub fn wishes(&mut self, wish: Wish) {
+        self.wish = Some(wish);
+    }
+
+    /// The replica finds its leader silent.
+    pub fn leader_is_silent(&mut self, epoch: Epoch, now: Millis) {
+        self.silent = Some((epoch, now));
+    }
+
+    /// What the worker is to report now. A wish is dropped when there is a later configuration, a silence when the replica
+    /// has not spoken of it again.
+    pub fn report(&mut self, now: Millis, status: &Status, settings: &Settings) -> ReplicationReport {
+        self.wish = self.wish.take().filter(|wish| {
+            wish.configuration == status.configuration && status.leads.is_none_or(|leads| leads == wish.epoch)
+        });
+        self.silent = self.silent.filter(|(epoch, said)| {
+            *epoch >= status.fence && status.leads.is_none() && now < *said + 2 * settings.wish_repeat_ms
+        });
+        ReplicationReport {
+            configuration: status.configuration,
+            log_end: status.end.index,
+            leader_silent: self.silent.is_some(),
+            wish: self.wish.as_ref().map(|wish| wish.in_sync.iter().copied().collect()),
+        }
+    }
+}
