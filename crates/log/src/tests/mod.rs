@@ -69,7 +69,7 @@ fn apply(model: &mut Model, group: &Group) {
     for (key, record) in group {
         let stored = model.entry(key.clone()).or_default();
         match record {
-            Record::Write(write) => apply_write(stored, write.clone()),
+            Record::Write(write) => stored.write(write.clone()),
             Record::Committed(index) => stored.committed = stored.committed.max(*index),
             Record::Forget => drop(model.remove(key)),
         }
@@ -86,20 +86,6 @@ fn same(found: &Model, model: &Model, what: &str) {
     for key in model.keys().chain(found.keys()) {
         let (found, wanted) = (found.get(key), model.get(key));
         assert!(found == wanted, "{what}: {key:?} is {:?}, not {:?}", found.map(brief), wanted.map(brief));
-    }
-}
-
-/// What the replication machine says of a write: `Stored::write`, in the simplest way.
-fn apply_write(stored: &mut Stored, write: LogWrite) {
-    match write {
-        LogWrite::Fence(epoch) => stored.fence = epoch,
-        LogWrite::Append(entries) => stored.entries.extend(entries),
-        LogWrite::Truncate(after) => stored.entries.retain(|entry| entry.position.index <= after),
-        LogWrite::Trim(base) => {
-            stored.entries.retain(|entry| entry.position.index > base.index);
-            stored.base = base;
-        }
-        LogWrite::Restart(base) => (stored.base, stored.entries) = (base, Vec::new()),
     }
 }
 
