@@ -506,6 +506,9 @@ impl Node {
     }
 
     fn call(&mut self, scene: &mut Scene, replica: ReplicaKey, callback: Callback) {
+        if callback == Callback::Unload {
+            self.close_table(&replica);
+        }
         let Some(process) = &mut self.process else { return };
         process.numbers += 1;
         let call = process.numbers;
@@ -541,10 +544,6 @@ impl Node {
                     self.open_table(scene, &order)
                 }
                 (Callback::Serve(_, epoch), Some(_)) if is_table => self.serve_table(scene, replica, epoch),
-                (Callback::Unload, _) if is_table => {
-                    self.close_table(replica);
-                    Ok(())
-                }
                 (Callback::Load, Some(local)) => process.service.load(scene, who, local),
                 (Callback::Serve(_, epoch), Some(local)) => {
                     process.service.serve(scene, who, &local.order, epoch)

@@ -73,9 +73,10 @@ impl Service {
         empty
     }
 
-    /// The key that a request which is inside is about.
-    pub fn key_of(&self, op: Op, attempt: u32) -> Option<KeyAt> {
-        self.inside.get(&(op, attempt)).map(|inside| inside.request.key)
+    /// The key that a request which is inside is about, and whether it asks the leader.
+    pub fn asked(&self, op: Op, attempt: u32) -> Option<(KeyAt, bool)> {
+        let inside = self.inside.get(&(op, attempt))?;
+        Some((inside.request.key, inside.permit.role == Role::Leader))
     }
 
     fn is_empty(&self, replica: &ReplicaKey) -> bool {

@@ -251,7 +251,7 @@ impl Node {
         Ok(())
     }
 
-    /// `unload` of a replica: its machine stops.
+    /// `unload` of a replica begins: its machine stops, whatever becomes of the callback.
     pub fn close_table(&mut self, replica: &ReplicaKey) {
         self.process.iter_mut().for_each(|process| drop(process.service.tables.remove(replica)));
     }
@@ -456,9 +456,9 @@ impl Node {
     ) {
         let (op, attempt) = (request >> 16, request as u16 as u32);
         let Some(process) = &mut self.process else { return };
-        let Some(key) = process.service.key_of(op, attempt) else { return };
+        let Some((key, leads)) = process.service.asked(op, attempt) else { return };
         let Some(local) = process.service.tables.get(replica) else { return };
-        let (seen, leads) = (local.applied.seen(key), local.machine.status().leads.is_some());
+        let seen = local.applied.seen(key);
         let outcome = match answer {
             Ok(Answer::Written(at)) => {
                 scene.oracles.storage.tables.acknowledged(replica, at);

@@ -1,15 +1,17 @@
 //! Shards of replicated keyspaces: their in-sync sets, and what their leaders ask for.
 //!
 //! The leader replicates, and knows who has what; the coordinator alone changes the map. So the leader *wishes*: it names the
-//! in-sync set that it wants in place of the one that it knows of. A wish is granted in one commit or refused, and either
-//! makes a later configuration, which answers it. One of an earlier configuration or epoch is old, and is ignored.
+//! in-sync set that it wants in place of the one that it knows of. What is possible of it is granted in one commit, which makes a
+//! later configuration, and that answers it, also where nothing was. One of an earlier configuration or epoch is old, and is
+//! ignored.
 //!
 //! Until a wish is answered the leader acknowledges nothing without the members of both sets. So every member of the map's
 //! set has everything that was acknowledged, whenever the map changes.
 //!
 //! | wish                                                 | the replica     | becomes                                      |
 //! |------------------------------------------------------|-----------------|----------------------------------------------|
-//! | names what does not stay, has not said that it is ready, or not the leader | any | as it is: refused |
+//! | lacks the leader                                     | any             | as it is: refused                            |
+//! | has what does not stay, or has not said that it is ready | any         | as it is                                     |
 //! | has it no more                                       | in the set      | `Load`: it catches up, and is asked in again |
 //! | has it                                               | `Load`, `Ready` | `Live`, in the set; what it replaces leaves, and it leads if that one led |
 //! | is the present set                                   | the leader      | leader under a later epoch: it has begun anew, and cannot lead again under one that it knows |
@@ -38,10 +40,10 @@ pub(super) fn settle_wish(
         edit.go_on_without(id)?;
         return edit.configure(id).map(|()| true);
     }
-    if !wish.is_possible(shard, view) {
+    let (newcomers, left) = (wish.newcomers(shard, view), wish.left(shard));
+    if !wish.members.contains(&wish.leader) || (newcomers.is_empty() && left.is_empty()) {
         return edit.configure(id).map(|()| true);
     }
-    let (newcomers, left) = (wish.newcomers(shard), wish.left(shard));
     newcomers.iter().try_for_each(|placement| admit(edit, id, *placement))?;
     for placement in left {
         leave_behind(edit, id, placement)?;
@@ -76,19 +78,14 @@ impl<'a> Wish<'a> {
         self.members.contains(&replica.placement)
     }
 
-    /// Whether all that it names stay, and have said themselves that they could serve.
-    fn is_possible(&self, shard: &Shard, view: &dyn ReplicaView) -> bool {
-        let could_serve = |r: &Replica| {
+    /// Those that it names in addition, stay, and have said themselves that they could serve.
+    fn newcomers(&self, shard: &Shard, view: &dyn ReplicaView) -> Vec<PlacementId> {
+        let could_serve = |r: &&Replica| {
             let phase = view.phase(r.placement);
             matches!(phase, Some(Phase::Ready | Phase::Serving)) && !view.has_ended(&r.node, r.incarnation)
         };
-        let may_be = |r: &Replica| r.in_sync || r.state.is_staying() && could_serve(r);
-        let is_known = |member: &PlacementId| shard.replica(*member).is_some_and(may_be);
-        self.members.contains(&self.leader) && self.members.iter().all(is_known)
-    }
-
-    fn newcomers(&self, shard: &Shard) -> Vec<PlacementId> {
-        shard.staying().filter(|r| self.has(r) && !r.in_sync).map(|r| r.placement).collect()
+        let newcomers = shard.staying().filter(|r| self.has(r) && !r.in_sync).filter(could_serve);
+        newcomers.map(|r| r.placement).collect()
     }
 
     fn left(&self, shard: &Shard) -> Vec<PlacementId> {

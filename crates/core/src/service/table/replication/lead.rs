@@ -115,7 +115,16 @@ impl Replica {
         let (Some(order), Some(lead)) = (&self.order, &mut self.lead) else { return };
         if lead.configuration < order.configuration {
             lead.configuration = order.configuration;
-            lead.wish = None;
+            let asked = lead.wish.take().map(|asked| asked.in_sync).unwrap_or_default();
+            let shortest = self.settings.wish_repeat_ms;
+            for (placement, follower) in &mut lead.followers {
+                follower.is_answered(
+                    order.in_sync.contains(placement),
+                    asked.contains(placement),
+                    shortest,
+                    now,
+                );
+            }
             lead.asked.clear();
         }
         let next = self.log.end().index + 1;

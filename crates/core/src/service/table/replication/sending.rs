@@ -8,6 +8,9 @@ use crate::base::id::{Incarnation, PlacementId};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
 
+/// The longest rest of a follower that was not taken into the set, in those of a repeated wish.
+const LONGEST_RESTS: u64 = 32;
+
 /// What a leader knows of one follower.
 #[derive(Debug, Clone)]
 pub(super) struct Follower {
@@ -33,6 +36,8 @@ pub(super) struct Follower {
     clock: Option<Millis>,
     /// When a snapshot was sent for last.
     snapshot: Option<Millis>,
+    /// It was asked in and not taken: for how long it then was not asked in again, and until when.
+    pub(super) rest: Option<(u64, Millis)>,
 }
 
 impl Follower {
@@ -51,12 +56,25 @@ impl Follower {
             progress: now,
             clock: None,
             snapshot: None,
+            rest: None,
         }
     }
 
     /// The leader appends its first entry: from now on it is waited for.
     pub(super) fn restart(&mut self, begin: u64, now: Millis) {
-        *self = Follower { may_join: self.may_join, ..Follower::begin(self.incarnation, begin, now) };
+        let Follower { incarnation, may_join, rest, .. } = *self;
+        *self = Follower { may_join, rest, ..Follower::begin(incarnation, begin, now) };
+    }
+
+    /// The coordinator has answered a wish in which it was `asked`. One that was not taken has not told its coordinator yet that
+    /// it is ready, or cannot be: it is asked in again later and later.
+    pub(super) fn is_answered(&mut self, is_member: bool, was_asked: bool, shortest: u64, now: Millis) {
+        if is_member {
+            self.rest = None;
+        } else if was_asked {
+            let ms = self.rest.map_or(shortest, |(ms, _)| (2 * ms).min(LONGEST_RESTS * shortest));
+            self.rest = Some((ms, now + ms));
+        }
     }
 
     /// The log begins behind `base`, of which it may have nothing.

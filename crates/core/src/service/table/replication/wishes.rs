@@ -1,7 +1,7 @@
 //! Wishes: which set a leader asks the coordinator for (rules 1 and 5).
 //!
 //! A follower that is silent, or stores nothing, is asked out, so that writes go on without it; one that has all that is committed
-//! is asked in. One wish at a time. It ends with an order of a later configuration; a refusal ends its repetition only: a copy
+//! is asked in; one that was asked in and not taken rests, as each answer is a commit of the map. One wish at a time. It ends with an order of a later configuration; a refusal ends its repetition only: a copy
 //! of it may be under way and be taken yet, so what was asked for stays required until the configuration changes. For that
 //! the leader asks for the set as it is.
 
@@ -92,6 +92,7 @@ impl Replica {
         let has_begun = self.lead.as_ref().is_some_and(|lead| lead.phase == Phase::Leading);
         (has_begun || planted::is(Planted::EarlyNewcomer))
             && follower.may_join
+            && follower.rest.is_none_or(|(_, until)| now >= until)
             && follower.matched >= self.committed
             && follower.replied_to.is_some()
             && now.since(follower.heard) < self.settings.follower_patience_ms / 2

@@ -121,3 +121,78 @@ fn o3_an_order_for_another_process_or_an_epoch_of_before_makes_no_leader() {
     group.pass(1_100);
     assert!(group.heard(P1, &Effect::Began(Epoch(2))));
 }
+
+/// L1. Each answer of the coordinator is a commit of the map, so what it does not take is asked for less and less often.
+#[test]
+fn l1_a_newcomer_that_is_not_taken_is_asked_in_again_later_and_later() {
+    let mut group = Group::new(Settings::default(), &[P1, P2, P3], &[P1, P2]);
+    let mut asked = Vec::new();
+    for at in 0..400 {
+        group.pass(50);
+        if group.wish(P1).is_some_and(|wish| wish.configuration == group.order.configuration) {
+            asked.push(at * 50);
+            group.order(|_| {});
+        }
+    }
+    let rests: Vec<_> = asked.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(rests.len() >= 4 && rests.windows(2).all(|pair| pair[1] > pair[0]), "{rests:?}");
+    group.order(|order| order.in_sync = set(&[P1, P2, P3]));
+    group.order(|order| order.in_sync = set(&[P1, P2]));
+    group.pass(300);
+    assert_eq!(group.wish(P1).map(|wish| wish.configuration), Some(group.order.configuration), "at once");
+}
+
+/// L1. The coordinator took the process for dead while it lived.
+#[test]
+fn l1_a_process_that_is_registered_anew_goes_on_with_what_it_has() {
+    let mut group = Group::of_three();
+    group.write(P1, 1);
+    for placement in [P1, P2] {
+        group.replicas.get_mut(&placement).unwrap().renamed(Incarnation(2));
+    }
+    group.order(|order| {
+        order.peers.iter_mut().take(2).for_each(|peer| peer.incarnation = Incarnation(2));
+        order.epoch = order.epoch.next();
+    });
+    group.pass(200);
+    assert!(group.heard(P1, &Effect::Began(Epoch(2))));
+    group.write(P1, 2);
+    group.pass(100);
+    assert!(matches!(group.ended(2), Some(Ok(_))));
+}
+
+/// L1. A process opens a replica anew, and the map still names it the leader, under the epoch that it led by.
+#[test]
+fn l1_a_leader_that_was_opened_anew_asks_for_a_later_epoch() {
+    let mut group = Group::of_three();
+    group.restart(P1);
+    group.order(|_| {});
+    let wish = group.wish(P1).unwrap();
+    assert_eq!((wish.epoch, wish.in_sync), (Epoch(1), set(&[P1, P2, P3])));
+    assert_eq!(group.replicas[&P1].status().leads, None);
+    group.order(|order| order.epoch = order.epoch.next());
+    group.pass(1_500);
+    assert!(group.heard(P1, &Effect::Began(Epoch(2))));
+}
+
+/// D1, T17. What was in flight is committed with the first entry of the next epoch, for which one replica is enough.
+#[test]
+fn t17_a_write_in_flight_is_not_acknowledged_before_enough_have_it() {
+    let mut group = Group::of_three();
+    group.cut = set(&[P2, P3]);
+    group.write(P1, 1);
+    group.pass(600);
+    group.order(|order| {
+        order.in_sync = set(&[P1]);
+        order.epoch = order.epoch.next();
+    });
+    group.pass(500);
+    assert!(group.heard(P1, &Effect::Began(Epoch(2))));
+    assert_eq!((group.replicas[&P1].status().committed, group.ended(1)), (3, None));
+    group.cut = set(&[]);
+    group.order(|_| {});
+    group.pass(1_000);
+    let wish = group.wish(P1).unwrap().in_sync;
+    group.order(|order| order.in_sync = wish);
+    assert!(matches!(group.ended(1), Some(Ok(Answer::Written(_)))));
+}
