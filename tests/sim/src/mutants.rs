@@ -152,15 +152,20 @@ pub fn is_silent_without(bug: Planted, caught: &Caught) -> Result<(), String> {
     }
 }
 
-/// With which seed the search begins. One bug is seen once in 200 seeds: a leader must fall in the beat between an order to
-/// copy from it and its own word that it knows of that.
+/// With which seed the search begins. Two bugs are seen once in some 200 or 300 seeds. `Announced`: a leader must fall in the beat
+/// between an order to copy from it and its own word that it knows of that. `RefusedWish`: a copy of a refused wish must be
+/// late, and the newcomer that it names must lack what was written since.
 fn first_seed(bug: Planted) -> u64 {
-    if bug == Planted::Announced { 600 } else { 1 }
+    match bug {
+        Planted::Announced => 600,
+        Planted::RefusedWish => 340,
+        _ => 0,
+    }
 }
 
 fn by_seeds(bug: Planted, shape: Shape, invariants: &[&str]) -> Result<Caught, String> {
     let mut others = Vec::new();
-    for seed in (first_seed(bug)..).take(WITHIN as usize) {
+    for seed in (first_seed(bug).max(1)..).take(WITHIN as usize) {
         match run(seed, shape, Some(bug), None).verdict {
             Verdict::Failed(violation) if invariants.contains(&violation.invariant) => {
                 let by = format!("{}: {}", violation.invariant, violation.text);
@@ -185,7 +190,9 @@ fn by_scenario(bug: Planted, scenario: fn() -> Result<(), String>) -> Result<Cau
 
 fn by_outcome(bug: Planted, run: impl Fn(u64) -> Option<String>) -> Result<Caught, String> {
     planted::plant(Some(bug));
-    let caught = (0..WITHIN).find_map(|seed| run(seed).map(|by| Caught { seed: Some(seed), by }));
+    let caught = (first_seed(bug)..)
+        .take(WITHIN as usize)
+        .find_map(|seed| run(seed).map(|by| Caught { seed: Some(seed), by }));
     planted::plant(None);
     caught.ok_or_else(|| format!("{bug:?} is not found within {WITHIN} seeds"))
 }

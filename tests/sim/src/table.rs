@@ -1,4 +1,4 @@
-//! Tables: the service of a replicated keyspace, as a driver of [`replication`](partage_core::service::table::replication) has it.
+//! Tables: the service of a replicated keyspace, as a driver of [`replication`] has it.
 //!
 //! Each replica that is loaded has a machine in the memory of its process and a stored replica on its node's disk. Orders come
 //! to the machine as the worker takes them in; wishes go out with the worker's beats. What a request wants goes through the

@@ -467,34 +467,26 @@ impl World {
             Event::CallbackEnds { node, replica, callback, call, .. } => {
                 self.nodes[node].callback_ends(scene, &replica, callback, call);
             }
-            Event::Worked { node, op, attempt, .. } => self.nodes[node].worked(scene, op, attempt),
-            Event::StorageWrite { node, process, op, attempt, key, shard, epoch, deed } => {
-                self.store_write((node, process), (op, attempt), key, (shard, epoch), deed);
-            }
-            Event::StorageAnswers { node, op, attempt, seen, .. } => {
-                self.nodes[node].storage_answers(scene, op, attempt, seen);
-            }
             Event::Poisoned { node, .. } => {
                 self.nodes[node].crash(scene);
                 // In a run that is still, nobody starts it again before the shard was found out.
                 let down = if self.asks { scene.draw.between(50 * MS, 8 * SECOND) } else { 100 * SECOND };
                 scene.after(down, Event::Mend(Mend::Start(node)));
             }
-            Event::TableSynced { node, replica, writes, .. } => {
-                self.nodes[node].table_synced(scene, &replica, writes);
-            }
-            Event::TableWake { node, replica, .. } => self.nodes[node].table_wakes(scene, &replica),
             Event::Heat if self.lively => {
                 scene.heat.turn(&mut scene.draw, scene.oracles.spaces.len());
                 let next = scene.draw.between(2 * SECOND, 12 * SECOND);
                 scene.after(next, Event::Heat);
             }
             Event::Heat => {}
-            Event::HeldAgain { node, request, .. } => self.nodes[node].request(scene, *request),
-            Event::Evicted { node, op, attempt, .. } => self.nodes[node].evicted(scene, op, attempt),
-            Event::Tenure { node, permit, key, owners, .. } => {
-                self.nodes[node].tenure(scene, &permit, key, owners);
-            }
+            event @ (Event::Worked { .. }
+            | Event::StorageWrite { .. }
+            | Event::StorageAnswers { .. }
+            | Event::HeldAgain { .. }
+            | Event::Evicted { .. }
+            | Event::Tenure { .. }
+            | Event::TableSynced { .. }
+            | Event::TableWake { .. }) => self.serve(event),
             event @ (Event::Decided { .. }
             | Event::Commits { .. }
             | Event::Committed { .. }
@@ -514,6 +506,30 @@ impl World {
             Event::Fault => self.next_fault(),
             Event::Touch => self.touch(),
             Event::Mend(mend) => self.mend(mend),
+        }
+    }
+
+    /// Something in the service of a worker.
+    fn serve(&mut self, event: Event) {
+        let scene = &mut self.scene;
+        match event {
+            Event::Worked { node, op, attempt, .. } => self.nodes[node].worked(scene, op, attempt),
+            Event::StorageWrite { node, process, op, attempt, key, shard, epoch, deed } => {
+                self.store_write((node, process), (op, attempt), key, (shard, epoch), deed);
+            }
+            Event::StorageAnswers { node, op, attempt, seen, .. } => {
+                self.nodes[node].storage_answers(scene, op, attempt, seen);
+            }
+            Event::HeldAgain { node, request, .. } => self.nodes[node].request(scene, *request),
+            Event::Evicted { node, op, attempt, .. } => self.nodes[node].evicted(scene, op, attempt),
+            Event::Tenure { node, permit, key, owners, .. } => {
+                self.nodes[node].tenure(scene, &permit, key, owners);
+            }
+            Event::TableSynced { node, replica, writes, .. } => {
+                self.nodes[node].table_synced(scene, &replica, writes);
+            }
+            Event::TableWake { node, replica, .. } => self.nodes[node].table_wakes(scene, &replica),
+            _ => {}
         }
     }
 

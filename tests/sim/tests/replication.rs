@@ -1,13 +1,11 @@
 //! Replicas of tables under faults: D1, D2, O2 and L1, from seeds.
 
-use partage_core::base::planted::{self, Planted};
+use partage_core::base::planted::Planted;
+use sim::mutants::{self, Caught};
 use sim::replication::{Outcome, run};
 
 /// Seeds of the suite; `--replication` has more.
 const SEEDS: u64 = 60;
-
-/// Seeds within which each planted bug is found.
-const FOUND_WITHIN: u64 = 160;
 
 #[test]
 fn d1_d2_o2_l1_nothing_acknowledged_is_lost_and_everything_serves_in_the_end() {
@@ -33,10 +31,7 @@ fn the_same_seed_gives_the_same_run() {
 #[test]
 fn planted_bugs_are_caught() {
     for bug in Planted::REPLICATION {
-        planted::plant(Some(bug));
-        let caught = (0..FOUND_WITHIN).find_map(|seed| run(seed).broken.map(|broken| (seed, broken)));
-        planted::plant(None);
-        let (seed, broken) = caught.unwrap_or_else(|| panic!("{bug:?} went unnoticed"));
-        println!("{bug:?}: seed {seed}, {broken}");
+        let Caught { seed, by } = mutants::hunt(bug).unwrap_or_else(|why| panic!("{why}"));
+        println!("{bug:?}: seed {seed:?}, {by}");
     }
 }
