@@ -49,7 +49,9 @@ pub enum ReplicaError {
     #[error("the node has ended, as the disk of its log failed: {0}; open the node again")]
     Ended(String),
     /// The folder of the replica cannot be removed.
-    #[error("the replica {0:?} is forgotten, and its folder cannot be removed: {1}; the next opening of the node does")]
+    #[error(
+        "the replica {0:?} is forgotten, and its folder cannot be removed: {1}; the next opening of the node does"
+    )]
     NotRemoved(ReplicaKey, String),
 }
 

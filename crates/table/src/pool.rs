@@ -61,8 +61,7 @@ impl Tasks {
         loop {
             let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             let idle = |(tasks, is_stopped): &mut (VecDeque<Task>, bool)| tasks.is_empty() && !*is_stopped;
-            let mut waiting =
-                self.filled.wait_while(waiting, idle).unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = self.filled.wait_while(waiting, idle).unwrap_or_else(PoisonError::into_inner);
             if waiting.1 {
                 waiting.0.clear();
                 return;

@@ -5,11 +5,11 @@
 //! refused if it is a request. So nothing that adds to a queue ever waits, and the thread of the log can report to replicas that
 //! wait for the log.
 
+use crate::ReadAnswer;
 use crate::error::{ReadError, WriteError};
 use crate::limits;
 use crate::replica::{LocalReplica, WorkDone};
 use crate::transport::Packet;
-use crate::ReadAnswer;
 use partage_core::base::id::{Incarnation, PlacementId};
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::PartitionKey;
@@ -129,7 +129,11 @@ impl ReplicaQueue {
     }
 
     /// Adds a write.
-    pub(crate) fn add_write(self: &Arc<Self>, payload: Payload, answer: WriteAnswer) -> Result<(), WriteError> {
+    pub(crate) fn add_write(
+        self: &Arc<Self>,
+        payload: Payload,
+        answer: WriteAnswer,
+    ) -> Result<(), WriteError> {
         let added = self.add(|waiting| {
             let bytes = waiting.write_bytes + payload.len();
             if waiting.writes.len() >= limits::WRITES_WAITING

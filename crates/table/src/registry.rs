@@ -130,7 +130,9 @@ impl Registry {
                 self.is_full.store(true, Ordering::Release);
                 self.tell(Notice::LogIsFull(error.to_string()));
                 // What is flushed and trimmed gives room back as soon as the log can write again.
-                self.queues().iter().for_each(|queue| drop(queue.add(|waiting| waiting.holds_log = true)));
+                for queue in self.queues() {
+                    queue.add(|waiting| waiting.holds_log = true);
+                }
             }
             Report::HasRoom => {
                 self.is_full.store(false, Ordering::Release);
@@ -160,6 +162,8 @@ impl Registry {
 
     fn make_room(&self) {
         let waiting = std::mem::take(&mut *lock(&self.waiting_for_room));
-        waiting.iter().for_each(|queue| drop(queue.add(|waiting| waiting.has_room = true)));
+        for queue in waiting {
+            queue.add(|waiting| waiting.has_room = true);
+        }
     }
 }

@@ -45,7 +45,9 @@ impl Packet {
     /// What it counts against limits, in bytes.
     pub fn bytes(&self) -> usize {
         match self {
-            Packet::Message(Message::Append(append)) => append.entries.iter().map(|entry| entry.bytes()).sum(),
+            Packet::Message(Message::Append(append)) => {
+                append.entries.iter().map(|entry| entry.bytes()).sum()
+            }
             Packet::Chunk(chunk) => chunk.rows.iter().map(|row| row.key.len() + row.value.len()).sum(),
             Packet::Message(_) | Packet::Stored { .. } | Packet::Useless { .. } => 0,
         }

@@ -93,7 +93,8 @@ pub(super) fn choose(
         let store = engine.open(&of(folder, key, *generation))?;
         let is_complete = matches!(store.condition(), Condition::Usable { .. });
         let rank = (store.flushed(), *generation);
-        if is_complete && best.as_ref().is_none_or(|(generation, best)| (best.flushed(), *generation) < rank) {
+        if is_complete && best.as_ref().is_none_or(|(generation, best)| (best.flushed(), *generation) < rank)
+        {
             others.extend(best.replace((*generation, store)).map(|(former, _)| former));
         } else {
             others.push(*generation);

@@ -389,9 +389,9 @@ fn open_rows(
 /// The log has forgotten the replica.
 fn remove_now(shared: &Shared, key: ReplicaKey) -> Result<(), ReplicaError> {
     let folder: &Path = &shared.folder;
-    let removed = folders::generations(folder, &key)
-        .map_err(|error| error.to_string())
-        .and_then(|all| folders::remove(&shared.engine, folder, &key, &all).map_err(|error| error.to_string()));
+    let removed = folders::generations(folder, &key).map_err(|error| error.to_string()).and_then(|all| {
+        folders::remove(&shared.engine, folder, &key, &all).map_err(|error| error.to_string())
+    });
     shared.registry.presences().remove(&key);
     removed.map_err(|why| ReplicaError::NotRemoved(key, why))
 }

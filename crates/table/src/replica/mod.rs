@@ -163,7 +163,8 @@ impl LocalReplica {
 
     /// What comes from others: orders, packets, and requests.
     fn take_in(&mut self, waiting: Waiting) {
-        if let Some(incarnation) = waiting.incarnation.filter(|incarnation| *incarnation != self.incarnation) {
+        if let Some(incarnation) = waiting.incarnation.filter(|incarnation| *incarnation != self.incarnation)
+        {
             self.incarnation = incarnation;
             self.machine.renamed(incarnation);
         }
@@ -337,7 +338,7 @@ impl LocalReplica {
     }
 
     /// The log takes nothing any more: all that wait are answered, and the replica goes.
-    pub(crate) fn end(&mut self, stopped: &Stopped, waiting: Waiting) {
+    fn end(&mut self, stopped: &Stopped, waiting: Waiting) {
         self.requests.end(stopped);
         refuse(waiting, stopped);
         refuse(self.queue.close(), stopped);

@@ -77,13 +77,19 @@ impl LocalReplica {
                     _ if generation != self.generation => {}
                     Ok(position) if matches!(self.state, State::Running) => {
                         self.tell_machine(Event::Flushed(position));
-                        compact_later(&self.shared, self.queue.key.placement, Arc::downgrade(self.rows.store()));
+                        compact_later(
+                            &self.shared,
+                            self.queue.key.placement,
+                            Arc::downgrade(self.rows.store()),
+                        );
                     }
                     Ok(_) => {}
                     Err(error) => self.stop(&error),
                 }
             }
-            WorkDone::Exported { to, position, number, result } => self.exported(to, position, number, result),
+            WorkDone::Exported { to, position, number, result } => {
+                self.exported(to, position, number, result)
+            }
             WorkDone::Filled { position, number, result } => self.filled(position, number, result),
         }
     }
@@ -157,7 +163,10 @@ impl LocalReplica {
         if shared.registry.ended().is_none() {
             shared.registry.closed(&queue.key, presence);
         }
-        answer.into_iter().for_each(|answer| drop(answer.send(())));
+        if let Some(answer) = answer {
+            // An owner that has gone hears nothing.
+            let _ = answer.send(());
+        }
     }
 }
 

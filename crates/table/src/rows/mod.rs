@@ -186,7 +186,9 @@ fn read_times<S: Store, T: Ord + Clone>(
 ) -> Result<Times<T>, RowsError> {
     let snapshot = store.snapshot()?;
     let rows = snapshot.range(Some(from), Some(to), Direction::Forward);
-    Times::read(rows.map(|row| parse(&row?.key).ok_or_else(|| malformed(form, "its key", "has another form"))))
+    Times::read(
+        rows.map(|row| parse(&row?.key).ok_or_else(|| malformed(form, "its key", "has another form"))),
+    )
 }
 
 impl<S: Store> Records for StoredRows<S> {

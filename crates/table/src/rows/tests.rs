@@ -70,7 +70,8 @@ fn key(number: u8) -> Key {
 }
 
 fn write() -> impl Strategy<Value = Write> {
-    let expiry = prop_oneof![Just(Expiry::AsBefore), Just(Expiry::Never), (0u64..900_000).prop_map(Expiry::At)];
+    let expiry =
+        prop_oneof![Just(Expiry::AsBefore), Just(Expiry::Never), (0u64..900_000).prop_map(Expiry::At)];
     let action = prop_oneof![
         Just(Action::Read),
         (any::<u8>(), expiry).prop_map(|(value, expiry)| Action::Put(vec![b'0' + value % 10].into(), expiry)),
@@ -78,16 +79,11 @@ fn write() -> impl Strategy<Value = Write> {
         (-5i64..5).prop_map(Action::Add),
         Just(Action::Append(vec![b'1'].into())),
     ];
-    let condition =
-        prop_oneof![4 => Just(Condition::Always), 1 => Just(Condition::Absent), 1 => Just(Condition::Present)];
-    let operation = (0u8..6, condition, action, any::<bool>()).prop_map(
-        |(number, condition, action, wants_former)| Operation {
-            key: key(number),
-            condition,
-            action,
-            wants_former,
-        },
-    );
+    let condition = prop_oneof![4 => Just(Condition::Always), 1 => Just(Condition::Absent), 1 => Just(Condition::Present)];
+    let operation =
+        (0u8..6, condition, action, any::<bool>()).prop_map(|(number, condition, action, wants_former)| {
+            Operation { key: key(number), condition, action, wants_former }
+        });
     let request = proptest::option::of((0u8..20, 0u64..2));
     (0u64..900_000, request, proptest::collection::vec(operation, 0..4)).prop_map(
         |(at_ms, request, operations)| Write {

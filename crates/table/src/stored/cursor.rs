@@ -19,7 +19,9 @@ impl<'a> Cursor<'a> {
         let mut cursor = Cursor { form, bytes, whole: bytes.len() };
         match cursor.u8("the version")? {
             found if found == version => Ok(cursor),
-            found => Err(cursor.wrong("the version", 1, format!("is {found}, and this program knows {version}"))),
+            found => {
+                Err(cursor.wrong("the version", 1, format!("is {found}, and this program knows {version}")))
+            }
         }
     }
 

@@ -67,20 +67,25 @@ fn write() -> impl Strategy<Value = Write> {
 }
 
 fn row() -> impl Strategy<Value = Row> {
-    (value(), position(), option::of(any::<u64>()))
-        .prop_map(|(value, version, expires_ms)| Row { value, version, expires_ms })
+    (value(), position(), option::of(any::<u64>())).prop_map(|(value, version, expires_ms)| Row {
+        value,
+        version,
+        expires_ms,
+    })
 }
 
 fn done() -> impl Strategy<Value = Done> {
     let now = (0..VALUE_BYTES, option::of(any::<i64>()), option::of(any::<u64>()))
         .prop_map(|(bytes, number, expires_ms)| Now { bytes, number, expires_ms });
-    (any::<bool>(), option::of(row()), option::of(now))
-        .prop_map(|(existed, former, now)| Done { existed, former, now })
+    (any::<bool>(), option::of(row()), option::of(now)).prop_map(|(existed, former, now)| Done {
+        existed,
+        former,
+        now,
+    })
 }
 
 fn answered() -> impl Strategy<Value = Answered> {
-    let refusal =
-        prop_oneof![Just(Refusal::NotANumber), Just(Refusal::Overflow), Just(Refusal::TooLong)];
+    let refusal = prop_oneof![Just(Refusal::NotANumber), Just(Refusal::Overflow), Just(Refusal::TooLong)];
     let operation = 0..BATCH_OPERATIONS;
     let outcome = prop_oneof![
         (position(), vec(done(), 0..4)).prop_map(|(version, results)| Outcome::Done { version, results }),
@@ -89,8 +94,11 @@ fn answered() -> impl Strategy<Value = Answered> {
         (operation, refusal).prop_map(|(operation, refusal)| Outcome::Refused { operation, refusal }),
         Just(Outcome::RequestIdTaken),
     ];
-    (any::<u64>(), any::<u64>(), outcome)
-        .prop_map(|(at_ms, fingerprint, outcome)| Answered { at_ms, fingerprint, outcome })
+    (any::<u64>(), any::<u64>(), outcome).prop_map(|(at_ms, fingerprint, outcome)| Answered {
+        at_ms,
+        fingerprint,
+        outcome,
+    })
 }
 
 proptest! {
@@ -192,10 +200,12 @@ fn the_largest_write_fits_an_entry_and_the_largest_row_fits_a_store() {
         action: Action::Put(vec![0; value].into(), Expiry::At(1)),
         wants_former: true,
     };
-    let around = encode(&Write { at_ms: 0, request: None, operations: vec![operation(0)] }).len() - KEY_BYTES - 12;
+    let around =
+        encode(&Write { at_ms: 0, request: None, operations: vec![operation(0)] }).len() - KEY_BYTES - 12;
     let largest = partage_core::limits::BATCH_BYTES + around * BATCH_OPERATIONS + 36;
     assert!(largest <= partage_log::LogSettings::default().entry_bytes, "{largest}");
-    let row = Row { value: vec![0; VALUE_BYTES].into(), version: LogPosition::default(), expires_ms: Some(1) };
+    let row =
+        Row { value: vec![0; VALUE_BYTES].into(), version: LogPosition::default(), expires_ms: Some(1) };
     assert!(encode_row(&row).len() <= engine_limits::VALUE_BYTES);
-    assert!(crate::limits::ANSWER_PART_BYTES + 2 <= engine_limits::VALUE_BYTES);
+    const { assert!(crate::limits::ANSWER_PART_BYTES + 2 <= engine_limits::VALUE_BYTES) };
 }

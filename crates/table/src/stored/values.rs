@@ -82,7 +82,8 @@ pub fn encode_standing(standing: &Standing) -> Vec<u8> {
 /// What is wrong with the bytes.
 pub fn decode_standing(bytes: &[u8]) -> Result<Standing, Malformed> {
     let mut cursor = Cursor::begin("how the shard stands", bytes, VERSION)?;
-    let standing = Standing { clock_ms: cursor.u64("the clock")?, answers: cursor.u64("the count of outcomes")? };
+    let standing =
+        Standing { clock_ms: cursor.u64("the clock")?, answers: cursor.u64("the count of outcomes")? };
     cursor.end().map(|()| standing)
 }
 
@@ -172,7 +173,9 @@ pub fn decode_answered(bytes: &[u8]) -> Result<Answered, Malformed> {
                 1 => Refusal::NotANumber,
                 2 => Refusal::Overflow,
                 3 => Refusal::TooLong,
-                unknown => return Err(cursor.wrong("the refusal", 1, format!("is the unknown kind {unknown}"))),
+                unknown => {
+                    return Err(cursor.wrong("the refusal", 1, format!("is the unknown kind {unknown}")));
+                }
             };
             Outcome::Refused { operation, refusal }
         }
@@ -199,7 +202,8 @@ fn done(cursor: &mut Cursor<'_>) -> Result<Done, Malformed> {
         let bytes = usize::try_from(bytes)
             .map_err(|_| cursor.wrong("the length of the row", 8, format!("is {bytes}")))?;
         let number = if flags & IS_NUMBER != 0 { Some(cursor.i64("the number")?) } else { None };
-        let expires_ms = if flags & NOW_ENDS != 0 { Some(cursor.u64("the time when it ends")?) } else { None };
+        let expires_ms =
+            if flags & NOW_ENDS != 0 { Some(cursor.u64("the time when it ends")?) } else { None };
         Some(Now { bytes, number, expires_ms })
     } else {
         None

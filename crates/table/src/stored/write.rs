@@ -24,7 +24,8 @@ const WANTS_FORMER: u8 = 128;
 
 /// The payload. [`Write::check`] has found the write to be within the limits.
 pub fn encode(write: &Write) -> Vec<u8> {
-    let of_operations: usize = write.operations.iter().map(|one| 33 + one.key.as_bytes().len() + value_bytes(one)).sum();
+    let of_operations: usize =
+        write.operations.iter().map(|one| 33 + one.key.as_bytes().len() + value_bytes(one)).sum();
     let mut bytes = Vec::with_capacity(36 + of_operations);
     bytes.put_u8(VERSION);
     bytes.put_u64(write.at_ms);
