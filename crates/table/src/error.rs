@@ -61,6 +61,14 @@ pub enum WriteError {
     /// It is beyond the limits of writes.
     #[error("{0}")]
     Invalid(#[from] Invalid),
+    /// It is larger than an entry of the log may be.
+    #[error("the write takes {bytes} bytes in the log, the limit is {most}: send several")]
+    TooLarge {
+        /// What it takes.
+        bytes: usize,
+        /// The limit of this node's log.
+        most: usize,
+    },
     /// The replica is not open here.
     #[error("the replica is not open on this node: ask for the shard's leader anew")]
     NotOpen,

@@ -8,7 +8,7 @@ use partage_log::{LogSettings, WriterSettings};
 /// Of one node, which is one data directory.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeSettings {
-    /// The log, with the store that it belongs to.
+    /// The log, with the store that it belongs to. Its largest entry must be the same on all nodes: what one takes, all must.
     pub log: LogSettings,
     /// The thread that writes the log.
     pub writer: WriterSettings,

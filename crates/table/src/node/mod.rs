@@ -287,8 +287,13 @@ impl Node {
             return Err(WriteError::LogIsFull);
         }
         let write = Write { at_ms: partage_clock::unix_ms(), ..write };
+        let payload = write::encode(&write);
+        let (bytes, most) = (payload.len(), self.shared.settings.log.entry_bytes);
+        if bytes > most {
+            return Err(WriteError::TooLarge { bytes, most });
+        }
         let (answer, outcome) = oneshot::channel();
-        queue.add_write(write::encode(&write).into(), answer)?;
+        queue.add_write(payload.into(), answer)?;
         let gone = |_| Err(WriteError::Unknown("the node was stopped before it answered".to_owned()));
         outcome.await.unwrap_or_else(gone)
     }

@@ -6,6 +6,7 @@
 use super::LocalReplica;
 use crate::limits::NOTE_MS;
 use partage_core::base::time::Millis;
+use partage_core::service::table::replication::LogWrite;
 use partage_log::{Record, SubmitError};
 use std::collections::VecDeque;
 
@@ -29,7 +30,26 @@ impl Logging {
 }
 
 impl LocalReplica {
-    pub(super) fn submit(&mut self, number: u64, record: Record) {
+    /// Writes to the log. The entries of one write may be more than one group of the log takes: then they are several records, of
+    /// which only the last one has the number.
+    pub(super) fn submit_write(&mut self, number: u64, write: LogWrite) {
+        let LogWrite::Append(entries) = write else { return self.submit(number, write.into()) };
+        let most = self.shared.settings.log.group_bytes() / 2;
+        let (before, mut bytes, mut part) = (self.logging.last, 0, Vec::with_capacity(entries.len()));
+        for entry in entries {
+            bytes += entry.bytes();
+            if bytes > most && !part.is_empty() {
+                let full = std::mem::take(&mut part);
+                self.submit(before, LogWrite::Append(full).into());
+                bytes = entry.bytes();
+            }
+            part.push(entry);
+        }
+        self.submit(number, LogWrite::Append(part).into());
+    }
+
+    /// Hands a record over, after those that wait.
+    fn submit(&mut self, number: u64, record: Record) {
         self.logging.last = self.logging.last.max(number);
         self.logging.waiting.push_back((number, record));
         if self.logging.waiting.len() == 1 && !self.submit_waiting() {

@@ -250,7 +250,7 @@ impl LocalReplica {
     fn carry_out(&mut self, now: Millis, effect: Effect) {
         match effect {
             // The machine counts on its log, also that of a replica that has stopped: it is opened with that again.
-            Effect::Write(number, write) => self.submit(number, write.into()),
+            Effect::Write(number, write) => self.submit_write(number, write),
             Effect::Damaged(damage) => self.stop_damaged(damage.to_string()),
             _ if !self.takes_part() => {}
             Effect::Send(to, message) => self.send(to, Packet::Message(message)),

@@ -6,33 +6,44 @@ use partage_journal::faulty_disk::{Fault, FaultyDisk};
 use partage_journal::{Disk, DiskFile};
 use partage_table::{Notice, ReadError, ReplicaError, WriteError};
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Changes a byte of the file below a folder that has these bytes.
-fn damage(folder: &Path, what: &[u8]) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let mut bytes = fs::read(&path).unwrap();
-        if let Some(at) = bytes.windows(what.len()).position(|window| window == what) {
-            bytes[at] ^= 1;
+/// The files of a folder.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    paths.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+/// Changes a byte in the middle of what was written to a file of the folder since then.
+fn damage(folder: &Path, before: &BTreeMap<PathBuf, Vec<u8>>) {
+    for (path, mut bytes) in files(folder) {
+        let former = &before[&path];
+        let differs = |at: &usize| bytes[*at] != former[*at];
+        let all = 0..bytes.len();
+        if let (Some(first), Some(last)) = (all.clone().find(differs), all.rev().find(differs)) {
+            bytes[first.midpoint(last)] ^= 1;
             return fs::write(path, bytes).unwrap();
         }
     }
-    panic!("no file in {} has {what:?}", folder.display());
+    panic!("nothing was written to {}", folder.display());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_byte_of_the_log_damages_one_replica_and_the_others_serve() {
     let mut cluster = Cluster::started().await;
     cluster.add_shard(2).await;
-    cluster.write(1, &put("a", "of the first shard")).await;
     cluster.write(2, &put("a", "of the second shard")).await;
+    let log = cluster.folder(1).join("log");
+    let before = files(&log);
+    // So large that what else is written meanwhile is not in the middle.
+    cluster.write(1, &put("a", vec![7; 300 << 10])).await;
     (1..=3).for_each(|node| cluster.kill(node));
-    damage(&cluster.folder(1).join("log"), b"of the first shard");
+    damage(&log, &before);
     let stored = cluster.start(1);
     let damaged: Vec<_> =
         stored.iter().filter(|one| one.damaged.is_some()).map(|one| one.replica.clone()).collect();
@@ -52,12 +63,12 @@ async fn a_damaged_byte_of_the_log_damages_one_replica_and_the_others_serve() {
         (shard.leader, shard.in_sync) = (2, [2, 3].into());
         shard.epoch += 1;
     });
-    assert_eq!(cluster.read(1, "a").await, Some(b"of the first shard".to_vec()));
+    assert_eq!(cluster.read(1, "a").await, Some(vec![7; 300 << 10]));
     cluster.node(1).drop_replica(&replica(1, 1)).await.unwrap();
     cluster.node(1).open_replica(&replica(1, 1), cluster.replica, true).await.unwrap();
     cluster.world.announce(1);
     cluster.in_sync(1, &[1, 2, 3]).await;
-    cluster.comes_to(1, 1, "a", b"of the first shard").await;
+    cluster.comes_to(1, 1, "a", &vec![7; 300 << 10]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

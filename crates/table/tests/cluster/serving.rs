@@ -51,6 +51,9 @@ async fn conditions_batches_and_limits_are_those_of_rows() {
     let empty = Write { operations: Vec::new(), ..put("a", "") };
     let refused = cluster.write_once(1, &empty).await.unwrap_err();
     assert!(matches!(refused, WriteError::Invalid(_)) && refused.is_definite());
+    let large = put("a", vec![0; 500 << 10]);
+    let refused = cluster.write_once(1, &large).await.unwrap_err();
+    assert!(matches!(refused, WriteError::TooLarge { most, .. } if most == 400 << 10), "{refused}");
     let stranger = replica(9, 1);
     assert_eq!(cluster.node(1).write(&stranger, put("a", "")).await, Err(WriteError::NotOpen));
     let read = cluster.node(1).read(&stranger, &key("a"), Consistency::Any, 0).await;

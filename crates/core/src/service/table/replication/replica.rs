@@ -20,9 +20,7 @@ use super::lead::{Lead, Phase};
 use super::log::Log;
 use super::promise::Promise;
 use super::reads::WaitingRead;
-use super::{
-    Damage, Effect, Event, Failed, LogPosition, LogWrite, Message, Order, Settings, Stored, Wish,
-};
+use super::{Damage, Effect, Event, Failed, LogPosition, LogWrite, Message, Order, Settings, Stored, Wish};
 use crate::base::id::{Configuration, Epoch, Incarnation, PlacementId};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
