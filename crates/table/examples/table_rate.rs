@@ -36,6 +36,8 @@ const VALUE_BYTES: usize = 100;
 const EACH: Duration = Duration::from_millis(2_000);
 const NODES: u64 = 3;
 
+type Failure = Box<dyn Error + Send + Sync>;
+
 /// All nodes, once they are there.
 #[derive(Default)]
 struct Nodes(OnceLock<Vec<Node>>);
@@ -65,7 +67,7 @@ impl Owner for Link {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> Result<(), Failure> {
     let dir = std::env::args().nth(1).ok_or("name a directory")?;
     let dir = Path::new(&dir);
     let nodes = Arc::new(Nodes::default());
@@ -100,7 +102,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn write(nodes: &Nodes, number: u64) -> Result<(), Box<dyn Error + Send + Sync>> {
+async fn write(nodes: &Nodes, number: u64) -> Result<(), Failure> {
     let value = vec![7; VALUE_BYTES].into();
     let operation = Operation {
         key: key(number)?,
@@ -113,7 +115,7 @@ async fn write(nodes: &Nodes, number: u64) -> Result<(), Box<dyn Error + Send + 
     Ok(())
 }
 
-async fn measure(nodes: &Arc<Nodes>, clients: u64) -> Result<(), Box<dyn Error + Send + Sync>> {
+async fn measure(nodes: &Arc<Nodes>, clients: u64) -> Result<(), Failure> {
     let (start, cpu) = (Instant::now(), cpu_micros());
     let mut tasks = Vec::new();
     for client in 0..clients {
@@ -122,10 +124,10 @@ async fn measure(nodes: &Arc<Nodes>, clients: u64) -> Result<(), Box<dyn Error +
             let mut took = Vec::new();
             while start.elapsed() < EACH {
                 let before = Instant::now();
-                write(&nodes, client << 32 | took.len() as u64).await?;
+                write(&nodes, (client << 32) | took.len() as u64).await?;
                 took.push(before.elapsed());
             }
-            Ok::<_, Box<dyn Error + Send + Sync>>(took)
+            Ok::<_, Failure>(took)
         }));
     }
     let mut took = Vec::new();
@@ -137,7 +139,7 @@ async fn measure(nodes: &Arc<Nodes>, clients: u64) -> Result<(), Box<dyn Error +
 }
 
 /// Linearizable reads, by 16 clients.
-async fn reads(nodes: &Arc<Nodes>) -> Result<(), Box<dyn Error + Send + Sync>> {
+async fn reads(nodes: &Arc<Nodes>) -> Result<(), Failure> {
     let (start, cpu) = (Instant::now(), cpu_micros());
     let mut tasks = Vec::new();
     for client in 0..16u64 {
@@ -147,11 +149,11 @@ async fn reads(nodes: &Arc<Nodes>) -> Result<(), Box<dyn Error + Send + Sync>> {
             while start.elapsed() < EACH {
                 let before = Instant::now();
                 let node = nodes.at(1).ok_or("a node")?;
-                let key = key(client << 32 | took.len() as u64 % 1_000)?;
+                let key = key((client << 32) | (took.len() as u64 % 1_000))?;
                 node.read(&replica(1)?, &key, Consistency::Linearizable, 0).await?;
                 took.push(before.elapsed());
             }
-            Ok::<_, Box<dyn Error + Send + Sync>>(took)
+            Ok::<_, Failure>(took)
         }));
     }
     let mut took = Vec::new();
@@ -163,7 +165,7 @@ async fn reads(nodes: &Arc<Nodes>) -> Result<(), Box<dyn Error + Send + Sync>> {
 }
 
 /// Three logs, each on a thread, as three nodes are.
-fn floor(dir: &Path, writes: u64) -> Result<(), Box<dyn Error>> {
+fn floor(dir: &Path, writes: u64) -> Result<(), Failure> {
     let (start, cpu) = (Instant::now(), cpu_micros());
     let threads = (1..=NODES).map(|number| {
         let dir = dir.join(number.to_string());
@@ -180,7 +182,7 @@ fn floor(dir: &Path, writes: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn floor_log(dir: &Path, writes: u64, start: Instant) -> Result<Vec<Duration>, Box<dyn Error>> {
+fn floor_log(dir: &Path, writes: u64, start: Instant) -> Result<Vec<Duration>, Failure> {
     let (mut log, _) = Log::open(Arc::new(RealDisk), dir, LogSettings::default())?;
     let (replica, mut took, mut index) = (replica(1)?, Vec::new(), 0);
     while start.elapsed() < EACH {
@@ -216,21 +218,21 @@ fn cpu_micros() -> u64 {
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
 }
 
-fn key(number: u64) -> Result<Key, Box<dyn Error + Send + Sync>> {
+fn key(number: u64) -> Result<Key, Failure> {
     let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     Ok(Key::new(&[number.to_be_bytes(), (!number).to_be_bytes()].concat())?)
 }
 
-fn node_id(number: u64) -> Result<NodeId, Box<dyn Error + Send + Sync>> {
+fn node_id(number: u64) -> Result<NodeId, Failure> {
     Ok(NodeId::new(&format!("node-{number}"))?)
 }
 
-fn replica(number: u64) -> Result<ReplicaKey, Box<dyn Error + Send + Sync>> {
+fn replica(number: u64) -> Result<ReplicaKey, Failure> {
     let keyspace = KeyspaceName::new("orders")?;
     Ok(ReplicaKey { keyspace, shard: ShardId(1), placement: PlacementId(number) })
 }
 
-fn order(me: u64) -> Result<Order, Box<dyn Error + Send + Sync>> {
+fn order(me: u64) -> Result<Order, Failure> {
     let bounds = Bounds::Keys(KeyRange::all());
     let role = |number| if number == 1 { Role::Leader } else { Role::Follower };
     let mut peers = Vec::new();
