@@ -164,13 +164,15 @@ async fn reads(nodes: &Arc<Nodes>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Three logs, each on a thread, as three nodes are.
+/// Three logs, each on a thread, as three nodes are. Their first segments are there before the clock starts.
 fn floor(dir: &Path, writes: u64) -> Result<(), Failure> {
-    let (start, cpu) = (Instant::now(), cpu_micros());
-    let threads = (1..=NODES).map(|number| {
+    let mut logs = Vec::new();
+    for number in 1..=NODES {
         let dir = dir.join(number.to_string());
-        std::thread::spawn(move || floor_log(&dir, writes, start).map_err(|error| error.to_string()))
-    });
+        logs.push(Log::open(Arc::new(RealDisk), &dir, LogSettings::default())?.0);
+    }
+    let (start, cpu) = (Instant::now(), cpu_micros());
+    let threads = logs.into_iter().map(|log| std::thread::spawn(move || floor_log(log, writes, start)));
     let threads: Vec<_> = threads.collect();
     let mut groups = Vec::new();
     for thread in threads {
@@ -182,10 +184,9 @@ fn floor(dir: &Path, writes: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-fn floor_log(dir: &Path, writes: u64, start: Instant) -> Result<Vec<Duration>, Failure> {
-    let (mut log, _) = Log::open(Arc::new(RealDisk), dir, LogSettings::default())?;
+fn floor_log(mut log: Log, writes: u64, start: Instant) -> Result<Vec<Duration>, Failure> {
     let (replica, mut took, mut index) = (replica(1)?, Vec::new(), 0);
-    while start.elapsed() < EACH {
+    while start.elapsed() < EACH || took.is_empty() {
         let entry = |index| Entry {
             position: LogPosition { epoch: Epoch(1), index },
             kind: EntryKind::Write(vec![7; VALUE_BYTES + 60].into()),

@@ -146,7 +146,7 @@ pub enum Outcome {
     Refused {
         /// The operation, counted from 0.
         operation: usize,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
     /// Another write had the same request id; nothing was done.
