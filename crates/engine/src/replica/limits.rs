@@ -4,8 +4,9 @@
 /// apart from the rows of the store itself. So it is two bytes less than 64 KiB.
 pub const KEY_BYTES: usize = 65_534;
 
-/// Longest value, in bytes. A value is in memory as a whole, in the map, in the log and on the network.
-pub const VALUE_BYTES: usize = 1 << 20;
+/// Longest value, in bytes: the largest of a table, 1 MiB, and what a table stores before it. A value is in memory as a whole, in
+/// the map, in the log and on the network.
+pub const VALUE_BYTES: usize = (1 << 20) + 64;
 
 /// A driver flushes a store whose unflushed rows take this much: a run of this size is written in one stretch, and the log
 /// of a node need not reach back far.

@@ -35,6 +35,7 @@
 //! 6. It reads for an [`Answer::Read`] from the state to which all that was to be applied before has been applied.
 //! 7. It says when the coordinator gives the process another incarnation ([`Replica::renamed`]), before it hands in orders to that.
 //! 8. It stores the position of what it has flushed with what it has flushed, atomically ([`Stored::flushed`]).
+//! 9. When the disk wants room for its log, it says [`Event::Trim`] after [`Event::Flushed`].
 //!
 //! What was not done: entries are not written to followers before the leader's own disk has them, nor applied before they
 //! are on the own disk, though both could be, for a shorter latency. A leader gives nothing up by itself when its own disk is slow.
@@ -196,6 +197,19 @@ impl Stored {
             LogWrite::Restart(base) => (self.base, self.entries) = (base, Vec::new()),
         }
     }
+
+    /// What is wrong with the log, or with how it joins what was flushed: [`Replica::recover`] finds the same.
+    pub fn damage(&self) -> Option<Damage> {
+        let mut last = self.base;
+        for entry in &self.entries {
+            if entry.position.index != last.index + 1 || entry.position.epoch < last.epoch {
+                return Some(Damage::NotInOrder { after: last, found: entry.position });
+            }
+            last = entry.position;
+        }
+        let (base, flushed) = (self.base, self.flushed);
+        (flushed.index < base.index).then_some(Damage::Gap { base, flushed })
+    }
 }
 
 /// A write to the log on disk. Each is done after those before it.
@@ -234,6 +248,9 @@ pub enum Event {
     Installed(LogPosition),
     /// The lead is to go to that replica: the coordinator asks, and changes the map when it hears [`Effect::HeirIsReady`].
     Transfer(PlacementId),
+    /// The disk wants room: entries that are applied and flushed are let go of, also those that a follower which is behind
+    /// would need. It gets a snapshot.
+    Trim,
     /// Time has passed.
     Tick,
 }

@@ -20,9 +20,7 @@ use super::lead::{Lead, Phase};
 use super::log::Log;
 use super::promise::Promise;
 use super::reads::WaitingRead;
-use super::{
-    Damage, Effect, Entry, Event, Failed, LogPosition, LogWrite, Message, Order, Settings, Stored, Wish,
-};
+use super::{Damage, Effect, Event, Failed, LogPosition, LogWrite, Message, Order, Settings, Stored, Wish};
 use crate::base::id::{Configuration, Epoch, Incarnation, PlacementId};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
@@ -83,8 +81,8 @@ impl Replica {
         now: Millis,
         is_new: bool,
     ) -> Replica {
+        let damage = stored.damage();
         let Stored { base, entries, fence, committed, flushed } = stored;
-        let damage = damage_of(base, &entries, flushed);
         let mut log = Log::new(base, entries);
         let mut durable = Durable::recovered(fence, log.end().index);
         let mut effects = Vec::new();
@@ -141,6 +139,7 @@ impl Replica {
             Event::Flushed(position) => self.on_flushed(position),
             Event::Installed(position) => self.on_installed(position),
             Event::Transfer(heir) => self.on_transfer(now, heir),
+            Event::Trim => self.trim(0),
             Event::Tick => {}
         }
         self.on_time(now);
@@ -178,6 +177,19 @@ impl Replica {
             committed: self.committed,
             applied: self.applied,
             log_bytes: self.log.bytes(),
+        }
+    }
+
+    /// What the disk has when all writes that were given out are on it, so that the replica can be closed and recovered while
+    /// its process goes on. `flushed` is the position up to which its rows are stored.
+    pub fn stored(&self, flushed: LogPosition) -> Stored {
+        let (base, end) = (self.log.base(), self.log.end().index);
+        Stored {
+            base,
+            entries: self.log.between(base.index, end),
+            fence: self.durable.fence(),
+            committed: self.committed.min(self.applied),
+            flushed,
         }
     }
 
@@ -261,13 +273,12 @@ impl Replica {
 
     fn on_flushed(&mut self, position: LogPosition) {
         self.flushed = self.flushed.max(position.index.min(self.applied));
-        self.trim();
+        self.trim(self.settings.catch_up_log_bytes);
     }
 
-    /// Lets go of entries that were applied and flushed, and that no peer needs or that are too many.
-    pub(super) fn trim(&mut self) {
+    /// Lets go of entries that were applied and flushed, and that no peer needs or that have more than so many bytes.
+    pub(super) fn trim(&mut self, most: usize) {
         let all_have = self.lead.as_ref().map_or(0, |lead| lead.all_have(self.durable.synced()));
-        let most = self.settings.catch_up_log_bytes;
         if self.log.trim(self.flushed, all_have.min(self.flushed), most) {
             let base = self.log.base();
             let number = self.durable.begin(self.durable.end());
@@ -335,16 +346,4 @@ impl Replica {
     pub(super) fn phase(&self) -> Option<&Phase> {
         self.lead.as_ref().map(|lead| &lead.phase)
     }
-}
-
-/// What is wrong with a log and what was flushed.
-fn damage_of(base: LogPosition, entries: &[Entry], flushed: LogPosition) -> Option<Damage> {
-    let mut last = base;
-    for entry in entries {
-        if entry.position.index != last.index + 1 || entry.position.epoch < last.epoch {
-            return Some(Damage::NotInOrder { after: last, found: entry.position });
-        }
-        last = entry.position;
-    }
-    (flushed.index < base.index).then_some(Damage::Gap { base, flushed })
 }

@@ -13,7 +13,7 @@
 //! | a request that comes twice | the outcome of a write with a request id is kept for [`limits::ANSWER_KEPT_MS`] by the shard's clock, and the latest [`limits::ANSWERS_KEPT`] at most; the same id again changes nothing and gets the first outcome |
 //!
 //! What is kept are *records* ([`Record`]): rows, the times when rows end, outcomes, and how the shard stands. An engine stores
-//! them as bytes in one order; the forms are in `wire`.
+//! them as bytes in one order; the forms are in `crates/table`, whose driver alone reads and writes them.
 
 use crate::keyspace::key::Key;
 use crate::keyspace::sharding::PartitionKey;

@@ -192,6 +192,25 @@ fn what_is_flushed_and_everywhere_is_trimmed_and_a_follower_far_behind_gets_a_sn
 }
 
 #[test]
+fn a_log_that_wants_room_keeps_nothing_that_is_flushed_and_what_is_closed_goes_on_with_the_rest() {
+    let mut group = Group::of_three();
+    group.cut = set(&[P3]);
+    (1..=10).for_each(|request| group.write(P2, request));
+    (1..=10).for_each(|request| group.write(P1, request));
+    let at = |index| LogPosition { epoch: Epoch(1), index };
+    group.tell(P2, Event::Flushed(at(1)));
+    assert_eq!(group.replicas[&P2].stored(at(1)).entries.len(), 11, "kept for followers");
+    group.tell(P2, Event::Trim);
+    let stored = group.replicas[&P2].stored(at(1));
+    assert_eq!((stored.base, stored.entries.len(), stored.fence), (at(1), 10, Epoch(1)));
+    assert_eq!((stored.flushed, stored.damage()), (at(1), None));
+    assert_eq!(stored.entries, group.disks[&P2].0.entries, "what is closed is what the disk has");
+    let recovered = Replica::recover((P2, Incarnation(1)), group.settings, stored, group.now, false);
+    assert_eq!(recovered.status().end, group.replicas[&P2].status().end);
+    assert!(group.replicas[&P2].stored(at(0)).damage().is_some(), "the rows do not reach the log");
+}
+
+#[test]
 fn a_log_that_does_not_join_what_was_flushed_is_damaged() {
     let base = LogPosition { epoch: Epoch(1), index: 5 };
     let stored = Stored { base, ..Stored::default() };

@@ -1,0 +1,56 @@
+//! The driver that hosts the replicas of tables on one node.
+//!
+//! `core` decides what the replicas of a shard do (`replication`), and what an entry does to rows (`rows`). This crate does it: on
+//! one log for all replicas of the node, on one store for each replica, and on real time.
+//!
+//! ```text
+//!   worker ── orders ──►╭──────────── Node ────────────╮── notices ──► worker
+//!   doors ─── requests ►│  replica  replica  replica … │◄─ packets ──► replicas of other nodes
+//!                       ╰─────│────────│────────│──────╯
+//!                           store    store    store        one folder each
+//!                             └──── log ─┴──────┘          one synced write for all that wait
+//! ```
+//!
+//! | question | file |
+//! |---|---|
+//! | what the owner calls, and what it hears | `node/mod.rs`, `owner.rs` |
+//! | what is found at a start | `node/recovery.rs`, `node/folders.rs` |
+//! | which thread does what | `event_loop.rs`, `pool.rs`; the log has its own |
+//! | what waits for a replica, and which bound that has | `queue.rs`, `limits.rs` |
+//! | how effects of the machine are carried out | `replica/mod.rs` |
+//! | how records and writes look on disk | `stored/mod.rs` |
+//!
+//! # What is promised
+//!
+//! - A write that was answered with an outcome is on the disks of all in-sync replicas, and applied here.
+//! - An error of a write says whether it is certain that nothing was done ([`WriteError::is_definite`]).
+//! - If the disk of the log fails, each replica stops at its next event, and nothing that was not on disk before is acknowledged.
+//! - If the store of one replica fails or is damaged, the others go on.
+//!
+//! # What was not done
+//!
+//! - No network is here: the owner gives a [`Transport`].
+//! - Nothing proposes an entry in an idle shard, so rows whose time has come stay on disk until the next write.
+//! - A stored replica that its owner neither opens nor drops keeps its entries in the log ([`Notice::HoldsLog`]).
+//! - Snapshots have no limit of bytes a second, and one that a crash interrupts is begun anew.
+//! - Stores are flushed by their size, or when the log wants room; nothing looks at the memory of all together.
+
+mod error;
+mod event_loop;
+pub mod limits;
+mod node;
+mod owner;
+mod pool;
+mod queue;
+mod registry;
+mod replica;
+pub mod rows;
+mod settings;
+pub mod stored;
+mod transport;
+
+pub use error::{OpenError, ReadError, ReplicaError, WriteError};
+pub use node::{Identity, Node, ReadAnswer, StoredReplica};
+pub use owner::{Notice, Owner};
+pub use settings::{NodeSettings, ReplicaSettings};
+pub use transport::{Packet, SnapshotChunk, Transport};

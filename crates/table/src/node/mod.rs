@@ -1,0 +1,402 @@
+//! A node: one log, the stores of its replicas, and the threads that serve them.
+
+pub(crate) mod folders;
+mod recovery;
+
+use crate::error::{OpenError, ReadError, ReplicaError, WriteError};
+use crate::event_loop;
+use crate::owner::Owner;
+use crate::pool::Pool;
+use crate::queue::{Command, Read, ReadyList, ReplicaQueue};
+use crate::registry::{Presence, Registry};
+use crate::replica::{LocalReplica, Opening};
+use crate::rows::StoredRows;
+use crate::settings::{NodeSettings, ReplicaSettings};
+use crate::stored::write;
+use crate::transport::{Packet, Transport};
+use partage_clock::Clock;
+use partage_core::base::id::{Incarnation, PlacementId};
+use partage_core::base::name::NodeId;
+use partage_core::keyspace::key::Key;
+use partage_core::node::exchange::{self, ReplicaKey};
+use partage_core::service::table::member;
+use partage_core::service::table::replication::{Consistency, LogPosition, Status, Stored};
+use partage_core::service::table::rows::{Outcome, Row, Write};
+use partage_engine::replica::{Engine, Store, TreeEngine, TreeStore};
+use partage_journal::Disk;
+use partage_log::{GroupWriter, Log, Record};
+pub use recovery::StoredReplica;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+
+/// Which node it is, and where its data is.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The node.
+    pub node: NodeId,
+    /// This start of its process.
+    pub incarnation: Incarnation,
+    /// The folder with its log and its stores.
+    pub folder: PathBuf,
+}
+
+/// What a read finds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadAnswer {
+    /// The row, if there is one.
+    pub row: Option<Row>,
+    /// Up to which entry of the log it is read.
+    pub position: LogPosition,
+    /// How old that may be, in milliseconds: none if that is not known.
+    pub age_ms: Option<u64>,
+}
+
+/// What all threads of a node share.
+pub(crate) struct Shared {
+    identity: Identity,
+    pub(crate) folder: PathBuf,
+    pub(crate) clock: Clock,
+    pub(crate) settings: NodeSettings,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) writer: GroupWriter,
+    pub(crate) engine: TreeEngine,
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) pool: Pool,
+    pub(crate) snapshots_sent: Arc<AtomicUsize>,
+    incarnation: Mutex<Incarnation>,
+    queues: AtomicU64,
+}
+
+/// The replicas of tables on one node.
+///
+/// The owner opens a replica before it hands in orders and packets of it. Dropping the node stops it as a crash would, but for
+/// what waits for the log, which is written: what was acknowledged is there when the node is opened again. To drop it
+/// waits for the threads and for the disk, so it is not done on a thread of tokio's reactor.
+pub struct Node {
+    shared: Arc<Shared>,
+    ready: Vec<Arc<ReadyList>>,
+    replica_threads: Vec<JoinHandle<()>>,
+    storage_threads: Vec<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("identity", &self.shared.identity).finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// Opens the log and looks at all stores; says which replicas are stored here. Blocks for as long as that takes.
+    ///
+    /// # Errors
+    /// Another process has the folder, or the disk failed. A replica that is damaged is no error: it is named as such, and the
+    /// others go on.
+    pub fn open(
+        settings: NodeSettings,
+        identity: Identity,
+        disk: Arc<dyn Disk>,
+        transport: Arc<dyn Transport>,
+        owner: Arc<dyn Owner>,
+    ) -> Result<(Node, Vec<StoredReplica>), OpenError> {
+        let folder = identity.folder.clone();
+        let (log, recovered) = Log::open(disk, &folders::log(&folder), settings.log)?;
+        let engine = TreeEngine::new(settings.engine);
+        let (presences, stored) = recovery::presences(&engine, &folder, recovered)?;
+        let registry = Arc::new(Registry::new(presences, owner));
+        let hears = Arc::clone(&registry);
+        let writer = GroupWriter::start(log, settings.writer, move |report| hears.hear(report))
+            .map_err(OpenError::Thread)?;
+        let (pool, storage_threads) = Pool::start(settings.storage_threads).map_err(OpenError::Thread)?;
+        let shared = Arc::new(Shared {
+            incarnation: Mutex::new(identity.incarnation),
+            identity,
+            folder,
+            clock: Clock::start(),
+            settings,
+            registry,
+            writer,
+            engine,
+            transport,
+            pool,
+            snapshots_sent: Arc::default(),
+            queues: AtomicU64::new(0),
+        });
+        let ready = (0..settings.replica_threads.max(1)).map(|_| Arc::default()).collect();
+        let mut node = Node { shared, ready, replica_threads: Vec::new(), storage_threads };
+        for ready in &node.ready {
+            let (ready, shared) = (Arc::clone(ready), Arc::clone(&node.shared));
+            let thread = std::thread::Builder::new().name("table-replicas".to_owned());
+            let thread = thread.spawn(move || event_loop::run(&ready, &shared));
+            node.replica_threads.push(thread.map_err(OpenError::Thread)?);
+        }
+        Ok((node, stored))
+    }
+
+    fn queue(&self, replica: &ReplicaKey) -> Option<Arc<ReplicaQueue>> {
+        self.shared.registry.queue(replica)
+    }
+
+    fn incarnation(&self) -> Incarnation {
+        *self.shared.incarnation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ended(&self) -> ReplicaError {
+        let why = self.shared.registry.ended().unwrap_or("it was stopped");
+        ReplicaError::Ended(why.to_owned())
+    }
+
+    /// Opens a replica: one that is stored here goes on with what it has, another begins with nothing. `is_new`: no process had
+    /// this placement before, so that it has promised nothing.
+    ///
+    /// # Errors
+    /// It is damaged, or open, or its store cannot be opened.
+    pub async fn open_replica(
+        &self,
+        replica: &ReplicaKey,
+        settings: ReplicaSettings,
+        is_new: bool,
+    ) -> Result<(), ReplicaError> {
+        let stored = {
+            let mut presences = self.shared.registry.presences();
+            match presences.get(replica) {
+                Some(Presence::Damaged(why)) => {
+                    return Err(ReplicaError::Damaged(replica.clone(), why.clone()));
+                }
+                Some(Presence::Changing | Presence::Open) => return Err(ReplicaError::Busy(replica.clone())),
+                Some(Presence::Stored(_)) | None => {}
+            }
+            match presences.insert(replica.clone(), Presence::Changing) {
+                Some(Presence::Stored(stored)) => Some(stored),
+                _ => None,
+            }
+        };
+        let (answer, opened) = oneshot::channel();
+        let (shared, key, incarnation) = (Arc::clone(&self.shared), replica.clone(), self.incarnation());
+        let ready = Arc::clone(&self.ready[(replica.placement.0 % self.ready.len() as u64) as usize]);
+        self.shared.pool.add(replica.placement, move || {
+            let opening = Request { key, settings, incarnation, is_new, ready };
+            // An owner that has gone hears nothing.
+            let _ = answer.send(open_now(&shared, opening, stored));
+        });
+        opened.await.unwrap_or_else(|_| Err(self.ended()))
+    }
+
+    /// Closes a replica: it takes part in nothing any more, and all of it is on disk. It may be opened again.
+    ///
+    /// # Errors
+    /// It is not open, or the disk of the log has failed.
+    pub async fn close_replica(&self, replica: &ReplicaKey) -> Result<(), ReplicaError> {
+        let not_open = || ReplicaError::NotOpen(replica.clone());
+        let queue = self.queue(replica).ok_or_else(not_open)?;
+        let (answer, closed) = oneshot::channel();
+        if !queue.add_command(Command::Close(answer)) {
+            return Err(not_open());
+        }
+        closed.await.map_err(|_| self.ended())
+    }
+
+    /// Drops a replica: the log forgets it, and then its folder is removed. That nothing of it is here is no error.
+    ///
+    /// # Errors
+    /// It is being opened or closed, or a disk has failed.
+    pub async fn drop_replica(&self, replica: &ReplicaKey) -> Result<(), ReplicaError> {
+        if self.queue(replica).is_some() {
+            self.close_replica(replica).await?;
+        }
+        {
+            let mut presences = self.shared.registry.presences();
+            match presences.get(replica) {
+                None => return Ok(()),
+                Some(Presence::Stored(_) | Presence::Damaged(_)) => {}
+                Some(Presence::Changing | Presence::Open) => return Err(ReplicaError::Busy(replica.clone())),
+            }
+            presences.insert(replica.clone(), Presence::Changing);
+        }
+        let (answer, dropped) = oneshot::channel();
+        let (shared, key) = (Arc::downgrade(&self.shared), replica.clone());
+        let forgotten = move || {
+            if let Some(shared) = shared.upgrade() {
+                let removing = Arc::clone(&shared);
+                shared.pool.add(key.placement, move || drop(answer.send(remove_now(&removing, key))));
+            }
+        };
+        self.shared.registry.when_forgotten(replica.clone(), Box::new(forgotten));
+        let (shared, key) = (Arc::clone(&self.shared), replica.clone());
+        self.shared.pool.add(replica.placement, move || {
+            // A log that takes nothing any more ends the node, and with that who waits.
+            let _ = shared.writer.submit(key, 1, Record::Forget);
+        });
+        dropped.await.unwrap_or_else(|_| Err(self.ended()))
+    }
+
+    /// The replica hears an order of the coordinator. Where no replica leads, there is nothing to hear.
+    pub fn order(&self, order: &exchange::Order) {
+        let ordered = member::order(order, &self.shared.identity.node, self.incarnation());
+        if let (Some(queue), Some(ordered)) = (self.queue(&order.replica), ordered) {
+            queue.add(|waiting| waiting.order = Some(ordered));
+        }
+    }
+
+    /// The coordinator has given the process another incarnation.
+    pub fn renamed(&self, incarnation: Incarnation) {
+        *self.shared.incarnation.lock().unwrap_or_else(PoisonError::into_inner) = incarnation;
+        for queue in self.shared.registry.queues() {
+            queue.add(|waiting| waiting.incarnation = Some(incarnation));
+        }
+    }
+
+    /// A packet has come for a replica of this node.
+    pub fn receive(&self, replica: &ReplicaKey, from: PlacementId, packet: Packet) {
+        if let Some(queue) = self.queue(replica) {
+            queue.add_packet(from, packet);
+        }
+    }
+
+    /// The lead is to go to that replica; [`crate::Notice`] says how that ends.
+    ///
+    /// # Errors
+    /// The replica is not open, or has many commands to obey.
+    pub fn transfer(&self, replica: &ReplicaKey, heir: PlacementId) -> Result<(), ReplicaError> {
+        let added = self.queue(replica).is_some_and(|queue| queue.add_command(Command::Transfer(heir)));
+        if added { Ok(()) } else { Err(ReplicaError::NotOpen(replica.clone())) }
+    }
+
+    /// How a replica stands; none if it is not open.
+    pub async fn status(&self, replica: &ReplicaKey) -> Option<Status> {
+        let (answer, status) = oneshot::channel();
+        let added = self.queue(replica)?.add_command(Command::Status(answer));
+        if added { status.await.ok() } else { None }
+    }
+
+    /// Writes rows. The time of the write is that of this node, whatever `write` says.
+    ///
+    /// # Errors
+    /// [`WriteError::is_definite`] says whether it is certain that nothing was done.
+    pub async fn write(&self, replica: &ReplicaKey, write: Write) -> Result<Outcome, WriteError> {
+        let registry = &self.shared.registry;
+        if let Some(why) = registry.ended() {
+            return Err(WriteError::Stopped(why.to_owned()));
+        }
+        let queue = self.queue(replica).ok_or(WriteError::NotOpen)?;
+        write.check(queue.partition_key)?;
+        if registry.is_full() {
+            return Err(WriteError::LogIsFull);
+        }
+        let write = Write { at_ms: partage_clock::unix_ms(), ..write };
+        let payload = write::encode(&write);
+        let (bytes, most) = (payload.len(), self.shared.settings.log.entry_bytes);
+        if bytes > most {
+            return Err(WriteError::TooLarge { bytes, most });
+        }
+        let (answer, outcome) = oneshot::channel();
+        queue.add_write(payload.into(), answer)?;
+        let gone = |_| Err(WriteError::Unknown("the node was stopped before it answered".to_owned()));
+        outcome.await.unwrap_or_else(gone)
+    }
+
+    /// Reads the row of a key, from a state that has all entries up to the index `at_least` (0: any).
+    ///
+    /// # Errors
+    /// What a client may do instead.
+    pub async fn read(
+        &self,
+        replica: &ReplicaKey,
+        key: &Key,
+        consistency: Consistency,
+        at_least: u64,
+    ) -> Result<ReadAnswer, ReadError> {
+        if let Some(why) = self.shared.registry.ended() {
+            return Err(ReadError::Stopped(why.to_owned()));
+        }
+        let queue = self.queue(replica).ok_or(ReadError::NotOpen)?;
+        let (answer, row) = oneshot::channel();
+        queue.add_read(Read { key: key.clone(), consistency, at_least, answer })?;
+        row.await.unwrap_or_else(|_| Err(ReadError::Stopped("the node was stopped".to_owned())))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.ready.iter().for_each(|ready| ready.stop());
+        // What panicked has said so to the owner.
+        self.replica_threads.drain(..).for_each(|thread| drop(thread.join()));
+        self.shared.pool.stop();
+        self.storage_threads.drain(..).for_each(|thread| drop(thread.join()));
+        // A replica that was opened and not served yet waits in its queue.
+        self.shared.registry.queues().iter().for_each(|queue| drop(queue.close()));
+    }
+}
+
+/// What a replica is to be opened with.
+struct Request {
+    key: ReplicaKey,
+    settings: ReplicaSettings,
+    incarnation: Incarnation,
+    is_new: bool,
+    ready: Arc<ReadyList>,
+}
+
+fn open_now(shared: &Arc<Shared>, request: Request, stored: Option<Box<Stored>>) -> Result<(), ReplicaError> {
+    let Request { key, settings, incarnation, is_new, ready } = request;
+    let opened = open_rows(shared, &key, stored.is_some());
+    let (generation, rows) = match opened {
+        Ok(opened) => opened,
+        Err(why) => {
+            let mut presences = shared.registry.presences();
+            match stored {
+                Some(stored) => drop(presences.insert(key.clone(), Presence::Stored(stored))),
+                None => drop(presences.remove(&key)),
+            }
+            return Err(ReplicaError::Store(key, why));
+        }
+    };
+    let is_new = is_new && stored.is_none();
+    let flushed = rows.store().flushed();
+    let stored = Stored { flushed, ..stored.map_or_else(Stored::default, |stored| *stored) };
+    let number = shared.queues.fetch_add(1, Ordering::Relaxed);
+    let queue = Arc::new(ReplicaQueue::new(key, number, settings.partition_key, ready));
+    let settings = settings.replication;
+    let opening = Opening { settings, incarnation, is_new, stored, rows, generation };
+    let replica = LocalReplica::open(Arc::clone(&queue), Arc::clone(shared), opening);
+    queue.add(|waiting| waiting.replica = Some(Box::new(replica)));
+    shared.registry.opened(queue);
+    Ok(())
+}
+
+/// The rows of a replica. Of one that the log knows nothing of there may be what a drop has left.
+fn open_rows(
+    shared: &Shared,
+    key: &ReplicaKey,
+    is_stored: bool,
+) -> Result<(u64, StoredRows<TreeStore>), String> {
+    let (engine, folder) = (&shared.engine, &shared.folder);
+    let generations = folders::generations(folder, key).map_err(|error| error.to_string())?;
+    let next = generations.iter().max().map_or(0, |last| last + 1);
+    let chosen = if is_stored {
+        folders::choose(engine, folder, key, &generations)
+    } else {
+        folders::remove(engine, folder, key, &generations).map(|()| None)
+    };
+    let (generation, store) = match chosen.map_err(|error| error.to_string())? {
+        Some(chosen) => chosen,
+        None => {
+            let store = engine.open(&folders::of(folder, key, next)).map_err(|error| error.to_string())?;
+            (next, Arc::new(store))
+        }
+    };
+    StoredRows::open(store).map(|rows| (generation, rows)).map_err(|error| error.to_string())
+}
+
+/// The log has forgotten the replica.
+fn remove_now(shared: &Shared, key: ReplicaKey) -> Result<(), ReplicaError> {
+    let folder: &Path = &shared.folder;
+    let removed = folders::generations(folder, &key).map_err(|error| error.to_string()).and_then(|all| {
+        folders::remove(&shared.engine, folder, &key, &all).map_err(|error| error.to_string())
+    });
+    shared.registry.presences().remove(&key);
+    removed.map_err(|why| ReplicaError::NotRemoved(key, why))
+}

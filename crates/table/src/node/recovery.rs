@@ -1,0 +1,97 @@
+//! What a node finds on its disk when it is opened.
+//!
+//! | the log has | the store has | what that is |
+//! |---|---|---|
+//! | records | everything up to where the log begins, or beyond | a stored replica |
+//! | records | less than that, or damage | damaged |
+//! | damage | anything | damaged |
+//! | nothing, and no damage that may have hidden it | anything | what a drop has left, or an opening that wrote nothing: removed |
+//! | nothing, and such damage | anything | damaged |
+
+use super::folders;
+use crate::error::OpenError;
+use crate::registry::Presence;
+use partage_core::base::id::Epoch;
+use partage_core::node::exchange::ReplicaKey;
+use partage_core::service::table::replication::{LogPosition, Stored};
+use partage_engine::replica::{Store, TreeEngine};
+use partage_log::Recovered;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A replica that is on the disk of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredReplica {
+    /// The replica.
+    pub replica: ReplicaKey,
+    /// The highest epoch that it has seen.
+    pub fence: Epoch,
+    /// Up to where its rows are stored.
+    pub flushed: LogPosition,
+    /// Why it is damaged: the owner reports it so, and drops it when it may.
+    pub damaged: Option<String>,
+}
+
+/// All replicas, and how they are there.
+pub(super) fn presences(
+    engine: &TreeEngine,
+    folder: &Path,
+    recovered: Recovered,
+) -> Result<(BTreeMap<ReplicaKey, Presence>, Vec<StoredReplica>), OpenError> {
+    let failed = |source| OpenError::Folder { path: folders::rows(folder), doing: "read the folder", source };
+    let mut generations = folders::list(folder).map_err(failed)?;
+    let Recovered { replicas, damaged, places, .. } = recovered;
+    let hides = places.iter().find(|place| place.may_hide_a_replica).map(|place| place.damage.to_string());
+    let mut found: BTreeMap<ReplicaKey, (Stored, Option<String>)> = BTreeMap::new();
+    for (key, damage) in damaged {
+        generations.remove(&key);
+        found.insert(key, (Stored::default(), Some(format!("the log is damaged: {damage}"))));
+    }
+    for (key, stored) in replicas {
+        if found.contains_key(&key) {
+            continue;
+        }
+        let generations = generations.remove(&key).unwrap_or_default();
+        let replica = stored_replica(engine, folder, &key, stored, &generations);
+        found.insert(key, replica);
+    }
+    for (key, generations) in generations {
+        match &hides {
+            Some(damage) => {
+                let why = format!("the log has nothing of it, and may have lost that: {damage}");
+                found.insert(key, (Stored::default(), Some(why)));
+            }
+            None => folders::remove(engine, folder, &key, &generations).map_err(OpenError::Leftover)?,
+        }
+    }
+    let told = found.iter().map(|(key, (stored, damaged))| StoredReplica {
+        replica: key.clone(),
+        fence: stored.fence,
+        flushed: stored.flushed,
+        damaged: damaged.clone(),
+    });
+    let told = told.collect();
+    let presence = |(stored, damaged): (Stored, Option<String>)| match damaged {
+        Some(why) => Presence::Damaged(why),
+        None => Presence::Stored(Box::new(stored)),
+    };
+    Ok((found.into_iter().map(|(key, one)| (key, presence(one))).collect(), told))
+}
+
+/// What the log and the store have together, and what is wrong with that.
+fn stored_replica(
+    engine: &TreeEngine,
+    folder: &Path,
+    key: &ReplicaKey,
+    mut stored: Stored,
+    generations: &[u64],
+) -> (Stored, Option<String>) {
+    match folders::choose(engine, folder, key, generations) {
+        Ok(store) => {
+            stored.flushed = store.map_or(LogPosition::default(), |(_, store)| store.flushed());
+            let damage = stored.damage().map(|damage| damage.to_string());
+            (stored, damage)
+        }
+        Err(error) => (stored, Some(error.to_string())),
+    }
+}

@@ -1,0 +1,35 @@
+//! What a node tells its owner.
+
+use partage_core::base::id::{Epoch, PlacementId};
+use partage_core::node::exchange::{ReplicaKey, ReplicationReport};
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Notice {
+    /// What the worker is to report of a replica has changed: a wish for another set, a silent leader, the end of the log.
+    Report(ReplicaKey, ReplicationReport),
+    /// The replica leads, and serves, under that epoch.
+    Began(ReplicaKey, Epoch),
+    /// The lead may go to that replica.
+    HeirIsReady(ReplicaKey, PlacementId),
+    /// The lead does not go to that replica.
+    TransferEnded(ReplicaKey, PlacementId),
+    /// What is stored of the replica is damaged, and it takes part in nothing any more: the owner reports so, and drops it.
+    Damaged(ReplicaKey, String),
+    /// The store of the replica has failed, and it takes part in nothing until the owner has closed and opened it.
+    Failed(ReplicaKey, String),
+    /// The log has no room: writes are refused until there is.
+    LogIsFull(String),
+    /// The log has room again.
+    LogHasRoom,
+    /// The log is longer than it should be because of a replica that is not open: the owner opens it, or drops it.
+    HoldsLog(ReplicaKey),
+    /// The disk of the log has failed. Nothing is acknowledged any more: the owner drops the node, and may open it again.
+    Ended(String),
+}
+
+/// Hears what happens on a node. The node calls on threads that have replicas to serve: `hears` must not block.
+pub trait Owner: Send + Sync {
+    /// Something has happened.
+    fn hears(&self, notice: Notice);
+}

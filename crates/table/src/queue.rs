@@ -1,0 +1,225 @@
+//! What waits for one replica, and which replicas a thread has to serve.
+//!
+//! Each replica has a queue, which anybody may add to, and a thread that empties it. Of what only the latest counts there is one
+//! place (the number that is synced, the order); the rest has bounds. What does not fit is dropped if it is a packet, and
+//! refused if it is a request. So nothing that adds to a queue ever waits, and the thread of the log can report to replicas that
+//! wait for the log.
+
+use crate::ReadAnswer;
+use crate::error::{ReadError, WriteError};
+use crate::limits;
+use crate::replica::{LocalReplica, WorkDone};
+use crate::transport::Packet;
+use partage_core::base::id::{Incarnation, PlacementId};
+use partage_core::keyspace::key::Key;
+use partage_core::keyspace::sharding::PartitionKey;
+use partage_core::node::exchange::ReplicaKey;
+use partage_core::service::table::replication::{Consistency, Order, Payload, Status};
+use partage_core::service::table::rows::Outcome;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Who waits for a write.
+pub(crate) type WriteAnswer = oneshot::Sender<Result<Outcome, WriteError>>;
+
+/// A read that waits.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) key: Key,
+    pub(crate) consistency: Consistency,
+    pub(crate) at_least: u64,
+    pub(crate) answer: oneshot::Sender<Result<ReadAnswer, ReadError>>,
+}
+
+/// What the owner wants of a replica.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// The lead is to go there.
+    Transfer(PlacementId),
+    /// How it stands.
+    Status(oneshot::Sender<Status>),
+    /// It stops, with all of it on disk.
+    Close(oneshot::Sender<()>),
+}
+
+/// What waits for a replica.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    /// The replica itself, when it has just been opened.
+    pub(crate) replica: Option<Box<LocalReplica>>,
+    pub(crate) synced: u64,
+    /// The log may have room for what the replica writes.
+    pub(crate) has_room: bool,
+    /// The log wants the room of its entries.
+    pub(crate) holds_log: bool,
+    /// Why the log refuses its records.
+    pub(crate) refused: Option<String>,
+    pub(crate) incarnation: Option<Incarnation>,
+    pub(crate) order: Option<Order>,
+    pub(crate) packets: VecDeque<(PlacementId, Packet)>,
+    packet_bytes: usize,
+    /// At most one of each kind for each task that is under way.
+    pub(crate) done: Vec<WorkDone>,
+    pub(crate) writes: Vec<(Payload, WriteAnswer)>,
+    write_bytes: usize,
+    pub(crate) reads: Vec<Read>,
+    pub(crate) commands: VecDeque<Command>,
+    is_listed: bool,
+    is_closed: bool,
+}
+
+/// The queue of one replica.
+pub(crate) struct ReplicaQueue {
+    pub(crate) key: ReplicaKey,
+    /// Of this opening of the replica; no other has it in this process.
+    pub(crate) number: u64,
+    pub(crate) partition_key: PartitionKey,
+    waiting: Mutex<Waiting>,
+    ready: Arc<ReadyList>,
+}
+
+impl ReplicaQueue {
+    pub(crate) fn new(
+        key: ReplicaKey,
+        number: u64,
+        partition_key: PartitionKey,
+        ready: Arc<ReadyList>,
+    ) -> ReplicaQueue {
+        ReplicaQueue { key, number, partition_key, waiting: Mutex::default(), ready }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // A thread that panicked while it had the lock has changed nothing by halves: each change is one push.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what waits, unless the replica is closed, and lists the replica to be served.
+    pub(crate) fn add<T>(self: &Arc<Self>, change: impl FnOnce(&mut Waiting) -> T) -> Option<T> {
+        let mut waiting = self.lock();
+        if waiting.is_closed {
+            return None;
+        }
+        let changed = change(&mut waiting);
+        let is_listed = std::mem::replace(&mut waiting.is_listed, true);
+        drop(waiting);
+        if !is_listed {
+            self.ready.add(Arc::clone(self));
+        }
+        Some(changed)
+    }
+
+    /// Lists the replica to be served.
+    pub(crate) fn wake(self: &Arc<Self>) {
+        self.add(|_| ());
+    }
+
+    /// Adds a packet, or drops it.
+    pub(crate) fn add_packet(self: &Arc<Self>, from: PlacementId, packet: Packet) {
+        let bytes = packet.bytes();
+        self.add(|waiting| {
+            let is_full = waiting.packets.len() >= limits::PACKETS_WAITING
+                || (waiting.packet_bytes > 0 && waiting.packet_bytes + bytes > limits::PACKET_BYTES_WAITING);
+            if !is_full {
+                waiting.packet_bytes += bytes;
+                waiting.packets.push_back((from, packet));
+            }
+        });
+    }
+
+    /// Adds a write.
+    pub(crate) fn add_write(
+        self: &Arc<Self>,
+        payload: Payload,
+        answer: WriteAnswer,
+    ) -> Result<(), WriteError> {
+        let added = self.add(|waiting| {
+            let bytes = waiting.write_bytes + payload.len();
+            if waiting.writes.len() >= limits::WRITES_WAITING
+                || (waiting.write_bytes > 0 && bytes > limits::WRITE_BYTES_WAITING)
+            {
+                return Err(WriteError::Busy);
+            }
+            waiting.write_bytes = bytes;
+            waiting.writes.push((payload, answer));
+            Ok(())
+        });
+        added.unwrap_or(Err(WriteError::NotOpen))
+    }
+
+    /// Adds a read.
+    pub(crate) fn add_read(self: &Arc<Self>, read: Read) -> Result<(), ReadError> {
+        let added = self.add(|waiting| {
+            if waiting.reads.len() >= limits::READS_WAITING {
+                return Err(ReadError::Busy);
+            }
+            waiting.reads.push(read);
+            Ok(())
+        });
+        added.unwrap_or(Err(ReadError::NotOpen))
+    }
+
+    /// Adds a command; says whether it did.
+    pub(crate) fn add_command(self: &Arc<Self>, command: Command) -> bool {
+        let added = self.add(|waiting| {
+            let has_room = waiting.commands.len() < limits::COMMANDS_WAITING;
+            if has_room {
+                waiting.commands.push_back(command);
+            }
+            has_room
+        });
+        added.unwrap_or(false)
+    }
+
+    /// All that waits.
+    pub(crate) fn take(&self) -> Waiting {
+        let mut waiting = self.lock();
+        let is_closed = waiting.is_closed;
+        std::mem::replace(&mut *waiting, Waiting { is_closed, ..Waiting::default() })
+    }
+
+    /// Nothing is added any more; gives what waits.
+    pub(crate) fn close(&self) -> Waiting {
+        let waiting = Waiting { is_closed: true, ..Waiting::default() };
+        std::mem::replace(&mut *self.lock(), waiting)
+    }
+}
+
+#[derive(Default)]
+struct Listed {
+    queues: VecDeque<Arc<ReplicaQueue>>,
+    is_stopped: bool,
+}
+
+/// The replicas that a thread has to serve: each at most once.
+#[derive(Default)]
+pub(crate) struct ReadyList {
+    listed: Mutex<Listed>,
+    filled: Condvar,
+}
+
+impl ReadyList {
+    fn lock(&self) -> MutexGuard<'_, Listed> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, queue: Arc<ReplicaQueue>) {
+        self.lock().queues.push_back(queue);
+        self.filled.notify_one();
+    }
+
+    /// The thread is to end.
+    pub(crate) fn stop(&self) {
+        self.lock().is_stopped = true;
+        self.filled.notify_all();
+    }
+
+    /// Waits until there is something to serve, for so long at most. None: the thread is to end.
+    pub(crate) fn wait(&self, at_most: Duration) -> Option<VecDeque<Arc<ReplicaQueue>>> {
+        let idle = |listed: &mut Listed| listed.queues.is_empty() && !listed.is_stopped;
+        let waited = self.filled.wait_timeout_while(self.lock(), at_most, idle);
+        let mut listed = waited.unwrap_or_else(PoisonError::into_inner).0;
+        (!listed.is_stopped).then(|| std::mem::take(&mut listed.queues))
+    }
+}

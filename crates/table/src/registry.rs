@@ -1,0 +1,169 @@
+//! Which replicas are on a node, and what the thread of the log tells them.
+
+use crate::owner::{Notice, Owner};
+use crate::queue::ReplicaQueue;
+use partage_core::node::exchange::ReplicaKey;
+use partage_core::service::table::replication::Stored;
+use partage_log::Report;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+/// How a replica is there.
+#[derive(Debug)]
+pub(crate) enum Presence {
+    /// It is on disk, and not open.
+    Stored(Box<Stored>),
+    /// It is on disk, and damaged.
+    Damaged(String),
+    /// It is being opened, closed or dropped.
+    Changing,
+    /// It is open.
+    Open,
+}
+
+/// What is to be done when a replica is forgotten by the log.
+type Forgotten = Box<dyn FnOnce() + Send>;
+
+/// The replicas of a node.
+pub(crate) struct Registry {
+    queues: RwLock<BTreeMap<ReplicaKey, Arc<ReplicaQueue>>>,
+    presences: Mutex<BTreeMap<ReplicaKey, Presence>>,
+    /// Replicas whose records the log's queue had no room for: each at most once for each time that it was told to try.
+    waiting_for_room: Mutex<Vec<Arc<ReplicaQueue>>>,
+    forgotten: Mutex<BTreeMap<ReplicaKey, Forgotten>>,
+    is_full: AtomicBool,
+    ended: OnceLock<String>,
+    owner: Arc<dyn Owner>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Registry {
+    pub(crate) fn new(presences: BTreeMap<ReplicaKey, Presence>, owner: Arc<dyn Owner>) -> Registry {
+        Registry {
+            queues: RwLock::default(),
+            presences: Mutex::new(presences),
+            waiting_for_room: Mutex::default(),
+            forgotten: Mutex::default(),
+            is_full: AtomicBool::new(false),
+            ended: OnceLock::new(),
+            owner,
+        }
+    }
+
+    pub(crate) fn tell(&self, notice: Notice) {
+        self.owner.hears(notice);
+    }
+
+    pub(crate) fn presences(&self) -> MutexGuard<'_, BTreeMap<ReplicaKey, Presence>> {
+        lock(&self.presences)
+    }
+
+    pub(crate) fn queue(&self, key: &ReplicaKey) -> Option<Arc<ReplicaQueue>> {
+        self.queues.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    pub(crate) fn queues(&self) -> Vec<Arc<ReplicaQueue>> {
+        self.queues.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub(crate) fn opened(&self, queue: Arc<ReplicaQueue>) {
+        self.presences().insert(queue.key.clone(), Presence::Open);
+        self.queues.write().unwrap_or_else(PoisonError::into_inner).insert(queue.key.clone(), queue);
+    }
+
+    pub(crate) fn closed(&self, key: &ReplicaKey, presence: Presence) {
+        self.queues.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.presences().insert(key.clone(), presence);
+    }
+
+    pub(crate) fn when_forgotten(&self, key: ReplicaKey, then: Forgotten) {
+        lock(&self.forgotten).insert(key, then);
+    }
+
+    /// The replica is told to try again when the log's queue may have room.
+    pub(crate) fn wait_for_room(&self, queue: &Arc<ReplicaQueue>) {
+        let mut waiting = lock(&self.waiting_for_room);
+        if waiting.iter().all(|other| other.number != queue.number) {
+            waiting.push(Arc::clone(queue));
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Acquire)
+    }
+
+    /// Why nothing is acknowledged any more.
+    pub(crate) fn ended(&self) -> Option<&str> {
+        self.ended.get().map(String::as_str)
+    }
+
+    /// Nothing is acknowledged any more: each replica stops at its next event.
+    pub(crate) fn end(&self, why: String) {
+        if self.ended.set(why.clone()).is_ok() {
+            self.queues().iter().for_each(ReplicaQueue::wake);
+            lock(&self.forgotten).clear();
+            self.tell(Notice::Ended(why));
+        }
+    }
+
+    /// What the thread of the log says. Nothing here waits.
+    pub(crate) fn hear(&self, report: Report) {
+        match report {
+            Report::Synced(synced) => {
+                for (key, number) in synced {
+                    self.synced(&key, number);
+                }
+                self.make_room();
+            }
+            Report::Refused(key, _, error) => {
+                match self.queue(&key) {
+                    Some(queue) => drop(queue.add(|waiting| waiting.refused = Some(error.to_string()))),
+                    None => drop(lock(&self.forgotten).remove(&key)),
+                }
+                self.make_room();
+            }
+            Report::Full(error) => {
+                self.is_full.store(true, Ordering::Release);
+                self.tell(Notice::LogIsFull(error.to_string()));
+                // What is flushed and trimmed gives room back as soon as the log can write again.
+                for queue in self.queues() {
+                    queue.add(|waiting| waiting.holds_log = true);
+                }
+            }
+            Report::HasRoom => {
+                self.is_full.store(false, Ordering::Release);
+                self.tell(Notice::LogHasRoom);
+            }
+            Report::Holding(keys) => {
+                for key in keys {
+                    match self.queue(&key) {
+                        Some(queue) => drop(queue.add(|waiting| waiting.holds_log = true)),
+                        None => self.tell(Notice::HoldsLog(key)),
+                    }
+                }
+            }
+            Report::Ended(error) => self.end(error.to_string()),
+        }
+    }
+
+    fn synced(&self, key: &ReplicaKey, number: u64) {
+        match self.queue(key) {
+            Some(queue) => drop(queue.add(|waiting| waiting.synced = waiting.synced.max(number))),
+            None => {
+                let then = lock(&self.forgotten).remove(key);
+                then.into_iter().for_each(|then| then());
+            }
+        }
+    }
+
+    fn make_room(&self) {
+        let waiting = std::mem::take(&mut *lock(&self.waiting_for_room));
+        for queue in waiting {
+            queue.add(|waiting| waiting.has_room = true);
+        }
+    }
+}

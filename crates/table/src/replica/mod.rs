@@ -1,0 +1,346 @@
+//! One open replica: its machine, and what carries out what the machine says.
+//!
+//! ```text
+//!  packets, orders, requests ─► queue ─► machine ─► effects, in their order
+//!                                 ▲                  │ Write     ─► log of the node ─► synced ─╮
+//!                                 │                  │ Apply     ─► rows, outcomes are kept    │
+//!                                 │                  │ Answer    ─► who waits                  │
+//!                                 │                  │ Send      ─► transport                  │
+//!                                 ╰──────────────────┴─ flushes, chunks: threads of the pool ◄─╯
+//! ```
+//!
+//! One thread serves a replica, so nothing here is shared. It applies entries and reads rows, which may wait for a block of
+//! the store; what waits for longer goes to the pool.
+//!
+//! | state | what it does |
+//! |---|---|
+//! | running | all of the above |
+//! | failed: the store refuses | answers what waits, and nothing else, until it is closed; opened again, it applies the log from what is flushed |
+//! | damaged | the same, until it is dropped |
+//! | closing | flushes, trims its log, and goes when all of that is on disk |
+
+mod filling;
+mod logging;
+mod requests;
+mod sending;
+mod storage;
+
+use crate::ReadAnswer;
+use crate::error::ReadError;
+use crate::node::Shared;
+use crate::owner::Notice;
+use crate::queue::{Command, ReplicaQueue, Waiting};
+use crate::rows::StoredRows;
+use crate::transport::Packet;
+use filling::Incoming;
+use logging::Logging;
+use partage_core::base::id::{Incarnation, PlacementId};
+use partage_core::base::time::Millis;
+use partage_core::node::exchange::{ReplicaKey, ReplicationReport};
+use partage_core::service::table::member::Reporter;
+use partage_core::service::table::replication::{
+    Answer, Effect, Event, Failed, Order, Replica, Request, Settings, Stored,
+};
+use partage_engine::replica::TreeStore;
+use requests::{Requests, Stopped, refuse};
+use sending::Outgoing;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use storage::Closing;
+pub(crate) use storage::WorkDone;
+
+/// Whether the replica takes part.
+#[derive(Debug)]
+enum State {
+    Running,
+    Failed(String),
+    Damaged(String),
+}
+
+/// One open replica.
+pub(crate) struct LocalReplica {
+    queue: Arc<ReplicaQueue>,
+    shared: Arc<Shared>,
+    machine: Replica,
+    settings: Settings,
+    incarnation: Incarnation,
+    /// The latest order: it says on which nodes the others are.
+    order: Option<Order>,
+    rows: StoredRows<TreeStore>,
+    /// Which folder has the rows.
+    generation: u64,
+    state: State,
+    logging: Logging,
+    requests: Requests,
+    reporter: Reporter,
+    /// What was reported last, and when.
+    reported: Option<(ReplicationReport, Millis)>,
+    is_flushing: bool,
+    /// The log wants the room of its entries.
+    trims: bool,
+    outgoing: BTreeMap<PlacementId, Outgoing>,
+    incoming: Option<Incoming>,
+    /// The next folder that is filled.
+    next_generation: u64,
+    closing: Option<Closing>,
+}
+
+/// What a replica is opened with.
+pub(crate) struct Opening {
+    pub(crate) settings: Settings,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) is_new: bool,
+    pub(crate) stored: Stored,
+    pub(crate) rows: StoredRows<TreeStore>,
+    pub(crate) generation: u64,
+}
+
+impl LocalReplica {
+    pub(crate) fn open(queue: Arc<ReplicaQueue>, shared: Arc<Shared>, opening: Opening) -> LocalReplica {
+        let Opening { settings, incarnation, is_new, stored, rows, generation } = opening;
+        let me = (queue.key.placement, incarnation);
+        let machine = Replica::recover(me, settings, stored, shared.clock.now(), is_new);
+        LocalReplica {
+            queue,
+            shared,
+            machine,
+            settings,
+            incarnation,
+            order: None,
+            rows,
+            generation,
+            state: State::Running,
+            logging: Logging::default(),
+            requests: Requests::default(),
+            reporter: Reporter::default(),
+            reported: None,
+            is_flushing: false,
+            trims: false,
+            outgoing: BTreeMap::new(),
+            incoming: None,
+            next_generation: generation + 1,
+            closing: None,
+        }
+    }
+
+    fn takes_part(&self) -> bool {
+        matches!(self.state, State::Running) && self.closing.is_none()
+    }
+
+    /// Serves what waits, and what it is time for. Says whether the replica is still open.
+    pub(crate) fn serve(&mut self, mut waiting: Waiting) -> bool {
+        if let Some(why) = self.shared.registry.ended() {
+            let stopped = Stopped::Failed(why.to_owned());
+            self.end(&stopped, waiting);
+            return false;
+        }
+        if let Some(why) = waiting.refused.take() {
+            self.stop_damaged(why);
+        }
+        if waiting.has_room || waiting.synced > 0 {
+            self.try_room();
+        }
+        self.trims |= waiting.holds_log;
+        for done in std::mem::take(&mut waiting.done) {
+            self.work_done(done);
+        }
+        let synced = std::mem::take(&mut waiting.synced);
+        if synced > self.logging.synced {
+            self.logging.synced = synced;
+            self.hear(Event::Synced(synced));
+        }
+        for command in std::mem::take(&mut waiting.commands) {
+            self.obey(command);
+        }
+        if self.takes_part() {
+            self.take_in(waiting);
+        } else {
+            refuse(waiting, &self.stopped());
+        }
+        self.tend();
+        !self.is_closed()
+    }
+
+    /// What comes from others: orders, packets, and requests.
+    fn take_in(&mut self, waiting: Waiting) {
+        if let Some(incarnation) = waiting.incarnation.filter(|incarnation| *incarnation != self.incarnation)
+        {
+            self.incarnation = incarnation;
+            self.machine.renamed(incarnation);
+        }
+        if let Some(order) = waiting.order.filter(|order| self.order.as_ref() != Some(order)) {
+            let known = self.order.as_ref().map(|known| (known.epoch, known.configuration));
+            if known.is_none_or(|known| known <= (order.epoch, order.configuration)) {
+                self.order = Some(order.clone());
+            }
+            self.hear(Event::Order(order));
+        }
+        for (from, packet) in waiting.packets {
+            match packet {
+                Packet::Message(message) => self.hear(Event::Message(from, message)),
+                Packet::Chunk(chunk) => self.take_chunk(from, chunk),
+                Packet::Stored { position, number } => self.chunk_is_stored(from, position, number),
+                Packet::Useless { position } => self.snapshot_is_useless(from, position),
+            }
+        }
+        if !waiting.writes.is_empty() {
+            let writes = waiting.writes.into_iter();
+            let writes = writes.map(|(payload, answer)| (self.requests.add_write(answer), payload)).collect();
+            self.hear(Event::Write(writes));
+        }
+        for read in waiting.reads {
+            let (consistency, at_least) = (read.consistency, read.at_least);
+            let request = self.requests.add_read(read);
+            self.hear(Event::Read(request, consistency, at_least));
+        }
+        // If the replica has just stopped, the machine has not seen all of these.
+        if !self.takes_part() {
+            self.requests.end(&self.stopped());
+        }
+    }
+
+    /// What it is time for.
+    fn tend(&mut self) {
+        let now = self.shared.clock.now();
+        if self.takes_part() {
+            if now >= self.machine.wake_at() {
+                self.hear(Event::Tick);
+            }
+            self.tend_snapshots(now);
+            self.note_committed(now);
+            self.report(now);
+        }
+        self.tend_storage();
+    }
+
+    /// When to serve it at the latest.
+    pub(crate) fn wake_at(&self) -> Millis {
+        if !self.takes_part() {
+            return Millis::NEVER;
+        }
+        self.machine.wake_at().min(self.note_at()).min(self.snapshots_wake_at())
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Transfer(heir) => self.hear(Event::Transfer(heir)),
+            Command::Status(answer) => drop(answer.send(self.machine.status())),
+            Command::Close(answer) => {
+                self.requests.end(&Stopped::Closed);
+                self.outgoing.clear();
+                self.closing.get_or_insert_with(|| Closing::new(answer));
+            }
+        }
+    }
+
+    /// The machine hears an event, and what it says is carried out. One that takes no part any more hears nothing.
+    fn hear(&mut self, event: Event) {
+        if self.takes_part() {
+            self.tell_machine(event);
+        }
+    }
+
+    fn tell_machine(&mut self, event: Event) {
+        let now = self.shared.clock.now();
+        for effect in self.machine.handle(now, event) {
+            self.carry_out(now, effect);
+        }
+    }
+
+    fn carry_out(&mut self, now: Millis, effect: Effect) {
+        match effect {
+            // The machine counts on its log, also that of a replica that has stopped: it is opened with that again.
+            Effect::Write(number, write) => self.submit_write(number, write),
+            Effect::Damaged(damage) => self.stop_damaged(damage.to_string()),
+            _ if !self.takes_part() => {}
+            Effect::Send(to, message) => self.send(to, Packet::Message(message)),
+            Effect::Apply(entries) => self.apply(&entries),
+            Effect::Answer(request, answer) => self.answer(request, answer),
+            Effect::Wish(wish) => self.reporter.wishes(wish),
+            Effect::LeaderSilent(epoch) => self.reporter.leader_is_silent(epoch, now),
+            Effect::Began(epoch) => self.tell_owner(|key| Notice::Began(key, epoch)),
+            Effect::Snapshot(to) => self.begin_snapshot(now, to),
+            Effect::HeirIsReady(heir) => self.tell_owner(|key| Notice::HeirIsReady(key, heir)),
+            Effect::TransferEnded(heir) => self.tell_owner(|key| Notice::TransferEnded(key, heir)),
+        }
+    }
+
+    fn send(&self, to: PlacementId, packet: Packet) {
+        let peers = self.order.as_ref().map_or(&[][..], |order| &order.peers);
+        if let Some(peer) = peers.iter().find(|peer| peer.placement == to) {
+            let key = ReplicaKey { placement: to, ..self.queue.key.clone() };
+            self.shared.transport.send(&peer.node, &key, self.queue.key.placement, packet);
+        }
+    }
+
+    fn answer(&mut self, request: Request, answer: Result<Answer, Failed>) {
+        match answer {
+            Ok(Answer::Written(position)) => self.requests.written(request, position),
+            Ok(Answer::Read { age_ms, .. }) => self.read(request, age_ms),
+            Err(failed) => self.requests.failed(request, failed),
+        }
+    }
+
+    /// Reads now: all that the machine gave to be applied before is applied.
+    fn read(&mut self, request: Request, age_ms: Option<u64>) {
+        let Some(read) = self.requests.take_read(request) else { return };
+        let row = self.rows.read(&read.key);
+        let position = self.rows.applied();
+        let answer = match row {
+            Ok(row) => Ok(ReadAnswer { row, position, age_ms }),
+            Err(error) => {
+                let why = error.to_string();
+                self.stop(&error);
+                Err(ReadError::Stopped(why))
+            }
+        };
+        // A client that has gone hears nothing.
+        let _ = read.answer.send(answer);
+    }
+
+    /// Reports when something else than the end of the log has changed; that only as often as a worker speaks.
+    fn report(&mut self, now: Millis) {
+        let report = self.reporter.report(now, &self.machine.status(), &self.settings);
+        let is_due = match &self.reported {
+            Some((last, _)) if *last == report => false,
+            Some((last, at)) => {
+                let only_end = ReplicationReport { log_end: report.log_end, ..last.clone() } == report;
+                !only_end || now >= *at + self.settings.wish_repeat_ms
+            }
+            None => true,
+        };
+        if is_due {
+            self.reported = Some((report.clone(), now));
+            self.tell_owner(|key| Notice::Report(key, report));
+        }
+    }
+
+    fn tell_owner(&self, notice: impl FnOnce(ReplicaKey) -> Notice) {
+        self.shared.registry.tell(notice(self.queue.key.clone()));
+    }
+
+    fn stopped(&self) -> Stopped {
+        match &self.state {
+            State::Failed(why) => Stopped::Failed(why.clone()),
+            State::Damaged(_) => Stopped::Damaged,
+            State::Running => Stopped::Closed,
+        }
+    }
+
+    fn stop_damaged(&mut self, why: String) {
+        if matches!(self.state, State::Damaged(_)) {
+            return;
+        }
+        self.state = State::Damaged(why.clone());
+        self.outgoing.clear();
+        self.requests.end(&Stopped::Damaged);
+        self.tell_owner(|key| Notice::Damaged(key, why));
+    }
+
+    /// The log takes nothing any more: all that wait are answered, and the replica goes.
+    fn end(&mut self, stopped: &Stopped, waiting: Waiting) {
+        self.requests.end(stopped);
+        refuse(waiting, stopped);
+        refuse(self.queue.close(), stopped);
+    }
+}

@@ -1,0 +1,186 @@
+//! What a replica does with its store: it applies, flushes, and lets go of it.
+
+use super::filling::Filled;
+use super::requests::{Stopped, refuse};
+use super::{LocalReplica, State};
+use crate::node::Shared;
+use crate::owner::Notice;
+use crate::registry::Presence;
+use crate::rows::RowsError;
+use partage_core::base::id::PlacementId;
+use partage_core::service::table::replication::{Entry, Event, LogPosition};
+use partage_engine::replica::{Chunk, Store, TreeStore};
+use std::sync::{Arc, Weak};
+use tokio::sync::oneshot;
+
+/// A task of the pool is done.
+pub(crate) enum WorkDone {
+    /// The store of that generation is flushed.
+    Flushed { generation: u64, result: Result<LogPosition, RowsError> },
+    /// A chunk of a snapshot for that replica is read.
+    Exported { to: PlacementId, position: LogPosition, number: u64, result: Result<Chunk, RowsError> },
+    /// A chunk of a snapshot is stored.
+    Filled { position: LogPosition, number: u64, result: Result<Filled, RowsError> },
+}
+
+/// How far a replica is that is closed.
+#[derive(Debug)]
+pub(super) struct Closing {
+    answer: Option<oneshot::Sender<()>>,
+    has_flushed: bool,
+    has_trimmed: bool,
+    is_done: bool,
+}
+
+impl Closing {
+    pub(super) fn new(answer: oneshot::Sender<()>) -> Closing {
+        Closing { answer: Some(answer), has_flushed: false, has_trimmed: false, is_done: false }
+    }
+}
+
+impl LocalReplica {
+    /// Applies entries; the outcomes of writes are kept until the machine says that they may be told.
+    pub(super) fn apply(&mut self, entries: &[Entry]) {
+        let keeps = self.requests.has_writes();
+        for entry in entries {
+            match self.rows.apply(entry) {
+                Ok(Some(outcome)) if keeps => {
+                    self.requests.keep(entry.position, outcome, self.settings.in_flight_entries);
+                }
+                Ok(_) => {}
+                Err(error) => return self.stop(&error),
+            }
+        }
+    }
+
+    /// The store has failed.
+    pub(super) fn stop(&mut self, error: &RowsError) {
+        if error.is_damage() {
+            return self.stop_damaged(error.to_string());
+        }
+        if matches!(self.state, State::Running) {
+            let why = error.to_string();
+            self.state = State::Failed(why.clone());
+            self.outgoing.clear();
+            self.requests.end(&Stopped::Failed(why.clone()));
+            self.tell_owner(|key| Notice::Failed(key, why));
+        }
+    }
+
+    /// A task of the pool is done.
+    pub(super) fn work_done(&mut self, done: WorkDone) {
+        match done {
+            WorkDone::Flushed { generation, result } => {
+                self.is_flushing = false;
+                match result {
+                    // The rows came as a snapshot meanwhile.
+                    _ if generation != self.generation => {}
+                    Ok(position) if matches!(self.state, State::Running) => {
+                        self.tell_machine(Event::Flushed(position));
+                        compact_later(
+                            &self.shared,
+                            self.queue.key.placement,
+                            Arc::downgrade(self.rows.store()),
+                        );
+                    }
+                    Ok(_) => {}
+                    Err(error) => self.stop(&error),
+                }
+            }
+            WorkDone::Exported { to, position, number, result } => {
+                self.exported(to, position, number, result)
+            }
+            WorkDone::Filled { position, number, result } => self.filled(position, number, result),
+        }
+    }
+
+    /// Flushes when there is much to flush, or the log waits for it, or the replica is closed.
+    pub(super) fn tend_storage(&mut self) {
+        if self.closing.is_some() {
+            return self.tend_closing();
+        }
+        if self.is_flushing || !self.takes_part() {
+            return;
+        }
+        let store = self.rows.store();
+        if self.trims && store.flushed() == store.applied() {
+            self.trims = false;
+            self.hear(Event::Trim);
+        } else if self.trims || store.unflushed_bytes() >= self.shared.settings.flush_bytes {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        self.is_flushing = true;
+        let (store, queue, generation) =
+            (Arc::clone(self.rows.store()), Arc::clone(&self.queue), self.generation);
+        self.shared.pool.add(self.queue.key.placement, move || {
+            let result = store.flush().map_err(RowsError::from);
+            drop(store);
+            queue.add(|waiting| waiting.done.push(WorkDone::Flushed { generation, result }));
+        });
+    }
+
+    fn tend_closing(&mut self) {
+        let Some(closing) = &mut self.closing else { return };
+        let is_filling = self.incoming.as_ref().is_some_and(|incoming| incoming.is_busy());
+        if self.is_flushing || is_filling || closing.is_done {
+            return;
+        }
+        let is_running = matches!(self.state, State::Running);
+        let store = self.rows.store();
+        if is_running && !closing.has_flushed && store.applied() != store.flushed() {
+            closing.has_flushed = true;
+            return self.flush();
+        }
+        if is_running && !closing.has_trimmed {
+            closing.has_trimmed = true;
+            self.tell_machine(Event::Trim);
+        }
+        if let Some(closing) = self.closing.as_mut().filter(|_| self.logging.is_synced()) {
+            closing.is_done = true;
+        }
+    }
+
+    /// Whether it may go: the node lets go of it then.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closing.as_ref().is_some_and(|closing| closing.is_done)
+    }
+
+    /// Lets go of everything, and says what is on disk.
+    pub(crate) fn let_go(mut self) {
+        let answer = self.closing.as_mut().and_then(|closing| closing.answer.take());
+        let LocalReplica { queue, shared, machine, rows, incoming, outgoing, state, .. } = self;
+        let presence = match (state, machine.damage()) {
+            (State::Damaged(why), _) => Presence::Damaged(why),
+            (_, Some(damage)) => Presence::Damaged(damage.to_string()),
+            _ => Presence::Stored(Box::new(machine.stored(rows.store().flushed()))),
+        };
+        // The folder may be opened again as soon as the answer is there.
+        drop((rows, incoming, outgoing));
+        refuse(queue.close(), &Stopped::Closed);
+        if shared.registry.ended().is_none() {
+            shared.registry.closed(&queue.key, presence);
+        }
+        if let Some(answer) = answer {
+            // An owner that has gone hears nothing.
+            let _ = answer.send(());
+        }
+    }
+}
+
+/// Compacts step by step, so that other tasks get their turn. A store that is closed is left as it is.
+fn compact_later(shared: &Arc<Shared>, placement: PlacementId, store: Weak<TreeStore>) {
+    let again = Arc::downgrade(shared);
+    shared.pool.add(placement, move || {
+        let Some(open) = store.upgrade() else { return };
+        // A failure is told by the next flush.
+        if matches!(open.compact(), Ok(true))
+            && let Some(shared) = again.upgrade()
+        {
+            drop(open);
+            compact_later(&shared, placement, store);
+        }
+    });
+}

@@ -1,0 +1,240 @@
+//! The rows of one stored replica: what `core` says of rows, on a store of the engine.
+//!
+//! One thread applies entries. Each entry is one group of the store, with its position, so that a crash leaves whole entries.
+//! How the shard stands and the first entries of the two indexes by time are kept in memory beside the store (`times.rs`).
+
+mod times;
+
+use crate::limits::ANSWER_PART_BYTES;
+use crate::stored::values::{
+    decode_answered, decode_row, decode_standing, encode_answered, encode_row, encode_standing,
+};
+use crate::stored::{Malformed, keys, write};
+use partage_core::keyspace::key::Key;
+use partage_core::service::table::replication::{Entry, EntryKind, LogPosition};
+use partage_core::service::table::rows::{
+    self, Answered, Applied, Outcome, Record, Records, RequestId, Row, Standing,
+};
+use partage_engine::replica::{Change, Direction, Error, Snapshot, Store};
+use std::cell::RefCell;
+use std::sync::Arc;
+use times::Times;
+
+/// Why rows cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum RowsError {
+    /// The store refuses, or its disk failed.
+    #[error("{0}")]
+    Store(#[from] Error),
+    /// What is stored, or an entry of the log, has no form that this program knows.
+    #[error("{0}")]
+    Malformed(#[from] Malformed),
+}
+
+impl RowsError {
+    /// Whether what is stored is damaged, so that the replica must be filled from another one.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            RowsError::Store(error) => error.is_damage(),
+            RowsError::Malformed(_) => true,
+        }
+    }
+}
+
+/// The rows of one stored replica.
+#[derive(Debug)]
+pub struct StoredRows<S> {
+    store: Arc<S>,
+    standing: Standing,
+    ends: RefCell<Times<Key>>,
+    answers: RefCell<Times<RequestId>>,
+}
+
+impl<S: Store> StoredRows<S> {
+    /// Over a store, which is usable.
+    ///
+    /// # Errors
+    /// The store cannot be read, or has what this program does not know.
+    pub fn open(store: Arc<S>) -> Result<StoredRows<S>, RowsError> {
+        let standing = match store.get(keys::STANDING)? {
+            Some(bytes) => decode_standing(&bytes)?,
+            None => Standing::default(),
+        };
+        let ends = RefCell::new(read_ends(&*store)?);
+        let answers = RefCell::new(read_answers(&*store)?);
+        Ok(StoredRows { store, standing, ends, answers })
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<S> {
+        &self.store
+    }
+
+    /// Up to which entry of the log the rows are.
+    pub fn applied(&self) -> LogPosition {
+        self.store.applied()
+    }
+
+    /// Reads a row as the shard's clock has it.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn read(&self, key: &Key) -> Result<Option<Row>, RowsError> {
+        rows::read(self, key)
+    }
+
+    /// Applies an entry: the next one, and committed. Says what a write has done.
+    ///
+    /// # Errors
+    /// Nothing of the entry is applied, and no later one can be.
+    pub fn apply(&mut self, entry: &Entry) -> Result<Option<Outcome>, RowsError> {
+        let before = self.store.applied();
+        let EntryKind::Write(payload) = &entry.kind else {
+            self.store.apply(before, entry.position, &[])?;
+            return Ok(None);
+        };
+        let write = write::decode(payload)?;
+        let Applied { outcome, records } = rows::apply(self, entry.position, &write)?;
+        let mut changes = Vec::with_capacity(records.len());
+        for record in &records {
+            self.change(record, &mut changes)?;
+        }
+        let borrowed: Vec<Change<'_>> =
+            changes.iter().map(|(key, value)| Change { key, value: value.as_deref() }).collect();
+        self.store.apply(before, entry.position, &borrowed)?;
+        for record in records {
+            self.take_up(record);
+        }
+        Ok(Some(outcome))
+    }
+
+    /// What a record changes in the store.
+    fn change(
+        &self,
+        record: &Record,
+        changes: &mut Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    ) -> Result<(), RowsError> {
+        let present = |is_there: &bool| is_there.then(Vec::new);
+        match record {
+            Record::Row(key, row) => changes.push((keys::row(key), row.as_ref().map(encode_row))),
+            Record::Ends(at_ms, key, is_there) => changes.push((keys::ends(*at_ms, key), present(is_there))),
+            Record::AnswerOf(at_ms, id, is_there) => {
+                changes.push((keys::answer_of(*at_ms, id), present(is_there)));
+            }
+            Record::Answer(id, Some(answered)) => {
+                let whole = encode_answered(answered);
+                let count = parts(whole.chunks(ANSWER_PART_BYTES).count());
+                for (number, part) in (0..count).zip(whole.chunks(ANSWER_PART_BYTES)) {
+                    let head = if number == 0 { &count.to_be_bytes()[..] } else { &[] };
+                    changes.push((keys::answer(id, number), Some([head, part].concat())));
+                }
+            }
+            Record::Answer(id, None) => {
+                let count = self.first_part(id)?.map_or(0, |(count, _)| count);
+                changes.extend((0..count).map(|number| (keys::answer(id, number), None)));
+            }
+            Record::Standing(standing) => {
+                changes.push((keys::STANDING.to_vec(), Some(encode_standing(standing))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes up in memory what is in the store now.
+    fn take_up(&mut self, record: Record) {
+        match record {
+            Record::Ends(at_ms, key, true) => self.ends.get_mut().insert((at_ms, key)),
+            Record::Ends(at_ms, key, false) => self.ends.get_mut().remove(&(at_ms, key)),
+            Record::AnswerOf(at_ms, id, true) => self.answers.get_mut().insert((at_ms, id)),
+            Record::AnswerOf(at_ms, id, false) => self.answers.get_mut().remove(&(at_ms, id)),
+            Record::Standing(standing) => self.standing = standing,
+            Record::Row(..) | Record::Answer(..) => {}
+        }
+    }
+
+    /// The first part of an outcome, and how many there are.
+    fn first_part(&self, id: &RequestId) -> Result<Option<(u16, Vec<u8>)>, RowsError> {
+        let Some(first) = self.store.get(&keys::answer(id, 0))? else { return Ok(None) };
+        let (count, part) = first
+            .split_first_chunk()
+            .ok_or_else(|| malformed("a stored outcome", "the count of its parts", "is cut"))?;
+        Ok(Some((u16::from_be_bytes(*count), part.to_vec())))
+    }
+}
+
+fn parts(count: usize) -> u16 {
+    u16::try_from(count).expect("a batch has 1,000 operations at most, and a former row of 1 MiB for each")
+}
+
+fn malformed(form: &'static str, part: &'static str, why: &str) -> RowsError {
+    RowsError::Malformed(Malformed { form, part, at: 0, why: why.to_owned() })
+}
+
+fn read_ends<S: Store>(store: &S) -> Result<Times<Key>, RowsError> {
+    read_times(store, keys::ALL_ENDS, keys::parse_ends, "the time when a row ends")
+}
+
+fn read_answers<S: Store>(store: &S) -> Result<Times<RequestId>, RowsError> {
+    read_times(store, keys::ALL_ANSWERS_OF, keys::parse_answer_of, "the time of an outcome")
+}
+
+fn read_times<S: Store, T: Ord + Clone>(
+    store: &S,
+    (from, to): (&[u8], &[u8]),
+    parse: fn(&[u8]) -> Option<(u64, T)>,
+    form: &'static str,
+) -> Result<Times<T>, RowsError> {
+    let snapshot = store.snapshot()?;
+    let rows = snapshot.range(Some(from), Some(to), Direction::Forward);
+    Times::read(
+        rows.map(|row| parse(&row?.key).ok_or_else(|| malformed(form, "its key", "has another form"))),
+    )
+}
+
+impl<S: Store> Records for StoredRows<S> {
+    type Error = RowsError;
+
+    fn row(&self, key: &Key) -> Result<Option<Row>, RowsError> {
+        let stored = self.store.get(&keys::row(key))?;
+        Ok(stored.map(|bytes| decode_row(&bytes)).transpose()?)
+    }
+
+    fn ended(&self, until_ms: u64, most: usize) -> Result<Vec<(u64, Key)>, RowsError> {
+        let known = self.ends.borrow().until(until_ms, most);
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let read = read_ends(&*self.store)?;
+        let found = read.until(until_ms, most).unwrap_or_default();
+        *self.ends.borrow_mut() = read;
+        Ok(found)
+    }
+
+    fn answer(&self, request: &RequestId) -> Result<Option<Answered>, RowsError> {
+        let Some((count, mut whole)) = self.first_part(request)? else { return Ok(None) };
+        for number in 1..count {
+            let part = self.store.get(&keys::answer(request, number))?;
+            let part = part.ok_or_else(|| malformed("a stored outcome", "a part of it", "is missing"))?;
+            whole.extend_from_slice(&part);
+        }
+        Ok(Some(decode_answered(&whole)?))
+    }
+
+    fn answers(&self, until_ms: u64, most: usize) -> Result<Vec<(u64, RequestId)>, RowsError> {
+        let known = self.answers.borrow().until(until_ms, most);
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let read = read_answers(&*self.store)?;
+        let found = read.until(until_ms, most).unwrap_or_default();
+        *self.answers.borrow_mut() = read;
+        Ok(found)
+    }
+
+    fn standing(&self) -> Result<Standing, RowsError> {
+        Ok(self.standing)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Rows on a store against rows in a map, and after a crash.
+
+use super::*;
+use partage_core::base::id::Epoch;
+use partage_core::service::table::rows::{Action, Condition, Expiry, Operation, Request, Write};
+use partage_engine::replica::{Engine, SimulatedEngine};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::path::Path;
+
+/// What is stored, in memory.
+#[derive(Default)]
+struct Model {
+    rows: BTreeMap<Key, Row>,
+    ends: BTreeSet<(u64, Key)>,
+    answers: BTreeMap<RequestId, Answered>,
+    answers_of: BTreeSet<(u64, RequestId)>,
+    standing: Standing,
+}
+
+impl Records for Model {
+    type Error = Infallible;
+
+    fn row(&self, key: &Key) -> Result<Option<Row>, Infallible> {
+        Ok(self.rows.get(key).cloned())
+    }
+
+    fn ended(&self, until_ms: u64, most: usize) -> Result<Vec<(u64, Key)>, Infallible> {
+        Ok(self.ends.iter().take_while(|(at, _)| *at <= until_ms).take(most).cloned().collect())
+    }
+
+    fn answer(&self, request: &RequestId) -> Result<Option<Answered>, Infallible> {
+        Ok(self.answers.get(request).cloned())
+    }
+
+    fn answers(&self, until_ms: u64, most: usize) -> Result<Vec<(u64, RequestId)>, Infallible> {
+        Ok(self.answers_of.iter().take_while(|(at, _)| *at <= until_ms).take(most).copied().collect())
+    }
+
+    fn standing(&self) -> Result<Standing, Infallible> {
+        Ok(self.standing)
+    }
+}
+
+impl Model {
+    fn apply(&mut self, entry: &Entry) -> Option<Outcome> {
+        let EntryKind::Write(payload) = &entry.kind else { return None };
+        let write = write::decode(payload).unwrap();
+        let Ok(Applied { outcome, records }) = rows::apply(self, entry.position, &write);
+        for record in records {
+            match record {
+                Record::Row(key, Some(row)) => drop(self.rows.insert(key, row)),
+                Record::Row(key, None) => drop(self.rows.remove(&key)),
+                Record::Ends(at, key, true) => drop(self.ends.insert((at, key))),
+                Record::Ends(at, key, false) => drop(self.ends.remove(&(at, key))),
+                Record::Answer(id, Some(answered)) => drop(self.answers.insert(id, answered)),
+                Record::Answer(id, None) => drop(self.answers.remove(&id)),
+                Record::AnswerOf(at, id, true) => drop(self.answers_of.insert((at, id))),
+                Record::AnswerOf(at, id, false) => drop(self.answers_of.remove(&(at, id))),
+                Record::Standing(standing) => self.standing = standing,
+            }
+        }
+        Some(outcome)
+    }
+}
+
+fn key(number: u8) -> Key {
+    Key::new(&[b'k', number]).unwrap()
+}
+
+fn write() -> impl Strategy<Value = Write> {
+    let expiry =
+        prop_oneof![Just(Expiry::AsBefore), Just(Expiry::Never), (0u64..900_000).prop_map(Expiry::At)];
+    let action = prop_oneof![
+        Just(Action::Read),
+        (any::<u8>(), expiry).prop_map(|(value, expiry)| Action::Put(vec![b'0' + value % 10].into(), expiry)),
+        Just(Action::Delete),
+        (-5i64..5).prop_map(Action::Add),
+        Just(Action::Append(vec![b'1'].into())),
+    ];
+    let condition = prop_oneof![4 => Just(Condition::Always), 1 => Just(Condition::Absent), 1 => Just(Condition::Present)];
+    let operation =
+        (0u8..6, condition, action, any::<bool>()).prop_map(|(number, condition, action, wants_former)| {
+            Operation { key: key(number), condition, action, wants_former }
+        });
+    let request = proptest::option::of((0u8..20, 0u64..2));
+    (0u64..900_000, request, proptest::collection::vec(operation, 0..4)).prop_map(
+        |(at_ms, request, operations)| Write {
+            at_ms,
+            request: request.map(|(id, fingerprint)| Request { id: RequestId([id; 16]), fingerprint }),
+            operations,
+        },
+    )
+}
+
+fn entry(index: u64, write: Option<&Write>) -> Entry {
+    let kind = write.map_or(EntryKind::Begin, |write| EntryKind::Write(write::encode(write).into()));
+    Entry { position: LogPosition { epoch: Epoch(1), index }, kind }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn rows_on_a_store_are_as_rows_in_a_map_also_after_a_crash(
+        writes in proptest::collection::vec(proptest::option::weighted(0.9, write()), 1..60),
+        flush in any::<prop::sample::Index>(),
+        crash in any::<prop::sample::Index>(),
+    ) {
+        let engine = SimulatedEngine::default();
+        let folder = Path::new("a");
+        let mut rows = StoredRows::open(Arc::new(engine.open(folder).unwrap())).unwrap();
+        let mut model = Model::default();
+        let (flush, crash) = (flush.index(writes.len()), crash.index(writes.len()));
+        let entries: Vec<_> = (1..).zip(&writes).map(|(index, write)| entry(index, write.as_ref())).collect();
+        for (number, entry) in entries.iter().enumerate() {
+            prop_assert_eq!(rows.apply(entry).unwrap(), model.apply(entry));
+            if number == flush {
+                rows.store().flush().unwrap();
+            }
+            if number == crash {
+                engine.crash();
+                rows = StoredRows::open(Arc::new(engine.open(folder).unwrap())).unwrap();
+                for entry in &entries[rows.applied().index as usize..=number] {
+                    rows.apply(entry).unwrap();
+                }
+            }
+            for number in 0..6 {
+                prop_assert_eq!(rows.row(&key(number)).unwrap(), model.row(&key(number)).unwrap());
+            }
+            prop_assert_eq!(rows.ended(u64::MAX, 10).unwrap(), model.ended(u64::MAX, 10).unwrap());
+            prop_assert_eq!(rows.answers(u64::MAX, 10).unwrap(), model.answers(u64::MAX, 10).unwrap());
+            prop_assert_eq!(rows.standing().unwrap(), model.standing);
+            prop_assert_eq!(rows.applied(), entry.position);
+        }
+        for (id, answered) in &model.answers {
+            prop_assert_eq!(rows.answer(id).unwrap(), Some(answered.clone()));
+        }
+    }
+}
+
+#[test]
+fn an_outcome_of_many_rows_is_kept_in_parts_and_goes_as_a_whole() {
+    let engine = SimulatedEngine::default();
+    let mut rows = StoredRows::open(Arc::new(engine.open(Path::new("a")).unwrap())).unwrap();
+    let put = |number| Operation {
+        key: key(number),
+        condition: Condition::Always,
+        action: Action::Put(vec![number; 1 << 20].into(), Expiry::Never),
+        wants_former: false,
+    };
+    for number in 0..3 {
+        let put = Write { at_ms: 1, request: None, operations: vec![put(number)] };
+        rows.apply(&entry(u64::from(number) + 1, Some(&put))).unwrap();
+    }
+    let read = |number| Operation { action: Action::Read, ..put(number) };
+    let request = Some(Request { id: RequestId([7; 16]), fingerprint: 1 });
+    let reads = Write { at_ms: 2, request, operations: (0..3).map(read).collect() };
+    let first = rows.apply(&entry(4, Some(&reads))).unwrap();
+    assert!(matches!(&first, Some(Outcome::Done { results, .. }) if results.len() == 3));
+    assert_eq!(rows.apply(&entry(5, Some(&reads))).unwrap(), first, "the same request again");
+    assert_eq!(rows.first_part(&RequestId([7; 16])).unwrap().unwrap().0, 4);
+    let later = Write { at_ms: 10_000_000, request: None, operations: vec![read(0)] };
+    rows.apply(&entry(6, Some(&later))).unwrap();
+    for part in 0..4 {
+        assert_eq!(rows.store().get(&keys::answer(&RequestId([7; 16]), part)).unwrap(), None);
+    }
+}
+
+#[test]
+fn what_is_stored_in_another_form_is_an_error() {
+    let engine = SimulatedEngine::default();
+    let mut rows = StoredRows::open(Arc::new(engine.open(Path::new("a")).unwrap())).unwrap();
+    let bad = Entry { kind: EntryKind::Write(vec![9].into()), ..entry(1, None) };
+    let error = rows.apply(&bad).unwrap_err();
+    assert!(error.is_damage() && error.to_string().contains("the version"), "{error}");
+    assert_eq!(rows.applied(), LogPosition::default());
+    let stored = Change { key: &keys::row(&key(1)), value: Some(b"x") };
+    rows.store().apply(rows.applied(), entry(1, None).position, &[stored]).unwrap();
+    assert!(rows.read(&key(1)).unwrap_err().to_string().contains("a stored row"));
+}

@@ -1,0 +1,46 @@
+//! The numbers that a node runs by. Each has a default and a reason.
+
+use partage_core::keyspace::sharding::PartitionKey;
+use partage_core::service::table::replication;
+use partage_engine::replica::{Options, limits};
+use partage_log::{LogSettings, WriterSettings};
+
+/// Of one node, which is one data directory.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeSettings {
+    /// The log, with the store that it belongs to. Its largest entry must be the same on all nodes: what one takes, all must.
+    pub log: LogSettings,
+    /// The thread that writes the log.
+    pub writer: WriterSettings,
+    /// What all stores share.
+    pub engine: Options,
+    /// Threads that have the machines of replicas. One replica is always on the same one.
+    pub replica_threads: usize,
+    /// Threads that flush, compact, and export and fill stores.
+    pub storage_threads: usize,
+    /// A store with so many bytes in memory is flushed.
+    pub flush_bytes: usize,
+}
+
+impl Default for NodeSettings {
+    /// Two threads of each kind: machines and stores of different replicas go on while one waits for the disk.
+    fn default() -> NodeSettings {
+        NodeSettings {
+            log: LogSettings::default(),
+            writer: WriterSettings::default(),
+            engine: Options::default(),
+            replica_threads: 2,
+            storage_threads: 2,
+            flush_bytes: limits::FLUSH_BYTES,
+        }
+    }
+}
+
+/// Of one replica: what its keyspace says.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReplicaSettings {
+    /// Of its replication.
+    pub replication: replication::Settings,
+    /// Which part of a key decides its partition: a batch stays within one.
+    pub partition_key: PartitionKey,
+}

@@ -1,0 +1,63 @@
+//! Keys of records in a store. Their order is that of the kinds, and within a kind that of keys, or of times.
+//!
+//! ```text
+//! 01 key                  the row of the key
+//! 02 time u64 · key       that the row ends then; the value is empty
+//! 03 request id 16 · part u16   a part of an outcome
+//! 04 time u64 · request id 16   that the outcome is of then; the value is empty
+//! 05                      how the shard stands
+//! ```
+
+use bytes::BufMut;
+use partage_core::keyspace::key::Key;
+use partage_core::service::table::rows::RequestId;
+
+const ROW: u8 = 1;
+const ENDS: u8 = 2;
+const ANSWER: u8 = 3;
+const ANSWER_OF: u8 = 4;
+
+/// Of how the shard stands.
+pub(crate) const STANDING: &[u8] = &[5];
+
+/// The first key, and the key behind the last one, of the times when rows end.
+pub(crate) const ALL_ENDS: (&[u8], &[u8]) = (&[ENDS], &[ENDS + 1]);
+
+/// The same of the times of outcomes.
+pub(crate) const ALL_ANSWERS_OF: (&[u8], &[u8]) = (&[ANSWER_OF], &[ANSWER_OF + 1]);
+
+pub(crate) fn row(key: &Key) -> Vec<u8> {
+    [&[ROW], key.as_bytes()].concat()
+}
+
+pub(crate) fn ends(at_ms: u64, key: &Key) -> Vec<u8> {
+    [&[ENDS], &at_ms.to_be_bytes()[..], key.as_bytes()].concat()
+}
+
+pub(crate) fn answer(id: &RequestId, part: u16) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(19);
+    bytes.put_u8(ANSWER);
+    bytes.put_slice(&id.0);
+    bytes.put_u16(part);
+    bytes
+}
+
+pub(crate) fn answer_of(at_ms: u64, id: &RequestId) -> Vec<u8> {
+    [&[ANSWER_OF], &at_ms.to_be_bytes()[..], &id.0].concat()
+}
+
+/// When a row ends, and its key: none if it is no such key.
+pub(crate) fn parse_ends(stored: &[u8]) -> Option<(u64, Key)> {
+    let (&[kind], rest) = stored.split_first_chunk()?;
+    let (at_ms, key) = rest.split_first_chunk()?;
+    let key = Key::new(key).ok()?;
+    (kind == ENDS).then(|| (u64::from_be_bytes(*at_ms), key))
+}
+
+/// When an outcome was given, and of which request: none if it is no such key.
+pub(crate) fn parse_answer_of(stored: &[u8]) -> Option<(u64, RequestId)> {
+    let (&[kind], rest) = stored.split_first_chunk()?;
+    let (at_ms, id) = rest.split_first_chunk()?;
+    let id = RequestId(id.try_into().ok()?);
+    (kind == ANSWER_OF).then(|| (u64::from_be_bytes(*at_ms), id))
+}

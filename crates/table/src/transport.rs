@@ -1,0 +1,64 @@
+//! What replicas send to each other, and how it gets there: by whatever the owner of the node gives.
+
+use partage_core::base::id::PlacementId;
+use partage_core::base::name::NodeId;
+use partage_core::node::exchange::ReplicaKey;
+use partage_core::service::table::replication::{LogPosition, Message};
+use partage_engine::replica::Row;
+use std::sync::Arc;
+
+/// What one replica sends to another.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Packet {
+    /// A message of replication.
+    Message(Message),
+    /// A chunk of a snapshot.
+    Chunk(SnapshotChunk),
+    /// A chunk is stored.
+    Stored {
+        /// The position of the snapshot.
+        position: LogPosition,
+        /// The number of the chunk.
+        number: u64,
+    },
+    /// The snapshot is of no use, or of no use any more.
+    Useless {
+        /// The position of the snapshot.
+        position: LogPosition,
+    },
+}
+
+/// A part of what a leader has applied, for a follower that the log does not reach.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SnapshotChunk {
+    /// Up to there the leader had applied entries.
+    pub position: LogPosition,
+    /// Counts the chunks, from 0.
+    pub number: u64,
+    /// Rows of the store, in the order of their keys.
+    pub rows: Arc<Vec<Row>>,
+    /// No other chunk follows.
+    pub is_last: bool,
+}
+
+impl Packet {
+    /// What it counts against limits, in bytes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Packet::Message(Message::Append(append)) => {
+                append.entries.iter().map(|entry| entry.bytes()).sum()
+            }
+            Packet::Chunk(chunk) => chunk.rows.iter().map(|row| row.key.len() + row.value.len()).sum(),
+            Packet::Message(_) | Packet::Stored { .. } | Packet::Useless { .. } => 0,
+        }
+    }
+}
+
+/// Brings packets to the replicas of other nodes, and hands them in there with [`crate::Node::receive`].
+///
+/// Packets may be lost, late, doubled, and overtake each other. The node calls on threads that have other replicas to serve, so
+/// `send` must not block: what does not fit into a queue is dropped.
+pub trait Transport: Send + Sync {
+    /// Sends a packet of the replica with the placement `from` to a replica on that node.
+    fn send(&self, node: &NodeId, to: &ReplicaKey, from: PlacementId, packet: Packet);
+}
