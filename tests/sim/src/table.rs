@@ -33,6 +33,9 @@ const SLOW_SYNCS: u64 = 10;
 /// Syncs after which what was applied is flushed, in thousandths.
 const FLUSHES: u64 = 50;
 
+/// Flushes after which the disk wants room for its log, in thousandths.
+const TRIMS: u64 = 300;
+
 /// What was applied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Registers {
@@ -425,6 +428,9 @@ impl Node {
             disk.stored.flushed = local.applied.at;
             let flushed = replication::Event::Flushed(local.applied.at);
             self.table_hears(scene, replica, flushed);
+            if scene.draw.chance(TRIMS) {
+                self.table_hears(scene, replica, replication::Event::Trim);
+            }
         }
         self.sync_table(scene, replica);
         if let Some(last) = last {
