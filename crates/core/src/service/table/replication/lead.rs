@@ -118,7 +118,7 @@ impl Replica {
             let asked = lead.wish.take().map(|asked| asked.in_sync).unwrap_or_default();
             let shortest = self.settings.wish_repeat_ms;
             for (placement, follower) in &mut lead.followers {
-                follower.is_answered(
+                follower.on_wish_answered(
                     order.in_sync.contains(placement),
                     asked.contains(placement),
                     shortest,

@@ -8,8 +8,9 @@ use crate::base::id::{Incarnation, PlacementId};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
 
-/// The longest rest of a follower that was not taken into the set, in those of a repeated wish.
-const LONGEST_RESTS: u64 = 32;
+/// The longest time for which a follower that the coordinator did not take is not asked in again, as a multiple of
+/// [`Settings::wish_repeat_ms`].
+const LONGEST_REST: u64 = 32;
 
 /// What a leader knows of one follower.
 #[derive(Debug, Clone)]
@@ -68,11 +69,11 @@ impl Follower {
 
     /// The coordinator has answered a wish in which it was `asked`. One that was not taken has not told its coordinator yet that
     /// it is ready, or cannot be: it is asked in again later and later.
-    pub(super) fn is_answered(&mut self, is_member: bool, was_asked: bool, shortest: u64, now: Millis) {
+    pub(super) fn on_wish_answered(&mut self, is_member: bool, was_asked: bool, shortest: u64, now: Millis) {
         if is_member {
             self.rest = None;
         } else if was_asked {
-            let ms = self.rest.map_or(shortest, |(ms, _)| (2 * ms).min(LONGEST_RESTS * shortest));
+            let ms = self.rest.map_or(shortest, |(ms, _)| (2 * ms).min(LONGEST_REST * shortest));
             self.rest = Some((ms, now + ms));
         }
     }
