@@ -189,7 +189,7 @@ fn flipped_bits_never_give_a_wrong_row() {
 }
 
 #[test]
-#[ignore = "takes minutes: a bit of every byte"]
+#[ignore = "takes minutes: ./test long"]
 fn every_flipped_byte_never_gives_a_wrong_row() {
     flip(1, 3);
 }

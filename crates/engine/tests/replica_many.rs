@@ -74,7 +74,7 @@ fn two_hundred_stores_keep_few_files_open() {
 }
 
 #[test]
-#[ignore = "says what 2,000 stores take: cargo test --release -p partage-engine --test replica_many -- --ignored --nocapture"]
+#[ignore = "opens 2,000 stores, and says with --nocapture what they take: ./test long"]
 fn two_thousand_stores() {
     with_many(2_000, 4, 100, 1_024);
 }

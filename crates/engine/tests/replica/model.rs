@@ -209,7 +209,7 @@ fn the_simulated_engine_is_an_ordered_map() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes: ./test long"]
 fn the_real_engine_is_an_ordered_map_for_long() {
     run::<Real>(1_000);
     run::<Small>(1_000);
