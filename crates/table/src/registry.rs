@@ -22,6 +22,10 @@ pub(crate) enum Presence {
     Open,
 }
 
+/// The number of the record by which the log forgets a replica: beyond all that its machine gives. A note of what is committed
+/// may be synced after the replica is closed, and is not that record.
+pub(crate) const FORGET: u64 = u64::MAX;
+
 /// What is to be done when a replica is forgotten by the log.
 type Forgotten = Box<dyn FnOnce() + Send>;
 
@@ -153,10 +157,11 @@ impl Registry {
     fn synced(&self, key: &ReplicaKey, number: u64) {
         match self.queue(key) {
             Some(queue) => drop(queue.add(|waiting| waiting.synced = waiting.synced.max(number))),
-            None => {
+            None if number == FORGET => {
                 let then = lock(&self.forgotten).remove(key);
                 then.into_iter().for_each(|then| then());
             }
+            None => {}
         }
     }
 

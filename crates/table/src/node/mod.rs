@@ -8,7 +8,7 @@ use crate::event_loop;
 use crate::owner::Owner;
 use crate::pool::Pool;
 use crate::queue::{Command, Read, ReadyList, ReplicaQueue};
-use crate::registry::{Presence, Registry};
+use crate::registry::{FORGET, Presence, Registry};
 use crate::replica::{LocalReplica, Opening};
 use crate::rows::StoredRows;
 use crate::settings::{NodeSettings, ReplicaSettings};
@@ -227,8 +227,8 @@ impl Node {
         self.shared.registry.when_forgotten(replica.clone(), Box::new(forgotten));
         let (shared, key) = (Arc::clone(&self.shared), replica.clone());
         self.shared.pool.add(replica.placement, move || {
-            // A log that takes nothing any more ends the node, and with that who waits.
-            let _ = shared.writer.submit(key, 1, Record::Forget);
+            // A log that takes nothing any more ends the node, and with that the call waits no longer.
+            let _ = shared.writer.submit(key, FORGET, Record::Forget);
         });
         dropped.await.unwrap_or_else(|_| Err(self.ended()))
     }
