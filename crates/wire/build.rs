@@ -3,7 +3,11 @@
 use std::error::Error;
 use std::path::Path;
 
-const FILES: [&str; 9] = ["map", "node", "keyspace", "worker", "maps", "plan", "stored", "admin", "metadata"];
+const FILES: [&str; 10] =
+    ["map", "node", "keyspace", "worker", "maps", "plan", "stored", "admin", "metadata", "replication"];
+
+/// Fields that share the bytes of the message which they came in: what is written to tables.
+const SHARED_BYTES: [&str; 2] = [".partage.v1.LogEntry", ".partage.v1.SnapshotRow"];
 
 #[expect(clippy::disallowed_methods, reason = "cargo says in the environment where to write")]
 fn main() -> Result<(), Box<dyn Error>> {
@@ -11,7 +15,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
     let files = FILES.map(|name| root.join(format!("partage/v1/{name}.proto")));
     let descriptors = protox::compile(&files, [root])?;
-    tonic_prost_build::configure().compile_fds(descriptors)?;
+    let builder = tonic_prost_build::configure();
+    SHARED_BYTES.into_iter().fold(builder, |builder, path| builder.bytes(path)).compile_fds(descriptors)?;
     // What reflection tells clients: the same without the comments.
     let told =
         protox::Compiler::new([root])?.include_imports(true).open_files(&files)?.encode_file_descriptor_set();

@@ -293,6 +293,10 @@ pub const WORKER_REST_MS: u64 = 2_000;
 /// thousand times a second.
 pub const ROUTER_REST_MS: u64 = 5_000;
 
+/// Longest rest of a node that does not reach another node to which its replicas send, in milliseconds: a follower that comes
+/// back waits for so long at most, and nothing but its own shards waits with it.
+pub const PEER_REST_MS: u64 = 1_000;
+
 /// For so long a router takes offers of older maps for those of coordinators that lag behind, in milliseconds: three of its
 /// longest rests, in which a next leader reads the state and standbys follow it.
 pub const MAP_BACK_MS: u64 = 3 * ROUTER_REST_MS;

@@ -59,6 +59,13 @@ impl Dialer {
         pings: Some(Pings { every: Duration::from_millis(500), answer: Duration::from_millis(1_500) }),
     };
 
+    /// A node whose replicas are sent what leaders log. Where it is gone without a word, the leader asks its replicas out of
+    /// the in-sync set by a time-out of its own; here it is found out soon enough for its next process to be reached.
+    pub const REPLICAS: Dialer = Dialer {
+        connect: Duration::from_secs(1),
+        pings: Some(Pings { every: Duration::from_secs(1), answer: Duration::from_secs(2) }),
+    };
+
     /// Whomever a person asks for: the next address is tried after that.
     pub const COMMAND: Dialer = Dialer { connect: Duration::from_secs(3), pings: None };
 

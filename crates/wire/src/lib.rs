@@ -9,6 +9,7 @@
 //! | [`worker`] | registration, beats, orders: the SDK (protobuf), any language (JSON), shell scripts ([lines](worker::lines)) |
 //! | [`map`] | maps to routers, between metadata servers, and kept on disk |
 //! | [`request`] | headers and refusals that routers and nodes exchange on each request of a client |
+//! | [`replication`] | packets between the replicas of tables |
 //! | [`dataset`] | manifests of store files, and what dataset nodes publish and remember |
 //! | [`stored`] | checksummed bytes in the coordination store |
 //! | [`backup`] | checksummed lines: everything durable in one file |
@@ -37,6 +38,7 @@ pub mod limits;
 mod malformed;
 pub mod map;
 pub mod proto;
+pub mod replication;
 pub mod request;
 pub mod stored;
 #[cfg(any(test, feature = "testing"))]

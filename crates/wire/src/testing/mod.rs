@@ -4,9 +4,11 @@
 
 mod exchange;
 mod histories;
+mod replication;
 
 pub use exchange::{beats, briefs, known, orders, registrations, stored};
 pub use histories::{histories, replay};
+pub use replication::{appends, openings, packets};
 
 use partage_core::base::id::{
     ClusterId, Generation, Incarnation, PlacementId, PlanId, SessionDigest, ShardId, TransactionId,

@@ -66,6 +66,11 @@ impl ReconnectBackoff {
         ReconnectBackoff { longest_ms: limits::ROUTER_REST_MS, spread_ms: RECONNECT_MS, state: State::New }
     }
 
+    /// Of a node whose replicas send to another node, in which that node is the one coordinator.
+    pub fn of_peer() -> ReconnectBackoff {
+        ReconnectBackoff { longest_ms: limits::PEER_REST_MS, spread_ms: RECONNECT_MS, state: State::New }
+    }
+
     /// A coordinator says over how long to spread when it is lost; not longer than [`limits::SPREAD_MS`].
     pub fn set_spread(&mut self, spread_ms: u64) {
         self.spread_ms = spread_ms.clamp(RECONNECT_MS, limits::SPREAD_MS);

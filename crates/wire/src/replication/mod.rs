@@ -1,0 +1,74 @@
+//! Packets between the replicas of tables on different nodes.
+//!
+//! The bytes of entries and rows are the largest part. They are shared on the way out until the message is encoded, and on the
+//! way in with the message that they came in ([`bytes::Bytes`]); only the payload of an entry is copied once more, as `core` has
+//! it as an `Arc<[u8]>`.
+//!
+//! `core` has messages of replication ([`Message`]); what else replicas send is between the drivers of nodes, and has its plain
+//! form here ([`Content`]).
+
+mod grpc;
+#[cfg(test)]
+mod tests;
+
+use bytes::Bytes;
+use partage_core::base::id::{Incarnation, PlacementId};
+use partage_core::base::name::NodeId;
+use partage_core::node::exchange::ReplicaKey;
+use partage_core::service::table::replication::{LogPosition, Message};
+
+/// How a stream of packets begins: which node sends, and which one is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opening {
+    /// The node that sends.
+    pub from: NodeId,
+    /// The incarnation of its process, if it has one yet.
+    pub incarnation: Option<Incarnation>,
+    /// The node that is meant.
+    pub to: NodeId,
+}
+
+/// What one replica sends to another one of its shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packet {
+    /// The replica that is meant.
+    pub to: ReplicaKey,
+    /// The replica that sends.
+    pub from: PlacementId,
+    /// What it sends.
+    pub content: Content,
+}
+
+/// What a packet brings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// A message of replication.
+    Message(Message),
+    /// A chunk of a snapshot.
+    Chunk(Chunk),
+    /// A chunk is stored.
+    Stored {
+        /// The position of the snapshot.
+        position: LogPosition,
+        /// The number of the chunk.
+        number: u64,
+    },
+    /// The snapshot is of no use, or of no use any more.
+    Useless {
+        /// The position of the snapshot.
+        position: LogPosition,
+    },
+}
+
+/// A part of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    /// Up to there the leader had applied entries.
+    pub position: LogPosition,
+    /// Counts the chunks, from 0.
+    pub number: u64,
+    /// Keys and values as they are stored, in the order of their keys.
+    pub rows: Vec<(Bytes, Bytes)>,
+    /// No other chunk follows.
+    pub is_last: bool,
+}
