@@ -1,10 +1,12 @@
 //! What a write to a table of three replicas costs, beside its floor: three logs that take the same entries, in groups as large as
 //! there are clients, and nothing else.
 //!
-//! `cargo run --release -p partage-table --example table_rate -- DIR`: DIR is made, and its disk is what counts. Fifteen seconds.
+//! `cargo run --release -p partage-table --example table_rate -- DIR [--network]`: DIR is made, and its disk is what counts.
+//! Fifteen seconds; with `--network` half a minute.
 //!
-//! Three nodes are in one process, without a network between. Each client writes one row of 100 bytes after the other. Processor
-//! time is that of the process, all nodes and clients together. Figures hold beside each other only.
+//! Three nodes are in one process, without a network between. With `--network` three others are measured beside them, which send
+//! to each other over gRPC on loopback. Each client writes one row of 100 bytes after the other. Processor time is that of the
+//! process, all nodes and clients together. Figures hold beside each other only.
 
 #![expect(
     clippy::print_stdout,
@@ -23,14 +25,22 @@ use partage_core::service::table::replication::{
     Consistency, Entry, EntryKind, LogPosition, LogWrite, Settings,
 };
 use partage_core::service::table::rows::{Action, Condition, Expiry, Operation, Write};
+use partage_door::{Door, TowerService};
 use partage_journal::RealDisk;
 use partage_log::{Log, LogSettings, Record};
-use partage_table::{Identity, Node, NodeSettings, Notice, Owner, Packet, ReplicaSettings, Transport};
+use partage_table::{
+    Identity, NetworkTransport, Node, NodeSettings, Notice, Owner, Packet, PacketService, PacketSink,
+    ReplicaSettings, Transport,
+};
 use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 const VALUE_BYTES: usize = 100;
 const EACH: Duration = Duration::from_millis(2_000);
@@ -58,6 +68,17 @@ impl Transport for Link {
     }
 }
 
+/// Hands in what comes over the network for a node.
+struct Arrivals(Arc<Nodes>, u64);
+
+impl PacketSink for Arrivals {
+    fn receive(&self, to: &ReplicaKey, from: PlacementId, packet: Packet) {
+        if let Some(node) = self.0.at(self.1) {
+            node.receive(to, from, packet);
+        }
+    }
+}
+
 impl Owner for Link {
     fn hears(&self, notice: Notice) {
         if matches!(notice, Notice::Failed(..) | Notice::Damaged(..) | Notice::Ended(_)) {
@@ -70,16 +91,50 @@ impl Owner for Link {
 async fn main() -> Result<(), Failure> {
     let dir = std::env::args().nth(1).ok_or("name a directory")?;
     let dir = Path::new(&dir);
+    let has_network = std::env::args().nth(2).is_some_and(|argument| argument == "--network");
+    // The links have the nodes and the nodes the links: the end of the process is their end.
+    let in_memory = (cluster(&dir.join("in-memory"), None).await?, "table");
+    let mut clusters = vec![in_memory];
+    let (_stop, stopped) = watch::channel(false);
+    if has_network {
+        clusters.push((cluster(&dir.join("network"), Some(&stopped)).await?, "network"));
+    }
+    for clients in [1, 16, 64] {
+        for (nodes, what) in &clusters {
+            measure(nodes, what, clients).await?;
+        }
+        floor(&dir.join(format!("floor-{clients}")), clients)?;
+    }
+    for (nodes, what) in &clusters {
+        reads(nodes, what).await?;
+    }
+    Ok(())
+}
+
+/// Three nodes that serve a shard, which the first one leads; over gRPC until `stopped`, or in memory.
+async fn cluster(dir: &Path, network: Option<&watch::Receiver<bool>>) -> Result<Arc<Nodes>, Failure> {
     let nodes = Arc::new(Nodes::default());
-    let mut started = Vec::new();
+    let (mut started, mut transports, mut addresses) = (Vec::new(), Vec::new(), BTreeMap::new());
     for number in 1..=NODES {
         let folder = dir.join(format!("node-{number}"));
         let identity = Identity { node: node_id(number)?, incarnation: Incarnation(number), folder };
         let link = Arc::new(Link(Arc::clone(&nodes)));
+        let transport: Arc<dyn Transport> = match network {
+            None => link.clone(),
+            Some(stopped) => {
+                addresses.insert(node_id(number)?, listen(&nodes, number, stopped).await?);
+                let incarnation = Some(Incarnation(number));
+                let transport = NetworkTransport::new(node_id(number)?, incarnation, Handle::current());
+                let transport = Arc::new(transport);
+                transports.push(Arc::clone(&transport));
+                transport
+            }
+        };
         let settings = NodeSettings::default();
-        started.push(Node::open(settings, identity, Arc::new(RealDisk), link.clone(), link)?.0);
+        started.push(Node::open(settings, identity, Arc::new(RealDisk), transport, link)?.0);
     }
     nodes.0.set(started).map_err(|_| "the nodes are there already")?;
+    transports.iter().for_each(|transport| transport.set_addresses(&addresses));
     let patient =
         Settings { follower_patience_ms: 60_000, follower_stall_ms: 120_000, ..Settings::default() };
     let settings = ReplicaSettings { replication: patient, ..ReplicaSettings::default() };
@@ -93,13 +148,17 @@ async fn main() -> Result<(), Failure> {
     while write(&nodes, 0).await.is_err() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    for clients in [1, 16, 64] {
-        measure(&nodes, clients).await?;
-        floor(&dir.join(format!("floor-{clients}")), clients)?;
-    }
-    reads(&nodes).await?;
-    // The links have the nodes and the nodes the links: the end of the process is their end.
-    Ok(())
+    Ok(nodes)
+}
+
+/// A node listens for packets; gives its address.
+async fn listen(nodes: &Arc<Nodes>, number: u64, stopped: &watch::Receiver<bool>) -> Result<String, Failure> {
+    let service = PacketService::new(node_id(number)?, Arc::new(Arrivals(Arc::clone(nodes), number)));
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?.to_string();
+    let door = Door::new(partage_door::Role::default(), partage_door::Settings::default());
+    tokio::spawn(door.listen(listener, TowerService::new(service.server()), stopped.clone()));
+    Ok(address)
 }
 
 async fn write(nodes: &Nodes, number: u64) -> Result<(), Failure> {
@@ -115,7 +174,7 @@ async fn write(nodes: &Nodes, number: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn measure(nodes: &Arc<Nodes>, clients: u64) -> Result<(), Failure> {
+async fn measure(nodes: &Arc<Nodes>, what: &str, clients: u64) -> Result<(), Failure> {
     let (start, cpu) = (Instant::now(), cpu_micros());
     let mut tasks = Vec::new();
     for client in 0..clients {
@@ -134,12 +193,12 @@ async fn measure(nodes: &Arc<Nodes>, clients: u64) -> Result<(), Failure> {
     for task in tasks {
         took.extend(task.await??);
     }
-    print(&format!("table, {clients:2} clients"), &mut took, 1, start.elapsed(), cpu_micros() - cpu);
+    print(&format!("{what}, {clients:2} clients"), &mut took, 1, start.elapsed(), cpu_micros() - cpu);
     Ok(())
 }
 
 /// Linearizable reads, by 16 clients.
-async fn reads(nodes: &Arc<Nodes>) -> Result<(), Failure> {
+async fn reads(nodes: &Arc<Nodes>, what: &str) -> Result<(), Failure> {
     let (start, cpu) = (Instant::now(), cpu_micros());
     let mut tasks = Vec::new();
     for client in 0..16u64 {
@@ -160,7 +219,7 @@ async fn reads(nodes: &Arc<Nodes>) -> Result<(), Failure> {
     for task in tasks {
         took.extend(task.await??);
     }
-    print("reads, 16 clients", &mut took, 1, start.elapsed(), cpu_micros() - cpu);
+    print(&format!("{what}, 16 read"), &mut took, 1, start.elapsed(), cpu_micros() - cpu);
     Ok(())
 }
 

@@ -18,6 +18,7 @@
 //! | which thread does what | `event_loop.rs`, `pool.rs`; the log has its own |
 //! | what waits for a replica, and which bound that has | `queue.rs`, `limits.rs` |
 //! | how effects of the machine are carried out | `replica/mod.rs` |
+//! | how packets get to other nodes | `network/mod.rs`, over the trait in `transport.rs` |
 //! | how records and writes look on disk | `stored/mod.rs` |
 //!
 //! # What is promised
@@ -29,7 +30,7 @@
 //!
 //! # What was not done
 //!
-//! - No network is here: the owner gives a [`Transport`].
+//! - The driver opens no listener: the owner puts [`PacketService`] behind its door.
 //! - Nothing proposes an entry in an idle shard, so rows whose time has come stay on disk until the next write.
 //! - A stored replica that its owner neither opens nor drops keeps its entries in the log ([`Notice::HoldsLog`]).
 //! - Snapshots have no limit of bytes a second, and one that a crash interrupts is begun anew.
@@ -38,6 +39,7 @@
 mod error;
 mod event_loop;
 pub mod limits;
+mod network;
 mod node;
 mod owner;
 mod pool;
@@ -50,6 +52,7 @@ pub mod stored;
 mod transport;
 
 pub use error::{OpenError, ReadError, ReplicaError, WriteError};
+pub use network::{NetworkTransport, PacketService, PacketSink, ReceiveCounts, SendCounts};
 pub use node::{Identity, Node, ReadAnswer, StoredReplica};
 pub use owner::{Notice, Owner};
 pub use settings::{NodeSettings, ReplicaSettings};

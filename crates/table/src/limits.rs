@@ -46,3 +46,36 @@ pub const NOTE_MS: u64 = 1_000;
 
 /// The longest wait of a loop, in milliseconds: condition variables stand still while the machine sleeps.
 pub const LOOK_MS: u64 = 1_000;
+
+/// Packets without chunks that may wait for one other node; what does not fit is dropped. A leader sends few to each follower at
+/// a time, but a node may lead some thousand shards.
+pub const PEER_PACKETS: usize = 16_384;
+
+/// Bytes of these. On a line of 1 Gbit/s they take 130 ms: what waits for longer is nearly so late that it is sent again.
+pub const PEER_PACKET_BYTES: usize = 16 << 20;
+
+/// Chunks of snapshots that may wait for one other node: one of each that is sent, and one that is sent again.
+pub const PEER_CHUNKS: usize = 2 * SNAPSHOTS_SENT;
+
+/// Bytes of these: each has at most [`CHUNK_BYTES`] and one row of the largest kind.
+pub const PEER_CHUNK_BYTES: usize = 8 << 20;
+
+/// Bytes that a packet counts for beside its entries and rows: the names of replica and keyspace, and the numbers of a message.
+pub const PACKET_AROUND_BYTES: usize = 512;
+
+/// Bytes that a row of a chunk counts for beside its key and its value.
+pub const ROW_AROUND_BYTES: usize = 16;
+
+/// Bytes of packets in one message of a stream, unless it is one that is larger. As large as a chunk, so that neither kind of
+/// packets waits long for the other.
+pub const BATCH_BYTES: usize = 256 << 10;
+
+/// The largest message of a stream. The largest entry of a log, the largest append and the largest chunk all fit, none of which
+/// has much more than 1 MiB. A packet that does not fit is not sent: it would break the stream each time.
+pub const MESSAGE_BYTES: usize = 4 << 20;
+
+/// Streams of packets that a node accepts at a time: one of each other node, and those whose end it has not noticed yet.
+pub const STREAMS: usize = 1_024;
+
+/// How long a stream may take for its first message, which is sent with its head.
+pub const OPENING_MS: u64 = 5_000;

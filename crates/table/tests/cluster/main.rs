@@ -1,9 +1,11 @@
-//! Replicas of tables on three nodes in one process: real files, real threads, a network in memory, and orders made by hand.
+//! Replicas of tables on three nodes in one process: real files, real threads, a network in memory or on loopback, and
+//! orders made by hand.
 
 #![allow(clippy::unwrap_used, reason = "a test on real files and threads stops at its first surprise")]
 
 mod failing;
 mod following;
 mod leading;
+mod network;
 mod serving;
 mod support;

@@ -112,9 +112,10 @@ pub struct World {
 }
 
 impl World {
-    fn deliver(&self, (node, to, from, packet): (NodeId, ReplicaKey, PlacementId, Packet)) {
-        if let Some((node, _)) = self.nodes.read().unwrap().get(&node) {
-            node.receive(&to, from, packet);
+    /// A packet arrives at a node, if that runs.
+    pub fn deliver(&self, node: &NodeId, to: &ReplicaKey, from: PlacementId, packet: Packet) {
+        if let Some((node, _)) = self.nodes.read().unwrap().get(node) {
+            node.receive(to, from, packet);
         }
     }
 
@@ -231,7 +232,9 @@ impl Transport for Link {
                 }
             }
         }
-        arrive.into_iter().for_each(|packet| self.0.deliver(packet));
+        for (node, to, from, packet) in arrive {
+            self.0.deliver(&node, &to, from, packet);
+        }
     }
 }
 
@@ -313,12 +316,17 @@ impl Cluster {
 
     /// Starts the process of a node, with another incarnation than before. Opens nothing.
     pub fn start(&mut self, node: u64) -> Vec<StoredReplica> {
+        self.start_over(node, Arc::new(Link(Arc::clone(&self.world), node_id(node))))
+    }
+
+    /// The same, over that network.
+    pub fn start_over(&mut self, node: u64, network: Arc<dyn Transport>) -> Vec<StoredReplica> {
         self.starts += 1;
         let incarnation = Incarnation(self.starts);
         let identity = Identity { node: node_id(node), incarnation, folder: self.folder(node).to_owned() };
         let link = Arc::new(Link(Arc::clone(&self.world), node_id(node)));
         let disk = Arc::clone(&self.disks[node as usize - 1]);
-        let (started, stored) = Node::open(self.settings, identity, disk, link.clone(), link).unwrap();
+        let (started, stored) = Node::open(self.settings, identity, disk, network, link).unwrap();
         self.world.nodes.write().unwrap().insert(node_id(node), (Arc::new(started), incarnation));
         stored
     }

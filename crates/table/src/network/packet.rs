@@ -1,0 +1,56 @@
+//! Packets to and from what `wire` carries. The bytes of rows are shared on the way out; on the way in they are copied, as a store
+//! has bytes of its own kind.
+
+use crate::limits::{PACKET_AROUND_BYTES, ROW_AROUND_BYTES};
+use crate::network::peer_queue::Outgoing;
+use crate::transport::{Packet, SnapshotChunk};
+use bytes::Bytes;
+use partage_engine::replica::{Row, SharedBytes};
+use partage_wire::replication as wire;
+use std::sync::Arc;
+
+/// At most so many bytes are sent for a packet.
+pub(super) fn sent_bytes(packet: &Packet) -> usize {
+    let rows = match packet {
+        Packet::Chunk(chunk) => chunk.rows.len(),
+        Packet::Message(_) | Packet::Stored { .. } | Packet::Useless { .. } => 0,
+    };
+    PACKET_AROUND_BYTES + packet.bytes() + rows * ROW_AROUND_BYTES
+}
+
+impl From<Outgoing> for wire::Packet {
+    fn from(outgoing: Outgoing) -> wire::Packet {
+        let content = match outgoing.packet {
+            Packet::Message(message) => wire::Content::Message(message),
+            Packet::Chunk(chunk) => wire::Content::Chunk(wire::Chunk {
+                position: chunk.position,
+                number: chunk.number,
+                rows: chunk.rows.iter().map(|row| (shared(&row.key), shared(&row.value))).collect(),
+                is_last: chunk.is_last,
+            }),
+            Packet::Stored { position, number } => wire::Content::Stored { position, number },
+            Packet::Useless { position } => wire::Content::Useless { position },
+        };
+        wire::Packet { to: outgoing.to, from: outgoing.from, content }
+    }
+}
+
+fn shared(bytes: &SharedBytes) -> Bytes {
+    Bytes::from_owner(bytes.clone())
+}
+
+/// What a packet brings.
+pub(super) fn received(content: wire::Content) -> Packet {
+    let row = |(key, value): (Bytes, Bytes)| Row { key: key.as_ref().into(), value: value.as_ref().into() };
+    match content {
+        wire::Content::Message(message) => Packet::Message(message),
+        wire::Content::Chunk(chunk) => Packet::Chunk(SnapshotChunk {
+            position: chunk.position,
+            number: chunk.number,
+            rows: Arc::new(chunk.rows.into_iter().map(row).collect()),
+            is_last: chunk.is_last,
+        }),
+        wire::Content::Stored { position, number } => Packet::Stored { position, number },
+        wire::Content::Useless { position } => Packet::Useless { position },
+    }
+}
