@@ -182,7 +182,12 @@ impl PeerQueue {
         stream
     }
 
-    /// The next packets for a stream; none when another one has begun.
+    /// The present stream takes nothing any more: its connection is given up, and may still be polled.
+    pub(super) fn end_stream(&self) {
+        self.begin_stream();
+    }
+
+    /// The next packets for a stream; none when it has ended, or another one has begun.
     pub(super) async fn next(&self, stream: u64) -> Option<Vec<Outgoing>> {
         loop {
             let changed = self.changed.notified();

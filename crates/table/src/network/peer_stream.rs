@@ -70,10 +70,14 @@ impl PeerStream {
             let failed = tokio::select! {
                 failed = self.stream(&at, &mut backoff) => failed,
                 changed = address.changed() => match changed {
-                    Ok(()) => continue,
+                    Ok(()) => {
+                        self.queue.end_stream();
+                        continue;
+                    }
                     Err(_) => return,
                 },
             };
+            self.queue.end_stream();
             let dropped = self.queue.set_away();
             self.counters.failed(dropped);
             self.tell(&at, &failed, &mut told);

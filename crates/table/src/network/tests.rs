@@ -87,7 +87,7 @@ fn the_largest_packets_count_for_what_they_take_and_fit_a_message() {
         assert!(encoded <= counted && counted <= MESSAGE_BYTES, "{encoded} {counted}");
     }
     // Beside the largest rows there is room for the largest key, and for all of the smallest batch.
-    assert!(BATCH_BYTES + CHUNK_BYTES + limits::VALUE_BYTES + limits::KEY_BYTES <= MESSAGE_BYTES);
+    const { assert!(BATCH_BYTES + CHUNK_BYTES + limits::VALUE_BYTES + limits::KEY_BYTES <= MESSAGE_BYTES) };
 }
 
 #[test]
@@ -191,4 +191,8 @@ async fn a_former_stream_takes_nothing_and_ends() {
     queue.add(heartbeat(1)).unwrap();
     assert_eq!(queue.next(former).await, None);
     assert_eq!(next(&queue, stream).await, [heartbeat(1)]);
+    queue.end_stream();
+    queue.add(heartbeat(2)).unwrap();
+    assert_eq!(queue.next(stream).await, None);
+    assert_eq!(queue.waiting().0, 1, "it is for the next stream");
 }
