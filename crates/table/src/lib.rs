@@ -38,6 +38,7 @@
 
 mod error;
 mod event_loop;
+pub mod http;
 pub mod limits;
 mod network;
 mod node;
@@ -47,6 +48,7 @@ mod queue;
 mod registry;
 mod replica;
 pub mod rows;
+pub mod service;
 mod settings;
 pub mod stored;
 mod transport;

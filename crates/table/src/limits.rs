@@ -1,4 +1,6 @@
-//! Every limit of the driver, with its reason.
+//! Every limit of the driver and its service, with its reason.
+
+use std::time::Duration;
 
 /// Messages of other replicas that may wait for one replica; beyond that they are dropped, as a network may do. Some appends of
 /// each peer, and the replies to those.
@@ -79,3 +81,15 @@ pub const STREAMS: usize = 1_024;
 
 /// How long a stream may take for its first message, which is sent with its head.
 pub const OPENING_MS: u64 = 5_000;
+/// How long a request waits for a leader that has just changed to begin: above the time in which the promises to a former leader
+/// end and a coordinator replaces a follower that has died, with default settings.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long such a request rests before it looks again, if no leader begins before that.
+pub const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// The file of what is known of stored replicas is written anew when it is larger than this, and four times what it was then.
+pub const MEMBERS_BYTES: u64 = 1 << 20;
+
+/// By so many bytes that file grows.
+pub const MEMBERS_STEP: u32 = 64 << 10;

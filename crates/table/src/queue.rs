@@ -16,6 +16,7 @@ use partage_core::keyspace::sharding::PartitionKey;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::replication::{Consistency, Order, Payload, Status};
 use partage_core::service::table::rows::Outcome;
+use partage_engine::replica::Size;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub(crate) enum Command {
     Transfer(PlacementId),
     /// How it stands.
     Status(oneshot::Sender<Status>),
+    /// How much its store has.
+    Size(oneshot::Sender<Size>),
     /// It stops, with all of it on disk.
     Close(oneshot::Sender<()>),
 }

@@ -9,17 +9,21 @@
 //! Nothing here decides about shards; what the machine says is done in that order. Gates are out before a
 //! replica is waited for, so that no request comes in behind the last one ([`crate::in_flight`]).
 
+mod leaving;
+
 use crate::admission::{Held, Published, Shared};
 use crate::calls::Calls;
 use crate::connection::{ConnectionEvent, CoordinatorConnection};
 use crate::error::StartError;
-use crate::handler::Assignment;
+use crate::handler::{Assignment, Handler};
 use crate::in_flight::InFlight;
 use crate::limits;
+use crate::replication::ReplicationReports;
 use partage_core::base::count::counted_with;
-use partage_core::base::id::{Incarnation, ShardId};
+use partage_core::base::id::ShardId;
 use partage_core::base::name::KeyspaceName;
 use partage_core::base::time::Millis;
+use partage_core::keyspace::Ownership;
 use partage_core::keyspace::map::Role;
 use partage_core::node::NodeSpec;
 use partage_core::node::exchange::Welcome;
@@ -83,6 +87,7 @@ enum Flow {
 enum Step {
     Event(Option<Event>),
     Connection(ConnectionEvent),
+    Replication,
     Time,
 }
 
@@ -93,6 +98,8 @@ pub struct Driver {
     pub shared: Arc<Shared>,
     pub connection: CoordinatorConnection,
     pub calls: Calls,
+    pub handler: Arc<dyn Handler>,
+    pub replication: ReplicationReports,
     pub events: Receiver<Event>,
     pub own: WeakSender<Event>,
     /// Waits for the first registration.
@@ -137,6 +144,7 @@ impl Driver {
         let step = tokio::select! {
             event = self.events.recv() => Step::Event(event),
             event = self.connection.next() => Step::Connection(event),
+            () = self.replication.changed() => Step::Replication,
             () = sleep(rest) => Step::Time,
         };
         let mut actions = Vec::new();
@@ -144,8 +152,11 @@ impl Driver {
             Step::Event(None) => Flow::End,
             Step::Event(Some(event)) => self.events(event, &mut actions),
             Step::Connection(event) => self.connection_event(event, &mut actions),
-            Step::Time => Flow::On,
+            Step::Replication | Step::Time => Flow::On,
         };
+        for (replica, report) in self.replication.take() {
+            self.machine.replicates(&replica, report);
+        }
         match flow {
             Flow::On => {}
             // What came before it in the same batch is done all the same.
@@ -354,7 +365,9 @@ impl Driver {
             self.state.renewed = true;
         }
         let (had_lapsed, end) = (!self.machine.lease().holds(now), self.machine.lease().end());
+        let changed: Vec<_> = orders.changed.iter().map(|order| order.replica.clone()).collect();
         actions.extend(self.machine.ordered(now, orders));
+        self.pass_on(&changed);
         if let Some(refusal) = self.machine.refusal().cloned() {
             self.refuse_coordinator(&refusal.to_string());
         }
@@ -365,6 +378,17 @@ impl Driver {
             }
             self.state.lapses += 1;
             self.state.dirty = true;
+        }
+    }
+
+    /// The service hears what was ordered for replicas of replicated keyspaces.
+    fn pass_on(&self, changed: &[ReplicaKey]) {
+        let Some(incarnation) = self.machine.incarnation() else { return };
+        for replica in changed {
+            let keyspace = self.machine.keyspace(&replica.keyspace);
+            let is_replicated = keyspace.is_some_and(|brief| brief.ownership == Ownership::Replicated);
+            let local = self.machine.local_replicas().get(replica).filter(|_| is_replicated);
+            local.into_iter().for_each(|local| self.handler.ordered(&local.order, incarnation));
         }
     }
 
@@ -459,56 +483,6 @@ impl Driver {
         if let Some(beat) = self.machine.beat(now) {
             self.state.beat_now = false;
             self.connection.send(from_worker::Message::Beat((&beat).into()));
-        }
-    }
-
-    async fn say_goodbye(&mut self) {
-        let Some(incarnation) = self.machine.incarnation() else { return };
-        // Nothing is held any more, and the lease is given up.
-        let _ = self.machine.ended(self.now());
-        self.tell_leave(incarnation).await;
-    }
-
-    /// Ends what runs, and sends `leave` when nothing does: the next owners may begin then, without waiting for the
-    /// lease.
-    async fn stop(&mut self, mut actions: Vec<Action>) {
-        let Some(incarnation) = self.machine.incarnation().filter(|_| self.state.welcome.is_some()) else {
-            return;
-        };
-        actions.extend(self.machine.ended(self.now()));
-        let deadline = tokio::time::Instant::now() + limits::SHUTDOWN;
-        loop {
-            self.state.dirty = true;
-            self.publish();
-            self.state.in_flight.values().for_each(|in_flight| in_flight.evict());
-            std::mem::take(&mut actions).into_iter().for_each(|action| self.carry_out(action));
-            if self.machine.is_at_rest() {
-                return self.tell_leave(incarnation).await;
-            }
-            tokio::select! {
-                event = self.events.recv() => match event {
-                    None | Some(Event::Abort) => return,
-                    // Nothing else than the end of what runs matters any more.
-                    Some(event) => {
-                        self.event(event, &mut actions);
-                    }
-                },
-                () = tokio::time::sleep_until(deadline) => {
-                    tracing::warn!(node = %self.spec.id, "requests or callbacks do not end: the worker stops without sending leave");
-                    return;
-                }
-            }
-            actions.extend(self.machine.run(self.now()));
-        }
-    }
-
-    async fn tell_leave(&mut self, incarnation: Incarnation) {
-        let leave = proto::Leave { node: self.spec.id.to_string(), incarnation: incarnation.0 };
-        self.connection.send(from_worker::Message::Leave(leave));
-        self.connection.closed(limits::CONNECT).await;
-        for leaver in self.state.leavers.drain(..) {
-            // Whoever asked may have stopped waiting.
-            let _ = leaver.send(());
         }
     }
 

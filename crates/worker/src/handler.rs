@@ -42,12 +42,12 @@
 
 use crate::scope::Scope;
 use async_trait::async_trait;
-use partage_core::base::id::{ClusterId, Epoch, ShardId};
+use partage_core::base::id::{ClusterId, Epoch, Incarnation, ShardId};
 use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::Role;
 use partage_core::keyspace::sharding::Bounds;
-use partage_core::node::exchange::{DropReason, KeyspaceBrief, Peer, ReplicaKey, Stored};
+use partage_core::node::exchange::{DropReason, KeyspaceBrief, Order, Peer, ReplicaKey, Stored};
 use partage_core::node::load::Load;
 use partage_core::worker::LocalReplica;
 use std::collections::BTreeSet;
@@ -189,6 +189,9 @@ pub trait Handler: Send + Sync + 'static {
     async fn serve(&self, shard: &Assignment, role: Role, epoch: Epoch) -> Result<(), Failure>;
 
     /// Stops whatever runs for the shard. No request is inside, and none comes. `successors` serve it next.
+    ///
+    /// The worker reports the replica as unloaded when this has returned, failed, or run out of time. So a service that goes on by
+    /// itself, as replication does, stops that *first*, before anything that could fail or hang.
     async fn unload(&self, shard: &Assignment, successors: &[Peer]) -> Result<(), Failure>;
 
     /// Deletes what is left of the shard. The coordinator allows it, for `reason`: another replica has taken its place
@@ -196,6 +199,14 @@ pub trait Handler: Send + Sync + 'static {
     /// ([`DropReason::Deleted`]), or this worker was away and others serve its keys meanwhile
     /// ([`DropReason::Superseded`]).
     async fn drop(&self, shard: &Assignment, reason: DropReason) -> Result<(), Failure>;
+
+    /// The worker, in that incarnation, has taken in an order for a replica of a `replicated` keyspace, whatever callback runs
+    /// for the replica. Its replication goes by every order at once, and not only by those that a callback follows from: the
+    /// in-sync set, the leader, and the nodes of the others. Called before the callbacks that the order leads to, also again
+    /// with the same order. Must not block; the default does nothing.
+    fn ordered(&self, order: &Order, incarnation: Incarnation) {
+        let _ = (order, incarnation);
+    }
 
     /// How heavy the shard is, asked every few seconds. What is left 0 or empty of requests, processor time and hot
     /// keys is filled in with what the worker has measured; none = only that.

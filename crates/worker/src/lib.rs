@@ -80,6 +80,7 @@ pub mod limits;
 mod locate;
 mod measure;
 mod metrics;
+mod replication;
 mod scope;
 mod worker;
 
@@ -87,6 +88,7 @@ pub use admission::{Admission, Guard, OwnershipHandle};
 pub use async_trait::async_trait;
 pub use error::{LayDownError, LeaveError, StartError};
 pub use handler::{Assignment, Closures, Failure, Handler, StoredReplicas};
+pub use replication::ReplicationReports;
 pub use scope::Scope;
 pub use worker::{Builder, Health, Replica, Worker};
 
@@ -98,7 +100,9 @@ pub use partage_core::keyspace::map::Access;
 pub use partage_core::keyspace::map::Role;
 pub use partage_core::keyspace::sharding::Bounds;
 pub use partage_core::keyspace::{KeyspaceKind, Ownership};
-pub use partage_core::node::exchange::{DropReason, KeyspaceBrief, Peer, Phase, ReplicaKey, Stored};
+pub use partage_core::node::exchange::{
+    DropReason, KeyspaceBrief, Order, Peer, Phase, ReplicaKey, ReplicationReport, Stored,
+};
 pub use partage_core::node::load::{HotKey, Load, Profile};
 pub use partage_core::worker::gates::Permit;
 pub use partage_core::worker::{CallbackTimeouts, NoSuccessor};

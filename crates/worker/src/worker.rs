@@ -6,6 +6,7 @@ use crate::connection::CoordinatorConnection;
 use crate::driver::{Driver, Event, State};
 use crate::error::{LayDownError, LeaveError, StartError};
 use crate::handler::{Assignment, Closures, Failure, Handler};
+use crate::replication::ReplicationReports;
 use crate::{limits, measure, metrics};
 use futures::future::BoxFuture;
 use partage_clock::Clock;
@@ -48,6 +49,7 @@ pub struct Builder {
     check_back: CheckBack,
     callback_timeouts: CallbackTimeouts,
     within: Option<Duration>,
+    replication: ReplicationReports,
     loads: usize,
     serves: usize,
 }
@@ -140,6 +142,12 @@ impl Builder {
         Builder { serves, ..self }
     }
 
+    /// Where the replicas of replicated keyspaces report. A wish for another in-sync set, and a leader that is silent, go to
+    /// the coordinator at once; everything else goes with the next beat.
+    pub fn replication(self, reports: &ReplicationReports) -> Builder {
+        Builder { replication: reports.clone(), ..self }
+    }
+
     /// Give up if no coordinator takes it within that time; unless said, it tries for ever.
     pub fn register_within(self, within: Duration) -> Builder {
         Builder { within: Some(within), ..self }
@@ -199,6 +207,8 @@ impl Builder {
             shared: shared.clone(),
             connection: CoordinatorConnection::new(self.coordinators.clone()),
             calls: Calls::new(handler.clone(), events.downgrade(), self.loads, self.serves),
+            handler: handler.clone(),
+            replication: self.replication,
             events: inbox,
             own: events.downgrade(),
             starter: Some(starter),
@@ -239,6 +249,7 @@ impl Worker {
             check_back: CheckBack::Connect,
             callback_timeouts: CallbackTimeouts::default(),
             within: None,
+            replication: ReplicationReports::default(),
             loads: limits::LOADS,
             serves: limits::SERVES,
         }

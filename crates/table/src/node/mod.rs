@@ -22,7 +22,7 @@ use partage_core::node::exchange::{self, ReplicaKey};
 use partage_core::service::table::member;
 use partage_core::service::table::replication::{Consistency, LogPosition, Status, Stored};
 use partage_core::service::table::rows::{Outcome, Row, Write};
-use partage_engine::replica::{Engine, Store, TreeEngine, TreeStore};
+use partage_engine::replica::{Engine, Size, Store, TreeEngine, TreeStore};
 use partage_journal::Disk;
 use partage_log::{GroupWriter, Log, Record};
 pub use recovery::StoredReplica;
@@ -270,6 +270,18 @@ impl Node {
         let (answer, status) = oneshot::channel();
         let added = self.queue(replica)?.add_command(Command::Status(answer));
         if added { status.await.ok() } else { None }
+    }
+
+    /// How much the store of a replica has; none if it is not open.
+    pub async fn size(&self, replica: &ReplicaKey) -> Option<Size> {
+        let (answer, size) = oneshot::channel();
+        let added = self.queue(replica)?.add_command(Command::Size(answer));
+        if added { size.await.ok() } else { None }
+    }
+
+    /// Whether a replica is open.
+    pub fn is_open(&self, replica: &ReplicaKey) -> bool {
+        self.queue(replica).is_some()
     }
 
     /// Writes rows. The time of the write is that of this node, whatever `write` says.

@@ -41,7 +41,7 @@ use partage_core::service::table::member::Reporter;
 use partage_core::service::table::replication::{
     Answer, Effect, Event, Failed, Order, Replica, Request, Settings, Stored,
 };
-use partage_engine::replica::TreeStore;
+use partage_engine::replica::{Store, TreeStore};
 use requests::{Requests, Stopped, refuse};
 use sending::Outgoing;
 use std::collections::BTreeMap;
@@ -225,6 +225,7 @@ impl LocalReplica {
         match command {
             Command::Transfer(heir) => self.hear(Event::Transfer(heir)),
             Command::Status(answer) => drop(answer.send(self.machine.status())),
+            Command::Size(answer) => drop(answer.send(self.rows.store().size())),
             Command::Close(answer) => {
                 self.requests.end(&Stopped::Closed);
                 self.outgoing.clear();

@@ -1,0 +1,133 @@
+//! Answers to requests for a key.
+
+use super::parse::version_text;
+use crate::node::ReadAnswer;
+use crate::service::{Refusal, Refused};
+use axum::Json;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use partage_core::service::table::replication::LogPosition;
+use partage_core::service::table::rows::{Outcome, Row};
+use partage_wire::json::ErrorBody;
+
+/// Up to which entry of the shard's log an answer is read: for a later read's `at_least`.
+const APPLIED: HeaderName = HeaderName::from_static("partage-applied");
+
+/// How old what was read may be at most, in milliseconds; absent where that is not known.
+const AGE_MS: HeaderName = HeaderName::from_static("partage-age-ms");
+
+/// When the row ends, in milliseconds of Unix time.
+const EXPIRES_MS: HeaderName = HeaderName::from_static("partage-expires-ms");
+
+/// Whether there was a row before the write.
+const EXISTED: HeaderName = HeaderName::from_static("partage-existed");
+
+fn text(value: &str) -> HeaderValue {
+    HeaderValue::from_str(value).unwrap_or(HeaderValue::from_static(""))
+}
+
+fn etag(version: LogPosition) -> HeaderValue {
+    text(&format!("\"{}\"", version_text(version)))
+}
+
+/// What a read has found.
+pub(super) fn found(answer: ReadAnswer) -> Response {
+    let mut response = match answer.row {
+        Some(row) => of_row(&row),
+        None => error(StatusCode::NOT_FOUND, "not_found", "there is no row of that key", "PUT it"),
+    };
+    let headers = response.headers_mut();
+    headers.insert(APPLIED, text(&version_text(answer.position)));
+    if let Some(age_ms) = answer.age_ms {
+        headers.insert(AGE_MS, age_ms.into());
+    }
+    response
+}
+
+fn of_row(row: &Row) -> Response {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(header::ETAG, etag(row.version));
+    if let Some(expires_ms) = row.expires_ms {
+        headers.insert(EXPIRES_MS, expires_ms.into());
+    }
+    (headers, Body::from(row.value.to_vec())).into_response()
+}
+
+/// What a write has done.
+pub(super) fn written(outcome: Outcome) -> Response {
+    match outcome {
+        Outcome::Done { version, results } => {
+            let existed = results.first().is_some_and(|done| done.existed);
+            let is_there = results.first().is_some_and(|done| done.now.is_some());
+            let mut response = StatusCode::NO_CONTENT.into_response();
+            let headers = response.headers_mut();
+            if is_there {
+                headers.insert(header::ETAG, etag(version));
+            }
+            headers.insert(APPLIED, text(&version_text(version)));
+            headers.insert(EXISTED, HeaderValue::from_static(if existed { "true" } else { "false" }));
+            response
+        }
+        Outcome::NotMet { current, .. } => {
+            let what = match current {
+                Some(version) => format!("the row has the version \"{}\"", version_text(version)),
+                None => "there is no row of that key".to_owned(),
+            };
+            let help = "read the row, and decide anew";
+            let mut response = error(StatusCode::PRECONDITION_FAILED, "not_met", &what, help);
+            current.into_iter().for_each(|version| {
+                response.headers_mut().insert(header::ETAG, etag(version));
+            });
+            response
+        }
+        Outcome::Refused { refusal, .. } => {
+            error(StatusCode::CONFLICT, "refused", &refusal.to_string(), "read the row, and decide anew")
+        }
+        Outcome::RequestIdTaken => {
+            let what = "another write had this idempotency-key";
+            let help = "give each write its own";
+            error(StatusCode::UNPROCESSABLE_ENTITY, "request_id_taken", what, help)
+        }
+    }
+}
+
+/// A request that was not carried out, or may not have been.
+pub(super) fn refused(why: &Refused) -> Response {
+    let (status, help) = match why.refusal {
+        Refusal::Invalid => (StatusCode::BAD_REQUEST, "mend the request"),
+        Refusal::NoRoom => (StatusCode::INSUFFICIENT_STORAGE, "free room"),
+        Refusal::Unknown => {
+            let help = "send it again under the same idempotency-key, or read the row";
+            (StatusCode::GATEWAY_TIMEOUT, help)
+        }
+        Refusal::Soon | Refusal::TooFewInSync | Refusal::Busy | Refusal::Stopped | Refusal::TooOld => {
+            (StatusCode::SERVICE_UNAVAILABLE, "try again")
+        }
+    };
+    let mut response = error(status, why.refusal.word(), &why.message, help);
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+/// A request that is not understood.
+pub(super) fn malformed(why: &str) -> Response {
+    error(StatusCode::BAD_REQUEST, "malformed", why, "mend the request")
+}
+
+/// A method that a key does not have.
+pub(super) fn not_for_a_key(method: &Method) -> Response {
+    let what = format!("{method} is not for a key");
+    let help = "use GET, HEAD, PUT or DELETE";
+    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, "malformed", &what, help);
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD, PUT, DELETE"));
+    response
+}
+
+/// An error in the form that all listeners of Partage use.
+pub(super) fn error(status: StatusCode, kind: &str, what: &str, help: &str) -> Response {
+    (status, Json(ErrorBody::told(kind, what, help))).into_response()
+}

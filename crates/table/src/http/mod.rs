@@ -1,0 +1,123 @@
+//! Rows over HTTP: `GET`, `PUT` and `DELETE` of `/v1/tables/<table>/keys/<key>`, with raw bodies.
+//!
+//! Any node takes any request: the worker's layer ([`partage_worker::http::sharded`]) lets it in, or sends it on once to the node
+//! that serves the key.
+//!
+//! | request | says |
+//! |---|---|
+//! | `<key>` | the bytes of the key, percent-encoded |
+//! | `GET ?consistency=linearizable` | (the default) reads at the leader what was acknowledged before |
+//! | `GET ?consistency=bounded&bound_ms=N` | reads at any replica what is at most so old |
+//! | `GET ?consistency=any` | reads at any replica |
+//! | `GET ?at_least=VERSION` | reads nothing older than that version: an earlier answer's `partage-applied` |
+//! | `PUT ?ttl_ms=N` | the row ends so long after the write, by the leader's clock |
+//! | `If-Match: "VERSION"`, `If-Match: *` | writes only if the row has this version, or is there |
+//! | `If-None-Match: *` | writes only if there is no row |
+//! | `Idempotency-Key: ID` | the same write again within ten minutes changes nothing and gets the first answer |
+//!
+//! | status | kind | meaning |
+//! |---|---|---|
+//! | 200, 204 | | done; `etag` is the version of the row |
+//! | 400, 413 | `malformed`, `invalid`, `too_large` | the request cannot be carried out as it is |
+//! | 404 | `not_found` | there is no such row |
+//! | 412 | `not_met` | the condition does not hold; `etag` is the version of the row that is there |
+//! | 422 | `request_id_taken` | another write had this idempotency key |
+//! | 503 | `soon`, `too_few_in_sync`, `busy`, `stopped`, `too_old` | nothing was done; try again |
+//! | 504 | `unknown_outcome` | the write may or may not have been done |
+//! | 507 | `no_room` | the disk of the leader's log is full; nothing was done |
+
+mod answer;
+mod parse;
+
+use crate::service::{Refused, Tables};
+use answer::{error, found, malformed, not_for_a_key, refused, written};
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Extension, Request, State};
+use axum::response::Response;
+use http::request::Parts;
+use http::{Method, StatusCode};
+use parse::{KeyRequest, key_request};
+use partage_core::limits::VALUE_BYTES;
+use partage_core::service::table::rows::{Action, Operation, Request as WriteRequest, Write};
+use partage_worker::http::{Aim, sharded};
+use partage_worker::{Guard, Worker};
+use std::sync::Arc;
+
+/// The beginning of every path of a table.
+pub const PREFIX: &str = "/v1/tables/";
+
+/// The rows of all tables, for the node that `worker` is.
+pub fn routes(worker: &Worker, tables: Tables) -> Router {
+    sharded(worker, aim, Router::new().fallback(row).with_state(tables))
+}
+
+fn aim(parts: &Parts) -> Aim {
+    match key_request(parts) {
+        Ok(request) => Aim::Key(request.target()),
+        Err(why) => Aim::Bad(why),
+    }
+}
+
+/// One row. The request has been let in: the guard says to which replica, and keeps it here meanwhile.
+async fn row(
+    State(tables): State<Tables>,
+    Extension(guard): Extension<Arc<Guard>>,
+    request: Request,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let asked = match key_request(&parts) {
+        Ok(asked) => asked,
+        Err(why) => return malformed(&why),
+    };
+    let answer = match parts.method {
+        Method::GET | Method::HEAD => read(&tables, &guard, &asked).await,
+        Method::PUT | Method::DELETE => {
+            let value = match value(&parts.method, body).await {
+                Ok(value) => value,
+                Err(response) => return *response,
+            };
+            write(&tables, &guard, &asked, value).await
+        }
+        other => return not_for_a_key(&other),
+    };
+    answer.unwrap_or_else(|why| refused(&why))
+}
+
+/// What a `PUT` puts; none of a `DELETE`.
+async fn value(method: &Method, body: Body) -> Result<Option<Bytes>, Box<Response>> {
+    if method == Method::DELETE {
+        return Ok(None);
+    }
+    let too_large = |_| {
+        let what = format!("the value is longer than {VALUE_BYTES} bytes");
+        Box::new(error(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &what, "store it in parts"))
+    };
+    to_bytes(body, VALUE_BYTES).await.map(Some).map_err(too_large)
+}
+
+async fn read(tables: &Tables, guard: &Guard, asked: &KeyRequest) -> Result<Response, Refused> {
+    let replica = &guard.permit().replica;
+    let answer = tables.read(replica, &asked.key, asked.consistency, asked.at_least).await?;
+    Ok(found(answer))
+}
+
+async fn write(
+    tables: &Tables,
+    guard: &Guard,
+    asked: &KeyRequest,
+    value: Option<Bytes>,
+) -> Result<Response, Refused> {
+    let request =
+        asked.request_id(value.as_deref()).map(|(id, fingerprint)| WriteRequest { id, fingerprint });
+    let action = match value {
+        Some(value) => Action::Put(value[..].into(), asked.expiry(partage_clock::unix_ms())),
+        None => Action::Delete,
+    };
+    let (key, condition) = (asked.key.clone(), asked.condition);
+    let operation = Operation { key, condition, action, wants_former: false };
+    // The node sets the time.
+    let write = Write { at_ms: 0, request, operations: vec![operation] };
+    let outcome = tables.write(&guard.permit().replica, write).await?;
+    Ok(written(outcome))
+}

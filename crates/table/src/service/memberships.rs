@@ -1,0 +1,387 @@
+//! What a node must know of its stored replicas before any coordinator speaks to it: of which cluster they are, which keys each
+//! holds, and under which epoch it has served last.
+//!
+//! One file of the node has that, `members`: records of changes, each a line of JSON, and each record with one sync for all
+//! changes that wait. An opening writes the file anew with what holds now, and so does a change when the file has grown.
+
+use crate::limits::{MEMBERS_BYTES, MEMBERS_STEP};
+use partage_core::base::id::{ClusterId, Epoch, PlacementId, ShardId};
+use partage_core::keyspace::sharding::Bounds;
+use partage_core::node::exchange::{ReplicaKey, Stored};
+use partage_journal::{AppendError, Damage, Disk, FileHeader, LogFile, read};
+use partage_wire::json;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What is known of one stored replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Membership {
+    /// What its shard holds.
+    pub bounds: Bounds,
+    /// The latest epoch under which it has served; 0 = it has only loaded.
+    pub served: Epoch,
+}
+
+/// Why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum MembersError {
+    /// By the system.
+    #[error("{}: {source}", path.display())]
+    Disk {
+        /// What was read or written.
+        path: PathBuf,
+        /// The error that the operating system gave.
+        source: std::io::Error,
+    },
+    /// There is no room for a change; nothing was written.
+    #[error("{}: no room for a change of what is stored here: free room on the disk", .0.display())]
+    Full(PathBuf),
+    /// A write has failed, so it is not known what the file has.
+    #[error("{0}; start the node again")]
+    Failed(String),
+}
+
+/// One change, as it is stored.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Change {
+    Cluster(String),
+    Has(json::Stored),
+    Gone { keyspace: String, shard: u64, placement: u64 },
+}
+
+#[derive(Debug, Default, Clone)]
+struct Known {
+    cluster: Option<ClusterId>,
+    replicas: BTreeMap<ReplicaKey, Membership>,
+}
+
+#[derive(Debug)]
+struct Writer {
+    file: LogFile,
+    /// Where the file ended when it was written anew.
+    began_at: u64,
+    /// All changes up to this number are on disk.
+    written: u64,
+    failed: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    issued: u64,
+    changes: Vec<Change>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    store: u64,
+    known: Mutex<Known>,
+    waiting: Mutex<Waiting>,
+    writer: Mutex<Writer>,
+}
+
+/// The file of a node.
+#[derive(Debug, Clone)]
+pub struct Memberships(Arc<Inner>);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Known {
+    fn take(&mut self, change: Change) -> Result<(), String> {
+        match change {
+            Change::Cluster(id) => {
+                self.cluster = Some(id.parse().map_err(|error| format!("{error}"))?);
+            }
+            Change::Has(stored) => {
+                let stored = Stored::try_from(stored).map_err(|error| error.to_string())?;
+                let membership = Membership { bounds: stored.bounds, served: stored.epoch };
+                self.replicas.insert(stored.replica, membership);
+            }
+            Change::Gone { keyspace, shard, placement } => {
+                let keyspace = keyspace.parse().map_err(|error| format!("{error}"))?;
+                let (shard, placement) = (ShardId(shard), PlacementId(placement));
+                self.replicas.remove(&ReplicaKey { keyspace, shard, placement });
+            }
+        }
+        Ok(())
+    }
+
+    fn changes(&self, store: u64) -> impl Iterator<Item = Change> {
+        let cluster = self.cluster.iter().map(|cluster| Change::Cluster(cluster.to_string()));
+        let replicas = self.replicas.iter().map(move |(key, membership)| has(key, membership, store));
+        cluster.chain(replicas)
+    }
+}
+
+fn has(replica: &ReplicaKey, membership: &Membership, store: u64) -> Change {
+    let Membership { bounds, served } = membership.clone();
+    let stored = Stored { replica: replica.clone(), bounds, epoch: served, store, damaged: false };
+    Change::Has((&stored).into())
+}
+
+fn payload(changes: impl Iterator<Item = Change>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for change in changes {
+        // Strings and numbers can always be written.
+        bytes.extend(serde_json::to_vec(&change).unwrap_or_default());
+        bytes.push(b'\n');
+    }
+    bytes
+}
+
+fn take_payload(known: &mut Known, payload: &[u8]) -> Result<(), String> {
+    for line in payload.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        known.take(serde_json::from_slice(line).map_err(|error| error.to_string())?)?;
+    }
+    Ok(())
+}
+
+impl Inner {
+    fn write_anew(&self, known: &Known) -> std::io::Result<LogFile> {
+        let header = FileHeader { owner: self.store.into(), file_number: 1, step: MEMBERS_STEP };
+        let records = [payload(known.changes(self.store))];
+        let file = LogFile::write(&*self.disk, &self.path, header, records.into_iter())?;
+        file.publish(&*self.disk)?;
+        Ok(file)
+    }
+
+    fn write_waiting(&self, number: u64) -> Result<(), MembersError> {
+        let mut writer = lock(&self.writer);
+        if let Some(failed) = &writer.failed {
+            return Err(MembersError::Failed(failed.clone()));
+        }
+        if writer.written >= number {
+            return Ok(());
+        }
+        let (changes, last) = {
+            let mut waiting = lock(&self.waiting);
+            (std::mem::take(&mut waiting.changes), waiting.issued)
+        };
+        let appended = writer.file.append(payload(changes.iter().cloned()));
+        match appended {
+            Ok(()) => writer.written = last,
+            Err(AppendError::Full(_)) => {
+                // They go with the next change.
+                let mut waiting = lock(&self.waiting);
+                let later = std::mem::replace(&mut waiting.changes, changes);
+                waiting.changes.extend(later);
+                return Err(MembersError::Full(self.path.clone()));
+            }
+            Err(AppendError::Unknown(why)) => {
+                writer.failed = Some(why.clone());
+                return Err(MembersError::Failed(why));
+            }
+        }
+        let mut known = lock(&self.known);
+        for change in changes {
+            // What was written here can be read here.
+            let _ = known.take(change);
+        }
+        if writer.file.end() > MEMBERS_BYTES.max(4 * writer.began_at) {
+            match self.write_anew(&known) {
+                Ok(file) => (writer.began_at, writer.file) = (file.end(), file),
+                Err(error) => {
+                    writer.failed = Some(format!("writing `{}` anew: {error}", self.path.display()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Memberships {
+    /// Opens the file at `path`, or makes it for a node whose store has no number yet. Second: what is wrong with the file that was
+    /// there. Then nothing is known of the replicas that are stored, and the number of the store is what it says, if that
+    /// can be read.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn open(disk: Arc<dyn Disk>, path: &Path) -> Result<(Memberships, Option<Damage>), MembersError> {
+        let failed = |source| MembersError::Disk { path: path.to_owned(), source };
+        let mut known = Known::default();
+        let (mut store, mut damage) = (None, None);
+        match disk.read(path) {
+            Ok(bytes) => {
+                store = FileHeader::decode(&bytes).ok().map(|header| header.owner as u64);
+                let read = read(&bytes, 1, |_, payload| take_payload(&mut known, &payload));
+                if let Err(found) = read {
+                    (known, damage) = (Known::default(), Some(found));
+                }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let store = match store {
+            Some(store) => store,
+            // 0 is the store that has no name.
+            None => partage_random::seed().max(1),
+        };
+        let header = FileHeader { owner: store.into(), file_number: 1, step: MEMBERS_STEP };
+        let records = [payload(known.changes(store))];
+        let file = LogFile::write(&*disk, path, header, records.into_iter()).map_err(failed)?;
+        file.publish(&*disk).map_err(failed)?;
+        let writer = Writer { began_at: file.end(), file, written: 0, failed: None };
+        let inner = Inner {
+            disk,
+            path: path.to_owned(),
+            store,
+            known: Mutex::new(known),
+            waiting: Mutex::default(),
+            writer: Mutex::new(writer),
+        };
+        Ok((Memberships(Arc::new(inner)), damage))
+    }
+
+    /// The number of the store, by which a disk is told from another.
+    pub fn store(&self) -> u64 {
+        self.0.store
+    }
+
+    /// The cluster of all that is stored; none where nothing is.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        lock(&self.0.known).cluster
+    }
+
+    /// What is known of a replica.
+    pub fn of(&self, replica: &ReplicaKey) -> Option<Membership> {
+        lock(&self.0.known).replicas.get(replica).cloned()
+    }
+
+    /// All replicas of which something is known.
+    pub fn all(&self) -> BTreeMap<ReplicaKey, Membership> {
+        lock(&self.0.known).replicas.clone()
+    }
+
+    /// Everything stored here is of that cluster. When this returns, that is on disk.
+    ///
+    /// # Errors
+    /// It is not.
+    pub async fn set_cluster(&self, cluster: ClusterId) -> Result<(), MembersError> {
+        match self.cluster() == Some(cluster) {
+            true => Ok(()),
+            false => self.write(Change::Cluster(cluster.to_string())).await,
+        }
+    }
+
+    /// That is known of the replica from now on. When this returns, it is on disk.
+    ///
+    /// # Errors
+    /// It is not.
+    pub async fn set(&self, replica: &ReplicaKey, membership: Membership) -> Result<(), MembersError> {
+        match self.of(replica).as_ref() == Some(&membership) {
+            true => Ok(()),
+            false => self.write(has(replica, &membership, self.0.store)).await,
+        }
+    }
+
+    /// Nothing is stored of the replica any more.
+    ///
+    /// # Errors
+    /// The disk does not take that; the replica is named again after a restart, as one of which the log knows nothing.
+    pub async fn remove(&self, replica: &ReplicaKey) -> Result<(), MembersError> {
+        if self.of(replica).is_none() {
+            return Ok(());
+        }
+        let ReplicaKey { keyspace, shard, placement } = replica;
+        let (shard, placement) = (shard.0, placement.0);
+        self.write(Change::Gone { keyspace: keyspace.to_string(), shard, placement }).await
+    }
+
+    async fn write(&self, change: Change) -> Result<(), MembersError> {
+        let number = {
+            let mut waiting = lock(&self.0.waiting);
+            waiting.issued += 1;
+            waiting.changes.push(change);
+            waiting.issued
+        };
+        let inner = Arc::clone(&self.0);
+        let written = tokio::task::spawn_blocking(move || inner.write_waiting(number)).await;
+        written.unwrap_or_else(|error| Err(MembersError::Failed(error.to_string())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partage_core::keyspace::key::{Key, KeyRange};
+    use partage_journal::RealDisk;
+
+    fn key(placement: u64) -> ReplicaKey {
+        let keyspace = "stock".parse().expect("a name");
+        ReplicaKey { keyspace, shard: ShardId(3), placement: PlacementId(placement) }
+    }
+
+    fn served(epoch: u64) -> Membership {
+        Membership { bounds: Bounds::Keys(KeyRange::all()), served: Epoch(epoch) }
+    }
+
+    fn open(path: &Path) -> (Memberships, Option<Damage>) {
+        Memberships::open(Arc::new(RealDisk), path).expect("the disk works")
+    }
+
+    #[tokio::test]
+    async fn what_was_set_is_there_when_the_file_is_opened_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("members");
+        let (members, damage) = open(&path);
+        assert_eq!(damage, None);
+        let store = members.store();
+        members.set_cluster(ClusterId(7)).await.expect("written");
+        let all = (1..=20).map(|placement| {
+            let members = members.clone();
+            tokio::spawn(async move { members.set(&key(placement), served(placement)).await })
+        });
+        for one in all.collect::<Vec<_>>() {
+            one.await.expect("no panic").expect("written");
+        }
+        members.remove(&key(3)).await.expect("written");
+        members.set(&key(4), served(40)).await.expect("written");
+        drop(members);
+        let (members, damage) = open(&path);
+        assert_eq!((damage, members.store(), members.cluster()), (None, store, Some(ClusterId(7))));
+        assert_eq!(members.of(&key(3)), None);
+        assert_eq!(members.of(&key(4)), Some(served(40)));
+        assert_eq!(members.all().len(), 19);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_has_grown_is_written_anew() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("members");
+        let (members, _) = open(&path);
+        let long = |byte| Key::new(&[byte; 1_000]).expect("a key");
+        let bounds = Bounds::Keys(KeyRange::new(long(b'a'), long(b'b')).expect("a range"));
+        let changes = MEMBERS_BYTES / 1_000;
+        for epoch in 1..=changes {
+            let membership = Membership { bounds: bounds.clone(), served: Epoch(epoch) };
+            members.set(&key(1), membership).await.expect("written");
+        }
+        let bytes = std::fs::metadata(&path).expect("a file").len();
+        assert!(bytes <= MEMBERS_BYTES + 2 * u64::from(MEMBERS_STEP), "{bytes}");
+        let (again, damage) = open(&path);
+        assert_eq!(damage, None);
+        assert_eq!(again.of(&key(1)).map(|known| known.served), Some(Epoch(changes)));
+    }
+
+    #[tokio::test]
+    async fn a_flipped_bit_is_found_and_nothing_is_taken_for_known() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("members");
+        let (members, _) = open(&path);
+        members.set(&key(1), served(1)).await.expect("written");
+        members.set(&key(2), served(1)).await.expect("written");
+        drop(members);
+        let mut bytes = std::fs::read(&path).expect("a file");
+        bytes[partage_journal::frame::FILE_HEADER + 40] ^= 1;
+        std::fs::write(&path, bytes).expect("written");
+        let (members, damage) = open(&path);
+        assert!(damage.is_some());
+        assert!(members.all().is_empty());
+    }
+}

@@ -1,0 +1,266 @@
+//! Tables as a service of a worker: what the coordinator orders becomes replicas of a [`Node`], and what these report goes
+//! back with the worker's beats.
+//!
+//! ```text
+//!  coordinator ── orders ──► worker ── load, unload, drop ──► Tables ──► Node
+//!       ▲                      │  └──── every order ────────────┘         │
+//!       ╰──── beats ◄──────────┴── reports ◄── Notices ◄──────────────────╯
+//! ```
+//!
+//! | question | file |
+//! |---|---|
+//! | what a node knows of its stored replicas before it hears a coordinator | `memberships.rs` |
+//! | what becomes of what the replicas say | `notices.rs` |
+//! | how a request gets to its replica, and waits for a leader that has just changed | `requests.rs` |
+
+mod memberships;
+mod notices;
+mod requests;
+
+pub use memberships::{MembersError, Membership, Memberships};
+pub use requests::{Refusal, Refused};
+
+use crate::error::{OpenError, ReplicaError};
+use crate::node::{Identity, Node, StoredReplica};
+use crate::settings::{NodeSettings, ReplicaSettings};
+use crate::transport::Transport;
+use notices::{Happened, Notices};
+use partage_core::base::id::{Epoch, Incarnation};
+use partage_core::base::name::NodeId;
+use partage_core::keyspace::map::Role;
+use partage_core::node::load::Load;
+use partage_core::service::table::replication;
+use partage_journal::Disk;
+use partage_worker::{
+    Assignment, DropReason, Failure, Handler, Order, Peer, ReplicaKey, ReplicationReports, Stored,
+    StoredReplicas, Worker, async_trait,
+};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// Why a node of tables does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The folder cannot be made.
+    #[error("{}: {source}: name a folder that this process may write", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The error that the operating system gave.
+        source: std::io::Error,
+    },
+    /// What is known of the stored replicas cannot be read or written.
+    #[error("{0}")]
+    Members(#[from] MembersError),
+    /// The log or a store cannot be opened.
+    #[error("{0}")]
+    Open(#[from] OpenError),
+}
+
+/// The tables of one node. Cheap to clone.
+#[derive(Clone)]
+pub struct Tables(Arc<Inner>);
+
+struct Inner {
+    node: Node,
+    id: NodeId,
+    members: Memberships,
+    found: Vec<StoredReplica>,
+    notices: Arc<Notices>,
+    reports: ReplicationReports,
+    orders: Mutex<Orders>,
+}
+
+/// What the coordinator has ordered last.
+#[derive(Debug, Default)]
+struct Orders {
+    incarnation: Incarnation,
+    latest: BTreeMap<ReplicaKey, Order>,
+}
+
+impl fmt::Debug for Tables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tables").field("node", &self.0.id).finish_non_exhaustive()
+    }
+}
+
+impl Tables {
+    /// Opens what is stored in `folder`, for the node of that name. Blocks for as long as that takes.
+    ///
+    /// # Errors
+    /// What cannot be used, and what to do.
+    pub fn open(
+        id: NodeId,
+        folder: &Path,
+        disk: Arc<dyn Disk>,
+        transport: Arc<dyn Transport>,
+        settings: NodeSettings,
+    ) -> Result<Tables, StartError> {
+        let failed = |source| StartError::Folder { path: folder.to_owned(), source };
+        disk.create_dir(folder).map_err(failed)?;
+        let (members, damage) = Memberships::open(Arc::clone(&disk), &folder.join("members"))?;
+        if let Some(damage) = damage {
+            let file = folder.join("members");
+            tracing::error!(
+                file = %file.display(), offset = damage.offset,
+                "damaged ({}): all replicas stored here are filled again from other nodes", damage.what
+            );
+        }
+        let reports = ReplicationReports::default();
+        let notices = Arc::new(Notices::new(reports.clone()));
+        let mut settings = settings;
+        settings.log.owner = members.store().into();
+        // The coordinator names this start when it takes the worker in.
+        let incarnation = Incarnation::default();
+        let identity = Identity { node: id.clone(), incarnation, folder: folder.to_owned() };
+        let owner = Arc::clone(&notices) as Arc<dyn crate::Owner>;
+        let (node, found) = Node::open(settings, identity, disk, transport, owner)?;
+        let orders = Mutex::default();
+        Ok(Tables(Arc::new(Inner { node, id, members, found, notices, reports, orders })))
+    }
+
+    /// The replicas of this node.
+    pub fn node(&self) -> &Node {
+        &self.0.node
+    }
+
+    /// Where the replicas report: for [`partage_worker::Builder::replication`].
+    pub fn reports(&self) -> &ReplicationReports {
+        &self.0.reports
+    }
+
+    /// Why nothing is acknowledged any more, once that is so: the disk of the log has failed, and the process should end.
+    pub fn ended(&self) -> watch::Receiver<Option<String>> {
+        self.0.notices.ended()
+    }
+
+    /// Whether the disk of the log is full, so that writes are refused.
+    pub fn is_full(&self) -> watch::Receiver<bool> {
+        self.0.notices.is_full()
+    }
+
+    /// Acts upon what the replicas say, through the worker that has them: runs until it is dropped.
+    pub async fn attend(self, worker: Worker) {
+        loop {
+            let Happened { stopped, full } = self.0.notices.next().await;
+            for (replica, why) in stopped {
+                // A worker that has stopped serves nothing.
+                let _ = worker.report_unhealthy(&replica.keyspace, replica.shard, why).await;
+            }
+            if let Some(why) = full {
+                self.lay_down_leads(&worker, &why).await;
+            }
+        }
+    }
+
+    /// A node without room for its log takes no writes: others lead instead.
+    async fn lay_down_leads(&self, worker: &Worker, why: &str) {
+        for replica in worker.replicas() {
+            let assignment = &replica.assignment;
+            if assignment.role == Role::Leader && self.order_of(&assignment.replica).is_some() {
+                let (keyspace, shard) = (assignment.keyspace(), assignment.shard());
+                let reason = format!("the disk of its log is full: {why}");
+                if let Err(error) = worker.lay_down_lead(keyspace, shard, reason).await {
+                    tracing::warn!(%keyspace, %shard, "leads on, and refuses writes: {error}");
+                }
+            }
+        }
+    }
+
+    fn orders(&self) -> MutexGuard<'_, Orders> {
+        self.0.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn order_of(&self, replica: &ReplicaKey) -> Option<Order> {
+        self.orders().latest.get(replica).cloned()
+    }
+
+    /// How a replica is named when the worker registers. One of which not even the keys are known counts for nothing.
+    fn stored_replica(&self, found: &StoredReplica) -> Stored {
+        let (replica, store) = (found.replica.clone(), self.0.members.store());
+        match self.0.members.of(&replica) {
+            Some(Membership { bounds, served }) => {
+                Stored { replica, bounds, epoch: served, store, damaged: found.damaged.is_some() }
+            }
+            None => Stored::unreadable(replica, store),
+        }
+    }
+}
+
+#[async_trait]
+impl Handler for Tables {
+    async fn stored(&self) -> Result<StoredReplicas, Failure> {
+        let replicas = self.0.found.iter().map(|found| self.stored_replica(found)).collect();
+        Ok(StoredReplicas { cluster: self.0.members.cluster(), replicas })
+    }
+
+    /// Opens the replica. It takes part in the replication of its shard from then on; whether it has caught up the leader says, by
+    /// asking for it to be in sync.
+    async fn load(&self, shard: &Assignment, _: &[Peer]) -> Result<(), Failure> {
+        let replica = &shard.replica;
+        if self.0.node.is_open(replica) {
+            return Ok(());
+        }
+        let cluster = shard.cluster.ok_or("no coordinator has taken this node in")?;
+        self.0.members.set_cluster(cluster).await?;
+        let served = self.0.members.of(replica).map_or(Epoch(0), |membership| membership.served);
+        self.0.members.set(replica, Membership { bounds: shard.bounds.clone(), served }).await?;
+        let replication = replication::Settings {
+            min_in_sync: (shard.brief.min_in_sync as usize).max(1),
+            ..replication::Settings::default()
+        };
+        let settings = ReplicaSettings { replication, partition_key: shard.brief.partition_key };
+        self.0.node.open_replica(replica, settings, !shard.had_data).await?;
+        if let Some(order) = self.order_of(replica) {
+            self.0.node.order(&order);
+        }
+        Ok(())
+    }
+
+    /// The epoch says how late the copy is, should all others be lost.
+    async fn serve(&self, shard: &Assignment, _: Role, epoch: Epoch) -> Result<(), Failure> {
+        let replica = &shard.replica;
+        if !self.0.node.is_open(replica) {
+            return Err(ReplicaError::NotOpen(replica.clone()).into());
+        }
+        let known = self.0.members.of(replica).map_or(Epoch(0), |membership| membership.served);
+        let served = known.max(epoch);
+        Ok(self.0.members.set(replica, Membership { bounds: shard.bounds.clone(), served }).await?)
+    }
+
+    async fn unload(&self, shard: &Assignment, _: &[Peer]) -> Result<(), Failure> {
+        match self.0.node.close_replica(&shard.replica).await {
+            Ok(()) | Err(ReplicaError::NotOpen(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn drop(&self, shard: &Assignment, reason: DropReason) -> Result<(), Failure> {
+        let replica = &shard.replica;
+        tracing::info!(keyspace = %shard.keyspace(), shard = %shard.shard(), %reason, "deletes its data");
+        self.0.node.drop_replica(replica).await?;
+        self.0.members.remove(replica).await?;
+        self.orders().latest.remove(replica);
+        Ok(())
+    }
+
+    fn ordered(&self, order: &Order, incarnation: Incarnation) {
+        let is_renamed = {
+            let mut orders = self.orders();
+            orders.latest.insert(order.replica.clone(), order.clone());
+            std::mem::replace(&mut orders.incarnation, incarnation) != incarnation
+        };
+        if is_renamed {
+            self.0.node.renamed(incarnation);
+        }
+        self.0.node.order(order);
+    }
+
+    async fn report(&self, shard: &Assignment) -> Option<Load> {
+        let size = self.0.node.size(&shard.replica).await?;
+        Some(Load { size_bytes: size.disk_bytes + size.unflushed_bytes, ..Load::default() })
+    }
+}

@@ -1,0 +1,157 @@
+//! Requests to a replica that has been let in, and their patience with a shard whose leader has just changed.
+//!
+//! A replica may serve by the map before its replication can: a new leader waits until the promises to the former one have
+//! ended, and until its first entry is committed; and after a failure there are too few in sync until followers have
+//! caught up. Such a request waits here, for [`limits::PATIENCE`] at most; nothing of it was done before it is refused.
+
+use super::Tables;
+use crate::error::{ReadError, WriteError};
+use crate::limits;
+use crate::node::ReadAnswer;
+use partage_core::keyspace::key::Key;
+use partage_core::node::exchange::ReplicaKey;
+use partage_core::service::table::replication::{Consistency, Failed};
+use partage_core::service::table::rows::{Outcome, Write};
+use tokio::time::{Instant, timeout};
+
+/// Why a request was not carried out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refused {
+    /// What kind of refusal it is.
+    pub refusal: Refusal,
+    /// A sentence for people, with the way out.
+    pub message: String,
+}
+
+/// The kinds of refusals, the same through all doors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The request cannot be carried out as it is: it is beyond a limit.
+    Invalid,
+    /// The shard is changing hands, or its leader has not begun. Nothing was done: try again.
+    Soon,
+    /// A write needs more in-sync replicas than there are. Nothing was done.
+    TooFewInSync,
+    /// Too many requests wait. Nothing was done.
+    Busy,
+    /// The disk of the leader's log is full. Nothing was done.
+    NoRoom,
+    /// The replica has stopped: its disk has failed. Nothing was done.
+    Stopped,
+    /// What the replica has is older than the read allows.
+    TooOld,
+    /// The write may or may not have been done.
+    Unknown,
+}
+
+impl Refusal {
+    /// The word for programs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Refusal::Invalid => "invalid",
+            Refusal::Soon => "soon",
+            Refusal::TooFewInSync => "too_few_in_sync",
+            Refusal::Busy => "busy",
+            Refusal::NoRoom => "no_room",
+            Refusal::Stopped => "stopped",
+            Refusal::TooOld => "too_old",
+            Refusal::Unknown => "unknown_outcome",
+        }
+    }
+
+    fn of(failed: &Failed) -> Refusal {
+        match failed {
+            Failed::NotLeader(_) | Failed::NotBegun | Failed::HandingOver | Failed::NoPromises => {
+                Refusal::Soon
+            }
+            Failed::TooFewInSync { .. } => Refusal::TooFewInSync,
+            Failed::Full(_) => Refusal::Busy,
+            Failed::TooOld | Failed::Behind { .. } => Refusal::TooOld,
+            Failed::Damaged => Refusal::Stopped,
+            Failed::Unknown(_) => Refusal::Unknown,
+        }
+    }
+}
+
+/// Whether it may soon be otherwise at this very replica.
+fn passes(failed: &Failed) -> bool {
+    use Failed::{HandingOver, NoPromises, NotBegun, TooFewInSync};
+    matches!(failed, NotBegun | HandingOver | NoPromises | TooFewInSync { .. })
+}
+
+impl From<WriteError> for Refused {
+    fn from(error: WriteError) -> Refused {
+        let refusal = match &error {
+            WriteError::Invalid(_) | WriteError::TooLarge { .. } => Refusal::Invalid,
+            WriteError::NotOpen => Refusal::Soon,
+            WriteError::Busy => Refusal::Busy,
+            WriteError::LogIsFull => Refusal::NoRoom,
+            WriteError::Stopped(_) => Refusal::Stopped,
+            WriteError::Refused(failed) => Refusal::of(failed),
+            WriteError::Unknown(_) => Refusal::Unknown,
+        };
+        Refused { refusal, message: error.to_string() }
+    }
+}
+
+impl From<ReadError> for Refused {
+    fn from(error: ReadError) -> Refused {
+        let refusal = match &error {
+            ReadError::NotOpen => Refusal::Soon,
+            ReadError::Busy => Refusal::Busy,
+            ReadError::Stopped(_) => Refusal::Stopped,
+            ReadError::Refused(failed) => Refusal::of(failed),
+        };
+        Refused { refusal, message: error.to_string() }
+    }
+}
+
+impl Tables {
+    /// Writes to a replica that leads.
+    ///
+    /// # Errors
+    /// [`Refusal::Unknown`], or a refusal by which nothing was done.
+    pub async fn write(&self, replica: &ReplicaKey, write: Write) -> Result<Outcome, Refused> {
+        let until = Instant::now() + limits::PATIENCE;
+        loop {
+            match self.0.node.write(replica, write.clone()).await {
+                Ok(outcome) => return Ok(outcome),
+                Err(WriteError::Refused(failed)) if passes(&failed) && self.waits(until).await => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Reads from a replica, a state that has all entries up to the index `at_least` (0: any).
+    ///
+    /// # Errors
+    /// Why it does not answer.
+    pub async fn read(
+        &self,
+        replica: &ReplicaKey,
+        key: &Key,
+        consistency: Consistency,
+        at_least: u64,
+    ) -> Result<ReadAnswer, Refused> {
+        let until = Instant::now() + limits::PATIENCE;
+        loop {
+            match self.0.node.read(replica, key, consistency, at_least).await {
+                Ok(answer) => return Ok(answer),
+                Err(ReadError::Refused(failed)) if passes(&failed) && self.waits(until).await => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Waits until a leader begins on this node, or for a moment. False: `until` is over.
+    async fn waits(&self, until: Instant) -> bool {
+        if Instant::now() >= until {
+            return false;
+        }
+        let mut began = self.0.notices.began();
+        // Either is a reason to look again.
+        let _ = timeout(limits::LOOK_AGAIN, began.changed()).await;
+        true
+    }
+}
