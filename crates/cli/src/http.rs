@@ -1,10 +1,11 @@
 //! One question over HTTP, and what became of it.
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::http::uri::Authority;
-use hyper::{Request, Response};
+use hyper::header::HeaderValue;
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use partage_dialer::Dialer;
@@ -51,6 +52,48 @@ pub async fn send(request: Request<Full<Bytes>>) -> Result<Response<Incoming>, R
     };
     let answered = tokio::time::timeout(ANSWER, client.request(request)).await;
     answered.map_or_else(|_| Err(RequestError::late()), |answered| answered.map_err(to_error))
+}
+
+/// What a node answered.
+pub struct Reply {
+    /// Of the answer.
+    pub status: StatusCode,
+    /// Of the answer.
+    pub headers: HeaderMap,
+    /// Of the answer, whole.
+    pub body: Bytes,
+}
+
+/// The answer of the first of `nodes` that gives one, whatever it says. For requests that may be sent twice.
+pub async fn first_answer(
+    nodes: &[String],
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Result<Reply, RequestError> {
+    let mut last = RequestError { sent: false, why: "no node is named".to_owned() };
+    for node in nodes {
+        let request =
+            Request::builder().method(method.clone()).uri(format!("http://{node}{path}")).body(Full::new(body.clone()));
+        let mut request = request.map_err(|error| RequestError { sent: false, why: error.to_string() })?;
+        request.headers_mut().extend(headers.clone());
+        request.headers_mut().insert(partage_wire::request::headers::REQUEST, HeaderValue::from_static("1"));
+        match exchange(request).await {
+            Ok(reply) => return Ok(reply),
+            Err(error) => last = RequestError { sent: last.sent || error.sent, why: error.why },
+        }
+    }
+    Err(last)
+}
+
+async fn exchange(request: Request<Full<Bytes>>) -> Result<Reply, RequestError> {
+    let (head, body) = send(request).await?.into_parts();
+    match tokio::time::timeout(ANSWER, body.collect()).await {
+        Ok(Ok(body)) => Ok(Reply { status: head.status, headers: head.headers, body: body.to_bytes() }),
+        Ok(Err(error)) => Err(RequestError { sent: true, why: root_cause(&error) }),
+        Err(_) => Err(RequestError::late()),
+    }
 }
 
 /// The innermost reason: "connection refused" says more than "client error".

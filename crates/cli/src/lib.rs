@@ -30,6 +30,7 @@ mod restore;
 mod role;
 mod shell;
 mod simulate;
+mod table;
 mod terminal;
 mod up;
 
@@ -71,6 +72,9 @@ enum Command {
     /// Manage datasets: batch data that nodes serve by key
     #[command(subcommand)]
     Dataset(dataset::DatasetCommand),
+    /// Manage tables: replicated rows that are read and written by key
+    #[command(subcommand)]
+    Table(table::TableCommand),
     /// Show or release the brake, which stops automatic moves
     #[command(subcommand)]
     Brake(admin::BrakeCommand),
@@ -132,6 +136,7 @@ impl Command {
             Command::Plan(command) => command.run(output).await,
             Command::Explain(args) => args.run(output).await,
             Command::Dataset(command) => command.run(output).await,
+            Command::Table(command) => command.run(output).await,
             Command::Brake(command) => command.run(output).await,
             Command::Backup(args) => args.run(output).await,
             Command::Restore(args) => args.run(output).await,

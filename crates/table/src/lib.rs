@@ -48,6 +48,7 @@ mod queue;
 mod registry;
 mod replica;
 pub mod rows;
+pub mod server;
 pub mod service;
 mod settings;
 pub mod stored;

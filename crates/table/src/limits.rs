@@ -93,3 +93,9 @@ pub const MEMBERS_BYTES: u64 = 1 << 20;
 
 /// By so many bytes that file grows.
 pub const MEMBERS_STEP: u32 = 64 << 10;
+
+/// How long requests in flight have when a node ends.
+pub const DRAIN: Duration = Duration::from_secs(5);
+
+/// How long the listener may take to end beyond that before the process goes on without it.
+pub const SERVER_END: Duration = Duration::from_secs(6);

@@ -22,14 +22,17 @@ mod wait;
 
 pub use brake::BrakeCommand;
 pub use confirm::Yes;
+pub use constraint::ConstraintArgs;
 pub use coordinator::CoordinatorCommand;
 pub use events::EventsArgs;
 pub use explain::ExplainArgs;
-pub use keyspace::KeyspaceCommand;
+pub use keyspace::{KeyspaceCommand, sharding_text};
 pub use node::NodeCommand;
 pub use plan::PlanCommand;
 pub use shard::{ShardCommand, stage_text};
+pub use sharding::{ShardingArgs, ShardingSpec};
 pub use status::StatusArgs;
+pub use wait::Wait;
 
 use crate::client::ApiClient;
 use crate::output::{Failure, Output, say};
@@ -37,7 +40,7 @@ use partage_core::base::count::counted;
 use partage_wire::json::{
     Answer, Change, Command, DrainState, DrainStatus, NodeShare, Plan, PlanOrigin, Planned,
 };
-use wait::{Begun, Wait};
+use wait::Begun;
 
 /// Nodes whose number of replicas is shown before "and so on".
 const SHARES: usize = 16;
@@ -54,7 +57,7 @@ async fn carry_out(
 }
 
 /// The same, for a command that begins something that takes a while.
-async fn begin(
+pub async fn begin(
     client: &ApiClient,
     output: &mut Output,
     command: Command,

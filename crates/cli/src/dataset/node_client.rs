@@ -1,11 +1,11 @@
 //! A client of the HTTP API of a dataset node, as the commands use it.
 
-use crate::http::{self, ANSWER, RequestError, address};
+use crate::http::{Reply, address, first_answer};
 use crate::output::Failure;
 use bytes::Bytes;
 use clap::Args;
-use http_body_util::{BodyExt, Full};
-use hyper::{HeaderMap, Method, Request, StatusCode};
+use hyper::header::{ACCEPT, HeaderValue};
+use hyper::{HeaderMap, Method, StatusCode};
 use partage_wire::dataset::status::Health;
 use partage_wire::json::{ErrorBody, ErrorDetail};
 
@@ -21,16 +21,6 @@ pub struct NodeClient {
         value_parser = address
     )]
     pub node: Vec<String>,
-}
-
-/// What a node answered.
-pub struct Reply {
-    /// Of the answer.
-    pub status: StatusCode,
-    /// Of the answer.
-    pub headers: HeaderMap,
-    /// Of the answer, whole.
-    pub body: Bytes,
 }
 
 impl NodeClient {
@@ -57,23 +47,14 @@ impl NodeClient {
 
     /// Of the first node that answers, whatever it says.
     pub async fn answer(&self, method: Method, path: &str, body: Bytes) -> Result<Reply, Failure> {
-        let mut why = String::new();
-        for node in &self.node {
-            let request = Request::builder()
-                .method(method.clone())
-                .uri(format!("http://{node}{path}"))
-                .header("accept", "application/json")
-                .header(partage_wire::request::headers::REQUEST, "1")
-                .body(Full::new(body.clone()))
-                .map_err(|error| Failure::usage(format!("{path:?} cannot be asked for: {error}")))?;
-            match exchange(request).await {
-                Ok(reply) => return Ok(reply),
-                // Every question and order to a node may be said twice.
-                Err(error) => why = error.why,
-            }
-        }
+        // Every question and order to a node may be said twice.
+        let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);
+        let error = match first_answer(&self.node, &method, path, &headers, &body).await {
+            Ok(reply) => return Ok(reply),
+            Err(error) => error,
+        };
         let asked = self.node.join(", ");
-        Err(Failure::not_reachable(format!("no dataset node answers at {asked}: {why}"))
+        Err(Failure::not_reachable(format!("no dataset node answers at {asked}: {}", error.why))
             .help("start one with `partage dataset serve`, or name it with --node HOST:PORT"))
     }
 
@@ -82,15 +63,6 @@ impl NodeClient {
         let reply = self.ask(Method::GET, path, Bytes::new()).await?;
         serde_json::from_slice(&reply.body)
             .map_err(|error| Failure::failed(format!("the answer of {path} is not understood: {error}")))
-    }
-}
-
-async fn exchange(request: Request<Full<Bytes>>) -> Result<Reply, RequestError> {
-    let (head, body) = http::send(request).await?.into_parts();
-    match tokio::time::timeout(ANSWER, body.collect()).await {
-        Ok(Ok(body)) => Ok(Reply { status: head.status, headers: head.headers, body: body.to_bytes() }),
-        Ok(Err(error)) => Err(RequestError { sent: true, why: http::root_cause(&error) }),
-        Err(_) => Err(RequestError::late()),
     }
 }
 

@@ -35,7 +35,7 @@ pub fn read<T: DeserializeOwned + Default>(file: Option<&Path>) -> Result<T, Fai
 /// The coordinators that a node or router joins: those of its flag or its variable, those of its file, the one that the commands
 /// of the same shell ask, or the one of this machine.
 #[expect(clippy::disallowed_methods, reason = "the command line reads the environment")]
-fn coordinators(join: Vec<String>, file: Vec<String>) -> Vec<String> {
+pub fn coordinators(join: Vec<String>, file: Vec<String>) -> Vec<String> {
     let of_commands = || {
         let listed = std::env::var("PARTAGE_COORDINATOR").unwrap_or_default();
         listed.split(',').map(str::trim).filter(|one| !one.is_empty()).map(str::to_owned).collect()

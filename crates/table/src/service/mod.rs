@@ -23,16 +23,17 @@ pub use requests::{Refusal, Refused};
 use crate::error::{OpenError, ReplicaError};
 use crate::node::{Identity, Node, StoredReplica};
 use crate::settings::{NodeSettings, ReplicaSettings};
-use crate::transport::Transport;
+use crate::network::{NetworkTransport, PacketSink};
+use crate::transport::Packet;
 use notices::{Happened, Notices};
-use partage_core::base::id::{Epoch, Incarnation};
+use partage_core::base::id::{Epoch, Incarnation, PlacementId};
 use partage_core::base::name::NodeId;
 use partage_core::keyspace::map::Role;
 use partage_core::node::load::Load;
 use partage_core::service::table::replication;
 use partage_journal::Disk;
 use partage_worker::{
-    Assignment, DropReason, Failure, Handler, Order, Peer, ReplicaKey, ReplicationReports, Stored,
+    Assignment, DropReason, Failure, Handler, Order, Ownership, Peer, ReplicaKey, ReplicationReports, Stored,
     StoredReplicas, Worker, async_trait,
 };
 use std::collections::BTreeMap;
@@ -58,6 +59,9 @@ pub enum StartError {
     /// The log or a store cannot be opened.
     #[error("{0}")]
     Open(#[from] OpenError),
+    /// The thread that opened has stopped.
+    #[error("the start was given up: {0}")]
+    Stopped(String),
 }
 
 /// The tables of one node. Cheap to clone.
@@ -66,6 +70,7 @@ pub struct Tables(Arc<Inner>);
 
 struct Inner {
     node: Node,
+    network: Arc<NetworkTransport>,
     id: NodeId,
     members: Memberships,
     found: Vec<StoredReplica>,
@@ -79,6 +84,28 @@ struct Inner {
 struct Orders {
     incarnation: Incarnation,
     latest: BTreeMap<ReplicaKey, Order>,
+    /// Where the nodes are that have other replicas of the same shards, as the network knows it.
+    addresses: BTreeMap<NodeId, String>,
+}
+
+impl Orders {
+    /// Takes in an order, or forgets a replica. Says where the other nodes are if that has changed.
+    fn change(&mut self, replica: &ReplicaKey, order: Option<&Order>) -> Option<BTreeMap<NodeId, String>> {
+        match order {
+            Some(order) => self.latest.insert(replica.clone(), order.clone()),
+            None => self.latest.remove(replica),
+        };
+        let is_known = |peer: &Peer| self.addresses.get(&peer.node) == Some(&peer.address);
+        if order.is_some_and(|order| order.peers.iter().all(is_known)) {
+            return None;
+        }
+        let peers = self.latest.values().flat_map(|order| &order.peers);
+        self.addresses = peers.map(|peer| (peer.node.clone(), peer.address.clone())).collect();
+        // What the latest order says of a node is true, whatever older ones say.
+        let newest = order.into_iter().flat_map(|order| &order.peers);
+        self.addresses.extend(newest.map(|peer| (peer.node.clone(), peer.address.clone())));
+        Some(self.addresses.clone())
+    }
 }
 
 impl fmt::Debug for Tables {
@@ -96,7 +123,7 @@ impl Tables {
         id: NodeId,
         folder: &Path,
         disk: Arc<dyn Disk>,
-        transport: Arc<dyn Transport>,
+        network: Arc<NetworkTransport>,
         settings: NodeSettings,
     ) -> Result<Tables, StartError> {
         let failed = |source| StartError::Folder { path: folder.to_owned(), source };
@@ -117,9 +144,10 @@ impl Tables {
         let incarnation = Incarnation::default();
         let identity = Identity { node: id.clone(), incarnation, folder: folder.to_owned() };
         let owner = Arc::clone(&notices) as Arc<dyn crate::Owner>;
+        let transport = Arc::clone(&network) as Arc<dyn crate::Transport>;
         let (node, found) = Node::open(settings, identity, disk, transport, owner)?;
         let orders = Mutex::default();
-        Ok(Tables(Arc::new(Inner { node, id, members, found, notices, reports, orders })))
+        Ok(Tables(Arc::new(Inner { node, network, id, members, found, notices, reports, orders })))
     }
 
     /// The replicas of this node.
@@ -174,6 +202,14 @@ impl Tables {
         self.0.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn change_orders(&self, replica: &ReplicaKey, order: Option<&Order>) {
+        let mut orders = self.orders();
+        if let Some(addresses) = orders.change(replica, order) {
+            // Under the lock, so that a later change comes later.
+            self.0.network.set_addresses(&addresses);
+        }
+    }
+
     fn order_of(&self, replica: &ReplicaKey) -> Option<Order> {
         self.orders().latest.get(replica).cloned()
     }
@@ -190,6 +226,12 @@ impl Tables {
     }
 }
 
+impl PacketSink for Tables {
+    fn receive(&self, to: &ReplicaKey, from: PlacementId, packet: Packet) {
+        self.0.node.receive(to, from, packet);
+    }
+}
+
 #[async_trait]
 impl Handler for Tables {
     async fn stored(&self) -> Result<StoredReplicas, Failure> {
@@ -201,6 +243,11 @@ impl Handler for Tables {
     /// asking for it to be in sync.
     async fn load(&self, shard: &Assignment, _: &[Peer]) -> Result<(), Failure> {
         let replica = &shard.replica;
+        if shard.brief.ownership != Ownership::Replicated {
+            let keyspace = shard.keyspace();
+            let what = format!("keyspace {keyspace} is of kind table and not replicated");
+            return Err(format!("{what}: create tables with `partage table create`").into());
+        }
         if self.0.node.is_open(replica) {
             return Ok(());
         }
@@ -243,19 +290,20 @@ impl Handler for Tables {
         tracing::info!(keyspace = %shard.keyspace(), shard = %shard.shard(), %reason, "deletes its data");
         self.0.node.drop_replica(replica).await?;
         self.0.members.remove(replica).await?;
-        self.orders().latest.remove(replica);
+        self.change_orders(replica, None);
         Ok(())
     }
 
     fn ordered(&self, order: &Order, incarnation: Incarnation) {
         let is_renamed = {
             let mut orders = self.orders();
-            orders.latest.insert(order.replica.clone(), order.clone());
             std::mem::replace(&mut orders.incarnation, incarnation) != incarnation
         };
         if is_renamed {
             self.0.node.renamed(incarnation);
+            self.0.network.renamed(incarnation);
         }
+        self.change_orders(&order.replica, Some(order));
         self.0.node.order(order);
     }
 

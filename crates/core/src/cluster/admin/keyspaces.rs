@@ -1,6 +1,6 @@
 //! Keyspaces come, change and go.
 
-use super::{AdminError, Effect, Intent, KeyspaceChanges, Presplit};
+use super::{AdminError, Effect, Intent, KeyspaceChanges, Presplit, tables};
 use crate::base::count::counted;
 use crate::base::id::TransactionId;
 use crate::base::name::{KeyspaceName, PartitionName};
@@ -42,12 +42,12 @@ impl Cluster {
             });
         }
         self.check_name_is_free(at, &keyspace)?;
-        if keyspace.ownership == Ownership::Replicated {
+        if keyspace.ownership == Ownership::Replicated && keyspace.kind != KeyspaceKind::Table {
             return Err(AdminError::Refused {
                 problem: format!(
-                    "keyspace {name} would be replicated, and no service of this version replicates its shards"
+                    "keyspace {name} would be replicated, and only tables replicate their shards"
                 ),
-                way_out: "choose exclusive or eventual".into(),
+                way_out: "choose exclusive or eventual, or create a table".into(),
             });
         }
         keyspace.sharding.check()?;
@@ -105,6 +105,7 @@ impl Cluster {
         ahead: bool,
     ) -> Result<Vec<String>, AdminError> {
         keyspace.check()?;
+        tables::check_settings(keyspace)?;
         self.policies.check(&keyspace.policy)?;
         Ok(self.check_pins(&keyspace.constraint, before, ahead)?.into_iter().collect())
     }

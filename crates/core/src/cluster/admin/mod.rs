@@ -31,6 +31,7 @@ mod reshape;
 mod reshard;
 mod room;
 mod shards;
+mod tables;
 
 pub use super::drains::{DrainProgress, DrainStatus};
 pub use command::{Command, KeyspaceChanges, Presplit, SplitAt};

@@ -58,7 +58,26 @@ fn a_bad_keyspace_is_refused_with_the_way_out() {
     let replicated = |k: &mut Keyspace| {
         (k.ownership, k.durable, k.min_in_sync) = (Ownership::Replicated, true, 1);
     };
-    test.refused(with(replicated), Kind::Refused, "choose exclusive or eventual");
+    test.refused(with(replicated), Kind::Refused, "only tables replicate their shards");
+    let table = |k: &mut Keyspace| {
+        (k.kind, k.ownership, k.durable, k.min_in_sync) =
+            (KeyspaceKind::Table, Ownership::Replicated, true, 1);
+    };
+    test.refused(with(table), Kind::Refused, "set split_bytes and split_requests_per_s to 0");
+}
+
+#[test]
+fn a_table_keeps_the_shards_that_it_was_created_with() {
+    let mut test = AdminTestCluster::new(&["a", "b", "c"]);
+    let mut table = settings("stock", Sharding::KeyRange);
+    (table.kind, table.ownership, table.durable) = (KeyspaceKind::Table, Ownership::Replicated, true);
+    (table.replicas, table.min_in_sync, table.resharding.split_bytes) = (3, 2, 0);
+    test.done(create(table, Presplit::Points(vec![key("m")])));
+    let stock = name("stock");
+    let split = Command::SplitShard { keyspace: stock.clone(), shard: ShardId(1), at: SplitAt::Middle };
+    test.refused(split, Kind::Refused, "tables of this version keep their shards");
+    let merge = Command::MergeShards { keyspace: stock, left: ShardId(1), right: ShardId(2) };
+    test.refused(merge, Kind::Refused, "tables of this version keep their shards");
 }
 
 #[test]

@@ -1,0 +1,146 @@
+//! Verbs about tables as keyspaces: they ask a coordinator.
+
+use crate::admin::{
+    ConstraintArgs, KeyspaceCommand, ShardingArgs, ShardingSpec, Wait, Yes, begin, sharding_text,
+};
+use crate::client::{ApiClient, DryRun};
+use crate::output::{Failure, Output, table};
+use clap::Args;
+use partage_core::keyspace::KeyspaceKind;
+use partage_wire::json::{Command, Constraint, Keyspace, Keyspaces, Resharding, Throttle};
+
+const REPLICATION: &str = "Replication and placement";
+const REQUEST: &str = "Request";
+
+/// `partage table create`
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// Name of the table
+    name: String,
+    #[command(flatten)]
+    sharding: ShardingArgs,
+    /// Number of replicas of each shard
+    #[arg(long, default_value_t = 3, help_heading = REPLICATION)]
+    replicas: u32,
+    /// Number of replicas that must have a write on their disks before it is acknowledged [default: 2, or 1 of one replica]
+    #[arg(long, value_name = "COUNT", help_heading = REPLICATION)]
+    min_in_sync: Option<u32>,
+    /// Spread of the replicas of a shard: node, zone, zone-strict, rack or rack-strict
+    #[arg(long, default_value = "zone", help_heading = REPLICATION)]
+    spread: String,
+    #[command(flatten, next_help_heading = REPLICATION)]
+    constraint: ConstraintArgs,
+    #[command(flatten, next_help_heading = REQUEST)]
+    client: ApiClient,
+    #[command(flatten, next_help_heading = REQUEST)]
+    dry: DryRun,
+    #[command(flatten, next_help_heading = REQUEST)]
+    wait: Wait,
+}
+
+impl CreateArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let ShardingSpec { sharding, partition_key, presplit } = self.sharding.spec()?;
+        // Tables keep the shards that they were created with.
+        let resharding = Resharding { split_bytes: 0, split_requests_per_s: 0.0, ..Resharding::default() };
+        let keyspace = Keyspace {
+            name: self.name,
+            kind: Some(KeyspaceKind::Table.to_string()),
+            sharding,
+            partition_key,
+            ownership: Some("replicated".to_owned()),
+            replicas: Some(self.replicas),
+            policy: None,
+            mode: None,
+            spread: Some(self.spread),
+            constraint: self.constraint.over(Constraint::default()),
+            throttle: Throttle::default(),
+            resharding,
+            dataset_replication: None,
+            durable: true,
+            min_in_sync: self.min_in_sync.unwrap_or(self.replicas.min(2)),
+        };
+        let command = Command::CreateKeyspace { keyspace, presplit, ahead: false };
+        begin(&self.client, output, command, self.dry.dry_run, self.wait).await
+    }
+}
+
+/// `partage table list`
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    client: ApiClient,
+}
+
+fn is_table(keyspace: &Keyspace) -> bool {
+    keyspace.kind.as_deref() == Some("table")
+}
+
+impl ListArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let mut all: Keyspaces = self.client.get("/v1/keyspaces").await?;
+        all.keyspaces.retain(is_table);
+        if output.is_json() {
+            return output.json(&all);
+        }
+        let mut rows = table(["table", "sharding", "replicas", "min in sync", "spread"]);
+        for keyspace in all.keyspaces {
+            rows.add_row([
+                keyspace.name,
+                sharding_text(&keyspace.sharding),
+                keyspace.replicas.unwrap_or(1).to_string(),
+                keyspace.min_in_sync.to_string(),
+                keyspace.spread.unwrap_or_default(),
+            ]);
+        }
+        output.text(&rows.trim_fmt());
+        Ok(())
+    }
+}
+
+/// `partage table show`
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Name of the table
+    name: String,
+    #[command(flatten)]
+    client: ApiClient,
+}
+
+impl ShowArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let ShowArgs { name, client } = self;
+        KeyspaceCommand::Show { name, client }.run(output).await
+    }
+}
+
+/// `partage table drop`
+#[derive(Debug, Args)]
+pub struct DropArgs {
+    /// Name of the table
+    name: String,
+    #[command(flatten)]
+    client: ApiClient,
+    #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
+    yes: Yes,
+    #[command(flatten)]
+    wait: Wait,
+}
+
+impl DropArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let DropArgs { name, client, dry, yes, wait } = self;
+        let all: Keyspaces = client.get("/v1/keyspaces").await?;
+        if all.keyspaces.iter().any(|keyspace| keyspace.name == name && !is_table(keyspace)) {
+            return Err(Failure::refused(format!("keyspace {name} is no table"))
+                .help(format!("`partage keyspace delete {name}` deletes keyspaces of other kinds")));
+        }
+        KeyspaceCommand::Delete { name, client, dry, yes, wait }.run(output).await
+    }
+}

@@ -1,0 +1,49 @@
+//! `partage table …`: replicated tables.
+//!
+//! Some verbs ask a coordinator ([`create`]), some a node of tables ([`rows`]); `serve` is such a node.
+
+mod create;
+mod rows;
+mod serve;
+
+pub use serve::LISTEN;
+
+use crate::output::{Failure, Output};
+use clap::Subcommand;
+
+/// `partage table …`
+#[derive(Debug, Subcommand)]
+pub enum TableCommand {
+    /// Run a node that stores and serves replicas of tables
+    Serve(Box<serve::ServeArgs>),
+    /// Create a table: a keyspace whose shards are replicated
+    Create(Box<create::CreateArgs>),
+    /// List all tables
+    List(create::ListArgs),
+    /// Show one table with every setting
+    Show(create::ShowArgs),
+    /// Print the value of a key
+    Get(rows::GetArgs),
+    /// Write the value of a key
+    Put(rows::PutArgs),
+    /// Delete a key
+    Delete(rows::DeleteArgs),
+    /// Delete a table with all its rows
+    Drop(create::DropArgs),
+}
+
+impl TableCommand {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        match self {
+            TableCommand::Serve(args) => args.run(output).await,
+            TableCommand::Create(args) => args.run(output).await,
+            TableCommand::List(args) => args.run(output).await,
+            TableCommand::Show(args) => args.run(output).await,
+            TableCommand::Get(args) => args.run(output).await,
+            TableCommand::Put(args) => args.run(output).await,
+            TableCommand::Delete(args) => args.run(output).await,
+            TableCommand::Drop(args) => args.run(output).await,
+        }
+    }
+}

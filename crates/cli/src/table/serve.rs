@@ -1,0 +1,121 @@
+//! `partage table serve`: a node that stores and serves replicas of tables.
+
+use crate::door::{DoorArgs, prepare_process};
+use crate::output::{Failure, Output};
+use crate::role::{StopSignals, coordinators, left, log, read};
+use clap::Args;
+use partage_table::server::{Config, StartError, TableNode};
+use partage_wire::config::NodeFile;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// Where a node listens unless it is told otherwise.
+pub const LISTEN: &str = "127.0.0.1:7600";
+
+/// Where replicas are stored unless somebody says.
+const DATA_DIR: &str = "partage-tables";
+
+/// The role of `partage table serve`
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// TOML configuration file; the book lists its keys
+    #[arg(long, env = "PARTAGE_CONFIG")]
+    config: Option<PathBuf>,
+    /// Name of the node; use the same name at each restart
+    #[arg(long, env = "PARTAGE_NODE_ID", value_name = "NAME")]
+    id: Option<String>,
+    /// Folder for the log and the replicas, of this node alone [default: partage-tables]
+    #[arg(long, env = "PARTAGE_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+    /// host:port to listen on [default: 127.0.0.1:7600]
+    #[arg(long, env = "PARTAGE_LISTEN")]
+    listen: Option<String>,
+    /// host:port where coordinators and other nodes reach this node [default: the address of --listen]
+    #[arg(long)]
+    address: Option<String>,
+    /// Coordinators to join, as host:port separated by commas [default: PARTAGE_COORDINATOR, else 127.0.0.1:7400]
+    #[arg(long, visible_alias = "coordinator", value_delimiter = ',', env = "PARTAGE_COORDINATORS")]
+    join: Vec<String>,
+    /// Zone whose nodes fail together; the coordinator spreads replicas over zones
+    #[arg(long)]
+    zone: Option<String>,
+    /// Seconds that the node waits on SIGTERM until other nodes have all that it has; 0 = stop at once, and keep what is
+    /// stored for the next start
+    #[arg(long, default_value_t = 0)]
+    leave_s: u64,
+    #[command(flatten)]
+    door: DoorArgs,
+    /// Write logs as JSON
+    #[arg(long)]
+    log_json: bool,
+}
+
+impl ServeArgs {
+    /// Runs until it is asked to stop.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        log(self.log_json, "info");
+        let mut signals = StopSignals::listen()?;
+        prepare_process();
+        let leave = Duration::from_secs(self.leave_s);
+        let (id, config) = self.settled().await?;
+        let Some(node) = signals.unless_asked(TableNode::start(config)).await else { return Ok(()) };
+        let node = node.map_err(not_started)?;
+        let address = node.address().to_string();
+        if output.is_json() {
+            output.json(&serde_json::json!({ "id": id, "address": address }))?;
+        } else {
+            output.text(&format!("table node {id} at http://{address}"));
+        }
+        output.flush();
+        tokio::select! {
+            () = signals.asked_to_stop() => {}
+            why = node.ended() => {
+                return Err(Failure::failed(format!("the disk of the log has failed: {why}"))
+                    .help("mend or replace the disk, and start the node again: what it lacks comes from other nodes"));
+            }
+        }
+        if leave.is_zero() {
+            node.shutdown().await;
+            return Ok(());
+        }
+        left(node.leave(leave).await)
+    }
+
+    async fn settled(self) -> Result<(String, Config), Failure> {
+        let file: NodeFile = read(self.config.as_deref())?;
+        let name = self.config.as_ref().map_or("the settings".to_owned(), |path| path.display().to_string());
+        let no_id = || Failure::usage("the node has no name: give --id NAME, or id in its configuration");
+        let id = self.id.or(file.id.clone()).ok_or_else(no_id)?;
+        let listen = self.listen.or(file.listen.clone()).unwrap_or_else(|| LISTEN.to_owned());
+        let listener = TcpListener::bind(&listen).await.map_err(|error| {
+            Failure::failed(format!("cannot listen on {listen}: {error}"))
+                .help("choose another address with --listen, or stop the process that uses this one")
+        })?;
+        let bound = listener.local_addr().map_err(Failure::failed)?;
+        let door = self.door.settled(&[bound], file.insecure, &file.door)?;
+        let address = self.address.or(file.address.clone()).unwrap_or_else(|| bound.to_string());
+        // Refuses a bad name or address here, with the file named, rather than at the coordinator.
+        file.spec(&name, &id, &address).map_err(Failure::usage)?;
+        let folder = self.data_dir.unwrap_or_else(|| DATA_DIR.into());
+        let config = Config {
+            coordinators: coordinators(self.join, file.coordinators),
+            advertise: Some(address),
+            capacity: file.capacity.unwrap_or(1.0),
+            zone: self.zone.or(file.zone),
+            rack: file.rack,
+            labels: file.labels,
+            door,
+            ..Config::new(id.clone(), "", listener, folder)
+        };
+        Ok((id, config))
+    }
+}
+
+fn not_started(error: StartError) -> Failure {
+    match error {
+        StartError::Name(_) => Failure::usage(error),
+        StartError::Listener(_) | StartError::Open(_) => Failure::failed(error),
+        StartError::Worker(_) => Failure::refused(error),
+    }
+}

@@ -1,0 +1,214 @@
+//! One node of tables: a listener, a worker, the replicas.
+
+use crate::http;
+use crate::limits;
+use crate::network::{NetworkTransport, PacketService};
+use crate::service::{StartError as OpenError, Tables};
+use crate::settings::NodeSettings;
+use futures::future::BoxFuture;
+use partage_core::base::name::{NameError, NodeId};
+use partage_core::keyspace::KeyspaceKind;
+use partage_core::limits::BATCH_BYTES;
+use partage_door::state::make_private;
+use partage_door::{Changes, Door, Ending, Role, TowerService};
+use partage_journal::RealDisk;
+use partage_worker::http::{WORKER_PATH, router_with};
+use partage_worker::{LeaveError, Worker};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+/// Where other nodes send packets.
+const PACKETS: &str = "/partage.v1.Packets/{*method}";
+
+/// What a node needs to be told.
+pub struct Config {
+    /// Its name, kept across restarts.
+    pub node: String,
+    /// Coordinators, `host:port`.
+    pub coordinators: Vec<String>,
+    /// Where it listens. Bind port 0 to take any.
+    pub listener: TcpListener,
+    /// Where others reach it, if that is not where it listens.
+    pub advertise: Option<String>,
+    /// Its folder: log, stores, and what it knows of them.
+    pub folder: PathBuf,
+    /// Its share of every load, relative to other nodes.
+    pub capacity: f64,
+    /// What fails with it.
+    pub zone: Option<String>,
+    /// A smaller failure domain inside the zone.
+    pub rack: Option<String>,
+    /// Words to pin and exclude shards by.
+    pub labels: Vec<String>,
+    /// Of the log and the stores.
+    pub settings: NodeSettings,
+    /// Who may connect, and what that may cost.
+    pub door: partage_door::Settings,
+}
+
+impl Config {
+    /// A node of capacity 1 in no zone, with default settings.
+    pub fn new(node: impl Into<String>, coordinator: impl Into<String>, listener: TcpListener, folder: PathBuf) -> Config {
+        Config {
+            node: node.into(),
+            coordinators: vec![coordinator.into()],
+            listener,
+            advertise: None,
+            folder,
+            capacity: 1.0,
+            zone: None,
+            rack: None,
+            labels: Vec::new(),
+            settings: NodeSettings::default(),
+            door: partage_door::Settings::default(),
+        }
+    }
+}
+
+/// A node that cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its name is none.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// Its listener is of no use.
+    #[error("the listener has no address: {0}")]
+    Listener(#[from] std::io::Error),
+    /// What is stored cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// It cannot register.
+    #[error(transparent)]
+    Worker(#[from] partage_worker::StartError),
+}
+
+/// A running node.
+pub struct TableNode {
+    worker: Worker,
+    tables: Tables,
+    address: SocketAddr,
+    close: watch::Sender<bool>,
+    server: JoinHandle<()>,
+    attends: JoinHandle<()>,
+}
+
+impl TableNode {
+    /// Opens what is stored, registers and serves. Returns when it has registered.
+    pub fn start(config: Config) -> BoxFuture<'static, Result<TableNode, StartError>> {
+        // Boxed, so that the compiler makes the code of a node in this crate, and not in each that starts one.
+        Box::pin(TableNode::begin(config))
+    }
+
+    async fn begin(config: Config) -> Result<TableNode, StartError> {
+        let address = config.listener.local_addr()?;
+        let announced = config.advertise.unwrap_or_else(|| address.to_string());
+        let id = NodeId::new(&config.node)?;
+        let network = Arc::new(NetworkTransport::new(id.clone(), None, Handle::current()));
+        let tables = open(id.clone(), config.folder, network, config.settings).await?;
+        let door = Door::new(role(&announced, address), config.door);
+        // Before it registers: peers speak to it as soon as the coordinator names it.
+        let (close, closed) = watch::channel(false);
+        let mut builder = Worker::builder(config.node, config.coordinators, announced)
+            .kinds([KeyspaceKind::Table])
+            .check_path(WORKER_PATH)
+            .replication(tables.reports())
+            .capacity(config.capacity)
+            .labels(config.labels);
+        if let Some(zone) = config.zone {
+            builder = builder.zone(zone);
+        }
+        if let Some(rack) = config.rack {
+            builder = builder.rack(rack);
+        }
+        let worker = builder.start_shared(Arc::new(tables.clone())).await?;
+        let metrics = door.clone();
+        let packets = PacketService::new(id, Arc::new(tables.clone())).server();
+        let routes = router_with(&worker, move || metrics.text("partage_worker"))
+            .route_service(PACKETS, packets)
+            .merge(http::routes(&worker, tables.clone()));
+        let server = tokio::spawn(door.listen(config.listener, TowerService::new(routes), closed));
+        let attends = tokio::spawn(tables.clone().attend(worker.clone()));
+        Ok(TableNode { worker, tables, address, close, server, attends })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The worker inside.
+    pub fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
+    /// The replicas inside.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Returns when the disk of the log has failed, with what it said: nothing is acknowledged any more, and the process should
+    /// end.
+    pub async fn ended(&self) -> String {
+        let mut ended = self.tables.ended();
+        let why = ended.wait_for(Option::is_some).await.map(|why| why.clone());
+        why.ok().flatten().unwrap_or_default()
+    }
+
+    /// Leaves: everything is served elsewhere first, for at most `within`. What is stored stays.
+    ///
+    /// # Errors
+    /// As of [`Worker::leave`].
+    pub async fn leave(self, within: Duration) -> Result<(), LeaveError> {
+        let left = self.worker.leave(within).await;
+        self.stop().await;
+        left
+    }
+
+    /// Stops without handing over: what is stored is there when the node starts again.
+    pub async fn shutdown(self) {
+        self.worker.shutdown().await;
+        self.stop().await;
+    }
+
+    async fn stop(self) {
+        let TableNode { worker, tables, close, server, attends, .. } = self;
+        // Nobody listens when the server has ended by itself.
+        let _ = close.send(true);
+        attends.abort();
+        drop(worker);
+        // A client that holds a connection open must not hold up the end.
+        let _ = tokio::time::timeout(limits::SERVER_END, server).await;
+        // It waits for threads and for the disk.
+        let _ = spawn_blocking(move || drop(tables)).await;
+    }
+}
+
+async fn open(
+    id: NodeId,
+    folder: PathBuf,
+    network: Arc<NetworkTransport>,
+    settings: NodeSettings,
+) -> Result<Tables, OpenError> {
+    let opening = spawn_blocking(move || {
+        make_private(&folder);
+        Tables::open(id, &folder, Arc::new(RealDisk), network, settings)
+    });
+    opening.await.unwrap_or_else(|error| Err(OpenError::Stopped(error.to_string())))
+}
+
+fn role(announced: &str, address: SocketAddr) -> Role {
+    Role {
+        announced: vec![announced.to_owned(), address.to_string()],
+        // What clients write is what they like.
+        changes: Changes::None,
+        body_bytes: BATCH_BYTES as u64,
+        ending: Ending::After(limits::DRAIN),
+        ..Role::default()
+    }
+}
