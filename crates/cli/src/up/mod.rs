@@ -1,5 +1,5 @@
 //! `partage up`: everything on this machine, in one process, in seconds. A coordinator, some nodes with the
-//! built-in key-value service, some that serve the package index of Debian 12 as a dataset, and a router.
+//! built-in key-value service, some that serve the package index of Debian 12 as a dataset, some that store a table, and a router.
 //!
 //! Nothing here is special: the parts are those of `partage coordinator`, `node`, `dataset serve` and `router`, on loopback.
 //! Only that nodes can be killed and added from outside, so that one can watch what happens, is `up`'s own
@@ -24,6 +24,7 @@ use serde::Serialize;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
+use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 /// The coordinator's port; the others follow it.
@@ -38,21 +39,28 @@ const DATASET_NODES_FROM: u16 = 80;
 /// How many there are at the most.
 const DATASET_NODES: u16 = 3;
 
+/// Nodes of tables have the ports from one above this.
+const TABLE_NODES_FROM: u16 = 90;
+
+/// How many there are at the most.
+const TABLE_NODES: u16 = 3;
+
 /// How long everything may take to be there.
 const READY: Duration = Duration::from_secs(60);
 
 /// `partage up`
 #[derive(Debug, Args)]
 pub struct UpArgs {
-    /// Number of nodes of the key-value service; the same number of nodes, at most three, serve the dataset
+    /// Number of nodes of the key-value service; the same number of nodes, at most three, serve the dataset, and as many
+    /// store the table
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     nodes: u16,
-    /// Directory to keep shard placement, plans and the dataset for the next start; the nodes of the key-value service
-    /// keep their data in memory only
+    /// Directory to keep shard placement, plans, the dataset and the table for the next start; the nodes of the key-value
+    /// service keep their data in memory only
     #[arg(long)]
     data_dir: Option<PathBuf>,
     /// Port of the coordinator; the router takes port + 1, the listener that kills and adds nodes port + 2, key-value nodes
-    /// take ports from + 11, dataset nodes from + 81, and nodes that are added any free port; 0 takes free ports for all
+    /// take ports from + 11, dataset nodes from + 81, table nodes from + 91, and nodes that are added any free port; 0 takes free ports for all
     #[arg(long, default_value_t = PORT)]
     port: u16,
 }
@@ -67,6 +75,8 @@ struct Addresses {
     /// The nodes that serve the package index as a dataset, and where its versions are.
     dataset_nodes: Vec<NodeAddress>,
     dataset_source: String,
+    /// The nodes that store the table.
+    table_nodes: Vec<NodeAddress>,
 }
 
 #[derive(Debug, Serialize)]
@@ -81,6 +91,8 @@ struct Parts {
     manager: NodeManager,
     proxy: proxy::Proxy,
     addresses: Addresses,
+    /// With the table, where it is not kept; removed in the end.
+    _temporary: Option<TempDir>,
 }
 
 impl Parts {
@@ -124,19 +136,21 @@ impl UpArgs {
         let coordinator = self.coordinator(doors.clone()).await?;
         let at = coordinator.address().to_string();
         let client = ApiClient { coordinator: vec![at.clone()], who: "up".to_owned() };
-        let manager = NodeManager::new(at.clone(), dataset, doors.clone());
+        let (tables, temporary) = self.tables()?;
+        let manager = NodeManager::new(at.clone(), dataset, tables, doors.clone());
         self.add_nodes(&manager).await?;
         let control = manager.open(self.address(2)).await?;
         let router = Router::connect(vec![at.clone()], Options::default()).await;
         let config = proxy::Config { listen: self.address(1), door: doors, ..proxy::Config::default() };
         let proxy = proxy::serve(&router, config).await.map_err(Failure::failed)?;
         sample::create_notes(&client).await?;
+        sample::create_inventory(&client, self.nodes.min(TABLE_NODES).into()).await?;
         sample::wait_until_served(&client, READY).await?;
-        let (dataset_nodes, nodes) = manager
-            .nodes()
-            .into_iter()
-            .map(|(id, address)| NodeAddress { id, address: address.to_string() })
-            .partition(|node| node_manager::is_of_dataset(&node.id));
+        let nodes = manager.nodes().into_iter();
+        let nodes = nodes.map(|(id, address)| NodeAddress { id, address: address.to_string() });
+        let (dataset_nodes, nodes): (Vec<_>, Vec<_>) =
+            nodes.partition(|node| node_manager::is_of_dataset(&node.id));
+        let (table_nodes, nodes) = nodes.into_iter().partition(|node| node_manager::is_of_tables(&node.id));
         let addresses = Addresses {
             coordinator: at,
             router: proxy.address().to_string(),
@@ -144,13 +158,26 @@ impl UpArgs {
             nodes,
             dataset_nodes,
             dataset_source: manager.dataset().folder().display().to_string(),
+            table_nodes,
         };
-        Ok(Parts { coordinator, manager, proxy, addresses })
+        Ok(Parts { coordinator, manager, proxy, addresses, _temporary: temporary })
+    }
+
+    /// The folder of the nodes of tables.
+    fn tables(&self) -> Result<(PathBuf, Option<TempDir>), Failure> {
+        if let Some(folder) = &self.data_dir {
+            return Ok((folder.join("tables"), None));
+        }
+        let temporary = tempfile::tempdir();
+        let temporary =
+            temporary.map_err(|error| Failure::failed(format!("cannot make a folder for the table: {error}")))?;
+        Ok((temporary.path().to_owned(), Some(temporary)))
     }
 
     /// Coordinator, router, the listener that stops and adds nodes, and the nodes.
     fn listeners(&self) -> usize {
-        3 + usize::from(self.nodes) + usize::from(self.nodes.min(DATASET_NODES))
+        let services = self.nodes + self.nodes.min(DATASET_NODES) + self.nodes.min(TABLE_NODES);
+        3 + usize::from(services)
     }
 
     /// All nodes side by side: each waits for the coordinator to take it in.
@@ -158,8 +185,10 @@ impl UpArgs {
         let keep = (1..=self.nodes).map(|number| (format!("n{number}"), NODES_FROM + number));
         let serve = (1..=self.nodes.min(DATASET_NODES))
             .map(|number| (format!("d{number}"), DATASET_NODES_FROM + number));
+        let store =
+            (1..=self.nodes.min(TABLE_NODES)).map(|number| (format!("t{number}"), TABLE_NODES_FROM + number));
         let mut begun = JoinSet::new();
-        for (id, above) in keep.chain(serve) {
+        for (id, above) in keep.chain(serve).chain(store) {
             let (manager, listen) = (manager.clone(), self.address(above));
             begun.spawn(async move { manager.add(&id, listen).await });
         }
@@ -173,14 +202,15 @@ impl UpArgs {
     fn begins(&self) -> String {
         let nodes = |count: u16| counted(count, "node");
         let (all, of_dataset) = (nodes(self.nodes), nodes(self.nodes.min(DATASET_NODES)));
+        let of_tables = nodes(self.nodes.min(TABLE_NODES));
         format!(
-            "starting a coordinator, a key-value service on {all}, the packages of Debian 12 on {of_dataset}, and a router"
+            "starting a coordinator, a key-value service on {all}, the packages of Debian 12 on {of_dataset}, a table on {of_tables}, and a router"
         )
     }
 
     /// All ports follow the first, so the last must be one too.
     fn check_ports(&self) -> Result<(), Failure> {
-        let last = u16::MAX - (NODES_FROM + self.nodes).max(DATASET_NODES_FROM + DATASET_NODES);
+        let last = u16::MAX - (NODES_FROM + self.nodes).max(TABLE_NODES_FROM + TABLE_NODES);
         if self.port <= last {
             return Ok(());
         }
@@ -207,6 +237,26 @@ impl UpArgs {
             }
         })
     }
+}
+
+/// The commands to try with the table.
+fn to_try_of_tables(at: &Addresses) -> Vec<(String, &'static str)> {
+    let node = at.table_nodes.first().map_or("", |node| &node.address);
+    let last = at.table_nodes.last().map_or("", |node| &node.address);
+    let control = &at.control;
+    vec![
+        (format!("partage table put inventory apple 3 --node {node}"), "on the disks of two nodes when it returns"),
+        (format!("partage table get inventory apple --node {last}"), "any node answers, with what was written last"),
+        (format!("curl -i http://{node}/v1/tables/inventory/keys/apple"), "the same over HTTP; see etag"),
+        (
+            format!("curl -X POST -H 'partage-request: 1' http://{control}/kill/t2"),
+            "its shards are led by others some seconds later; nothing is lost",
+        ),
+        (
+            format!("curl -X POST -H 'partage-request: 1' http://{control}/add/t2"),
+            "it comes back with what it has stored, and catches up",
+        ),
+    ]
 }
 
 /// The commands to try, with what each does.
@@ -257,12 +307,14 @@ fn welcome(at: &Addresses, usual_port: bool, keeps: bool) -> String {
         nodes.iter().map(|node| format!("{} at {}", node.id, node.address)).collect::<Vec<_>>().join(", ")
     };
     let (tries, of_datasets) = (to_try(at, usual_port), to_try_of_datasets(at));
-    let all = tries.iter().chain(&of_datasets);
+    let of_tables = to_try_of_tables(at);
+    let all = tries.iter().chain(&of_datasets).chain(&of_tables);
     let width = all.map(|(command, _)| command.chars().count()).max().unwrap_or(0);
     let (tries, of_datasets) = (in_columns(&tries, width), in_columns(&of_datasets, width));
+    let of_tables = in_columns(&of_tables, width);
     let kept = if keeps {
-        "What is kept in --data-dir is where shards are, plans, and the dataset. Notes are in the memory of their nodes, and
-gone when this ends."
+        "What is kept in --data-dir is where shards are, plans, the dataset and the table. Notes are in the memory of their nodes,
+and gone when this ends."
     } else {
         "All of it is gone when this ends."
     };
@@ -273,6 +325,7 @@ gone when this ends."
   router       http://{}
   `packages`   {}
   `notes`      {}
+  `inventory`  {}
 
 Try, in another terminal:
 
@@ -284,6 +337,10 @@ A version is a folder of files: copy one there to a later name, and all nodes lo
 
 {of_datasets}
 
+`inventory` is a table: each of its rows is on the disks of several nodes before a write is acknowledged.
+
+{of_tables}
+
 {kept} Ctrl-C stops everything.",
         sample_dataset::ROWS,
         counted(at.dataset_nodes.len(), "node"),
@@ -291,6 +348,7 @@ A version is a folder of files: copy one there to a later name, and all nodes lo
         at.router,
         named(&at.dataset_nodes),
         named(&at.nodes),
+        named(&at.table_nodes),
         sample_dataset::VERSIONS.map(|(name, _)| name).join(" and "),
         at.dataset_source,
     )
@@ -318,6 +376,7 @@ mod tests {
                 nodes: vec![node("n1", 11)],
                 dataset_nodes: vec![node("d1", 81), node("d2", 82)],
                 dataset_source: "/tmp/source".into(),
+                table_nodes: vec![node("t1", 91), node("t2", 92)],
             };
             let text = welcome(&addresses, port == 7400, true);
             let explained =
@@ -337,8 +396,8 @@ mod tests {
     fn ports_that_do_not_fit_are_told_before_anything_starts() {
         let up = |port, nodes| UpArgs { nodes, data_dir: None, port };
         assert!(up(0, 64).check_ports().is_ok());
-        assert!(up(65_452, 3).check_ports().is_ok());
-        let told = up(65_453, 3).check_ports().unwrap_err().to_string();
-        assert!(told.contains("--port 65453") && told.contains("65452"), "{told}");
+        assert!(up(65_442, 3).check_ports().is_ok());
+        let told = up(65_443, 3).check_ports().unwrap_err().to_string();
+        assert!(told.contains("--port 65443") && told.contains("65442"), "{told}");
     }
 }

@@ -1,4 +1,4 @@
-//! The nodes of `up`, of both kinds, each with a runtime of its own, so that one can be killed as if its machine had lost
+//! The nodes of `up`, of all three kinds, each with a runtime of its own, so that one can be killed as if its machine had lost
 //! power: its tasks, connections and listener are gone at once, and nobody is told.
 
 use super::sample_dataset::SampleDataset;
@@ -10,9 +10,11 @@ use axum::{Json, Router};
 use partage_door::{Door, Role, Settings, TowerService};
 use partage_kv::{Config, Node};
 use partage_wire::json::ErrorBody;
+use partage_table::server::{Config as TableConfig, TableNode};
 use partage_worker::Worker;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path as FilePath, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -38,6 +40,8 @@ enum Service {
     KeyValue(Worker),
     /// It answers requests on threads of its own.
     Dataset(Box<partage_dataset::node::Node>),
+    /// Its replicas have threads of their own.
+    Table(Box<TableNode>),
 }
 
 impl Drop for RunningNode {
@@ -56,19 +60,27 @@ pub fn is_of_dataset(id: &str) -> bool {
     id.starts_with('d')
 }
 
+/// Whether a node of that name is one of the tables: `t1`.
+pub fn is_of_tables(id: &str) -> bool {
+    id.starts_with('t')
+}
+
 /// Starts, lists and kills the nodes.
 #[derive(Clone)]
 pub struct NodeManager {
     coordinator: String,
     dataset: Arc<SampleDataset>,
+    /// With a folder for each node of tables.
+    tables: Arc<FilePath>,
     door: Settings,
     running: Arc<Mutex<BTreeMap<String, RunningNode>>>,
 }
 
 impl NodeManager {
     /// Empty.
-    pub fn new(coordinator: String, dataset: SampleDataset, door: Settings) -> NodeManager {
-        NodeManager { coordinator, dataset: Arc::new(dataset), door, running: Arc::default() }
+    pub fn new(coordinator: String, dataset: SampleDataset, tables: PathBuf, door: Settings) -> NodeManager {
+        let (dataset, tables) = (Arc::new(dataset), tables.into());
+        NodeManager { coordinator, dataset, tables, door, running: Arc::default() }
     }
 
     fn running(&self) -> MutexGuard<'_, BTreeMap<String, RunningNode>> {
@@ -85,7 +97,7 @@ impl NodeManager {
         &self.dataset
     }
 
-    /// One node more; by its name one of the dataset, or one of the key-value service.
+    /// One node more; by its name one of the dataset, of the tables, or of the key-value service.
     pub async fn add(&self, id: &str, listen: SocketAddr) -> Result<SocketAddr, Failure> {
         if self.running().contains_key(id) {
             return Err(Failure::refused(format!("node {id} is up already: choose another name")));
@@ -93,11 +105,15 @@ impl NodeManager {
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
         let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start node {id}: {error}")))?;
         let (name, coordinator, dataset) = (id.to_owned(), self.coordinator.clone(), self.dataset.clone());
-        let door = self.door.clone();
+        let (door, folder) = (self.door.clone(), self.tables.join(id));
         let started = runtime.spawn(async move {
             if is_of_dataset(&name) {
                 let node = dataset.node(&name, listen, &coordinator, door).await?;
                 return Ok((node.address(), Service::Dataset(Box::new(node))));
+            }
+            if is_of_tables(&name) {
+                let node = store(name, listen, coordinator, folder, door).await?;
+                return Ok((node.address(), Service::Table(Box::new(node))));
             }
             let (address, worker) = keep(name, listen, coordinator, door).await?;
             Ok((address, Service::KeyValue(worker)))
@@ -129,6 +145,7 @@ impl NodeManager {
                 match node.service.take() {
                     Some(Service::KeyValue(worker)) => worker.shutdown().await,
                     Some(Service::Dataset(reader)) => reader.stop().await,
+                    Some(Service::Table(node)) => node.shutdown().await,
                     None => {}
                 }
             });
@@ -157,6 +174,20 @@ impl NodeManager {
         });
         Ok(address)
     }
+}
+
+/// Starts a node of tables on this runtime. One of that name that was killed a moment ago may have the folder still.
+async fn store(
+    name: String,
+    listen: SocketAddr,
+    coordinator: String,
+    folder: PathBuf,
+    door: Settings,
+) -> Result<TableNode, String> {
+    let listener =
+        TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))?;
+    let config = TableConfig { door, ..TableConfig::new(name, coordinator, listener, folder) };
+    TableNode::start(config).await.map_err(|error| error.to_string())
 }
 
 /// Starts a node of the key-value service on this runtime, to live as long as that does.

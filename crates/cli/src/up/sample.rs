@@ -1,10 +1,13 @@
-//! The keyspaces of `up`: the package index, which its nodes create, and an empty one whose plans wait for a person.
+//! The keyspaces of `up`: the package index, which its nodes create, an empty one whose plans wait for a person, and a table.
 
 use super::sample_dataset::DATASET;
 use crate::client::ApiClient;
 use crate::output::Failure;
-use partage_wire::json::{Command, Keyspace, Presplit, Sharding, Summary};
+use partage_wire::json::{Command, Keyspace, Presplit, Resharding, Sharding, Summary};
 use std::time::Duration;
+
+/// The name of the table.
+pub const TABLE: &str = "inventory";
 
 /// Creates the keyspace that is not there from last time. Whoever runs one node may add more later.
 pub async fn create_notes(client: &ApiClient) -> Result<(), Failure> {
@@ -31,6 +34,33 @@ pub async fn create_notes(client: &ApiClient) -> Result<(), Failure> {
         ahead: true,
     };
     if !is_there(client, "notes").await {
+        client.command(command, false).await?;
+    }
+    Ok(())
+}
+
+/// Creates the table that is not there from last time.
+pub async fn create_inventory(client: &ApiClient, replicas: u32) -> Result<(), Failure> {
+    let inventory = Keyspace {
+        name: TABLE.to_owned(),
+        kind: Some("table".to_owned()),
+        sharding: Sharding::HashRange { hash: "xxh3-64".to_owned() },
+        partition_key: None,
+        ownership: Some("replicated".to_owned()),
+        replicas: Some(replicas),
+        policy: None,
+        mode: None,
+        spread: None,
+        constraint: Default::default(),
+        throttle: Default::default(),
+        resharding: Resharding { split_bytes: 0, ..Resharding::default() },
+        dataset_replication: None,
+        durable: true,
+        min_in_sync: replicas.min(2),
+    };
+    let command =
+        Command::CreateKeyspace { keyspace: inventory, presplit: Presplit::HashRanges { shards: 6 }, ahead: true };
+    if !is_there(client, TABLE).await {
         client.command(command, false).await?;
     }
     Ok(())

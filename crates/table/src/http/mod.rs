@@ -1,4 +1,5 @@
-//! Rows over HTTP: `GET`, `PUT` and `DELETE` of `/v1/tables/<table>/keys/<key>`, with raw bodies.
+//! Rows over HTTP: `GET`, `PUT` and `DELETE` of `/v1/tables/<table>/keys/<key>`, or `/<table>/<key>` as routers and other services
+//! have it, with raw bodies.
 //!
 //! Any node takes any request: the worker's layer ([`partage_worker::http::sharded`]) lets it in, or sends it on once to the node
 //! that serves the key.

@@ -72,9 +72,12 @@ impl KeyRequest {
 /// What a request says; an error is a sentence with the way out.
 pub(super) fn key_request(parts: &Parts) -> Result<KeyRequest, String> {
     let path = parts.uri.path();
-    let rest = path.strip_prefix(PREFIX).and_then(|rest| rest.split_once("/keys/"));
-    let Some((table, key)) = rest else {
-        return Err(format!("{path}: ask for {PREFIX}<table>/keys/<key>"));
+    let named = match path.strip_prefix(PREFIX) {
+        Some(rest) => rest.split_once("/keys/"),
+        None => path.trim_start_matches('/').split_once('/'),
+    };
+    let Some((table, key)) = named else {
+        return Err(format!("{path}: ask for {PREFIX}<table>/keys/<key>, or /<table>/<key>"));
     };
     let table = percent_decode_str(table).decode_utf8_lossy();
     let table = KeyspaceName::new(&table).map_err(|error| error.to_string())?;
@@ -185,6 +188,9 @@ mod tests {
         assert!(
             parsed("GET", "/v1/tables/stock/keys/", &[]).expect("the empty key").key.as_bytes().is_empty()
         );
+        let short = parsed("GET", "/stock/a/b", &[]).expect("a request");
+        assert_eq!((short.table.as_str(), short.key.as_bytes()), ("stock", &b"a/b"[..]));
+        assert!(parsed("GET", "/stock", &[]).is_err() && parsed("GET", "/v1/tables/stock", &[]).is_err());
         let long = format!("/v1/tables/stock/keys/{}", "a".repeat(partage_core::limits::KEY_BYTES));
         assert!(parsed("GET", &long, &[]).is_ok());
         assert!(parsed("GET", &(long + "a"), &[]).is_err());
