@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::http::uri::Authority;
 use hyper::header::HeaderValue;
+use hyper::http::uri::Authority;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
@@ -74,8 +74,10 @@ pub async fn first_answer(
 ) -> Result<Reply, RequestError> {
     let mut last = RequestError { sent: false, why: "no node is named".to_owned() };
     for node in nodes {
-        let request =
-            Request::builder().method(method.clone()).uri(format!("http://{node}{path}")).body(Full::new(body.clone()));
+        let request = Request::builder()
+            .method(method.clone())
+            .uri(format!("http://{node}{path}"))
+            .body(Full::new(body.clone()));
         let mut request = request.map_err(|error| RequestError { sent: false, why: error.to_string() })?;
         request.headers_mut().extend(headers.clone());
         request.headers_mut().insert(partage_wire::request::headers::REQUEST, HeaderValue::from_static("1"));

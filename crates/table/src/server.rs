@@ -54,7 +54,12 @@ pub struct Config {
 
 impl Config {
     /// A node of capacity 1 in no zone, with default settings.
-    pub fn new(node: impl Into<String>, coordinator: impl Into<String>, listener: TcpListener, folder: PathBuf) -> Config {
+    pub fn new(
+        node: impl Into<String>,
+        coordinator: impl Into<String>,
+        listener: TcpListener,
+        folder: PathBuf,
+    ) -> Config {
         Config {
             node: node.into(),
             coordinators: vec![coordinator.into()],

@@ -7,8 +7,8 @@ use hyper::Method;
 use partage_core::keyspace::map::Role;
 use partage_core::node::Health;
 use partage_wire::json::{
-    Answer, Command, CommandRequest, Explained, Keyspace, Node, Nodes, Plans, Presplit, ReplicaPhase, Shard,
-    Sharding, Shards, Summary,
+    Answer, Command, CommandRequest, Explained, Keyspace, Node, Nodes, Plans, Presplit, ReplicaPhase,
+    Resharding, Shard, Sharding, Shards, Summary,
 };
 use partage_wire::request::headers::FORWARDED_BY;
 use serde::de::DeserializeOwned;
@@ -81,6 +81,24 @@ impl Admin {
         let keyspace = keyspace(name, sharding, Some(ownership), mode);
         let presplit = Presplit::HashRanges { shards: SHARDS };
         self.command(Command::CreateKeyspace { keyspace, presplit, ahead: false }).await.unwrap();
+        self.settled().await;
+    }
+
+    /// Makes a table of [`SHARDS`] ranges of hashes with three replicas each, of which two must have a write, and waits until it is
+    /// served.
+    pub async fn table(&self, name: &str) {
+        let sharding = Sharding::HashRange { hash: "xxh3-64".to_owned() };
+        let table = Keyspace {
+            kind: Some("table".to_owned()),
+            replicas: Some(3),
+            durable: true,
+            min_in_sync: 2,
+            resharding: Resharding { split_bytes: 0, ..Resharding::default() },
+            ..keyspace(name, sharding, Some("replicated"), "automatic")
+        };
+        let presplit = Presplit::HashRanges { shards: SHARDS };
+        let command = Command::CreateKeyspace { keyspace: table, presplit, ahead: false };
+        self.command(command).await.unwrap();
         self.settled().await;
     }
 

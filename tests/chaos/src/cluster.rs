@@ -45,7 +45,16 @@ pub struct Node {
     pub address: String,
     /// What it reaches the coordinator by.
     pub link: Link,
-    flags: Vec<String>,
+    program: Program,
+}
+
+/// What runs on a node.
+#[derive(Debug, Clone)]
+enum Program {
+    /// The service that keeps nothing, with these flags.
+    KeyValue(Vec<String>),
+    /// Tables, stored in that folder.
+    Tables(PathBuf),
 }
 
 impl Cluster {
@@ -120,12 +129,22 @@ impl Cluster {
 
     /// Starts a node, with flags of `chaos-node`, and waits until the coordinator has it.
     pub async fn add_node(&mut self, id: &str, flags: &[&str]) {
-        let number: u32 = id.trim_start_matches('n').parse().unwrap();
+        let flags = flags.iter().map(ToString::to_string).collect();
+        self.add(id, Program::KeyValue(flags)).await;
+    }
+
+    /// Starts a node of tables, called `t1` or so, and waits until the coordinator has it.
+    pub async fn add_table_node(&mut self, id: &str) {
+        let folder = self.path(id);
+        self.add(id, Program::Tables(folder)).await;
+    }
+
+    async fn add(&mut self, id: &str, program: Program) {
+        let number: u32 = id.trim_start_matches(['n', 't']).parse().unwrap();
         let address = format!("{}.1:{}", self.subnet, 7500 + number);
         let link = Link::open(&format!("{}.1:{}", self.subnet, 7600 + number), &self.address()).await;
-        let flags: Vec<_> = flags.iter().map(ToString::to_string).collect();
-        let process = self.start_node(id, &address, link.address(), &flags);
-        self.nodes.insert(id.to_owned(), Node { process, address, link, flags });
+        let process = self.start_node(id, &address, link.address(), &program);
+        self.nodes.insert(id.to_owned(), Node { process, address, link, program });
         self.node_is_up(id).await;
     }
 
@@ -133,13 +152,33 @@ impl Cluster {
     pub async fn restart_node(&mut self, id: &str) {
         let node = &self.nodes[id];
         node.link.mend();
-        let process = self.start_node(id, &node.address, node.link.address(), &node.flags);
+        let process = self.start_node(id, &node.address, node.link.address(), &node.program);
         self.nodes.get_mut(id).unwrap().process = process;
         self.node_is_up(id).await;
     }
 
-    fn start_node(&self, id: &str, address: &str, coordinator: &str, flags: &[String]) -> Process {
-        start_node(self.dir.path(), id, address, coordinator, flags)
+    /// Starts several again at once, as after a power cut.
+    pub async fn restart_nodes(&mut self, ids: &[&str]) {
+        for id in ids {
+            let node = &self.nodes[*id];
+            let process = self.start_node(id, &node.address, node.link.address(), &node.program);
+            self.nodes.get_mut(*id).unwrap().process = process;
+        }
+        for id in ids {
+            self.node_is_up(id).await;
+        }
+    }
+
+    fn start_node(&self, id: &str, address: &str, coordinator: &str, program: &Program) -> Process {
+        match program {
+            Program::KeyValue(flags) => start_node(self.dir.path(), id, address, coordinator, flags),
+            Program::Tables(folder) => {
+                let mut command = std::process::Command::new(binary("partage"));
+                command.args(["table", "serve", "--id", id, "--listen", address, "--join", coordinator]);
+                command.arg("--data-dir").arg(folder);
+                Process::start(id, outlives_its_limits(&command), &self.path(&format!("{id}.log")))
+            }
+        }
     }
 
     async fn node_is_up(&self, id: &str) {

@@ -151,6 +151,8 @@ pub struct Load {
 
 struct Shared {
     keyspace: String,
+    /// The path of a key, but for the key.
+    path: String,
     /// The check of epochs holds where a shard has one owner.
     exclusive: bool,
     /// So do the checks of values.
@@ -210,7 +212,7 @@ impl Shared {
             placed => return Err(format!("the router knows no leader: {placed:?}")),
         }
         let access = if method == Method::GET { Access::Read } else { Access::Write };
-        let path = format!("/kv/{}/{key}", self.keyspace);
+        let path = format!("{}{key}", self.path);
         let request = Request::builder().method(method).uri(path).body(Outgoing::from(Bytes::from(body)));
         let request = request.map_err(|error| error.to_string())?;
         let answer = router.request(request, &self.keyspace, key.as_bytes(), access).await;
@@ -229,7 +231,7 @@ impl Shared {
         key: &str,
         body: String,
     ) -> Result<Reply, String> {
-        let path = format!("/kv/{}/{key}", self.keyspace);
+        let path = format!("{}{key}", self.path);
         let end = Instant::now() + DEADLINE;
         loop {
             let why = match http.ask(method.clone(), route, &path, &[], body.clone()).await {
@@ -325,18 +327,27 @@ impl Load {
     /// Begins to write and read `keyspace`, whose owners `admin` names.
     pub fn start(admin: &Admin, keyspace: &str, exclusive: bool) -> Load {
         let door = Door::Asked { admin: admin.clone(), http: Http::default() };
-        Load::begin(door, keyspace, exclusive, exclusive)
+        Load::begin(door, keyspace, format!("/kv/{keyspace}/"), exclusive, exclusive)
+    }
+
+    /// Begins to write and read `table`. What is acknowledged is on disks, so nothing may be lost, whoever dies; and a replica that
+    /// leads no more answers nothing.
+    pub fn of_table(admin: &Admin, table: &str) -> Load {
+        let door = Door::Asked { admin: admin.clone(), http: Http::default() };
+        Load::begin(door, table, format!("/v1/tables/{table}/keys/"), true, true)
     }
 
     /// Begins to write and read `keyspace` through `router`. No node dies and no shard moves meanwhile, so that what
     /// was acknowledged is there, however it is owned.
     pub fn routed(router: &Router, keyspace: &str, exclusive: bool) -> Load {
-        Load::begin(Door::Routed(router.clone()), keyspace, exclusive, true)
+        let path = format!("/kv/{keyspace}/");
+        Load::begin(Door::Routed(router.clone()), keyspace, path, exclusive, true)
     }
 
-    fn begin(door: Door, keyspace: &str, exclusive: bool, keeps_values: bool) -> Load {
+    fn begin(door: Door, keyspace: &str, path: String, exclusive: bool, keeps_values: bool) -> Load {
         let shared = Arc::new(Shared {
             keyspace: keyspace.to_owned(),
+            path,
             exclusive,
             keeps_values,
             door,

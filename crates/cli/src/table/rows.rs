@@ -8,9 +8,18 @@ use clap::Args;
 use hyper::header::{ETAG, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use hyper::{HeaderMap, Method, StatusCode};
 use partage_wire::json::{ErrorBody, ErrorDetail};
+use partage_wire::request::unavailable::is_not_begun;
 use serde_json::json;
 use std::io::Read;
 use std::path::PathBuf;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How long the command asks again while a shard changes hands: longer than the coordinator takes to find a node dead.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Rest between two attempts.
+const REST: Duration = Duration::from_millis(200);
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const EXISTED: &str = "partage-existed";
@@ -50,8 +59,11 @@ impl Conditions {
         let mut headers = HeaderMap::new();
         if let Some(version) = &self.if_version {
             let tag = if version == "*" { version.clone() } else { format!("\"{version}\"") };
-            let tag = HeaderValue::from_str(&tag)
-                .map_err(|_| Failure::usage(format!("--if-version {version:?} is no version: `partage table get` prints it")))?;
+            let tag = HeaderValue::from_str(&tag).map_err(|_| {
+                Failure::usage(format!(
+                    "--if-version {version:?} is no version: `partage table get` prints it"
+                ))
+            })?;
             headers.insert(IF_MATCH, tag);
         }
         if self.if_absent {
@@ -72,12 +84,21 @@ impl Target {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<Reply, Failure> {
-        let path = format!("/v1/tables/{}/keys/{}{query}", segment(&self.table), segment_of(self.key.as_bytes()));
-        first_answer(&self.node, &method, &path, &headers, &body).await.map_err(|error| {
-            let asked = self.node.join(", ");
-            Failure::not_reachable(format!("no node of tables answers at {asked}: {}", error.why))
-                .help("start one with `partage table serve`, or name it with --node HOST:PORT")
-        })
+        let path =
+            format!("/v1/tables/{}/keys/{}{query}", segment(&self.table), segment_of(self.key.as_bytes()));
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let reply = first_answer(&self.node, &method, &path, &headers, &body).await.map_err(|error| {
+                let asked = self.node.join(", ");
+                Failure::not_reachable(format!("no node of tables answers at {asked}: {}", error.why))
+                    .help("start one with `partage table serve`, or name it with --node HOST:PORT")
+            })?;
+            let is_not_begun = reply.status == StatusCode::SERVICE_UNAVAILABLE && is_not_begun(&reply.body);
+            if !is_not_begun || Instant::now() >= until {
+                return Ok(reply);
+            }
+            sleep(REST).await;
+        }
     }
 
     fn refusal(&self, reply: &Reply) -> Failure {
@@ -89,8 +110,10 @@ impl Target {
             StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => Failure::usage(message),
             StatusCode::SERVICE_UNAVAILABLE => Failure::not_reachable(message),
             StatusCode::GATEWAY_TIMEOUT | StatusCode::BAD_GATEWAY => Failure::not_done(message),
-            StatusCode::MISDIRECTED_REQUEST => Failure::refused(format!("no node serves table {}", self.table))
-                .help("`partage table list` lists the tables"),
+            StatusCode::MISDIRECTED_REQUEST => {
+                Failure::refused(format!("no node serves table {}", self.table))
+                    .help("`partage table list` lists the tables")
+            }
             _ => Failure::refused(message),
         };
         failure.kind(kind)

@@ -169,8 +169,8 @@ impl UpArgs {
             return Ok((folder.join("tables"), None));
         }
         let temporary = tempfile::tempdir();
-        let temporary =
-            temporary.map_err(|error| Failure::failed(format!("cannot make a folder for the table: {error}")))?;
+        let temporary = temporary
+            .map_err(|error| Failure::failed(format!("cannot make a folder for the table: {error}")))?;
         Ok((temporary.path().to_owned(), Some(temporary)))
     }
 
@@ -245,8 +245,14 @@ fn to_try_of_tables(at: &Addresses) -> Vec<(String, &'static str)> {
     let last = at.table_nodes.last().map_or("", |node| &node.address);
     let control = &at.control;
     vec![
-        (format!("partage table put inventory apple 3 --node {node}"), "on the disks of two nodes when it returns"),
-        (format!("partage table get inventory apple --node {last}"), "any node answers, with what was written last"),
+        (
+            format!("partage table put inventory apple 3 --node {node}"),
+            "on the disks of two nodes when it returns",
+        ),
+        (
+            format!("partage table get inventory apple --node {last}"),
+            "any node answers, with what was written last",
+        ),
         (format!("curl -i http://{node}/v1/tables/inventory/keys/apple"), "the same over HTTP; see etag"),
         (
             format!("curl -X POST -H 'partage-request: 1' http://{control}/kill/t2"),

@@ -58,8 +58,11 @@ pub async fn create_inventory(client: &ApiClient, replicas: u32) -> Result<(), F
         durable: true,
         min_in_sync: replicas.min(2),
     };
-    let command =
-        Command::CreateKeyspace { keyspace: inventory, presplit: Presplit::HashRanges { shards: 6 }, ahead: true };
+    let command = Command::CreateKeyspace {
+        keyspace: inventory,
+        presplit: Presplit::HashRanges { shards: 6 },
+        ahead: true,
+    };
     if !is_there(client, TABLE).await {
         client.command(command, false).await?;
     }

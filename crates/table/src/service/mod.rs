@@ -21,9 +21,9 @@ pub use memberships::{MembersError, Membership, Memberships};
 pub use requests::{Refusal, Refused};
 
 use crate::error::{OpenError, ReplicaError};
+use crate::network::{NetworkTransport, PacketSink};
 use crate::node::{Identity, Node, StoredReplica};
 use crate::settings::{NodeSettings, ReplicaSettings};
-use crate::network::{NetworkTransport, PacketSink};
 use crate::transport::Packet;
 use notices::{Happened, Notices};
 use partage_core::base::id::{Epoch, Incarnation, PlacementId};

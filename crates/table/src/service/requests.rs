@@ -12,6 +12,7 @@ use partage_core::keyspace::key::Key;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::replication::{Consistency, Failed};
 use partage_core::service::table::rows::{Outcome, Write};
+use partage_wire::request::unavailable;
 use tokio::time::{Instant, timeout};
 
 /// Why a request was not carried out.
@@ -50,9 +51,9 @@ impl Refusal {
     pub fn word(self) -> &'static str {
         match self {
             Refusal::Invalid => "invalid",
-            Refusal::Soon => "soon",
-            Refusal::TooFewInSync => "too_few_in_sync",
-            Refusal::Busy => "busy",
+            Refusal::Soon => unavailable::SOON,
+            Refusal::TooFewInSync => unavailable::TOO_FEW_IN_SYNC,
+            Refusal::Busy => unavailable::BUSY,
             Refusal::NoRoom => "no_room",
             Refusal::Stopped => "stopped",
             Refusal::TooOld => "too_old",

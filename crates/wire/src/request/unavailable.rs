@@ -5,6 +5,8 @@
 //! | `soon`                | not begun: the shard is handed over         | always                     |
 //! | `lapsed`              | not begun: the node has no lease            | always                     |
 //! | `unreachable`         | not sent: the owner's address does not open | always                     |
+//! | `too_few_in_sync`     | not begun: a table's shard has too few replicas in sync | always         |
+//! | `busy`                | not begun: too many requests wait           | always                     |
 //! | `moved`               | begun, and ended for a hand-over            | if it can be done twice    |
 //! | `lapsed_while_served` | done, perhaps after the lease ran out       | if it can be done twice    |
 
@@ -19,6 +21,12 @@ pub const LAPSED: &str = "lapsed";
 /// Not sent: no connection to the owner opened.
 pub const UNREACHABLE: &str = "unreachable";
 
+/// Not begun: a write needs more in-sync replicas of the table's shard than there are.
+pub const TOO_FEW_IN_SYNC: &str = "too_few_in_sync";
+
+/// Not begun: as many requests as may wait do so.
+pub const BUSY: &str = "busy";
+
 /// Begun, and ended because the shard had to be handed over.
 pub const MOVED: &str = "moved";
 
@@ -27,8 +35,9 @@ pub const LAPSED_WHILE_SERVED: &str = "lapsed_while_served";
 
 /// Whether that body of a 503 says that nothing was done for certain.
 pub fn is_not_begun(body: &[u8]) -> bool {
-    serde_json::from_slice(body)
-        .is_ok_and(|ErrorBody { error }| matches!(error.kind.as_str(), SOON | LAPSED | UNREACHABLE))
+    serde_json::from_slice(body).is_ok_and(|ErrorBody { error }| {
+        matches!(error.kind.as_str(), SOON | LAPSED | UNREACHABLE | TOO_FEW_IN_SYNC | BUSY)
+    })
 }
 
 #[cfg(test)]
@@ -37,9 +46,9 @@ mod tests {
 
     #[test]
     fn only_an_error_that_says_so_was_not_begun() {
-        for (kind, is_not) in
-            [(SOON, true), (LAPSED, true), (UNREACHABLE, true), (MOVED, false), (LAPSED_WHILE_SERVED, false)]
-        {
+        let not_begun = [SOON, LAPSED, UNREACHABLE, TOO_FEW_IN_SYNC, BUSY].map(|kind| (kind, true));
+        let begun = [MOVED, LAPSED_WHILE_SERVED].map(|kind| (kind, false));
+        for (kind, is_not) in not_begun.into_iter().chain(begun) {
             assert_eq!(is_not_begun(&ErrorBody::new(kind, "why", "try again").bytes()), is_not, "{kind}");
         }
         for other in ["", "soon", r#"{"error":"soon","message":"why"}"#, r#"{"kind":"soon"}"#] {
