@@ -273,7 +273,7 @@ impl Door {
                     return Ok(());
                 }
                 CloseReason::Stalled => {
-                    self.counts().refused(Reason::Stalled, &"a client takes nothing of what is answered");
+                    self.refuse_stalled();
                     return Ok(());
                 }
             },

@@ -230,6 +230,11 @@ impl Door {
         self.counts().refused(Reason::SlowHead, &"the head of a request came too slowly");
     }
 
+    /// Counts a connection that was closed since its client takes nothing of what is answered.
+    pub fn refuse_stalled(&self) {
+        self.counts().refused(Reason::Stalled, &"a client takes nothing of what is answered");
+    }
+
     /// The refusals.
     pub fn counts(&self) -> &Arc<Counts> {
         &self.0.counts

@@ -8,7 +8,7 @@
 //! ```text
 //! 5  cli                                        the one binary
 //! 4  dataset  table  shuffle  console           services and pages; examples/* stand here too
-//! 3  coordinator  worker  router  engine        what runs (testkit leans on its own floor: it starts them all)
+//! 3  coordinator  worker  router  engine  resp  what runs (testkit leans on its own floor: it starts them all)
 //! 2  metadata  maps  door
 //! 1  wire  clock  dialer  log  coordination          coordination leans on the clock: its sessions end by it
 //! 0  core  journal                              decisions; files that are only added to
@@ -54,7 +54,7 @@ pub enum Kind {
 const OUTSIDE: u8 = 6;
 
 /// The floor of each folder below `crates/`.
-const FLOORS: [(&str, u8); 21] = [
+const FLOORS: [(&str, u8); 22] = [
     ("core", 0),
     ("random", 0),
     ("clock", 1),
@@ -71,6 +71,7 @@ const FLOORS: [(&str, u8); 21] = [
     ("router", 3),
     ("testkit", 3),
     ("engine", 3),
+    ("resp", 3),
     ("dataset", 4),
     ("table", 4),
     ("shuffle", 4),

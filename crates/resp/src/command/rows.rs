@@ -1,0 +1,260 @@
+//! What commands do with rows: steps, each on one row, and how their answers become one.
+
+use crate::error;
+use crate::reply::Reply;
+use partage_core::keyspace::key::Key;
+use partage_core::service::table::rows::{Action, Condition, Done, Expiry, Operation, Row};
+
+/// A command on rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rows {
+    /// In the order of the command's keys; one or more.
+    pub steps: Vec<Step>,
+    /// How the answers of the steps become that of the command.
+    pub combine: Combine,
+}
+
+/// How several answers become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Combine {
+    /// There is only one.
+    One,
+    /// Their sum, of numbers.
+    Sum,
+    /// All of them, in order.
+    All,
+    /// `OK`, when all are done as one.
+    Ok,
+    /// 1 when all are done as one, 0 when a condition did not hold.
+    Flag,
+}
+
+/// What is done with one row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Its key.
+    pub key: Key,
+    /// What.
+    pub does: Does,
+}
+
+/// What is done with a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Does {
+    /// It is read.
+    Read(Read),
+    /// An operation, and what is answered.
+    Write {
+        /// What must hold.
+        condition: Condition,
+        /// What is done.
+        action: Action,
+        /// What is answered.
+        answer: Written,
+    },
+    /// It ends then, if that is so.
+    ExpireIf {
+        /// In milliseconds of Unix time.
+        at_ms: u64,
+        /// What must hold.
+        when: ExpireWhen,
+    },
+}
+
+/// What is answered from a row that is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// Its value.
+    Value,
+    /// The length of its value.
+    Length,
+    /// A part of its value: from and to, counted from the end where they are negative.
+    Part(i64, i64),
+    /// 1 or 0.
+    Exists,
+    /// `string` or `none`.
+    Type,
+    /// How long it lives on, in seconds.
+    Seconds,
+    /// The same in milliseconds.
+    Milliseconds,
+    /// When it ends, in seconds.
+    EndsSeconds,
+    /// The same in milliseconds.
+    EndsMilliseconds,
+}
+
+/// What is answered when an operation is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// `OK`; nothing, if its condition did not hold.
+    Ok,
+    /// The value before, also if its condition did not hold.
+    Former,
+    /// 1; 0, if its condition did not hold.
+    Flag,
+    /// Whether there was a row.
+    Existed,
+    /// Whether there was a row that would have ended.
+    HadEnd,
+    /// The number that it is now.
+    Number,
+    /// The length that it has now.
+    Length,
+}
+
+/// When an expiry is set: by the one that there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ExpireWhen {
+    /// There is none.
+    pub is_none: bool,
+    /// There is one.
+    pub is_some: bool,
+    /// The new one is later. None is later than any.
+    pub is_later: bool,
+    /// The new one is earlier.
+    pub is_earlier: bool,
+}
+
+impl ExpireWhen {
+    /// Whether there is nothing to hold.
+    pub fn is_always(self) -> bool {
+        self == ExpireWhen::default()
+    }
+
+    /// Whether a row with this expiry gets the new one.
+    pub fn holds(self, old: Option<u64>, new: u64) -> bool {
+        !(self.is_none && old.is_some()
+            || self.is_some && old.is_none()
+            || self.is_later && old.is_none_or(|old| new <= old)
+            || self.is_earlier && old.is_some_and(|old| new >= old))
+    }
+}
+
+impl Rows {
+    /// A command on one row.
+    pub fn one(key: Key, does: Does) -> Rows {
+        Rows { steps: vec![Step { key, does }], combine: Combine::One }
+    }
+
+    /// Whether it changes nothing.
+    pub fn only_reads(&self) -> bool {
+        self.steps.iter().all(|step| matches!(step.does, Does::Read(_)))
+    }
+
+    /// What the client is answered, when all steps were.
+    pub fn combined(&self, mut answers: Vec<Reply>) -> Reply {
+        if let Some(at) = answers.iter().position(Reply::is_error) {
+            return answers.swap_remove(at);
+        }
+        let number = |reply: &Reply| if let Reply::Integer(number) = reply { *number } else { 0 };
+        match self.combine {
+            Combine::One => answers.pop().unwrap_or(Reply::Null),
+            Combine::Sum => Reply::Integer(answers.iter().map(number).sum()),
+            Combine::All => Reply::Array(answers),
+            Combine::Ok => Reply::OK,
+            Combine::Flag => Reply::Integer(1),
+        }
+    }
+}
+
+impl Step {
+    /// The operation of the step, if one says it all. Whether its condition must hold for the others to be done is not looked at.
+    pub fn operation(&self) -> Option<Operation> {
+        let (condition, action, wants_former) = match &self.does {
+            Does::Read(_) => (Condition::Always, Action::Read, true),
+            Does::Write { condition, action, answer } => {
+                (*condition, action.clone(), matches!(answer, Written::Former | Written::HadEnd))
+            }
+            Does::ExpireIf { at_ms, when } if when.is_always() => {
+                (Condition::Always, Action::Expire(Expiry::At(*at_ms)), false)
+            }
+            Does::ExpireIf { .. } => return None,
+        };
+        Some(Operation { key: self.key.clone(), condition, action, wants_former })
+    }
+
+    /// What is answered when the operation is done.
+    pub fn done(&self, done: Done, now_ms: u64) -> Reply {
+        let former = done.former;
+        match &self.does {
+            Does::Read(read) => read.answer(former, now_ms),
+            Does::ExpireIf { .. } => Reply::flag(done.existed),
+            Does::Write { answer, .. } => match answer {
+                Written::Ok => Reply::OK,
+                Written::Former => former.map_or(Reply::Null, |row| Reply::Value(row.value)),
+                Written::Flag => Reply::Integer(1),
+                Written::Existed => Reply::flag(done.existed),
+                Written::HadEnd => Reply::flag(former.is_some_and(|row| row.expires_ms.is_some())),
+                Written::Number => done.now.and_then(|now| now.number).map_or(Reply::Null, Reply::Integer),
+                Written::Length => Reply::Integer(done.now.map_or(0, |now| now.bytes as i64)),
+            },
+        }
+    }
+
+    /// What is answered when its condition did not hold.
+    pub fn not_met(&self) -> Reply {
+        match &self.does {
+            Does::Write { answer: Written::Flag, .. } | Does::ExpireIf { .. } => Reply::Integer(0),
+            _ => Reply::Null,
+        }
+    }
+}
+
+impl Read {
+    /// What is answered for a row, or that there is none.
+    pub fn answer(self, row: Option<Row>, now_ms: u64) -> Reply {
+        let Some(row) = row else { return self.absent() };
+        let length = row.value.len();
+        let end = row.expires_ms.map(|end| i64::try_from(end).unwrap_or(i64::MAX));
+        let left = end.map(|end| end.saturating_sub(i64::try_from(now_ms).unwrap_or(i64::MAX)).max(0));
+        let or_never = |number: Option<i64>| Reply::Integer(number.unwrap_or(-1));
+        match self {
+            Read::Value => Reply::Value(row.value),
+            Read::Length => Reply::Integer(length as i64),
+            Read::Part(from, to) => {
+                let from_end = |at: i64| if at < 0 { (at + length as i64).max(0) } else { at };
+                let is_reversed = from < 0 && to < 0 && from > to;
+                let (from, to) = (from_end(from), from_end(to).min(length as i64 - 1));
+                if is_reversed || from > to || length == 0 {
+                    return Reply::Bytes(Vec::new());
+                }
+                Reply::Part(row.value, from as usize..to as usize + 1)
+            }
+            Read::Exists => Reply::Integer(1),
+            Read::Type => Reply::Word("string"),
+            Read::Seconds => or_never(left.map(|left| left.saturating_add(500) / 1_000)),
+            Read::Milliseconds => or_never(left),
+            Read::EndsSeconds => or_never(end.map(|end| end.saturating_add(500) / 1_000)),
+            Read::EndsMilliseconds => or_never(end),
+        }
+    }
+
+    fn absent(self) -> Reply {
+        match self {
+            Read::Value => Reply::Null,
+            Read::Length | Read::Exists => Reply::Integer(0),
+            Read::Part(..) => Reply::Bytes(Vec::new()),
+            Read::Type => Reply::Word("none"),
+            Read::Seconds | Read::Milliseconds | Read::EndsSeconds | Read::EndsMilliseconds => {
+                Reply::Integer(-2)
+            }
+        }
+    }
+}
+
+/// The key that a client gave.
+///
+/// # Errors
+/// It is too long.
+pub fn key(bytes: &[u8]) -> Result<Key, Reply> {
+    Key::new(bytes).map_err(Reply::error)
+}
+
+/// A number that a client gave.
+///
+/// # Errors
+/// It is none.
+pub fn number(bytes: &[u8]) -> Result<i64, Reply> {
+    crate::request::number(bytes).ok_or_else(error::not_a_number)
+}

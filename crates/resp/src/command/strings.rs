@@ -1,0 +1,298 @@
+//! Commands on rows, from their arguments. Order and texts of the checks are those of Redis.
+
+use super::rows::{Combine, Does, ExpireWhen, Read, Rows, Step, Written, key, number};
+use crate::error::syntax;
+use crate::reply::{Reply, shown};
+use crate::request::Arguments;
+use partage_core::service::table::rows::{Action, Condition, Expiry};
+
+/// A command on rows, or what is answered instead.
+pub type Parsed = Result<Rows, Reply>;
+
+/// A time that commands give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Unit {
+    is_seconds: bool,
+    is_absolute: bool,
+}
+
+const SECONDS: Unit = Unit { is_seconds: true, is_absolute: false };
+const MILLISECONDS: Unit = Unit { is_seconds: false, is_absolute: false };
+const AT_SECONDS: Unit = Unit { is_seconds: true, is_absolute: true };
+const AT_MILLISECONDS: Unit = Unit { is_seconds: false, is_absolute: true };
+
+impl Unit {
+    /// Of an option.
+    fn of(option: &[u8]) -> Option<Unit> {
+        match option.to_ascii_uppercase().as_slice() {
+            b"EX" => Some(SECONDS),
+            b"PX" => Some(MILLISECONDS),
+            b"EXAT" => Some(AT_SECONDS),
+            b"PXAT" => Some(AT_MILLISECONDS),
+            _ => None,
+        }
+    }
+
+    /// In milliseconds of Unix time; what is before its beginning, at its beginning.
+    fn at_ms(self, time: i64, command: &str, now_ms: u64) -> Result<u64, Reply> {
+        let now_ms = i64::try_from(now_ms).unwrap_or(i64::MAX);
+        let time = if self.is_seconds { time.checked_mul(1_000) } else { Some(time) };
+        let at = if self.is_absolute { time } else { time.and_then(|time| time.checked_add(now_ms)) };
+        at.map(|at| at.max(0) as u64).ok_or_else(|| invalid_time(command))
+    }
+}
+
+fn invalid_time(command: &str) -> Reply {
+    Reply::error(format_args!("invalid expire time in '{command}' command"))
+}
+
+fn lower(name: &[u8]) -> String {
+    shown(&name.to_ascii_lowercase())
+}
+
+fn put(value: &[u8], expiry: Expiry) -> Action {
+    Action::Put(value.into(), expiry)
+}
+
+fn write(of: &[u8], condition: Condition, action: Action, answer: Written) -> Parsed {
+    Ok(Rows::one(key(of)?, Does::Write { condition, action, answer }))
+}
+
+fn read(of: &[u8], read: Read) -> Parsed {
+    Ok(Rows::one(key(of)?, Does::Read(read)))
+}
+
+/// What stands behind the value of `SET`, and behind the key of `GETEX`.
+#[derive(Default)]
+struct Options {
+    condition: Option<Condition>,
+    wants_former: bool,
+    keeps: bool,
+    persists: bool,
+    time: Option<(Unit, i64)>,
+}
+
+impl Options {
+    fn read(arguments: Arguments<'_>, from: usize, is_set: bool) -> Result<Options, Reply> {
+        let (mut options, mut at) = (Options::default(), from);
+        let mut time = None;
+        while at < arguments.len() {
+            let option = arguments.get(at);
+            let has_no_time = time.is_none() && !options.keeps && !options.persists;
+            match option.to_ascii_uppercase().as_slice() {
+                b"NX" if is_set && options.condition != Some(Condition::Present) => {
+                    options.condition = Some(Condition::Absent);
+                }
+                b"XX" if is_set && options.condition != Some(Condition::Absent) => {
+                    options.condition = Some(Condition::Present);
+                }
+                b"GET" if is_set => options.wants_former = true,
+                b"KEEPTTL" if is_set && (has_no_time || options.keeps) => options.keeps = true,
+                b"PERSIST" if !is_set && (has_no_time || options.persists) => options.persists = true,
+                _ => {
+                    let unit = Unit::of(option).filter(|unit| {
+                        at + 1 < arguments.len()
+                            && !options.keeps
+                            && !options.persists
+                            && time.is_none_or(|(former, _)| former == *unit)
+                    });
+                    at += 1;
+                    time = Some((unit.ok_or_else(syntax)?, at));
+                }
+            }
+            at += 1;
+        }
+        // A time that is no number is found after everything else.
+        if let Some((unit, at)) = time {
+            options.time = Some((unit, number(arguments.get(at))?));
+        }
+        Ok(options)
+    }
+
+    fn at_ms(&self, command: &str, now_ms: u64) -> Result<Option<u64>, Reply> {
+        match self.time {
+            Some((_, ..=0)) => Err(invalid_time(command)),
+            Some((unit, time)) => unit.at_ms(time, command, now_ms).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+pub fn set(arguments: Arguments<'_>, now_ms: u64) -> Parsed {
+    let options = Options::read(arguments, 3, true)?;
+    let expiry = match options.at_ms("set", now_ms)? {
+        Some(at) => Expiry::At(at),
+        None if options.keeps => Expiry::AsBefore,
+        None => Expiry::Never,
+    };
+    let answer = if options.wants_former { Written::Former } else { Written::Ok };
+    let condition = options.condition.unwrap_or(Condition::Always);
+    write(arguments.get(1), condition, put(arguments.get(2), expiry), answer)
+}
+
+pub fn setnx(arguments: Arguments<'_>, _: u64) -> Parsed {
+    let action = put(arguments.get(2), Expiry::Never);
+    write(arguments.get(1), Condition::Absent, action, Written::Flag)
+}
+
+/// `SETEX` and `PSETEX`.
+pub fn setex(arguments: Arguments<'_>, now_ms: u64) -> Parsed {
+    let command = lower(arguments.get(0));
+    let unit = if command == "setex" { SECONDS } else { MILLISECONDS };
+    let time = number(arguments.get(2))?;
+    if time <= 0 {
+        return Err(invalid_time(&command));
+    }
+    let expiry = Expiry::At(unit.at_ms(time, &command, now_ms)?);
+    write(arguments.get(1), Condition::Always, put(arguments.get(3), expiry), Written::Ok)
+}
+
+pub fn getset(arguments: Arguments<'_>, _: u64) -> Parsed {
+    let action = put(arguments.get(2), Expiry::Never);
+    write(arguments.get(1), Condition::Always, action, Written::Former)
+}
+
+pub fn get(arguments: Arguments<'_>, _: u64) -> Parsed {
+    read(arguments.get(1), Read::Value)
+}
+
+pub fn getdel(arguments: Arguments<'_>, _: u64) -> Parsed {
+    write(arguments.get(1), Condition::Always, Action::Delete, Written::Former)
+}
+
+pub fn getex(arguments: Arguments<'_>, now_ms: u64) -> Parsed {
+    let options = Options::read(arguments, 2, false)?;
+    let expiry = match options.at_ms("getex", now_ms)? {
+        Some(at) => Expiry::At(at),
+        None if options.persists => Expiry::Never,
+        None => return read(arguments.get(1), Read::Value),
+    };
+    write(arguments.get(1), Condition::Always, Action::Expire(expiry), Written::Former)
+}
+
+pub fn strlen(arguments: Arguments<'_>, _: u64) -> Parsed {
+    read(arguments.get(1), Read::Length)
+}
+
+pub fn getrange(arguments: Arguments<'_>, _: u64) -> Parsed {
+    let (from, to) = (number(arguments.get(2))?, number(arguments.get(3))?);
+    read(arguments.get(1), Read::Part(from, to))
+}
+
+pub fn append(arguments: Arguments<'_>, _: u64) -> Parsed {
+    let action = Action::Append(arguments.get(2).into());
+    write(arguments.get(1), Condition::Always, action, Written::Length)
+}
+
+fn add(of: &[u8], by: i64) -> Parsed {
+    write(of, Condition::Always, Action::Add(by), Written::Number)
+}
+
+pub fn incr(arguments: Arguments<'_>, _: u64) -> Parsed {
+    add(arguments.get(1), 1)
+}
+
+pub fn decr(arguments: Arguments<'_>, _: u64) -> Parsed {
+    add(arguments.get(1), -1)
+}
+
+pub fn incrby(arguments: Arguments<'_>, _: u64) -> Parsed {
+    add(arguments.get(1), number(arguments.get(2))?)
+}
+
+pub fn decrby(arguments: Arguments<'_>, _: u64) -> Parsed {
+    let by = number(arguments.get(2))?;
+    add(arguments.get(1), by.checked_neg().ok_or_else(|| Reply::error("decrement would overflow"))?)
+}
+
+fn several(arguments: Arguments<'_>, combine: Combine, does: impl Fn() -> Does) -> Parsed {
+    let step = |of| Ok(Step { key: key(of)?, does: does() });
+    let steps = arguments.from(1).map(step).collect::<Result<Vec<_>, Reply>>()?;
+    Ok(Rows { steps, combine })
+}
+
+pub fn mget(arguments: Arguments<'_>, _: u64) -> Parsed {
+    several(arguments, Combine::All, || Does::Read(Read::Value))
+}
+
+/// `EXISTS`, and `TOUCH`, since rows have no time of their last use.
+pub fn exists(arguments: Arguments<'_>, _: u64) -> Parsed {
+    several(arguments, Combine::Sum, || Does::Read(Read::Exists))
+}
+
+/// `DEL`, and `UNLINK`, since no row is so large that its removal takes time.
+pub fn del(arguments: Arguments<'_>, _: u64) -> Parsed {
+    several(arguments, Combine::Sum, || Does::Write {
+        condition: Condition::Always,
+        action: Action::Delete,
+        answer: Written::Existed,
+    })
+}
+
+/// `MSET` and `MSETNX`. Of a key that is given twice the last value counts.
+pub fn mset(arguments: Arguments<'_>, _: u64) -> Parsed {
+    let command = lower(arguments.get(0));
+    if arguments.len().is_multiple_of(2) {
+        return Err(Reply::error(format_args!("wrong number of arguments for '{command}' command")));
+    }
+    let (condition, combine) = match command == "msetnx" {
+        true => (Condition::Absent, Combine::Flag),
+        false => (Condition::Always, Combine::Ok),
+    };
+    let mut steps = std::collections::BTreeMap::new();
+    for at in (1..arguments.len()).step_by(2) {
+        let action = put(arguments.get(at + 1), Expiry::Never);
+        steps.insert(key(arguments.get(at))?, Does::Write { condition, action, answer: Written::Ok });
+    }
+    Ok(Rows { steps: steps.into_iter().map(|(key, does)| Step { key, does }).collect(), combine })
+}
+
+/// `EXPIRE`, `PEXPIRE`, `EXPIREAT`, `PEXPIREAT`.
+pub fn expire(arguments: Arguments<'_>, now_ms: u64) -> Parsed {
+    let command = lower(arguments.get(0));
+    let unit =
+        Unit { is_seconds: !command.starts_with('p'), is_absolute: command.ends_with("at") };
+    let mut when = ExpireWhen::default();
+    for option in arguments.from(3) {
+        match option.to_ascii_uppercase().as_slice() {
+            b"NX" => when.is_none = true,
+            b"XX" => when.is_some = true,
+            b"GT" => when.is_later = true,
+            b"LT" => when.is_earlier = true,
+            _ => return Err(Reply::error(format_args!("Unsupported option {}", shown(option)))),
+        }
+    }
+    if when.is_none && (when.is_some || when.is_later || when.is_earlier) {
+        let text = "NX and XX, GT or LT options at the same time are not compatible";
+        return Err(Reply::error(text));
+    }
+    if when.is_later && when.is_earlier {
+        return Err(Reply::error("GT and LT options at the same time are not compatible"));
+    }
+    let at_ms = unit.at_ms(number(arguments.get(2))?, &command, now_ms)?;
+    Ok(Rows::one(key(arguments.get(1))?, Does::ExpireIf { at_ms, when }))
+}
+
+pub fn persist(arguments: Arguments<'_>, _: u64) -> Parsed {
+    write(arguments.get(1), Condition::Always, Action::Expire(Expiry::Never), Written::HadEnd)
+}
+
+pub fn ttl(arguments: Arguments<'_>, _: u64) -> Parsed {
+    read(arguments.get(1), Read::Seconds)
+}
+
+pub fn pttl(arguments: Arguments<'_>, _: u64) -> Parsed {
+    read(arguments.get(1), Read::Milliseconds)
+}
+
+pub fn expiretime(arguments: Arguments<'_>, _: u64) -> Parsed {
+    read(arguments.get(1), Read::EndsSeconds)
+}
+
+pub fn pexpiretime(arguments: Arguments<'_>, _: u64) -> Parsed {
+    read(arguments.get(1), Read::EndsMilliseconds)
+}
+
+pub fn kind(arguments: Arguments<'_>, _: u64) -> Parsed {
+    read(arguments.get(1), Read::Type)
+}
