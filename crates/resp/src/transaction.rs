@@ -52,7 +52,7 @@ impl Queue {
     }
 
     fn add_known(&mut self, command: &'static Command, arguments: Arguments<'_>) -> Result<(), Reply> {
-        if !matches!(command.handler, Handler::Rows(_) | Handler::Session(Verb::Ping | Verb::Echo)) {
+        if !matches!(command.handler, Handler::Rows(_) | Handler::Session(Verb::Ping | Verb::Echo | Verb::Unwatch)) {
             return Err(Reply::error("Command not allowed inside a transaction"));
         }
         let arguments = arguments.to_owned();
@@ -96,6 +96,8 @@ impl Queue {
             match command.handler {
                 Handler::Rows(parse) => parse(arguments, now_ms),
                 Handler::Session(Verb::Echo) => Err(Reply::Bytes(arguments.get(1).to_vec())),
+                // With the transaction nothing is watched any more anyway.
+                Handler::Session(Verb::Unwatch) => Err(Reply::OK),
                 Handler::Session(_) => Err(pong(arguments)),
             }
         });

@@ -45,9 +45,8 @@ pub enum Handler {
     Session(Verb),
 }
 
-/// What a session does.
+/// What a session does; the names are those of the commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the commands")]
 pub enum Verb {
     Asking,
     Auth,

@@ -60,7 +60,9 @@ fn owner(owner: &SlotOwner) -> Option<Reply> {
 fn by_node(slots: &[SlotOwner]) -> BTreeMap<&SlotNode, Vec<(u16, u16)>> {
     let mut by_node: BTreeMap<&SlotNode, Vec<(u16, u16)>> = BTreeMap::new();
     for owner in slots {
-        owner.followers.iter().for_each(|follower| drop(by_node.entry(follower).or_default()));
+        for follower in &owner.followers {
+            by_node.entry(follower).or_default();
+        }
         let Some(leader) = &owner.leader else { continue };
         let ranges = by_node.entry(leader).or_default();
         match ranges.last_mut() {

@@ -113,6 +113,7 @@ pub struct OwnedArguments {
 
 impl OwnedArguments {
     /// Of these words.
+    #[cfg(test)]
     pub fn of(words: &[&[u8]]) -> OwnedArguments {
         let mut arguments = OwnedArguments::default();
         for word in words {
@@ -340,3 +341,6 @@ pub fn number(text: &[u8]) -> Option<i64> {
         if is_negative { sum.checked_sub(digit) } else { sum.checked_add(digit) }
     })
 }
+
+#[cfg(test)]
+mod tests;
