@@ -19,7 +19,6 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// A listener that runs until it is dropped.
 pub struct Server {
     pub address: SocketAddr,
-    pub listener: Listener,
     stop: watch::Sender<bool>,
     runtime: Option<Runtime>,
 }
@@ -36,8 +35,8 @@ impl Server {
         let address = socket.local_addr().unwrap();
         let listener = Listener::new(tables(address), partage_door::Settings::default());
         let (stop, stopped) = watch::channel(false);
-        runtime.spawn(listener.clone().listen(socket, stopped));
-        Server { address, listener, stop, runtime: Some(runtime) }
+        runtime.spawn(listener.listen(socket, stopped));
+        Server { address, stop, runtime: Some(runtime) }
     }
 
     pub fn of(table: Arc<dyn Table>) -> Server {
