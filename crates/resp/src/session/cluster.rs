@@ -1,14 +1,15 @@
 //! `CLUSTER`: who leads which slots, for clients that go to the leader by themselves.
 //!
-//! A node of Redis leads slots or follows another node. Here a node may do both, for different slots. `CLUSTER SLOTS` can say
-//! that; in `CLUSTER SHARDS` and `CLUSTER NODES` each node is a master of the slots that it leads.
+//! A node of Redis leads slots or follows another node. Here a node may do both, for different slots, and clients do not
+//! expect that: redis-py takes a node that is named as a follower of some slots for a replica of all, and does not scan it. So
+//! a node that leads any slot is named as a leader only, and followers are those nodes that lead none.
 
 use super::{Session, subcommand};
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::table::{SlotNode, SlotOwner};
 use partage_core::keyspace::hash::crc16;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 impl Session {
@@ -31,7 +32,10 @@ impl Session {
             "myid" => Reply::text(id(&table.own_node())),
             "nodes" => Reply::Text(nodes(&slots, &table.own_node())),
             "shards" => shards(&slots),
-            _ => Reply::Array(slots.iter().filter_map(owner).collect()),
+            _ => {
+                let leaders: BTreeSet<&SlotNode> = slots.iter().filter_map(|owner| owner.leader.as_ref()).collect();
+                Reply::Array(slots.iter().filter_map(|one| owner(one, &leaders)).collect())
+            }
         })
     }
 }
@@ -41,7 +45,7 @@ fn id(node: &SlotNode) -> String {
     format!("{:032x}{:08x}", xxh3_128(node.name.as_bytes()), xxh3_64(node.name.as_bytes()) as u32)
 }
 
-fn owner(owner: &SlotOwner) -> Option<Reply> {
+fn owner(owner: &SlotOwner, leaders: &BTreeSet<&SlotNode>) -> Option<Reply> {
     let leader = owner.leader.as_ref()?;
     let node = |node: &SlotNode| {
         Reply::Array(vec![
@@ -52,7 +56,8 @@ fn owner(owner: &SlotOwner) -> Option<Reply> {
         ])
     };
     let ends = [owner.first, owner.last].map(|slot| Reply::Integer(slot.into()));
-    let nodes = std::iter::once(leader).chain(&owner.followers).map(node);
+    let followers = owner.followers.iter().filter(|follower| !leaders.contains(follower));
+    let nodes = std::iter::once(leader).chain(followers).map(node);
     Some(Reply::Array(ends.into_iter().chain(nodes).collect()))
 }
 
