@@ -168,7 +168,8 @@ impl Connection<'_> {
         times.idle += 1;
         let is_longer = |looks: u32, limit: std::time::Duration| limits::LOOK * looks > limit;
         times.unwritten = if self.output.len() > self.written { times.unwritten + 1 } else { 0 };
-        times.begun = if self.begin < self.input.len() || self.parser.has_begun() { times.begun + 1 } else { 0 };
+        times.begun =
+            if self.begin < self.input.len() || self.parser.has_begun() { times.begun + 1 } else { 0 };
         if is_longer(times.unwritten, limits::WRITE_TIME) {
             door.refuse_stalled();
             return true;
@@ -257,7 +258,11 @@ impl Connection<'_> {
     /// Begins a command, or says that it must wait.
     async fn begin_command(&mut self, bytes: usize) -> bool {
         let arguments = self.parser.arguments(&self.input[self.begin..]);
-        let begun = if self.session.is_queueing() { Begun::Alone } else { begin(&mut self.session, arguments, &self.kept) };
+        let begun = if self.session.is_queueing() {
+            Begun::Alone
+        } else {
+            begin(&mut self.session, arguments, &self.kept)
+        };
         match begun {
             Begun::Alone if !self.under_way.is_empty() => return false,
             Begun::Waits => return false,

@@ -27,7 +27,8 @@ impl Cursors {
     pub fn add(&self, table: &str, token: &[u8]) -> u64 {
         /// Floats have so many bits.
         const BITS: u32 = 53;
-        let mut number = xxh3_64_with_seed(token, xxh3_64_with_seed(table.as_bytes(), 0)) >> (u64::BITS - BITS);
+        let mut number =
+            xxh3_64_with_seed(token, xxh3_64_with_seed(table.as_bytes(), 0)) >> (u64::BITS - BITS);
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             number = number.max(1);

@@ -22,9 +22,7 @@ use partage_core::keyspace::hash::crc16;
 use partage_core::keyspace::key::Key;
 use partage_core::limits::BATCH_OPERATIONS;
 use partage_core::service::table::replication::Consistency;
-use partage_core::service::table::rows::{
-    Action, Condition, Expiry, Operation, Outcome, Row, Write,
-};
+use partage_core::service::table::rows::{Action, Condition, Expiry, Operation, Outcome, Row, Write};
 
 /// What a command is answered with.
 pub async fn rows(table: &dyn Table, rows: &Rows, consistency: Consistency) -> Reply {
@@ -242,7 +240,8 @@ async fn read_many(
         bytes += reply.bytes();
         answers.push(reply);
         if bytes > limits::MANY_BYTES {
-            let text = format!("the values have more than {} bytes: ask for fewer at a time", limits::MANY_BYTES);
+            let text =
+                format!("the values have more than {} bytes: ask for fewer at a time", limits::MANY_BYTES);
             return Err(RequestError::Invalid(text));
         }
         Ok(())
@@ -252,7 +251,8 @@ async fn read_many(
         let found = read_all(table, keys, consistency).await?;
         rows.steps.iter().zip(found).try_for_each(|(step, row)| answer(step, row))?;
     } else {
-        let mut each: Vec<BoxFuture<'_, Result<Option<Row>, RequestError>>> = Vec::with_capacity(rows.steps.len());
+        let mut each: Vec<BoxFuture<'_, Result<Option<Row>, RequestError>>> =
+            Vec::with_capacity(rows.steps.len());
         for step in &rows.steps {
             each.push(read(table, &step.key, consistency).boxed());
         }
@@ -297,5 +297,8 @@ pub fn write(operations: Vec<Operation>) -> Write {
 
 /// A row changes faster than it can be read and written.
 pub fn changed_too_often() -> RequestError {
-    RequestError::Busy(format!("others changed the row {} times between its read and its write", limits::TRIES))
+    RequestError::Busy(format!(
+        "others changed the row {} times between its read and its write",
+        limits::TRIES
+    ))
 }

@@ -45,6 +45,4 @@ pub mod table;
 mod transaction;
 
 pub use listener::Listener;
-pub use table::{
-    Found, OneTable, Page, RequestError, ScanFrom, SlotNode, SlotOwner, Table, Tables,
-};
+pub use table::{Found, OneTable, Page, RequestError, ScanFrom, SlotNode, SlotOwner, Table, Tables};

@@ -78,10 +78,7 @@ pub struct MemoryTable {
 
 impl MemoryTable {
     /// An empty table with that clock.
-    pub fn new(
-        partition_key: PartitionKey,
-        now_ms: impl Fn() -> u64 + Send + Sync + 'static,
-    ) -> MemoryTable {
+    pub fn new(partition_key: PartitionKey, now_ms: impl Fn() -> u64 + Send + Sync + 'static) -> MemoryTable {
         MemoryTable { partition_key, state: Mutex::default(), now_ms: Box::new(now_ms) }
     }
 

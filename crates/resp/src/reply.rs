@@ -108,7 +108,9 @@ impl Reply {
             Reply::Null => out.extend_from_slice(b"$-1\r\n"),
             Reply::NullArray => out.extend_from_slice(b"*-1\r\n"),
             Reply::Array(all) => several(out, b'*', all, version),
-            Reply::Set(all) => several(out, if version == Version::Three { b'~' } else { b'*' }, all, version),
+            Reply::Set(all) => {
+                several(out, if version == Version::Three { b'~' } else { b'*' }, all, version)
+            }
             Reply::Map(pairs) => {
                 match version {
                     Version::Two => head(out, b'*', 2 * pairs.len() as i64),
@@ -164,5 +166,8 @@ fn head(out: &mut Vec<u8>, kind: u8, number: i64) {
 /// What of a client's words an error repeats.
 pub fn shown(words: &[u8]) -> String {
     let shown = &words[..words.len().min(crate::limits::SHOWN)];
-    shown.iter().map(|byte| char::from(if byte.is_ascii_graphic() || *byte == b' ' { *byte } else { b'?' })).collect()
+    shown
+        .iter()
+        .map(|byte| char::from(if byte.is_ascii_graphic() || *byte == b' ' { *byte } else { b'?' }))
+        .collect()
 }

@@ -122,7 +122,8 @@ pub trait Table: Send + Sync + 'static {
 
 /// A write that only reads these rows.
 pub(crate) fn reads(keys: Vec<Key>) -> Write {
-    let read = |key| Operation { key, condition: Condition::Always, action: Action::Read, wants_former: true };
+    let read =
+        |key| Operation { key, condition: Condition::Always, action: Action::Read, wants_former: true };
     Write { at_ms: 0, request: None, operations: keys.into_iter().map(read).collect() }
 }
 

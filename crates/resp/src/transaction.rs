@@ -52,7 +52,10 @@ impl Queue {
     }
 
     fn add_known(&mut self, command: &'static Command, arguments: Arguments<'_>) -> Result<(), Reply> {
-        if !matches!(command.handler, Handler::Rows(_) | Handler::Session(Verb::Ping | Verb::Echo | Verb::Unwatch)) {
+        if !matches!(
+            command.handler,
+            Handler::Rows(_) | Handler::Session(Verb::Ping | Verb::Echo | Verb::Unwatch)
+        ) {
             return Err(Reply::error("Command not allowed inside a transaction"));
         }
         let arguments = arguments.to_owned();
@@ -224,7 +227,9 @@ impl Transaction<'_> {
         match self.table.write(write(operations)).await? {
             Outcome::Done { .. } => Ok(reply),
             Outcome::NotMet { .. } => Ok(None),
-            other @ (Outcome::Refused { .. } | Outcome::RequestIdTaken) => Ok(Some(error::unexpected(&other))),
+            other @ (Outcome::Refused { .. } | Outcome::RequestIdTaken) => {
+                Ok(Some(error::unexpected(&other)))
+            }
         }
     }
 }

@@ -220,7 +220,10 @@ mod tests {
         let long = vec![b'x'; 300];
         let arguments = OwnedArguments::of(&[b"fo\r\no", b"a", &long]);
         let Err(Reply::Error(text)) = recognize(arguments.as_arguments()) else { panic!("no error") };
-        assert!(text.starts_with("ERR unknown command 'fo??o', with args beginning with: 'a' 'xxx"), "{text}");
+        assert!(
+            text.starts_with("ERR unknown command 'fo??o', with args beginning with: 'a' 'xxx"),
+            "{text}"
+        );
         assert!(text.len() < 250, "{text}");
     }
 }

@@ -250,8 +250,7 @@ pub fn mset(arguments: Arguments<'_>, _: u64) -> Parsed {
 /// `EXPIRE`, `PEXPIRE`, `EXPIREAT`, `PEXPIREAT`.
 pub fn expire(arguments: Arguments<'_>, now_ms: u64) -> Parsed {
     let command = lower(arguments.get(0));
-    let unit =
-        Unit { is_seconds: !command.starts_with('p'), is_absolute: command.ends_with("at") };
+    let unit = Unit { is_seconds: !command.starts_with('p'), is_absolute: command.ends_with("at") };
     let mut when = ExpireWhen::default();
     for option in arguments.from(3) {
         match option.to_ascii_uppercase().as_slice() {

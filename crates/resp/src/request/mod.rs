@@ -76,7 +76,6 @@ pub struct Arguments<'a> {
 
 impl<'a> Arguments<'a> {
     /// How many there are.
-    #[expect(clippy::len_without_is_empty, reason = "there is always one, the name of the command")]
     pub fn len(&self) -> usize {
         self.places.len()
     }
@@ -93,7 +92,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// A copy that can be kept.
-    pub fn to_owned(&self) -> OwnedArguments {
+    pub fn to_owned(self) -> OwnedArguments {
         let mut bytes = Vec::with_capacity(self.from(0).map(<[u8]>::len).sum());
         let places = self.from(0).map(|argument| {
             let from = bytes.len();
@@ -302,7 +301,11 @@ impl Parser {
             self.dropped = Some(TooMuch::Arguments(self.places.len() as u64));
         }
         (self.inline, self.state) = (Some(words), State::Complete);
-        Ok(if let Some(why) = self.dropped { Parsed::Dropped(self.at, why) } else { Parsed::Command(self.at) })
+        Ok(if let Some(why) = self.dropped {
+            Parsed::Dropped(self.at, why)
+        } else {
+            Parsed::Command(self.at)
+        })
     }
 }
 

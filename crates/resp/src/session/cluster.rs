@@ -33,7 +33,8 @@ impl Session {
             "nodes" => Reply::Text(nodes(&slots, &table.own_node())),
             "shards" => shards(&slots),
             _ => {
-                let leaders: BTreeSet<&SlotNode> = slots.iter().filter_map(|owner| owner.leader.as_ref()).collect();
+                let leaders: BTreeSet<&SlotNode> =
+                    slots.iter().filter_map(|owner| owner.leader.as_ref()).collect();
                 Reply::Array(slots.iter().filter_map(|one| owner(one, &leaders)).collect())
             }
         })

@@ -275,7 +275,8 @@ impl Session {
     /// All in-sync replicas have what was acknowledged, so there is nothing to wait for.
     async fn wait(&mut self, arguments: Arguments<'_>) -> Result<Reply, Reply> {
         number(arguments.get(1))?;
-        let timeout = number(arguments.get(2)).map_err(|_| Reply::error("timeout is not an integer or out of range"))?;
+        let timeout = number(arguments.get(2))
+            .map_err(|_| Reply::error("timeout is not an integer or out of range"))?;
         if timeout < 0 {
             return Err(Reply::error("timeout is negative"));
         }

@@ -48,7 +48,9 @@ impl Session {
         let token = match cursor {
             0 => None,
             cursor => Some(self.shared.cursors.find(table.name(), cursor).ok_or_else(|| {
-                Reply::error(format_args!("the cursor {cursor} is not known, or not any more: begin again with 0"))
+                Reply::error(format_args!(
+                    "the cursor {cursor} is not known, or not any more: begin again with 0"
+                ))
             })?),
         };
         let prefix = options.pattern.map(glob::prefix).unwrap_or_default();

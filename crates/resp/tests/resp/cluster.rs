@@ -133,7 +133,10 @@ fn a_key_is_answered_by_its_leader_and_others_say_who_that_is() {
     let crossed = "-CROSSSLOT Keys in request don't hash to the same slot";
     assert_eq!(second.say("MGET foo bar"), crossed);
     assert_eq!(second.say("DEL foo bar"), crossed);
-    assert_eq!((second.say("WAIT 1 0"), second.say("DBSIZE"), first.say("DBSIZE")), (":1".into(), ":1".into(), ":0".into()));
+    assert_eq!(
+        (second.say("WAIT 1 0"), second.say("DBSIZE"), first.say("DBSIZE")),
+        (":1".into(), ":1".into(), ":0".into())
+    );
 
     let nodes_said = first.say("CLUSTER NODES");
     assert!(nodes_said.contains("myself,master - 0 0 1 connected 0-7999"), "{nodes_said}");

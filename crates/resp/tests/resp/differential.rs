@@ -21,7 +21,8 @@ impl Redis {
         let mut command = Command::new("redis-server");
         command.args(["--port", "0", "--save", "", "--unixsocket", "redis.sock"]);
         let quiet = command.current_dir(folder.path()).stdout(Stdio::null());
-        let process = quiet.spawn().expect("redis-server of the Debian package redis-server: ./test setup installs it");
+        let process =
+            quiet.spawn().expect("redis-server of the Debian package redis-server: ./test setup installs it");
         let redis = Redis { process, folder };
         for _ in 0..1_000 {
             if UnixStream::connect(redis.folder.path().join("redis.sock")).is_ok() {
@@ -51,23 +52,27 @@ fn key() -> impl Strategy<Value = String> {
 }
 
 fn value() -> impl Strategy<Value = String> {
-    let some = ["", "x", "0", "7", "-3", "007", "9223372036854775807", "-9223372036854775808", "1.5", "hello world"];
+    let some =
+        ["", "x", "0", "7", "-3", "007", "9223372036854775807", "-9223372036854775808", "1.5", "hello world"];
     prop::sample::select(some.to_vec()).prop_map(str::to_owned)
 }
 
 fn number() -> impl Strategy<Value = String> {
-    let some = ["0", "1", "-1", "2", "-3", "100", "9223372036854775807", "-9223372036854775808", "x", "", "1.0"];
+    let some =
+        ["0", "1", "-1", "2", "-3", "100", "9223372036854775807", "-9223372036854775808", "x", "", "1.0"];
     prop::sample::select(some.to_vec()).prop_map(str::to_owned)
 }
 
 /// Times that are far away, over, or impossible.
 fn time() -> impl Strategy<Value = String> {
-    let some = ["100000", "200000", "0", "-1", "x", "9223372036854775807", "-9223372036854775808", "4000000000"];
+    let some =
+        ["100000", "200000", "0", "-1", "x", "9223372036854775807", "-9223372036854775808", "4000000000"];
     prop::sample::select(some.to_vec()).prop_map(str::to_owned)
 }
 
 fn option() -> impl Strategy<Value = Vec<String>> {
-    let flag = prop::sample::select(vec!["NX", "XX", "GET", "KEEPTTL", "PERSIST", "GT", "LT", "ZZ", "px", "EX"]);
+    let flag =
+        prop::sample::select(vec!["NX", "XX", "GET", "KEEPTTL", "PERSIST", "GT", "LT", "ZZ", "px", "EX"]);
     let timed = prop::sample::select(vec!["EX", "PX", "EXAT", "PXAT", "ex"]);
     prop_oneof![
         3 => flag.prop_map(|flag| vec![flag.to_owned()]),
@@ -76,8 +81,15 @@ fn option() -> impl Strategy<Value = Vec<String>> {
 }
 
 fn getex_options() -> impl Strategy<Value = Vec<String>> {
-    let some: Vec<&[&str]> =
-        vec![&[], &["EX", "100000"], &["PERSIST"], &["EX", "1", "PERSIST"], &["NX"], &["EXAT", "1"], &["PXAT", "4000000000000"]];
+    let some: Vec<&[&str]> = vec![
+        &[],
+        &["EX", "100000"],
+        &["PERSIST"],
+        &["EX", "1", "PERSIST"],
+        &["NX"],
+        &["EXAT", "1"],
+        &["PXAT", "4000000000000"],
+    ];
     prop::sample::select(some).prop_map(|one| one.iter().map(|word| (*word).to_owned()).collect())
 }
 
@@ -93,8 +105,7 @@ fn named(names: &'static [&'static str]) -> impl Strategy<Value = String> {
 
 fn on_rows() -> impl Strategy<Value = Words> {
     let options = || prop::collection::vec(option(), 0..3).prop_map(|all| all.concat());
-    let expire_options =
-        || prop::collection::vec(named(&["NX", "XX", "GT", "LT", "gt", "ZZ"]), 0..3);
+    let expire_options = || prop::collection::vec(named(&["NX", "XX", "GT", "LT", "gt", "ZZ"]), 0..3);
     prop_oneof![
         4 => (key(), value(), options()).prop_map(|(k, v, o)| words(["SET".into(), k, v].into_iter().chain(o))),
         2 => (named(&["GET", "GETDEL", "STRLEN", "INCR", "DECR", "TYPE", "PERSIST", "get"]), key())
@@ -176,7 +187,9 @@ fn number_of(text: &str) -> Option<i64> {
 
 /// In the answer to EXEC times stand among others.
 fn has_time(queued: &[Words]) -> bool {
-    queued.iter().any(|command| command[0].to_ascii_uppercase().contains("TTL") || command[0].ends_with("TIME"))
+    queued
+        .iter()
+        .any(|command| command[0].to_ascii_uppercase().contains("TTL") || command[0].ends_with("TIME"))
 }
 
 /// What differs on purpose; see the page `tables-redis.md` of the book.
@@ -185,11 +198,13 @@ fn differs_on_purpose(command: &Words, ours: &str, theirs: &str) -> bool {
     match name.as_str() {
         // Redis queues what is no command on rows; here it breaks the transaction.
         "SELECT" | "CLIENT" | "SCAN" | "WAIT" | "AUTH" | "HELLO" => {
-            ours.contains("not allowed inside a transaction") || theirs.contains("not allowed inside a transaction")
+            ours.contains("not allowed inside a transaction")
+                || theirs.contains("not allowed inside a transaction")
         }
         // The clock goes on between the two: a time to live that was the same may be later.
         "EXPIRE" | "PEXPIRE" => {
-            let compares = command.iter().any(|word| ["GT", "LT"].contains(&word.to_ascii_uppercase().as_str()));
+            let compares =
+                command.iter().any(|word| ["GT", "LT"].contains(&word.to_ascii_uppercase().as_str()));
             compares && number_of(ours).is_some() && number_of(theirs).is_some() && ours != theirs
         }
         _ => false,

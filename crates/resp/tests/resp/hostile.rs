@@ -27,7 +27,9 @@ fn answer(server: &Server, bytes: &[u8], cuts: &[usize]) -> Vec<u8> {
 }
 
 fn nearly_requests() -> impl Strategy<Value = Vec<u8>> {
-    let word = prop::sample::select(vec!["SET", "GET", "DEL", "MULTI", "EXEC", "SCAN", "HELLO", "a", "b", "0", "3", "", "EX"]);
+    let word = prop::sample::select(vec![
+        "SET", "GET", "DEL", "MULTI", "EXEC", "SCAN", "HELLO", "a", "b", "0", "3", "", "EX",
+    ]);
     let piece = prop_oneof![
         8 => prop::collection::vec(word, 1..5).prop_map(|words| encoded(&words)),
         1 => prop::collection::vec(any::<u8>(), 0..10),
@@ -86,7 +88,10 @@ fn keys_and_values_at_the_limits_and_above() {
     }
     let long_value = vec![7; VALUE_BYTES + 1];
     let refused = shown(&client.ask(&[b"SET", &b"a"[..], &long_value]));
-    assert!(refused.starts_with("-ERR the value of key 'a' has 1048577 bytes and may have 1048576"), "{refused}");
+    assert!(
+        refused.starts_with("-ERR the value of key 'a' has 1048577 bytes and may have 1048576"),
+        "{refused}"
+    );
     let refused = shown(&client.ask(&[b"APPEND", &key[..], b"x"]));
     assert!(refused.starts_with("-ERR string exceeds maximum allowed size"), "{refused}");
     let longest = vec![7; 4 << 20];

@@ -151,7 +151,9 @@ fn a_client_that_does_not_read_is_not_read_from() {
     let is_stuck = loop {
         match (&stream).write(rest) {
             Ok(written) => (sent, rest) = (sent + written, &rest[written..]),
-            Err(error) => break matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
+            Err(error) => {
+                break matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut);
+            }
         }
         if rest.is_empty() {
             rest = &many;
@@ -186,7 +188,8 @@ fn two_clients_watch_the_same_row_and_one_of_them_wins() {
         }
         retries
     };
-    let threads: Vec<_> = (0..3).map(|_| server.client()).map(|c| std::thread::spawn(move || count(c))).collect();
+    let threads: Vec<_> =
+        (0..3).map(|_| server.client()).map(|c| std::thread::spawn(move || count(c))).collect();
     let retries: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
     assert_eq!(server.client().say("GET n"), "150");
     assert!(retries > 0, "they were never in each other's way");
@@ -211,8 +214,11 @@ fn transactions_that_no_batch_can_express_are_atomic_too() {
         }
     };
     let pairs = [("{t}a", "{t}b"), ("{t}b", "{t}a"), ("{t}a", "{t}b")];
-    let threads: Vec<_> = pairs.map(|pair| (server.client(), pair)).into_iter()
-        .map(|(client, pair)| std::thread::spawn(move || moving(client, pair))).collect();
+    let threads: Vec<_> = pairs
+        .map(|pair| (server.client(), pair))
+        .into_iter()
+        .map(|(client, pair)| std::thread::spawn(move || moving(client, pair)))
+        .collect();
     for _ in 0..50 {
         let sum = shown(&client.ask(&["MGET", "{t}a", "{t}b"]));
         let numbers: Vec<i64> =
@@ -230,6 +236,9 @@ fn what_a_client_has_asked_is_answered_when_it_closes_its_side() {
     client.send(&[encoded(&["SET", "a", "1"]), encoded(&["GET", "a"])].concat());
     client.stream.shutdown(std::net::Shutdown::Write).unwrap();
     client.stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    assert_eq!((client.next().map(|f| shown(&f)), client.next().map(|f| shown(&f))), (Some("+OK".into()), Some("1".into())));
+    assert_eq!(
+        (client.next().map(|f| shown(&f)), client.next().map(|f| shown(&f))),
+        (Some("+OK".into()), Some("1".into()))
+    );
     assert_eq!(client.next(), None);
 }

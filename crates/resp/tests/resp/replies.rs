@@ -14,10 +14,16 @@ fn errors_of_the_table_have_words_that_clients_know() {
     let server = Server::of(table.clone());
     let mut client = server.client();
     let cases = [
-        (RequestError::TooFewInSync("1 of 2".into()), "-NOREPLICAS Not enough good replicas to write: 1 of 2; nothing was done"),
+        (
+            RequestError::TooFewInSync("1 of 2".into()),
+            "-NOREPLICAS Not enough good replicas to write: 1 of 2; nothing was done",
+        ),
         (RequestError::Busy("full".into()), "-TRYAGAIN full; nothing was done"),
         (RequestError::LogIsFull("no room".into()), "-MISCONF no room; nothing was done"),
-        (RequestError::NotServed("no leader".into()), "-CLUSTERDOWN Hash slot not served: no leader; nothing was done"),
+        (
+            RequestError::NotServed("no leader".into()),
+            "-CLUSTERDOWN Hash slot not served: no leader; nothing was done",
+        ),
         (RequestError::Invalid("too long".into()), "-ERR too long"),
         (RequestError::Moved { slot: 7, address: "a:1".into() }, "-MOVED 7 a:1"),
         (
@@ -36,7 +42,9 @@ fn errors_of_the_table_have_words_that_clients_know() {
     assert_eq!(client.say("EXISTS a"), ":0");
     // One of two keys of two partitions: neither done nor not.
     table.fail_next(RequestError::Busy("full".into()));
-    assert!(client.say("DEL a b").starts_with("-UNKNOWN the write may or may not be done: 1 of 2 keys are done"));
+    assert!(
+        client.say("DEL a b").starts_with("-UNKNOWN the write may or may not be done: 1 of 2 keys are done")
+    );
 }
 
 #[test]
@@ -86,17 +94,24 @@ fn a_scan_finds_every_key_once_over_any_connection() {
 fn rows_end_although_nothing_is_written() {
     let clock = Arc::new(AtomicU64::new(1_000_000));
     let now = clock.clone();
-    let server = Server::of(Arc::new(MemoryTable::new(PartitionKey::Whole, move || now.load(Ordering::Relaxed))));
+    let server =
+        Server::of(Arc::new(MemoryTable::new(PartitionKey::Whole, move || now.load(Ordering::Relaxed))));
     let mut client = server.client();
     client.say("SET a 1 PX 500");
     client.say("SET b 1 EX 100");
-    assert_eq!((client.say("PTTL a"), client.say("TTL b"), client.say("TTL c")), (":500".into(), ":100".into(), ":-2".into()));
+    assert_eq!(
+        (client.say("PTTL a"), client.say("TTL b"), client.say("TTL c")),
+        (":500".into(), ":100".into(), ":-2".into())
+    );
     clock.fetch_add(499, Ordering::Relaxed);
     assert_eq!((client.say("PTTL a"), client.say("DBSIZE")), (":1".into(), ":2".into()));
     clock.fetch_add(1, Ordering::Relaxed);
     client.say("READONLY");
     assert_eq!((client.say("GET a"), client.say("EXISTS a b")), ("nil".into(), ":1".into()));
-    assert_eq!((client.say("DBSIZE"), client.say("SCAN 0"), client.say("RANDOMKEY")), (":1".into(), "[0 [b]]".into(), "b".into()));
+    assert_eq!(
+        (client.say("DBSIZE"), client.say("SCAN 0"), client.say("RANDOMKEY")),
+        (":1".into(), "[0 [b]]".into(), "b".into())
+    );
     client.say("READWRITE");
     assert_eq!((client.say("GET a"), client.say("MGET a b")), ("nil".into(), "[nil 1]".into()));
     // A row that is watched and ends is another one.
@@ -159,7 +174,10 @@ fn the_connection_tells_of_itself() {
     assert!(client.say("INFO server").contains("redis_version:7.0.15"));
     assert!(client.say("COMMAND INFO get nothing").starts_with("[[get :2 "));
     assert_eq!(client.say("WAIT 0 0"), ":0");
-    assert_eq!((client.say("SELECT 1"), client.say("SELECT 0")), ("-ERR DB index is out of range".into(), "+OK".into()));
+    assert_eq!(
+        (client.say("SELECT 1"), client.say("SELECT 0")),
+        ("-ERR DB index is out of range".into(), "+OK".into())
+    );
     client.send(b"PING\r\n  SET \"a b\" '1'\n\r\nGET \"a b\"\r\nQUIT\r\n");
     let heard: Vec<String> = (0..4).map(|_| shown(&client.next().unwrap())).collect();
     assert_eq!(heard, ["+PONG", "+OK", "1", "+OK"]);

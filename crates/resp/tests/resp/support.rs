@@ -30,7 +30,8 @@ impl Server {
 
     /// The tables may want to know the address.
     pub fn start_with(tables: impl FnOnce(SocketAddr) -> Arc<dyn Tables>) -> Server {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let socket = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = socket.local_addr().unwrap();
         let listener = Listener::new(tables(address), partage_door::Settings::default());

@@ -82,7 +82,12 @@ fn go_redis() {
     let go = if own.exists() { own } else { PathBuf::from("go") };
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-redis");
     let mut build = Command::new(go);
-    run(build.args(["build", "-o"]).arg(&out).arg(".").current_dir(script("go")).env("GOFLAGS", "-buildvcs=false"));
+    run(build
+        .args(["build", "-o"])
+        .arg(&out)
+        .arg(".")
+        .current_dir(script("go"))
+        .env("GOFLAGS", "-buildvcs=false"));
     let (server, nodes) = (Server::in_memory(PartitionKey::HashTag), TwoNodes::start());
     let said = run(Command::new(out).args([server.port(), nodes.servers[0].port()]));
     assert!(said.contains("all is well"), "{said}");
