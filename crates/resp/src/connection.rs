@@ -49,6 +49,7 @@ pub async fn serve(
         commands,
         held,
         is_held: false,
+        lacks_room: false,
         input: Vec::with_capacity(limits::READ_BYTES),
         begin: 0,
         parser: Parser::default(),
@@ -93,6 +94,8 @@ struct Connection<'a> {
     commands: &'a AtomicU64,
     held: Reservation,
     is_held: bool,
+    /// The process has no memory for what the connection keeps.
+    lacks_room: bool,
     input: Vec<u8>,
     /// Where the next command begins in it.
     begin: usize,
@@ -188,7 +191,7 @@ impl Connection<'_> {
 
     /// Whether the client leaves so much of its answers that no more are made.
     fn is_behind(&self) -> bool {
-        self.left() >= limits::PIPELINE_BYTES
+        self.left() >= limits::PIPELINE_BYTES || self.lacks_room && self.left() > 0
     }
 
     /// Bytes that are not written yet.
@@ -203,7 +206,8 @@ impl Connection<'_> {
                 break Waits::ForInput;
             }
             let is_full = self.under_way.len() >= limits::PIPELINE_DEPTH
-                || self.kept_bytes + self.left() >= limits::PIPELINE_BYTES;
+                || self.kept_bytes + self.left() >= limits::PIPELINE_BYTES
+                || self.lacks_room;
             if is_full && (!self.under_way.is_empty() || self.left() > 0) {
                 break Waits::ForAnswers;
             }
@@ -267,6 +271,8 @@ impl Connection<'_> {
             Begun::Alone if !self.under_way.is_empty() => return false,
             Begun::Waits => return false,
             Begun::Alone => {
+                // It may take its time, and what is answered need not wait for it. An error comes again.
+                let _ = write_some(self.stream, &self.output, &mut self.written);
                 let reply = self.session.execute(arguments).await;
                 self.is_ending |= self.session.is_over();
                 reply.encode(self.session.version(), &mut self.output);
@@ -318,20 +324,16 @@ impl Connection<'_> {
 
     /// Writes what the client takes now.
     fn write_some(&mut self) -> std::io::Result<()> {
-        while self.left() > 0 {
-            match self.stream.try_write(&self.output[self.written..]) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(written) => {
-                    self.written += written;
-                    self.times.unwritten = 0;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error),
-            }
+        let before = self.written;
+        write_some(self.stream, &self.output, &mut self.written)?;
+        if self.written > before {
+            self.times.unwritten = 0;
         }
-        self.output.clear();
-        self.output.shrink_to(2 * limits::WRITE_BYTES);
-        self.written = 0;
+        if self.left() == 0 {
+            self.output.clear();
+            self.output.shrink_to(2 * limits::WRITE_BYTES);
+            self.written = 0;
+        }
         Ok(())
     }
 
@@ -369,14 +371,27 @@ impl Connection<'_> {
         let bytes = self.input.capacity() + self.output.capacity() + self.kept_bytes;
         let is_much = bytes > limits::UNCOUNTED_BYTES;
         if !is_much && !self.is_held {
+            self.lacks_room = false;
             return;
         }
-        let has_room = self.held.set(if is_much { bytes } else { 0 });
-        self.is_held = is_much && has_room;
-        if !has_room && self.parser.has_begun() {
+        self.lacks_room = !self.held.set(if is_much { bytes } else { 0 });
+        self.is_held = if self.lacks_room { self.is_held } else { is_much };
+        if self.lacks_room && self.parser.has_begun() {
             self.parser.drop_command(TooMuch::Budget);
         }
     }
+}
+
+fn write_some(stream: &TcpStream, output: &[u8], written: &mut usize) -> std::io::Result<()> {
+    while *written < output.len() {
+        match stream.try_write(&output[*written..]) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(more) => *written += more,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// How a command begins.

@@ -68,6 +68,9 @@ pub async fn read_all(
     keys: Vec<Key>,
     consistency: Consistency,
 ) -> Result<Vec<Option<Row>>, RequestError> {
+    if let [key] = keys.as_slice() {
+        return Ok(vec![read(table, key, consistency).await?]);
+    }
     let rows = table.read_all(keys.clone(), consistency).await?;
     let settled: Result<Vec<_>, Unsettled> =
         rows.into_iter().map(|row| settled(table, row, consistency)).collect();

@@ -34,7 +34,7 @@ pub enum Combine {
 pub struct Step {
     /// Its key.
     pub key: Key,
-    /// What.
+    /// What is done with it.
     pub does: Does,
 }
 

@@ -134,3 +134,24 @@ fn a_transaction_has_its_limits() {
     (0..limits::QUEUED_COMMANDS).for_each(|_| drop(client.say("INCR a")));
     assert!(client.say("EXEC").ends_with(":1000]"));
 }
+
+#[test]
+fn an_answer_has_its_limit_and_memory_that_is_missing_is_an_error() {
+    let server = Server::in_memory(PartitionKey::HashTag);
+    let mut client = server.client();
+    client.ask(&[b"SET", &b"{t}k"[..], &vec![7; VALUE_BYTES]]);
+    let mget = |count: usize| [vec!["MGET"], vec!["{t}k"; count]].concat();
+    assert!(matches!(client.ask(&mget(15)), resp_rs::resp3::Frame::Array(Some(_))));
+    assert!(shown(&client.ask(&mget(17))).starts_with("-ERR the values have more than 16777216 bytes"));
+
+    let settings = partage_door::Settings {
+        budget: std::sync::Arc::new(partage_door::Budget::new(1 << 20, None)),
+        ..partage_door::Settings::default()
+    };
+    let server = Server::start_in(settings, |_| crate::support::one(PartitionKey::Whole));
+    let mut client = server.client();
+    assert_eq!(shown(&client.ask(&[b"SET", &b"a"[..], &vec![7; 100_000]])), "+OK");
+    let refused = shown(&client.ask(&[b"SET", &b"b"[..], &vec![7; VALUE_BYTES]]));
+    assert!(refused.starts_with("-TRYAGAIN too many bytes of requests are under way"), "{refused}");
+    assert_eq!((client.say("EXISTS b"), client.say("STRLEN a")), (":0".into(), ":100000".into()));
+}

@@ -30,11 +30,19 @@ impl Server {
 
     /// The tables may want to know the address.
     pub fn start_with(tables: impl FnOnce(SocketAddr) -> Arc<dyn Tables>) -> Server {
+        Server::start_in(partage_door::Settings::default(), tables)
+    }
+
+    /// With settings of the door.
+    pub fn start_in(
+        settings: partage_door::Settings,
+        tables: impl FnOnce(SocketAddr) -> Arc<dyn Tables>,
+    ) -> Server {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let socket = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = socket.local_addr().unwrap();
-        let listener = Listener::new(tables(address), partage_door::Settings::default());
+        let listener = Listener::new(tables(address), settings);
         let (stop, stopped) = watch::channel(false);
         runtime.spawn(listener.listen(socket, stopped));
         Server { address, stop, runtime: Some(runtime) }
@@ -68,6 +76,11 @@ impl Drop for Server {
 
 pub fn memory(partition_key: PartitionKey) -> Arc<MemoryTable> {
     Arc::new(MemoryTable::new(partition_key, partage_clock::unix_ms))
+}
+
+/// One table in memory, for a listener.
+pub fn one(partition_key: PartitionKey) -> Arc<dyn Tables> {
+    Arc::new(OneTable(memory(partition_key)))
 }
 
 pub fn connect(address: SocketAddr) -> TcpStream {
