@@ -36,6 +36,7 @@
 //! - Snapshots have no limit of bytes a second, and one that a crash interrupts is begun anew.
 //! - Stores are flushed by their size, or when the log wants room; nothing looks at the memory of all together.
 
+pub mod access;
 mod error;
 mod event_loop;
 pub mod http;
@@ -45,6 +46,7 @@ mod node;
 mod owner;
 mod pool;
 mod queue;
+pub mod redis;
 mod registry;
 mod replica;
 pub mod rows;

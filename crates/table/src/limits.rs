@@ -85,6 +85,9 @@ pub const OPENING_MS: u64 = 5_000;
 /// end and a coordinator replaces a follower that has died, with default settings.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a request that this node sends on rests before it is sent again, while the shard changes hands.
+pub const RETRY: Duration = Duration::from_millis(50);
+
 /// How long such a request rests before it looks again, if no leader begins before that.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(50);
 

@@ -1,17 +1,20 @@
 //! One node of tables: a listener, a worker, the replicas.
 
+use crate::access::TableClient;
 use crate::http;
 use crate::limits;
 use crate::network::{NetworkTransport, PacketService};
+use crate::redis::RedisTables;
 use crate::service::{StartError as OpenError, Tables};
 use crate::settings::NodeSettings;
 use futures::future::BoxFuture;
-use partage_core::base::name::{NameError, NodeId};
+use partage_core::base::name::{KeyspaceName, NameError, NodeId};
 use partage_core::keyspace::KeyspaceKind;
 use partage_core::limits::BATCH_BYTES;
 use partage_door::state::make_private;
 use partage_door::{Changes, Door, Ending, Role, TowerService};
 use partage_journal::RealDisk;
+use partage_resp::Listener;
 use partage_worker::http::{WORKER_PATH, router_with};
 use partage_worker::{LeaveError, Worker};
 use std::net::SocketAddr;
@@ -46,10 +49,20 @@ pub struct Config {
     pub rack: Option<String>,
     /// Words to pin and exclude shards by.
     pub labels: Vec<String>,
+    /// The listener for clients of Redis, if there is to be one.
+    pub redis: Option<RedisConfig>,
     /// Of the log and the stores.
     pub settings: NodeSettings,
     /// Who may connect, and what that may cost.
     pub door: partage_door::Settings,
+}
+
+/// The listener for clients of Redis.
+pub struct RedisConfig {
+    /// Where it listens.
+    pub listener: TcpListener,
+    /// The table of a connection that names none: absent, the only table that the node knows.
+    pub table: Option<KeyspaceName>,
 }
 
 impl Config {
@@ -70,6 +83,7 @@ impl Config {
             zone: None,
             rack: None,
             labels: Vec::new(),
+            redis: None,
             settings: NodeSettings::default(),
             door: partage_door::Settings::default(),
         }
@@ -100,6 +114,7 @@ pub struct TableNode {
     address: SocketAddr,
     close: watch::Sender<bool>,
     server: JoinHandle<()>,
+    redis: Option<(SocketAddr, JoinHandle<()>)>,
     attends: JoinHandle<()>,
 }
 
@@ -116,8 +131,7 @@ impl TableNode {
         let id = NodeId::new(&config.node)?;
         let network = Arc::new(NetworkTransport::new(id.clone(), None, Handle::current()));
         let tables = open(id.clone(), config.folder, network, config.settings).await?;
-        let door = Door::new(role(&announced, address), config.door);
-        // Before it registers: peers speak to it as soon as the coordinator names it.
+        let door = Door::new(role(&announced, address), config.door.clone());
         let (close, closed) = watch::channel(false);
         let mut builder = Worker::builder(config.node, config.coordinators, announced)
             .kinds([KeyspaceKind::Table])
@@ -138,13 +152,20 @@ impl TableNode {
             .route_service(PACKETS, packets)
             .merge(http::routes(&worker, tables.clone()));
         let server = tokio::spawn(door.listen(config.listener, TowerService::new(routes), closed));
+        let client = TableClient::new(&worker, &tables);
+        let redis = config.redis.map(|redis| listen(redis, client, config.door, close.subscribe())).transpose()?;
         let attends = tokio::spawn(tables.clone().attend(worker.clone()));
-        Ok(TableNode { worker, tables, address, close, server, attends })
+        Ok(TableNode { worker, tables, address, close, server, redis, attends })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it listens for clients of Redis, if it does.
+    pub fn redis_address(&self) -> Option<SocketAddr> {
+        self.redis.as_ref().map(|(address, _)| *address)
     }
 
     /// The worker inside.
@@ -182,16 +203,31 @@ impl TableNode {
     }
 
     async fn stop(self) {
-        let TableNode { worker, tables, close, server, attends, .. } = self;
+        let TableNode { worker, tables, close, server, redis, attends, .. } = self;
         // Nobody listens when the server has ended by itself.
         let _ = close.send(true);
         attends.abort();
         drop(worker);
         // A client that holds a connection open must not hold up the end.
         let _ = tokio::time::timeout(limits::SERVER_END, server).await;
+        if let Some((_, redis)) = redis {
+            let _ = tokio::time::timeout(limits::SERVER_END, redis).await;
+        }
         // It waits for threads and for the disk.
         let _ = spawn_blocking(move || drop(tables)).await;
     }
+}
+
+/// Starts the listener for clients of Redis.
+fn listen(
+    RedisConfig { listener, table }: RedisConfig,
+    client: TableClient,
+    door: partage_door::Settings,
+    stop: watch::Receiver<bool>,
+) -> Result<(SocketAddr, JoinHandle<()>), std::io::Error> {
+    let address = listener.local_addr()?;
+    let tables = Arc::new(RedisTables::new(client, table, address));
+    Ok((address, tokio::spawn(Listener::new(tables, door).listen(listener, stop))))
 }
 
 async fn open(

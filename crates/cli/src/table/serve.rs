@@ -4,7 +4,8 @@ use crate::door::{DoorArgs, prepare_process};
 use crate::output::{Failure, Output};
 use crate::role::{StopSignals, coordinators, left, log, read};
 use clap::Args;
-use partage_table::server::{Config, StartError, TableNode};
+use partage_core::base::name::KeyspaceName;
+use partage_table::server::{Config, RedisConfig, StartError, TableNode};
 use partage_wire::config::NodeFile;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,6 +35,12 @@ pub struct ServeArgs {
     /// host:port where coordinators and other nodes reach this node [default: the address of --listen]
     #[arg(long)]
     address: Option<String>,
+    /// host:port to listen on for clients of Redis [default: no such listener]
+    #[arg(long, value_name = "HOST:PORT")]
+    redis_listen: Option<String>,
+    /// Table of Redis clients that name none as the user of AUTH [default: the table that the node has, if it is the only one]
+    #[arg(long, value_name = "TABLE", requires = "redis_listen")]
+    redis_table: Option<String>,
     /// Coordinators to join, as host:port separated by commas [default: PARTAGE_COORDINATOR, else 127.0.0.1:7400]
     #[arg(long, visible_alias = "coordinator", value_delimiter = ',', env = "PARTAGE_COORDINATORS")]
     join: Vec<String>,
@@ -62,10 +69,12 @@ impl ServeArgs {
         let Some(node) = signals.unless_asked(TableNode::start(config)).await else { return Ok(()) };
         let node = node.map_err(not_started)?;
         let address = node.address().to_string();
+        let redis = node.redis_address().map(|address| address.to_string());
         if output.is_json() {
-            output.json(&serde_json::json!({ "id": id, "address": address }))?;
+            output.json(&serde_json::json!({ "id": id, "address": address, "resp": redis }))?;
         } else {
-            output.text(&format!("table node {id} at http://{address}"));
+            let redis = redis.map(|redis| format!(", for Redis clients at {redis}")).unwrap_or_default();
+            output.text(&format!("table node {id} at http://{address}{redis}"));
         }
         output.flush();
         tokio::select! {
@@ -88,12 +97,16 @@ impl ServeArgs {
         let no_id = || Failure::usage("the node has no name: give --id NAME, or id in its configuration");
         let id = self.id.or(file.id.clone()).ok_or_else(no_id)?;
         let listen = self.listen.or(file.listen.clone()).unwrap_or_else(|| LISTEN.to_owned());
-        let listener = TcpListener::bind(&listen).await.map_err(|error| {
-            Failure::failed(format!("cannot listen on {listen}: {error}"))
-                .help("choose another address with --listen, or stop the process that uses this one")
-        })?;
+        let listener = bind(&listen, "--listen").await?;
         let bound = listener.local_addr().map_err(Failure::failed)?;
-        let door = self.door.settled(&[bound], file.insecure, &file.door)?;
+        let redis = match &self.redis_listen {
+            Some(listen) => Some(bind(listen, "--redis-listen").await?),
+            None => None,
+        };
+        let at = redis.as_ref().map(TcpListener::local_addr).transpose().map_err(Failure::failed)?;
+        let bounds: Vec<_> = std::iter::once(bound).chain(at).collect();
+        let table = self.redis_table.as_deref().map(KeyspaceName::new).transpose().map_err(Failure::usage)?;
+        let door = self.door.settled(&bounds, file.insecure, &file.door)?;
         let address = self.address.or(file.address.clone()).unwrap_or_else(|| bound.to_string());
         // Refuses a bad name or address here, with the file named, rather than at the coordinator.
         file.spec(&name, &id, &address).map_err(Failure::usage)?;
@@ -105,11 +118,19 @@ impl ServeArgs {
             zone: self.zone.or(file.zone),
             rack: file.rack,
             labels: file.labels,
+            redis: redis.map(|listener| RedisConfig { listener, table }),
             door,
             ..Config::new(id.clone(), "", listener, folder)
         };
         Ok((id, config))
     }
+}
+
+async fn bind(listen: &str, flag: &str) -> Result<TcpListener, Failure> {
+    TcpListener::bind(listen).await.map_err(|error| {
+        Failure::failed(format!("cannot listen on {listen}: {error}"))
+            .help(format!("choose another address with {flag}, or stop the process that uses this one"))
+    })
 }
 
 fn not_started(error: StartError) -> Failure {

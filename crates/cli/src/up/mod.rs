@@ -13,7 +13,7 @@ use crate::client::ApiClient;
 use crate::output::{Failure, Output, say};
 use crate::role::{StopSignals, log};
 use clap::Args;
-use node_manager::NodeManager;
+use node_manager::{NodeManager, REDIS_ABOVE};
 use partage_coordinator::{Backing, Config, Coordinator, StartError};
 use partage_core::base::count::counted;
 use partage_core::base::settings::Settings;
@@ -60,7 +60,8 @@ pub struct UpArgs {
     #[arg(long)]
     data_dir: Option<PathBuf>,
     /// Port of the coordinator; the router takes port + 1, the listener that kills and adds nodes port + 2, key-value nodes
-    /// take ports from + 11, dataset nodes from + 81, table nodes from + 91, and nodes that are added any free port; 0 takes free ports for all
+    /// take ports from + 11, dataset nodes from + 81, table nodes from + 91 and for Redis clients
+    /// from + 96, and nodes that are added any free port; 0 takes free ports for all
     #[arg(long, default_value_t = PORT)]
     port: u16,
 }
@@ -77,6 +78,8 @@ struct Addresses {
     dataset_source: String,
     /// The nodes that store the table.
     table_nodes: Vec<NodeAddress>,
+    /// Where they listen for clients of Redis.
+    resp: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -159,6 +162,7 @@ impl UpArgs {
             dataset_nodes,
             dataset_source: manager.dataset().folder().display().to_string(),
             table_nodes,
+            resp: manager.redis(),
         };
         Ok(Parts { coordinator, manager, proxy, addresses, _temporary: temporary })
     }
@@ -177,7 +181,7 @@ impl UpArgs {
     /// Coordinator, router, the listener that stops and adds nodes, and the nodes.
     fn listeners(&self) -> usize {
         let services = self.nodes + self.nodes.min(DATASET_NODES) + self.nodes.min(TABLE_NODES);
-        3 + usize::from(services)
+        3 + usize::from(services + self.nodes.min(TABLE_NODES))
     }
 
     /// All nodes side by side: each waits for the coordinator to take it in.
@@ -210,7 +214,7 @@ impl UpArgs {
 
     /// All ports follow the first, so the last must be one too.
     fn check_ports(&self) -> Result<(), Failure> {
-        let last = u16::MAX - (NODES_FROM + self.nodes).max(TABLE_NODES_FROM + TABLE_NODES);
+        let last = u16::MAX - (NODES_FROM + self.nodes).max(TABLE_NODES_FROM + TABLE_NODES + REDIS_ABOVE);
         if self.port <= last {
             return Ok(());
         }
@@ -244,6 +248,7 @@ fn to_try_of_tables(at: &Addresses) -> Vec<(String, &'static str)> {
     let node = at.table_nodes.first().map_or("", |node| &node.address);
     let last = at.table_nodes.last().map_or("", |node| &node.address);
     let control = &at.control;
+    let redis = at.resp.first().and_then(|address| address.rsplit(':').next()).unwrap_or_default();
     vec![
         (
             format!("partage table put inventory apple 3 --node {node}"),
@@ -254,6 +259,7 @@ fn to_try_of_tables(at: &Addresses) -> Vec<(String, &'static str)> {
             "any node answers, with what was written last",
         ),
         (format!("curl -i http://{node}/v1/tables/inventory/keys/apple"), "the same over HTTP; see etag"),
+        (format!("redis-cli -p {redis} INCRBY apple 2"), "the same table for any client of Redis"),
         (
             format!("curl -X POST -H 'partage-request: 1' http://{control}/kill/t2"),
             "its shards are led by others some seconds later; nothing is lost",
@@ -383,6 +389,7 @@ mod tests {
                 dataset_nodes: vec![node("d1", 81), node("d2", 82)],
                 dataset_source: "/tmp/source".into(),
                 table_nodes: vec![node("t1", 91), node("t2", 92)],
+                resp: vec![at(96), at(97)],
             };
             let text = welcome(&addresses, port == 7400, true);
             let explained =
@@ -402,8 +409,8 @@ mod tests {
     fn ports_that_do_not_fit_are_told_before_anything_starts() {
         let up = |port, nodes| UpArgs { nodes, data_dir: None, port };
         assert!(up(0, 64).check_ports().is_ok());
-        assert!(up(65_442, 3).check_ports().is_ok());
-        let told = up(65_443, 3).check_ports().unwrap_err().to_string();
-        assert!(told.contains("--port 65443") && told.contains("65442"), "{told}");
+        assert!(up(65_437, 3).check_ports().is_ok());
+        let told = up(65_438, 3).check_ports().unwrap_err().to_string();
+        assert!(told.contains("--port 65438") && told.contains("65437"), "{told}");
     }
 }

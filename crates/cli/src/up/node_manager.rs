@@ -9,7 +9,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use partage_door::{Door, Role, Settings, TowerService};
 use partage_kv::{Config, Node};
-use partage_table::server::{Config as TableConfig, TableNode};
+use partage_table::server::{Config as TableConfig, RedisConfig, TableNode};
 use partage_wire::json::ErrorBody;
 use partage_worker::Worker;
 use std::collections::BTreeMap;
@@ -21,6 +21,9 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+
+/// The listener for clients of Redis has the port so much above that of its node.
+pub const REDIS_ABOVE: u16 = 5;
 
 /// Threads of one node.
 const THREADS: usize = 1;
@@ -90,6 +93,16 @@ impl NodeManager {
     /// All nodes that are alive.
     pub fn nodes(&self) -> Vec<(String, SocketAddr)> {
         self.running().iter().map(|(id, node)| (id.clone(), node.address)).collect()
+    }
+
+    /// Where the nodes of tables listen for clients of Redis.
+    pub fn redis(&self) -> Vec<String> {
+        let running = self.running();
+        let tables = running.values().filter_map(|node| match &node.service {
+            Some(Service::Table(node)) => node.redis_address(),
+            _ => None,
+        });
+        tables.map(|address| address.to_string()).collect()
     }
 
     /// Where the dataset is.
@@ -186,7 +199,10 @@ async fn store(
 ) -> Result<TableNode, String> {
     let listener =
         TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))?;
-    let config = TableConfig { door, ..TableConfig::new(name, coordinator, listener, folder) };
+    let redis = SocketAddr::new(listen.ip(), if listen.port() == 0 { 0 } else { listen.port() + REDIS_ABOVE });
+    let redis = TcpListener::bind(redis).await.map_err(|error| format!("cannot listen on {redis}: {error}"))?;
+    let redis = Some(RedisConfig { listener: redis, table: None });
+    let config = TableConfig { door, redis, ..TableConfig::new(name, coordinator, listener, folder) };
     TableNode::start(config).await.map_err(|error| error.to_string())
 }
 

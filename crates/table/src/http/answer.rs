@@ -12,13 +12,13 @@ use partage_core::service::table::rows::{Outcome, Row};
 use partage_wire::json::ErrorBody;
 
 /// Up to which entry of the shard's log an answer is read: for a later read's `at_least`.
-const APPLIED: HeaderName = HeaderName::from_static("partage-applied");
+pub(crate) const APPLIED: HeaderName = HeaderName::from_static("partage-applied");
 
 /// How old what was read may be at most, in milliseconds; absent where that is not known.
-const AGE_MS: HeaderName = HeaderName::from_static("partage-age-ms");
+pub(super) const AGE_MS: HeaderName = HeaderName::from_static("partage-age-ms");
 
 /// When the row ends, in milliseconds of Unix time.
-const EXPIRES_MS: HeaderName = HeaderName::from_static("partage-expires-ms");
+pub(super) const EXPIRES_MS: HeaderName = HeaderName::from_static("partage-expires-ms");
 
 /// Whether there was a row before the write.
 const EXISTED: HeaderName = HeaderName::from_static("partage-existed");

@@ -28,6 +28,7 @@
 //! | 507 | `no_room` | the disk of the leader's log is full; nothing was done |
 
 mod answer;
+mod internal;
 mod parse;
 
 use crate::service::{Refused, Tables};
@@ -48,12 +49,26 @@ use std::sync::Arc;
 /// The beginning of every path of a table.
 pub const PREFIX: &str = "/v1/tables/";
 
+pub(crate) use answer::APPLIED;
+pub(crate) use internal::Internal;
+
 /// The rows of all tables, for the node that `worker` is.
 pub fn routes(worker: &Worker, tables: Tables) -> Router {
-    sharded(worker, aim, Router::new().fallback(row).with_state(tables))
+    sharded(worker, aim, rows(tables))
 }
 
-fn aim(parts: &Parts) -> Aim {
+/// The same, of requests that have been let in.
+pub(crate) fn rows(tables: Tables) -> Router {
+    Router::new().fallback(row).with_state(tables)
+}
+
+/// Which key a request is about.
+pub(crate) fn aim(parts: &Parts) -> Aim {
+    match internal::target(parts) {
+        Some(Ok(target)) => return Aim::Key(target),
+        Some(Err(why)) => return Aim::Bad(why),
+        None => {}
+    }
     match key_request(parts) {
         Ok(request) => Aim::Key(request.target()),
         Err(why) => Aim::Bad(why),
@@ -67,6 +82,9 @@ async fn row(
     request: Request,
 ) -> Response {
     let (parts, body) = request.into_parts();
+    if internal::target(&parts).is_some() {
+        return internal::carry_out(&tables, &guard, body).await.unwrap_or_else(|why| refused(&why));
+    }
     let asked = match key_request(&parts) {
         Ok(asked) => asked,
         Err(why) => return malformed(&why),

@@ -38,7 +38,8 @@ pub(super) fn version_text(version: LogPosition) -> String {
     format!("{}-{}", version.epoch.0, version.index)
 }
 
-fn version(text: &str) -> Option<LogPosition> {
+/// A version from its text; none if it is no version.
+pub(super) fn version(text: &str) -> Option<LogPosition> {
     let (epoch, index) = text.split_once('-')?;
     Some(LogPosition { epoch: Epoch(epoch.parse().ok()?), index: index.parse().ok()? })
 }

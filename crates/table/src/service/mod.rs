@@ -198,6 +198,16 @@ impl Tables {
         }
     }
 
+    /// How many replicas of each shard are in sync that this node has a replica of, as the coordinator said last.
+    pub(crate) fn in_sync(&self) -> Vec<(ReplicaKey, usize)> {
+        let of = |order: &Order| {
+            let others = order.peers.iter();
+            others.filter(|peer| peer.shard == order.replica.shard && peer.in_sync).count()
+                + usize::from(order.in_sync)
+        };
+        self.orders().latest.values().map(|order| (order.replica.clone(), of(order))).collect()
+    }
+
     fn orders(&self) -> MutexGuard<'_, Orders> {
         self.0.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -25,6 +25,13 @@ pub struct Refused {
     pub message: String,
 }
 
+impl Refused {
+    /// Of that kind, with a sentence for people.
+    pub fn new(refusal: Refusal, message: impl Into<String>) -> Refused {
+        Refused { refusal, message: message.into() }
+    }
+}
+
 /// The kinds of refusals, the same through all doors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
@@ -47,6 +54,18 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// All of them.
+    pub const ALL: [Refusal; 8] = [
+        Refusal::Invalid,
+        Refusal::Soon,
+        Refusal::TooFewInSync,
+        Refusal::Busy,
+        Refusal::NoRoom,
+        Refusal::Stopped,
+        Refusal::TooOld,
+        Refusal::Unknown,
+    ];
+
     /// The word for programs.
     pub fn word(self) -> &'static str {
         match self {
@@ -59,6 +78,11 @@ impl Refusal {
             Refusal::TooOld => "too_old",
             Refusal::Unknown => "unknown_outcome",
         }
+    }
+
+    /// The kind that has this word.
+    pub fn of_word(word: &str) -> Option<Refusal> {
+        Refusal::ALL.into_iter().find(|refusal| refusal.word() == word)
     }
 
     fn of(failed: &Failed) -> Refusal {

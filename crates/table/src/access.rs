@@ -1,0 +1,183 @@
+//! Requests for any key of any table, from inside a node: carried out here where this node has the key, else sent on to the node
+//! that has it.
+//!
+//! The listener of the Redis protocol asks so. What is sent on takes the same way as the requests of HTTP clients, over the worker's
+//! layer ([`Sharded`]), which finds the node and follows the maps.
+
+use crate::http::{self, Internal};
+use crate::limits::{PATIENCE, RETRY};
+use crate::node::ReadAnswer;
+use crate::service::{Refusal, Refused, Tables};
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use ::http::{Request, StatusCode};
+use partage_core::keyspace::key::Key;
+use partage_core::keyspace::map::Access;
+use partage_core::limits::BATCH_BYTES;
+use partage_core::service::table::replication::Consistency;
+use partage_core::service::table::rows::{Outcome, Write};
+use partage_wire::json::ErrorBody;
+use partage_worker::http::{Sharded, ShardedService};
+use partage_worker::{Admission, Guard, KeyspaceName, Worker};
+use std::fmt;
+use tokio::time::{Instant, sleep};
+use tower::{Layer, ServiceExt};
+
+/// Bytes of an answer of another node beyond those of a batch: outcomes, and what is around values.
+const ANSWER_BYTES: usize = 2 * BATCH_BYTES;
+
+/// Asks for keys of tables. Cheap to clone.
+#[derive(Clone)]
+pub struct TableClient {
+    worker: Worker,
+    tables: Tables,
+    elsewhere: ShardedService<Router>,
+}
+
+impl fmt::Debug for TableClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableClient").field("node", self.worker.node()).finish_non_exhaustive()
+    }
+}
+
+/// What one attempt has come to.
+enum Attempt<T> {
+    Done(Result<T, Refused>),
+    /// Nothing was done, and soon it may be otherwise.
+    Again(Refused),
+}
+
+impl TableClient {
+    /// Of the node that `worker` is.
+    pub fn new(worker: &Worker, tables: &Tables) -> TableClient {
+        let elsewhere = Sharded::new(worker, http::aim).layer(http::rows(tables.clone()));
+        TableClient { worker: worker.clone(), tables: tables.clone(), elsewhere }
+    }
+
+    /// The worker of the node.
+    pub fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
+    /// The replicas of the node.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Carries out a write, whose keys are of one partition.
+    ///
+    /// # Errors
+    /// [`Refusal::Unknown`], or a refusal by which nothing was done.
+    pub async fn write(&self, table: &KeyspaceName, write: Write) -> Result<Outcome, Refused> {
+        let Some(key) = write.operations.first().map(|operation| operation.key.clone()) else {
+            return Err(Refused::new(Refusal::Invalid, "the write has no operation: give one or more"));
+        };
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let attempt = match self.worker.enter(table, key.as_bytes(), Access::Write) {
+                Admission::Serve(guard) => self.write_here(&guard, &write).await,
+                Admission::Soon => again("the shard is being handed over to this node"),
+                Admission::Lapsed | Admission::Elsewhere { .. } | Admission::Unknown { .. } => {
+                    self.write_elsewhere(table, &key, &write).await
+                }
+            };
+            match attempt {
+                Attempt::Done(outcome) => return outcome,
+                Attempt::Again(refused) if Instant::now() >= until => return Err(refused),
+                Attempt::Again(_) => sleep(RETRY).await,
+            }
+        }
+    }
+
+    async fn write_here(&self, guard: &Guard, write: &Write) -> Attempt<Outcome> {
+        tokio::select! {
+            outcome = self.tables.write(&guard.permit().replica, write.clone()) => settled(outcome),
+            () = guard.cancelled() => {
+                let what = "the shard had to be handed over before the write was done";
+                Attempt::Done(Err(Refused::new(Refusal::Unknown, what)))
+            }
+        }
+    }
+
+    async fn write_elsewhere(&self, table: &KeyspaceName, key: &Key, write: &Write) -> Attempt<Outcome> {
+        let request = Internal::write(table, key, write);
+        self.ask(request, |_, body| Internal::outcome(&body)).await
+    }
+
+    /// Reads the row of a key.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub async fn read(
+        &self,
+        table: &KeyspaceName,
+        key: &Key,
+        consistency: Consistency,
+    ) -> Result<ReadAnswer, Refused> {
+        let access =
+            if consistency == Consistency::Linearizable { Access::Write } else { Access::Read };
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let attempt = match self.worker.enter(table, key.as_bytes(), access) {
+                Admission::Serve(guard) => {
+                    settled(self.tables.read(&guard.permit().replica, key, consistency, 0).await)
+                }
+                Admission::Soon => again("the shard is being handed over to this node"),
+                Admission::Lapsed | Admission::Elsewhere { .. } | Admission::Unknown { .. } => {
+                    self.ask(Internal::read(table, key, consistency), Internal::found).await
+                }
+            };
+            match attempt {
+                Attempt::Done(answer) => return answer,
+                Attempt::Again(refused) if Instant::now() >= until => return Err(refused),
+                Attempt::Again(_) => sleep(RETRY).await,
+            }
+        }
+    }
+
+    /// Sends a request on, and understands the answer.
+    async fn ask<T>(
+        &self,
+        request: Request<Body>,
+        understand: impl FnOnce(&::http::HeaderMap, Bytes) -> Option<T>,
+    ) -> Attempt<T> {
+        let unknown = |what: &str| Attempt::Done(Err(Refused::new(Refusal::Unknown, what)));
+        let Ok(response) = self.elsewhere.clone().oneshot(request).await;
+        let (parts, body) = response.into_parts();
+        let Ok(body) = to_bytes(body, ANSWER_BYTES).await else {
+            return unknown("the answer of the node that has the shard broke off");
+        };
+        let is_absent = parts.status == StatusCode::NOT_FOUND && parts.headers.contains_key(http::APPLIED);
+        if parts.status.is_success() || is_absent {
+            return match understand(&parts.headers, body) {
+                Some(answer) => Attempt::Done(Ok(answer)),
+                None => unknown("the answer of the node that has the shard is not understood"),
+            };
+        }
+        let Ok(ErrorBody { error }) = serde_json::from_slice(&body) else {
+            return unknown("the answer of the node that has the shard is not understood");
+        };
+        let refusal = match (parts.status, Refusal::of_word(&error.kind)) {
+            (_, Some(refusal)) => refusal,
+            (StatusCode::SERVICE_UNAVAILABLE, None) if partage_wire::request::unavailable::is_not_begun(&body) => {
+                Refusal::Soon
+            }
+            (StatusCode::MISDIRECTED_REQUEST, None) => Refusal::Soon,
+            (StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE, None) => Refusal::Invalid,
+            (_, None) => Refusal::Unknown,
+        };
+        settled(Err(Refused::new(refusal, error.message)))
+    }
+}
+
+fn again<T>(what: &str) -> Attempt<T> {
+    Attempt::Again(Refused::new(Refusal::Soon, what))
+}
+
+/// A shard that changes hands is asked again; everything else is an answer.
+fn settled<T>(answer: Result<T, Refused>) -> Attempt<T> {
+    match answer {
+        Err(refused) if refused.refusal == Refusal::Soon => Attempt::Again(refused),
+        answer => Attempt::Done(answer),
+    }
+}
