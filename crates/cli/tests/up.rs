@@ -142,7 +142,7 @@ fn the_tour_of_the_readme_works_step_by_step() {
     types(&up, add);
     eventually("the new node is up", || {
         let status: Value = serde_json::from_str(&up.cli(&["status", "--json"]).1).unwrap();
-        status["nodes"]["up"] == 7 && status["short"] == 0
+        status["nodes"]["up"] == 10 && status["short"] == 0
     });
     let said = types(&up, rest);
     assert!(!said.contains("blocked") && said.contains("drain d1"), "{said}");
@@ -357,4 +357,41 @@ fn one_node_serves_the_sample_and_the_second_replicas_wait_for_more() {
         let status: Value = serde_json::from_str(&up.cli(&["status", "--json"]).1).unwrap();
         status["short"] == 0
     });
+}
+
+/// A command of Redis, as a person types it, and the line that answers.
+fn redis(address: &str, command: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    write!(stream, "{command}\r\n").unwrap();
+    let mut answer = BufReader::new(stream);
+    let mut line = String::new();
+    answer.read_line(&mut line).unwrap();
+    if line.starts_with('$') && line.trim_end() != "$-1" {
+        line.clear();
+        answer.read_line(&mut line).unwrap();
+    }
+    line.trim_end().to_owned()
+}
+
+#[test]
+fn d10_the_table_has_what_redis_clients_wrote_after_the_process_was_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path().display().to_string();
+    for round in 1..=2 {
+        let mut up = Up::with(&["--data-dir", &data_dir]);
+        let listeners: Vec<_> = up.at["resp"].as_array().unwrap().to_vec();
+        assert_eq!(listeners.len(), 3);
+        for (number, listener) in listeners.iter().enumerate() {
+            let address = listener.as_str().unwrap();
+            for key in 0..10 {
+                let before = if round == 1 { "$-1".to_owned() } else { format!("v{key}") };
+                assert_eq!(redis(address, &format!("GET n{number}-{key}")), before);
+                assert_eq!(redis(address, &format!("SET n{number}-{key} v{key}")), "+OK");
+            }
+            assert_eq!(redis(address, "INCR rounds"), format!(":{}", 3 * (round - 1) + number + 1));
+        }
+        up.process.kill().unwrap();
+        up.process.wait().unwrap();
+    }
 }

@@ -8,9 +8,9 @@ use crate::http::{self, Internal};
 use crate::limits::{PATIENCE, RETRY};
 use crate::node::ReadAnswer;
 use crate::service::{Refusal, Refused, Tables};
+use ::http::{Request, StatusCode};
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
-use ::http::{Request, StatusCode};
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::map::Access;
 use partage_core::limits::BATCH_BYTES;
@@ -114,8 +114,7 @@ impl TableClient {
         key: &Key,
         consistency: Consistency,
     ) -> Result<ReadAnswer, Refused> {
-        let access =
-            if consistency == Consistency::Linearizable { Access::Write } else { Access::Read };
+        let access = if consistency == Consistency::Linearizable { Access::Write } else { Access::Read };
         let until = Instant::now() + PATIENCE;
         loop {
             let attempt = match self.worker.enter(table, key.as_bytes(), access) {
@@ -159,7 +158,9 @@ impl TableClient {
         };
         let refusal = match (parts.status, Refusal::of_word(&error.kind)) {
             (_, Some(refusal)) => refusal,
-            (StatusCode::SERVICE_UNAVAILABLE, None) if partage_wire::request::unavailable::is_not_begun(&body) => {
+            (StatusCode::SERVICE_UNAVAILABLE, None)
+                if partage_wire::request::unavailable::is_not_begun(&body) =>
+            {
                 Refusal::Soon
             }
             (StatusCode::MISDIRECTED_REQUEST, None) => Refusal::Soon,

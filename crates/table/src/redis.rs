@@ -46,7 +46,13 @@ impl RedisTables {
     fn table(&self, known: &Assignment) -> Arc<dyn Table> {
         let name = known.keyspace().clone();
         let (partition_key, least) = (known.brief.partition_key, known.brief.min_in_sync as usize);
-        Arc::new(RedisTable { client: self.client.clone(), name, partition_key, least, address: self.address })
+        Arc::new(RedisTable {
+            client: self.client.clone(),
+            name,
+            partition_key,
+            least,
+            address: self.address,
+        })
     }
 }
 
@@ -112,7 +118,10 @@ impl Table for RedisTable {
     }
 
     async fn scan(&self, from: ScanFrom, consistency: Consistency) -> Result<Page, RequestError> {
-        Ok(self.client.scan(&self.name, from, consistency).await?)
+        let _ = (from, consistency);
+        Err(RequestError::Invalid(
+            "tables of this version do not list their keys to Redis clients".to_owned(),
+        ))
     }
 
     /// Of a shard that this node has a replica of, what the coordinator said last; of others, what each write needs.
@@ -121,7 +130,8 @@ impl Table for RedisTable {
         let of_table = tables.in_sync().into_iter().filter(|(assigned, _)| assigned.keyspace == *name);
         let holds = |replica: &partage_worker::ReplicaKey, key: &Key| {
             let held = self.client.worker().replicas();
-            held.iter().any(|held| held.assignment.replica == *replica && held.assignment.holds(key.as_bytes()))
+            held.iter()
+                .any(|held| held.assignment.replica == *replica && held.assignment.holds(key.as_bytes()))
         };
         let counts = of_table.filter(|(replica, _)| key.is_none_or(|key| holds(replica, key)));
         Ok(counts.map(|(_, count)| count).min().unwrap_or(self.least))

@@ -146,14 +146,15 @@ impl TableNode {
             builder = builder.rack(rack);
         }
         let worker = builder.start_shared(Arc::new(tables.clone())).await?;
-        let metrics = door.clone();
+        let (metrics, counted) = (door.clone(), tables.clone());
         let packets = PacketService::new(id, Arc::new(tables.clone())).server();
-        let routes = router_with(&worker, move || metrics.text("partage_worker"))
+        let routes = router_with(&worker, move || metrics.text("partage_worker") + &counted.metrics())
             .route_service(PACKETS, packets)
             .merge(http::routes(&worker, tables.clone()));
         let server = tokio::spawn(door.listen(config.listener, TowerService::new(routes), closed));
         let client = TableClient::new(&worker, &tables);
-        let redis = config.redis.map(|redis| listen(redis, client, config.door, close.subscribe())).transpose()?;
+        let redis =
+            config.redis.map(|redis| listen(redis, client, config.door, close.subscribe())).transpose()?;
         let attends = tokio::spawn(tables.clone().attend(worker.clone()));
         Ok(TableNode { worker, tables, address, close, server, redis, attends })
     }

@@ -199,8 +199,10 @@ async fn store(
 ) -> Result<TableNode, String> {
     let listener =
         TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))?;
-    let redis = SocketAddr::new(listen.ip(), if listen.port() == 0 { 0 } else { listen.port() + REDIS_ABOVE });
-    let redis = TcpListener::bind(redis).await.map_err(|error| format!("cannot listen on {redis}: {error}"))?;
+    let redis =
+        SocketAddr::new(listen.ip(), if listen.port() == 0 { 0 } else { listen.port() + REDIS_ABOVE });
+    let redis =
+        TcpListener::bind(redis).await.map_err(|error| format!("cannot listen on {redis}: {error}"))?;
     let redis = Some(RedisConfig { listener: redis, table: None });
     let config = TableConfig { door, redis, ..TableConfig::new(name, coordinator, listener, folder) };
     TableNode::start(config).await.map_err(|error| error.to_string())

@@ -118,7 +118,8 @@ mod tests {
 
     #[test]
     fn a_write_is_found_by_the_key_that_it_was_sent_for() {
-        let (table, key) = (KeyspaceName::new("stock").expect("a name"), Key::new(b"a/b\0?&=\xff").expect("a key"));
+        let (table, key) =
+            (KeyspaceName::new("stock").expect("a name"), Key::new(b"a/b\0?&=\xff").expect("a key"));
         let asked = Write { at_ms: 1, request: None, operations: Vec::new() };
         let (parts, _) = Internal::write(&table, &key, &asked).into_parts();
         let target = target(&parts).expect("a write").expect("a target");

@@ -5,12 +5,11 @@
 //! changes that wait. An opening writes the file anew with what holds now, and so does a change when the file has grown.
 
 use crate::limits::{MEMBERS_BYTES, MEMBERS_STEP};
-use partage_core::base::id::{ClusterId, Epoch, PlacementId, ShardId};
+use partage_core::base::id::{ClusterId, Epoch};
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::exchange::{ReplicaKey, Stored};
 use partage_journal::{AppendError, Damage, Disk, FileHeader, LogFile, read};
-use partage_wire::json;
-use serde::{Deserialize, Serialize};
+use partage_wire::stored::table_members::{MemberChange, decode, encode};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,15 +42,6 @@ pub enum MembersError {
     Failed(String),
 }
 
-/// One change, as it is stored.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Change {
-    Cluster(String),
-    Has(json::Stored),
-    Gone { keyspace: String, shard: u64, placement: u64 },
-}
-
 #[derive(Debug, Default, Clone)]
 struct Known {
     cluster: Option<ClusterId>,
@@ -71,7 +61,7 @@ struct Writer {
 #[derive(Debug, Default)]
 struct Waiting {
     issued: u64,
-    changes: Vec<Change>,
+    changes: Vec<MemberChange>,
 }
 
 #[derive(Debug)]
@@ -93,59 +83,31 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Known {
-    fn take(&mut self, change: Change) -> Result<(), String> {
+    fn take(&mut self, change: MemberChange) {
         match change {
-            Change::Cluster(id) => {
-                self.cluster = Some(id.parse().map_err(|error| format!("{error}"))?);
+            MemberChange::Cluster(cluster) => self.cluster = Some(cluster),
+            MemberChange::Has(Stored { replica, bounds, epoch, .. }) => {
+                self.replicas.insert(replica, Membership { bounds, served: epoch });
             }
-            Change::Has(stored) => {
-                let stored = Stored::try_from(stored).map_err(|error| error.to_string())?;
-                let membership = Membership { bounds: stored.bounds, served: stored.epoch };
-                self.replicas.insert(stored.replica, membership);
-            }
-            Change::Gone { keyspace, shard, placement } => {
-                let keyspace = keyspace.parse().map_err(|error| format!("{error}"))?;
-                let (shard, placement) = (ShardId(shard), PlacementId(placement));
-                self.replicas.remove(&ReplicaKey { keyspace, shard, placement });
-            }
+            MemberChange::Gone(replica) => drop(self.replicas.remove(&replica)),
         }
-        Ok(())
     }
 
-    fn changes(&self, store: u64) -> impl Iterator<Item = Change> {
-        let cluster = self.cluster.iter().map(|cluster| Change::Cluster(cluster.to_string()));
-        let replicas = self.replicas.iter().map(move |(key, membership)| has(key, membership, store));
-        cluster.chain(replicas)
+    fn changes(&self, store: u64) -> Vec<MemberChange> {
+        let cluster = self.cluster.iter().map(|cluster| MemberChange::Cluster(*cluster));
+        cluster.chain(self.replicas.iter().map(|(key, known)| has(key, known, store))).collect()
     }
 }
 
-fn has(replica: &ReplicaKey, membership: &Membership, store: u64) -> Change {
+fn has(replica: &ReplicaKey, membership: &Membership, store: u64) -> MemberChange {
     let Membership { bounds, served } = membership.clone();
-    let stored = Stored { replica: replica.clone(), bounds, epoch: served, store, damaged: false };
-    Change::Has((&stored).into())
-}
-
-fn payload(changes: impl Iterator<Item = Change>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for change in changes {
-        // Strings and numbers can always be written.
-        bytes.extend(serde_json::to_vec(&change).unwrap_or_default());
-        bytes.push(b'\n');
-    }
-    bytes
-}
-
-fn take_payload(known: &mut Known, payload: &[u8]) -> Result<(), String> {
-    for line in payload.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        known.take(serde_json::from_slice(line).map_err(|error| error.to_string())?)?;
-    }
-    Ok(())
+    MemberChange::Has(Stored { replica: replica.clone(), bounds, epoch: served, store, damaged: false })
 }
 
 impl Inner {
     fn write_anew(&self, known: &Known) -> std::io::Result<LogFile> {
         let header = FileHeader { owner: self.store.into(), file_number: 1, step: MEMBERS_STEP };
-        let records = [payload(known.changes(self.store))];
+        let records = [encode(&known.changes(self.store))];
         let file = LogFile::write(&*self.disk, &self.path, header, records.into_iter())?;
         file.publish(&*self.disk)?;
         Ok(file)
@@ -163,7 +125,7 @@ impl Inner {
             let mut waiting = lock(&self.waiting);
             (std::mem::take(&mut waiting.changes), waiting.issued)
         };
-        let appended = writer.file.append(payload(changes.iter().cloned()));
+        let appended = writer.file.append(encode(&changes));
         match appended {
             Ok(()) => writer.written = last,
             Err(AppendError::Full(_)) => {
@@ -180,8 +142,7 @@ impl Inner {
         }
         let mut known = lock(&self.known);
         for change in changes {
-            // What was written here can be read here.
-            let _ = known.take(change);
+            known.take(change);
         }
         if writer.file.end() > MEMBERS_BYTES.max(4 * writer.began_at) {
             match self.write_anew(&known) {
@@ -209,7 +170,10 @@ impl Memberships {
         match disk.read(path) {
             Ok(bytes) => {
                 store = FileHeader::decode(&bytes).ok().map(|header| header.owner as u64);
-                let read = read(&bytes, 1, |_, payload| take_payload(&mut known, &payload));
+                let read = read(&bytes, 1, |_, payload| {
+                    decode(&payload)?.into_iter().for_each(|change| known.take(change));
+                    Ok(())
+                });
                 if let Err(found) = read {
                     (known, damage) = (Known::default(), Some(found));
                 }
@@ -223,7 +187,7 @@ impl Memberships {
             None => partage_random::seed().max(1),
         };
         let header = FileHeader { owner: store.into(), file_number: 1, step: MEMBERS_STEP };
-        let records = [payload(known.changes(store))];
+        let records = [encode(&known.changes(store))];
         let file = LogFile::write(&*disk, path, header, records.into_iter()).map_err(failed)?;
         file.publish(&*disk).map_err(failed)?;
         let writer = Writer { began_at: file.end(), file, written: 0, failed: None };
@@ -265,7 +229,7 @@ impl Memberships {
     pub async fn set_cluster(&self, cluster: ClusterId) -> Result<(), MembersError> {
         match self.cluster() == Some(cluster) {
             true => Ok(()),
-            false => self.write(Change::Cluster(cluster.to_string())).await,
+            false => self.write(MemberChange::Cluster(cluster)).await,
         }
     }
 
@@ -288,12 +252,10 @@ impl Memberships {
         if self.of(replica).is_none() {
             return Ok(());
         }
-        let ReplicaKey { keyspace, shard, placement } = replica;
-        let (shard, placement) = (shard.0, placement.0);
-        self.write(Change::Gone { keyspace: keyspace.to_string(), shard, placement }).await
+        self.write(MemberChange::Gone(replica.clone())).await
     }
 
-    async fn write(&self, change: Change) -> Result<(), MembersError> {
+    async fn write(&self, change: MemberChange) -> Result<(), MembersError> {
         let number = {
             let mut waiting = lock(&self.0.waiting);
             waiting.issued += 1;
@@ -309,6 +271,7 @@ impl Memberships {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use partage_core::base::id::{PlacementId, ShardId};
     use partage_core::keyspace::key::{Key, KeyRange};
     use partage_journal::RealDisk;
 

@@ -13,6 +13,7 @@
 //! | what becomes of what the replicas say | `notices.rs` |
 //! | how a request gets to its replica, and waits for a leader that has just changed | `requests.rs` |
 
+mod counts;
 mod memberships;
 mod notices;
 mod requests;
@@ -25,6 +26,7 @@ use crate::network::{NetworkTransport, PacketSink};
 use crate::node::{Identity, Node, StoredReplica};
 use crate::settings::{NodeSettings, ReplicaSettings};
 use crate::transport::Packet;
+use counts::RequestCounts;
 use notices::{Happened, Notices};
 use partage_core::base::id::{Epoch, Incarnation, PlacementId};
 use partage_core::base::name::NodeId;
@@ -75,6 +77,7 @@ struct Inner {
     members: Memberships,
     found: Vec<StoredReplica>,
     notices: Arc<Notices>,
+    counts: RequestCounts,
     reports: ReplicationReports,
     orders: Mutex<Orders>,
 }
@@ -147,7 +150,17 @@ impl Tables {
         let transport = Arc::clone(&network) as Arc<dyn crate::Transport>;
         let (node, found) = Node::open(settings, identity, disk, transport, owner)?;
         let orders = Mutex::default();
-        Ok(Tables(Arc::new(Inner { node, network, id, members, found, notices, reports, orders })))
+        Ok(Tables(Arc::new(Inner {
+            node,
+            network,
+            id,
+            members,
+            found,
+            notices,
+            counts: RequestCounts::default(),
+            reports,
+            orders,
+        })))
     }
 
     /// The replicas of this node.

@@ -138,12 +138,13 @@ impl Tables {
     /// # Errors
     /// [`Refusal::Unknown`], or a refusal by which nothing was done.
     pub async fn write(&self, replica: &ReplicaKey, write: Write) -> Result<Outcome, Refused> {
+        self.0.counts.write();
         let until = Instant::now() + limits::PATIENCE;
         loop {
             match self.0.node.write(replica, write.clone()).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(WriteError::Refused(failed)) if passes(&failed) && self.waits(until).await => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(self.refused(error.into())),
             }
         }
     }
@@ -159,14 +160,20 @@ impl Tables {
         consistency: Consistency,
         at_least: u64,
     ) -> Result<ReadAnswer, Refused> {
+        self.0.counts.read();
         let until = Instant::now() + limits::PATIENCE;
         loop {
             match self.0.node.read(replica, key, consistency, at_least).await {
                 Ok(answer) => return Ok(answer),
                 Err(ReadError::Refused(failed)) if passes(&failed) && self.waits(until).await => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(self.refused(error.into())),
             }
         }
+    }
+
+    fn refused(&self, refused: Refused) -> Refused {
+        self.0.counts.refused(refused.refusal);
+        refused
     }
 
     /// Waits until a leader begins on this node, or for a moment. False: `until` is over.

@@ -48,6 +48,7 @@ mod read;
 mod records;
 mod redo;
 mod show;
+pub mod table_members;
 pub mod term;
 #[cfg(test)]
 mod tests;

@@ -122,8 +122,8 @@ pub struct Keyspace {
     pub sharding: Sharding,
     /// The part of a key that the sharding uses; absent = the whole key.
     pub partition_key: Option<PartitionKey>,
-    /// The ownership of shards: `eventual`, `exclusive`, or `replicated`, which no service uses yet, so that creating such a
-    /// keyspace is refused; absent = `exclusive`.
+    /// The ownership of shards: `eventual`, `exclusive`, or `replicated`, which is for keyspaces of kind `table`; absent =
+    /// `exclusive`.
     pub ownership: Option<String>,
     /// The number of replicas of each shard, 1 to 64; absent = 1.
     pub replicas: Option<u32>,

@@ -1,0 +1,115 @@
+//! What a node of tables counts, for its metrics.
+
+use super::{Refusal, Tables};
+use crate::network::SendCounts;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::registry::Registry;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Requests that reached a replica of this node.
+#[derive(Debug, Default)]
+pub(super) struct RequestCounts {
+    writes: AtomicU64,
+    reads: AtomicU64,
+    /// In the order of [`Refusal::ALL`].
+    refused: [AtomicU64; Refusal::ALL.len()],
+}
+
+impl RequestCounts {
+    pub(super) fn write(&self) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn refused(&self, refusal: Refusal) {
+        let mut counters = Refusal::ALL.iter().zip(&self.refused);
+        if let Some((_, counter)) = counters.find(|(known, _)| **known == refusal) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A label with one word.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Label(&'static str, &'static str);
+
+impl EncodeLabelSet for Label {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
+        [(self.0, self.1)].encode(encoder)
+    }
+}
+
+fn counter(registry: &mut Registry, name: &str, help: &str, value: u64) {
+    registry.register(name, help, ConstCounter::new(value));
+}
+
+impl Tables {
+    /// What the tables of this node do, in the text form of Prometheus.
+    pub fn metrics(&self) -> String {
+        let mut registry = Registry::with_prefix("partage_table");
+        let counts = &self.0.counts;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        counter(&mut registry, "writes", "Writes that reached a replica here", get(&counts.writes));
+        counter(&mut registry, "reads", "Reads that reached a replica here", get(&counts.reads));
+        let refused = Family::<Label, Gauge>::default();
+        for (refusal, counter) in Refusal::ALL.iter().zip(&counts.refused) {
+            let value = i64::try_from(get(counter)).unwrap_or(i64::MAX);
+            refused.get_or_create(&Label("reason", refusal.word())).set(value);
+        }
+        registry.register(
+            "refused",
+            "Requests that were refused, by reason, since the node started",
+            refused,
+        );
+        let is_full = u64::from(*self.is_full().borrow());
+        registry.register("log_is_full", "1 while the disk of the log has no room", ConstGauge::new(is_full));
+        let in_sync = self.in_sync();
+        registry.register(
+            "replicas_ordered",
+            "Replicas that the coordinator has ordered",
+            ConstGauge::new(in_sync.len() as u64),
+        );
+        let least = in_sync.iter().map(|(_, count)| *count).min().unwrap_or_default();
+        registry.register(
+            "least_in_sync",
+            "In-sync replicas of the shard that has the fewest, of those with a replica here",
+            ConstGauge::new(least as u64),
+        );
+        network(&mut registry, self.0.network.counts());
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = encode(&mut text, &registry);
+        text.trim_end().trim_end_matches("# EOF").to_owned()
+    }
+}
+
+fn network(registry: &mut Registry, counts: SendCounts) {
+    let SendCounts { sent, batches, streams_opened, streams_failed, .. } = counts;
+    counter(registry, "packets_sent", "Packets to replicas on other nodes", sent);
+    counter(registry, "batches_sent", "Messages in which packets were sent", batches);
+    counter(registry, "streams_opened", "Streams that other nodes have accepted", streams_opened);
+    counter(registry, "streams_failed", "Streams that ended or could not be opened", streams_failed);
+    let dropped = [
+        ("full", counts.dropped_full),
+        ("away", counts.dropped_away),
+        ("no_address", counts.dropped_no_address),
+        ("too_large", counts.dropped_too_large),
+    ];
+    let family = Family::<Label, Gauge>::default();
+    for (reason, count) in dropped {
+        family.get_or_create(&Label("reason", reason)).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+    registry.register(
+        "packets_dropped",
+        "Packets that were dropped, by reason, since the node started",
+        family,
+    );
+}
