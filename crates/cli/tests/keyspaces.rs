@@ -27,13 +27,13 @@ async fn bounds(doors: &Doors, name: &str) -> Vec<Value> {
 async fn every_setting_has_a_flag_and_what_is_not_said_stays() {
     let doors = Doors::open().await;
     let words =
-        ["--kind", "table", "--partition-key", "up-to:/", "--ownership", "eventual", "--mode", "manual"];
+        ["--kind", "shuffle", "--partition-key", "up-to:/", "--ownership", "eventual", "--mode", "manual"];
     let rates =
         ["--moves", "3", "--split-requests-per-s", "900", "--max-replicas", "4", "--max-shards", "64"];
     // No node serves tables yet.
     done(&doors, &[&["keyspace", "create", "k", "--shards", "4", "--ahead"], &words[..], &rates].concat());
     let stored = keyspace(&doors, "k").await;
-    assert_eq!((&stored["kind"], &stored["ownership"]), (&json!("table"), &json!("eventual")));
+    assert_eq!((&stored["kind"], &stored["ownership"]), (&json!("shuffle"), &json!("eventual")));
     assert_eq!(stored["partition_key"], json!({ "type": "up_to", "delimiter": b'/' }));
     assert_eq!(stored["throttle"]["moves"], 3);
     let resharding = &stored["resharding"];

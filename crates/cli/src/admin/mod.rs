@@ -22,7 +22,7 @@ mod wait;
 
 pub use brake::BrakeCommand;
 pub use confirm::Yes;
-pub use constraint::ConstraintArgs;
+pub use constraint::{Ahead, ConstraintArgs};
 pub use coordinator::CoordinatorCommand;
 pub use events::EventsArgs;
 pub use explain::ExplainArgs;

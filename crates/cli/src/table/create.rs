@@ -1,7 +1,7 @@
 //! Verbs about tables as keyspaces: they ask a coordinator.
 
 use crate::admin::{
-    ConstraintArgs, KeyspaceCommand, ShardingArgs, ShardingSpec, Wait, Yes, begin, sharding_text,
+    Ahead, ConstraintArgs, KeyspaceCommand, ShardingArgs, ShardingSpec, Wait, Yes, begin, sharding_text,
 };
 use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output, table};
@@ -30,6 +30,8 @@ pub struct CreateArgs {
     spread: String,
     #[command(flatten, next_help_heading = REPLICATION)]
     constraint: ConstraintArgs,
+    #[command(flatten, next_help_heading = REPLICATION)]
+    ahead: Ahead,
     #[command(flatten, next_help_heading = REQUEST)]
     client: ApiClient,
     #[command(flatten, next_help_heading = REQUEST)]
@@ -61,7 +63,7 @@ impl CreateArgs {
             durable: true,
             min_in_sync: self.min_in_sync.unwrap_or(self.replicas.min(2)),
         };
-        let command = Command::CreateKeyspace { keyspace, presplit, ahead: false };
+        let command = Command::CreateKeyspace { keyspace, presplit, ahead: self.ahead.ahead };
         begin(&self.client, output, command, self.dry.dry_run, self.wait).await
     }
 }

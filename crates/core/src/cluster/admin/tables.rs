@@ -22,8 +22,14 @@ pub(super) fn refuse_reshaped(keyspace: &Keyspace) -> Result<(), AdminError> {
     })
 }
 
-/// Refuses the settings of a table by which its shards would split.
+/// Refuses a table that leases would guard, and settings of a table by which its shards would split.
 pub(super) fn check_settings(keyspace: &Keyspace) -> Result<(), AdminError> {
+    if keyspace.kind == KeyspaceKind::Table && !is_table(keyspace) {
+        return Err(AdminError::Refused {
+            problem: format!("keyspace {} is of kind table, and would not be replicated", keyspace.name),
+            way_out: "create tables with `partage table create`, or choose ownership replicated".into(),
+        });
+    }
     let splits = keyspace.resharding.split_bytes > 0 || keyspace.resharding.split_requests_per_s > 0.0;
     if splits && is_table(keyspace) {
         return Err(AdminError::Refused {

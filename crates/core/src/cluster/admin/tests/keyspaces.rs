@@ -64,6 +64,8 @@ fn a_bad_keyspace_is_refused_with_the_way_out() {
             (KeyspaceKind::Table, Ownership::Replicated, true, 1);
     };
     test.refused(with(table), Kind::Refused, "set split_bytes and split_requests_per_s to 0");
+    let leased = |k: &mut Keyspace| k.kind = KeyspaceKind::Table;
+    test.refused(with(leased), Kind::Refused, "choose ownership replicated");
 }
 
 #[test]
