@@ -30,7 +30,7 @@ async fn every_setting_has_a_flag_and_what_is_not_said_stays() {
         ["--kind", "shuffle", "--partition-key", "up-to:/", "--ownership", "eventual", "--mode", "manual"];
     let rates =
         ["--moves", "3", "--split-requests-per-s", "900", "--max-replicas", "4", "--max-shards", "64"];
-    // No node serves tables yet.
+    // No node serves shuffles yet.
     done(&doors, &[&["keyspace", "create", "k", "--shards", "4", "--ahead"], &words[..], &rates].concat());
     let stored = keyspace(&doors, "k").await;
     assert_eq!((&stored["kind"], &stored["ownership"]), (&json!("shuffle"), &json!("eventual")));
