@@ -58,5 +58,6 @@ pub use error::{OpenError, ReadError, ReplicaError, WriteError};
 pub use network::{NetworkTransport, PacketService, PacketSink, ReceiveCounts, SendCounts};
 pub use node::{Identity, Node, ReadAnswer, StoredReplica};
 pub use owner::{Notice, Owner};
+pub use rows::{ScanPage, ScanRange, ScannedRow};
 pub use settings::{NodeSettings, ReplicaSettings};
 pub use transport::{Packet, SnapshotChunk, Transport};

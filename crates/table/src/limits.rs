@@ -99,3 +99,13 @@ pub const DRAIN: Duration = Duration::from_secs(5);
 
 /// How long the listener may take to end beyond that before the process goes on without it.
 pub const SERVER_END: Duration = Duration::from_secs(6);
+
+/// Rows on one page of a scan, whatever the request asks for: those of small values take well under a millisecond.
+pub const SCAN_ROWS: usize = 1_000;
+
+/// Bytes of keys and values that one page of a scan reads from the store, unless its first row alone has more: rows that are
+/// not on the page, as their time has come, count too. Other replicas of the thread wait meanwhile.
+pub const SCAN_BYTES: usize = 1 << 20;
+
+/// Rows that one page of a scan looks at: where many rows have ended and no write has removed them yet, a page has few rows.
+pub const SCAN_LOOKS: usize = 4_096;
