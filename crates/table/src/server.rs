@@ -3,6 +3,7 @@
 use crate::http;
 use crate::limits;
 use crate::network::{NetworkTransport, PacketService};
+use crate::scans::Scans;
 use crate::service::{StartError as OpenError, Tables};
 use crate::settings::NodeSettings;
 use futures::future::BoxFuture;
@@ -119,6 +120,7 @@ impl TableNode {
         let door = Door::new(role(&announced, address), config.door);
         // Before it registers: peers speak to it as soon as the coordinator names it.
         let (close, closed) = watch::channel(false);
+        let scans = Scans::new(id.clone(), tables.clone(), config.coordinators.clone());
         let mut builder = Worker::builder(config.node, config.coordinators, announced)
             .kinds([KeyspaceKind::Table])
             .check_path(WORKER_PATH)
@@ -136,7 +138,7 @@ impl TableNode {
         let packets = PacketService::new(id, Arc::new(tables.clone())).server();
         let routes = router_with(&worker, move || metrics.text("partage_worker"))
             .route_service(PACKETS, packets)
-            .merge(http::routes(&worker, tables.clone()));
+            .merge(http::routes(&worker, tables.clone(), scans));
         let server = tokio::spawn(door.listen(config.listener, TowerService::new(routes), closed));
         let attends = tokio::spawn(tables.clone().attend(worker.clone()));
         Ok(TableNode { worker, tables, address, close, server, attends })

@@ -76,7 +76,7 @@ pub(crate) struct ScannedRows {
 
 impl ScanRange {
     /// The keys from the first on and before the second are all that may be in the range; no second: there is no end.
-    fn bounds(&self) -> (&[u8], Option<Vec<u8>>) {
+    pub(crate) fn bounds(&self) -> (&[u8], Option<Vec<u8>>) {
         let from = self.from.as_bytes().max(self.prefix.as_bytes());
         let ends = [self.to.as_ref().map(|to| to.as_bytes().to_vec()), behind(self.prefix.as_bytes())];
         (from, ends.into_iter().flatten().min())

@@ -8,6 +8,7 @@ use super::Tables;
 use crate::error::{ReadError, WriteError};
 use crate::limits;
 use crate::node::ReadAnswer;
+use crate::rows::{ScanPage, ScanRange};
 use partage_core::keyspace::key::Key;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::replication::{Consistency, Failed};
@@ -59,6 +60,12 @@ impl Refusal {
             Refusal::TooOld => "too_old",
             Refusal::Unknown => "unknown_outcome",
         }
+    }
+
+    /// The refusal of a word in another node's 503.
+    pub(crate) fn of_word(word: &str) -> Option<Refusal> {
+        use Refusal::{Busy, Soon, Stopped, TooFewInSync, TooOld};
+        [Soon, TooFewInSync, Busy, Stopped, TooOld].into_iter().find(|refusal| refusal.word() == word)
     }
 
     fn of(failed: &Failed) -> Refusal {
@@ -139,6 +146,27 @@ impl Tables {
         loop {
             match self.0.node.read(replica, key, consistency, at_least).await {
                 Ok(answer) => return Ok(answer),
+                Err(ReadError::Refused(failed)) if passes(&failed) && self.waits(until).await => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Reads a page of a replica's rows, from a state that has all entries up to the index `at_least` (0: any).
+    ///
+    /// # Errors
+    /// Why it does not answer.
+    pub async fn scan(
+        &self,
+        replica: &ReplicaKey,
+        range: &ScanRange,
+        consistency: Consistency,
+        at_least: u64,
+    ) -> Result<ScanPage, Refused> {
+        let until = Instant::now() + limits::PATIENCE;
+        loop {
+            match self.0.node.scan(replica, range.clone(), consistency, at_least).await {
+                Ok(page) => return Ok(page),
                 Err(ReadError::Refused(failed)) if passes(&failed) && self.waits(until).await => {}
                 Err(error) => return Err(error.into()),
             }
