@@ -50,7 +50,7 @@ enum Attempt<T> {
 impl TableClient {
     /// Of the node that `worker` is.
     pub fn new(worker: &Worker, tables: &Tables) -> TableClient {
-        let elsewhere = Sharded::new(worker, http::aim).layer(http::rows(tables.clone()));
+        let elsewhere = Sharded::new(worker, http::aim).layer(http::of_keys(tables.clone()));
         TableClient { worker: worker.clone(), tables: tables.clone(), elsewhere }
     }
 

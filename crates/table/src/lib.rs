@@ -19,6 +19,7 @@
 //! | what waits for a replica, and which bound that has | `queue.rs`, `limits.rs` |
 //! | how effects of the machine are carried out | `replica/mod.rs` |
 //! | how packets get to other nodes | `network/mod.rs`, over the trait in `transport.rs` |
+//! | how a whole table is scanned, shard after shard | `scans/mod.rs` |
 //! | how records and writes look on disk | `stored/mod.rs` |
 //!
 //! # What is promised
@@ -50,6 +51,7 @@ pub mod redis;
 mod registry;
 mod replica;
 pub mod rows;
+pub mod scans;
 pub mod server;
 pub mod service;
 mod settings;
@@ -60,5 +62,6 @@ pub use error::{OpenError, ReadError, ReplicaError, WriteError};
 pub use network::{NetworkTransport, PacketService, PacketSink, ReceiveCounts, SendCounts};
 pub use node::{Identity, Node, ReadAnswer, StoredReplica};
 pub use owner::{Notice, Owner};
+pub use rows::{ScanPage, ScanRange, ScannedRow};
 pub use settings::{NodeSettings, ReplicaSettings};
 pub use transport::{Packet, SnapshotChunk, Transport};

@@ -102,3 +102,29 @@ pub const DRAIN: Duration = Duration::from_secs(5);
 
 /// How long the listener may take to end beyond that before the process goes on without it.
 pub const SERVER_END: Duration = Duration::from_secs(6);
+
+/// Rows on one page of a scan, whatever the request asks for: those of small values take well under a millisecond.
+pub const SCAN_ROWS: usize = 1_000;
+
+/// Bytes of keys and values that one page of a scan reads from the store, unless its first row alone has more: rows that are
+/// not on the page, as their time has come, count too. Other replicas of the thread wait meanwhile.
+pub const SCAN_BYTES: usize = 1 << 20;
+
+/// Rows that one page of a scan looks at: where many rows have ended and no write has removed them yet, a page has few rows.
+pub const SCAN_LOOKS: usize = 4_096;
+
+/// Shards that one page of a scan of a table asks, one after the other: where shards have few rows, a page fills from several.
+pub const SCAN_SHARDS: usize = 16;
+
+/// How long another node may take for its part of a page: it waits for [`PATIENCE`] itself, and then sends the page.
+pub const SHARD_ANSWER: Duration = Duration::from_secs(8);
+
+/// Bytes of such an answer: [`SCAN_BYTES`] and one row beyond in base64, with versions and names around a thousand rows.
+pub const SHARD_ANSWER_BYTES: usize = 8 << 20;
+
+/// Idle connections to each other node that are kept for scans.
+pub const PEER_CONNECTIONS_IDLE: usize = 8;
+
+/// How long a node follows the maps after the last scan: a client that scans now and then does not make it fetch them anew
+/// each time, one that has gone does not cost a connection for ever.
+pub const MAPS_IDLE: Duration = Duration::from_secs(300);

@@ -5,10 +5,11 @@
 //! refused if it is a request. So nothing that adds to a queue ever waits, and the thread of the log can report to replicas that
 //! wait for the log.
 
-use crate::ReadAnswer;
 use crate::error::{ReadError, WriteError};
 use crate::limits;
+use crate::node::ReadAnswer;
 use crate::replica::{LocalReplica, WorkDone};
+use crate::rows::{ScanPage, ScanRange};
 use crate::transport::Packet;
 use partage_core::base::id::{Incarnation, PlacementId};
 use partage_core::keyspace::key::Key;
@@ -28,10 +29,28 @@ pub(crate) type WriteAnswer = oneshot::Sender<Result<Outcome, WriteError>>;
 /// A read that waits.
 #[derive(Debug)]
 pub(crate) struct Read {
-    pub(crate) key: Key,
     pub(crate) consistency: Consistency,
     pub(crate) at_least: u64,
-    pub(crate) answer: oneshot::Sender<Result<ReadAnswer, ReadError>>,
+    pub(crate) wanted: Wanted,
+}
+
+/// What a read wants, and where its answer goes.
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    /// One row.
+    Row(Key, oneshot::Sender<Result<ReadAnswer, ReadError>>),
+    /// The rows of a range.
+    Range(ScanRange, oneshot::Sender<Result<ScanPage, ReadError>>),
+}
+
+impl Read {
+    /// Answers that nothing was read. A client that has gone does not see it.
+    pub(crate) fn refuse(self, why: ReadError) {
+        match self.wanted {
+            Wanted::Row(_, answer) => drop(answer.send(Err(why))),
+            Wanted::Range(_, answer) => drop(answer.send(Err(why))),
+        }
+    }
 }
 
 /// What the owner wants of a replica.

@@ -5,6 +5,7 @@ use crate::http;
 use crate::limits;
 use crate::network::{NetworkTransport, PacketService};
 use crate::redis::RedisTables;
+use crate::scans::Scans;
 use crate::service::{StartError as OpenError, Tables};
 use crate::settings::NodeSettings;
 use futures::future::BoxFuture;
@@ -133,6 +134,7 @@ impl TableNode {
         let tables = open(id.clone(), config.folder, network, config.settings).await?;
         let door = Door::new(role(&announced, address), config.door.clone());
         let (close, closed) = watch::channel(false);
+        let scans = Scans::new(id.clone(), tables.clone(), config.coordinators.clone());
         let mut builder = Worker::builder(config.node, config.coordinators, announced)
             .kinds([KeyspaceKind::Table])
             .check_path(WORKER_PATH)
@@ -150,7 +152,7 @@ impl TableNode {
         let packets = PacketService::new(id, Arc::new(tables.clone())).server();
         let routes = router_with(&worker, move || metrics.text("partage_worker") + &counted.metrics())
             .route_service(PACKETS, packets)
-            .merge(http::routes(&worker, tables.clone()));
+            .merge(http::routes(&worker, tables.clone(), scans));
         let server = tokio::spawn(door.listen(config.listener, TowerService::new(routes), closed));
         let client = TableClient::new(&worker, &tables);
         let redis =

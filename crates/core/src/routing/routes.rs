@@ -11,6 +11,7 @@ use super::layout::{Layout, LayoutError, in_order};
 use crate::base::id::{Epoch, Generation, Incarnation, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::keyspace::map::{Role, Shard, ShardMap};
+use crate::keyspace::sharding::Position;
 use crate::node::Health;
 use crate::node::NodeAddress;
 use crate::node::exchange::KeyspaceBrief;
@@ -143,13 +144,26 @@ impl Routes {
     /// Where `key` of `keyspace` is.
     #[inline]
     pub fn route(&self, keyspace: &str, key: &[u8]) -> Result<Route<'_>, NoRoute> {
-        let Some(keyspace) = self.keyspaces.get(keyspace) else {
-            let known = self.keyspaces.keys().cloned().collect();
-            return Err(NoRoute::Keyspace { asked: keyspace.to_owned(), known });
-        };
+        let keyspace = self.known(keyspace)?;
         let missing = || NoRoute::Shard { keyspace: keyspace.brief.name.clone() };
         let route = keyspace.find(key).ok_or_else(missing)?;
         Ok(Route { keyspace, route, nodes: &self.nodes })
+    }
+
+    /// Which shard of `keyspace` holds a position: for walks through all shards, from the bound of one to the next.
+    pub fn route_at(&self, keyspace: &str, position: Position<'_>) -> Result<Route<'_>, NoRoute> {
+        let keyspace = self.known(keyspace)?;
+        let missing = || NoRoute::Shard { keyspace: keyspace.brief.name.clone() };
+        let route = keyspace.find_at(position).ok_or_else(missing)?;
+        Ok(Route { keyspace, route, nodes: &self.nodes })
+    }
+
+    #[inline]
+    fn known(&self, keyspace: &str) -> Result<&Arc<KeyspaceRoutes>, NoRoute> {
+        self.keyspaces.get(keyspace).ok_or_else(|| {
+            let known = self.keyspaces.keys().cloned().collect();
+            NoRoute::Keyspace { asked: keyspace.to_owned(), known }
+        })
     }
 
     /// Every shard of `keyspace` in the order of its bounds.
@@ -210,7 +224,11 @@ impl KeyspaceRoutes {
 
     #[inline]
     fn find(&self, key: &[u8]) -> Option<&ShardRoute> {
-        let position = self.brief.sharding.position(self.brief.partition_key, key);
+        self.find_at(self.brief.sharding.position(self.brief.partition_key, key))
+    }
+
+    #[inline]
+    fn find_at(&self, position: Position<'_>) -> Option<&ShardRoute> {
         self.at(self.layout.find(position)?)
     }
 

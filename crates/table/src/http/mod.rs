@@ -16,6 +16,17 @@
 //! | `If-None-Match: *` | writes only if there is no row |
 //! | `Idempotency-Key: ID` | the same write again within ten minutes changes nothing and gets the first answer |
 //!
+//! `GET /v1/tables/<table>/rows` scans a table ([`crate::scans`] says in which order) and answers `{"rows": [{"key": …, "value": …,
+//! "version": …, "expires_ms": …}], "next": …}`, with keys and values that are not UTF-8 as `{"hex": …}`.
+//!
+//! | parameter | says |
+//! |---|---|
+//! | `from`, `to`, `prefix` | from which key on, before which one, with what keys begin: bytes, percent-encoded |
+//! | `limit` | how many rows the page has at most: 1 to 1000, else 100 |
+//! | `token` | where to go on: `next` of the page before; the last page has none |
+//! | `keys_only` | leaves the values out |
+//! | `consistency`, `bound_ms` | as for a key, of each shard |
+//!
 //! | status | kind | meaning |
 //! |---|---|---|
 //! | 200, 204 | | done; `etag` is the version of the row |
@@ -30,13 +41,16 @@
 mod answer;
 mod internal;
 mod parse;
+mod rows;
 
+use crate::scans::{self, Scans};
 use crate::service::{Refused, Tables};
 use answer::{error, found, malformed, not_for_a_key, refused, written};
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
+use axum::routing::get;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use parse::{KeyRequest, key_request};
@@ -47,23 +61,28 @@ use partage_worker::{Guard, Worker};
 use std::sync::Arc;
 
 /// The beginning of every path of a table.
-pub const PREFIX: &str = "/v1/tables/";
+pub const PREFIX: &str = scans::TABLES;
 
 pub(crate) use answer::APPLIED;
 pub(crate) use internal::Internal;
 
 /// The rows of all tables, for the node that `worker` is.
-pub fn routes(worker: &Worker, tables: Tables) -> Router {
-    sharded(worker, aim, rows(tables))
+pub fn routes(worker: &Worker, tables: Tables, scans: Scans) -> Router {
+    let scanned =
+        Router::new().route(rows::TABLE, get(rows::of_table)).route(rows::SHARD, get(rows::of_shard));
+    sharded(worker, aim, of_keys(tables).merge(scanned.with_state(scans)))
 }
 
-/// The same, of requests that have been let in.
-pub(crate) fn rows(tables: Tables) -> Router {
+/// The rows of single keys, of requests that have been let in.
+pub(crate) fn of_keys(tables: Tables) -> Router {
     Router::new().fallback(row).with_state(tables)
 }
 
 /// Which key a request is about.
 pub(crate) fn aim(parts: &Parts) -> Aim {
+    if rows::is_scan(parts.uri.path()) {
+        return Aim::Unsharded;
+    }
     match internal::target(parts) {
         Some(Ok(target)) => return Aim::Key(target),
         Some(Err(why)) => return Aim::Bad(why),

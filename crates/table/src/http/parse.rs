@@ -124,21 +124,22 @@ fn take_query(request: &mut KeyRequest, method: &Method, query: &str) -> Result<
             }
         }
     }
-    request.consistency = match (consistency.as_deref(), bound_ms) {
-        (None | Some("linearizable"), None) => Consistency::Linearizable,
-        (Some("any"), None) => Consistency::Any,
-        (Some("bounded"), Some(bound_ms)) => Consistency::Bounded(bound_ms),
-        (Some("bounded"), None) => {
-            return Err("consistency=bounded: add bound_ms, in milliseconds".to_owned());
-        }
-        (None | Some("linearizable" | "any"), Some(_)) => {
-            return Err("bound_ms is for consistency=bounded: add that, or leave bound_ms out".to_owned());
-        }
-        (Some(other), _) => {
-            return Err(format!("consistency={other}: choose linearizable, bounded or any"));
-        }
-    };
+    request.consistency = consistency_of(consistency.as_deref(), bound_ms)?;
     Ok(())
+}
+
+/// How fresh what is read must be, by the parameters `consistency` and `bound_ms`.
+pub(super) fn consistency_of(word: Option<&str>, bound_ms: Option<u64>) -> Result<Consistency, String> {
+    match (word, bound_ms) {
+        (None | Some("linearizable"), None) => Ok(Consistency::Linearizable),
+        (Some("any"), None) => Ok(Consistency::Any),
+        (Some("bounded"), Some(bound_ms)) => Ok(Consistency::Bounded(bound_ms)),
+        (Some("bounded"), None) => Err("consistency=bounded: add bound_ms, in milliseconds".to_owned()),
+        (None | Some("linearizable" | "any"), Some(_)) => {
+            Err("bound_ms is for consistency=bounded: add that, or leave bound_ms out".to_owned())
+        }
+        (Some(other), _) => Err(format!("consistency={other}: choose linearizable, bounded or any")),
+    }
 }
 
 fn condition(headers: &HeaderMap) -> Result<Condition, String> {

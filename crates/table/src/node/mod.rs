@@ -7,10 +7,10 @@ use crate::error::{OpenError, ReadError, ReplicaError, WriteError};
 use crate::event_loop;
 use crate::owner::Owner;
 use crate::pool::Pool;
-use crate::queue::{Command, Read, ReadyList, ReplicaQueue};
+use crate::queue::{Command, Read, ReadyList, ReplicaQueue, Wanted};
 use crate::registry::{FORGET, Presence, Registry};
 use crate::replica::{LocalReplica, Opening};
-use crate::rows::StoredRows;
+use crate::rows::{ScanPage, ScanRange, StoredRows};
 use crate::settings::{NodeSettings, ReplicaSettings};
 use crate::stored::write;
 use crate::transport::{Packet, Transport};
@@ -321,13 +321,39 @@ impl Node {
         consistency: Consistency,
         at_least: u64,
     ) -> Result<ReadAnswer, ReadError> {
+        self.ask(replica, consistency, at_least, |answer| Wanted::Row(key.clone(), answer)).await
+    }
+
+    /// Reads a page of the rows in a range, in the order of their keys, from one state, which has all entries up to the index
+    /// `at_least` (0: any). Each page is of a state of its own: a row that is there while all pages are read is on one of them,
+    /// once.
+    ///
+    /// # Errors
+    /// What a client may do instead.
+    pub async fn scan(
+        &self,
+        replica: &ReplicaKey,
+        range: ScanRange,
+        consistency: Consistency,
+        at_least: u64,
+    ) -> Result<ScanPage, ReadError> {
+        self.ask(replica, consistency, at_least, |answer| Wanted::Range(range, answer)).await
+    }
+
+    async fn ask<T>(
+        &self,
+        replica: &ReplicaKey,
+        consistency: Consistency,
+        at_least: u64,
+        wanted: impl FnOnce(oneshot::Sender<Result<T, ReadError>>) -> Wanted,
+    ) -> Result<T, ReadError> {
         if let Some(why) = self.shared.registry.ended() {
             return Err(ReadError::Stopped(why.to_owned()));
         }
         let queue = self.queue(replica).ok_or(ReadError::NotOpen)?;
-        let (answer, row) = oneshot::channel();
-        queue.add_read(Read { key: key.clone(), consistency, at_least, answer })?;
-        row.await.unwrap_or_else(|_| Err(ReadError::Stopped("the node was stopped".to_owned())))
+        let (answer, found) = oneshot::channel();
+        queue.add_read(Read { consistency, at_least, wanted: wanted(answer) })?;
+        found.await.unwrap_or_else(|_| Err(ReadError::Stopped("the node was stopped".to_owned())))
     }
 }
 

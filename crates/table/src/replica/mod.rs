@@ -29,8 +29,8 @@ use crate::ReadAnswer;
 use crate::error::ReadError;
 use crate::node::Shared;
 use crate::owner::Notice;
-use crate::queue::{Command, ReplicaQueue, Waiting};
-use crate::rows::StoredRows;
+use crate::queue::{Command, ReplicaQueue, Waiting, Wanted};
+use crate::rows::{RowsError, ScanPage, ScannedRows, StoredRows};
 use crate::transport::Packet;
 use filling::Incoming;
 use logging::Logging;
@@ -285,18 +285,30 @@ impl LocalReplica {
     /// Reads now: all that the machine gave to be applied before is applied.
     fn read(&mut self, request: Request, age_ms: Option<u64>) {
         let Some(read) = self.requests.take_read(request) else { return };
-        let row = self.rows.read(&read.key);
         let position = self.rows.applied();
-        let answer = match row {
-            Ok(row) => Ok(ReadAnswer { row, position, age_ms }),
-            Err(error) => {
-                let why = error.to_string();
-                self.stop(&error);
-                Err(ReadError::Stopped(why))
+        // A client that has gone does not see its answer.
+        match read.wanted {
+            Wanted::Row(key, answer) => {
+                let found = self.rows.read(&key);
+                let found = self.or_stop(found).map(|row| ReadAnswer { row, position, age_ms });
+                let _ = answer.send(found);
             }
-        };
-        // A client that has gone hears nothing.
-        let _ = read.answer.send(answer);
+            Wanted::Range(range, answer) => {
+                let found = self.rows.scan(&range);
+                let found = self.or_stop(found);
+                let page = found.map(|ScannedRows { rows, next }| ScanPage { rows, next, position, age_ms });
+                let _ = answer.send(page);
+            }
+        }
+    }
+
+    /// What was read. If the store cannot be read, the replica stops.
+    fn or_stop<T>(&mut self, found: Result<T, RowsError>) -> Result<T, ReadError> {
+        found.map_err(|error| {
+            let why = error.to_string();
+            self.stop(&error);
+            ReadError::Stopped(why)
+        })
     }
 
     /// Reports when something else than the end of the log has changed; that only as often as a worker speaks.

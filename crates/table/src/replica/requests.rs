@@ -96,7 +96,7 @@ impl Requests {
         if let Some(answer) = self.writes.remove(&request) {
             let _ = answer.send(Err(failed.into()));
         } else if let Some(read) = self.reads.remove(&request) {
-            let _ = read.answer.send(Err(failed.into()));
+            read.refuse(failed.into());
         }
     }
 
@@ -111,7 +111,7 @@ impl Requests {
             let _ = answer.send(Err(WriteError::Unknown(stopped.why())));
         }
         for (_, read) in std::mem::take(&mut self.reads) {
-            let _ = read.answer.send(Err(stopped.of_read()));
+            read.refuse(stopped.of_read());
         }
     }
 }
@@ -122,6 +122,6 @@ pub(super) fn refuse(waiting: Waiting, stopped: &Stopped) {
         let _ = answer.send(Err(stopped.of_write()));
     }
     for read in waiting.reads {
-        let _ = read.answer.send(Err(stopped.of_read()));
+        read.refuse(stopped.of_read());
     }
 }

@@ -179,3 +179,122 @@ fn what_is_stored_in_another_form_is_an_error() {
     rows.store().apply(rows.applied(), entry(1, None).position, &[stored]).unwrap();
     assert!(rows.read(&key(1)).unwrap_err().to_string().contains("a stored row"));
 }
+
+/// All pages of a scan, and how many there were.
+fn pages<S: Store>(rows: &StoredRows<S>, range: &ScanRange) -> (Vec<ScannedRow>, usize) {
+    let (mut found, mut range, mut count) = (Vec::new(), range.clone(), 0);
+    loop {
+        let page = rows.scan(&range).unwrap();
+        assert!(page.rows.len() <= range.most);
+        found.extend(page.rows);
+        count += 1;
+        match page.next {
+            Some(next) => {
+                assert!(next > range.from, "each page goes on");
+                range.from = next;
+            }
+            None => return (found, count),
+        }
+    }
+}
+
+/// Short keys of few bytes, so that many are prefixes of others.
+fn scan_key() -> impl Strategy<Value = Key> {
+    let byte = prop_oneof![Just(0u8), Just(b'a'), Just(b'b'), Just(255u8)];
+    proptest::collection::vec(byte, 0..4).prop_map(|bytes| Key::new(&bytes).unwrap())
+}
+
+fn scan_range() -> impl Strategy<Value = ScanRange> {
+    let prefix = proptest::collection::vec(prop_oneof![Just(b'a'), Just(255u8)], 0..3);
+    (scan_key(), proptest::option::of(scan_key()), prefix, 1usize..7, any::<bool>()).prop_map(
+        |(from, to, prefix, most, with_values)| {
+            let prefix = Key::new(&prefix).unwrap();
+            ScanRange { from, to, prefix, most, with_values }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn a_scan_finds_what_a_map_has_in_the_range_page_by_page(
+        puts in proptest::collection::vec((scan_key(), proptest::option::of(0u64..200)), 0..40),
+        clock in 0u64..200,
+        ranges in proptest::collection::vec(scan_range(), 1..8),
+    ) {
+        let engine = SimulatedEngine::default();
+        let mut rows = StoredRows::open(Arc::new(engine.open(Path::new("a")).unwrap())).unwrap();
+        let mut model = Model::default();
+        let mut index = 0;
+        let mut apply = |at_ms, key: &Key, action| {
+            let operation = Operation { key: key.clone(), condition: Condition::Always, action, wants_former: false };
+            index += 1;
+            let entry = entry(index, Some(&Write { at_ms, request: None, operations: vec![operation] }));
+            rows.apply(&entry).unwrap();
+            model.apply(&entry);
+        };
+        for (key, end) in &puts {
+            let expiry = end.map_or(Expiry::Never, Expiry::At);
+            apply(0, key, Action::Put(key.as_bytes().into(), expiry));
+        }
+        apply(clock, &Key::empty(), Action::Read);
+        for range in ranges {
+            let in_range = |key: &Key| {
+                *key >= range.from
+                    && range.to.as_ref().is_none_or(|to| key < to)
+                    && key.as_bytes().starts_with(range.prefix.as_bytes())
+            };
+            let there = |(key, row): &(&Key, &Row)| in_range(key) && row.is_there(model.standing.clock_ms);
+            let expected: Vec<_> = model.rows.iter().filter(there).map(|(key, row)| ScannedRow {
+                key: key.clone(),
+                value: range.with_values.then(|| row.value.clone()),
+                version: row.version,
+                expires_ms: row.expires_ms,
+            }).collect();
+            prop_assert_eq!(pages(&rows, &range).0, expected);
+        }
+    }
+}
+
+#[test]
+fn a_page_has_bounds_of_bytes_and_of_rows_that_are_looked_at() {
+    let engine = SimulatedEngine::default();
+    let mut rows = StoredRows::open(Arc::new(engine.open(Path::new("a")).unwrap())).unwrap();
+    let put = |number: u32, bytes: usize, expiry| Operation {
+        key: Key::new(&number.to_be_bytes()).unwrap(),
+        condition: Condition::Always,
+        action: Action::Put(vec![7; bytes].into(), expiry),
+        wants_former: false,
+    };
+    let mut index = 0;
+    let mut apply = |at_ms, operations| {
+        index += 1;
+        rows.apply(&entry(index, Some(&Write { at_ms, request: None, operations }))).unwrap();
+    };
+    for batch in 0..6 {
+        apply(1, (0..1_000).map(|number| put(batch * 1_000 + number, 1, Expiry::At(9))).collect());
+    }
+    for number in 10_000..10_004 {
+        apply(1, vec![put(number, 400 << 10, Expiry::Never)]);
+    }
+    apply(1, vec![put(10_004, 1 << 20, Expiry::Never)]);
+    // The rows of the first batches end; this entry removes some of them.
+    apply(10, vec![put(10_005, 1, Expiry::Never)]);
+    let first = rows.scan(&ScanRange::default()).unwrap();
+    assert_eq!(
+        (first.rows.len(), first.next.is_some()),
+        (0, true),
+        "it has looked at rows that have ended only"
+    );
+    let mut sizes = Vec::new();
+    let mut range = ScanRange { from: first.next.unwrap(), ..ScanRange::default() };
+    loop {
+        let page = rows.scan(&range).unwrap();
+        sizes.push(page.rows.len());
+        let Some(next) = page.next else { break };
+        range.from = next;
+    }
+    assert_eq!(sizes, [2, 2, 1, 1], "two rows of 400 KiB fit on a page, one of 1 MiB stands alone");
+    let (found, count) = pages(&rows, &ScanRange { with_values: false, ..ScanRange::default() });
+    assert_eq!((found.len(), count), (6, 5), "what is read counts, not what is answered");
+}

@@ -28,9 +28,10 @@ use crate::settings::{NodeSettings, ReplicaSettings};
 use crate::transport::Packet;
 use counts::RequestCounts;
 use notices::{Happened, Notices};
-use partage_core::base::id::{Epoch, Incarnation, PlacementId};
-use partage_core::base::name::NodeId;
+use partage_core::base::id::{Epoch, Incarnation, PlacementId, ShardId};
+use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::map::Role;
+use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::load::Load;
 use partage_core::service::table::replication;
 use partage_journal::Disk;
@@ -235,6 +236,16 @@ impl Tables {
 
     fn order_of(&self, replica: &ReplicaKey) -> Option<Order> {
         self.orders().latest.get(replica).cloned()
+    }
+
+    /// The replica of a shard that is open on this node, and what the shard holds.
+    pub(crate) fn replica_of(&self, table: &KeyspaceName, shard: ShardId) -> Option<(ReplicaKey, Bounds)> {
+        let first = ReplicaKey { keyspace: table.clone(), shard, placement: PlacementId(0) };
+        let orders = self.orders();
+        let of_shard =
+            orders.latest.range(first..).take_while(|(key, _)| key.keyspace == *table && key.shard == shard);
+        let open = of_shard.map(|(key, order)| (key.clone(), order.bounds.clone()));
+        open.filter(|(key, _)| self.0.node.is_open(key)).last()
     }
 
     /// How a replica is named when the worker registers. One of which not even the keys are known counts for nothing.

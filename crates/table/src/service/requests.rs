@@ -8,6 +8,7 @@ use super::Tables;
 use crate::error::{ReadError, WriteError};
 use crate::limits;
 use crate::node::ReadAnswer;
+use crate::rows::{ScanPage, ScanRange};
 use partage_core::keyspace::key::Key;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::replication::{Consistency, Failed};
@@ -174,6 +175,28 @@ impl Tables {
     fn refused(&self, refused: Refused) -> Refused {
         self.0.counts.refused(refused.refusal);
         refused
+    }
+
+    /// Reads a page of a replica's rows, from a state that has all entries up to the index `at_least` (0: any).
+    ///
+    /// # Errors
+    /// Why it does not answer.
+    pub async fn scan(
+        &self,
+        replica: &ReplicaKey,
+        range: &ScanRange,
+        consistency: Consistency,
+        at_least: u64,
+    ) -> Result<ScanPage, Refused> {
+        self.0.counts.read();
+        let until = Instant::now() + limits::PATIENCE;
+        loop {
+            match self.0.node.scan(replica, range.clone(), consistency, at_least).await {
+                Ok(page) => return Ok(page),
+                Err(ReadError::Refused(failed)) if passes(&failed) && self.waits(until).await => {}
+                Err(error) => return Err(self.refused(error.into())),
+            }
+        }
     }
 
     /// Waits until a leader begins on this node, or for a moment. False: `until` is over.

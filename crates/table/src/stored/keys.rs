@@ -27,7 +27,22 @@ pub(crate) const ALL_ENDS: (&[u8], &[u8]) = (&[ENDS], &[ENDS + 1]);
 pub(crate) const ALL_ANSWERS_OF: (&[u8], &[u8]) = (&[ANSWER_OF], &[ANSWER_OF + 1]);
 
 pub(crate) fn row(key: &Key) -> Vec<u8> {
-    [&[ROW], key.as_bytes()].concat()
+    row_bytes(key.as_bytes())
+}
+
+/// Of the row of any bytes: also of such that are too long for a key.
+pub(crate) fn row_bytes(key: &[u8]) -> Vec<u8> {
+    [&[ROW], key].concat()
+}
+
+/// The key behind the last one of all rows.
+pub(crate) const BEHIND_ROWS: &[u8] = &[ROW + 1];
+
+/// The key of a stored row: none if it is no such key.
+pub(crate) fn parse_row(stored: &[u8]) -> Option<Key> {
+    let (&[kind], key) = stored.split_first_chunk()?;
+    let key = Key::new(key).ok()?;
+    (kind == ROW).then_some(key)
 }
 
 pub(crate) fn ends(at_ms: u64, key: &Key) -> Vec<u8> {

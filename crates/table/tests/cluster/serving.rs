@@ -3,7 +3,7 @@
 use crate::support::{Cluster, add, key, operation, put, replica, until};
 use partage_core::service::table::replication::{Consistency, Failed};
 use partage_core::service::table::rows::{Action, Condition, Operation, Outcome, Write};
-use partage_table::{ReadError, ReplicaError, WriteError};
+use partage_table::{ReadError, ReplicaError, ScanRange, WriteError};
 use std::sync::Arc;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,6 +58,41 @@ async fn conditions_batches_and_limits_are_those_of_rows() {
     assert_eq!(cluster.node(1).write(&stranger, put("a", "")).await, Err(WriteError::NotOpen));
     let read = cluster.node(1).read(&stranger, &key("a"), Consistency::Any, 0).await;
     assert_eq!(read, Err(ReadError::NotOpen));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_reads_page_by_page_at_the_leader_what_was_acknowledged() {
+    let cluster = Cluster::started().await;
+    for number in 0..25 {
+        cluster.write(1, &put(&format!("k{number:02}"), format!("v{number}"))).await;
+    }
+    cluster.write(1, &put("other", "x")).await;
+    let scan = async |node: u64, range: &ScanRange, consistency| {
+        cluster.node(node).scan(&replica(1, node), range.clone(), consistency, 0).await
+    };
+    let mut range = ScanRange { prefix: key("k"), most: 10, ..ScanRange::default() };
+    let mut found = Vec::new();
+    loop {
+        let page = scan(1, &range, Consistency::Linearizable).await.unwrap();
+        found.extend(page.rows.into_iter().map(|row| (row.key, row.value.unwrap())));
+        let Some(next) = page.next else { break };
+        range.from = next;
+        // The next page has rows behind the last one that are written meanwhile, and none before it.
+        cluster.write(1, &put("k", "before")).await;
+    }
+    let expected: Vec<_> = (0..25)
+        .map(|number| (key(&format!("k{number:02}")), format!("v{number}").into_bytes().into()))
+        .collect();
+    assert_eq!(found, expected);
+    let refused = scan(2, &range, Consistency::Linearizable).await.unwrap_err();
+    assert_eq!(refused, ReadError::Refused(Failed::NotLeader(Some(replica(1, 1).placement))));
+    cluster.comes_to(1, 2, "k", b"before").await;
+    let followed = scan(2, &ScanRange { with_values: false, ..ScanRange::default() }, Consistency::Any).await;
+    let followed = followed.unwrap();
+    assert_eq!((followed.rows.len(), followed.next), (27, None));
+    assert!(followed.rows.iter().all(|row| row.value.is_none()));
+    let closed = cluster.node(1).scan(&replica(9, 1), ScanRange::default(), Consistency::Any, 0).await;
+    assert_eq!(closed, Err(ReadError::NotOpen));
 }
 
 /// Counters that many clients add to, each retrying under the same name until it knows.

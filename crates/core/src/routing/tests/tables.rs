@@ -9,7 +9,7 @@ use crate::keyspace::key::{HashRange, Key, KeyRange};
 use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::Access;
 use crate::keyspace::map::{Edit, MapDiff, ShardMap};
-use crate::keyspace::sharding::geometry::cut_keys;
+use crate::keyspace::sharding::geometry::{cut_keys, lowest};
 use crate::keyspace::sharding::{Bounds, PartitionKey, Sharding, Slot};
 use crate::node::Health;
 use crate::node::NodeAddress;
@@ -136,6 +136,10 @@ fn agree(routes: &Routes, map: &ShardMap) {
         told.sort();
         held.sort();
         assert_eq!(told, held);
+    }
+    for shard in map.shards().filter(|shard| shard.is_serving()) {
+        let said = routes.route_at("ks", lowest(&shard.bounds)).map(|route| route.shard());
+        assert_eq!(said, Ok(shard.id), "the shard that begins there");
     }
 }
 

@@ -1,0 +1,219 @@
+//! Scans over HTTP: of a table for clients, of one shard for other nodes.
+
+use super::PREFIX;
+use super::answer::{error, malformed, refused};
+use super::parse::consistency_of;
+use crate::limits;
+use crate::rows::ScanRange;
+use crate::scans::{KeyBytes, RowText, RowsPage, ScanError, Scans, ShardRow, ShardRows, TableScan, Token};
+use crate::service::Refusal;
+use axum::Json;
+use axum::extract::{Path, RawQuery, State};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use partage_core::base::id::ShardId;
+use partage_core::keyspace::key::Key;
+use partage_core::service::table::replication::Consistency;
+use partage_worker::KeyspaceName;
+use percent_encoding::percent_decode_str;
+
+/// Rows of a page, if the request does not say.
+const ROWS: usize = 100;
+
+/// Where a table is scanned, as axum has it.
+pub(super) const TABLE: &str = "/v1/tables/{table}/rows";
+
+/// Where one shard is.
+pub(super) const SHARD: &str = "/v1/tables/{table}/shards/{shard}/rows";
+
+/// Whether a path is that of a scan, not of a key.
+pub(super) fn is_scan(path: &str) -> bool {
+    let Some(rest) = path.strip_prefix(PREFIX) else { return false };
+    let parts: Vec<&str> = rest.split('/').collect();
+    match parts[..] {
+        [table, "rows"] => !table.is_empty(),
+        [table, "shards", shard, "rows"] => !table.is_empty() && !shard.is_empty(),
+        _ => false,
+    }
+}
+
+/// What a query says.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
+    range: ScanRange,
+    consistency: Consistency,
+    token: Option<String>,
+}
+
+impl Asked {
+    fn parse(query: &str) -> Result<Asked, String> {
+        let mut range = ScanRange { most: ROWS, ..ScanRange::default() };
+        let (mut token, mut consistency, mut bound_ms) = (None, None, None);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let text = || percent_decode_str(value).decode_utf8_lossy().into_owned();
+            let key = || {
+                let bytes: Vec<u8> = percent_decode_str(value).collect();
+                Key::new(&bytes).map_err(|error| format!("{name}: {error}"))
+            };
+            match name {
+                "from" => range.from = key()?,
+                "to" => range.to = Some(key()?),
+                "prefix" => range.prefix = key()?,
+                "limit" => range.most = limit(value)?,
+                "keys_only" => range.with_values = !flag(name, value)?,
+                "token" => token = Some(text()),
+                "consistency" => consistency = Some(text()),
+                "bound_ms" => {
+                    let number =
+                        value.parse().map_err(|_| format!("bound_ms={value}: give a whole number"))?;
+                    bound_ms = Some(number);
+                }
+                other => {
+                    return Err(format!(
+                        "a scan has no parameter {other:?}: it has from, to, prefix, limit, token, keys_only, \
+                         consistency and bound_ms"
+                    ));
+                }
+            }
+        }
+        if range.to.as_ref().is_some_and(|to| *to < range.from) {
+            return Err("to is below from: exchange them".to_owned());
+        }
+        Ok(Asked { range, consistency: consistency_of(consistency.as_deref(), bound_ms)?, token })
+    }
+}
+
+fn limit(value: &str) -> Result<usize, String> {
+    let most = limits::SCAN_ROWS;
+    let number = value.parse().ok().filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| format!("limit={value}: give a number from 1 to {most}"))
+}
+
+fn flag(name: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "" | "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        other => Err(format!("{name}={other}: give true or false")),
+    }
+}
+
+/// `GET /v1/tables/<table>/rows`
+pub(super) async fn of_table(
+    State(scans): State<Scans>,
+    Path(table): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let asked = match table_scan(&table, query.as_deref().unwrap_or_default()) {
+        Ok(asked) => asked,
+        Err(why) => return malformed(&why),
+    };
+    match scans.page(&asked).await {
+        Ok(page) => {
+            let rows = page.rows.into_iter().map(RowText::from).collect();
+            Json(RowsPage { rows, next: page.next.map(|token| token.text()) }).into_response()
+        }
+        Err(ScanError::Refused(why)) => refused(&why),
+        Err(why @ ScanError::NoTable(_)) => error(StatusCode::NOT_FOUND, "not_found", &why.to_string(), ""),
+        Err(why @ (ScanError::Named(_) | ScanError::Token(_))) => {
+            error(StatusCode::BAD_REQUEST, "malformed", &why.to_string(), "")
+        }
+    }
+}
+
+fn table_scan(table: &str, query: &str) -> Result<TableScan, String> {
+    let table = KeyspaceName::new(table).map_err(|error| error.to_string())?;
+    let Asked { range, consistency, token } = Asked::parse(query)?;
+    let token = token.map(|text| Token::parse(&text)).transpose().map_err(|error| error.to_string())?;
+    Ok(TableScan { table, range, consistency, token })
+}
+
+/// `GET /v1/tables/<table>/shards/<shard>/rows`: for other nodes, which know by the map that the shard is here.
+pub(super) async fn of_shard(
+    State(scans): State<Scans>,
+    Path((table, shard)): Path<(String, u64)>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let (table, asked) = match (KeyspaceName::new(&table), Asked::parse(query.as_deref().unwrap_or_default()))
+    {
+        (Ok(table), Ok(asked)) => (table, asked),
+        (Err(error), _) => return malformed(&error.to_string()),
+        (_, Err(why)) => return malformed(&why),
+    };
+    let shard = ShardId(shard);
+    if scans.tables().replica_of(&table, shard).is_none() {
+        let what = format!("this node has no replica of shard {shard} of table {table}");
+        return error(
+            StatusCode::MISDIRECTED_REQUEST,
+            Refusal::Soon.word(),
+            &what,
+            "ask its leader by the map",
+        );
+    }
+    match scans.own(&table, shard, asked.range, asked.consistency).await {
+        Ok((page, after)) => {
+            let rows = page.rows.into_iter().map(ShardRow::from).collect();
+            Json(ShardRows { rows, next: page.next.map(KeyBytes), after }).into_response()
+        }
+        Err(why) => refused(&why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scans::consistency_query;
+
+    #[test]
+    fn only_two_paths_are_scans() {
+        for path in ["/v1/tables/stock/rows", "/v1/tables/stock/shards/7/rows"] {
+            assert!(is_scan(path), "{path}");
+        }
+        for path in [
+            "/v1/tables/rows",
+            "/v1/tables//rows",
+            "/v1/tables/stock/keys/rows",
+            "/stock/rows",
+            "/v1/tables/stock/rows/",
+            "/v1/tables/stock/shards//rows",
+            "/v1/tables/stock/keys/a/rows",
+        ] {
+            assert!(!is_scan(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_query_says_which_rows_are_wanted() {
+        let plain = Asked::parse("").unwrap();
+        assert_eq!((plain.range.most, plain.range.with_values, plain.token), (100, true, None));
+        let asked =
+            Asked::parse("from=a%00+&to=%FF&prefix=a&limit=7&keys_only=true&token=x-_&consistency=any")
+                .unwrap();
+        let key = |bytes: &[u8]| Key::new(bytes).unwrap();
+        let range = ScanRange {
+            from: key(b"a\0+"),
+            to: Some(key(b"\xff")),
+            prefix: key(b"a"),
+            most: 7,
+            with_values: false,
+        };
+        assert_eq!(asked, Asked { range, consistency: Consistency::Any, token: Some("x-_".to_owned()) });
+        for consistency in [Consistency::Linearizable, Consistency::Any, Consistency::Bounded(7)] {
+            assert_eq!(Asked::parse(&consistency_query(consistency)).unwrap().consistency, consistency);
+        }
+        for (bad, named) in [
+            ("limit=0", "limit=0"),
+            ("limit=1001", "1 to 1000"),
+            ("limit=x", "limit=x"),
+            ("keys_only=perhaps", "keys_only"),
+            ("from=b&to=a", "to is below from"),
+            ("what=1", "\"what\""),
+            ("consistency=some", "consistency=some"),
+            ("bound_ms=x", "bound_ms=x"),
+        ] {
+            let why = Asked::parse(bad).unwrap_err();
+            assert!(why.contains(named), "{bad}: {why}");
+        }
+        assert!(table_scan("stock", "token=abc").unwrap_err().contains("damaged"));
+    }
+}
