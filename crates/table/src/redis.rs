@@ -3,13 +3,15 @@
 //! Any node answers for any key. A node knows the tables of which it has a replica.
 
 use crate::access::TableClient;
+use crate::rows::ScanRange;
+use crate::scans::{ScanError, Scans, TableScan, Token};
 use crate::service::{Refusal, Refused};
 use async_trait::async_trait;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::PartitionKey;
 use partage_core::service::table::replication::Consistency;
 use partage_core::service::table::rows::{Outcome, Row, Write};
-use partage_resp::table::{Page, RequestError, ScanFrom, SlotNode, SlotOwner, Table, Tables};
+use partage_resp::table::{Found, Page, RequestError, ScanFrom, SlotNode, SlotOwner, Table, Tables};
 use partage_worker::{Assignment, KeyspaceKind, KeyspaceName};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct RedisTables {
     client: TableClient,
+    scans: Scans,
     /// The table of a connection that names none.
     default: Option<KeyspaceName>,
     /// Where the listener is.
@@ -27,8 +30,13 @@ pub struct RedisTables {
 impl RedisTables {
     /// Of the node that `client` asks; `default` is the table of a connection that names none: without it the only table that
     /// the node knows, if there is one only.
-    pub fn new(client: TableClient, default: Option<KeyspaceName>, address: SocketAddr) -> RedisTables {
-        RedisTables { client, default, address }
+    pub fn new(
+        client: TableClient,
+        scans: Scans,
+        default: Option<KeyspaceName>,
+        address: SocketAddr,
+    ) -> RedisTables {
+        RedisTables { client, scans, default, address }
     }
 
     fn known(&self) -> Vec<Arc<Assignment>> {
@@ -48,6 +56,7 @@ impl RedisTables {
         let (partition_key, least) = (known.brief.partition_key, known.brief.min_in_sync as usize);
         Arc::new(RedisTable {
             client: self.client.clone(),
+            scans: self.scans.clone(),
             name,
             partition_key,
             least,
@@ -79,6 +88,7 @@ impl Tables for RedisTables {
 #[derive(Debug, Clone)]
 struct RedisTable {
     client: TableClient,
+    scans: Scans,
     name: KeyspaceName,
     partition_key: PartitionKey,
     /// How many replicas have each write that was acknowledged, at the least.
@@ -95,6 +105,15 @@ impl From<Refused> for RequestError {
             Refusal::NoRoom => RequestError::LogIsFull(message),
             Refusal::Soon | Refusal::Stopped | Refusal::TooOld => RequestError::NotServed(message),
             Refusal::Unknown => RequestError::Unknown(message),
+        }
+    }
+}
+
+impl From<ScanError> for RequestError {
+    fn from(error: ScanError) -> RequestError {
+        match error {
+            ScanError::Refused(refused) => refused.into(),
+            other => RequestError::Invalid(other.to_string()),
         }
     }
 }
@@ -118,10 +137,16 @@ impl Table for RedisTable {
     }
 
     async fn scan(&self, from: ScanFrom, consistency: Consistency) -> Result<Page, RequestError> {
-        let _ = (from, consistency);
-        Err(RequestError::Invalid(
-            "tables of this version do not list their keys to Redis clients".to_owned(),
-        ))
+        let damaged = |_| RequestError::Invalid("the cursor is damaged: begin at 0".to_owned());
+        let token = from.token.map(|token| String::from_utf8(token).map_err(damaged)).transpose()?;
+        let token = token.map(|text| Token::parse(&text)).transpose();
+        let token = token.map_err(|error| RequestError::Invalid(error.to_string()))?;
+        let prefix = Key::new(&from.prefix).map_err(|error| RequestError::Invalid(error.to_string()))?;
+        let range = ScanRange { prefix, most: from.most, with_values: false, ..ScanRange::default() };
+        let asked = TableScan { table: self.name.clone(), range, consistency, token };
+        let page = self.scans.page(&asked).await?;
+        let keys = page.rows.into_iter().map(|row| Found { key: row.key, expires_ms: row.expires_ms });
+        Ok(Page { keys: keys.collect(), next: page.next.map(|token| token.text().into_bytes()) })
     }
 
     /// Of a shard that this node has a replica of, what the coordinator said last; of others, what each write needs.

@@ -152,11 +152,12 @@ impl TableNode {
         let packets = PacketService::new(id, Arc::new(tables.clone())).server();
         let routes = router_with(&worker, move || metrics.text("partage_worker") + &counted.metrics())
             .route_service(PACKETS, packets)
-            .merge(http::routes(&worker, tables.clone(), scans));
+            .merge(http::routes(&worker, tables.clone(), scans.clone()));
         let server = tokio::spawn(door.listen(config.listener, TowerService::new(routes), closed));
         let client = TableClient::new(&worker, &tables);
+        let clients = (client, scans.clone());
         let redis =
-            config.redis.map(|redis| listen(redis, client, config.door, close.subscribe())).transpose()?;
+            config.redis.map(|redis| listen(redis, clients, config.door, close.subscribe())).transpose()?;
         let attends = tokio::spawn(tables.clone().attend(worker.clone()));
         Ok(TableNode { worker, tables, address, close, server, redis, attends })
     }
@@ -224,12 +225,12 @@ impl TableNode {
 /// Starts the listener for clients of Redis.
 fn listen(
     RedisConfig { listener, table }: RedisConfig,
-    client: TableClient,
+    (client, scans): (TableClient, Scans),
     door: partage_door::Settings,
     stop: watch::Receiver<bool>,
 ) -> Result<(SocketAddr, JoinHandle<()>), std::io::Error> {
     let address = listener.local_addr()?;
-    let tables = Arc::new(RedisTables::new(client, table, address));
+    let tables = Arc::new(RedisTables::new(client, scans, table, address));
     Ok((address, tokio::spawn(Listener::new(tables, door).listen(listener, stop))))
 }
 

@@ -10,6 +10,7 @@
 //! | [`map`] | maps to routers, between metadata servers, and kept on disk |
 //! | [`request`] | headers and refusals that routers and nodes exchange on each request of a client |
 //! | [`replication`] | packets between the replicas of tables |
+//! | [`table`](mod@table) | pages of scans of tables, to clients and between nodes |
 //! | [`dataset`] | manifests of store files, and what dataset nodes publish and remember |
 //! | [`stored`] | checksummed bytes in the coordination store |
 //! | [`backup`] | checksummed lines: everything durable in one file |
@@ -41,6 +42,7 @@ pub mod proto;
 pub mod replication;
 pub mod request;
 pub mod stored;
+pub mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod worker;

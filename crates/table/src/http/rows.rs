@@ -5,7 +5,7 @@ use super::answer::{error, malformed, refused};
 use super::parse::consistency_of;
 use crate::limits;
 use crate::rows::ScanRange;
-use crate::scans::{KeyBytes, RowText, RowsPage, ScanError, Scans, ShardRow, ShardRows, TableScan, Token};
+use crate::scans::{ScanError, Scans, TableScan, Token, for_client, for_node};
 use crate::service::Refusal;
 use axum::Json;
 use axum::extract::{Path, RawQuery, State};
@@ -14,6 +14,7 @@ use http::StatusCode;
 use partage_core::base::id::ShardId;
 use partage_core::keyspace::key::Key;
 use partage_core::service::table::replication::Consistency;
+use partage_wire::table::{KeyBytes, PlaceForm, RowsPage, ShardRows};
 use partage_worker::KeyspaceName;
 use percent_encoding::percent_decode_str;
 
@@ -110,7 +111,7 @@ pub(super) async fn of_table(
     };
     match scans.page(&asked).await {
         Ok(page) => {
-            let rows = page.rows.into_iter().map(RowText::from).collect();
+            let rows = page.rows.into_iter().map(for_client).collect();
             Json(RowsPage { rows, next: page.next.map(|token| token.text()) }).into_response()
         }
         Err(ScanError::Refused(why)) => refused(&why),
@@ -152,8 +153,9 @@ pub(super) async fn of_shard(
     }
     match scans.own(&table, shard, asked.range, asked.consistency).await {
         Ok((page, after)) => {
-            let rows = page.rows.into_iter().map(ShardRow::from).collect();
-            Json(ShardRows { rows, next: page.next.map(KeyBytes), after }).into_response()
+            let rows = page.rows.into_iter().map(for_node).collect();
+            Json(ShardRows { rows, next: page.next.map(KeyBytes), after: after.map(PlaceForm::from) })
+                .into_response()
         }
         Err(why) => refused(&why),
     }

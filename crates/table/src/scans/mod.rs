@@ -22,12 +22,11 @@ mod maps;
 mod peers;
 mod token;
 
-pub(crate) use json::{KeyBytes, ShardRow, ShardRows};
-pub use json::{RowText, RowsPage};
+pub(crate) use json::{for_client, for_node};
 pub(crate) use peers::TABLES;
 #[cfg(test)]
 pub(crate) use peers::consistency_query;
-pub(crate) use token::Place;
+use token::Place;
 pub use token::{Token, TokenError};
 
 use crate::limits;

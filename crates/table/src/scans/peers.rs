@@ -1,9 +1,10 @@
 //! Asking another node for rows of a shard that it leads.
 
-use super::json::ShardRows;
+use super::json::from_node;
+use super::token::Place;
 use super::{Leader, ShardPage, soon};
 use crate::limits;
-use crate::rows::{ScanRange, ScannedRow};
+use crate::rows::ScanRange;
 use crate::service::{Refusal, Refused};
 use bytes::Bytes;
 use http::{Request, StatusCode};
@@ -15,6 +16,7 @@ use partage_core::base::name::KeyspaceName;
 use partage_core::service::table::replication::Consistency;
 use partage_dialer::Dialer;
 use partage_wire::json::ErrorBody;
+use partage_wire::table::ShardRows;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use tokio::time::timeout;
 
@@ -81,8 +83,8 @@ pub(crate) fn consistency_query(consistency: Consistency) -> String {
 
 fn read(body: &[u8]) -> Option<ShardPage> {
     let ShardRows { rows, next, after } = serde_json::from_slice(body).ok()?;
-    let rows = rows.into_iter().map(ScannedRow::try_from).collect::<Result<_, _>>().ok()?;
-    Some(ShardPage { rows, next: next.map(|key| key.0), after })
+    let rows = rows.into_iter().map(from_node).collect::<Option<_>>()?;
+    Some(ShardPage { rows, next: next.map(|key| key.0), after: after.map(Place::from) })
 }
 
 fn refusal(leader: &Leader, status: StatusCode, body: &[u8]) -> Refused {

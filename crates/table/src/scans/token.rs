@@ -15,7 +15,6 @@ use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::{Bounds, Position, Sharding};
 use partage_core::node::exchange::KeyspaceBrief;
-use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 const VERSION: u8 = 1;
@@ -24,11 +23,10 @@ const POINT: u8 = 2;
 const SLOT: u8 = 3;
 
 /// The lower bound of a shard, or any other place in the order of the shards.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     /// A partition key, of a table that is sharded by ranges of keys.
-    Key(#[serde(with = "super::json::key")] Key),
+    Key(Key),
     /// A point of the hash space.
     Point(u64),
     /// A slot of a fixed number.

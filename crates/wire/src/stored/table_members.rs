@@ -85,7 +85,10 @@ mod tests {
         let text = String::from_utf8(bytes).expect("text");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], r#"{"cluster":"00000000000000000000000000000001"}"#);
-        assert!(lines[1].starts_with(r#"{"has":{"replica":{"keyspace":"stock","shard":3,"placement":9}"#), "{text}");
+        assert!(
+            lines[1].starts_with(r#"{"has":{"replica":{"keyspace":"stock","shard":3,"placement":9}"#),
+            "{text}"
+        );
         assert_eq!(lines[2], r#"{"gone":{"keyspace":"stock","shard":3,"placement":9}}"#);
         assert!(decode(b"{\"gone\":{}}\n").is_err() && decode(b"x").is_err());
     }

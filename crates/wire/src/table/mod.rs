@@ -1,0 +1,108 @@
+//! Pages of scans of tables as JSON: for clients, and between nodes.
+
+use crate::json::KeyText;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use partage_core::keyspace::key::Key;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// What clients get of `GET /v1/tables/<table>/rows`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowsPage {
+    /// The rows, in their order.
+    pub rows: Vec<RowText>,
+    /// What to give as `token` for the next page; absent: this was the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// A row of a page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowText {
+    /// Text, or `{"hex": …}` where it is not UTF-8.
+    pub key: KeyText,
+    /// The same of the value; absent where only keys were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<KeyText>,
+    /// As the `etag` of the row has it.
+    pub version: String,
+    /// When the row ends, in milliseconds of Unix time; absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
+}
+
+/// What one node gets of another: rows of one shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardRows {
+    /// The rows, in the order of their keys.
+    pub rows: Vec<ShardRow>,
+    /// The key at which the next page of this shard begins; none: this was the last one.
+    pub next: Option<KeyBytes>,
+    /// Where the next shard begins; none: this is the last one.
+    pub after: Option<PlaceForm>,
+}
+
+/// A row of a shard. Keys and values are in base64: half of what hex takes, and always of one form.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardRow {
+    /// The key.
+    pub key: KeyBytes,
+    /// The value in base64; absent where only keys were asked for.
+    pub value: Option<String>,
+    /// The epoch of the entry that wrote the row.
+    pub epoch: u64,
+    /// Its index.
+    pub index: u64,
+    /// When the row ends, in milliseconds of Unix time; none: never.
+    pub expires_ms: Option<u64>,
+}
+
+/// The lower bound of a shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlaceForm {
+    /// A partition key.
+    Key(KeyBytes),
+    /// A point of the hash space.
+    Point(u64),
+    /// A slot.
+    Slot(u32),
+}
+
+/// A key in base64.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyBytes(pub Key);
+
+impl Serialize for KeyBytes {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&STANDARD.encode(self.0.as_bytes()))
+    }
+}
+
+impl<'de> Deserialize<'de> for KeyBytes {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<KeyBytes, D::Error> {
+        let text = String::deserialize(from)?;
+        let bytes = STANDARD.decode(text).map_err(D::Error::custom)?;
+        Key::new(&bytes).map(KeyBytes).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_between_nodes_are_what_they_were_and_their_text_stays() {
+        let key = |bytes: &[u8]| KeyBytes(Key::new(bytes).expect("a key"));
+        let row =
+            ShardRow { key: key(b"a\0"), value: Some("dg==".into()), epoch: 2, index: 7, expires_ms: None };
+        let rows =
+            ShardRows { rows: vec![row], next: Some(key(b"b")), after: Some(PlaceForm::Key(key(b"\xff"))) };
+        let text = serde_json::to_string(&rows).expect("text");
+        let golden = r#"{"rows":[{"key":"YQA=","value":"dg==","epoch":2,"index":7,"expires_ms":null}],"next":"Yg==","after":{"key":"/w=="}}"#;
+        assert_eq!(text, golden);
+        assert_eq!(serde_json::from_str::<ShardRows>(&text).expect("rows"), rows);
+        assert!(serde_json::from_str::<KeyBytes>("\"?\"").is_err());
+    }
+}
