@@ -4,7 +4,12 @@
 
 use chaos::admin::leader;
 use chaos::cluster::Cluster;
+use chaos::http::Http;
 use chaos::load::Load;
+use chaos::until;
+use hyper::{Method, StatusCode};
+use std::collections::BTreeSet;
+use tokio::sync::watch;
 
 const NODES: [&str; 3] = ["t1", "t2", "t3"];
 
@@ -72,6 +77,97 @@ async fn o8_a_table_is_written_and_read_while_no_coordinator_is_there() {
     cluster.admin.settled().await;
     load.rounds(3).await;
     load.finish().await;
+}
+
+/// Puts a row, and again until a node has done it.
+async fn put(http: &Http, addresses: &[String], key: &str) {
+    let path = format!("/v1/tables/stock/keys/{key}");
+    until(&format!("{key} is put"), || async {
+        for address in addresses {
+            if let Ok(reply) = http.ask(Method::PUT, address, &path, &[], "1").await
+                && reply.status == StatusCode::NO_CONTENT
+            {
+                return Ok(());
+            }
+        }
+        Err("no node has put it".to_owned())
+    })
+    .await;
+}
+
+/// All keys that a scan through a node finds, page by page; each page is asked for until it comes.
+async fn scan(http: &Http, address: &str, limit: usize) -> Vec<String> {
+    let (mut keys, mut token) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/v1/tables/stock/rows?keys_only=true&limit={limit}{token}");
+        let page: serde_json::Value = until("a page", || async {
+            let reply = http.get(address, &path).await?;
+            match reply.status {
+                StatusCode::OK => serde_json::from_slice(&reply.body).map_err(|error| error.to_string()),
+                StatusCode::SERVICE_UNAVAILABLE => Err(reply.text()),
+                other => panic!("{other}: {}", reply.text()),
+            }
+        })
+        .await;
+        let rows = page["rows"].as_array().unwrap();
+        keys.extend(rows.iter().map(|row| row["key"].as_str().unwrap().to_owned()));
+        match page["next"].as_str() {
+            Some(next) => token = format!("&token={next}"),
+            None => return keys,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_finds_each_row_that_was_there_all_the_time_once_while_leaders_are_killed() {
+    let mut cluster = cluster().await;
+    let http = Http::default();
+    let addresses: Vec<String> = NODES.map(|node| cluster.node(node).address.clone()).into();
+    let wanted: BTreeSet<String> = (0..150).map(|number| format!("kept-{number:03}")).collect();
+    for key in &wanted {
+        put(&http, &addresses, key).await;
+    }
+    let (end, ended) = watch::channel(false);
+    let writer = tokio::spawn({
+        let (http, addresses) = (http.clone(), addresses.clone());
+        async move {
+            let mut number = 0;
+            while !*ended.borrow() {
+                put(&http, &addresses, &format!("new-{}", number % 60)).await;
+                number += 1;
+            }
+            number
+        }
+    });
+    for killed in ["t2", "t3"] {
+        assert!(leads(&cluster, killed).await > 0, "{killed} leads something");
+        let scans = tokio::spawn({
+            let (http, address) = (http.clone(), addresses[0].clone());
+            async move {
+                let mut all = Vec::new();
+                for limit in [7, 1_000, 20] {
+                    all.push(scan(&http, &address, limit).await);
+                }
+                all
+            }
+        });
+        cluster.node_mut(killed).process.kill();
+        for found in scans.await.unwrap() {
+            let kept: Vec<_> = found.iter().filter(|key| key.starts_with("kept")).cloned().collect();
+            assert_eq!(kept.len(), wanted.len(), "each once");
+            assert_eq!(kept.into_iter().collect::<BTreeSet<_>>(), wanted);
+            let each: BTreeSet<_> = found.iter().collect();
+            assert_eq!(each.len(), found.len(), "none comes twice");
+        }
+        cluster.restart_node(killed).await;
+        cluster.admin.settled().await;
+    }
+    end.send(true).unwrap();
+    assert!(writer.await.unwrap() > 0, "rows were written meanwhile");
+    let other = http.get(&addresses[1], "/v1/tables/none/rows").await.unwrap();
+    assert_eq!(other.status, StatusCode::NOT_FOUND, "{}", other.text());
+    let bad = http.get(&addresses[1], "/v1/tables/stock/rows?limit=0").await.unwrap();
+    assert_eq!(bad.status, StatusCode::BAD_REQUEST, "{}", bad.text());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

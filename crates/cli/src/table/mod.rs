@@ -1,9 +1,10 @@
 //! `partage table …`: replicated tables.
 //!
-//! Some verbs ask a coordinator ([`create`]), some a node of tables ([`rows`]); `serve` is such a node.
+//! Some verbs ask a coordinator ([`create`]), some a node of tables ([`rows`], [`scan`]); `serve` is such a node.
 
 mod create;
 mod rows;
+mod scan;
 mod serve;
 
 pub use serve::LISTEN;
@@ -24,6 +25,8 @@ pub enum TableCommand {
     Show(create::ShowArgs),
     /// Print the value of a key
     Get(rows::GetArgs),
+    /// List rows, in order
+    Scan(scan::ScanArgs),
     /// Write the value of a key
     Put(rows::PutArgs),
     /// Delete a key
@@ -41,6 +44,7 @@ impl TableCommand {
             TableCommand::List(args) => args.run(output).await,
             TableCommand::Show(args) => args.run(output).await,
             TableCommand::Get(args) => args.run(output).await,
+            TableCommand::Scan(args) => args.run(output).await,
             TableCommand::Put(args) => args.run(output).await,
             TableCommand::Delete(args) => args.run(output).await,
             TableCommand::Drop(args) => args.run(output).await,

@@ -25,13 +25,9 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const EXISTED: &str = "partage-existed";
 const EXPIRES_MS: &str = "partage-expires-ms";
 
-/// Which node is asked, and for which row.
+/// Which node is asked.
 #[derive(Debug, Clone, Args)]
-struct Target {
-    /// Name of the table
-    table: String,
-    /// The key, as plain text
-    key: String,
+pub(super) struct TableNodes {
     /// Nodes of tables, as host:port separated by commas; the command asks the first one that answers
     #[arg(
         long,
@@ -41,6 +37,17 @@ struct Target {
         value_parser = address
     )]
     node: Vec<String>,
+}
+
+/// Which node is asked, and for which row.
+#[derive(Debug, Clone, Args)]
+struct Target {
+    /// Name of the table
+    table: String,
+    /// The key, as plain text
+    key: String,
+    #[command(flatten)]
+    nodes: TableNodes,
 }
 
 /// When a write is done.
@@ -76,19 +83,18 @@ impl Conditions {
     }
 }
 
-impl Target {
-    async fn ask(
+impl TableNodes {
+    /// The answer of the first node that gives one; asks again while a shard changes hands.
+    pub(super) async fn ask(
         &self,
         method: Method,
-        query: &str,
+        path: &str,
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<Reply, Failure> {
-        let path =
-            format!("/v1/tables/{}/keys/{}{query}", segment(&self.table), segment_of(self.key.as_bytes()));
         let until = Instant::now() + PATIENCE;
         loop {
-            let reply = first_answer(&self.node, &method, &path, &headers, &body).await.map_err(|error| {
+            let reply = first_answer(&self.node, &method, path, &headers, &body).await.map_err(|error| {
                 let asked = self.node.join(", ");
                 Failure::not_reachable(format!("no node of tables answers at {asked}: {}", error.why))
                     .help("start one with `partage table serve`, or name it with --node HOST:PORT")
@@ -100,24 +106,40 @@ impl Target {
             sleep(REST).await;
         }
     }
+}
+
+impl Target {
+    async fn ask(
+        &self,
+        method: Method,
+        query: &str,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Reply, Failure> {
+        let (table, key) = (segment(&self.table), segment_of(self.key.as_bytes()));
+        self.nodes.ask(method, &format!("/v1/tables/{table}/keys/{key}{query}"), headers, body).await
+    }
 
     fn refusal(&self, reply: &Reply) -> Failure {
-        let Ok(ErrorBody { error: ErrorDetail { kind, message, .. } }) = serde_json::from_slice(&reply.body)
-        else {
-            return Failure::failed(format!("{}: {}", reply.status, String::from_utf8_lossy(&reply.body)));
-        };
-        let failure = match reply.status {
-            StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => Failure::usage(message),
-            StatusCode::SERVICE_UNAVAILABLE => Failure::not_reachable(message),
-            StatusCode::GATEWAY_TIMEOUT | StatusCode::BAD_GATEWAY => Failure::not_done(message),
-            StatusCode::MISDIRECTED_REQUEST => {
-                Failure::refused(format!("no node serves table {}", self.table))
-                    .help("`partage table list` lists the tables")
-            }
-            _ => Failure::refused(message),
-        };
-        failure.kind(kind)
+        refusal(&self.table, reply)
     }
+}
+
+/// What a node says that has not done as it was asked.
+pub(super) fn refusal(table: &str, reply: &Reply) -> Failure {
+    let Ok(ErrorBody { error: ErrorDetail { kind, message, .. } }) = serde_json::from_slice(&reply.body)
+    else {
+        return Failure::failed(format!("{}: {}", reply.status, String::from_utf8_lossy(&reply.body)));
+    };
+    let failure = match reply.status {
+        StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => Failure::usage(message),
+        StatusCode::SERVICE_UNAVAILABLE => Failure::not_reachable(message),
+        StatusCode::GATEWAY_TIMEOUT | StatusCode::BAD_GATEWAY => Failure::not_done(message),
+        StatusCode::MISDIRECTED_REQUEST => Failure::refused(format!("no node serves table {table}"))
+            .help("`partage table list` lists the tables"),
+        _ => Failure::refused(message),
+    };
+    failure.kind(kind)
 }
 
 fn text_of(reply: &Reply, name: impl hyper::header::AsHeaderName) -> Option<String> {

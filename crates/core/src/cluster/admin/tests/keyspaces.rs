@@ -74,7 +74,10 @@ fn a_table_keeps_the_shards_that_it_was_created_with() {
     let mut table = settings("stock", Sharding::KeyRange);
     (table.kind, table.ownership, table.durable) = (KeyspaceKind::Table, Ownership::Replicated, true);
     (table.replicas, table.min_in_sync, table.resharding.split_bytes) = (3, 2, 0);
-    test.done(create(table, Presplit::Points(vec![key("m")])));
+    // No node of this cluster stores tables.
+    let keyspace = Box::new(table);
+    let presplit = Presplit::Points(vec![key("m")]);
+    test.done(Command::CreateKeyspace { keyspace, presplit, ahead: true });
     let stock = name("stock");
     let split = Command::SplitShard { keyspace: stock.clone(), shard: ShardId(1), at: SplitAt::Middle };
     test.refused(split, Kind::Refused, "tables of this version keep their shards");
