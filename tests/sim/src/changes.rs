@@ -44,18 +44,9 @@ pub fn ask(scene: &mut Scene, cluster: &mut Cluster, at: Moment, may_come_and_go
         if space.comes_and_goes && may_come_and_go { comes_or_goes(scene, cluster, space) } else { None };
     if let Some(command) = asked {
         command_it(scene, cluster, at, command);
-    } else if let Some(command) = anything(scene, cluster, space).filter(|command| is_known(space, command)) {
+    } else if let Some(command) = anything(scene, cluster, space) {
         command_it(scene, cluster, at, command);
     }
-}
-
-/// The shards of tables do not split and merge yet.
-fn is_known(space: &Space, command: &Command) -> bool {
-    let reshards = matches!(
-        command,
-        Command::SplitShard { .. } | Command::MergeShards { .. } | Command::IsolateKey { .. }
-    );
-    !(reshards && space.is_replicated())
 }
 
 /// Answers what waits for a person, so that the cluster can go on.

@@ -13,6 +13,7 @@ use crate::oracle::ownership::Claim;
 use crate::scene::Scene;
 use crate::service::Service;
 use crate::stuck::Stuck;
+use crate::table::LOOKS_AGAIN;
 use crate::touched;
 use crate::words::{order_words, report_words};
 use partage_core::base::id::{ClusterId, SessionDigest};
@@ -521,9 +522,34 @@ impl Node {
         scene.after(takes, Event::CallbackEnds { node, process, replica, callback, call });
     }
 
+    /// Whether a callback of a table that is awaited waits for what the parents of the shard have.
+    fn waits_for_base(
+        &mut self,
+        scene: &mut Scene,
+        replica: &ReplicaKey,
+        callback: Callback,
+        call: u64,
+    ) -> bool {
+        let mut spaces = scene.oracles.spaces.iter();
+        let is_table = spaces.any(|s| s.is_replicated() && s.keyspace.name == replica.keyspace);
+        let Some(process) = self.process.as_ref().filter(|_| is_table) else { return false };
+        let held = process.worker.local_replicas().get(replica).map(|held| held.order.clone());
+        if !process.calls.is_awaited(replica, call) {
+            return false;
+        }
+        if let Some(order) = held.filter(|_| callback == Callback::Load) {
+            let _it_fails_again_below = self.open_table(scene, &order);
+        }
+        !self.is_prepared(replica, callback)
+    }
+
     /// A callback of the service ends.
     pub fn callback_ends(&mut self, scene: &mut Scene, replica: &ReplicaKey, callback: Callback, call: u64) {
         let now = self.clock.read(scene.now);
+        if self.waits_for_base(scene, replica, callback, call) {
+            let (node, process, replica) = (self.at, self.process_number, replica.clone());
+            return scene.after(LOOKS_AGAIN, Event::CallbackEnds { node, process, replica, callback, call });
+        }
         let fails = scene.draw.chance(self.mood.fails);
         let who = (self.at, self.process_number);
         let is_table = scene
@@ -549,6 +575,8 @@ impl Node {
                     process.service.serve(scene, who, &local.order, epoch)
                 }
                 (Callback::Drop(_), Some(local)) => {
+                    process.service.tables.remove(replica);
+                    process.service.bases.remove(replica);
                     let needed = scene.oracles.maps.still_needs(self.at, replica);
                     process.service.delete(scene, local);
                     needed.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));

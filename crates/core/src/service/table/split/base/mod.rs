@@ -119,7 +119,9 @@ impl Base {
         self.serves = serves;
         let mut replicas: BTreeMap<ShardId, Vec<Parent>> = BTreeMap::new();
         parents.into_iter().for_each(|parent| replicas.entry(parent.shard).or_default().push(parent));
-        replicas.keys().for_each(|shard| drop(self.parts.entry(*shard).or_default()));
+        for shard in replicas.keys() {
+            self.parts.entry(*shard).or_default();
+        }
         for (shard, part) in &mut self.parts {
             let mut of_it = replicas.remove(shard).unwrap_or_default();
             of_it.sort_by_key(|one| (!one.in_sync, one.node != self.node, one.placement));
