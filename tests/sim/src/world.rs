@@ -556,6 +556,7 @@ impl World {
             }
             Event::Committed { coordinator, number, .. } => {
                 self.coordinators[coordinator].committed(scene, store, number);
+                self.watch_splits();
             }
             Event::SessionAsked { coordinator, .. } => {
                 self.coordinators[coordinator].session_asked(scene, store);

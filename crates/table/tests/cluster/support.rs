@@ -150,7 +150,6 @@ impl World {
                 in_sync: shard.in_sync.contains(&me),
                 granted: true,
                 peers: peers.collect(),
-                closes: false,
                 had_data: shard.had_data,
                 drop: None,
             };

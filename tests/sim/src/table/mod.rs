@@ -27,6 +27,7 @@ use registers::{Change, encode};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use witness::Disk;
 
+mod aimed;
 mod registers;
 mod split;
 mod witness;

@@ -218,6 +218,9 @@ impl Node {
         let base = self.process.as_ref().and_then(|process| process.service.bases.get(replica));
         let Some(base) = base else { return };
         scene.count("bases of tables");
+        if base.parts.len() > 1 {
+            scene.count("bases of merged tables");
+        }
         let joined = Registers::joined(base.parts.values(), position);
         let parents: Vec<_> = base.parts.keys().copied().collect();
         let keys = keys(scene, replica, &base.bounds);

@@ -54,6 +54,8 @@ pub struct Tables {
     pub(super) disks: BTreeMap<ReplicaKey, Disk>,
     shards: BTreeMap<(KeyspaceName, ShardId), Truth>,
     registers: BTreeMap<KeyAt, Register>,
+    /// Shards that have closed.
+    pub watched: BTreeSet<(KeyspaceName, ShardId)>,
 }
 
 impl Tables {

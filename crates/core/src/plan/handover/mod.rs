@@ -384,7 +384,7 @@ fn replaced_has_failed(replaced: Option<&Replica>, view: &dyn ReplicaView) -> bo
 /// |--------------------------------------------------|----------------------------------------|
 /// | a parent no longer serves, has no replica, or a leader that never begins; or a sibling is gone | abandoned |
 /// | no replica, one not in `Load`, or one in vain    | abandoned: replicas leave, shard goes  |
-/// | replicated, fewer replicas than must store a write | abandoned                            |
+/// | replicated, fewer replicas where parents are than must store a write | abandoned         |
 /// | every replica of every sibling `Ready`           | switch; all `Live`, the first leads; replicated: see [`replicated`] |
 fn settle_children(
     edit: &mut Edit<'_>,
@@ -402,7 +402,8 @@ fn settle_children(
     let parents_serve = parents.iter().all(|p| edit.shard(*p).is_ok_and(serves));
     let parents_lead = parents.iter().all(|p| edit.shard(*p).is_ok_and(|shard| leader_serves(shard, view)));
     let had_source = parents_lead || !view.is_durable();
-    let has_hope = |child: &Shard| is_hopeful(child, had_source, view) && replicated::is_enough(child, view);
+    let has_hope =
+        |child: &Shard| is_hopeful(child, had_source, view) && replicated::is_enough(edit, child, view);
     let hopeful = siblings.iter().all(|s| edit.shard(*s).is_ok_and(has_hope));
     if !(parents_serve && hopeful) {
         return unload_all(edit, id, view);

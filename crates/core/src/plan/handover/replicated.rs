@@ -157,9 +157,15 @@ pub(super) fn targets_have_all(shard: &Shard, view: &dyn ReplicaView) -> bool {
     shard.in_sync().filter(lives).count() >= view.min_in_sync()
 }
 
-/// Whether a child that prepares has replicas enough to acknowledge a write.
-pub(super) fn is_enough(child: &Shard, view: &dyn ReplicaView) -> bool {
-    view.ownership() != Ownership::Replicated || child.replicas.len() >= view.min_in_sync()
+/// Whether a child that prepares can come to have an in-sync set: so many of its replicas as must store a write are on nodes
+/// on which a parent stays.
+pub(super) fn is_enough(edit: &Edit<'_>, child: &Shard, view: &dyn ReplicaView) -> bool {
+    if view.ownership() != Ownership::Replicated {
+        return true;
+    }
+    let parents = || child.parents().iter().filter_map(|id| edit.shard(*id).ok());
+    let stays = |node: &NodeId| parents().any(|parent| parent.staying().any(|r| r.node == *node));
+    child.replicas.iter().filter(|r| stays(&r.node)).count() >= view.min_in_sync()
 }
 
 /// The switch, when all is ready. Waits while too few replicas of a child are where its parents are in sync.
