@@ -522,25 +522,9 @@ impl Node {
         scene.after(takes, Event::CallbackEnds { node, process, replica, callback, call });
     }
 
-    /// Whether a callback of a table that is awaited waits for what the parents of the shard have.
-    fn waits_for_base(
-        &mut self,
-        scene: &mut Scene,
-        replica: &ReplicaKey,
-        callback: Callback,
-        call: u64,
-    ) -> bool {
-        let mut spaces = scene.oracles.spaces.iter();
-        let is_table = spaces.any(|s| s.is_replicated() && s.keyspace.name == replica.keyspace);
-        let Some(process) = self.process.as_ref().filter(|_| is_table) else { return false };
-        let held = process.worker.local_replicas().get(replica).map(|held| held.order.clone());
-        if !process.calls.is_awaited(replica, call) {
-            return false;
-        }
-        if let Some(order) = held.filter(|_| callback == Callback::Load) {
-            let _it_fails_again_below = self.open_table(scene, &order);
-        }
-        !self.is_prepared(replica, callback)
+    /// Whether a callback runs, and its worker waits for it.
+    pub fn awaits(&self, replica: &ReplicaKey, call: u64) -> bool {
+        self.process.as_ref().is_some_and(|process| process.calls.is_awaited(replica, call))
     }
 
     /// A callback of the service ends.

@@ -81,20 +81,36 @@ impl Node {
             return;
         }
         scene.count("bases of tables begun");
-        let base = Base::new(id, Settings::default());
         let (bounds, parts) = (order.bounds.clone(), BTreeMap::new());
+        let base = Base::new(id, bounds.clone(), Settings::default());
         let base = TableBase { base, bounds, order: None, parts, tick_at: True::MAX };
         process.service.bases.insert(order.replica.clone(), base);
         self.order_bases(scene);
     }
 
-    /// Whether a callback of a table can return: what it waits for has come.
-    pub fn is_prepared(&self, replica: &ReplicaKey, callback: Callback) -> bool {
+    /// Whether a callback that is awaited waits for what the parents of the replica's shard have: `load` until the base is ready,
+    /// `serve` until the replica is open.
+    pub fn waits_for_base(
+        &mut self,
+        scene: &mut Scene,
+        replica: &ReplicaKey,
+        callback: Callback,
+        call: u64,
+    ) -> bool {
+        let mut spaces = scene.oracles.spaces.iter();
+        let is_table = spaces.any(|s| s.is_replicated() && s.keyspace.name == replica.keyspace);
+        let Some(process) = self.process.as_ref().filter(|_| is_table && self.awaits(replica, call)) else {
+            return false;
+        };
+        let held = process.worker.local_replicas().get(replica).map(|held| held.order.clone());
+        if let Some(order) = held.filter(|_| callback == Callback::Load) {
+            let _it_fails_again_when_the_callback_ends = self.open_table(scene, &order);
+        }
         let base = self.process.as_ref().and_then(|process| process.service.bases.get(replica));
         match callback {
-            Callback::Load => base.is_none_or(|base| base.base.is_ready()),
-            Callback::Serve(..) => base.is_none(),
-            Callback::Unload | Callback::Drop(_) => true,
+            Callback::Load => base.is_some_and(|base| !base.base.is_ready()),
+            Callback::Serve(..) => base.is_some(),
+            Callback::Unload | Callback::Drop(_) => false,
         }
     }
 

@@ -39,7 +39,8 @@ fn switched(to: u32) -> (TestCluster, Vec<(Shard, Shard)>) {
     let mut before: Vec<Shard> = test.map().shards().cloned().collect();
     while closing(&test).is_empty() {
         before = test.map().shards().cloned().collect();
-        test.run(BEAT_MS / 4);
+        assert!(test.now < 60_000, "{:#?}", test.map());
+        test.run(BEAT_MS);
     }
     test.hangs.extend((0..3).map(|at| (node(&format!("n{at}")), Hang::Serve)));
     let of = |parent: Shard| (before.iter().find(|b| b.id == parent.id).cloned().unwrap(), parent);

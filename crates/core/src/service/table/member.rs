@@ -60,6 +60,7 @@ pub fn parents(order: &exchange::Order) -> Vec<Parent> {
     let others = order.peers.iter().filter(|peer| peer.shard != order.replica.shard);
     let parent = |peer: &exchange::Peer| Parent {
         shard: peer.shard,
+        bounds: peer.bounds.clone(),
         placement: peer.placement,
         node: peer.node.clone(),
         in_sync: peer.in_sync,

@@ -8,7 +8,7 @@
 //! | changes that follow on what is here | they follow; ask on at once, if there are more |
 //! | anything else | nothing: the ask is repeated |
 //! | each parent has something, and lags by `split_lag` at most | ready |
-//! | of each parent all up to the end of its log | store it |
+//! | of each parent all up to the end of its log, and together they held what the child holds | store it |
 //! | it is stored | open |
 //!
 //! Replicas that are in sync are asked first, of them that of the own node. One that is not in sync and has nothing new may never
@@ -19,6 +19,7 @@ use crate::base::id::{PlacementId, ShardId};
 use crate::base::name::NodeId;
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
+use crate::keyspace::sharding::{Bounds, geometry};
 use crate::service::table::replication::LogPosition;
 use std::collections::BTreeMap;
 
@@ -45,6 +46,8 @@ impl Default for Settings {
 pub struct Parent {
     /// The parent.
     pub shard: ShardId,
+    /// What the parent held.
+    pub bounds: Bounds,
     /// The replica.
     pub placement: PlacementId,
     /// Its node.
@@ -86,6 +89,7 @@ enum Phase {
 /// What is here of one parent.
 #[derive(Debug, Clone, Default)]
 struct Part {
+    bounds: Option<Bounds>,
     replicas: Vec<Parent>,
     has: Option<LogPosition>,
     lag: Option<u64>,
@@ -101,6 +105,8 @@ struct Part {
 #[derive(Debug, Clone)]
 pub struct Base {
     node: NodeId,
+    /// What the child holds.
+    bounds: Bounds,
     settings: Settings,
     parts: BTreeMap<ShardId, Part>,
     /// The child serves, as far as the map says.
@@ -109,9 +115,9 @@ pub struct Base {
 }
 
 impl Base {
-    /// Of a replica on `node`, of which nothing is here yet.
-    pub fn new(node: NodeId, settings: Settings) -> Base {
-        Base { node, settings, parts: BTreeMap::new(), serves: false, phase: Phase::Taking }
+    /// Of a replica on `node` of a child with these bounds, of which nothing is here yet.
+    pub fn new(node: NodeId, bounds: Bounds, settings: Settings) -> Base {
+        Base { node, bounds, settings, parts: BTreeMap::new(), serves: false, phase: Phase::Taking }
     }
 
     /// An order: these are the parents' replicas, all of them that can be asked. `serves`: the switch was.
@@ -119,8 +125,9 @@ impl Base {
         self.serves = serves;
         let mut replicas: BTreeMap<ShardId, Vec<Parent>> = BTreeMap::new();
         parents.into_iter().for_each(|parent| replicas.entry(parent.shard).or_default().push(parent));
-        for shard in replicas.keys() {
-            self.parts.entry(*shard).or_default();
+        for (shard, of_it) in &replicas {
+            let part = self.parts.entry(*shard).or_default();
+            part.bounds = of_it.first().map(|one| one.bounds.clone());
         }
         for (shard, part) in &mut self.parts {
             let mut of_it = replicas.remove(shard).unwrap_or_default();
@@ -192,8 +199,11 @@ impl Base {
             let is_early = planted::is(Planted::EarlyChild) && self.serves;
             part.closed.or(part.has.filter(|_| is_early))
         };
+        // A parent that no order names is not taken for one that had nothing.
+        let bounds: Vec<_> = self.parts.values().filter_map(|part| part.bounds.as_ref()).collect();
+        let is_all = geometry::joined(&bounds).is_some_and(|all| geometry::holds(&all, &self.bounds));
         let ends: Option<Vec<_>> = self.parts.values().map(ends).collect();
-        ends.filter(|ends| !ends.is_empty()).map(base_position)
+        ends.filter(|_| is_all).map(base_position)
     }
 }
 

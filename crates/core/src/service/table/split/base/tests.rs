@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::id::Epoch;
+use crate::keyspace::key::HashRange;
 
 const LEFT: ShardId = ShardId(1);
 const RIGHT: ShardId = ShardId(2);
@@ -9,7 +10,9 @@ fn at(index: u64) -> LogPosition {
 }
 
 fn parent(shard: ShardId, placement: u64, node: &str, in_sync: bool) -> Parent {
-    Parent { shard, placement: PlacementId(placement), node: NodeId::new(node).unwrap(), in_sync }
+    let (first, last) = if shard == LEFT { (0, 99) } else { (100, 199) };
+    let bounds = Bounds::Hashes(HashRange { first, last });
+    Parent { shard, bounds, placement: PlacementId(placement), node: NodeId::new(node).unwrap(), in_sync }
 }
 
 fn snapshot(of: ShardId, by: u64, to: u64, end: u64) -> Given {
@@ -29,8 +32,10 @@ fn asked(effects: &[Effect]) -> Vec<(u64, u64, Option<u64>)> {
     effects.iter().filter_map(ask).collect()
 }
 
+/// Of a child that holds all that both parents held.
 fn base() -> Base {
-    Base::new(NodeId::new("n1").unwrap(), Settings::default())
+    let bounds = Bounds::Hashes(HashRange { first: 0, last: 199 });
+    Base::new(NodeId::new("n1").unwrap(), bounds, Settings::default())
 }
 
 /// Of one parent, with replicas on n1, n2 (both in sync) and n3.
@@ -114,4 +119,16 @@ fn l1_one_that_is_not_in_sync_and_has_nothing_new_is_not_asked_for_ever() {
     base.take(Millis(1), &snapshot(LEFT, 1, 5, 5));
     base.take(Millis(2), &changes(LEFT, 1, (5, 5), 5, None));
     assert_eq!(asked(&base.tick(Millis(60))), [(1, 2, Some(5))]);
+}
+
+#[test]
+fn d10_a_parent_that_no_order_names_is_not_taken_for_one_that_had_nothing() {
+    let mut base = base();
+    base.ordered(Millis(0), vec![parent(LEFT, 1, "n1", true)], true);
+    base.take(Millis(1), &snapshot(LEFT, 1, 5, 5));
+    assert_eq!(base.take(Millis(2), &changes(LEFT, 1, (5, 8), 8, Some(8))).1, []);
+    base.ordered(Millis(3), vec![parent(RIGHT, 2, "n2", true)], true);
+    base.take(Millis(4), &snapshot(RIGHT, 2, 3, 3));
+    let (_, effects) = base.take(Millis(5), &changes(RIGHT, 2, (3, 4), 4, Some(4)));
+    assert_eq!(effects, [Effect::Store(LogPosition { epoch: Epoch(0), index: 8 })]);
 }
