@@ -3,7 +3,7 @@
 use crate::coordinator::Question;
 use crate::model::{Deed, KeyAt, Op, Seen};
 use crate::store::Attended;
-use crate::table::{Asked, Gift, Registers};
+use crate::table::{Asked, BasePart, Registers};
 use partage_core::base::id::{Epoch, Generation, Incarnation, PlacementId, SessionDigest, ShardId};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::cluster::publication::NodesSince;
@@ -83,7 +83,7 @@ pub enum Message {
     /// To a parent's replica, from a child's.
     TableAsked(Box<Asked>),
     /// And back.
-    TableGift(Box<Gift>),
+    TableBasePart(Box<BasePart>),
 }
 
 /// Changes of a map, or a whole map, on their way to a router.

@@ -613,7 +613,7 @@ impl World {
                 self.nodes[at].install_table(scene, &to, *snapshot);
             }
             (Place::Node(at), Message::TableAsked(asked)) => self.nodes[at].give_table(scene, from, *asked),
-            (Place::Node(at), Message::TableGift(gift)) => self.nodes[at].take_gift(scene, *gift),
+            (Place::Node(at), Message::TableBasePart(part)) => self.nodes[at].take_base_part(scene, *part),
             (Place::Node(at), message) => self.nodes[at].deliver(scene, from, via, message),
             (Place::Coordinator(at), message) => self.coordinators[at].deliver(scene, from, via, message),
             (Place::Router(at), message) => self.routers[at].deliver(scene, from, via, message),

@@ -33,7 +33,7 @@ mod split;
 mod witness;
 
 pub use registers::Registers;
-pub use split::{Asked, Bases, Gift, LOOKS_AGAIN};
+pub use split::{Asked, BasePart, Bases, LOOKS_AGAIN};
 pub use witness::Tables;
 
 /// How long a sync takes.

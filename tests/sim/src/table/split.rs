@@ -39,7 +39,7 @@ pub struct Asked {
 
 /// What a parent's replica gives.
 #[derive(Debug, Clone)]
-pub struct Gift {
+pub struct BasePart {
     /// To the child's replica.
     pub to: ReplicaKey,
     /// What it is.
@@ -206,27 +206,31 @@ impl Node {
         let (given, changes) = local.give(now, asked.by.placement, asked.ask);
         let is_whole = matches!(given.what, What::Snapshot(_));
         let whole = if is_whole { local.applied.part(&keys) } else { Registers::default() };
-        scene.count(if from == place { "gifts at home" } else { "gifts to other nodes" });
-        let gift = Box::new(Gift { to: asked.by, given, whole, changes });
-        pass_on(scene, place, from, Message::TableGift(gift));
+        scene.count(if from == place {
+            "base parts from the own node"
+        } else {
+            "base parts from other nodes"
+        });
+        let part = Box::new(BasePart { to: asked.by, given, whole, changes });
+        pass_on(scene, place, from, Message::TableBasePart(part));
     }
 
     /// A parent's replica has answered.
-    pub fn take_gift(&mut self, scene: &mut Scene, gift: Gift) {
+    pub fn take_base_part(&mut self, scene: &mut Scene, part: BasePart) {
         let now = self.clock.read(scene.now);
-        let base = self.process.as_mut().and_then(|process| process.service.bases.get_mut(&gift.to));
+        let base = self.process.as_mut().and_then(|process| process.service.bases.get_mut(&part.to));
         let Some(base) = base else { return };
-        let (taken, effects) = base.base.take(now, &gift.given);
-        let keys = keys(scene, &gift.to, &base.bounds);
+        let (taken, effects) = base.base.take(now, &part.given);
+        let keys = keys(scene, &part.to, &base.bounds);
         match taken {
-            Taken::Replaces => drop(base.parts.insert(gift.given.parent, gift.whole)),
+            Taken::Replaces => drop(base.parts.insert(part.given.parent, part.whole)),
             Taken::Follows => {
-                let part = base.parts.entry(gift.given.parent).or_default();
-                gift.changes.iter().for_each(|change| part.follow(change, &keys));
+                let known = base.parts.entry(part.given.parent).or_default();
+                part.changes.iter().for_each(|change| known.follow(change, &keys));
             }
             Taken::Nothing => {}
         }
-        self.base_does(scene, &gift.to, effects);
+        self.base_does(scene, &part.to, effects);
         self.tick(scene);
     }
 
