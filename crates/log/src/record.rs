@@ -244,6 +244,7 @@ mod tests {
         let entries = vec![
             Entry { position: at(3, 7), kind: EntryKind::Begin },
             Entry { position: at(3, 8), kind: EntryKind::Write(b"value".as_slice().into()) },
+            Entry { position: at(4, 9), kind: EntryKind::Close },
         ];
         let records = [
             LogWrite::Fence(Epoch(9)).into(),

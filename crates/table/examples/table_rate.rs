@@ -319,7 +319,6 @@ fn order(me: u64) -> Result<Order, Failure> {
         in_sync: true,
         granted: true,
         peers,
-        closes: false,
         had_data: false,
         drop: None,
     })
