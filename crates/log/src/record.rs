@@ -74,6 +74,7 @@ const DAMAGED: u8 = 9;
 
 const BEGIN: u8 = 1;
 const WRITE: u8 = 2;
+const CLOSE: u8 = 3;
 
 /// Bytes of an entry but for its payload.
 const ENTRY: usize = 21;
@@ -82,6 +83,7 @@ fn payload(kind: &EntryKind) -> (u8, &[u8]) {
     match kind {
         EntryKind::Begin => (BEGIN, &[]),
         EntryKind::Write(payload) => (WRITE, payload),
+        EntryKind::Close => (CLOSE, &[]),
     }
 }
 
@@ -224,6 +226,7 @@ fn entries(bytes: &mut &[u8]) -> Option<Vec<Entry>> {
         let kind = match kind {
             BEGIN if payload.is_empty() => EntryKind::Begin,
             WRITE => EntryKind::Write(payload.into()),
+            CLOSE if payload.is_empty() => EntryKind::Close,
             _ => return None,
         };
         entries.push(Entry { position, kind });
@@ -241,6 +244,7 @@ mod tests {
         let entries = vec![
             Entry { position: at(3, 7), kind: EntryKind::Begin },
             Entry { position: at(3, 8), kind: EntryKind::Write(b"value".as_slice().into()) },
+            Entry { position: at(4, 9), kind: EntryKind::Close },
         ];
         let records = [
             LogWrite::Fence(Epoch(9)).into(),

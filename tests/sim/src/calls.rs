@@ -55,6 +55,11 @@ impl Calls {
         (call.ended == Ended::Stopped).then_some(call.number)
     }
 
+    /// Whether that call runs and its worker waits for it.
+    pub fn is_awaited(&self, replica: &ReplicaKey, number: u64) -> bool {
+        self.running.get(replica).is_some_and(|call| call.number == number && call.ended == Ended::Awaited)
+    }
+
     /// A callback has come to its end. None when it had ended before.
     pub fn end(&mut self, replica: &ReplicaKey, number: u64) -> Option<Ended> {
         let is_it = self.running.get(replica).is_some_and(|call| call.number == number);

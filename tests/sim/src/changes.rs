@@ -27,6 +27,9 @@ const SLOTS: [u32; 5] = [2, 3, 4, 6, 8];
 /// How many of the requests for a keyspace with named partitions register or unregister one, in thousandths.
 const PARTITIONS: u64 = 500;
 
+/// How many of the requests are about the table of a run that has one, in thousandths.
+const TABLES: u64 = 400;
+
 /// Most nodes that are drained at once.
 const DRAINS: usize = 2;
 
@@ -39,23 +42,17 @@ pub fn ask(scene: &mut Scene, cluster: &mut Cluster, at: Moment, may_come_and_go
         map.is_some_and(|map| map.shards().any(|shard| *shard.stage() == Stage::Removing))
     };
     let space = spaces.iter().find(is_removing).filter(|_| scene.draw.chance(700));
+    // Tables split and merge all the time.
+    let is_table = |space: &&Space| space.is_replicated();
+    let space = space.or_else(|| spaces.iter().find(is_table).filter(|_| scene.draw.chance(TABLES)));
     let space = space.unwrap_or(&spaces[scene.draw.index(spaces.len())]);
     let asked =
         if space.comes_and_goes && may_come_and_go { comes_or_goes(scene, cluster, space) } else { None };
     if let Some(command) = asked {
         command_it(scene, cluster, at, command);
-    } else if let Some(command) = anything(scene, cluster, space).filter(|command| is_known(space, command)) {
+    } else if let Some(command) = anything(scene, cluster, space) {
         command_it(scene, cluster, at, command);
     }
-}
-
-/// The shards of tables do not split and merge yet.
-fn is_known(space: &Space, command: &Command) -> bool {
-    let reshards = matches!(
-        command,
-        Command::SplitShard { .. } | Command::MergeShards { .. } | Command::IsolateKey { .. }
-    );
-    !(reshards && space.is_replicated())
 }
 
 /// Answers what waits for a person, so that the cluster can go on.

@@ -13,6 +13,8 @@ use crate::shape::Shape;
 use crate::store::{Disk, SESSION};
 use crate::touched::Ends;
 use crate::world::World;
+use partage_core::base::id::ShardId;
+use partage_core::base::name::KeyspaceName;
 
 /// How many kinds, at the end of [`Kind::ALL`], are of [`crate::mishaps`].
 const MISHAPS: usize = 4;
@@ -128,7 +130,7 @@ impl Kind {
 
     /// Where data lies on disks all processes are killed at once in every run, and in half of the runs disks are lost.
     pub fn of_disks(draw: &mut Draw, shape: Shape, kinds: &mut Vec<Kind>) {
-        if shape.durable && !kinds.contains(&Kind::PowerLine) {
+        if (shape.durable || shape.replicated) && !kinds.contains(&Kind::PowerLine) {
             kinds.push(Kind::PowerLine);
         }
         if shape.durable && !shape.stuck && draw.chance(500) {
@@ -172,6 +174,8 @@ pub enum Mend {
     CrashAgain(usize, u64),
     /// A worker that asked to leave is to stay.
     Stay(usize),
+    /// A table's shard was split or merged: that is disturbed.
+    Disturb(KeyspaceName, ShardId),
 }
 
 impl World {
@@ -378,6 +382,7 @@ impl World {
             Mend::Turn(node) => self.take_turn(node),
             Mend::CrashAgain(node, times) => self.crash_again(node, times),
             Mend::Stay(node) => self.stays(node),
+            Mend::Disturb(name, parent) => self.disturb(&name, parent),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::coordinator::Question;
 use crate::model::{Deed, KeyAt, Op, Seen};
 use crate::store::Attended;
-use crate::table::Registers;
+use crate::table::{Asked, BasePart, Registers};
 use partage_core::base::id::{Epoch, Generation, Incarnation, PlacementId, SessionDigest, ShardId};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::cluster::publication::NodesSince;
@@ -80,6 +80,10 @@ pub enum Message {
     Table(ReplicaKey, PlacementId, replication::Message),
     /// To a replica of a table: what the leader has applied.
     TableSnapshot(ReplicaKey, Box<Registers>),
+    /// To a parent's replica, from a child's.
+    TableAsked(Box<Asked>),
+    /// And back.
+    TableBasePart(Box<BasePart>),
 }
 
 /// Changes of a map, or a whole map, on their way to a router.
@@ -173,6 +177,8 @@ pub enum Event {
     StorageAnswers { node: usize, process: u32, op: Op, attempt: u32, seen: Option<Seen> },
     /// What a replica of a table wrote to its log is on the disk.
     TableSynced { node: usize, process: u32, replica: ReplicaKey, writes: usize },
+    /// The base of a child's replica is on the disk.
+    TableBaseStored { node: usize, process: u32, replica: ReplicaKey, base: Box<Registers> },
     /// The time of a replica of a table has come.
     TableWake { node: usize, process: u32, replica: ReplicaKey },
     /// What a worker serves kills it.

@@ -253,7 +253,6 @@ fn stock(like: &Space, replicas: u32) -> Space {
         name,
         replicas,
         throttle,
-        resharding: Resharding::default(),
         ownership: Ownership::Replicated,
         durable: true,
         min_in_sync: replicas - 1,

@@ -13,6 +13,7 @@ use crate::oracle::ownership::Claim;
 use crate::scene::Scene;
 use crate::service::Service;
 use crate::stuck::Stuck;
+use crate::table::LOOKS_AGAIN;
 use crate::touched;
 use crate::words::{order_words, report_words};
 use partage_core::base::id::{ClusterId, SessionDigest};
@@ -521,9 +522,18 @@ impl Node {
         scene.after(takes, Event::CallbackEnds { node, process, replica, callback, call });
     }
 
+    /// Whether a callback runs, and its worker waits for it.
+    pub fn awaits(&self, replica: &ReplicaKey, call: u64) -> bool {
+        self.process.as_ref().is_some_and(|process| process.calls.is_awaited(replica, call))
+    }
+
     /// A callback of the service ends.
     pub fn callback_ends(&mut self, scene: &mut Scene, replica: &ReplicaKey, callback: Callback, call: u64) {
         let now = self.clock.read(scene.now);
+        if self.waits_for_base(scene, replica, callback, call) {
+            let (node, process, replica) = (self.at, self.process_number, replica.clone());
+            return scene.after(LOOKS_AGAIN, Event::CallbackEnds { node, process, replica, callback, call });
+        }
         let fails = scene.draw.chance(self.mood.fails);
         let who = (self.at, self.process_number);
         let is_table = scene
@@ -549,6 +559,8 @@ impl Node {
                     process.service.serve(scene, who, &local.order, epoch)
                 }
                 (Callback::Drop(_), Some(local)) => {
+                    process.service.tables.remove(replica);
+                    process.service.bases.remove(replica);
                     let needed = scene.oracles.maps.still_needs(self.at, replica);
                     process.service.delete(scene, local);
                     needed.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));

@@ -213,7 +213,9 @@ impl Router {
         let life = scene.oracles.storage.life(key);
         scene.oracles.data.begins(op, key, life, deed);
         self.budget.earn(1);
-        let traits = RequestTraits { idempotent: deed.is_none(), hedged: false, replayable: true };
+        // Writes to tables have request ids.
+        let idempotent = deed.is_none() || scene.oracles.spaces[key.keyspace].is_replicated();
+        let traits = RequestTraits { idempotent, hedged: false, replayable: true };
         let now = self.clock.read(scene.now);
         let attempts = Attempts::begin(now, &self.policy, traits, scene.draw.bits());
         let (asked, last, hint) = (Vec::new(), None, None);

@@ -12,7 +12,7 @@ use crate::message::{Event, Message, Outcome, Place, Request, Response, Via};
 use crate::model::{Deed, KeyAt, Life, Op, Seen};
 use crate::node::Node;
 use crate::scene::Scene;
-use crate::table::Locals;
+use crate::table::{Bases, Locals};
 use partage_core::base::id::Epoch;
 use partage_core::base::planted::{self, Planted};
 use partage_core::keyspace::map::Role;
@@ -61,6 +61,8 @@ pub struct Service {
     held: BTreeMap<(Op, u32), u32>,
     /// The replicas of tables.
     pub tables: Locals,
+    /// Bases of children of tables.
+    pub bases: Bases,
 }
 
 impl Service {

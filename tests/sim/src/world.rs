@@ -486,6 +486,7 @@ impl World {
             | Event::Evicted { .. }
             | Event::Tenure { .. }
             | Event::TableSynced { .. }
+            | Event::TableBaseStored { .. }
             | Event::TableWake { .. }) => self.serve(event),
             event @ (Event::Decided { .. }
             | Event::Commits { .. }
@@ -529,6 +530,9 @@ impl World {
                 self.nodes[node].table_synced(scene, &replica, writes);
             }
             Event::TableWake { node, replica, .. } => self.nodes[node].table_wakes(scene, &replica),
+            Event::TableBaseStored { node, replica, base, .. } => {
+                self.nodes[node].base_stored(scene, &replica, *base);
+            }
             _ => {}
         }
     }
@@ -552,6 +556,7 @@ impl World {
             }
             Event::Committed { coordinator, number, .. } => {
                 self.coordinators[coordinator].committed(scene, store, number);
+                self.watch_splits();
             }
             Event::SessionAsked { coordinator, .. } => {
                 self.coordinators[coordinator].session_asked(scene, store);
@@ -607,6 +612,8 @@ impl World {
             (Place::Node(at), Message::TableSnapshot(to, snapshot)) => {
                 self.nodes[at].install_table(scene, &to, *snapshot);
             }
+            (Place::Node(at), Message::TableAsked(asked)) => self.nodes[at].give_table(scene, from, *asked),
+            (Place::Node(at), Message::TableBasePart(part)) => self.nodes[at].take_base_part(scene, *part),
             (Place::Node(at), message) => self.nodes[at].deliver(scene, from, via, message),
             (Place::Coordinator(at), message) => self.coordinators[at].deliver(scene, from, via, message),
             (Place::Router(at), message) => self.routers[at].deliver(scene, from, via, message),

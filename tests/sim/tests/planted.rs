@@ -296,3 +296,23 @@ fn z1_a_planted_session_that_anybody_speaks_for_is_found() {
 fn o1_a_planted_partition_that_is_there_twice_is_found() {
     is_found(Planted::TwicePartition);
 }
+
+#[test]
+fn o8_a_planted_child_of_a_table_that_opens_before_its_parents_have_closed_is_found() {
+    is_found(Planted::EarlyChild);
+}
+
+#[test]
+fn d1_a_planted_child_of_a_table_that_acknowledges_before_it_has_stored_its_base_is_found() {
+    is_found(Planted::UnstoredBase);
+}
+
+#[test]
+fn d10_planted_parents_of_a_table_that_go_before_each_child_has_its_base_are_found() {
+    is_found(Planted::DroppedBase);
+}
+
+#[test]
+fn d1_a_planted_request_that_is_done_again_by_a_child_of_a_table_is_found() {
+    is_found(Planted::LostOutcomes);
+}

@@ -16,6 +16,7 @@ use sim::run;
 use sim::scenarios::poisoned;
 use sim::shape::Shape;
 use sim::world::World;
+use std::collections::BTreeMap;
 
 /// Seeds of the suite. The long run has as many as one likes: see `README.md`.
 const SEEDS: u64 = 6;
@@ -131,6 +132,28 @@ fn t17_d1_d2_l1_nothing_is_wrong_with_a_table_under_faults() {
         if let Verdict::Failed(violation) = run(seed, TABLES, None, None).verdict {
             panic!("seed {seed}: {}: {}", violation.invariant, violation.text);
         }
+    }
+}
+
+/// Shards of tables split and merge in these runs, from the own node and from others, and are disturbed at the moments that matter.
+#[test]
+fn o8_d1_d10_nothing_is_wrong_with_tables_that_split_and_merge() {
+    let mut exercised: BTreeMap<&str, u64> = BTreeMap::new();
+    for seed in SEEDS + 1..=2 * SEEDS {
+        let report = run(seed, TABLES, None, None);
+        if let Verdict::Failed(violation) = report.verdict {
+            panic!("seed {seed}: {}: {}", violation.invariant, violation.text);
+        }
+        report.exercised.into_iter().for_each(|(what, times)| *exercised.entry(what).or_default() += times);
+    }
+    for (what, least) in [
+        ("children of tables opened", 20),
+        ("bases of merged tables", 5),
+        ("base parts from other nodes", 20),
+        ("closing tables opened", 3),
+        ("splits in which everything was killed", 1),
+    ] {
+        assert!(exercised.get(what).is_some_and(|times| *times >= least), "{what}: {exercised:#?}");
     }
 }
 

@@ -183,6 +183,14 @@ pub enum Planted {
     RefusedWish,
     /// D2: a leader that has not begun says that it has let go, though leaders before it may not have.
     HastyLetGo,
+    /// O8: a child of a table opens before its parents' logs have ended.
+    EarlyChild,
+    /// D1: a child of a table acknowledges what follows on a base that is not on its disk.
+    UnstoredBase,
+    /// D10: the parents of a table's children are removed before each child has its base.
+    DroppedBase,
+    /// D1: a child of a table knows nothing of what its parents have answered, and does again what is asked for again.
+    LostOutcomes,
 }
 
 impl Planted {
@@ -229,7 +237,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 52] = [
+    pub const CLUSTER: [Planted; 56] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -282,6 +290,10 @@ impl Planted {
         Planted::FreeName,
         Planted::TwicePartition,
         Planted::AnySession,
+        Planted::EarlyChild,
+        Planted::UnstoredBase,
+        Planted::DroppedBase,
+        Planted::LostOutcomes,
     ];
 }
 

@@ -4,6 +4,7 @@ use super::admin::AdminError;
 use super::status::{NodeRow, ShardRow, node_row};
 use super::{Cluster, Moment};
 use crate::base::name::{KeyspaceName, NodeId};
+use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::Role;
 use crate::node::load::Load;
 
@@ -38,7 +39,8 @@ impl Cluster {
                 let own = shard.replicas.iter().filter(|replica| replica.node == *id);
                 for replica in own.filter(|replica| replica.incarnation == row.incarnation) {
                     *row.replicas.entry(name.clone()).or_default() += 1;
-                    row.leaders += usize::from(replica.role == Role::Leader);
+                    let leads = replica.role == Role::Leader && replica.state == ReplicaState::Live;
+                    row.leaders += usize::from(leads);
                     let load = keyspace.observed.get(&replica.placement).and_then(|seen| seen.load());
                     for (sum, value) in row.load.iter_mut().zip(load.map(Load::metrics).unwrap_or_default()) {
                         *sum += value;

@@ -435,7 +435,8 @@ impl Cluster {
                     continue;
                 }
                 *row.replicas.entry(name.clone()).or_default() += 1;
-                row.leaders += usize::from(replica.role == Role::Leader);
+                let leads = replica.role == Role::Leader && replica.state == ReplicaState::Live;
+                row.leaders += usize::from(leads);
                 let load = keyspace.observed.get(&replica.placement).and_then(|seen| seen.load());
                 for (sum, value) in row.load.iter_mut().zip(load.map(Load::metrics).unwrap_or_default()) {
                     *sum += value;

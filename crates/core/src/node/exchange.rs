@@ -323,7 +323,8 @@ pub struct Order {
     pub replica: ReplicaKey,
     /// What its shard holds.
     pub bounds: Bounds,
-    /// What it may do.
+    /// What it may do. In a replicated keyspace the leader in `Unload` is the closer of a shard that was split or merged: it ends
+    /// the log of the shard.
     pub role: Role,
     /// What it should be.
     pub state: ReplicaState,
@@ -331,7 +332,7 @@ pub struct Order {
     pub epoch: Epoch,
     /// The shard's configuration: in a replicated keyspace, which in-sync set `in_sync` and those of `peers` are.
     pub configuration: Configuration,
-    /// Whether it is in the in-sync set.
+    /// Whether it is in the in-sync set; in `Unload`, that of a shard that was split or merged.
     pub in_sync: bool,
     /// Whether it may begin. To lead: in exclusive mode, when the former owner is certainly gone. To load, in a
     /// durable keyspace: when the leader knows of it, and acknowledges no write without it. To follow, after a durable

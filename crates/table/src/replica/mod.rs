@@ -260,6 +260,8 @@ impl LocalReplica {
             Effect::Wish(wish) => self.reporter.wishes(wish),
             Effect::LeaderSilent(epoch) => self.reporter.leader_is_silent(epoch, now),
             Effect::Began(epoch) => self.tell_owner(|key| Notice::Began(key, epoch)),
+            // The children of the shard learn of it with what they are given.
+            Effect::Closed(_) => {}
             Effect::Snapshot(to) => self.begin_snapshot(now, to),
             Effect::HeirIsReady(heir) => self.tell_owner(|key| Notice::HeirIsReady(key, heir)),
             Effect::TransferEnded(heir) => self.tell_owner(|key| Notice::TransferEnded(key, heir)),

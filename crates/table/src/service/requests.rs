@@ -88,9 +88,11 @@ impl Refusal {
 
     fn of(failed: &Failed) -> Refusal {
         match failed {
-            Failed::NotLeader(_) | Failed::NotBegun | Failed::HandingOver | Failed::NoPromises => {
-                Refusal::Soon
-            }
+            Failed::NotLeader(_)
+            | Failed::NotBegun
+            | Failed::Closed
+            | Failed::HandingOver
+            | Failed::NoPromises => Refusal::Soon,
             Failed::TooFewInSync { .. } => Refusal::TooFewInSync,
             Failed::Full(_) => Refusal::Busy,
             Failed::TooOld | Failed::Behind { .. } => Refusal::TooOld,

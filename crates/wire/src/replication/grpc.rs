@@ -98,6 +98,7 @@ impl From<Entry> for proto::LogEntry {
         let (kind, payload) = match entry.kind {
             EntryKind::Begin => (proto::LogEntryKind::Begin, Bytes::new()),
             EntryKind::Write(payload) => (proto::LogEntryKind::Write, Bytes::from_owner(payload)),
+            EntryKind::Close => (proto::LogEntryKind::Close, Bytes::new()),
         };
         let LogPosition { epoch, index } = entry.position;
         proto::LogEntry { epoch: epoch.0, index, kind: kind.into(), payload }
@@ -109,14 +110,16 @@ impl TryFrom<proto::LogEntry> for Entry {
     fn try_from(form: proto::LogEntry) -> Result<Self, Malformed> {
         let kind = match proto::LogEntryKind::try_from(form.kind) {
             Ok(proto::LogEntryKind::Begin) if form.payload.is_empty() => EntryKind::Begin,
-            Ok(proto::LogEntryKind::Begin) => {
+            Ok(proto::LogEntryKind::Close) if form.payload.is_empty() => EntryKind::Close,
+            Ok(proto::LogEntryKind::Begin | proto::LogEntryKind::Close) => {
                 let why =
                     format!("has {} bytes: the first entry of an epoch has no payload", form.payload.len());
                 return Err(Malformed::new("payload", why));
             }
             Ok(proto::LogEntryKind::Write) => EntryKind::Write(form.payload.as_ref().into()),
             Ok(proto::LogEntryKind::Unspecified) | Err(_) => {
-                let why = format!("{} is no kind of entry: give 1 (begin) or 2 (write)", form.kind);
+                let why =
+                    format!("{} is no kind of entry: give 1 (begin), 2 (write) or 3 (close)", form.kind);
                 return Err(Malformed::new("kind", why));
             }
         };

@@ -123,6 +123,7 @@ fn what_cannot_be_is_refused_by_the_name_of_its_field() {
         ("content", refused(&|form| form.content = None)),
         ("append.entries[0].kind", on_append(&|append| append.entries[0].kind = 7)),
         ("append.entries[0].payload", on_append(&|append| append.entries[0].kind = 1)),
+        ("append.entries[0].payload", on_append(&|append| append.entries[0].kind = 3)),
         ("append.entries[0].index", on_append(&|append| append.entries[0].index = 9)),
         ("append.entries[0].index", on_append(&|append| append.before.as_mut().unwrap().index = u64::MAX)),
         ("append.entries[1].index", on_append(&|append| append.entries.push(append.entries[0].clone()))),

@@ -19,7 +19,7 @@ fn positions() -> impl Strategy<Value = LogPosition> {
 
 fn entry_kinds() -> impl Strategy<Value = EntryKind> {
     let write = vec(any::<u8>(), 0..64).prop_map(|payload| EntryKind::Write(payload.into()));
-    prop_oneof![1 => Just(EntryKind::Begin), 5 => write]
+    prop_oneof![1 => Just(EntryKind::Begin), 1 => Just(EntryKind::Close), 5 => write]
 }
 
 /// Appends whose entries follow on each other.

@@ -35,7 +35,7 @@ pub struct Ownership {
 }
 
 /// Keyspaces that there is room for.
-const SPACES: usize = 6;
+const SPACES: usize = 7;
 
 fn index(key: KeyAt) -> usize {
     key.keyspace * KEYS + key.key

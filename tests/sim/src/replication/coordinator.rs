@@ -58,7 +58,7 @@ impl Coordinator {
             let in_sync = peers.iter().map(|peer| peer.placement).collect();
             let leader = peers[0].placement;
             let (epoch, configuration) = (Epoch(1), Configuration(1));
-            coordinator.maps.push(Order { epoch, configuration, leader, in_sync, peers });
+            coordinator.maps.push(Order { epoch, configuration, leader, in_sync, peers, closes: false });
         }
         coordinator
     }

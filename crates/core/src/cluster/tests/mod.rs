@@ -18,6 +18,7 @@ mod planning;
 mod reach;
 mod recreate;
 mod replicated;
+mod replicated_reshard;
 mod reshape;
 mod reshard;
 mod restored;

@@ -366,11 +366,13 @@ impl TestCluster {
         };
         let report = |(key, (order, phase)): (&ReplicaKey, &(Order, Phase))| {
             let peers = || order.peers.iter().filter(|peer| peer.shard == key.shard);
-            let leads = order.role == Role::Leader && *phase == Phase::Serving;
+            let closes = order.state == ReplicaState::Unload;
+            let leads = order.role == Role::Leader && (closes || *phase == Phase::Serving);
             let is_member = |peer: &&Peer| match peer.state {
                 ReplicaState::Live => peer.in_sync && there(peer).is_some(),
                 ReplicaState::Load => held_there(order, peer) == Some(&Phase::Ready),
-                ReplicaState::Unload | ReplicaState::UnloadFinal => false,
+                ReplicaState::Unload => closes && peer.in_sync && there(peer).is_some(),
+                ReplicaState::UnloadFinal => false,
             };
             let itself = std::iter::once(key.placement);
             let asked: BTreeSet<_> =

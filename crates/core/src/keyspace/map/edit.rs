@@ -299,7 +299,7 @@ impl<'a> Edit<'a> {
     }
 
     /// A stored replica whose process has ended begins anew with the start `incarnation` of its node: as follower, or
-    /// as the leader that it was, then under a new epoch (O3). With the same `incarnation` and in `Load` it waits for
+    /// as the leader, or the closer, that it was, then under a new epoch (O3). With the same `incarnation` and in `Load` it waits for
     /// the next start, and counts no more meanwhile.
     pub fn begin_anew(
         &mut self,
@@ -313,10 +313,14 @@ impl<'a> Edit<'a> {
             return Err(IllegalStep { placement, from: replica.state, to: state }.into());
         }
         let led = replica.role == Role::Leader;
+        let closes =
+            replica.state == ReplicaState::Unload && state == ReplicaState::Unload && replica.in_sync;
         replica.state = state;
         replica.incarnation = incarnation;
         replica.predecessor = None;
-        if state != ReplicaState::Live {
+        if closes {
+            self.configure(id)?;
+        } else if state != ReplicaState::Live {
             replica.role = Role::Follower;
             self.take_out(id, placement)?;
         } else if !replica.in_sync && self.shard(id)?.has_in_sync_set() {
@@ -383,9 +387,30 @@ impl<'a> Edit<'a> {
             let parent = self.shard_mut(*id)?;
             parent.lineage.turn(Stage::Closing(children.into()));
             parent.epoch = parent.epoch.next();
-            parent.leave_whole();
+            parent.leave_to_children();
         }
         Ok(())
+    }
+
+    /// Another member of the in-sync set of a shard that closes is its closer, under a new epoch.
+    pub fn name_closer(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
+        let shard = self.shard(id)?;
+        if !matches!(shard.stage(), Stage::Closing(_)) {
+            return Err(EditError::WrongStage { shard: id, stage: shard.stage().clone() });
+        }
+        if !self.replica_mut(id, placement)?.in_sync {
+            return Err(EditError::NotInSync { shard: id, placement });
+        }
+        for replica in &mut self.shard_mut(id)?.replicas {
+            replica.role = if replica.placement == placement { Role::Leader } else { Role::Follower };
+        }
+        self.configure(id)?;
+        self.raise_epoch(id)
+    }
+
+    /// The closer of a shard has asked for an in-sync set without that replica.
+    pub fn close_without(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
+        self.take_out(id, placement)
     }
 
     /// The beginning of the end of a partition: it answers no more, its replicas unload, and it goes with the

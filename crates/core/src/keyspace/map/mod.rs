@@ -70,7 +70,8 @@ pub struct Replica {
     pub role: Role,
     /// Where it is in its life.
     pub state: ReplicaState,
-    /// Whether it is in the in-sync set of its shard: in `Live`, and a leader acknowledges no write that it has not stored.
+    /// Whether it is in the in-sync set of its shard: in `Live`, and a leader acknowledges no write that it has not stored; or in
+    /// `Unload` of a shard that closes.
     /// Of keyspaces that are not replicated no replica is.
     pub in_sync: bool,
     /// See [`Replica::replaces`].
@@ -108,7 +109,8 @@ pub enum Stage {
     Forming(Family),
     /// Answers for its bounds.
     Serving,
-    /// Parent of a finished split or merge; forwards and goes. Names its children.
+    /// Parent of a finished split or merge; forwards and goes. Names its children. Where it is replicated it keeps its in-sync
+    /// set, in `Unload`, and a leader, the *closer*, until its children have all that it has.
     Closing(Family),
     /// A partition that its user has unregistered: its replicas unload, and it goes with the last of them.
     Removing,
@@ -158,6 +160,12 @@ impl Shard {
     /// The replica that may accept writes under [`Shard::epoch`], if any.
     pub fn leader(&self) -> Option<&Replica> {
         self.replicas.iter().find(|r| r.role == Role::Leader && r.state == ReplicaState::Live)
+    }
+
+    /// The replica that ends the log of a replicated shard which closes.
+    pub fn closer(&self) -> Option<&Replica> {
+        let closes = matches!(self.stage(), Stage::Closing(_));
+        self.replicas.iter().find(|r| closes && r.role == Role::Leader && r.state == ReplicaState::Unload)
     }
 
     /// The replica of that placement.
@@ -217,6 +225,18 @@ impl Shard {
         }
         if self.has_in_sync_set() {
             self.configuration = self.configuration.next();
+        }
+    }
+
+    /// It is split or merged: as [`Shard::leave_whole`], but those that have all that was acknowledged are still needed, and its
+    /// leader is its closer.
+    fn leave_to_children(&mut self) {
+        let before = self.replicas.clone();
+        self.leave_whole();
+        for (replica, before) in
+            self.replicas.iter_mut().zip(before.iter()).filter(|(_, before)| before.in_sync)
+        {
+            (replica.role, replica.in_sync) = (before.role, true);
         }
     }
 

@@ -168,6 +168,24 @@ pub fn overlap(these: &Bounds, those: &Bounds) -> bool {
     }
 }
 
+/// Whether every key of `inner` lies in `outer`.
+pub fn holds(outer: &Bounds, inner: &Bounds) -> bool {
+    match (outer, inner) {
+        (Bounds::Keys(outer), Bounds::Keys(inner)) => {
+            let ends_before = !inner.end.is_empty() && inner.end <= outer.end;
+            outer.begin <= inner.begin && (outer.end.is_empty() || ends_before)
+        }
+        (Bounds::Hashes(outer), Bounds::Hashes(inner)) => {
+            outer.first <= inner.first && inner.last <= outer.last
+        }
+        (Bounds::Slot(outer), Bounds::Slot(inner)) => {
+            inner.of() % outer.of() == 0 && inner.number() % outer.of() == outer.number()
+        }
+        (Bounds::Name(outer), Bounds::Name(inner)) => outer == inner,
+        (Bounds::Keys(_) | Bounds::Hashes(_) | Bounds::Slot(_) | Bounds::Name(_), _) => false,
+    }
+}
+
 /// Two stretches of which the second begins where the first ends.
 fn meet(left: &Bounds, right: &Bounds) -> Option<Bounds> {
     match (left, right) {
@@ -222,6 +240,21 @@ mod tests {
             let parts = cut_keys(&KeyRange::all(), &keys).unwrap();
             prop_assert_eq!(joined(&parts.iter().collect::<Vec<_>>()), Some(Bounds::Keys(KeyRange::all())));
             prop_assert_eq!(joined(&[&parts[0], &parts[parts.len() - 1]]).is_some(), parts.len() == 2);
+        }
+
+        #[test]
+        fn o8_what_is_cut_holds_its_parts_and_no_part_holds_it(points in proptest::collection::btree_set(1u64.., 1..20)) {
+            let points: Vec<u64> = points.into_iter().collect();
+            let keys: Vec<Key> = points.iter().map(|point| Key::new(&point.to_be_bytes()).unwrap()).collect();
+            let hashes = cut_points(HashRange::ALL, &points).unwrap();
+            let slots = Slot::new(0, 1).unwrap().refined(points.len() as u32 + 1).map(Bounds::Slot).collect();
+            let keys = cut_keys(&KeyRange::all(), &keys).unwrap();
+            for parts in [hashes, slots, keys] {
+                let whole = joined(&parts.iter().collect::<Vec<_>>()).unwrap();
+                prop_assert!(parts.iter().all(|part| holds(&whole, part) && holds(part, part)));
+                prop_assert!(!parts.iter().any(|part| holds(part, &whole)));
+                prop_assert!(!holds(&parts[0], &parts[1]) && !holds(&parts[1], &parts[0]));
+            }
         }
 
         #[test]

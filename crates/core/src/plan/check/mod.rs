@@ -15,7 +15,7 @@ use crate::base::id::{Configuration, PlacementId, ShardId};
 use crate::base::name::NodeId;
 use crate::keyspace::key::{HashRange, KeyRange};
 use crate::keyspace::lifecycle::ReplicaState;
-use crate::keyspace::map::{MapDiff, Role, Shard, ShardMap};
+use crate::keyspace::map::{MapDiff, Replica, Role, Shard, ShardMap, Stage};
 use crate::keyspace::sharding::slot::common_multiple;
 use crate::keyspace::sharding::{Bounds, Sharding};
 use crate::limits;
@@ -160,12 +160,16 @@ fn shard_alone(sharding: Sharding, shard: &Shard) -> Vec<Finding> {
             findings.push(Finding::TwoOnOneNode(shard.id, replica.node.clone()));
         }
     }
-    let not_live = shard.in_sync().filter(|r| r.state != ReplicaState::Live);
+    let counts = |r: &Replica| match shard.stage() {
+        Stage::Closing(_) => r.state == ReplicaState::Unload,
+        Stage::Forming(_) | Stage::Serving | Stage::Removing => r.state == ReplicaState::Live,
+    };
+    let not_live = shard.in_sync().filter(|r| !counts(r));
     findings.extend(not_live.map(|r| Finding::InSync(shard.id, r.placement, r.state)));
     let outsider = shard.leader().filter(|leader| shard.has_in_sync_set() && !leader.in_sync);
     findings.extend(outsider.map(|leader| Finding::LeaderNotInSync(shard.id, leader.placement)));
     let leaders = || shard.replicas.iter().filter(|r| r.role == Role::Leader);
-    let idle = leaders().filter(|r| r.state != ReplicaState::Live);
+    let idle = leaders().filter(|r| !counts(r) || (r.state == ReplicaState::Unload && !r.in_sync));
     findings.extend(idle.map(|r| Finding::Leader(shard.id, r.placement)));
     let pairs = leaders().zip(leaders().skip(1));
     findings.extend(pairs.map(|(one, two)| Finding::TwoLeaders(shard.id, one.placement, two.placement)));

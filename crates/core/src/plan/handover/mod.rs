@@ -384,7 +384,8 @@ fn replaced_has_failed(replaced: Option<&Replica>, view: &dyn ReplicaView) -> bo
 /// |--------------------------------------------------|----------------------------------------|
 /// | a parent no longer serves, has no replica, or a leader that never begins; or a sibling is gone | abandoned |
 /// | no replica, one not in `Load`, or one in vain    | abandoned: replicas leave, shard goes  |
-/// | every replica of every sibling `Ready`           | switch; all `Live`, the first leads    |
+/// | replicated, fewer replicas where parents are than must store a write | abandoned         |
+/// | every replica of every sibling `Ready`           | switch; all `Live`, the first leads; replicated: see [`replicated`] |
 fn settle_children(
     edit: &mut Edit<'_>,
     id: ShardId,
@@ -401,8 +402,9 @@ fn settle_children(
     let parents_serve = parents.iter().all(|p| edit.shard(*p).is_ok_and(serves));
     let parents_lead = parents.iter().all(|p| edit.shard(*p).is_ok_and(|shard| leader_serves(shard, view)));
     let had_source = parents_lead || !view.is_durable();
-    let hopeful =
-        siblings.iter().all(|s| edit.shard(*s).is_ok_and(|shard| is_hopeful(shard, had_source, view)));
+    let has_hope =
+        |child: &Shard| is_hopeful(child, had_source, view) && replicated::is_enough(edit, child, view);
+    let hopeful = siblings.iter().all(|s| edit.shard(*s).is_ok_and(has_hope));
     if !(parents_serve && hopeful) {
         return unload_all(edit, id, view);
     }
@@ -415,13 +417,13 @@ fn settle_children(
     if !(all_ready && parents_lead && stored::are_whole(edit, &parents, view)) {
         return Ok(());
     }
+    if view.ownership() == Ownership::Replicated {
+        return replicated::switch(edit, &parents, siblings, view);
+    }
     edit.switch(&parents, siblings)?;
     for sibling in siblings {
         let placements: Vec<_> = edit.shard(*sibling)?.replicas.iter().map(|r| r.placement).collect();
         placements.iter().try_for_each(|p| edit.step(*sibling, *p, ReplicaState::Live))?;
-        if view.ownership() == Ownership::Replicated {
-            placements.iter().try_for_each(|p| edit.take_in(*sibling, *p))?;
-        }
         placements.first().map_or(Ok(()), |first| edit.lead(*sibling, *first))?;
     }
     Ok(())
@@ -455,7 +457,8 @@ fn unload_all(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Resul
 /// Whether everything that the parents of `children` had is with these.
 fn is_handed_over(edit: &Edit<'_>, children: &[ShardId], view: &dyn ReplicaView) -> bool {
     let has_begun = |child: &Shard| {
-        let is_whole = || stored::is_whole(child, view) || planted::is(Planted::LastWrites);
+        let is_forgone = planted::is(Planted::LastWrites) || planted::is(Planted::DroppedBase);
+        let is_whole = || stored::is_whole(child, view) || is_forgone;
         leader_serves(child, view) && (!view.is_durable() || is_whole())
     };
     // A child that is gone was itself split or merged after it had served: its data has moved on.
@@ -475,6 +478,12 @@ fn settle_closing(
     let may_delete = handed_over && children.iter().all(is_heard);
     if view.is_durable() {
         stored::settle_parent(edit, id, handed_over, view)?;
+        if view.ownership() == Ownership::Replicated
+            && !handed_over
+            && replicated::settle_closer(edit, id, view)?
+        {
+            return Ok(());
+        }
     }
     let replicas = edit.shard(id)?.replicas.clone();
     for replica in &replicas {

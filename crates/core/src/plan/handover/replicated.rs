@@ -20,9 +20,21 @@
 //! [`super::stored`]), and a leader that is silent. The others have everything that they have.
 //!
 //! A shard that nobody has led yet has no data: its first replica that is ready is its in-sync set, and leads.
+//!
+//! A split or merge (`service/table/split` has the way of the data): at the switch a child's in-sync set are its replicas on nodes
+//! on which a parent is in sync, if they are enough; else the switch waits. The others stay in `Load`. The parents keep their
+//! in-sync sets, in `Unload`, and their leaders as closers, until every child's replica in sync serves:
+//!
+//! | seen of a parent that closes                     | next                                          |
+//! |--------------------------------------------------|-----------------------------------------------|
+//! | its closer wishes                                | the set without those that it asks out; a later epoch, where it asks for the present set |
+//! | no closer, or one that cannot act or is silent; another member acts | that one is the closer, under a later epoch |
+//! | its closer's process has ended, and none acts    | as in [`super::stored`]: the closer again, under a later epoch, when its node is back |
 
 use super::{DiskState, ReplicaView};
 use crate::base::id::{PlacementId, ShardId};
+use crate::base::name::NodeId;
+use crate::keyspace::Ownership;
 use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::{Edit, EditError, Replica, Role, Shard};
 use crate::node::exchange::Phase;
@@ -61,7 +73,7 @@ struct Wish<'a> {
 impl<'a> Wish<'a> {
     /// None where the leader asks for nothing, or did so under an earlier epoch or configuration.
     fn of(shard: &Shard, view: &'a dyn ReplicaView) -> Option<Wish<'a>> {
-        let leader = shard.leader()?;
+        let leader = shard.leader().or(shard.closer())?;
         let (configuration, members) = view.wish(leader.placement)?;
         let is_current =
             configuration == shard.configuration && view.epoch(leader.placement) == Some(shard.epoch);
@@ -143,4 +155,84 @@ pub(super) fn targets_have_all(shard: &Shard, view: &dyn ReplicaView) -> bool {
         !view.has_ended(&r.node, r.incarnation) && view.disk_state(shard, r) != DiskState::Damaged
     };
     shard.in_sync().filter(lives).count() >= view.min_in_sync()
+}
+
+/// Whether a child that prepares can come to have an in-sync set: so many of its replicas as must store a write are on nodes
+/// on which a parent stays.
+pub(super) fn is_enough(edit: &Edit<'_>, child: &Shard, view: &dyn ReplicaView) -> bool {
+    if view.ownership() != Ownership::Replicated {
+        return true;
+    }
+    let parents = || child.parents().iter().filter_map(|id| edit.shard(*id).ok());
+    let stays = |node: &NodeId| parents().any(|parent| parent.staying().any(|r| r.node == *node));
+    child.replicas.iter().filter(|r| stays(&r.node)).count() >= view.min_in_sync()
+}
+
+/// The switch, when all is ready. Waits while too few replicas of a child are where its parents are in sync.
+pub(super) fn switch(
+    edit: &mut Edit<'_>,
+    parents: &[ShardId],
+    siblings: &[ShardId],
+    view: &dyn ReplicaView,
+) -> Result<(), EditError> {
+    let mut homes: BTreeSet<NodeId> = BTreeSet::new();
+    for parent in parents {
+        homes.extend(edit.shard(*parent)?.in_sync().map(|r| r.node.clone()));
+    }
+    let mut members: Vec<(ShardId, Vec<PlacementId>)> = Vec::new();
+    for sibling in siblings {
+        let there = edit.shard(*sibling)?.replicas.iter().filter(|r| homes.contains(&r.node));
+        members.push((*sibling, there.map(|r| r.placement).collect()));
+    }
+    let least = view.min_in_sync().max(1);
+    if members.iter().any(|(_, of_it)| of_it.len() < least) {
+        return Ok(());
+    }
+    edit.switch(parents, siblings)?;
+    for (sibling, of_it) in members {
+        for placement in &of_it {
+            edit.step(sibling, *placement, ReplicaState::Live)?;
+            edit.take_in(sibling, *placement)?;
+        }
+        of_it.first().map_or(Ok(()), |first| edit.lead(sibling, *first))?;
+    }
+    Ok(())
+}
+
+/// Takes the steps of the table for a parent that closes. Returns whether there were any.
+pub(super) fn settle_closer(
+    edit: &mut Edit<'_>,
+    id: ShardId,
+    view: &dyn ReplicaView,
+) -> Result<bool, EditError> {
+    let shard = edit.shard(id)?.clone();
+    let acts = |r: &Replica| {
+        r.state == ReplicaState::Unload
+            && !super::stored::cannot_act(r, view)
+            && view.sends_heartbeats(&r.node, r.incarnation)
+    };
+    let closer = shard.closer();
+    let is_lost =
+        |closer: &Replica| super::stored::cannot_act(closer, view) || view.is_silenced(&shard, closer);
+    if closer.is_none_or(is_lost) {
+        let placement = closer.map(|closer| closer.placement);
+        let next = shard.in_sync().filter(|r| Some(r.placement) != placement).find(|r| acts(r));
+        return match next.map(|next| next.placement) {
+            Some(next) => edit.name_closer(id, next).map(|()| true),
+            None => Ok(false),
+        };
+    }
+    let Some(wish) = Wish::of(&shard, view) else { return Ok(false) };
+    if wish.is_for_later_epoch(&shard) {
+        edit.name_closer(id, wish.leader)?;
+        return Ok(true);
+    }
+    let left = if wish.members.contains(&wish.leader) { wish.left(&shard) } else { Vec::new() };
+    for placement in &left {
+        edit.close_without(id, *placement)?;
+    }
+    if left.is_empty() {
+        edit.configure(id)?;
+    }
+    Ok(true)
 }

@@ -119,7 +119,7 @@ fn has_lost(replica: &Replica, view: &dyn ReplicaView) -> bool {
 }
 
 /// Whether no process can serve a replica, or hand it over, as things are.
-fn cannot_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
+pub(super) fn cannot_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
     has_ended(replica, view) || has_lost(replica, view)
 }
 

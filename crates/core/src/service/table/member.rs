@@ -5,9 +5,11 @@
 //! has changed. It needs no answer to a wish: a later configuration is one.
 
 use super::replication::{Order, Peer, Settings, Status, Wish};
-use crate::base::id::{Epoch, Incarnation};
+use super::split::Parent;
+use crate::base::id::{Configuration, Epoch, Incarnation};
 use crate::base::name::NodeId;
 use crate::base::time::Millis;
+use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::Role;
 use crate::node::exchange::{self, ReplicationReport};
 
@@ -33,7 +35,37 @@ pub fn order(order: &exchange::Order, node: &NodeId, incarnation: Incarnation) -
         leader: leader?,
         in_sync: in_sync.chain(order.in_sync.then_some(me)).collect(),
         peers: std::iter::once(own).chain(peers).collect(),
+        closes: closes(order),
     })
+}
+
+/// Whether the shard was split or merged, and the replica is to be open until its children have all: its leader, which is the
+/// closer, is in `Unload`. What is moved away has a leader elsewhere, in `Live`.
+pub fn closes(order: &exchange::Order) -> bool {
+    let own = (order.replica.shard, order.role, order.state);
+    let peers = order.peers.iter().map(|peer| (peer.shard, peer.role, peer.state));
+    let closer = (order.replica.shard, Role::Leader, ReplicaState::Unload);
+    order.state == ReplicaState::Unload && std::iter::once(own).chain(peers).any(|one| one == closer)
+}
+
+/// Whether the shard is a child that prepares: its parents serve, and it has had no in-sync set yet.
+pub fn forms(order: &exchange::Order) -> bool {
+    order.state == ReplicaState::Load
+        && order.configuration == Configuration(0)
+        && order.peers.iter().any(|peer| peer.shard != order.replica.shard)
+}
+
+/// The replicas of the shards that a child was split or merged from, from which it may take its base.
+pub fn parents(order: &exchange::Order) -> Vec<Parent> {
+    let others = order.peers.iter().filter(|peer| peer.shard != order.replica.shard);
+    let parent = |peer: &exchange::Peer| Parent {
+        shard: peer.shard,
+        bounds: peer.bounds.clone(),
+        placement: peer.placement,
+        node: peer.node.clone(),
+        in_sync: peer.in_sync,
+    };
+    others.map(parent).collect()
 }
 
 /// What a replica has to say to the coordinator.

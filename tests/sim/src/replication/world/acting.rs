@@ -161,6 +161,9 @@ impl World {
                 self.after(0, Happening::Beat { node, life, again: false });
             }
             Effect::TransferEnded(_) => local.report.heir = None,
+            Effect::Closed(epoch) => {
+                return Err(format!("O8: {placement} closes in {epoch}, and nothing is split here"));
+            }
             Effect::Damaged(damage) => return Err(format!("D1: {placement} is damaged: {damage}")),
         }
         Ok(())

@@ -91,7 +91,10 @@ impl<'a> Next<'a> {
         let mut findings = Vec::new();
         for shard in self.changed.values().filter(|shard| shard.is_serving()) {
             for parent in shard.parents().iter().filter_map(|id| self.shard(*id)) {
-                let has_closed = matches!(parent.stage(), Stage::Closing(_)) && shard.epoch >= parent.epoch;
+                // Later epochs are those of closers, under which nothing is written.
+                let opens = self.map.shard(shard.id).is_none_or(|before| !before.is_serving());
+                let is_above = !opens || shard.epoch >= parent.epoch;
+                let has_closed = matches!(parent.stage(), Stage::Closing(_)) && is_above;
                 if !has_closed {
                     findings.push(Finding::OpensEarly(shard.id, parent.id));
                 }

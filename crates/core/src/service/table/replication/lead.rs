@@ -5,6 +5,7 @@
 //! | waiting | its fence to be on disk, and its promise to be over | nothing, then appends `Begin` |
 //! | beginning | `Begin` to be committed | asks silent followers out |
 //! | leading | | admits, answers, asks for newcomers |
+//! | closed | | admits nothing any more: the shard was split or merged |
 //! | handing over | the heir to have all, and then for the coordinator | admits nothing; goes back to leading in the end |
 
 use super::commit;
@@ -26,6 +27,8 @@ pub(super) enum Phase {
     Beginning,
     /// It serves.
     Leading,
+    /// Its closing entry is committed.
+    Closed,
     /// Nothing is admitted, until the heir leads or this time is over.
     HandingOver { heir: PlacementId, until: Millis, told: Option<Millis> },
 }
@@ -71,7 +74,7 @@ impl Lead {
         }
     }
 
-    /// Whether its first entry is committed.
+    /// Whether it has begun to serve.
     pub(super) fn has_begun(&self) -> bool {
         matches!(self.phase, Phase::Leading | Phase::HandingOver { .. })
     }
@@ -86,7 +89,7 @@ impl Lead {
             // That the fence is on disk comes as an event.
             Phase::Waiting if replica.durable.has_fence() => return replica.promise.until(),
             Phase::Waiting => return Millis::NEVER,
-            Phase::Beginning | Phase::Leading => Millis::NEVER,
+            Phase::Beginning | Phase::Leading | Phase::Closed => Millis::NEVER,
             Phase::HandingOver { until, .. } => until,
         };
         let wish = self.wish.as_ref().map_or(Millis::NEVER, |asked| asked.again_at);
@@ -151,7 +154,8 @@ impl Replica {
         if !waits || !self.durable.has_fence() || !is_free {
             return;
         }
-        let begin = self.append(now, None, EntryKind::Begin);
+        let first = if self.closes() { EntryKind::Close } else { EntryKind::Begin };
+        let begin = self.append(now, None, first);
         if let Some(lead) = &mut self.lead {
             lead.begin = begin;
             lead.phase = Phase::Beginning;
@@ -175,9 +179,14 @@ impl Replica {
         // Replies may be late: without promises another may lead, and nothing is acknowledged under an earlier epoch then.
         if self.committed >= begin && begin > 0 && self.promised_until().is_some_and(|until| now < until) {
             self.answer_committed();
+            let closes = self.closes();
             if let Some(lead) = self.lead.as_mut().filter(|lead| lead.phase == Phase::Beginning) {
-                lead.phase = Phase::Leading;
-                self.effects.push(Effect::Began(epoch));
+                let (phase, effect) = match closes {
+                    true => (Phase::Closed, Effect::Closed(epoch)),
+                    false => (Phase::Leading, Effect::Began(epoch)),
+                };
+                lead.phase = phase;
+                self.effects.push(effect);
             }
         }
         self.answer_waiting_reads(now);

@@ -1,6 +1,6 @@
 //! The log of one replica, as it is in memory: what was appended, whether it is on disk or not.
 
-use super::{Entry, LogPosition};
+use super::{Entry, EntryKind, LogPosition};
 use crate::base::id::Epoch;
 use std::collections::VecDeque;
 
@@ -74,6 +74,12 @@ impl Log {
     pub(super) fn between(&self, after: u64, to: u64) -> Vec<Entry> {
         let most = to.saturating_sub(after) as usize;
         self.slice(after + 1, most, usize::MAX)
+    }
+
+    /// The first of the closing entries at its end, committed or not.
+    pub(super) fn first_of_close(&self) -> Option<LogPosition> {
+        let closing = self.entries.iter().rev().take_while(|entry| entry.kind == EntryKind::Close);
+        closing.last().map(|entry| entry.position)
     }
 
     /// Adds an entry.

@@ -23,6 +23,7 @@
 //! | 6. A reply is a promise to lead under no later epoch for `promise_ms`; linearizable reads and acknowledgements rest on the promises of all required replicas | `promise.rs`, `reads.rs`, `lead.rs`: `advance` |
 //! | 7. A follower reports that its leader is silent | `follower.rs`: `report_silence` |
 //! | 9. A follower that is behind gets entries; one for which the log does not reach back gets a snapshot | `sending.rs` |
+//! | 4a. The *closer* of a shard that was split or merged begins with `Close` instead of `Begin`: that is the last entry of the log, admits nothing, and is committed as any | `closing.rs` |
 //! | 10. A leader that is to hand over stops admitting until the heir has all; a former leader tells the next one that it has let go, which takes the place of the wait for the promise | `transfer.rs` |
 //!
 //! The driver, in numbered sentences:
@@ -36,6 +37,8 @@
 //! 7. It says when the coordinator gives the process another incarnation ([`Replica::renamed`]), before it hands in orders to that.
 //! 8. It stores the position of what it has flushed with what it has flushed, atomically ([`Stored::flushed`]).
 //! 9. When the disk wants room for its log, it says [`Event::Trim`] after [`Event::Flushed`].
+//! 10. What [`Effect::Apply`] gives it also gives to the children of the shard, and keeps the replica open while the shard closes:
+//!     see [`super::split`].
 //!
 //! What was not done: entries are not written to followers before the leader's own disk has them, nor applied before they
 //! are on the own disk, though both could be, for a shorter latency. A leader gives nothing up by itself when its own disk is slow.
@@ -46,6 +49,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+mod closing;
 mod commit;
 mod durable;
 mod follower;
@@ -93,6 +97,8 @@ pub enum EntryKind {
     Begin,
     /// A write of a client.
     Write(Payload),
+    /// The first entry of an epoch under which the shard closes. Behind one there are only others.
+    Close,
 }
 
 /// One entry of the log.
@@ -109,7 +115,7 @@ impl Entry {
     pub fn bytes(&self) -> usize {
         const AROUND: usize = 48;
         match &self.kind {
-            EntryKind::Begin => AROUND,
+            EntryKind::Begin | EntryKind::Close => AROUND,
             EntryKind::Write(payload) => AROUND + payload.len(),
         }
     }
@@ -141,6 +147,8 @@ pub struct Order {
     pub in_sync: BTreeSet<PlacementId>,
     /// All replicas of the shard, this one too.
     pub peers: Vec<Peer>,
+    /// The shard was split or merged: the leader is its closer.
+    pub closes: bool,
 }
 
 /// The in-sync set that a leader asks the coordinator for. The coordinator takes it only if epoch and configuration are
@@ -273,6 +281,8 @@ pub enum Effect {
     LeaderSilent(Epoch),
     /// The replica leads, and serves, under that epoch.
     Began(Epoch),
+    /// The closing entry of that epoch is committed: the log of the shard has come to its end.
+    Closed(Epoch),
     /// The follower needs what was applied as a snapshot: send it one, if none is under way.
     Snapshot(PlacementId),
     /// Tell the coordinator that the heir has all that there is. Nothing is admitted meanwhile.
@@ -306,6 +316,9 @@ pub enum Failed {
     /// The leader has not begun.
     #[error("the leader of the shard has just changed and has not begun: try again")]
     NotBegun,
+    /// The shard was split or merged.
+    #[error("the shard was split or merged: look up the key again")]
+    Closed,
     /// The lead is about to go to another replica.
     #[error("the shard is being handed over: try again")]
     HandingOver,

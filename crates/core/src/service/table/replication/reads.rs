@@ -60,6 +60,8 @@ impl Replica {
     fn read_as_leader(&self, now: Millis) -> Option<Result<Answer, Failed>> {
         match self.phase() {
             None => Some(Err(Failed::NotLeader(self.leader_elsewhere()))),
+            Some(_) if self.closes() => Some(Err(Failed::Closed)),
+            Some(Phase::Closed) => Some(Err(Failed::Closed)),
             Some(Phase::Waiting | Phase::Beginning) => Some(Err(Failed::NotBegun)),
             Some(Phase::HandingOver { .. } | Phase::Leading) => {
                 let may = self.may_rely(now) || planted::is(Planted::UnpromisedRead);

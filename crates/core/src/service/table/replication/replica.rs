@@ -3,6 +3,7 @@
 //! | event | while it follows, or has no order | while it leads |
 //! |---|---|---|
 //! | an order under which it leads | raises its fence, waits for its promise, appends `Begin` | the same epoch: takes up set and peers; a later one: begins again, and what is in flight stays so |
+//! | an order under which it closes | the same, with `Close` for `Begin` | begins again so |
 //! | an order under which another leads | takes it up | lets go, says so to the next leader, and follows |
 //! | an append of its fence's epoch | compares, appends, replies | (cannot be: an epoch has one leader) |
 //! | an append of a higher epoch | raises its fence, then as above | steps down, then as above |
@@ -278,6 +279,10 @@ impl Replica {
 
     /// Lets go of entries that were applied and flushed, and that no peer needs or that have more than so many bytes.
     pub(super) fn trim(&mut self, most: usize) {
+        // The children of the shard are told of the closing entry from the log.
+        if self.log.first_of_close().is_some() {
+            return;
+        }
         let all_have = self.lead.as_ref().map_or(0, |lead| lead.all_have(self.durable.synced()));
         if self.log.trim(self.flushed, all_have.min(self.flushed), most) {
             let base = self.log.base();

@@ -182,7 +182,9 @@ impl Replica {
         match reply.ends.map(|ends| follower.step_back(ends, base, reply.sent, now)) {
             Some(Some(true)) => {
                 let again = self.settings.snapshot_repeat_ms;
-                if follower.snapshot.is_none_or(|at| now >= at + again) {
+                // A log that has been closed is not begun anew: who has all of it needs none, and who has not is not counted on.
+                let is_closed = self.log.first_of_close().is_some();
+                if !is_closed && follower.snapshot.is_none_or(|at| now >= at + again) {
                     follower.snapshot = Some(now);
                     self.effects.push(Effect::Snapshot(from));
                 }

@@ -61,7 +61,9 @@ impl Replica {
     /// Another leads: from now on nothing is answered under the former epoch. The
     /// next leader hears so if this one had begun, as only then had leaders before it let go, too.
     pub(super) fn let_go(&mut self, next: PlacementId) {
-        let had_begun = |lead: &&Lead| lead.has_begun() || planted::is(Planted::HastyLetGo);
+        let had_begun = |lead: &&Lead| {
+            lead.has_begun() || lead.phase == Phase::Closed || planted::is(Planted::HastyLetGo)
+        };
         let had_begun = self.lead.as_ref().filter(had_begun).map(|lead| lead.epoch);
         self.step_down();
         if let Some(epoch) = had_begun.filter(|_| next != self.me) {

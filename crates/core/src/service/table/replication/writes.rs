@@ -29,8 +29,12 @@ impl Replica {
     /// Whether a write enters the log.
     fn admits(&self, bytes: usize) -> Result<(), Failed> {
         let Some(lead) = &self.lead else { return Err(Failed::NotLeader(self.leader_elsewhere())) };
+        if self.closes() {
+            return Err(Failed::Closed);
+        }
         match lead.phase {
             Phase::Waiting | Phase::Beginning => return Err(Failed::NotBegun),
+            Phase::Closed => return Err(Failed::Closed),
             Phase::HandingOver { .. } => return Err(Failed::HandingOver),
             Phase::Leading => {}
         }

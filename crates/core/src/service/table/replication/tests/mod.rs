@@ -3,6 +3,7 @@ use super::*;
 use crate::base::time::Millis;
 use std::collections::{BTreeMap, VecDeque};
 
+mod closing;
 mod logs;
 mod reading;
 mod sets;
@@ -42,6 +43,7 @@ impl Group {
             leader: peers[0],
             in_sync: in_sync.iter().copied().collect(),
             peers: peers.iter().map(peer).collect(),
+            closes: false,
         };
         let now = Millis(10_000);
         let new = |placement: &PlacementId| {

@@ -4,25 +4,37 @@
 //! to the machine as the worker takes them in; wishes go out with the worker's beats. What a request wants goes through the
 //! machine, and is answered when the machine says so. A sync takes time, and what was not synced is gone with the process.
 //!
+//! Children of splits and merges are in `split.rs`.
+//!
 //! The witness ([`Tables`]) knows what is committed: every replica applies the same entries, and after each acknowledgement
 //! and each new map every member of the in-sync set has on its disk what was acknowledged.
 
 use crate::clock::{MS, True};
 use crate::message::{Event, Message, Outcome, Place, Via};
-use crate::model::{Deed, KeyAt, Op, Register, Seen};
+use crate::model::{Deed, KeyAt, Op};
 use crate::node::Node;
 use crate::scene::Scene;
-use partage_core::base::id::{Epoch, Incarnation, PlacementId, ShardId};
-use partage_core::base::name::KeyspaceName;
+use partage_core::base::id::{Epoch, Incarnation, PlacementId};
+use partage_core::base::time::Millis;
 use partage_core::keyspace::map::ShardMap;
-use partage_core::keyspace::sharding::Bounds;
-use partage_core::node::exchange::{self, ReplicaKey, Stored};
+use partage_core::node::exchange::{self, ReplicaKey};
 use partage_core::service::table::member::{self, Reporter};
 use partage_core::service::table::replication::{
-    self as replication, Answer, Consistency, Effect, Entry, EntryKind, LogPosition, LogWrite, Order,
-    Payload, Replica,
+    self as replication, Answer, Consistency, Effect, LogWrite, Order, Replica,
 };
+use partage_core::service::table::split::{Ask, Given, Kept, Source};
+use registers::{Change, encode};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use witness::Disk;
+
+mod aimed;
+mod registers;
+mod split;
+mod witness;
+
+pub use registers::Registers;
+pub use split::{Asked, BasePart, Bases, LOOKS_AGAIN};
+pub use witness::Tables;
 
 /// How long a sync takes.
 const SYNC: True = 2 * MS;
@@ -36,146 +48,6 @@ const FLUSHES: u64 = 50;
 /// Flushes after which the disk wants room for its log, in thousandths.
 const TRIMS: u64 = 300;
 
-/// What was applied.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Registers {
-    at: LogPosition,
-    registers: BTreeMap<KeyAt, Register>,
-}
-
-impl Registers {
-    fn apply(&mut self, entry: &Entry) {
-        self.at = entry.position;
-        if let EntryKind::Write(payload) = &entry.kind
-            && let Some((key, op, deed)) = decode(payload)
-        {
-            self.registers.entry(key).or_default().write(op, deed);
-        }
-    }
-
-    fn seen(&self, key: KeyAt) -> Seen {
-        self.registers.get(&key).map(|register| register.seen(0)).unwrap_or_default()
-    }
-}
-
-fn encode(key: KeyAt, op: Op, deed: Deed) -> Payload {
-    let head = [key.keyspace as u8, key.key as u8, u8::from(deed == Deed::Put)];
-    [&head[..], &op.to_le_bytes()].concat().into()
-}
-
-fn decode(payload: &Payload) -> Option<(KeyAt, Op, Deed)> {
-    let (head, op) = payload.split_first_chunk::<3>()?;
-    let key = KeyAt { keyspace: head[0].into(), key: head[1].into() };
-    let deed = if head[2] == 1 { Deed::Put } else { Deed::Delete };
-    Some((key, u64::from_le_bytes(op.try_into().ok()?), deed))
-}
-
-/// A stored replica.
-#[derive(Debug, Clone)]
-struct Disk {
-    node: usize,
-    bounds: Bounds,
-    /// The latest epoch under which it has served.
-    epoch: Epoch,
-    stored: replication::Stored,
-    flushed: Registers,
-}
-
-impl Disk {
-    fn has(&self, position: LogPosition) -> bool {
-        let replication::Stored { base, entries, flushed, .. } = &self.stored;
-        position.index <= flushed.index.max(base.index)
-            || entries.get((position.index - base.index - 1) as usize).is_some_and(|e| e.position == position)
-    }
-}
-
-/// What is committed of a shard.
-#[derive(Debug, Default)]
-struct Truth {
-    entries: Vec<Entry>,
-    applied: Registers,
-    /// Up to this index writes were acknowledged.
-    acknowledged: u64,
-}
-
-/// All stored replicas of a run, and what nobody in it knows.
-#[derive(Debug, Default)]
-pub struct Tables {
-    disks: BTreeMap<ReplicaKey, Disk>,
-    shards: BTreeMap<(KeyspaceName, ShardId), Truth>,
-    registers: BTreeMap<KeyAt, Register>,
-}
-
-impl Tables {
-    /// What a node names when it registers.
-    pub fn stored_on(&self, node: usize) -> Vec<Stored> {
-        let of_it = self.disks.iter().filter(|(_, disk)| disk.node == node);
-        let stored = |(replica, disk): (&ReplicaKey, &Disk)| Stored {
-            replica: replica.clone(),
-            bounds: disk.bounds.clone(),
-            epoch: disk.epoch,
-            store: node as u64 + 1,
-            damaged: false,
-        };
-        of_it.map(stored).collect()
-    }
-
-    /// A register as all that is committed has made it.
-    pub fn register(&self, key: KeyAt) -> Option<&Register> {
-        self.registers.get(&key)
-    }
-
-    /// Deletes what is stored of a replica.
-    pub fn delete(&mut self, replica: &ReplicaKey) {
-        self.disks.remove(replica);
-    }
-
-    /// D1: what a member of an in-sync set of the map lacks of what was acknowledged.
-    pub fn lacking(&self, map: &ShardMap) -> Option<String> {
-        map.shards().find_map(|shard| {
-            let truth = self.shards.get(&(map.keyspace().clone(), shard.id))?;
-            let last = truth.entries.get((truth.acknowledged as usize).checked_sub(1)?)?.position;
-            let key = |placement| ReplicaKey { keyspace: map.keyspace().clone(), shard: shard.id, placement };
-            let lacks = |placement| self.disks.get(&key(placement)).is_none_or(|disk| !disk.has(last));
-            let member = shard.in_sync().find(|replica| lacks(replica.placement))?;
-            let text = "in sync and lacks what was acknowledged at";
-            Some(format!("{} of {} is {text} {last}: {shard:#?}", member.placement, map.keyspace()))
-        })
-    }
-
-    /// A replica applies an entry: the same that all others apply there.
-    fn applied(&mut self, replica: &ReplicaKey, entry: &Entry) -> Result<(), String> {
-        let truth = self.shards.entry((replica.keyspace.clone(), replica.shard)).or_default();
-        let at = (entry.position.index - 1) as usize;
-        match truth.entries.get(at) {
-            Some(known) if known == entry => return Ok(()),
-            Some(known) => return Err(format!("{entry:?} is applied where {known:?} is committed")),
-            None if at > truth.entries.len() => {
-                return Err(format!("{} is applied before what is before it", entry.position));
-            }
-            None => truth.entries.push(entry.clone()),
-        }
-        truth.applied.apply(entry);
-        if let EntryKind::Write(payload) = &entry.kind
-            && let Some((key, op, deed)) = decode(payload)
-        {
-            self.registers.entry(key).or_default().write(op, deed);
-        }
-        Ok(())
-    }
-
-    fn acknowledged(&mut self, replica: &ReplicaKey, at: LogPosition) {
-        if let Some(truth) = self.shards.get_mut(&(replica.keyspace.clone(), replica.shard)) {
-            truth.acknowledged = truth.acknowledged.max(at.index);
-        }
-    }
-
-    fn is_whole(&self, replica: &ReplicaKey, has: &Registers) -> bool {
-        let truth = self.shards.get(&(replica.keyspace.clone(), replica.shard));
-        truth.is_none_or(|truth| truth.applied == *has)
-    }
-}
-
 /// A replica in the memory of a process.
 #[derive(Debug)]
 pub struct Local {
@@ -183,6 +55,7 @@ pub struct Local {
     incarnation: Incarnation,
     settings: replication::Settings,
     applied: Registers,
+    source: Source<Change>,
     reporter: Reporter,
     order: Option<Order>,
     /// Writes to the log that are not synced.
@@ -190,6 +63,13 @@ pub struct Local {
     is_syncing: bool,
     /// When it is called next, so that it is not called twice.
     tick_at: True,
+}
+
+impl Local {
+    /// What is given to a child's replica.
+    fn give(&mut self, now: Millis, asker: PlacementId, ask: Ask) -> (Given, Vec<Change>) {
+        self.source.ask(now, asker, ask, (&self.machine, self.applied.at))
+    }
 }
 
 /// The replicas of a process.
@@ -200,35 +80,55 @@ fn request_of(op: Op, attempt: u32) -> replication::Request {
 }
 
 impl Node {
-    /// `load` of a replica: its machine starts with what the disk has.
+    /// `load` of a replica: its machine starts with what the disk has, or what its parents have is taken.
     pub fn open_table(&mut self, scene: &mut Scene, order: &exchange::Order) -> Result<(), String> {
-        let (node, now) = (self.at, self.clock.read(scene.now));
-        let space = scene.oracles.spaces.iter().find(|s| s.keyspace.name == order.replica.keyspace);
-        let min_in_sync = space.map_or(1, |space| space.keyspace.min_in_sync as usize);
+        let node = self.at;
         let Some(process) = &mut self.process else { return Ok(()) };
-        let Some(incarnation) = process.worker.incarnation() else {
+        if process.worker.incarnation().is_none() {
             return Err("it is not registered".to_owned());
-        };
+        }
         if process.service.tables.contains_key(&order.replica) {
             return Ok(());
         }
-        let settings = replication::Settings { min_in_sync, ..replication::Settings::default() };
         let fresh = || Disk {
             node,
             bounds: order.bounds.clone(),
             epoch: Epoch(0),
             stored: replication::Stored::default(),
             flushed: Registers::default(),
+            lacks_base: member::forms(order),
         };
-        let is_new = !order.had_data;
         let disk = scene.oracles.storage.tables.disks.entry(order.replica.clone()).or_insert_with(fresh);
+        if disk.lacks_base && (member::forms(order) || order.in_sync) {
+            self.begin_base(scene, order);
+            return Ok(());
+        }
+        let (stored, applied) = (disk.stored.clone(), disk.flushed.clone());
+        self.open_machine(scene, order, stored, applied, !order.had_data);
+        Ok(())
+    }
+
+    fn open_machine(
+        &mut self,
+        scene: &mut Scene,
+        order: &exchange::Order,
+        stored: replication::Stored,
+        applied: Registers,
+        is_new: bool,
+    ) {
+        let now = self.clock.read(scene.now);
+        let space = scene.oracles.spaces.iter().find(|s| s.keyspace.name == order.replica.keyspace);
+        let min_in_sync = space.map_or(1, |space| space.keyspace.min_in_sync as usize);
+        let Some(process) = &mut self.process else { return };
+        let Some(incarnation) = process.worker.incarnation() else { return };
+        let settings = replication::Settings { min_in_sync, ..replication::Settings::default() };
         let me = (order.replica.placement, incarnation);
-        let machine = Replica::recover(me, settings, disk.stored.clone(), now, is_new);
         let local = Local {
-            machine,
+            machine: Replica::recover(me, settings, stored, now, is_new),
             incarnation,
             settings,
-            applied: disk.flushed.clone(),
+            applied,
+            source: Source::new(Kept::default()),
             reporter: Reporter::default(),
             order: None,
             waiting: VecDeque::new(),
@@ -236,7 +136,6 @@ impl Node {
             tick_at: True::MAX,
         };
         process.service.tables.insert(order.replica.clone(), local);
-        Ok(())
     }
 
     /// `serve` of a replica.
@@ -254,13 +153,43 @@ impl Node {
         Ok(())
     }
 
-    /// `unload` of a replica begins: its machine stops, whatever becomes of the callback.
+    /// `unload` of a replica begins: its machine stops, whatever becomes of the callback. That of a shard which closes goes on.
     pub fn close_table(&mut self, replica: &ReplicaKey) {
-        self.process.iter_mut().for_each(|process| drop(process.service.tables.remove(replica)));
+        let Some(process) = &mut self.process else { return };
+        let held = process.worker.local_replicas().get(replica);
+        if !held.is_some_and(|held| member::closes(&held.order)) {
+            self.drop_table(replica);
+        }
+    }
+
+    /// Its data is to be deleted: its machine stops in any case.
+    pub fn drop_table(&mut self, replica: &ReplicaKey) {
+        let Some(process) = &mut self.process else { return };
+        process.service.tables.remove(replica);
+        process.service.bases.remove(replica);
+    }
+
+    /// What closes is open, without any callback.
+    fn open_closing(&mut self, scene: &mut Scene) {
+        let Some(process) = &mut self.process else { return };
+        let held = process.worker.local_replicas().values().filter(|held| !held.is_withdrawn());
+        let is_open = |replica: &ReplicaKey| process.service.tables.contains_key(replica);
+        let closing =
+            held.map(|held| &held.order).filter(|order| member::closes(order) && !is_open(&order.replica));
+        let closing: Vec<_> = closing.cloned().collect();
+        for order in closing {
+            let disk = scene.oracles.storage.tables.disks.get(&order.replica);
+            let Some(disk) = disk.filter(|disk| !disk.lacks_base) else { continue };
+            let (stored, applied) = (disk.stored.clone(), disk.flushed.clone());
+            scene.count("closing tables opened");
+            self.open_machine(scene, &order, stored, applied, false);
+        }
     }
 
     /// The machines hear what the worker was ordered.
     pub fn order_tables(&mut self, scene: &mut Scene) {
+        self.open_closing(scene);
+        self.order_bases(scene);
         let Some(process) = &mut self.process else { return };
         let Some(incarnation) = process.worker.incarnation() else { return };
         let mut news = Vec::new();
@@ -309,8 +238,12 @@ impl Node {
         let Some(process) = &mut self.process else { return };
         let Some(local) = process.service.tables.get_mut(replica) else { return };
         let effects = local.machine.handle(now, event);
+        let applies = effects.iter().any(|effect| matches!(effect, Effect::Apply(_)));
         for effect in effects {
             self.table_does(scene, replica, effect);
+        }
+        if applies {
+            self.news_for_bases(scene, replica);
         }
         let Some(process) = &mut self.process else { return };
         let Some(local) = process.service.tables.get_mut(replica) else { return };
@@ -327,6 +260,9 @@ impl Node {
 
     /// A machine's time has come.
     pub fn table_wakes(&mut self, scene: &mut Scene, replica: &ReplicaKey) {
+        if self.base_wakes(scene, replica) {
+            return self.tick(scene);
+        }
         let local = self.process.as_mut().and_then(|process| process.service.tables.get_mut(replica));
         if let Some(local) = local {
             local.tick_at = True::MAX;
@@ -353,7 +289,13 @@ impl Node {
                     if let Err(text) = scene.oracles.storage.tables.applied(replica, entry) {
                         scene.violate("D1", text);
                     }
-                    local.applied.apply(entry);
+                    let change = local.applied.apply(entry);
+                    if change.is_twice {
+                        scene.violate("D1", format!("{replica:?} does a request again: {change:?}"));
+                    }
+                    if local.source.is_asked() {
+                        local.source.applied(now, entry.position, &change, entry.bytes());
+                    }
                 }
             }
             Effect::Answer(request, answer) => self.table_answers(scene, replica, request, answer),
@@ -369,6 +311,12 @@ impl Node {
                 scene.count("leaders of tables");
                 scene.trace.event(scene.now, (60u8, node, replica.placement.0, epoch.0), || {
                     format!("node-{node} {} begins to lead {} in {epoch}", replica.placement, replica.shard)
+                });
+            }
+            Effect::Closed(epoch) => {
+                scene.count("tables closed");
+                scene.trace.event(scene.now, (61u8, node, replica.placement.0, epoch.0), || {
+                    format!("node-{node} {} closes {} in {epoch}", replica.placement, replica.shard)
                 });
             }
             Effect::Snapshot(to) => {
@@ -448,7 +396,9 @@ impl Node {
             let installed = replication::Event::Installed(snapshot.at);
             disk.stored.flushed = snapshot.at;
             disk.flushed = snapshot.clone();
+            disk.lacks_base = false;
             local.applied = snapshot;
+            local.source.replaced();
             self.table_hears(scene, replica, installed);
         }
     }
@@ -470,7 +420,7 @@ impl Node {
                 scene.oracles.storage.tables.acknowledged(replica, at);
                 scene.count("writes to tables");
                 // More may be applied already than this write.
-                let written = local.applied.registers.get(&key).and_then(|register| register.written_by(op));
+                let written = local.applied.written_by(key, op);
                 Outcome::Done(written.unwrap_or(seen), true)
             }
             Ok(Answer::Read { .. }) => Outcome::Done(seen, leads),

@@ -1,0 +1,66 @@
+//! Faults that are made for the moments of a split or merge: when parents have closed in the map, and their children have not
+//! opened, everything is killed, or the closer, or a leader of a child, or one of them stands still.
+
+use crate::clock::{MS, SECOND};
+use crate::faults::{Kind, Mend};
+use crate::message::{Event, Place};
+use crate::world::World;
+use partage_core::base::id::ShardId;
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::keyspace::map::{ShardMap, Stage};
+
+/// How many of the splits and merges are disturbed so, in thousandths.
+const DISTURBED: u64 = 500;
+
+impl World {
+    /// A map was committed: what has closed with it may be disturbed soon.
+    pub fn watch_splits(&mut self) {
+        if !self.shape.replicated || !self.is_lively() {
+            return;
+        }
+        let spaces = std::rc::Rc::clone(&self.scene.oracles.spaces);
+        let oracles = &self.scene.oracles;
+        let tables = spaces.iter().filter(|space| space.is_replicated());
+        let maps = tables.filter_map(|space| oracles.maps.latest(&space.keyspace.name));
+        let closing = |map: &ShardMap| {
+            let shards = map.shards().filter(|shard| matches!(shard.stage(), Stage::Closing(_)));
+            shards.map(|shard| (map.keyspace().clone(), shard.id)).collect::<Vec<_>>()
+        };
+        let closing: Vec<_> = maps.flat_map(closing).collect();
+        for key in closing {
+            if self.scene.oracles.storage.tables.watched.insert(key.clone())
+                && self.scene.draw.chance(DISTURBED)
+            {
+                let soon = self.scene.draw.between(0, 400 * MS);
+                self.scene.after(soon, Event::Mend(Mend::Disturb(key.0, key.1)));
+            }
+        }
+    }
+
+    /// It is disturbed, if it has not ended.
+    pub fn disturb(&mut self, name: &KeyspaceName, parent: ShardId) {
+        let map = self.scene.oracles.maps.latest(name).filter(|_| self.is_lively());
+        let Some((map, parent)) = map.and_then(|map| Some((map, map.shard(parent)?))) else { return };
+        let children = map.shards().filter(|shard| shard.parents().contains(&parent.id));
+        let closer = parent.closer().map(|closer| &closer.node);
+        let leaders = children.filter_map(|child| child.leader().map(|leader| &leader.node));
+        let nodes: Vec<NodeId> = closer.into_iter().chain(leaders).cloned().collect();
+        let places = 0..self.nodes.len();
+        let at: Vec<usize> = places.filter(|at| nodes.contains(&self.nodes[*at].id)).collect();
+        let what = self.scene.draw.index(4);
+        let Some(at) = self.scene.draw.pick(&at).copied().filter(|_| what > 0) else {
+            self.scene.count("splits in which everything was killed");
+            return self.fault(Kind::PowerLine);
+        };
+        let long = self.scene.draw.between(50 * MS, 6 * SECOND);
+        if what == 1 {
+            self.scene.count("splits in which a node stood still");
+            return self.pause(Place::Node(at), long);
+        }
+        if !self.nodes[at].is_down() {
+            self.scene.count("splits in which a node was killed");
+            self.nodes[at].crash(&mut self.scene);
+            self.scene.after(long, Event::Mend(Mend::Start(at)));
+        }
+    }
+}
