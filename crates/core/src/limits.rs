@@ -153,6 +153,11 @@ pub const LOAD_TOLERANCE: f64 = 0.25;
 /// How far above its share of replicas a node may stay: narrower, because a count does not swing.
 pub const COUNT_TOLERANCE: f64 = 0.1;
 
+/// `balanced`: what a step must win where nodes carry other keyspaces too, as a part of the tolerance: so much fuller than the
+/// node that gets a replica must be the one that gives it, each taken halfway between before and after. With less, keyspaces
+/// answer each other's steps, and what they measure swings by as much.
+pub const LOAD_MOVE_PRICE: f64 = 0.4;
+
 /// Mean load of a node below which a metric is not balanced at all, in the order of
 /// [`crate::node::load::METRICS`]: 50 requests a second, 2 % of a core, 64 MiB. Below that there is nothing to win.
 pub const LOAD_FLOORS: [f64; 3] = [50.0, 20.0, 67_108_864.0];

@@ -333,6 +333,11 @@ impl Problem {
         self.bytes.get(shard as usize).copied().unwrap_or(1)
     }
 
+    /// Whether nodes carry load that is not this keyspace's to move, so that other keyspaces see what its moves do.
+    pub fn is_shared(&self) -> bool {
+        self.background.iter().any(|load| *load > 0.0)
+    }
+
     /// Refuses nonsense. Every policy calls it first; it reads each number once.
     pub fn check(&self) -> Result<(), ProblemError> {
         self.check_lengths()?;

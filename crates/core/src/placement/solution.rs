@@ -133,8 +133,7 @@ impl Solution {
     ///
     /// [`MetricBalance::variation`]: super::MetricBalance::variation
     pub fn is_worthwhile(&self, problem: &Problem) -> bool {
-        let is_alone = problem.background.iter().all(|load| *load == 0.0);
-        is_alone
+        !problem.is_shared()
             || !self.decisions.iter().all(Decision::is_for_load)
             || self.after.unevenness(problem) < self.before.unevenness(problem) - NOISE
     }

@@ -4,6 +4,14 @@ use super::*;
 use crate::base::name::NodeId;
 use proptest::prelude::*;
 
+/// The usual number of cases, or what `PROPTEST_CASES` says instead of the 256 that proptest takes else.
+pub(super) fn cases(usual: u32) -> ProptestConfig {
+    match ProptestConfig::default() {
+        config if config.cases == 256 => ProptestConfig { cases: usual, ..config },
+        config => config,
+    }
+}
+
 /// Nodes `n0`, `n1` … that accept.
 pub(super) fn nodes(count: usize) -> Vec<NodeSpec> {
     (0..count).map(|at| NodeSpec::new(NodeId::new(&format!("n{at}")).unwrap(), at as u32)).collect()
@@ -102,6 +110,7 @@ prop_compose! {
         rules in [rule(count), rule(count)],
         shards in prop::collection::vec(shard(count), 0..25),
         limit in prop::option::weighted(0.2, 50_u32..400),
+        background in prop::option::of(prop::collection::vec(0_u32..300, count * 2)),
         seed in any::<u64>(),
     ) -> Problem {
         let mut problem = Problem::new(nodes(count), shards.iter().map(|shard| shard.0).collect());
@@ -115,6 +124,7 @@ prop_compose! {
         ];
         problem.capacities = capacities.iter().map(|capacity| f64::from(*capacity)).collect();
         problem.loads = shards.iter().flat_map(|shard| shard.1.map(f64::from)).collect();
+        problem.background = background.into_iter().flatten().map(f64::from).collect();
         problem.rule_of = shards.iter().map(|shard| shard.2).collect();
         problem.rules = rules.to_vec();
         problem.current = shards.into_iter().map(|shard| shard.3).collect();
@@ -124,7 +134,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+    #![proptest_config(cases(100))]
 
     #[test]
     fn every_policy_holds_its_promises(problem in problem()) {

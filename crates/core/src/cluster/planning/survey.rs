@@ -15,7 +15,7 @@ use crate::base::id::ShardId;
 use crate::base::name::NodeId;
 use crate::keyspace::map::Shard;
 use crate::node::load::{Load, METRICS};
-use crate::placement::{self, NodeSpec, Placement, Problem, Rule};
+use crate::placement::{self, NodeSpec, Placement, Problem, Rule, Standing};
 use crate::plan::Change;
 use crate::plan::reshard::{Carried, Proposals};
 use std::collections::BTreeMap;
@@ -48,7 +48,18 @@ pub(super) struct Survey {
     reshapes: bool,
     /// What shards carry that may be cut or joined.
     pub(super) carried: Vec<(ShardId, Carried)>,
+    /// Shards that have more replicas than their keyspace says, and of which it cannot be told now whether they are hot: so
+    /// many of their replicas may stay.
+    unjudged: Vec<(u32, Unjudged)>,
     pub(super) heard: KnownLoads,
+}
+
+/// Why it cannot be told whether a shard is hot, and how many of its replicas are on nodes that are not to be emptied.
+#[derive(Debug, Clone, Copy)]
+struct Unjudged {
+    /// None of its replicas has reported.
+    is_unheard: bool,
+    staying: u32,
 }
 
 /// Of which live replicas the loads are known.
@@ -97,6 +108,7 @@ impl Cluster {
             bytes: Vec::with_capacity(shards),
             reshapes: keyspace.may_reshape(),
             carried: Vec::new(),
+            unjudged: Vec::new(),
             heard: KnownLoads { any: false, all: true },
         }
     }
@@ -136,6 +148,9 @@ impl Cluster {
         survey.shards.push(shard.id);
         survey.hashes.push(problem::hash(name, &shard.id.0.to_le_bytes()));
         survey.replicas.push(self.replicas_for(at, keyspace, shard, known.len(), None));
+        let index = survey.current.shards() as u32;
+        let stays = |node: &&u32| survey.specs[**node as usize].standing != Standing::Drains;
+        let staying = known.iter().filter(stays).count() as u32;
         survey.current.push(known);
         let mut loads: Vec<&Load> = Vec::with_capacity(shard.replicas.len());
         for replica in shard.live() {
@@ -146,10 +161,17 @@ impl Cluster {
         }
         survey.measured.push(problem::mean(&loads));
         survey.bytes.push(loads.iter().map(|load| load.size_bytes).max().unwrap_or(0).max(1));
-        if survey.reshapes && !loads.is_empty() {
-            let free = !self.is_busy(keyspace, shard, &waiting);
-            let carried = free.then(|| self.carried_by(at, keyspace, shard)).flatten();
-            survey.carried.extend(carried.map(|carried| (shard.id, carried)));
+        if !survey.reshapes {
+            return;
+        }
+        let is_unheard = loads.is_empty();
+        let free = !is_unheard && !self.is_busy(keyspace, shard, &waiting);
+        match free.then(|| self.carried_by(at, keyspace, shard)).flatten() {
+            Some(carried) => survey.carried.push((shard.id, carried)),
+            None if staying > keyspace.record.keyspace.replicas => {
+                survey.unjudged.push((index, Unjudged { is_unheard, staying }));
+            }
+            None => {}
         }
     }
 
@@ -168,6 +190,30 @@ impl Cluster {
         count.saturating_sub(away as u8).max(count.min(has as u8))
     }
 
+    /// How many replicas the policy would be asked for now, by shard.
+    #[cfg(test)]
+    pub(in crate::cluster) fn replicas_asked_for(
+        &self,
+        at: Moment,
+        keyspace: &KeyspaceState,
+    ) -> BTreeMap<ShardId, u8> {
+        let mut survey = self.survey(at, keyspace);
+        self.go_on(at, keyspace, &mut survey, usize::MAX);
+        let problem = self.planning_input(at, keyspace, survey, &Proposals::default()).problem;
+        problem.shards.into_iter().zip(problem.replicas).collect()
+    }
+
+    /// How many replicas those shards keep, by index, of which it cannot be told now whether they are hot: what they have is the
+    /// memory of that ([`crate::plan::reshard::hot`]). A shard of which something moves would else have too many for as long, and
+    /// others would move into the room that its replicas seem to leave.
+    fn kept_replicas(&self, at: Moment, keyspace: &KeyspaceState, survey: &Survey) -> Vec<(usize, u32)> {
+        let settings = &keyspace.record.keyspace;
+        let are_awaited = self.loads_awaited_until(at, &settings.name, survey.heard).is_some();
+        let kept = survey.unjudged.iter().filter(|(_, unjudged)| are_awaited || !unjudged.is_unheard);
+        let count = |staying: u32| staying.min(settings.resharding.max_replicas).max(settings.replicas);
+        kept.map(|(index, unjudged)| (*index as usize, count(unjudged.staying))).collect()
+    }
+
     /// Ends it: what the policy is asked. `proposals` say how many replicas hot shards get.
     pub(super) fn planning_input(
         &self,
@@ -176,12 +222,14 @@ impl Cluster {
         mut survey: Survey,
         proposals: &Proposals,
     ) -> PlanningInput {
-        for (id, count) in &proposals.replicas {
-            let (Ok(index), Some(shard)) = (survey.shards.binary_search(id), keyspace.map.shard(*id)) else {
-                continue;
-            };
+        let of_hot = proposals.replicas.iter().filter_map(|(id, count)| {
+            let index = survey.shards.binary_search(id).ok()?;
+            Some((index, *count))
+        });
+        for (index, count) in of_hot.chain(self.kept_replicas(at, keyspace, &survey)) {
+            let Some(shard) = keyspace.map.shard(survey.shards[index]) else { continue };
             let has = survey.current.of(index as u32).len();
-            survey.replicas[index] = self.replicas_for(at, keyspace, shard, has, Some(*count));
+            survey.replicas[index] = self.replicas_for(at, keyspace, shard, has, Some(count));
         }
         let (metrics, loads, background) = problem::loads(&survey.measured, &survey.beside, &survey.fixed);
         let mut rule_of = vec![0; survey.shards.len()];

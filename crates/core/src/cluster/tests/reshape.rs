@@ -1,6 +1,8 @@
 //! Splits, merges and extra replicas as they follow from loads, through to who serves what.
 
+use super::super::admin::Command;
 use super::test_cluster::{TestCluster, keyspace, node};
+use crate::base::id::TransactionId;
 use crate::keyspace::hash::HashFunction;
 use crate::keyspace::key::HashRange;
 use crate::keyspace::map::Shard;
@@ -104,6 +106,41 @@ fn k12_a_hot_partition_that_cannot_be_cut_gets_replicas_and_gives_them_back() {
     spread(&mut test, 100.0);
     assert_eq!(replicas(&test), 1, "{:#?}", test.notices);
     assert!(test.map().shards().all(Shard::is_settled));
+}
+
+/// What moves is no candidate for more or fewer replicas, and was to have those of its keyspace meanwhile: other shards moved
+/// into the room that the rest seemed to leave, and back.
+#[test]
+fn k12_a_hot_partition_keeps_its_replicas_while_one_of_them_moves() {
+    let resharding = Resharding { max_replicas: 2, ..hashed().resharding };
+    let mut test = TestCluster::new(Keyspace { resharding, ..keyspace(2) }, super::test_cluster::slots(2));
+    ["a", "b", "c", "d"].into_iter().for_each(|name| test.join(name));
+    test.run(1_000);
+    let hot = test.map().shards().next().unwrap().id;
+    for _ in 0..30 {
+        let each = 1_900.0 / test.map().shard(hot).unwrap().live().count() as f64;
+        test.loads.insert(hot, Load { requests_per_s: each, ..Load::default() });
+        test.run(1_000);
+    }
+    let shard = test.map().shard(hot).unwrap().clone();
+    assert_eq!(shard.live().count(), 2, "{:#?}", test.notices);
+    let from = shard.live().find(|r| Some(*r) != shard.leader()).unwrap().node.clone();
+    let to =
+        ["a", "b", "c", "d"].map(node).into_iter().find(|id| shard.live().all(|r| r.node != *id)).unwrap();
+    let keyspace = super::test_cluster::name();
+    let command = Command::MoveShard { keyspace, shard: hot, from, to };
+    test.cluster.command(test.at(), TransactionId([9; 20]), "mia", command).unwrap();
+    test.decide();
+    assert!(!test.map().shard(hot).unwrap().is_settled(), "{:#?}", test.notices);
+    let asked_for = |test: &TestCluster| {
+        let keyspace = &test.cluster.keyspaces()[&super::test_cluster::name()];
+        test.cluster.replicas_asked_for(test.at(), keyspace)[&hot]
+    };
+    assert_eq!(asked_for(&test), 2, "nothing tells that it is not hot any more");
+    // The one on a node that is to be emptied is let go of.
+    let leader = shard.leader().unwrap().node.clone();
+    test.cluster.nodes.get_mut(&leader).unwrap().leaving = true;
+    assert_eq!(asked_for(&test), 1);
 }
 
 #[test]

@@ -26,7 +26,9 @@
 //! - (bh) what a person must know of a move is in its reason;
 //! - (bi) nothing moves either when replicas that are much alike are spread as evenly as whole replicas
 //!   can be: 15 or 14 on each node when there are 128 for nine;
-//! - (bj) load that is not the keyspace's own counts on the node where it is, and stays there.
+//! - (bj) load that is not the keyspace's own counts on the node where it is, and stays there;
+//! - (bk) where it does, a step for load has a price, and each that wins it is made: so keyspaces on the same nodes come to
+//!   rest (`price`).
 //!
 //! Not done: steps of three and more nodes at once, and proofs of optimality. On small instances a solver
 //! of integer programs finds plans that are a little smaller, in minutes instead of milliseconds.
@@ -40,6 +42,7 @@ mod draw;
 mod evict;
 mod fill;
 mod pieces;
+mod price;
 mod search;
 mod steps;
 mod thin;

@@ -17,7 +17,7 @@
 //!
 //! [`Balanced`]: super::Balanced
 
-use super::balance::{self, Balancing, Progress};
+use super::balance::{self, Balancing, Outcome, Progress};
 use super::fill::Filling;
 use super::{constrain, draw, evict, fill};
 use crate::limits;
@@ -111,7 +111,7 @@ impl Pieces {
                 Some(balancing) => Phase::Balance(balancing),
                 None => {
                     work = problem.nodes.len().max(1);
-                    after_pass(self.passes, self.before, &mut draft, true)
+                    after_pass(self.passes, self.before, &mut draft, Outcome::NOTHING_TO_DO)
                 }
             },
             Phase::Balance(balancing) => {
@@ -120,7 +120,7 @@ impl Pieces {
                 work = effort.div_ceil(limits::EVALUATIONS_A_LOOK).max(1) as usize;
                 match progress {
                     Progress::UnderWay(balancing) => Phase::Balance(balancing),
-                    Progress::Done(settled) => after_pass(self.passes, self.before, &mut draft, settled),
+                    Progress::Done(outcome) => after_pass(self.passes, self.before, &mut draft, outcome),
                 }
             }
             Phase::Finish => return (Placing::Done(Box::new(draft.finish())), work),
@@ -135,17 +135,17 @@ impl Pieces {
 /// replicas may be left with less than its share. Most problems need one pass. This check and the next pass need the
 /// draft untangled: which of two crowded replicas is taken up depends on their order, and the next plan has them in
 /// the order of the solution.
-pub(super) fn is_another_due(draft: &mut Draft<'_>, before: usize, settled: bool) -> bool {
-    if draft.logged() == before {
+pub(super) fn is_another_due(draft: &mut Draft<'_>, before: usize, balanced: Outcome) -> bool {
+    if draft.logged() == before && !balanced.has_moved {
         return false;
     }
     draft.untangle();
-    !settled || !draft.is_complete() || draw::is_due(draft)
+    !balanced.is_settled || !draft.is_complete() || draw::is_due(draft)
 }
 
 /// What follows a pass that began at the log length `before`.
-fn after_pass(passes: usize, before: usize, draft: &mut Draft<'_>, settled: bool) -> Phase {
-    if passes < limits::PASSES && is_another_due(draft, before, settled) {
+fn after_pass(passes: usize, before: usize, draft: &mut Draft<'_>, balanced: Outcome) -> Phase {
+    if passes < limits::PASSES && is_another_due(draft, before, balanced) {
         Phase::TakeUp
     } else {
         Phase::Finish

@@ -10,6 +10,7 @@
 use super::super::draft::Draft;
 use super::super::problem::{NodeIndex, ShardIndex, Standing};
 use super::super::solution::Reason;
+use super::price::Price;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// No node: the home of a new replica, or of one whose home is lost, drained or forbidden.
@@ -49,6 +50,7 @@ pub(super) struct State {
     inverse: Vec<f64>,
     /// Level above which a node is hot, node-major.
     marks: Vec<f64>,
+    price: Price,
     /// The slots on each node.
     pub(super) held: Vec<Vec<u32>>,
     /// Where each slot is in its node's list.
@@ -101,6 +103,7 @@ impl<'d, 'p> Search<'d, 'p> {
             metrics,
             inverse: inverse.collect(),
             marks,
+            price: Price::of(draft),
             held: vec![Vec::new(); nodes],
             position: Vec::new(),
             shard_of: Vec::new(),
@@ -277,9 +280,20 @@ impl<'d, 'p> Search<'d, 'p> {
         let evener = before - new.1 - there.1;
         let better = gain > bar.0 + NOISE || evener > bar.1;
         let back_may = || back.is_none_or(|back| self.may(back, from, Some(slot)));
-        if better && self.may(slot, to, back) && back_may() {
+        if better && self.is_won(slot, (from, to), back) && self.may(slot, to, back) && back_may() {
             *best = Some(Step { slot, to, back, gain, evener });
         }
+    }
+
+    /// Whether a step is worth its price, where nodes carry other keyspaces too. What is placed anew, from a node that is lost
+    /// or to be emptied, has none: it goes somewhere in any case.
+    fn is_won(&self, slot: u32, between: (NodeIndex, NodeIndex), back: Option<u32>) -> bool {
+        if !self.state.price.is_any() || back.is_none() && self.state.home[slot as usize] == AWAY {
+            return true;
+        }
+        let size = |slot: u32, metric| self.draft.size(self.state.shard_of[slot as usize], metric);
+        let shifted = |metric| size(slot, metric) - back.map_or(0.0, |back| size(back, metric));
+        self.state.price.is_won(self.draft, between, shifted)
     }
 
     /// The hottest node that is not known to be stuck.
