@@ -1,4 +1,4 @@
-//! The driver that hosts the replicas of tables on one node.
+//! Tables: the driver that hosts their replicas on one node, and the service and listeners around it.
 //!
 //! `core` decides what the replicas of a shard do (`replication`), and what an entry does to rows (`rows`). This crate does it: on
 //! one log for all replicas of the node, on one store for each replica, and on real time.
@@ -13,7 +13,12 @@
 //!
 //! | question | file |
 //! |---|---|
-//! | what the owner calls, and what it hears | `node/mod.rs`, `owner.rs` |
+//! | how it is a service of a worker: orders in, reports out, what is known of stored replicas | `service/mod.rs` |
+//! | what HTTP clients ask | `http/mod.rs` |
+//! | what Redis clients ask | `redis.rs` |
+//! | how a node asks for keys that it does not have | `access.rs` |
+//! | the node as a whole | `server.rs` |
+//! | what the owner of the driver calls, and what it hears | `node/mod.rs`, `owner.rs` |
 //! | what is found at a start | `node/recovery.rs`, `node/folders.rs` |
 //! | which thread does what | `event_loop.rs`, `pool.rs`; the log has its own |
 //! | what waits for a replica, and which bound that has | `queue.rs`, `limits.rs` |
@@ -31,7 +36,7 @@
 //!
 //! # What was not done
 //!
-//! - The driver opens no listener: the owner puts [`PacketService`] behind its door.
+//! - The driver does not split or merge: it ignores what the machine says of a closed log.
 //! - Nothing proposes an entry in an idle shard, so rows whose time has come stay on disk until the next write.
 //! - A stored replica that its owner neither opens nor drops keeps its entries in the log ([`Notice::HoldsLog`]).
 //! - Snapshots have no limit of bytes a second, and one that a crash interrupts is begun anew.

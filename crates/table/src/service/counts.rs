@@ -4,9 +4,9 @@ use super::{Refusal, Tables};
 use crate::network::SendCounts;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
-use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,16 +59,11 @@ impl Tables {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         counter(&mut registry, "writes", "Writes that reached a replica here", get(&counts.writes));
         counter(&mut registry, "reads", "Reads that reached a replica here", get(&counts.reads));
-        let refused = Family::<Label, Gauge>::default();
+        let refused = Family::<Label, Counter>::default();
         for (refusal, counter) in Refusal::ALL.iter().zip(&counts.refused) {
-            let value = i64::try_from(get(counter)).unwrap_or(i64::MAX);
-            refused.get_or_create(&Label("reason", refusal.word())).set(value);
+            refused.get_or_create(&Label("reason", refusal.word())).inc_by(get(counter));
         }
-        registry.register(
-            "refused",
-            "Requests that were refused, by reason, since the node started",
-            refused,
-        );
+        registry.register("refused", "Requests that were refused, by reason", refused);
         let is_full = u64::from(*self.is_full().borrow());
         registry.register("log_is_full", "1 while the disk of the log has no room", ConstGauge::new(is_full));
         let in_sync = self.in_sync();
@@ -103,13 +98,9 @@ fn network(registry: &mut Registry, counts: SendCounts) {
         ("no_address", counts.dropped_no_address),
         ("too_large", counts.dropped_too_large),
     ];
-    let family = Family::<Label, Gauge>::default();
+    let family = Family::<Label, Counter>::default();
     for (reason, count) in dropped {
-        family.get_or_create(&Label("reason", reason)).set(i64::try_from(count).unwrap_or(i64::MAX));
+        family.get_or_create(&Label("reason", reason)).inc_by(count);
     }
-    registry.register(
-        "packets_dropped",
-        "Packets that were dropped, by reason, since the node started",
-        family,
-    );
+    registry.register("packets_dropped", "Packets that were dropped, by reason", family);
 }
