@@ -108,6 +108,14 @@ pub enum StartError {
     Worker(#[from] partage_worker::StartError),
 }
 
+impl StartError {
+    /// Whether another process, or one that is about to end, uses the folder.
+    pub fn is_locked(&self) -> bool {
+        let StartError::Open(OpenError::Open(crate::OpenError::Log(error))) = self else { return false };
+        matches!(error, partage_log::OpenError::Locked(_))
+    }
+}
+
 /// A running node.
 pub struct TableNode {
     worker: Worker,

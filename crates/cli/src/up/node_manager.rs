@@ -21,12 +21,16 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 
 /// The listener for clients of Redis has the port so much above that of its node.
 pub const REDIS_ABOVE: u16 = 5;
 
 /// Threads of one node.
 const THREADS: usize = 1;
+
+/// Rest between two looks whether a folder is free.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// For how long all nodes may take to stop.
 const STOP: Duration = Duration::from_secs(3);
@@ -189,7 +193,8 @@ impl NodeManager {
     }
 }
 
-/// Starts a node of tables on this runtime. One of that name that was killed a moment ago may have the folder still.
+/// Starts a node of tables on this runtime. One of that name that was killed a moment ago may have the folder still: that is
+/// waited for.
 async fn store(
     name: String,
     listen: SocketAddr,
@@ -197,6 +202,23 @@ async fn store(
     folder: PathBuf,
     door: Settings,
 ) -> Result<TableNode, String> {
+    let until = Instant::now() + STOP;
+    loop {
+        let config = table_config(&name, listen, &coordinator, &folder, &door).await?;
+        match TableNode::start(config).await {
+            Err(error) if error.is_locked() && Instant::now() < until => sleep(LOOK_AGAIN).await,
+            started => return started.map_err(|error| error.to_string()),
+        }
+    }
+}
+
+async fn table_config(
+    name: &str,
+    listen: SocketAddr,
+    coordinator: &str,
+    folder: &FilePath,
+    door: &Settings,
+) -> Result<TableConfig, String> {
     let listener =
         TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))?;
     let redis =
@@ -204,8 +226,8 @@ async fn store(
     let redis =
         TcpListener::bind(redis).await.map_err(|error| format!("cannot listen on {redis}: {error}"))?;
     let redis = Some(RedisConfig { listener: redis, table: None });
-    let config = TableConfig { door, redis, ..TableConfig::new(name, coordinator, listener, folder) };
-    TableNode::start(config).await.map_err(|error| error.to_string())
+    let config = TableConfig::new(name, coordinator, listener, folder.to_owned());
+    Ok(TableConfig { door: door.clone(), redis, ..config })
 }
 
 /// Starts a node of the key-value service on this runtime, to live as long as that does.

@@ -23,7 +23,7 @@ const ROWS: &str = "rows";
 /// What the engine calls a folder that it is removing.
 const REMOVED: &str = ".removed";
 
-pub(super) fn log(folder: &Path) -> PathBuf {
+pub(crate) fn log(folder: &Path) -> PathBuf {
     folder.join(LOG)
 }
 

@@ -34,6 +34,18 @@ pub enum MembersError {
         /// The error that the operating system gave.
         source: std::io::Error,
     },
+    /// Not even the number of the store can be read, without which the log cannot be opened.
+    #[error(
+        "{}: {what}: the log beside it cannot be opened without that file. Restore the file, or remove the node's folder: other nodes have what is \
+         in sync",
+        path.display()
+    )]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
     /// There is no room for a change; nothing was written.
     #[error("{}: no room for a change of what is stored here: free room on the disk", .0.display())]
     Full(PathBuf),
@@ -158,18 +170,25 @@ impl Inner {
 
 impl Memberships {
     /// Opens the file at `path`, or makes it for a node whose store has no number yet. Second: what is wrong with the file that was
-    /// there. Then nothing is known of the replicas that are stored, and the number of the store is what it says, if that
-    /// can be read.
+    /// there. Then nothing is known of the replicas that are stored. `has_log`: there is a log beside the file, so that the file
+    /// is not made anew.
     ///
     /// # Errors
-    /// The disk failed.
-    pub fn open(disk: Arc<dyn Disk>, path: &Path) -> Result<(Memberships, Option<Damage>), MembersError> {
+    /// The disk failed, or the number of the store is lost. Then nothing was written.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        path: &Path,
+        has_log: bool,
+    ) -> Result<(Memberships, Option<Damage>), MembersError> {
         let failed = |source| MembersError::Disk { path: path.to_owned(), source };
-        let mut known = Known::default();
-        let (mut store, mut damage) = (None, None);
-        match disk.read(path) {
+        let unreadable = |what: String| MembersError::Unreadable { path: path.to_owned(), what };
+        let (mut known, mut damage) = (Known::default(), None);
+        let store = match disk.read(path) {
             Ok(bytes) => {
-                store = FileHeader::decode(&bytes).ok().map(|header| header.owner as u64);
+                let header = FileHeader::decode(&bytes);
+                let header = header.map_err(|damage| {
+                    unreadable(format!("damaged at byte {}: {}", damage.offset, damage.what))
+                })?;
                 let read = read(&bytes, 1, |_, payload| {
                     decode(&payload)?.into_iter().for_each(|change| known.take(change));
                     Ok(())
@@ -177,14 +196,14 @@ impl Memberships {
                 if let Err(found) = read {
                     (known, damage) = (Known::default(), Some(found));
                 }
+                header.owner as u64
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => match has_log {
+                true => return Err(unreadable("it is not there".to_owned())),
+                // 0 is the store that has no name.
+                false => partage_random::seed().max(1),
+            },
             Err(error) => return Err(failed(error)),
-        }
-        let store = match store {
-            Some(store) => store,
-            // 0 is the store that has no name.
-            None => partage_random::seed().max(1),
         };
         let header = FileHeader { owner: store.into(), file_number: 1, step: MEMBERS_STEP };
         let records = [encode(&known.changes(store))];
@@ -285,7 +304,7 @@ mod tests {
     }
 
     fn open(path: &Path) -> (Memberships, Option<Damage>) {
-        Memberships::open(Arc::new(RealDisk), path).expect("the disk works")
+        Memberships::open(Arc::new(RealDisk), path, false).expect("the disk works")
     }
 
     #[tokio::test]
@@ -330,6 +349,25 @@ mod tests {
         let (again, damage) = open(&path);
         assert_eq!(damage, None);
         assert_eq!(again.of(&key(1)).map(|known| known.served), Some(Epoch(changes)));
+    }
+
+    #[test]
+    fn a_log_whose_store_is_not_known_any_more_is_not_given_another_number() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("members");
+        let again = || Memberships::open(Arc::new(RealDisk), &path, true).map(drop);
+        assert!(matches!(again(), Err(MembersError::Unreadable { .. })), "the file is gone");
+        assert!(!path.exists(), "nothing was written");
+        drop(open(&path));
+        assert!(again().is_ok());
+        let whole = std::fs::read(&path).expect("a file");
+        for at in [0, 20, 63] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            std::fs::write(&path, &bytes).expect("written");
+            assert!(matches!(again(), Err(MembersError::Unreadable { .. })), "byte {at}");
+            assert_eq!(std::fs::read(&path).expect("a file"), bytes, "the file is as it was");
+        }
     }
 
     #[tokio::test]

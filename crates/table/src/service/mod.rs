@@ -23,7 +23,7 @@ pub use requests::{Refusal, Refused};
 
 use crate::error::{OpenError, ReplicaError};
 use crate::network::{NetworkTransport, PacketSink};
-use crate::node::{Identity, Node, StoredReplica};
+use crate::node::{Identity, Node, StoredReplica, folders};
 use crate::settings::{NodeSettings, ReplicaSettings};
 use crate::transport::Packet;
 use counts::RequestCounts;
@@ -132,7 +132,8 @@ impl Tables {
     ) -> Result<Tables, StartError> {
         let failed = |source| StartError::Folder { path: folder.to_owned(), source };
         disk.create_dir(folder).map_err(failed)?;
-        let (members, damage) = Memberships::open(Arc::clone(&disk), &folder.join("members"))?;
+        let has_log = has_log(&*disk, folder).map_err(failed)?;
+        let (members, damage) = Memberships::open(Arc::clone(&disk), &folder.join("members"), has_log)?;
         if let Some(damage) = damage {
             let file = folder.join("members");
             tracing::error!(
@@ -257,6 +258,15 @@ impl Tables {
             }
             None => Stored::unreadable(replica, store),
         }
+    }
+}
+
+/// Whether a log was begun in a node's folder.
+fn has_log(disk: &dyn Disk, folder: &Path) -> std::io::Result<bool> {
+    match disk.list(&folders::log(folder)) {
+        Ok(files) => Ok(!files.is_empty()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
