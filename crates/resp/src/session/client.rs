@@ -79,7 +79,7 @@ impl Session {
             text(&self.name),
             self.queue.as_ref().map_or(-1, |queue| queue.len() as i64),
             self.watched.len(),
-            self.table.as_ref().map_or("", |table| table.name()),
+            self.known_table().map_or("", |table| table.name()),
             text(&self.library.0),
             text(&self.library.1),
             if self.version == Version::Two { 2 } else { 3 },

@@ -51,7 +51,7 @@ impl Session {
             self.name = name;
         }
         self.version = version;
-        let is_cluster = self.table.as_ref().is_some_and(|table| table.slots().is_some());
+        let is_cluster = self.known_table().is_some_and(|table| table.slots().is_some());
         let text = |text: &str| Reply::text(text);
         Ok(Reply::Map(vec![
             (text("server"), text("redis")),
@@ -83,7 +83,7 @@ impl Session {
     fn change_table(&mut self, table: Arc<dyn Table>) {
         self.watched.clear();
         self.last_written = None;
-        self.table = Some(table);
+        self.table = table.into();
     }
 
     /// The table that a user name says.

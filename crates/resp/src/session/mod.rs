@@ -17,13 +17,13 @@ use crate::execute;
 use crate::limits;
 use crate::reply::{Reply, Version};
 use crate::request::Arguments;
-use crate::table::{Table, Tables};
+use crate::table::{RequestError, Table, Tables};
 use crate::transaction::{Queue, Watched, pong};
 use partage_core::keyspace::key::Key;
 use partage_core::service::table::replication::Consistency;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// What all connections of a listener share.
 pub struct Shared {
@@ -62,7 +62,8 @@ pub struct Session {
     library: (Vec<u8>, Vec<u8>),
     began_s: u64,
     version: Version,
-    table: Option<Arc<dyn Table>>,
+    /// Once it is known.
+    table: OnceLock<Arc<dyn Table>>,
     reads_any: bool,
     queue: Option<Queue>,
     watched: Watched,
@@ -75,7 +76,6 @@ impl Session {
     /// A new connection between these addresses.
     pub fn new(shared: Arc<Shared>, peer: SocketAddr, local: String) -> Session {
         let id = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
-        let table = shared.tables.default_table();
         Session {
             shared,
             id,
@@ -85,7 +85,7 @@ impl Session {
             library: Default::default(),
             began_s: partage_clock::unix_seconds(),
             version: Version::Two,
-            table,
+            table: OnceLock::new(),
             reads_any: false,
             queue: None,
             watched: Watched::new(),
@@ -109,17 +109,31 @@ impl Session {
         self.queue.is_some()
     }
 
-    /// The table.
+    /// The table: the default of the listener, unless the client has said one. A listener that has just begun may learn later
+    /// of its tables.
     ///
     /// # Errors
-    /// The client must say which one first.
+    /// The client must say which one first, or there is none yet.
     pub fn table(&self) -> Result<&Arc<dyn Table>, Reply> {
-        self.table.as_ref().ok_or_else(|| {
-            let names = self.shared.tables.names().join(", ");
-            Reply::Error(format!(
+        if let Some(table) = self.known_table() {
+            return Ok(table);
+        }
+        let names = self.shared.tables.names().join(", ");
+        Err(match names.as_str() {
+            "" => error::reply(&RequestError::NotServed("no table is known here yet".to_owned())),
+            names => Reply::Error(format!(
                 "NOAUTH Authentication required: the user name says which table is meant ({names}); any password will do"
-            ))
+            )),
         })
+    }
+
+    fn known_table(&self) -> Option<&Arc<dyn Table>> {
+        if self.table.get().is_none()
+            && let Some(default) = self.shared.tables.default_table()
+        {
+            return Some(self.table.get_or_init(|| default));
+        }
+        self.table.get()
     }
 
     /// How the connection reads.
@@ -219,7 +233,7 @@ impl Session {
     }
 
     fn reset(&mut self) {
-        self.table = self.shared.tables.default_table();
+        self.table = OnceLock::new();
         self.version = Version::Two;
         (self.queue, self.reads_any) = (None, false);
         self.watched.clear();

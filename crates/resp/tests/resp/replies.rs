@@ -6,7 +6,7 @@ use partage_resp::memory::MemoryTable;
 use partage_resp::{OneTable, RequestError, Table, Tables};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 #[test]
 fn errors_of_the_table_have_words_that_clients_know() {
@@ -157,6 +157,36 @@ fn the_user_name_says_which_table_is_meant() {
     assert_eq!(client.say("GET a"), "1");
     assert_eq!(client.say("RESET"), "+RESET");
     assert!(client.say("GET a").starts_with("-NOAUTH"));
+}
+
+/// A listener that learns of its table only when it is told.
+struct Later(Arc<MemoryTable>, Arc<AtomicBool>);
+
+impl Tables for Later {
+    fn default_table(&self) -> Option<Arc<dyn Table>> {
+        self.1.load(Ordering::Relaxed).then(|| self.0.clone() as Arc<dyn Table>)
+    }
+
+    fn named(&self, _: &str) -> Option<Arc<dyn Table>> {
+        self.default_table()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.default_table().iter().map(|table| table.name().to_owned()).collect()
+    }
+}
+
+#[test]
+fn a_connection_that_was_there_before_the_table_has_it_when_it_is_known() {
+    let is_known = Arc::new(AtomicBool::new(false));
+    let server = Server::start(Arc::new(Later(memory(PartitionKey::Whole), is_known.clone())));
+    let mut client = server.client();
+    for command in ["GET a", "SET a 1", "DBSIZE", "MULTI"] {
+        let said = client.say(command);
+        assert!(said.starts_with("-CLUSTERDOWN") && said.contains("no table is known here yet"), "{said}");
+    }
+    is_known.store(true, Ordering::Relaxed);
+    assert_eq!((client.say("SET a 1"), client.say("GET a")), ("+OK".into(), "1".into()));
 }
 
 #[test]
