@@ -126,11 +126,18 @@ impl TableClient {
                     self.ask(Internal::read(table, key, consistency), Internal::found).await
                 }
             };
-            match attempt {
+            let refused = match attempt {
+                Attempt::Again(refused) => refused,
+                // The node that was asked has gone: a read has done nothing.
+                Attempt::Done(Err(Refused { refusal: Refusal::Unknown, message })) => {
+                    Refused::new(Refusal::Soon, message)
+                }
                 Attempt::Done(answer) => return answer,
-                Attempt::Again(refused) if Instant::now() >= until => return Err(refused),
-                Attempt::Again(_) => sleep(RETRY).await,
+            };
+            if Instant::now() >= until {
+                return Err(refused);
             }
+            sleep(RETRY).await;
         }
     }
 
