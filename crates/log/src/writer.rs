@@ -71,6 +71,10 @@ pub enum SubmitError {
 struct Waiting {
     records: VecDeque<(ReplicaKey, u64, Record)>,
     bytes: usize,
+    /// The thread waits for records, and nobody has woken it yet. To wake one that does not wait is a system call all the same.
+    is_waiting: bool,
+    /// So many wait for room.
+    waiting_for_room: usize,
     is_stopped: bool,
 }
 
@@ -100,8 +104,10 @@ impl Queue {
             if waiting.is_stopped {
                 return None;
             }
+            waiting.is_waiting = true;
             waiting = self.filled.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
+        waiting.is_waiting = false;
         let (mut batch, mut bytes) = (Batch::default(), 0);
         while let Some((key, _, record)) = waiting.records.front() {
             bytes += section_bytes(key, &BodyRef::Record(record));
@@ -113,8 +119,11 @@ impl Queue {
             batch.group.push((key, record));
             batch.numbers.push(number);
         }
+        let has_waiting = waiting.waiting_for_room > 0;
         drop(waiting);
-        self.emptied.notify_all();
+        if has_waiting {
+            self.emptied.notify_all();
+        }
         Some(batch)
     }
 
@@ -210,7 +219,9 @@ impl GroupWriter {
         let bytes = section_bytes(&key, &BodyRef::Record(&record));
         let mut waiting = self.queue.lock();
         while self.is_full(&waiting, bytes) && !waiting.is_stopped {
+            waiting.waiting_for_room += 1;
             waiting = self.queue.emptied.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            waiting.waiting_for_room -= 1;
         }
         self.push(waiting, bytes, (key, number, record)).map_err(|_| SubmitError::Stopped)
     }
@@ -248,8 +259,11 @@ impl GroupWriter {
         }
         waiting.bytes += bytes;
         waiting.records.push_back(record);
+        let wakes = std::mem::take(&mut waiting.is_waiting);
         drop(waiting);
-        self.queue.filled.notify_one();
+        if wakes {
+            self.queue.filled.notify_one();
+        }
         Ok(())
     }
 

@@ -211,6 +211,8 @@ impl ReplicaQueue {
 #[derive(Default)]
 struct Listed {
     queues: VecDeque<Arc<ReplicaQueue>>,
+    /// The thread waits, and nobody has woken it yet. To wake one that does not wait is a system call all the same.
+    is_waiting: bool,
     is_stopped: bool,
 }
 
@@ -227,8 +229,13 @@ impl ReadyList {
     }
 
     fn add(&self, queue: Arc<ReplicaQueue>) {
-        self.lock().queues.push_back(queue);
-        self.filled.notify_one();
+        let mut listed = self.lock();
+        listed.queues.push_back(queue);
+        let wakes = std::mem::take(&mut listed.is_waiting);
+        drop(listed);
+        if wakes {
+            self.filled.notify_one();
+        }
     }
 
     /// The thread is to end.
@@ -239,9 +246,13 @@ impl ReadyList {
 
     /// Waits until there is something to serve, for so long at most. None: the thread is to end.
     pub(crate) fn wait(&self, at_most: Duration) -> Option<VecDeque<Arc<ReplicaQueue>>> {
-        let idle = |listed: &mut Listed| listed.queues.is_empty() && !listed.is_stopped;
+        let idle = |listed: &mut Listed| {
+            listed.is_waiting = listed.queues.is_empty() && !listed.is_stopped;
+            listed.is_waiting
+        };
         let waited = self.filled.wait_timeout_while(self.lock(), at_most, idle);
         let mut listed = waited.unwrap_or_else(PoisonError::into_inner).0;
+        listed.is_waiting = false;
         (!listed.is_stopped).then(|| std::mem::take(&mut listed.queues))
     }
 }
