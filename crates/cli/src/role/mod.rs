@@ -92,8 +92,8 @@ impl StopSignals {
     }
 }
 
-/// What a library says of each connection is said by us already, where it matters.
-const CHATTY: &str = "zookeeper_client=warn,chitchat::transport=error";
+/// What a library says of each connection and of each store is said by us already, where it matters.
+const CHATTY: &str = "zookeeper_client=warn,chitchat::transport=error,lsm_tree=warn";
 
 /// One field of a log line. Its text is one line without control characters, whoever wrote it.
 fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
