@@ -3,8 +3,9 @@
 use crate::Run;
 use crate::data::Data;
 use crate::node::{self, STABLE_S, Told};
-use crate::servers::{PATIENCE, Running, free, rest, sequins_command};
-use bench_gauge::now;
+use crate::servers::{self, sequins_command};
+use bench_gauge::{PATIENCE, Running, free, now, rest};
+use rustix::process::Signal;
 use std::io::{Error, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -133,7 +134,7 @@ impl Cluster {
 
     /// Waits until all answer from a version, and have nothing more to do.
     pub fn serves(&mut self, data: &Data, version: u32) -> Result<()> {
-        self.nodes.iter_mut().try_for_each(|node| node.serves(data, version))?;
+        self.nodes.iter_mut().try_for_each(|node| servers::serves(node, data, version))?;
         let mut before = self.core_seconds();
         loop {
             rest(1_000);
@@ -147,7 +148,7 @@ impl Cluster {
 
     /// Has all look at the source.
     pub fn hang_up(&self) -> Result<()> {
-        self.nodes.iter().try_for_each(Running::hang_up)
+        self.nodes.iter().try_for_each(|node| node.signal(Signal::HUP))
     }
 
     /// Starts a node again that was killed, where it was.

@@ -3,9 +3,8 @@
 //! One thread, raw sockets and epoll. Each asker has a connection, sends so many requests, waits for as many answers, and
 //! sends the next. A connection that breaks is made anew, to the next server that the asker knows.
 
-use crate::data::Draw;
-use crate::servers::rest;
-use bench_gauge::{Durations, now, say};
+use bench_gauge::client::Draw;
+use bench_gauge::{Durations, now, rest, say};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::OwnedFd;
 use std::io::{Error, ErrorKind, Read, Result, Write};

@@ -145,20 +145,6 @@ pub fn value(number: u64, version: u32) -> [u8; VALUE_BYTES] {
     value
 }
 
-/// Numbers in no order.
-#[derive(Debug, Clone)]
-pub struct Draw(pub u64);
-
-impl Draw {
-    /// Another one below `keys`.
-    pub fn below(&mut self, keys: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((u128::from(self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)) * u128::from(keys)) >> 64) as u64
-    }
-}
-
 /// Version 6, two class names, no compression, no metadata, a mark of 16 bytes.
 fn sequence_head() -> Vec<u8> {
     let class = b"org.apache.hadoop.io.BytesWritable";

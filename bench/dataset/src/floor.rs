@@ -2,8 +2,8 @@
 //! always the same (another one for a multi-get). What it needs for a request is what a request costs here without any work.
 
 use crate::question::MANY;
-use crate::servers::{Running, free, myself};
 use crate::{Done, data};
+use bench_gauge::{Running, free, myself};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

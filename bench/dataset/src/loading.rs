@@ -2,9 +2,9 @@
 
 use crate::data::{folder_bytes, version_name};
 use crate::node::{self, Told};
-use crate::servers::{Running, free, rest, sequins_command};
+use crate::servers::{self, sequins_command};
 use crate::{Done, Run};
-use bench_gauge::{core_seconds_ever_of, now, say};
+use bench_gauge::{Running, core_seconds_ever_of, free, now, rest, say};
 use partage_core::service::dataset::{DatasetName, VersionName};
 use partage_dataset::build::{Options, Progress, build_all};
 use partage_dataset::source::Source;
@@ -43,7 +43,7 @@ pub fn bench(told: &Run) -> Done {
             let began = now();
             let mut running = Running::spawn(&mut command, at)?;
             running.listens()?;
-            running.serves(&told.data, 1)?;
+            servers::serves(&mut running, &told.data, 1)?;
             let seconds = (now() - began).as_secs_f64();
             // What it still does for the version.
             rest(1_000);

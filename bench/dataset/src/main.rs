@@ -1,11 +1,9 @@
 //! The figures of datasets, with the peer beside us in the same run: see the README for what each command measures.
 
-mod client;
 mod cluster;
 mod crowd;
 mod data;
 mod floor;
-mod http;
 mod killed;
 mod loading;
 mod memory;
@@ -16,7 +14,7 @@ mod reads;
 mod servers;
 mod switch;
 
-use bench_gauge::{complain, option};
+use bench_gauge::{complain, option, word};
 use data::Data;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -58,12 +56,6 @@ fn serve(words: &[String]) -> Done {
         [_, folder, at, threads] => servers::serve(Path::new(folder), at.parse()?, threads.parse()?),
         _ => Err("serve FOLDER ADDRESS THREADS".into()),
     }
-}
-
-/// The word after another.
-pub fn word<'a>(words: &'a [String], name: &str) -> Option<&'a str> {
-    let at = words.iter().position(|word| word == name)?;
-    words.get(at + 1).map(String::as_str)
 }
 
 /// What all commands are told, and where they work.

@@ -4,9 +4,9 @@ use crate::crowd::{Asker, run};
 use crate::data::{Data, folder_bytes, version_name};
 use crate::node::{self, Told};
 use crate::question::Get;
-use crate::servers::{Running, free};
+use crate::servers;
 use crate::{Done, Run};
-use bench_gauge::{memory_bytes_of, now, say};
+use bench_gauge::{Running, free, memory_bytes_of, now, say};
 use partage_engine::readonly::{Builder, Layout, Options, Reader};
 use std::io::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub fn bench(told: &Run) -> Done {
     let mut running = Running::spawn(&mut node::command(&told.source()?, &folder, at, &told_node)?, at)?;
     let began = now();
     running.listens()?;
-    running.serves(&told.data, 1)?;
+    servers::serves(&mut running, &told.data, 1)?;
     let store = folder_bytes(&folder.join("datasets/bench").join(version_name(1)))?;
     say(&format!(
         "limit {} MiB: loaded {bytes} bytes in {:.1} s, {:.1} core-seconds; the store is {store} bytes, {:.2} times the limit",

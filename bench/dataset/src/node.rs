@@ -1,6 +1,7 @@
 //! What the process of one of our nodes does: `bench-dataset node ...`.
 
-use crate::{Done, word};
+use crate::Done;
+use bench_gauge::word;
 use partage_coordination::embedded::Embedded;
 use partage_coordination::{Coordination, Late, Target};
 use partage_core::service::dataset::DatasetName;
@@ -34,7 +35,7 @@ pub struct Told {
 
 /// Such a process.
 pub fn command(source: &Path, folder: &Path, at: SocketAddr, told: &Told) -> std::io::Result<Command> {
-    let mut command = crate::servers::myself()?;
+    let mut command = bench_gauge::myself()?;
     command.arg("node").arg("--source").arg(source).arg("--folder").arg(folder);
     command.arg("--at").arg(at.to_string());
     if let Some(zookeeper) = told.zookeeper {

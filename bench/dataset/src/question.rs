@@ -1,8 +1,9 @@
 //! What servers are asked, in their protocols, and what is an answer to it.
 
 use crate::crowd::Question;
-use crate::data::{self, Data, Draw, NAME_BYTES};
-use crate::http;
+use crate::data::{self, Data, NAME_BYTES};
+use bench_gauge::client::Draw;
+use bench_gauge::http;
 
 /// Keys of a multi-get.
 pub const MANY: usize = 100;

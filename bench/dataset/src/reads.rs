@@ -1,13 +1,13 @@
 //! One server with all keys: requests per core-second of ours, Redis, nginx with a fixed reply, Sequins, and a loop of
 //! two system calls.
 
-use crate::client::{Pressure, Protocol, run};
 use crate::crowd::{self, Asker, Question};
-use crate::data::{Data, Draw};
+use crate::data::Data;
 use crate::question::{Get, MANY, Post, RedisGet, RedisMget};
-use crate::servers::{self, Running};
+use crate::servers;
 use crate::{Done, Run};
-use bench_gauge::{Durations, now, say};
+use bench_gauge::client::{Draw, Pressure, Protocol, run};
+use bench_gauge::{Durations, Running, now, say};
 use std::collections::BTreeMap;
 use std::io::Result;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub fn bench(told: &Run) -> Done {
         if let Some(program) = &told.sequins {
             told.write_version(1)?;
             let mut sequins = servers::sequins(program, &told.folder("sequins")?, &told.source()?)?;
-            sequins.serves(&told.data, 1)?;
+            servers::serves(&mut sequins, &told.data, 1)?;
             running.push(("sequins", sequins));
         }
     }
@@ -121,7 +121,7 @@ fn one(row: Row, name: &str, server: &Running, data: &Data, time: Duration) -> R
 }
 
 fn alike(row: Row, name: &str, server: &Running, question: &dyn Question, time: Duration) -> Result<Seen> {
-    let ask = |out: &mut Vec<u8>, draw: &mut Draw| {
+    let ask = |out: &mut Vec<u8>, draw: &mut Draw, _| {
         question.ask(out, draw);
     };
     let begins: &[u8] = match (name, row) {
@@ -130,10 +130,10 @@ fn alike(row: Row, name: &str, server: &Running, question: &dyn Question, time: 
         _ => b"HTTP/1.1 200",
     };
     let length = |bytes: &[u8]| question.length(bytes);
-    let protocol = Protocol { ask: &ask, begins, length: &length };
-    let pressure = Pressure { connections: CONNECTIONS, depth: row.depth(), time };
-    let seen = run(server.at, &protocol, pressure, &|| server.core_seconds())?;
-    let crate::client::Seen { answers, latency, server_seconds, seconds } = seen;
+    let protocol = Protocol { ask: &ask, begins, length: &length, greet: &|_| Ok(()) };
+    let pressure = Pressure { lines: vec![vec![server.at]; CONNECTIONS], depth: row.depth(), time };
+    let seen = run(&protocol, &pressure, &|| server.core_seconds())?;
+    let bench_gauge::client::Seen { answers, latency, server_seconds, seconds } = seen;
     Ok(Seen { answers, server_seconds, seconds, latency })
 }
 

@@ -1,128 +1,37 @@
 //! The servers that are measured, each a process of its own, on loopback.
 
 use crate::data::{Data, PARTITIONS, version_name};
-use crate::http;
+use bench_gauge::{PATIENCE, Running, free, http, myself, rest};
 use partage_core::service::dataset::name::{DatasetName, VersionName};
 use partage_core::service::dataset::partition::Partitioner;
 use partage_dataset::catalogue::{Catalogue, Dataset, NodeInfo, Options, Version};
 use partage_dataset::serve::{Server, Settings};
 use partage_engine::readonly::{self, Builder, Reader};
-use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Error, Read, Result, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// How long a server may take until it listens, or has loaded.
-pub const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A server that is ended when it is dropped.
-#[derive(Debug)]
-pub struct Running {
-    child: Child,
-    /// Where it listens.
-    pub at: SocketAddr,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-impl Running {
-    /// Starts it and does not wait.
-    pub fn spawn(command: &mut Command, at: SocketAddr) -> Result<Running> {
-        let errors = std::env::temp_dir().join(format!("bench-dataset-{at}.log"));
-        let errors = std::fs::File::create(errors)?;
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).spawn()?;
-        Ok(Running { child, at })
-    }
-
-    /// Starts it and waits until it listens.
-    pub fn start(command: &mut Command, at: SocketAddr) -> Result<Running> {
-        let mut running = Running::spawn(command, at)?;
-        running.listens()?;
-        Ok(running)
-    }
-
-    /// Waits until it listens.
-    pub fn listens(&mut self) -> Result<()> {
-        let end = bench_gauge::now() + PATIENCE;
-        while TcpStream::connect(self.at).is_err() {
-            if bench_gauge::now() > end || self.child.try_wait()?.is_some() {
-                return Err(Error::other(format!("a server does not listen at {}", self.at)));
-            }
-            rest(20);
+/// Waits until a server answers from a version of a dataset of these data.
+pub fn serves(server: &mut Running, data: &Data, version: u32) -> Result<()> {
+    let (at, end, mut key) = (server.at, bench_gauge::now() + PATIENCE, Vec::new());
+    data.put_key(&mut key, data.len() - 1);
+    let path = format!("/bench/{}", String::from_utf8_lossy(&key).replace('+', "%2b"));
+    let is_served = || {
+        let answer = http::ask(at, "GET", &path).ok()?;
+        let found = http::header(&answer, b"x-sequins-version")?;
+        Some(answer.starts_with(b"HTTP/1.1 200") && found == version_name(version).as_bytes())
+    };
+    while is_served() != Some(true) {
+        server.lives()?;
+        if bench_gauge::now() > end {
+            let name = version_name(version);
+            return Err(Error::other(format!("{at} does not serve version {name}")));
         }
-        Ok(())
+        rest(20);
     }
-
-    /// Waits until it answers from a version of a dataset of these data.
-    pub fn serves(&mut self, data: &Data, version: u32) -> Result<()> {
-        let (end, mut key) = (bench_gauge::now() + PATIENCE, Vec::new());
-        data.put_key(&mut key, data.len() - 1);
-        let path = format!("/bench/{}", String::from_utf8_lossy(&key).replace('+', "%2b"));
-        let is_served = || {
-            let answer = http::ask(self.at, "GET", &path).ok()?;
-            let found = http::header(&answer, b"x-sequins-version")?;
-            Some(answer.starts_with(b"HTTP/1.1 200") && found == version_name(version).as_bytes())
-        };
-        while is_served() != Some(true) {
-            if bench_gauge::now() > end || self.child.try_wait()?.is_some() {
-                let name = version_name(version);
-                return Err(Error::other(format!("{} does not serve version {name}", self.at)));
-            }
-            rest(20);
-        }
-        Ok(())
-    }
-
-    /// Its process.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Seconds on a core that its threads have used.
-    pub fn core_seconds(&self) -> f64 {
-        bench_gauge::core_seconds_of(self.pid())
-    }
-
-    /// The same with threads that have ended, in hundredths.
-    pub fn core_seconds_ever(&self) -> f64 {
-        bench_gauge::core_seconds_ever_of(self.pid())
-    }
-
-    /// Has it look at its source: ours and Sequins both do at a hangup.
-    pub fn hang_up(&self) -> Result<()> {
-        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
-        Ok(kill_process(pid.ok_or_else(|| Error::other("no process"))?, Signal::HUP)?)
-    }
-
-    /// `kill -9`.
-    pub fn kill(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Waits.
-#[expect(clippy::disallowed_methods, reason = "a bench waits for other programs")]
-pub fn rest(milliseconds: u64) {
-    std::thread::sleep(Duration::from_millis(milliseconds));
-}
-
-/// An address on loopback that nobody has.
-pub fn free() -> Result<SocketAddr> {
-    TcpListener::bind("127.0.0.1:0")?.local_addr()
-}
-
-/// This program, to be started as a server.
-pub fn myself() -> Result<Command> {
-    std::fs::read_link("/proc/self/exe").map(Command::new)
+    Ok(())
 }
 
 /// Ours: this program again, as a server on the store files in `folder`.

@@ -3,6 +3,7 @@
 use crate::cluster::{Cluster, Clusters, NODES};
 use crate::crowd::{Asker, Question, Seen, asked_around, say_first};
 use crate::question::{Get, Post};
+use crate::servers;
 use crate::{Done, Run};
 use bench_gauge::say;
 use std::io::Result;
@@ -37,7 +38,7 @@ fn one(cluster: &mut Cluster, told: &Run, version: u32) -> Result<()> {
     let askers: Vec<Asker<'_>> = (0..CONNECTIONS).map(asker).collect();
     let (seen, told_at) = asked_around(askers, 4, 3, || {
         cluster.hang_up()?;
-        cluster.nodes.iter_mut().try_for_each(|node| node.serves(&told.data, version + 1))
+        cluster.nodes.iter_mut().try_for_each(|node| servers::serves(node, &told.data, version + 1))
     })?;
     tell(cluster.name, &seen, told_at, version);
     Ok(())

@@ -1,14 +1,18 @@
-//! What the figures of a running cluster are measured with: time on a core, memory, quantiles, and a client
-//! of the admin API.
+//! What the figures of a running cluster are measured with: time on a core, memory, quantiles, processes to be measured, and
+//! a client of the admin API.
 //!
 //! Time on a core comes from the kernel's count for each thread. Threads of one part of a program share a
 //! name, so the coordinator's time is told from that of the workers beside it in the same process.
 
 mod admin;
+pub mod client;
+pub mod http;
+mod process;
 mod words;
 
 pub use admin::Admin;
-pub use words::{complain, say};
+pub use process::{PATIENCE, Running, free, myself, rest};
+pub use words::{complain, say, word};
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

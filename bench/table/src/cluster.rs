@@ -1,0 +1,244 @@
+//! A coordinator and three nodes of tables: processes of the program `partage`, with default settings.
+
+use crate::resp::{Answer, Connection};
+use crate::{Run, rows};
+use bench_gauge::{PATIENCE, Running, free, http, now, rest};
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::map::Role;
+use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
+use partage_core::node::Health;
+use partage_wire::json::{ReplicaPhase, Shard, Shards};
+use std::io::{Error, Result};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// Nodes, each of which has a replica of each shard.
+pub const NODES: usize = 3;
+
+/// The table.
+const TABLE: &str = "bench";
+
+/// How its keys are spread over shards.
+const SHARDING: Sharding = Sharding::HashRange { hash: HashFunction::Xxh3_64 };
+
+/// All processes, ended with their handle.
+pub struct Cluster {
+    program: PathBuf,
+    folder: PathBuf,
+    /// The only coordinator.
+    pub coordinator: Running,
+    /// In their order; the address is that for coordinators and other nodes.
+    pub nodes: Vec<Running>,
+    /// Where each listens for clients of Redis.
+    pub resp: Vec<SocketAddr>,
+}
+
+/// One shard, and the node that leads it.
+#[derive(Debug, Clone)]
+pub struct Led {
+    bounds: Bounds,
+    /// If one does.
+    pub leader: Option<usize>,
+}
+
+/// All shards of the table, in the order of their bounds.
+#[derive(Debug, Clone)]
+pub struct Layout(pub Vec<Led>);
+
+impl Layout {
+    /// The place of a key's shard.
+    pub fn shard(&self, key: &[u8]) -> usize {
+        let position = SHARDING.position(PartitionKey::Whole, key);
+        let found = self.0.binary_search_by(|led| match (&led.bounds, &position) {
+            (Bounds::Hashes(range), partage_core::keyspace::sharding::Position::Point(point)) => {
+                match range.contains(*point) {
+                    true => std::cmp::Ordering::Equal,
+                    false => range.last.cmp(point),
+                }
+            }
+            _ => std::cmp::Ordering::Less,
+        });
+        found.unwrap_or_default()
+    }
+
+    /// The numbers below `keys` whose keys each node leads.
+    pub fn numbers(&self, keys: u64) -> Vec<Vec<u64>> {
+        let mut numbers = vec![Vec::new(); NODES];
+        for number in 0..keys {
+            if let Some(node) = self.0[self.shard(&rows::key(number))].leader {
+                numbers[node].push(number);
+            }
+        }
+        numbers
+    }
+
+    /// A number for each shard whose key is in it.
+    pub fn number_of_each(&self) -> Vec<u64> {
+        let mut numbers = vec![None; self.0.len()];
+        let mut left = numbers.len();
+        for number in 0.. {
+            let of = &mut numbers[self.shard(&rows::key(number))];
+            if of.is_none() {
+                *of = Some(number);
+                left -= 1;
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        numbers.into_iter().flatten().collect()
+    }
+}
+
+impl Cluster {
+    /// Starts all processes, and creates the table.
+    pub fn start(run: &Run, name: &str, shards: u64) -> Result<Cluster> {
+        let program = std::env::current_exe()?.with_file_name("partage");
+        if !program.exists() {
+            let program = program.display();
+            return Err(Error::other(format!("{program} is not there: cargo build --release --bin partage")));
+        }
+        let folder = run.folder(name)?;
+        let at = free()?;
+        let coordinator = Running::start(&mut coordinator(&program, &folder, at), at)?;
+        let mut cluster = Cluster { program, folder, coordinator, nodes: Vec::new(), resp: Vec::new() };
+        for number in 0..NODES {
+            let (at, resp) = (free()?, free()?);
+            let node = cluster.start_node(number, at, resp)?;
+            cluster.nodes.push(node);
+            cluster.resp.push(resp);
+        }
+        cluster.nodes.iter_mut().try_for_each(Running::listens)?;
+        let shards = shards.to_string();
+        cluster.command(&["table", "create", TABLE, "--shards", &shards])?;
+        cluster.settles()?;
+        Ok(cluster)
+    }
+
+    fn start_node(&self, number: usize, at: SocketAddr, resp: SocketAddr) -> Result<Running> {
+        let mut command = Command::new(&self.program);
+        command.args(["table", "serve", "--id", &format!("t{number}"), "--listen", &at.to_string()]);
+        command.args(["--redis-listen", &resp.to_string(), "--join", &self.coordinator.at.to_string()]);
+        command.arg("--data-dir").arg(self.folder.join(format!("t{number}")));
+        Running::spawn(&mut command, at)
+    }
+
+    /// A node whose process has ended is started again.
+    pub fn restart_node(&mut self, number: usize) -> Result<()> {
+        self.nodes[number] = self.start_node(number, self.nodes[number].at, self.resp[number])?;
+        Ok(())
+    }
+
+    /// So is the coordinator.
+    pub fn restart_coordinator(&mut self) -> Result<()> {
+        let at = self.coordinator.at;
+        self.coordinator = Running::spawn(&mut coordinator(&self.program, &self.folder, at), at)?;
+        Ok(())
+    }
+
+    fn command(&self, words: &[&str]) -> Result<()> {
+        let output = Command::new(&self.program)
+            .args(words)
+            .args(["--coordinator", &self.coordinator.at.to_string()])
+            .output()?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(Error::other(format!("{words:?}: {}", String::from_utf8_lossy(&output.stderr)))),
+        }
+    }
+
+    fn shards(&self) -> Result<Vec<Shard>> {
+        let (mut all, mut after) = (Vec::new(), String::new());
+        loop {
+            let path = format!("/v1/keyspaces/{TABLE}/shards{after}");
+            let answer = http::ask(self.coordinator.at, "GET", &path)?;
+            let page: Shards = serde_json::from_slice(http::body(&answer))?;
+            all.extend(page.shards);
+            match page.next {
+                Some(next) => after = format!("?after={next}"),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// Which node leads which shard.
+    pub fn layout(&self) -> Result<Layout> {
+        let led = |shard: Shard| {
+            let mut replicas = shard.replicas.iter();
+            let leader = replicas.find(|replica| replica.role.is(Role::Leader));
+            let leader = leader.and_then(|replica| replica.node.strip_prefix('t')?.parse().ok());
+            let bounds = shard.bounds.try_into().map_err(Error::other)?;
+            Ok(Led { bounds, leader })
+        };
+        let mut led = self.shards()?.into_iter().map(led).collect::<Result<Vec<Led>>>()?;
+        led.sort_by_key(|led| match &led.bounds {
+            Bounds::Hashes(range) => range.first,
+            _ => 0,
+        });
+        Ok(Layout(led))
+    }
+
+    /// Followers in sync of the shard that has the fewest, as each node knows it.
+    fn in_sync(&self) -> Result<i64> {
+        let mut least = i64::MAX;
+        for at in &self.resp {
+            let mut connection = Connection::open(*at, Duration::from_secs(5))?;
+            connection.send(b"WAIT 0 0\r\n")?;
+            match connection.answer()? {
+                Answer::Number(followers) => least = least.min(followers),
+                other => return Err(Error::other(format!("WAIT: {other:?}"))),
+            }
+        }
+        Ok(least)
+    }
+
+    /// Waits until each shard has a leader, and on each node a replica that serves and is in sync.
+    pub fn settles(&mut self) -> Result<()> {
+        let end = now() + PATIENCE;
+        loop {
+            let unsettled = match self.shards() {
+                Ok(shards) if shards.is_empty() => "there is no shard".to_owned(),
+                Ok(shards) => {
+                    let unsettled = shards.iter().filter(|shard| !is_settled(shard)).count();
+                    match self.in_sync() {
+                        Ok(followers) if unsettled == 0 && followers >= NODES as i64 - 1 => return Ok(()),
+                        Ok(followers) => format!(
+                            "{unsettled} of {} shards are not served by all nodes, and one has {followers} followers in sync",
+                            shards.len()
+                        ),
+                        Err(error) => error.to_string(),
+                    }
+                }
+                Err(error) => error.to_string(),
+            };
+            self.coordinator.lives()?;
+            self.nodes.iter_mut().try_for_each(Running::lives)?;
+            if now() > end {
+                return Err(Error::other(format!("not within {} s: {unsettled}", PATIENCE.as_secs())));
+            }
+            rest(200);
+        }
+    }
+
+    /// Seconds on a core that all processes have used, the coordinator's too.
+    pub fn core_seconds(&self) -> f64 {
+        self.nodes.iter().map(Running::core_seconds).sum::<f64>() + self.coordinator.core_seconds()
+    }
+}
+
+fn coordinator(program: &std::path::Path, folder: &std::path::Path, at: SocketAddr) -> Command {
+    let mut command = Command::new(program);
+    command.args(["coordinator", "--listen", &at.to_string()]).arg("--data-dir").arg(folder.join("state"));
+    command
+}
+
+fn is_settled(shard: &Shard) -> bool {
+    let serves = |replica: &partage_wire::json::Replica| {
+        replica.phase == Some(ReplicaPhase::Serving.into()) && replica.health.is(Health::Up)
+    };
+    shard.replicas.len() == NODES
+        && shard.replicas.iter().all(serves)
+        && shard.replicas.iter().any(|replica| replica.role.is(Role::Leader))
+}
