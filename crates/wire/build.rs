@@ -7,7 +7,8 @@ const FILES: [&str; 10] =
     ["map", "node", "keyspace", "worker", "maps", "plan", "stored", "admin", "metadata", "replication"];
 
 /// Fields that share the bytes of the message which they came in: what is written to tables.
-const SHARED_BYTES: [&str; 2] = [".partage.v1.LogEntry", ".partage.v1.SnapshotRow"];
+const SHARED_BYTES: [&str; 3] =
+    [".partage.v1.LogEntry", ".partage.v1.SnapshotRow", ".partage.v1.StoredChange"];
 
 #[expect(clippy::disallowed_methods, reason = "cargo says in the environment where to write")]
 fn main() -> Result<(), Box<dyn Error>> {

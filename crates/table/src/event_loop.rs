@@ -4,6 +4,7 @@
 //! hold up its threads, but are spread over a few threads of the node. A node has thousands of replicas, so a thread for each is too many. What
 //! this costs: a read that waits for the disk holds up the other replicas of its thread.
 
+use crate::base::LocalBase;
 use crate::limits::LOOK_MS;
 use crate::node::Shared;
 use crate::queue::{ReadyList, Waiting};
@@ -13,11 +14,43 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What a queue is served by.
+pub(crate) enum Local {
+    /// A replica that takes part in the replication of its shard.
+    Replica(Box<LocalReplica>),
+    /// A child's that takes its base.
+    Base(Box<LocalBase>),
+}
+
+impl Local {
+    /// Serves what waits. None: it is closed.
+    pub(crate) fn serve(self, waiting: Waiting) -> Option<Local> {
+        match self {
+            Local::Replica(mut replica) => {
+                if replica.serve(waiting) {
+                    return Some(Local::Replica(replica));
+                }
+                replica.let_go();
+                None
+            }
+            Local::Base(base) => base.serve(waiting),
+        }
+    }
+
+    /// When to serve it at the latest.
+    fn wake_at(&self) -> Millis {
+        match self {
+            Local::Replica(replica) => replica.wake_at(),
+            Local::Base(base) => base.wake_at(),
+        }
+    }
+}
+
 /// The replicas of one thread.
 #[derive(Default)]
 struct Replicas {
     /// By the number of their queue, each with the time that it is in `timers` for.
-    open: BTreeMap<u64, (LocalReplica, Millis)>,
+    open: BTreeMap<u64, (Local, Millis)>,
     timers: BTreeSet<(Millis, u64)>,
 }
 
@@ -32,7 +65,7 @@ pub(crate) fn run(ready: &ReadyList, shared: &Arc<Shared>) {
         for queue in listed {
             let mut waiting = queue.take();
             if let Some(replica) = waiting.replica.take() {
-                replicas.open.insert(queue.number, (*replica, Millis::NEVER));
+                replicas.open.insert(queue.number, (replica, Millis::NEVER));
             }
             replicas.serve(queue.number, waiting);
         }
@@ -46,17 +79,14 @@ pub(crate) fn run(ready: &ReadyList, shared: &Arc<Shared>) {
 
 impl Replicas {
     fn serve(&mut self, number: u64, waiting: Waiting) {
-        let Some((replica, timer)) = self.open.get_mut(&number) else { return };
-        let is_open = replica.serve(waiting);
-        let next = if is_open { replica.wake_at() } else { Millis::NEVER };
-        self.timers.remove(&(*timer, number));
-        *timer = next;
+        let Some((local, timer)) = self.open.remove(&number) else { return };
+        self.timers.remove(&(timer, number));
+        let Some(local) = local.serve(waiting) else { return };
+        let next = local.wake_at();
         if next < Millis::NEVER {
             self.timers.insert((next, number));
         }
-        if !is_open && let Some((replica, _)) = self.open.remove(&number) {
-            replica.let_go();
-        }
+        self.open.insert(number, (local, next));
     }
 }
 

@@ -43,6 +43,7 @@
 //! - Stores are flushed by their size, or when the log wants room; nothing looks at the memory of all together.
 
 pub mod access;
+mod base;
 mod error;
 mod event_loop;
 pub mod http;
@@ -69,4 +70,4 @@ pub use node::{Identity, Node, ReadAnswer, StoredReplica};
 pub use owner::{Notice, Owner};
 pub use rows::{ScanPage, ScanRange, ScannedRow};
 pub use settings::{NodeSettings, ReplicaSettings};
-pub use transport::{Packet, SnapshotChunk, Transport};
+pub use transport::{Packet, ParentAsk, ParentGiven, SnapshotChunk, StoredChange, Transport};

@@ -18,6 +18,13 @@ pub const WRITE_BYTES_WAITING: usize = 16 << 20;
 /// Reads that may wait for one replica; beyond that they are refused.
 pub const READS_WAITING: usize = 4_096;
 
+/// A child's replica whose parts could not be stored begins again after so long.
+pub const BASE_REST_MS: u64 = 1_000;
+
+/// Chunks of a parent's store that are read for one chunk of a child's at most: of a parent of which a child has little, most
+/// rows are not for it.
+pub const CHUNKS_LOOKED_AT: usize = 16;
+
 /// Commands of the owner that may wait for one replica: it gives few, and waits for most.
 pub const COMMANDS_WAITING: usize = 16;
 
@@ -90,6 +97,12 @@ pub const RETRY: Duration = Duration::from_millis(50);
 
 /// How long such a request rests before it looks again, if no leader begins before that.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// A leader with less than this looks for no key that halves its rows: a shard so small is not cut for its size.
+pub const MEDIAN_BYTES: u64 = 64 << 10;
+
+/// It looks again when its size has changed by one part in so many.
+pub const MEDIAN_CHANGE: u64 = 8;
 
 /// The file of what is known of stored replicas is written anew when it is larger than this, and four times what it was then.
 pub const MEMBERS_BYTES: u64 = 1 << 20;

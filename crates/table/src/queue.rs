@@ -5,20 +5,23 @@
 //! refused if it is a request. So nothing that adds to a queue ever waits, and the thread of the log can report to replicas that
 //! wait for the log.
 
+use crate::base::BaseWork;
 use crate::error::{ReadError, WriteError};
+use crate::event_loop::Local;
 use crate::limits;
 use crate::node::ReadAnswer;
-use crate::replica::{LocalReplica, WorkDone};
+use crate::replica::WorkDone;
 use crate::rows::{ScanPage, ScanRange};
 use crate::transport::Packet;
-use partage_core::base::id::{Incarnation, PlacementId};
+use partage_core::base::id::{Incarnation, PlacementId, ShardId};
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::PartitionKey;
-use partage_core::node::exchange::ReplicaKey;
+use partage_core::node::exchange::{self, ReplicaKey};
 use partage_core::service::table::replication::{Consistency, Order, Payload, Status};
 use partage_core::service::table::rows::Outcome;
 use partage_engine::replica::Size;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -62,6 +65,12 @@ pub(crate) enum Command {
     Status(oneshot::Sender<Status>),
     /// How much its store has.
     Size(oneshot::Sender<Size>),
+    /// A key that halves its rows; none where they are few, or not known.
+    Median(oneshot::Sender<Option<Key>>),
+    /// Answered when it could serve as soon as it may: at once, but for a child's that takes its base.
+    WhenReady(oneshot::Sender<()>),
+    /// Answered when it takes part: at once, but for a child's that has not its whole base.
+    WhenOpen(oneshot::Sender<()>),
     /// It stops, with all of it on disk.
     Close(oneshot::Sender<()>),
 }
@@ -70,7 +79,7 @@ pub(crate) enum Command {
 #[derive(Default)]
 pub(crate) struct Waiting {
     /// The replica itself, when it has just been opened.
-    pub(crate) replica: Option<Box<LocalReplica>>,
+    pub(crate) replica: Option<Local>,
     pub(crate) synced: u64,
     /// The log may have room for what the replica writes.
     pub(crate) has_room: bool,
@@ -84,6 +93,12 @@ pub(crate) struct Waiting {
     packet_bytes: usize,
     /// At most one of each kind for each task that is under way.
     pub(crate) done: Vec<WorkDone>,
+    /// The same of a child's replica that takes its base.
+    pub(crate) base_done: Vec<BaseWork>,
+    /// The latest order, of a child's replica that takes its base: it says where its parents are.
+    pub(crate) base_order: Option<exchange::Order>,
+    /// Parents of which replicas on this node have applied something.
+    pub(crate) news: BTreeSet<ShardId>,
     pub(crate) writes: Vec<(Payload, WriteAnswer)>,
     write_bytes: usize,
     pub(crate) reads: Vec<Read>,
@@ -92,12 +107,21 @@ pub(crate) struct Waiting {
     is_closed: bool,
 }
 
+impl Waiting {
+    /// What a replica begins with that has been here as a child's, which took its base.
+    pub(crate) fn of_opened(order: Option<Order>, command: Option<Command>) -> Waiting {
+        Waiting { order, commands: command.into_iter().collect(), ..Waiting::default() }
+    }
+}
+
 /// The queue of one replica.
 pub(crate) struct ReplicaQueue {
     pub(crate) key: ReplicaKey,
     /// Of this opening of the replica; no other has it in this process.
     pub(crate) number: u64,
     pub(crate) partition_key: PartitionKey,
+    /// The replica is a child's that takes its base, and takes part in nothing yet.
+    is_base: AtomicBool,
     waiting: Mutex<Waiting>,
     ready: Arc<ReadyList>,
 }
@@ -109,7 +133,17 @@ impl ReplicaQueue {
         partition_key: PartitionKey,
         ready: Arc<ReadyList>,
     ) -> ReplicaQueue {
-        ReplicaQueue { key, number, partition_key, waiting: Mutex::default(), ready }
+        let (is_base, waiting) = (AtomicBool::new(false), Mutex::default());
+        ReplicaQueue { key, number, partition_key, is_base, waiting, ready }
+    }
+
+    /// Whether the replica is a child's that takes its base.
+    pub(crate) fn is_base(&self) -> bool {
+        self.is_base.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_base(&self, is_base: bool) {
+        self.is_base.store(is_base, Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {

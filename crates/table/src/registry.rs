@@ -20,6 +20,8 @@ pub(crate) enum Presence {
     Changing,
     /// It is open.
     Open,
+    /// It is a child's, and takes its base: nothing of it counts yet.
+    Base,
 }
 
 /// The number of the record by which the log forgets a replica: beyond all that its machine gives. A note of what is committed
@@ -75,13 +77,26 @@ impl Registry {
     }
 
     pub(crate) fn opened(&self, queue: Arc<ReplicaQueue>) {
-        self.presences().insert(queue.key.clone(), Presence::Open);
+        let presence = if queue.is_base() { Presence::Base } else { Presence::Open };
+        self.presences().insert(queue.key.clone(), presence);
         self.queues.write().unwrap_or_else(PoisonError::into_inner).insert(queue.key.clone(), queue);
     }
 
     pub(crate) fn closed(&self, key: &ReplicaKey, presence: Presence) {
         self.queues.write().unwrap_or_else(PoisonError::into_inner).remove(key);
         self.presences().insert(key.clone(), presence);
+    }
+
+    /// A child's replica has its base, and takes part from now on.
+    pub(crate) fn became_replica(&self, queue: &ReplicaQueue) {
+        queue.set_base(false);
+        self.presences().insert(queue.key.clone(), Presence::Open);
+    }
+
+    /// Nothing of a child's replica is here any more.
+    pub(crate) fn gone(&self, key: &ReplicaKey) {
+        self.queues.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.presences().remove(key);
     }
 
     pub(crate) fn when_forgotten(&self, key: ReplicaKey, then: Forgotten) {

@@ -1,7 +1,9 @@
 //! The numbers that a node runs by. Each has a default and a reason.
 
-use partage_core::keyspace::sharding::PartitionKey;
+use crate::stored::keys;
+use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
 use partage_core::service::table::replication;
+use partage_core::service::table::split::inherit;
 use partage_engine::replica::{Options, limits};
 use partage_log::{LogSettings, WriterSettings};
 
@@ -37,10 +39,30 @@ impl Default for NodeSettings {
 }
 
 /// Of one replica: what its keyspace says.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct ReplicaSettings {
     /// Of its replication.
     pub replication: replication::Settings,
     /// Which part of a key decides its partition: a batch stays within one.
     pub partition_key: PartitionKey,
+    /// How its keys map to shards: which child of a split a row goes to.
+    pub sharding: Sharding,
+}
+
+impl Default for ReplicaSettings {
+    /// Of a table whose shards are ranges of whole keys.
+    fn default() -> ReplicaSettings {
+        let (replication, partition_key) = (replication::Settings::default(), PartitionKey::default());
+        ReplicaSettings { replication, partition_key, sharding: Sharding::KeyRange }
+    }
+}
+
+impl ReplicaSettings {
+    /// Whether a child with these bounds takes a stored record of its parent.
+    pub(crate) fn inherits(&self, bounds: &Bounds, stored: &[u8]) -> bool {
+        match keys::row_of(stored) {
+            Some(key) => bounds.contains(self.sharding.position(self.partition_key, key)),
+            None => inherit::takes_outcomes() || stored == keys::STANDING,
+        }
+    }
 }

@@ -1,9 +1,13 @@
 //! What replicas send to each other, and how it gets there: by whatever the owner of the node gives.
 
-use partage_core::base::id::PlacementId;
+use crate::limits::ROW_AROUND_BYTES;
+use bytes::Bytes;
+use partage_core::base::id::{PlacementId, ShardId};
 use partage_core::base::name::NodeId;
+use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::replication::{LogPosition, Message};
+use partage_core::service::table::split;
 use partage_engine::replica::Row;
 use std::sync::Arc;
 
@@ -26,9 +30,44 @@ pub enum Packet {
         /// The position of the snapshot.
         position: LogPosition,
     },
+    /// A child's replica asks a parent's for what that has (`base/mod.rs`).
+    Ask(ParentAsk),
+    /// A parent's replica gives that; of a snapshot the chunks follow.
+    Given(ParentGiven),
 }
 
-/// A part of what a leader has applied, for a follower that the log does not reach.
+/// What a replica of a child, of a split or a merge, asks of a replica of a parent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParentAsk {
+    /// The child.
+    pub child: ShardId,
+    /// What the child holds.
+    pub bounds: Bounds,
+    /// The node of its replica.
+    pub node: NodeId,
+    /// From where on it asks.
+    pub ask: split::Ask,
+}
+
+/// What a replica of a parent gives to one of a child.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParentGiven {
+    /// What it is.
+    pub given: split::Given,
+    /// Changes of the store, in their order; none if a snapshot follows.
+    pub changes: Vec<StoredChange>,
+}
+
+/// A key of a store, and what it has from then on; none deletes it.
+pub type StoredChange = (Bytes, Option<Bytes>);
+
+/// What a change counts against limits, in bytes.
+pub(crate) fn change_bytes<B: AsRef<[u8]>>((key, value): &(B, Option<B>)) -> usize {
+    ROW_AROUND_BYTES + key.as_ref().len() + value.as_ref().map_or(0, |value| value.as_ref().len())
+}
+
+/// A part of what a replica has applied: for a follower that the log does not reach, or for a child, of which it has the rows
+/// that the child holds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapshotChunk {
     /// Up to there the leader had applied entries.
@@ -49,7 +88,8 @@ impl Packet {
                 append.entries.iter().map(|entry| entry.bytes()).sum()
             }
             Packet::Chunk(chunk) => chunk.rows.iter().map(|row| row.key.len() + row.value.len()).sum(),
-            Packet::Message(_) | Packet::Stored { .. } | Packet::Useless { .. } => 0,
+            Packet::Given(given) => given.changes.iter().map(change_bytes).sum(),
+            Packet::Message(_) | Packet::Stored { .. } | Packet::Useless { .. } | Packet::Ask(_) => 0,
         }
     }
 }

@@ -204,8 +204,8 @@ pub trait Handler: Send + Sync + 'static {
     /// for the replica. Its replication goes by every order at once, and not only by those that a callback follows from: the
     /// in-sync set, the leader, and the nodes of the others. Called before the callbacks that the order leads to, also again
     /// with the same order. Must not block; the default does nothing.
-    fn ordered(&self, order: &Order, incarnation: Incarnation) {
-        let _ = (order, incarnation);
+    fn ordered(&self, order: &Order, brief: &KeyspaceBrief, incarnation: Incarnation) {
+        let _ = (order, brief, incarnation);
     }
 
     /// How heavy the shard is, asked every few seconds. What is left 0 or empty of requests, processor time and hot

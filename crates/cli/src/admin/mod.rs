@@ -29,6 +29,7 @@ pub use explain::ExplainArgs;
 pub use keyspace::{KeyspaceCommand, sharding_text};
 pub use node::NodeCommand;
 pub use plan::PlanCommand;
+pub use resharding::ReshardingArgs;
 pub use shard::{ShardCommand, key_text, stage_text};
 pub use sharding::{ShardingArgs, ShardingSpec};
 pub use status::StatusArgs;

@@ -1,7 +1,8 @@
 //! Verbs about tables as keyspaces: they ask a coordinator.
 
 use crate::admin::{
-    Ahead, ConstraintArgs, KeyspaceCommand, ShardingArgs, ShardingSpec, Wait, Yes, begin, sharding_text,
+    Ahead, ConstraintArgs, KeyspaceCommand, ReshardingArgs, ShardingArgs, ShardingSpec, Wait, Yes, begin,
+    sharding_text,
 };
 use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output, table};
@@ -30,6 +31,8 @@ pub struct CreateArgs {
     spread: String,
     #[command(flatten, next_help_heading = REPLICATION)]
     constraint: ConstraintArgs,
+    #[command(flatten)]
+    resharding: ReshardingArgs,
     #[command(flatten, next_help_heading = REPLICATION)]
     ahead: Ahead,
     #[command(flatten, next_help_heading = REQUEST)]
@@ -44,8 +47,6 @@ impl CreateArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let ShardingSpec { sharding, partition_key, presplit } = self.sharding.spec()?;
-        // Tables keep the shards that they were created with.
-        let resharding = Resharding { split_bytes: 0, split_requests_per_s: 0.0, ..Resharding::default() };
         let keyspace = Keyspace {
             name: self.name,
             kind: Some(KeyspaceKind::Table.to_string()),
@@ -58,7 +59,7 @@ impl CreateArgs {
             spread: Some(self.spread),
             constraint: self.constraint.over(Constraint::default()),
             throttle: Throttle::default(),
-            resharding,
+            resharding: self.resharding.over(Resharding::default()),
             dataset_replication: None,
             durable: true,
             min_in_sync: self.min_in_sync.unwrap_or(self.replicas.min(2)),

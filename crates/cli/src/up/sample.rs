@@ -53,7 +53,7 @@ pub async fn create_inventory(client: &ApiClient, replicas: u32) -> Result<(), F
         spread: None,
         constraint: Default::default(),
         throttle: Default::default(),
-        resharding: Resharding { split_bytes: 0, ..Resharding::default() },
+        resharding: Resharding::default(),
         dataset_replication: None,
         durable: true,
         min_in_sync: replicas.min(2),

@@ -3,7 +3,7 @@
 
 use crate::limits::{PACKET_AROUND_BYTES, ROW_AROUND_BYTES};
 use crate::network::peer_queue::Outgoing;
-use crate::transport::{Packet, SnapshotChunk};
+use crate::transport::{Packet, ParentAsk, ParentGiven, SnapshotChunk};
 use bytes::Bytes;
 use partage_engine::replica::{Row, SharedBytes};
 use partage_wire::replication as wire;
@@ -13,7 +13,11 @@ use std::sync::Arc;
 pub(super) fn sent_bytes(packet: &Packet) -> usize {
     let rows = match packet {
         Packet::Chunk(chunk) => chunk.rows.len(),
-        Packet::Message(_) | Packet::Stored { .. } | Packet::Useless { .. } => 0,
+        Packet::Given(_)
+        | Packet::Message(_)
+        | Packet::Stored { .. }
+        | Packet::Useless { .. }
+        | Packet::Ask(_) => 0,
     };
     PACKET_AROUND_BYTES + packet.bytes() + rows * ROW_AROUND_BYTES
 }
@@ -30,6 +34,12 @@ impl From<Outgoing> for wire::Packet {
             }),
             Packet::Stored { position, number } => wire::Content::Stored { position, number },
             Packet::Useless { position } => wire::Content::Useless { position },
+            Packet::Ask(ParentAsk { child, bounds, node, ask }) => {
+                wire::Content::Ask(wire::ParentAsk { child, bounds, node, ask })
+            }
+            Packet::Given(ParentGiven { given, changes }) => {
+                wire::Content::Given(wire::ParentGiven { given, changes })
+            }
         };
         wire::Packet { to: outgoing.to, from: outgoing.from, content }
     }
@@ -52,5 +62,11 @@ pub(super) fn received(content: wire::Content) -> Packet {
         }),
         wire::Content::Stored { position, number } => Packet::Stored { position, number },
         wire::Content::Useless { position } => Packet::Useless { position },
+        wire::Content::Ask(wire::ParentAsk { child, bounds, node, ask }) => {
+            Packet::Ask(ParentAsk { child, bounds, node, ask })
+        }
+        wire::Content::Given(wire::ParentGiven { given, changes }) => {
+            Packet::Given(ParentGiven { given, changes })
+        }
     }
 }

@@ -143,9 +143,11 @@ impl PeerQueue {
         let was_empty = waiting.is_empty();
         match outgoing.packet {
             Packet::Chunk(_) => waiting.chunks.add(bytes, outgoing)?,
-            Packet::Message(_) | Packet::Stored { .. } | Packet::Useless { .. } => {
-                waiting.messages.add(bytes, outgoing)?
-            }
+            Packet::Message(_)
+            | Packet::Stored { .. }
+            | Packet::Useless { .. }
+            | Packet::Ask(_)
+            | Packet::Given(_) => waiting.messages.add(bytes, outgoing)?,
         }
         drop(waiting);
         if was_empty {

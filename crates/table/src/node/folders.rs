@@ -67,7 +67,7 @@ pub(super) fn list(folder: &Path) -> io::Result<BTreeMap<ReplicaKey, Vec<u64>>> 
 }
 
 /// The generations of one replica.
-pub(super) fn generations(folder: &Path, key: &ReplicaKey) -> io::Result<Vec<u64>> {
+pub(crate) fn generations(folder: &Path, key: &ReplicaKey) -> io::Result<Vec<u64>> {
     match std::fs::read_dir(rows(folder).join(key.keyspace.as_str())) {
         Ok(stores) => {
             let names = stores.map(|store| Ok(store?.file_name().to_string_lossy().into_owned()));
@@ -105,7 +105,7 @@ pub(super) fn choose(
 }
 
 /// Removes folders whose stores are not open.
-pub(super) fn remove(
+pub(crate) fn remove(
     engine: &TreeEngine,
     folder: &Path,
     key: &ReplicaKey,

@@ -3,8 +3,9 @@
 pub(crate) mod folders;
 mod recovery;
 
+use crate::base::LocalBase;
 use crate::error::{OpenError, ReadError, ReplicaError, WriteError};
-use crate::event_loop;
+use crate::event_loop::{self, Local};
 use crate::owner::Owner;
 use crate::pool::Pool;
 use crate::queue::{Command, Read, ReadyList, ReplicaQueue, Wanted};
@@ -166,7 +167,9 @@ impl Node {
                 Some(Presence::Damaged(why)) => {
                     return Err(ReplicaError::Damaged(replica.clone(), why.clone()));
                 }
-                Some(Presence::Changing | Presence::Open) => return Err(ReplicaError::Busy(replica.clone())),
+                Some(Presence::Changing | Presence::Open | Presence::Base) => {
+                    return Err(ReplicaError::Busy(replica.clone()));
+                }
                 Some(Presence::Stored(_)) | None => {}
             }
             match presences.insert(replica.clone(), Presence::Changing) {
@@ -175,14 +178,84 @@ impl Node {
             }
         };
         let (answer, opened) = oneshot::channel();
-        let (shared, key, incarnation) = (Arc::clone(&self.shared), replica.clone(), self.incarnation());
-        let ready = Arc::clone(&self.ready[(replica.placement.0 % self.ready.len() as u64) as usize]);
+        let (shared, queue, incarnation) =
+            (Arc::clone(&self.shared), self.new_queue(replica, &settings), self.incarnation());
         self.shared.pool.add(replica.placement, move || {
-            let opening = Request { key, settings, incarnation, is_new, ready };
+            let opening = Request { queue, settings, incarnation, is_new };
             // An owner that has gone hears nothing.
             let _ = answer.send(open_now(&shared, opening, stored));
         });
         opened.await.unwrap_or_else(|_| Err(self.ended()))
+    }
+
+    /// Begins a child's replica, of a split or a merge: it takes what its shard's parents have, as the orders say that it hears, and
+    /// opens when it has all of that. Nothing is begun anew if it is open, or takes its base already.
+    ///
+    /// # Errors
+    /// It is stored here, or is being opened, closed or dropped.
+    pub fn form_replica(
+        &self,
+        order: &exchange::Order,
+        settings: ReplicaSettings,
+    ) -> Result<(), ReplicaError> {
+        let replica = &order.replica;
+        {
+            let mut presences = self.shared.registry.presences();
+            match presences.get(replica) {
+                Some(Presence::Open | Presence::Base) => return Ok(()),
+                Some(Presence::Damaged(why)) => {
+                    return Err(ReplicaError::Damaged(replica.clone(), why.clone()));
+                }
+                Some(Presence::Changing | Presence::Stored(_)) => {
+                    return Err(ReplicaError::Busy(replica.clone()));
+                }
+                None => {}
+            }
+            presences.insert(replica.clone(), Presence::Changing);
+        }
+        let queue = self.new_queue(replica, &settings);
+        queue.set_base(true);
+        let (of, shared) = (Arc::clone(&queue), Arc::clone(&self.shared));
+        let base = LocalBase::new(of, shared, settings, self.incarnation(), order.clone());
+        queue.add(|waiting| waiting.replica = Some(Local::Base(Box::new(base))));
+        self.shared.registry.opened(queue);
+        Ok(())
+    }
+
+    /// Returns when a child's replica could serve as soon as its parents have closed.
+    ///
+    /// # Errors
+    /// It is not there, or was closed before.
+    pub async fn when_ready(&self, replica: &ReplicaKey) -> Result<(), ReplicaError> {
+        self.when(replica, Command::WhenReady).await
+    }
+
+    /// Returns when a child's replica has all that its parents had, on its disk, and is open.
+    ///
+    /// # Errors
+    /// It is not there, or was closed before.
+    pub async fn when_open(&self, replica: &ReplicaKey) -> Result<(), ReplicaError> {
+        self.when(replica, Command::WhenOpen).await
+    }
+
+    async fn when(
+        &self,
+        replica: &ReplicaKey,
+        command: fn(oneshot::Sender<()>) -> Command,
+    ) -> Result<(), ReplicaError> {
+        let not_open = || ReplicaError::NotOpen(replica.clone());
+        let queue = self.queue(replica).ok_or_else(not_open)?;
+        let (answer, so) = oneshot::channel();
+        if !queue.add_command(command(answer)) {
+            return Err(not_open());
+        }
+        so.await.map_err(|_| not_open())
+    }
+
+    fn new_queue(&self, replica: &ReplicaKey, settings: &ReplicaSettings) -> Arc<ReplicaQueue> {
+        let number = self.shared.queues.fetch_add(1, Ordering::Relaxed);
+        let ready = Arc::clone(&self.ready[(replica.placement.0 % self.ready.len() as u64) as usize]);
+        Arc::new(ReplicaQueue::new(replica.clone(), number, settings.partition_key, ready))
     }
 
     /// Closes a replica: it takes part in nothing any more, and all of it is on disk. It may be opened again.
@@ -212,7 +285,9 @@ impl Node {
             match presences.get(replica) {
                 None => return Ok(()),
                 Some(Presence::Stored(_) | Presence::Damaged(_)) => {}
-                Some(Presence::Changing | Presence::Open) => return Err(ReplicaError::Busy(replica.clone())),
+                Some(Presence::Changing | Presence::Open | Presence::Base) => {
+                    return Err(ReplicaError::Busy(replica.clone()));
+                }
             }
             presences.insert(replica.clone(), Presence::Changing);
         }
@@ -235,8 +310,12 @@ impl Node {
 
     /// The replica hears an order of the coordinator. Where no replica leads, there is nothing to hear.
     pub fn order(&self, order: &exchange::Order) {
+        let Some(queue) = self.queue(&order.replica) else { return };
         let ordered = member::order(order, &self.shared.identity.node, self.incarnation());
-        if let (Some(queue), Some(ordered)) = (self.queue(&order.replica), ordered) {
+        if queue.is_base() {
+            queue.add(|waiting| waiting.base_order = Some(order.clone()));
+        }
+        if let Some(ordered) = ordered {
             queue.add(|waiting| waiting.order = Some(ordered));
         }
     }
@@ -279,9 +358,26 @@ impl Node {
         if added { size.await.ok() } else { None }
     }
 
-    /// Whether a replica is open.
+    /// A key that halves the rows of a replica: none where they are few, or it is not open. Reads the store.
+    pub async fn median(&self, replica: &ReplicaKey) -> Option<Key> {
+        let (answer, median) = oneshot::channel();
+        let added = self.queue(replica)?.add_command(Command::Median(answer));
+        if added { median.await.ok().flatten() } else { None }
+    }
+
+    /// Whether a child's replica is here that takes what its parents have.
+    pub fn is_forming(&self, replica: &ReplicaKey) -> bool {
+        self.queue(replica).is_some_and(|queue| queue.is_base())
+    }
+
+    /// Whether a replica is open: one that takes its base is not.
     pub fn is_open(&self, replica: &ReplicaKey) -> bool {
-        self.queue(replica).is_some()
+        self.queue(replica).is_some_and(|queue| !queue.is_base())
+    }
+
+    /// Whether a replica is stored here, undamaged, and neither open nor about to be.
+    pub fn is_stored(&self, replica: &ReplicaKey) -> bool {
+        matches!(self.shared.registry.presences().get(replica), Some(Presence::Stored(_)))
     }
 
     /// Writes rows. The time of the write is that of this node, whatever `write` says.
@@ -371,15 +467,31 @@ impl Drop for Node {
 
 /// What a replica is to be opened with.
 struct Request {
-    key: ReplicaKey,
+    queue: Arc<ReplicaQueue>,
     settings: ReplicaSettings,
     incarnation: Incarnation,
     is_new: bool,
-    ready: Arc<ReadyList>,
+}
+
+impl Shared {
+    /// The node.
+    pub(crate) fn node(&self) -> &NodeId {
+        &self.identity.node
+    }
+
+    /// Brings a packet to a replica of this node or of another one.
+    pub(crate) fn deliver(&self, node: &NodeId, to: &ReplicaKey, from: PlacementId, packet: Packet) {
+        if *node == self.identity.node {
+            self.registry.queue(to).into_iter().for_each(|queue| queue.add_packet(from, packet.clone()));
+        } else {
+            self.transport.send(node, to, from, packet);
+        }
+    }
 }
 
 fn open_now(shared: &Arc<Shared>, request: Request, stored: Option<Box<Stored>>) -> Result<(), ReplicaError> {
-    let Request { key, settings, incarnation, is_new, ready } = request;
+    let Request { queue, settings, incarnation, is_new } = request;
+    let key = queue.key.clone();
     let opened = open_rows(shared, &key, stored.is_some());
     let (generation, rows) = match opened {
         Ok(opened) => opened,
@@ -395,18 +507,15 @@ fn open_now(shared: &Arc<Shared>, request: Request, stored: Option<Box<Stored>>)
     let is_new = is_new && stored.is_none();
     let flushed = rows.store().flushed();
     let stored = Stored { flushed, ..stored.map_or_else(Stored::default, |stored| *stored) };
-    let number = shared.queues.fetch_add(1, Ordering::Relaxed);
-    let queue = Arc::new(ReplicaQueue::new(key, number, settings.partition_key, ready));
-    let settings = settings.replication;
     let opening = Opening { settings, incarnation, is_new, stored, rows, generation };
     let replica = LocalReplica::open(Arc::clone(&queue), Arc::clone(shared), opening);
-    queue.add(|waiting| waiting.replica = Some(Box::new(replica)));
+    queue.add(|waiting| waiting.replica = Some(Local::Replica(Box::new(replica))));
     shared.registry.opened(queue);
     Ok(())
 }
 
 /// The rows of a replica. Of one that the log knows nothing of there may be what a drop has left.
-fn open_rows(
+pub(crate) fn open_rows(
     shared: &Shared,
     key: &ReplicaKey,
     is_stored: bool,

@@ -147,6 +147,7 @@ impl LocalReplica {
         let store = Arc::clone(former.store());
         drop(former);
         self.remove_folder(generation, Some(store));
+        self.giving.replaced();
         self.hear(Event::Installed(position));
     }
 

@@ -20,6 +20,7 @@
 //! | closing | flushes, trims its log, and goes when all of that is on disk |
 
 mod filling;
+mod giving;
 mod logging;
 mod requests;
 mod sending;
@@ -31,8 +32,10 @@ use crate::node::Shared;
 use crate::owner::Notice;
 use crate::queue::{Command, ReplicaQueue, Waiting, Wanted};
 use crate::rows::{RowsError, ScanPage, ScannedRows, StoredRows};
+use crate::settings::ReplicaSettings;
 use crate::transport::Packet;
 use filling::Incoming;
+use giving::Giving;
 use logging::Logging;
 use partage_core::base::id::{Incarnation, PlacementId};
 use partage_core::base::time::Millis;
@@ -42,6 +45,7 @@ use partage_core::service::table::replication::{
     Answer, Effect, Event, Failed, Order, Replica, Request, Settings, Stored,
 };
 use partage_engine::replica::{Store, TreeStore};
+pub(crate) use requests::refuse_closed;
 use requests::{Requests, Stopped, refuse};
 use sending::Outgoing;
 use std::collections::BTreeMap;
@@ -63,6 +67,7 @@ pub(crate) struct LocalReplica {
     shared: Arc<Shared>,
     machine: Replica,
     settings: Settings,
+    replica_settings: ReplicaSettings,
     incarnation: Incarnation,
     /// The latest order: it says on which nodes the others are.
     order: Option<Order>,
@@ -79,6 +84,7 @@ pub(crate) struct LocalReplica {
     /// The log wants the room of its entries.
     trims: bool,
     outgoing: BTreeMap<PlacementId, Outgoing>,
+    giving: Giving,
     incoming: Option<Incoming>,
     /// The next folder that is filled.
     next_generation: u64,
@@ -87,7 +93,7 @@ pub(crate) struct LocalReplica {
 
 /// What a replica is opened with.
 pub(crate) struct Opening {
-    pub(crate) settings: Settings,
+    pub(crate) settings: ReplicaSettings,
     pub(crate) incarnation: Incarnation,
     pub(crate) is_new: bool,
     pub(crate) stored: Stored,
@@ -99,12 +105,14 @@ impl LocalReplica {
     pub(crate) fn open(queue: Arc<ReplicaQueue>, shared: Arc<Shared>, opening: Opening) -> LocalReplica {
         let Opening { settings, incarnation, is_new, stored, rows, generation } = opening;
         let me = (queue.key.placement, incarnation);
+        let (replica_settings, settings) = (settings, settings.replication);
         let machine = Replica::recover(me, settings, stored, shared.clock.now(), is_new);
         LocalReplica {
             queue,
             shared,
             machine,
             settings,
+            replica_settings,
             incarnation,
             order: None,
             rows,
@@ -117,6 +125,7 @@ impl LocalReplica {
             is_flushing: false,
             trims: false,
             outgoing: BTreeMap::new(),
+            giving: Giving::default(),
             incoming: None,
             next_generation: generation + 1,
             closing: None,
@@ -181,6 +190,9 @@ impl LocalReplica {
                 Packet::Chunk(chunk) => self.take_chunk(from, chunk),
                 Packet::Stored { position, number } => self.chunk_is_stored(from, position, number),
                 Packet::Useless { position } => self.snapshot_is_useless(from, position),
+                Packet::Ask(ask) => self.give(from, ask),
+                // This replica has its base.
+                Packet::Given(_) => {}
             }
         }
         if !waiting.writes.is_empty() {
@@ -226,6 +238,8 @@ impl LocalReplica {
             Command::Transfer(heir) => self.hear(Event::Transfer(heir)),
             Command::Status(answer) => drop(answer.send(self.machine.status())),
             Command::Size(answer) => drop(answer.send(self.rows.store().size())),
+            Command::Median(answer) => self.median(answer),
+            Command::WhenReady(answer) | Command::WhenOpen(answer) => drop(answer.send(())),
             Command::Close(answer) => {
                 self.requests.end(&Stopped::Closed);
                 self.outgoing.clear();
@@ -269,6 +283,9 @@ impl LocalReplica {
     }
 
     fn send(&self, to: PlacementId, packet: Packet) {
+        if let Some((key, node)) = self.giving.child(to) {
+            return self.shared.deliver(node, key, self.queue.key.placement, packet);
+        }
         let peers = self.order.as_ref().map_or(&[][..], |order| &order.peers);
         if let Some(peer) = peers.iter().find(|peer| peer.placement == to) {
             let key = ReplicaKey { placement: to, ..self.queue.key.clone() };

@@ -116,6 +116,11 @@ impl Requests {
     }
 }
 
+/// Answers all that wait that the replica is not open.
+pub(crate) fn refuse_closed(waiting: Waiting) {
+    refuse(waiting, &Stopped::Closed);
+}
+
 /// Refuses what the machine has not seen.
 pub(super) fn refuse(waiting: Waiting, stopped: &Stopped) {
     for (_, answer) in waiting.writes {

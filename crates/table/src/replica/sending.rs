@@ -1,15 +1,17 @@
-//! Snapshots that a leader sends: one chunk at a time, each again until the follower has stored it.
+//! Snapshots that a leader sends to followers, and any replica to those of its children: one chunk at a time, each again until the follower has stored it.
 //!
 //! A snapshot that is given up is begun anew when the machine asks for it again. What was not done: a limit of bytes a second;
 //! one chunk for each round trip is one.
 
 use super::LocalReplica;
 use super::storage::WorkDone;
-use crate::limits::{CHUNK_BYTES, CHUNK_RESEND_MS, SNAPSHOT_PATIENCE_MS, SNAPSHOTS_SENT};
+use crate::limits::{CHUNK_BYTES, CHUNK_RESEND_MS, CHUNKS_LOOKED_AT, SNAPSHOT_PATIENCE_MS, SNAPSHOTS_SENT};
 use crate::rows::RowsError;
+use crate::settings::ReplicaSettings;
 use crate::transport::{Packet, SnapshotChunk};
 use partage_core::base::id::PlacementId;
 use partage_core::base::time::Millis;
+use partage_core::keyspace::sharding::Bounds;
 use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::{Chunk, SharedBytes, Snapshot, Store, TreeSnapshot};
 use std::sync::Arc;
@@ -36,6 +38,8 @@ impl Drop for Permit {
 /// A snapshot that is sent.
 pub(super) struct Outgoing {
     position: LogPosition,
+    /// To a child's replica, which takes what lies in these bounds.
+    child: Option<Arc<Bounds>>,
     snapshot: Arc<TreeSnapshot>,
     /// Of the chunk that is under way.
     number: u64,
@@ -51,23 +55,30 @@ pub(super) struct Outgoing {
 impl LocalReplica {
     /// The follower needs a snapshot.
     pub(super) fn begin_snapshot(&mut self, now: Millis, to: PlacementId) {
-        if self.outgoing.contains_key(&to) {
-            return;
+        if !self.outgoing.contains_key(&to) && self.rows.applied() != LogPosition::default() {
+            self.send_snapshot(now, to, None);
         }
-        let Some(permit) = Permit::take(&self.shared.snapshots_sent) else { return };
+    }
+
+    /// Sends what is applied now: all of it to a follower, what lies in these bounds to a child's replica. Says whether it does.
+    pub(super) fn send_snapshot(&mut self, now: Millis, to: PlacementId, child: Option<Arc<Bounds>>) -> bool {
+        // What it replaces gives its permit back.
+        self.outgoing.remove(&to);
+        let Some(permit) = Permit::take(&self.shared.snapshots_sent) else { return false };
         let snapshot = match self.rows.store().snapshot() {
             Ok(snapshot) => Arc::new(snapshot),
-            Err(error) => return self.stop(&error.into()),
+            Err(error) => {
+                self.stop(&error.into());
+                return false;
+            }
         };
-        let position = snapshot.position();
-        if position == LogPosition::default() {
-            return;
-        }
-        let (chunk, next) = (None, None);
+        let (position, chunk, next) = (snapshot.position(), None, None);
+        let (sent, heard) = (now, now);
         let outgoing =
-            Outgoing { position, snapshot, number: 0, chunk, next, sent: now, heard: now, _permit: permit };
+            Outgoing { position, child, snapshot, number: 0, chunk, next, sent, heard, _permit: permit };
         self.outgoing.insert(to, outgoing);
         self.export(to);
+        true
     }
 
     /// Reads the next chunk.
@@ -75,8 +86,12 @@ impl LocalReplica {
         let Some(outgoing) = self.outgoing.get_mut(&to) else { return };
         let (position, number, from) = (outgoing.position, outgoing.number, outgoing.next.take());
         let (snapshot, queue) = (Arc::clone(&outgoing.snapshot), Arc::clone(&self.queue));
+        let (child, settings) = (outgoing.child.clone(), self.replica_settings);
         self.shared.pool.add(self.queue.key.placement, move || {
-            let result = snapshot.export(from.as_deref(), None, CHUNK_BYTES).map_err(RowsError::from);
+            let result = match child {
+                Some(bounds) => export_for_child(&*snapshot, from, &settings, &bounds),
+                None => snapshot.export(from.as_deref(), None, CHUNK_BYTES).map_err(RowsError::from),
+            };
             drop(snapshot);
             queue.add(|waiting| waiting.done.push(WorkDone::Exported { to, position, number, result }));
         });
@@ -138,7 +153,7 @@ impl LocalReplica {
     /// Sends chunks again, and gives up what is of no use any more.
     pub(super) fn tend_snapshots(&mut self, now: Millis) {
         if !self.outgoing.is_empty() && self.machine.status().leads.is_none() {
-            self.outgoing.clear();
+            self.outgoing.retain(|_, one| one.child.is_some());
         }
         self.outgoing.retain(|_, one| one.chunk.is_none() || now < one.heard + SNAPSHOT_PATIENCE_MS);
         let mut again = Vec::new();
@@ -150,4 +165,25 @@ impl LocalReplica {
         }
         again.into_iter().for_each(|(to, chunk)| self.send(to, Packet::Chunk(chunk)));
     }
+}
+
+/// A chunk of the rows that a child takes; it may have none though others follow.
+fn export_for_child(
+    snapshot: &TreeSnapshot,
+    mut from: Option<SharedBytes>,
+    settings: &ReplicaSettings,
+    bounds: &Bounds,
+) -> Result<Chunk, RowsError> {
+    let mut taken = Vec::new();
+    let mut bytes = 0;
+    for _ in 0..CHUNKS_LOOKED_AT {
+        let Chunk { rows, next } = snapshot.export(from.as_deref(), None, CHUNK_BYTES - bytes)?;
+        let of_child = rows.into_iter().filter(|row| settings.inherits(bounds, &row.key));
+        taken.extend(of_child.inspect(|row| bytes += row.key.len() + row.value.len()));
+        from = next;
+        if from.is_none() || bytes >= CHUNK_BYTES {
+            break;
+        }
+    }
+    Ok(Chunk { rows: taken, next: from })
 }

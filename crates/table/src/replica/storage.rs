@@ -7,7 +7,9 @@ use crate::node::Shared;
 use crate::owner::Notice;
 use crate::registry::Presence;
 use crate::rows::RowsError;
+use crate::stored::keys;
 use partage_core::base::id::PlacementId;
+use partage_core::keyspace::key::Key;
 use partage_core::service::table::replication::{Entry, Event, LogPosition};
 use partage_engine::replica::{Chunk, Store, TreeStore};
 use std::sync::{Arc, Weak};
@@ -43,14 +45,17 @@ impl LocalReplica {
     pub(super) fn apply(&mut self, entries: &[Entry]) {
         let keeps = self.requests.has_writes();
         for entry in entries {
-            match self.rows.apply(entry) {
-                Ok(Some(outcome)) if keeps => {
-                    self.requests.keep(entry.position, outcome, self.settings.in_flight_entries);
+            match self.rows.apply_entry(entry) {
+                Ok((outcome, changes)) => {
+                    if let Some(outcome) = outcome.filter(|_| keeps) {
+                        self.requests.keep(entry.position, outcome, self.settings.in_flight_entries);
+                    }
+                    self.keep_for_children(entry.position, changes);
                 }
-                Ok(_) => {}
                 Err(error) => return self.stop(&error),
             }
         }
+        self.tell_children();
     }
 
     /// The store has failed.
@@ -119,6 +124,16 @@ impl LocalReplica {
             let result = store.flush().map_err(RowsError::from);
             drop(store);
             queue.add(|waiting| waiting.done.push(WorkDone::Flushed { generation, result }));
+        });
+    }
+
+    /// Looks for a key that halves the rows. A store that cannot be read tells that to the next read.
+    pub(super) fn median(&self, answer: oneshot::Sender<Option<Key>>) {
+        let store = Arc::clone(self.rows.store());
+        self.shared.pool.add(self.queue.key.placement, move || {
+            let median = store.median().ok().flatten();
+            // An owner that has gone hears nothing.
+            let _ = answer.send(median.and_then(|stored| keys::parse_row(&stored)));
         });
     }
 

@@ -11,6 +11,8 @@ use crate::stored::values::{
     decode_answered, decode_row, decode_standing, encode_answered, encode_row, encode_standing,
 };
 use crate::stored::{Malformed, keys, write};
+use crate::transport::StoredChange;
+use bytes::Bytes;
 use partage_core::keyspace::key::Key;
 use partage_core::service::table::replication::{Entry, EntryKind, LogPosition};
 use partage_core::service::table::rows::{
@@ -91,14 +93,22 @@ impl<S: Store> StoredRows<S> {
     /// # Errors
     /// Nothing of the entry is applied, and no later one can be.
     pub fn apply(&mut self, entry: &Entry) -> Result<Option<Outcome>, RowsError> {
+        Ok(self.apply_entry(entry)?.0)
+    }
+
+    /// The same; gives what has changed in the store, too.
+    pub(crate) fn apply_entry(
+        &mut self,
+        entry: &Entry,
+    ) -> Result<(Option<Outcome>, Vec<StoredChange>), RowsError> {
         let before = self.store.applied();
         let EntryKind::Write(payload) = &entry.kind else {
             self.store.apply(before, entry.position, &[])?;
-            return Ok(None);
+            return Ok((None, Vec::new()));
         };
         let write = write::decode(payload)?;
         let Applied { outcome, records } = rows::apply(self, entry.position, &write)?;
-        let mut changes = Vec::with_capacity(records.len());
+        let mut changes: Vec<StoredChange> = Vec::with_capacity(records.len());
         for record in &records {
             self.change(record, &mut changes)?;
         }
@@ -108,36 +118,36 @@ impl<S: Store> StoredRows<S> {
         for record in records {
             self.take_up(record);
         }
-        Ok(Some(outcome))
+        Ok((Some(outcome), changes))
     }
 
     /// What a record changes in the store.
-    fn change(
-        &self,
-        record: &Record,
-        changes: &mut Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    ) -> Result<(), RowsError> {
-        let present = |is_there: &bool| is_there.then(Vec::new);
+    fn change(&self, record: &Record, changes: &mut Vec<StoredChange>) -> Result<(), RowsError> {
+        let present = |is_there: &bool| is_there.then(Bytes::new);
         match record {
-            Record::Row(key, row) => changes.push((keys::row(key), row.as_ref().map(encode_row))),
-            Record::Ends(at_ms, key, is_there) => changes.push((keys::ends(*at_ms, key), present(is_there))),
+            Record::Row(key, row) => {
+                changes.push((keys::row(key).into(), row.as_ref().map(|row| encode_row(row).into())))
+            }
+            Record::Ends(at_ms, key, is_there) => {
+                changes.push((keys::ends(*at_ms, key).into(), present(is_there)))
+            }
             Record::AnswerOf(at_ms, id, is_there) => {
-                changes.push((keys::answer_of(*at_ms, id), present(is_there)));
+                changes.push((keys::answer_of(*at_ms, id).into(), present(is_there)));
             }
             Record::Answer(id, Some(answered)) => {
                 let whole = encode_answered(answered);
                 let count = parts(whole.chunks(ANSWER_PART_BYTES).count());
                 for (number, part) in (0..count).zip(whole.chunks(ANSWER_PART_BYTES)) {
                     let head = if number == 0 { &count.to_be_bytes()[..] } else { &[] };
-                    changes.push((keys::answer(id, number), Some([head, part].concat())));
+                    changes.push((keys::answer(id, number).into(), Some([head, part].concat().into())));
                 }
             }
             Record::Answer(id, None) => {
                 let count = self.first_part(id)?.map_or(0, |(count, _)| count);
-                changes.extend((0..count).map(|number| (keys::answer(id, number), None)));
+                changes.extend((0..count).map(|number| (keys::answer(id, number).into(), None)));
             }
             Record::Standing(standing) => {
-                changes.push((keys::STANDING.to_vec(), Some(encode_standing(standing))));
+                changes.push((Bytes::from_static(keys::STANDING), Some(encode_standing(standing).into())));
             }
         }
         Ok(())

@@ -21,6 +21,9 @@ pub struct Membership {
     pub bounds: Bounds,
     /// The latest epoch under which it has served; 0 = it has only loaded.
     pub served: Epoch,
+    /// It is of a child, of a split or a merge, and has not been opened with what its parents had, as far as this file knows: unless
+    /// the log has something of it, it lacks that.
+    pub forms: bool,
 }
 
 /// Why the file cannot be used.
@@ -99,7 +102,10 @@ impl Known {
         match change {
             MemberChange::Cluster(cluster) => self.cluster = Some(cluster),
             MemberChange::Has(Stored { replica, bounds, epoch, .. }) => {
-                self.replicas.insert(replica, Membership { bounds, served: epoch });
+                self.replicas.insert(replica, Membership { bounds, served: epoch, forms: false });
+            }
+            MemberChange::Forms(Stored { replica, bounds, epoch, .. }) => {
+                self.replicas.insert(replica, Membership { bounds, served: epoch, forms: true });
             }
             MemberChange::Gone(replica) => drop(self.replicas.remove(&replica)),
         }
@@ -112,8 +118,9 @@ impl Known {
 }
 
 fn has(replica: &ReplicaKey, membership: &Membership, store: u64) -> MemberChange {
-    let Membership { bounds, served } = membership.clone();
-    MemberChange::Has(Stored { replica: replica.clone(), bounds, epoch: served, store, damaged: false })
+    let Membership { bounds, served, forms } = membership.clone();
+    let stored = Stored { replica: replica.clone(), bounds, epoch: served, store, damaged: false };
+    if forms { MemberChange::Forms(stored) } else { MemberChange::Has(stored) }
 }
 
 impl Inner {
@@ -300,7 +307,7 @@ mod tests {
     }
 
     fn served(epoch: u64) -> Membership {
-        Membership { bounds: Bounds::Keys(KeyRange::all()), served: Epoch(epoch) }
+        Membership { bounds: Bounds::Keys(KeyRange::all()), served: Epoch(epoch), forms: false }
     }
 
     fn open(path: &Path) -> (Memberships, Option<Damage>) {
@@ -341,7 +348,7 @@ mod tests {
         let bounds = Bounds::Keys(KeyRange::new(long(b'a'), long(b'b')).expect("a range"));
         let changes = MEMBERS_BYTES / 1_000;
         for epoch in 1..=changes {
-            let membership = Membership { bounds: bounds.clone(), served: Epoch(epoch) };
+            let membership = Membership { bounds: bounds.clone(), served: Epoch(epoch), forms: false };
             members.set(&key(1), membership).await.expect("written");
         }
         let bytes = std::fs::metadata(&path).expect("a file").len();

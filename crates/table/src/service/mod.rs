@@ -11,8 +11,10 @@
 //! |---|---|
 //! | what a node knows of its stored replicas before it hears a coordinator | `memberships.rs` |
 //! | what becomes of what the replicas say | `notices.rs` |
+//! | what it does with children and parents, of splits and merges; where a shard would be cut | `children.rs` |
 //! | how a request gets to its replica, and waits for a leader that has just changed | `requests.rs` |
 
+mod children;
 mod counts;
 mod memberships;
 mod notices;
@@ -24,20 +26,21 @@ pub use requests::{Refusal, Refused};
 use crate::error::{OpenError, ReplicaError};
 use crate::network::{NetworkTransport, PacketSink};
 use crate::node::{Identity, Node, StoredReplica, folders};
-use crate::settings::{NodeSettings, ReplicaSettings};
+use crate::settings::NodeSettings;
 use crate::transport::Packet;
+use children::{Medians, replica_settings};
 use counts::RequestCounts;
 use notices::{Happened, Notices};
 use partage_core::base::id::{Epoch, Incarnation, PlacementId, ShardId};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::map::Role;
-use partage_core::keyspace::sharding::Bounds;
-use partage_core::node::load::Load;
-use partage_core::service::table::replication;
+use partage_core::keyspace::sharding::{Bounds, Sharding};
+use partage_core::node::load::{Load, Profile};
+use partage_core::service::table::member;
 use partage_journal::Disk;
 use partage_worker::{
-    Assignment, DropReason, Failure, Handler, Order, Ownership, Peer, ReplicaKey, ReplicationReports, Stored,
-    StoredReplicas, Worker, async_trait,
+    Assignment, DropReason, Failure, Handler, KeyspaceBrief, Order, Ownership, Peer, ReplicaKey,
+    ReplicationReports, Stored, StoredReplicas, Worker, async_trait,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -81,6 +84,7 @@ struct Inner {
     counts: RequestCounts,
     reports: ReplicationReports,
     orders: Mutex<Orders>,
+    medians: Medians,
 }
 
 /// What the coordinator has ordered last.
@@ -162,6 +166,7 @@ impl Tables {
             counts: RequestCounts::default(),
             reports,
             orders,
+            medians: Medians::default(),
         })))
     }
 
@@ -253,7 +258,7 @@ impl Tables {
     fn stored_replica(&self, found: &StoredReplica) -> Stored {
         let (replica, store) = (found.replica.clone(), self.0.members.store());
         match self.0.members.of(&replica) {
-            Some(Membership { bounds, served }) => {
+            Some(Membership { bounds, served, .. }) => {
                 Stored { replica, bounds, epoch: served, store, damaged: found.damaged.is_some() }
             }
             None => Stored::unreadable(replica, store),
@@ -279,12 +284,14 @@ impl PacketSink for Tables {
 #[async_trait]
 impl Handler for Tables {
     async fn stored(&self) -> Result<StoredReplicas, Failure> {
-        let replicas = self.0.found.iter().map(|found| self.stored_replica(found)).collect();
+        let found = self.0.found.iter().map(|found| self.stored_replica(found));
+        let replicas = found.chain(self.forming()).collect();
         Ok(StoredReplicas { cluster: self.0.members.cluster(), replicas })
     }
 
     /// Opens the replica. It takes part in the replication of its shard from then on; whether it has caught up the leader says, by
-    /// asking for it to be in sync.
+    /// asking for it to be in sync. A child's, of a split or a merge, takes what its parents have, and is loaded when it lags
+    /// by little.
     async fn load(&self, shard: &Assignment, _: &[Peer]) -> Result<(), Failure> {
         let replica = &shard.replica;
         if shard.brief.ownership != Ownership::Replicated {
@@ -297,32 +304,42 @@ impl Handler for Tables {
         }
         let cluster = shard.cluster.ok_or("no coordinator has taken this node in")?;
         self.0.members.set_cluster(cluster).await?;
+        let order = self.order_of(replica);
+        let takes_base = order.as_ref().is_some_and(|order| self.takes_base(order));
         let served = self.0.members.of(replica).map_or(Epoch(0), |membership| membership.served);
-        self.0.members.set(replica, Membership { bounds: shard.bounds.clone(), served }).await?;
-        let replication = replication::Settings {
-            min_in_sync: (shard.brief.min_in_sync as usize).max(1),
-            ..replication::Settings::default()
-        };
-        let settings = ReplicaSettings { replication, partition_key: shard.brief.partition_key };
-        self.0.node.open_replica(replica, settings, !shard.had_data).await?;
-        if let Some(order) = self.order_of(replica) {
-            self.0.node.order(&order);
+        let membership = Membership { bounds: shard.bounds.clone(), served, forms: takes_base };
+        self.0.members.set(replica, membership).await?;
+        let settings = replica_settings(&shard.brief);
+        match order {
+            Some(order) if takes_base => {
+                self.0.node.form_replica(&order, settings)?;
+                // A later one may have come meanwhile.
+                self.order_again(replica);
+                self.0.node.when_ready(replica).await?;
+            }
+            _ => {
+                self.0.node.open_replica(replica, settings, !shard.had_data).await?;
+                self.order_again(replica);
+            }
         }
         Ok(())
     }
 
-    /// The epoch says how late the copy is, should all others be lost.
+    /// The epoch says how late the copy is, should all others be lost. A child's replica serves when it has all that its parents
+    /// had, on its disk.
     async fn serve(&self, shard: &Assignment, _: Role, epoch: Epoch) -> Result<(), Failure> {
         let replica = &shard.replica;
-        if !self.0.node.is_open(replica) {
-            return Err(ReplicaError::NotOpen(replica.clone()).into());
-        }
+        self.0.node.when_open(replica).await?;
         let known = self.0.members.of(replica).map_or(Epoch(0), |membership| membership.served);
-        let served = known.max(epoch);
-        Ok(self.0.members.set(replica, Membership { bounds: shard.bounds.clone(), served }).await?)
+        let membership = Membership { bounds: shard.bounds.clone(), served: known.max(epoch), forms: false };
+        Ok(self.0.members.set(replica, membership).await?)
     }
 
+    /// A replica of a shard that was split or merged goes on until its data is deleted: its children take what it has.
     async fn unload(&self, shard: &Assignment, _: &[Peer]) -> Result<(), Failure> {
+        if self.order_of(&shard.replica).is_some_and(|order| member::closes(&order)) {
+            return Ok(());
+        }
         match self.0.node.close_replica(&shard.replica).await {
             Ok(()) | Err(ReplicaError::NotOpen(_)) => Ok(()),
             Err(error) => Err(error.into()),
@@ -335,10 +352,11 @@ impl Handler for Tables {
         self.0.node.drop_replica(replica).await?;
         self.0.members.remove(replica).await?;
         self.change_orders(replica, None);
+        self.0.medians.forget(replica);
         Ok(())
     }
 
-    fn ordered(&self, order: &Order, incarnation: Incarnation) {
+    fn ordered(&self, order: &Order, brief: &KeyspaceBrief, incarnation: Incarnation) {
         let is_renamed = {
             let mut orders = self.orders();
             std::mem::replace(&mut orders.incarnation, incarnation) != incarnation
@@ -349,10 +367,14 @@ impl Handler for Tables {
         }
         self.change_orders(&order.replica, Some(order));
         self.0.node.order(order);
+        self.open_closing(order, replica_settings(brief));
     }
 
     async fn report(&self, shard: &Assignment) -> Option<Load> {
         let size = self.0.node.size(&shard.replica).await?;
-        Some(Load { size_bytes: size.disk_bytes + size.unflushed_bytes, ..Load::default() })
+        let size_bytes = size.disk_bytes + size.unflushed_bytes;
+        let may_be_cut = shard.role == Role::Leader && shard.brief.sharding == Sharding::KeyRange;
+        let median = if may_be_cut { self.median(&shard.replica, size_bytes).await } else { None };
+        Some(Load { size_bytes, profile: Profile::new(Vec::new(), median), ..Load::default() })
     }
 }

@@ -45,6 +45,22 @@ pub(crate) fn parse_row(stored: &[u8]) -> Option<Key> {
     (kind == ROW).then_some(key)
 }
 
+/// The key of the row that a stored record is of: none if the record is of the shard as a whole.
+pub(crate) fn row_of(stored: &[u8]) -> Option<&[u8]> {
+    match stored.split_first()? {
+        (&ROW, key) => Some(key),
+        (&ENDS, rest) => rest.get(8..),
+        _ => None,
+    }
+}
+
+/// The request of which a stored record is a part of the outcome.
+pub(crate) fn parse_answer(stored: &[u8]) -> Option<RequestId> {
+    let (&[kind], rest) = stored.split_first_chunk()?;
+    let (id, part): (&[u8; 16], _) = rest.split_first_chunk()?;
+    (kind == ANSWER && part.len() == 2).then_some(RequestId(*id))
+}
+
 pub(crate) fn ends(at_ms: u64, key: &Key) -> Vec<u8> {
     [&[ENDS], &at_ms.to_be_bytes()[..], key.as_bytes()].concat()
 }

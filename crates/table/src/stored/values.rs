@@ -20,6 +20,9 @@ use partage_core::service::table::rows::{Answered, Done, Now, Outcome, Refusal, 
 
 const VERSION: u8 = 1;
 
+/// Of the count of parts that the first part of an outcome begins with.
+const PARTS_BYTES: usize = 2;
+
 const DONE: u8 = 1;
 const NOT_MET: u8 = 2;
 const REFUSED: u8 = 3;
@@ -143,6 +146,17 @@ fn put_done(bytes: &mut Vec<u8>, done: &Done) {
         number.iter().for_each(|number| bytes.put_i64(*number));
         ends.iter().for_each(|ends| bytes.put_u64(*ends));
     }
+}
+
+/// When an outcome was given, from its first stored part.
+pub(crate) fn answered_at(first_part: &[u8]) -> Result<u64, Malformed> {
+    let at = first_part.get(PARTS_BYTES + 1..).and_then(|rest| rest.first_chunk());
+    at.map(|at| u64::from_be_bytes(*at)).ok_or_else(|| Malformed {
+        form: "a stored outcome",
+        part: "its time",
+        at: PARTS_BYTES + 1,
+        why: "is cut".to_owned(),
+    })
 }
 
 /// # Errors

@@ -63,7 +63,11 @@ impl OneReplica {
         let (node, _) = opened.await.unwrap();
         let replication =
             replication::Settings { min_in_sync: 1, promise_ms: 100, ..replication::Settings::default() };
-        let of_replica = ReplicaSettings { replication, partition_key: PartitionKey::HashTag };
+        let of_replica = ReplicaSettings {
+            replication,
+            partition_key: PartitionKey::HashTag,
+            ..ReplicaSettings::default()
+        };
         node.open_replica(&replica(), of_replica, start == 1).await.unwrap();
         node.order(&Order {
             replica: replica(),

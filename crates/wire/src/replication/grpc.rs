@@ -1,15 +1,17 @@
 //! Packets to and from protobuf.
 
-use super::{Chunk, Content, Opening, Packet};
+use super::{Chunk, Content, Opening, Packet, ParentAsk, ParentGiven};
 use crate::malformed::{At, Inside, each, required};
 use crate::proto::packet::Content as Form;
 use crate::{Malformed, proto};
 use bytes::Bytes;
-use partage_core::base::id::{Epoch, Incarnation, PlacementId};
+use partage_core::base::id::{Epoch, Incarnation, PlacementId, ShardId};
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
+use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::replication::message::{Append, Echo, Reply};
 use partage_core::service::table::replication::{Entry, EntryKind, LogPosition, Message};
+use partage_core::service::table::split::{Ask, Given, What};
 
 impl From<&Opening> for proto::DeliveryOpening {
     fn from(opening: &Opening) -> Self {
@@ -45,6 +47,8 @@ impl From<Packet> for proto::Packet {
             Content::Useless { position } => {
                 Form::Useless(proto::SnapshotUseless { position: Some(position.into()) })
             }
+            Content::Ask(ask) => Form::Ask(ask.into()),
+            Content::Given(given) => Form::Given(given.into()),
         };
         proto::Packet { to: Some((&packet.to).into()), from: packet.from.0, content: Some(content) }
     }
@@ -53,6 +57,7 @@ impl From<Packet> for proto::Packet {
 impl TryFrom<proto::Packet> for Packet {
     type Error = Malformed;
     fn try_from(form: proto::Packet) -> Result<Self, Malformed> {
+        let (to, from): (ReplicaKey, _) = (required(form.to, "to")?, PlacementId(form.from));
         let content = match form.content {
             Some(Form::Append(append)) => {
                 Content::Message(Message::Append(append.try_into().inside("append")?))
@@ -67,12 +72,14 @@ impl TryFrom<proto::Packet> for Packet {
             Some(Form::Useless(useless)) => {
                 Content::Useless { position: snapshot_position(useless.position).inside("useless")? }
             }
+            Some(Form::Ask(ask)) => Content::Ask(parent_ask(ask, &to).inside("ask")?),
+            Some(Form::Given(given)) => Content::Given(parent_given(given, from).inside("given")?),
             None => {
                 let why = "is missing, or of a kind that this version does not know";
                 return Err(Malformed::new("content", why));
             }
         };
-        Ok(Packet { to: required(form.to, "to")?, from: PlacementId(form.from), content })
+        Ok(Packet { to, from, content })
     }
 }
 
@@ -225,4 +232,70 @@ impl TryFrom<proto::SnapshotChunk> for Chunk {
         let rows = form.rows.into_iter().map(|row| (row.key, row.value)).collect();
         Ok(Chunk { position, number: form.number, rows, is_last: form.is_last })
     }
+}
+
+impl From<ParentAsk> for proto::ParentAsk {
+    fn from(ask: ParentAsk) -> Self {
+        proto::ParentAsk {
+            child: ask.child.0,
+            bounds: Some((&ask.bounds).into()),
+            node: ask.node.to_string(),
+            after: ask.ask.after.map(Into::into),
+        }
+    }
+}
+
+fn parent_ask(form: proto::ParentAsk, to: &ReplicaKey) -> Result<ParentAsk, Malformed> {
+    let after = form.after.map(Into::into);
+    Ok(ParentAsk {
+        child: ShardId(form.child),
+        bounds: required(form.bounds, "bounds")?,
+        node: NodeId::new(&form.node).at("node")?,
+        ask: Ask { parent: to.shard, of: to.placement, after },
+    })
+}
+
+impl From<ParentGiven> for proto::ParentGiven {
+    fn from(ParentGiven { given, changes }: ParentGiven) -> Self {
+        use proto::parent_given::What as Form;
+        let what = match given.what {
+            What::Snapshot(position) => Form::Snapshot(position.into()),
+            What::Changes { after, to } => {
+                Form::Changes(proto::ChangesBetween { after: Some(after.into()), to: Some(to.into()) })
+            }
+        };
+        proto::ParentGiven {
+            parent: given.parent.0,
+            what: Some(what),
+            end: given.end,
+            closed: given.closed.map(Into::into),
+            stored_changes: changes
+                .into_iter()
+                .map(|(key, value)| proto::StoredChange { key, value })
+                .collect(),
+        }
+    }
+}
+
+fn parent_given(form: proto::ParentGiven, by: PlacementId) -> Result<ParentGiven, Malformed> {
+    use proto::parent_given::What as Form;
+    let what = match form.what {
+        Some(Form::Snapshot(position)) => What::Snapshot(position.into()),
+        Some(Form::Changes(between)) => {
+            let (after, to): (LogPosition, LogPosition) = (
+                between.after.map(Into::into).unwrap_or_default(),
+                between.to.map(Into::into).unwrap_or_default(),
+            );
+            if to.index < after.index {
+                let why = format!("{} is before {}, behind which the changes begin", to.index, after.index);
+                return Err(Malformed::new("changes.to", why));
+            }
+            What::Changes { after, to }
+        }
+        None => return Err(Malformed::new("what", "is missing: give a snapshot or changes")),
+    };
+    let changes = form.stored_changes.into_iter().map(|change| (change.key, change.value)).collect();
+    let given =
+        Given { parent: ShardId(form.parent), by, what, end: form.end, closed: form.closed.map(Into::into) };
+    Ok(ParentGiven { given, changes })
 }

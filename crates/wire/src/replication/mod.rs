@@ -12,10 +12,12 @@ mod grpc;
 mod tests;
 
 use bytes::Bytes;
-use partage_core::base::id::{Incarnation, PlacementId};
+use partage_core::base::id::{Incarnation, PlacementId, ShardId};
 use partage_core::base::name::NodeId;
+use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::replication::{LogPosition, Message};
+use partage_core::service::table::split::{Ask, Given};
 
 /// How a stream of packets begins: which node sends, and which one is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +30,7 @@ pub struct Opening {
     pub to: NodeId,
 }
 
-/// What one replica sends to another one of its shard.
+/// What one replica sends to another one, of its shard or of a parent or child of that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
     /// The replica that is meant.
@@ -58,6 +60,32 @@ pub enum Content {
         /// The position of the snapshot.
         position: LogPosition,
     },
+    /// A child's replica asks a parent's for what that has.
+    Ask(ParentAsk),
+    /// A parent's replica gives that.
+    Given(ParentGiven),
+}
+
+/// What a replica of a child asks of one of a parent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParentAsk {
+    /// The child.
+    pub child: ShardId,
+    /// What the child holds.
+    pub bounds: Bounds,
+    /// The node of its replica.
+    pub node: NodeId,
+    /// From where on it asks. Its parent and that one's replica are those that the packet is for.
+    pub ask: Ask,
+}
+
+/// What a replica of a parent gives to one of a child.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParentGiven {
+    /// What it is. The replica is the one that sends the packet.
+    pub given: Given,
+    /// Keys with what they have from then on, as they are stored, in the order of the changes.
+    pub changes: Vec<(Bytes, Option<Bytes>)>,
 }
 
 /// A part of a snapshot.

@@ -12,6 +12,8 @@ pub enum MemberChange {
     Cluster(ClusterId),
     /// That is stored of a replica.
     Has(Stored),
+    /// The replica is of a child, of a split or a merge: unless the log has something of it, it lacks what its parents had.
+    Forms(Stored),
     /// Nothing is stored of the replica any more.
     Gone(ReplicaKey),
 }
@@ -22,6 +24,7 @@ pub enum MemberChange {
 enum Form {
     Cluster(String),
     Has(json::Stored),
+    Forms(json::Stored),
     Gone { keyspace: String, shard: u64, placement: u64 },
 }
 
@@ -32,6 +35,7 @@ pub fn encode<'a>(changes: impl IntoIterator<Item = &'a MemberChange>) -> Vec<u8
         let form = match change {
             MemberChange::Cluster(cluster) => Form::Cluster(cluster.to_string()),
             MemberChange::Has(stored) => Form::Has(stored.into()),
+            MemberChange::Forms(stored) => Form::Forms(stored.into()),
             MemberChange::Gone(ReplicaKey { keyspace, shard, placement }) => {
                 Form::Gone { keyspace: keyspace.to_string(), shard: shard.0, placement: placement.0 }
             }
@@ -56,6 +60,7 @@ fn change(form: Form) -> Result<MemberChange, String> {
     Ok(match form {
         Form::Cluster(id) => MemberChange::Cluster(id.parse().map_err(|error| format!("{error}"))?),
         Form::Has(stored) => MemberChange::Has(stored.try_into().map_err(|error| format!("{error}"))?),
+        Form::Forms(stored) => MemberChange::Forms(stored.try_into().map_err(|error| format!("{error}"))?),
         Form::Gone { keyspace, shard, placement } => {
             let keyspace = keyspace.parse().map_err(|error| format!("{error}"))?;
             let (shard, placement) = (ShardId(shard), PlacementId(placement));
@@ -77,8 +82,12 @@ mod tests {
         let replica = ReplicaKey { keyspace, shard: ShardId(3), placement: PlacementId(9) };
         let bounds = Bounds::Keys(KeyRange::all());
         let stored = Stored { replica: replica.clone(), bounds, epoch: Epoch(4), store: 7, damaged: false };
-        let changes =
-            [MemberChange::Cluster(ClusterId(1)), MemberChange::Has(stored), MemberChange::Gone(replica)];
+        let changes = [
+            MemberChange::Cluster(ClusterId(1)),
+            MemberChange::Has(stored.clone()),
+            MemberChange::Gone(replica),
+            MemberChange::Forms(stored),
+        ];
         let bytes = encode(&changes);
         assert_eq!(decode(&bytes), Ok(changes.to_vec()));
         // On the disks of nodes: it may be added to, and not changed.
@@ -90,6 +99,7 @@ mod tests {
             "{text}"
         );
         assert_eq!(lines[2], r#"{"gone":{"keyspace":"stock","shard":3,"placement":9}}"#);
+        assert!(lines[3].starts_with(r#"{"forms":{"replica":{"keyspace":"stock""#), "{text}");
         assert!(decode(b"{\"gone\":{}}\n").is_err() && decode(b"x").is_err());
     }
 }

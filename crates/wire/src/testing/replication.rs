@@ -1,13 +1,14 @@
 //! Packets between replicas.
 
 use super::keyspace_names;
-use crate::replication::{Chunk, Content, Opening, Packet};
+use crate::replication::{Chunk, Content, Opening, Packet, ParentAsk, ParentGiven};
 use bytes::Bytes;
 use partage_core::base::id::{Epoch, Incarnation, PlacementId, ShardId};
 use partage_core::base::time::Millis;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::replication::message::{Append, Echo, Reply};
 use partage_core::service::table::replication::{Entry, EntryKind, LogPosition, Message};
+use partage_core::service::table::split::{Ask, Given, What};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -74,9 +75,52 @@ fn chunks() -> impl Strategy<Value = Chunk> {
     )
 }
 
+/// Of a packet to that shard and placement.
+fn asks(to: (u64, u64)) -> impl Strategy<Value = ParentAsk> {
+    (any::<u64>(), super::bounds(), super::node_ids(), option::of(positions())).prop_map(
+        move |(child, bounds, node, after)| ParentAsk {
+            child: ShardId(child),
+            bounds,
+            node,
+            ask: Ask { parent: ShardId(to.0), of: PlacementId(to.1), after },
+        },
+    )
+}
+
+/// Of a packet from that placement.
+fn givens(from: u64) -> impl Strategy<Value = ParentGiven> {
+    let between = (positions(), positions()).prop_map(|(a, b)| {
+        let (after, to) = if a.index <= b.index { (a, b) } else { (b, a) };
+        What::Changes { after, to }
+    });
+    let what = prop_oneof![positions().prop_map(What::Snapshot), between];
+    let bytes = || vec(any::<u8>(), 0..16).prop_map(Bytes::from);
+    let changes = vec((bytes(), option::of(bytes())), 0..8);
+    (any::<(u64, u64)>(), what, option::of(positions()), changes).prop_map(
+        move |((parent, end), what, closed, changes)| ParentGiven {
+            given: Given { parent: ShardId(parent), by: PlacementId(from), what, end, closed },
+            changes,
+        },
+    )
+}
+
 /// Packets of all kinds.
 pub fn packets() -> impl Strategy<Value = Packet> {
-    let content = prop_oneof![
+    (keyspace_names(), any::<(u64, u64, u64)>()).prop_flat_map(|(keyspace, (shard, placement, from))| {
+        contents((shard, placement), from).prop_map(move |content| Packet {
+            to: ReplicaKey {
+                keyspace: keyspace.clone(),
+                shard: ShardId(shard),
+                placement: PlacementId(placement),
+            },
+            from: PlacementId(from),
+            content,
+        })
+    })
+}
+
+fn contents(to: (u64, u64), from: u64) -> impl Strategy<Value = Content> {
+    prop_oneof![
         4 => appends().prop_map(|append| Content::Message(Message::Append(append))),
         2 => replies().prop_map(|reply| Content::Message(Message::Reply(reply))),
         1 => any::<u64>().prop_map(|epoch| Content::Message(Message::LetGo(Epoch(epoch)))),
@@ -84,14 +128,9 @@ pub fn packets() -> impl Strategy<Value = Packet> {
         1 => (positions(), any::<u64>())
             .prop_map(|(position, number)| Content::Stored { position, number }),
         1 => positions().prop_map(|position| Content::Useless { position }),
-    ];
-    (keyspace_names(), any::<(u64, u64, u64)>(), content).prop_map(
-        |(keyspace, (shard, placement, from), content)| Packet {
-            to: ReplicaKey { keyspace, shard: ShardId(shard), placement: PlacementId(placement) },
-            from: PlacementId(from),
-            content,
-        },
-    )
+        1 => asks(to).prop_map(Content::Ask),
+        2 => givens(from).prop_map(Content::Given),
+    ]
 }
 
 /// How streams begin.

@@ -26,8 +26,7 @@ use partage_core::base::time::Millis;
 use partage_core::keyspace::Ownership;
 use partage_core::keyspace::map::Role;
 use partage_core::node::NodeSpec;
-use partage_core::node::exchange::Welcome;
-use partage_core::node::exchange::{Orders, ReplicaKey};
+use partage_core::node::exchange::{KeyspaceBrief, Orders, ReplicaKey, Welcome};
 use partage_core::node::load::Load;
 use partage_core::worker::{Action, Callback, LocalReplica, NoSuccessor, Task, Worker as Machine};
 use partage_wire::proto::{self, from_worker, to_worker};
@@ -385,10 +384,12 @@ impl Driver {
     fn pass_on(&self, changed: &[ReplicaKey]) {
         let Some(incarnation) = self.machine.incarnation() else { return };
         for replica in changed {
-            let keyspace = self.machine.keyspace(&replica.keyspace);
-            let is_replicated = keyspace.is_some_and(|brief| brief.ownership == Ownership::Replicated);
-            let local = self.machine.local_replicas().get(replica).filter(|_| is_replicated);
-            local.into_iter().for_each(|local| self.handler.ordered(&local.order, incarnation));
+            let is_replicated = |brief: &&KeyspaceBrief| brief.ownership == Ownership::Replicated;
+            let brief = self.machine.keyspace(&replica.keyspace).filter(is_replicated);
+            let local = self.machine.local_replicas().get(replica);
+            if let (Some(brief), Some(local)) = (brief, local) {
+                self.handler.ordered(&local.order, brief, incarnation);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Children begin on the nodes of their parents: there the data is, and the planner spreads them after.
 
-use super::{AdminError, Intent, SplitAt, tables};
+use super::{AdminError, Intent, SplitAt};
 use crate::base::id::ShardId;
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::cluster::{Cluster, KeyspaceState, Moment};
@@ -41,7 +41,6 @@ impl Cluster {
         cuts: SplitAt,
     ) -> Result<Intent, AdminError> {
         let keyspace = self.keyspace(name)?;
-        tables::refuse_reshaped(&keyspace.record.keyspace)?;
         let shard = keyspace.serving(id)?;
         let parts = match (&shard.bounds, cuts) {
             (Bounds::Keys(range), SplitAt::Keys(keys)) => cut_keys(range, &keys)?,
@@ -96,7 +95,6 @@ impl Cluster {
         right: ShardId,
     ) -> Result<Intent, AdminError> {
         let keyspace = self.keyspace(name)?;
-        tables::refuse_reshaped(&keyspace.record.keyspace)?;
         let parents = [keyspace.serving(left)?, keyspace.serving(right)?];
         let bounds = joined_in_order(keyspace, parents)?;
         self.refuse_under_way(keyspace, &[left, right])?;

@@ -8,7 +8,7 @@
 //! What comes to nothing (a node dies, a child cannot be loaded) leaves its shard as it was, and the keyspace
 //! serves on with both numbers. Asking again finishes what is missing; asking for the old number goes back.
 
-use super::{AdminError, tables};
+use super::AdminError;
 use crate::cluster::{Cluster, KeyspaceState, Moment};
 use crate::keyspace::hash::HashFunction;
 use crate::keyspace::map::Shard;
@@ -26,7 +26,6 @@ impl Cluster {
         keyspace: &KeyspaceState,
         to: u32,
     ) -> Result<Vec<Change>, AdminError> {
-        tables::refuse_reshaped(&keyspace.record.keyspace)?;
         let hash = keyspace.check_number(to)?;
         self.refuse_second_reshard(keyspace)?;
         let mut changes = Vec::new();

@@ -59,17 +59,12 @@ fn a_bad_keyspace_is_refused_with_the_way_out() {
         (k.ownership, k.durable, k.min_in_sync) = (Ownership::Replicated, true, 1);
     };
     test.refused(with(replicated), Kind::Refused, "only tables replicate their shards");
-    let table = |k: &mut Keyspace| {
-        (k.kind, k.ownership, k.durable, k.min_in_sync) =
-            (KeyspaceKind::Table, Ownership::Replicated, true, 1);
-    };
-    test.refused(with(table), Kind::Refused, "set split_bytes and split_requests_per_s to 0");
     let leased = |k: &mut Keyspace| k.kind = KeyspaceKind::Table;
     test.refused(with(leased), Kind::Refused, "choose ownership replicated");
 }
 
 #[test]
-fn a_table_keeps_the_shards_that_it_was_created_with() {
+fn a_table_is_split_and_merged_like_any_keyspace() {
     let mut test = AdminTestCluster::new(&["a", "b", "c"]);
     let mut table = settings("stock", Sharding::KeyRange);
     (table.kind, table.ownership, table.durable) = (KeyspaceKind::Table, Ownership::Replicated, true);
@@ -79,10 +74,15 @@ fn a_table_keeps_the_shards_that_it_was_created_with() {
     let presplit = Presplit::Points(vec![key("m")]);
     test.done(Command::CreateKeyspace { keyspace, presplit, ahead: true });
     let stock = name("stock");
-    let split = Command::SplitShard { keyspace: stock.clone(), shard: ShardId(1), at: SplitAt::Middle };
-    test.refused(split, Kind::Refused, "tables of this version keep their shards");
-    let merge = Command::MergeShards { keyspace: stock, left: ShardId(1), right: ShardId(2) };
-    test.refused(merge, Kind::Refused, "tables of this version keep their shards");
+    test.put("stock", 1, &["a", "b", "c"]);
+    test.put("stock", 2, &["a", "b", "c"]);
+    let at = SplitAt::Keys(vec![key("d")]);
+    test.done(Command::SplitShard { keyspace: stock.clone(), shard: ShardId(1), at });
+    let forming = |test: &AdminTestCluster| {
+        let map = &test.cluster.keyspaces[&name("stock")].map;
+        map.shards().filter(|shard| !shard.is_serving()).count()
+    };
+    assert_eq!(forming(&test), 2, "its children form");
 }
 
 #[test]

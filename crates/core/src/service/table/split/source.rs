@@ -16,13 +16,17 @@ pub struct Kept {
     pub bytes: usize,
     /// Changes that are given at once.
     pub at_once: usize,
+    /// Bytes of these; one change may always be given.
+    pub bytes_at_once: usize,
+    /// The largest change that is given: a message has room for it. One that has missed a larger one is given a snapshot.
+    pub largest: usize,
     /// How long one is waited for that does not ask again: longer than a large snapshot takes.
     pub ms: u64,
 }
 
 impl Default for Kept {
     fn default() -> Kept {
-        Kept { bytes: 32 << 20, at_once: 1_024, ms: 60_000 }
+        Kept { bytes: 32 << 20, at_once: 1_024, bytes_at_once: 256 << 10, largest: 3 << 20, ms: 60_000 }
     }
 }
 
@@ -54,13 +58,18 @@ impl<C: Clone> Source<C> {
         !self.askers.is_empty()
     }
 
+    /// Whether something is kept for that one.
+    pub fn is_asked_by(&self, asker: PlacementId) -> bool {
+        self.askers.contains_key(&asker)
+    }
+
     /// The replica has applied the entry at that position. Each one is said, in their order.
     pub fn applied(&mut self, now: Millis, position: LogPosition, change: &C, bytes: usize) {
-        let Kept { bytes: most, ms, .. } = self.kept;
+        let Kept { bytes: most, ms, largest, .. } = self.kept;
         self.askers.retain(|_, buffer| {
             buffer.changes.push_back((position, change.clone(), bytes));
             buffer.bytes += bytes;
-            buffer.bytes <= most && now.since(buffer.asked) < ms
+            bytes <= largest && buffer.bytes <= most && now.since(buffer.asked) < ms
         });
     }
 
@@ -96,7 +105,7 @@ impl<C: Clone> Source<C> {
         {
             buffer.forget_until(after);
             buffer.asked = now;
-            let given = buffer.changes.iter().take(self.kept.at_once);
+            let given = buffer.changes.iter().take(buffer.fits(self.kept));
             let to = given.clone().last().map_or(after, |(position, ..)| *position);
             return (What::Changes { after, to }, given.map(|(_, change, _)| change.clone()).collect());
         }
@@ -109,6 +118,17 @@ impl<C: Clone> Source<C> {
 impl<C> Buffer<C> {
     fn has_all_behind(&self, after: LogPosition) -> bool {
         after == self.after || self.changes.iter().any(|(position, ..)| *position == after)
+    }
+
+    /// How many changes are given at once.
+    fn fits(&self, kept: Kept) -> usize {
+        let mut bytes = 0;
+        let within = self.changes.iter().take(kept.at_once).take_while(|(_, _, more)| {
+            let is_first = bytes == 0;
+            bytes += more;
+            is_first || bytes <= kept.bytes_at_once
+        });
+        within.count()
     }
 
     fn forget_until(&mut self, after: LogPosition) {
@@ -175,6 +195,22 @@ mod tests {
         assert_eq!(parent.ask(Some(5)), (changes(5, 6), vec![6]));
         assert_eq!(parent.ask(Some(6)), (changes(6, 6), vec![]));
         assert_eq!(parent.ask(Some(5)), (What::Snapshot(at(6)), vec![]), "they are not kept any more");
+    }
+
+    #[test]
+    fn r1_what_is_given_fits_into_a_message() {
+        let mut parent = Parent::new(Kept { bytes_at_once: 25, ..Kept::default() });
+        parent.ask(None);
+        parent.apply(5);
+        assert_eq!(parent.ask(Some(0)), (changes(0, 2), vec![1, 2]));
+        let mut parent = Parent::new(Kept { bytes_at_once: 5, ..Kept::default() });
+        parent.ask(None);
+        parent.apply(5);
+        assert_eq!(parent.ask(Some(0)), (changes(0, 1), vec![1]), "one always");
+        let mut parent = Parent::new(Kept { largest: 9, ..Kept::default() });
+        parent.ask(None);
+        parent.apply(5);
+        assert_eq!(parent.ask(Some(0)), (What::Snapshot(at(5)), vec![]), "no message has room for them");
     }
 
     #[test]

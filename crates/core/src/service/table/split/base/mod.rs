@@ -3,7 +3,7 @@
 //! | seen | next |
 //! |---|---|
 //! | a parent of which nothing was asked for [`Settings::ask_ms`], or of which there is news | ask it for what is behind what is here |
-//! | no answer for [`Settings::patience_ms`] | ask the next of its replicas |
+//! | no answer for [`Settings::patience_ms`], nor a part of one ([`Base::heard`]) | ask the next of its replicas |
 //! | a snapshot that is later than what is here | it replaces that |
 //! | changes that follow on what is here | they follow; ask on at once, if there are more |
 //! | anything else | nothing: the ask is repeated |
@@ -145,6 +145,14 @@ impl Base {
             part.ask_at = now;
         }
         self.tick(now)
+    }
+
+    /// A part of what that parent's replica gives has come: the rest is waited for from now on.
+    pub fn heard(&mut self, now: Millis, parent: ShardId) {
+        let until = now + self.settings.patience_ms;
+        if let Some(part) = self.parts.get_mut(&parent) {
+            part.waits_until = part.waits_until.map(|_| until);
+        }
     }
 
     /// Time has passed.

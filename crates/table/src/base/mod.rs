@@ -1,0 +1,430 @@
+//! The replica of a child, of a split or a merge, that has not all of what its parents had: it takes that, and becomes a replica.
+//!
+//! ```text
+//!  order ─► Base (core) ── ask ──► replicas of the parents, on this node or another
+//!             ▲                        │
+//!             ╰── what was given ◄─────┴── a snapshot in chunks, then changes ──► a store for each parent
+//!
+//!  all of it, and the parents' logs have ended ──► one store ──► a record in the log ──► LocalReplica
+//! ```
+//!
+//! What one parent has given is a store of its own (`parts.rs`), and that of an only parent becomes the replica's. Those of
+//! several are joined (`joining.rs`), which takes as long as to write them: shards that are merged are small.
+//!
+//! The replica counts from the moment at which the log has its first record, which says where its log begins; the rows are on
+//! disk before. What a crash leaves before that is removed by the next start, like anything that the log does not know, and the
+//! replica begins anew.
+
+mod joining;
+mod parts;
+
+use crate::event_loop::Local;
+use crate::limits::BASE_REST_MS;
+use crate::node::{Shared, folders, open_rows};
+use crate::queue::{Command, ReplicaQueue, Waiting};
+use crate::registry::Presence;
+use crate::replica::{LocalReplica, Opening, refuse_closed};
+use crate::rows::{RowsError, StoredRows};
+use crate::settings::ReplicaSettings;
+use crate::transport::{Packet, ParentAsk};
+use partage_core::base::id::{Incarnation, ShardId};
+use partage_core::base::time::Millis;
+use partage_core::node::exchange;
+use partage_core::service::table::member;
+use partage_core::service::table::replication::{LogPosition, LogWrite, Order, Stored};
+use partage_core::service::table::split::base::Settings;
+use partage_core::service::table::split::{Ask, Base, Effect};
+use partage_engine::replica::TreeStore;
+use partage_log::Record;
+use parts::{IncomingPart, Part};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// The number of the record with which the log of a child's replica begins. Its machine counts its own from 1 afterwards, so
+/// nothing of it is told before this one is synced.
+const FIRST_RECORD: u64 = 1;
+
+/// A task of the pool is done.
+pub(crate) enum BaseWork {
+    /// A chunk of what a parent gives is stored.
+    Filled {
+        parent: ShardId,
+        generation: u64,
+        number: u64,
+        is_last: bool,
+        result: Result<Arc<TreeStore>, RowsError>,
+    },
+    /// All that the parents had is stored, in that folder, and its record goes to the log.
+    Stored { generation: u64, result: Result<StoredRows<TreeStore>, RowsError> },
+    /// An empty folder is there, in place of what the parents had.
+    Emptied { generation: u64, result: Result<StoredRows<TreeStore>, String> },
+}
+
+/// What the replica is about.
+enum State {
+    Taking,
+    /// Nothing is asked for until then: a store has failed.
+    Resting(Millis),
+    /// All is there, and is being stored for a log that begins behind that position.
+    Storing(LogPosition),
+    /// It is stored, and the record waits for the log.
+    Logging(LogPosition, u64, StoredRows<TreeStore>),
+    /// The shard has gone on without it: it begins empty, and its leader fills it.
+    Emptying,
+}
+
+/// A child's replica that takes its base.
+pub(crate) struct LocalBase {
+    queue: Arc<ReplicaQueue>,
+    shared: Arc<Shared>,
+    settings: ReplicaSettings,
+    incarnation: Incarnation,
+    base: Base,
+    /// The latest order: it says where the parents are.
+    order: exchange::Order,
+    /// The latest order as the replica takes it that this becomes.
+    ordered: Option<Order>,
+    parts: BTreeMap<ShardId, Part>,
+    incoming: BTreeMap<ShardId, IncomingPart>,
+    next_generation: u64,
+    state: State,
+    has_begun: bool,
+    is_logged: bool,
+    /// Tasks that are under way.
+    tasks: usize,
+    when_ready: Vec<oneshot::Sender<()>>,
+    when_open: Vec<oneshot::Sender<()>>,
+    closing: Option<oneshot::Sender<()>>,
+}
+
+impl LocalBase {
+    pub(crate) fn new(
+        queue: Arc<ReplicaQueue>,
+        shared: Arc<Shared>,
+        settings: ReplicaSettings,
+        incarnation: Incarnation,
+        order: exchange::Order,
+    ) -> LocalBase {
+        let base = Base::new(shared.node().clone(), order.bounds.clone(), Settings::default());
+        LocalBase {
+            queue,
+            shared,
+            settings,
+            incarnation,
+            base,
+            order,
+            ordered: None,
+            parts: BTreeMap::new(),
+            incoming: BTreeMap::new(),
+            next_generation: 0,
+            state: State::Taking,
+            has_begun: false,
+            is_logged: false,
+            tasks: 0,
+            when_ready: Vec::new(),
+            when_open: Vec::new(),
+            closing: None,
+        }
+    }
+
+    /// Begins, with the order that it was made with.
+    fn begin(&mut self) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.hear_order(self.order.clone());
+        }
+    }
+
+    /// Serves what waits. None: it is closed.
+    pub(crate) fn serve(mut self: Box<Self>, mut waiting: Waiting) -> Option<Local> {
+        self.begin();
+        if self.shared.registry.ended().is_some() {
+            refuse_closed(waiting);
+            refuse_closed(self.queue.close());
+            return None;
+        }
+        self.incarnation = waiting.incarnation.take().unwrap_or(self.incarnation);
+        self.ordered = waiting.order.take().or(self.ordered);
+        self.is_logged |= std::mem::take(&mut waiting.synced) >= FIRST_RECORD;
+        if let Some(order) = waiting.base_order.take() {
+            self.hear_order(order);
+        }
+        let mut become_empty = None;
+        for done in std::mem::take(&mut waiting.base_done) {
+            self.tasks -= 1;
+            match done {
+                BaseWork::Filled { parent, generation, number, is_last, result } => {
+                    self.filled(parent, generation, number, is_last, result);
+                }
+                BaseWork::Stored { generation, result } => self.base_stored(generation, result),
+                BaseWork::Emptied { generation, result } => become_empty = Some((generation, result)),
+            }
+        }
+        for (from, packet) in std::mem::take(&mut waiting.packets) {
+            match packet {
+                Packet::Given(given) => self.take_given(from, given),
+                Packet::Chunk(chunk) => self.take_chunk(from, chunk),
+                Packet::Useless { .. } | Packet::Stored { .. } | Packet::Message(_) | Packet::Ask(_) => {}
+            }
+        }
+        let refused = waiting.refused.take();
+        self.hear_news(std::mem::take(&mut waiting.news));
+        std::mem::take(&mut waiting.commands).into_iter().for_each(|command| self.obey(command));
+        refuse_closed(waiting);
+        if let Some(why) = refused {
+            self.begin_anew(&format!("the log refuses its first record: {why}"));
+        }
+        if let Some((generation, result)) = become_empty {
+            return self.becomes_empty(generation, result);
+        }
+        self.tend()
+    }
+
+    /// When to serve it at the latest.
+    pub(crate) fn wake_at(&self) -> Millis {
+        match self.state {
+            State::Resting(until) => until,
+            State::Taking => self.base.wake_at(),
+            State::Storing(_) | State::Logging(..) | State::Emptying => Millis::NEVER,
+        }
+    }
+
+    fn hear_order(&mut self, order: exchange::Order) {
+        let serves = order.in_sync;
+        // The shard serves without this replica: whoever leads it has what this one was to take.
+        let is_late = order.state.is_staying() && !member::forms(&order) && !serves;
+        let parents = member::parents(&order);
+        self.order = order;
+        if is_late {
+            self.begin_empty();
+        } else if matches!(self.state, State::Taking) {
+            let effects = self.base.ordered(self.shared.clock.now(), parents, serves);
+            self.carry_out(effects);
+        }
+    }
+
+    fn hear_news(&mut self, parents: impl IntoIterator<Item = ShardId>) {
+        for parent in parents {
+            if matches!(self.state, State::Taking) {
+                let effects = self.base.news(self.shared.clock.now(), parent);
+                self.carry_out(effects);
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::WhenReady(answer) => {
+                self.when_ready.retain(|other| !other.is_closed());
+                self.when_ready.push(answer);
+            }
+            Command::WhenOpen(answer) => {
+                self.when_open.retain(|other| !other.is_closed());
+                self.when_open.push(answer);
+            }
+            Command::Close(answer) => drop(self.closing.get_or_insert(answer)),
+            // It has none of these: the answers are dropped.
+            Command::Status(_) | Command::Size(_) | Command::Median(_) | Command::Transfer(_) => {}
+        }
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Ask(ask) => self.ask(ask),
+                Effect::Store(position) => self.store(position),
+                // `base_stored` does, when the log has the record.
+                Effect::Open => {}
+            }
+        }
+    }
+
+    fn ask(&self, ask: Ask) {
+        let order = &self.order;
+        let is_asked = |peer: &&exchange::Peer| (peer.shard, peer.placement) == (ask.parent, ask.of);
+        let Some(peer) = order.peers.iter().find(is_asked) else { return };
+        let to = exchange::ReplicaKey { shard: ask.parent, placement: ask.of, ..self.queue.key.clone() };
+        let (child, bounds) = (self.queue.key.shard, order.bounds.clone());
+        let asked = ParentAsk { child, bounds, node: self.shared.node().clone(), ask };
+        self.shared.deliver(&peer.node, &to, self.queue.key.placement, Packet::Ask(asked));
+    }
+
+    /// What it is time for. None: it is closed.
+    fn tend(mut self: Box<Self>) -> Option<Local> {
+        let now = self.shared.clock.now();
+        if let State::Resting(until) = self.state
+            && now >= until
+        {
+            self.state = State::Taking;
+            self.hear_order(self.order.clone());
+        }
+        if matches!(self.state, State::Taking) && now >= self.base.wake_at() {
+            let effects = self.base.tick(now);
+            self.carry_out(effects);
+        }
+        if self.base.is_ready() {
+            // A caller that has gone does not see its answer.
+            for answer in self.when_ready.drain(..) {
+                let _ = answer.send(());
+            }
+        }
+        if self.is_logged && matches!(self.state, State::Logging(..)) {
+            return self.becomes_replica();
+        }
+        let is_between = matches!(self.state, State::Taking | State::Resting(_)) && self.tasks == 0;
+        if is_between && self.closing.is_some() {
+            self.let_go();
+            return None;
+        }
+        Some(Local::Base(self))
+    }
+
+    /// All that the parents had is in the parts.
+    fn store(&mut self, position: LogPosition) {
+        self.state = State::Storing(position);
+        let parts: Vec<_> = self.parts.values().map(|part| Arc::clone(&part.store)).collect();
+        let only = self.parts.values().next().filter(|part| parts.len() == 1 && part.at == position.index);
+        let generation = match only {
+            Some(part) => part.generation,
+            None => {
+                self.next_generation += 1;
+                self.next_generation - 1
+            }
+        };
+        let into = only.is_none().then(|| folders::of(&self.shared.folder, &self.queue.key, generation));
+        let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
+        self.tasks += 1;
+        self.shared.pool.add(self.queue.key.placement, move || {
+            let result = joining::one_store(&shared.engine, parts, into.as_deref(), position)
+                .and_then(StoredRows::open);
+            if result.is_ok() {
+                // A log that takes nothing any more ends the node.
+                let first = Record::Write(LogWrite::Restart(position));
+                let _ = shared.writer.submit(queue.key.clone(), FIRST_RECORD, first);
+            }
+            queue.add(|waiting| waiting.base_done.push(BaseWork::Stored { generation, result }));
+        });
+    }
+
+    fn base_stored(&mut self, generation: u64, result: Result<StoredRows<TreeStore>, RowsError>) {
+        let State::Storing(position) = self.state else { return };
+        match result {
+            Ok(rows) => {
+                drop(self.base.stored());
+                self.state = State::Logging(position, generation, rows);
+            }
+            Err(error) => self.begin_anew(&error.to_string()),
+        }
+    }
+
+    /// The base is on disk, and the log has where it begins.
+    fn becomes_replica(mut self: Box<Self>) -> Option<Local> {
+        let state = std::mem::replace(&mut self.state, State::Taking);
+        let State::Logging(position, generation, rows) = state else { return Some(Local::Base(self)) };
+        for part in std::mem::take(&mut self.parts).into_values() {
+            if part.generation != generation {
+                self.remove(part.generation, Some(part.store));
+            }
+        }
+        let stored = Stored { base: position, flushed: position, ..Stored::default() };
+        let (settings, incarnation) = (self.settings, self.incarnation);
+        self.becomes(Opening { settings, incarnation, is_new: true, stored, rows, generation })
+    }
+
+    /// The shard serves without this replica: what it has of its parents is of no use. What is being stored already is stored: it is
+    /// what its shard began with.
+    fn begin_empty(&mut self) {
+        if !matches!(self.state, State::Taking | State::Resting(_)) {
+            return;
+        }
+        self.state = State::Emptying;
+        self.parts.clear();
+        self.incoming.clear();
+        self.tasks += 1;
+        let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
+        self.shared.pool.add(self.queue.key.placement, move || {
+            let (generation, result) = match open_rows(&shared, &queue.key, false) {
+                Ok((generation, rows)) => (generation, Ok(rows)),
+                Err(why) => (0, Err(why)),
+            };
+            queue.add(|waiting| waiting.base_done.push(BaseWork::Emptied { generation, result }));
+        });
+    }
+
+    fn becomes_empty(
+        mut self: Box<Self>,
+        generation: u64,
+        result: Result<StoredRows<TreeStore>, String>,
+    ) -> Option<Local> {
+        let rows = match result {
+            Ok(rows) => rows,
+            Err(why) => {
+                self.begin_anew(&why);
+                return Some(Local::Base(self));
+            }
+        };
+        let is_new = !self.order.had_data;
+        let (settings, incarnation, stored) = (self.settings, self.incarnation, Stored::default());
+        self.becomes(Opening { settings, incarnation, is_new, stored, rows, generation })
+    }
+
+    fn becomes(self: Box<Self>, opening: Opening) -> Option<Local> {
+        let LocalBase { queue, shared, ordered, when_ready, when_open, closing, .. } = *self;
+        let replica = LocalReplica::open(Arc::clone(&queue), Arc::clone(&shared), opening);
+        shared.registry.became_replica(&queue);
+        // Callers that have gone do not see their answers.
+        for answer in when_ready.into_iter().chain(when_open) {
+            let _ = answer.send(());
+        }
+        let waiting = Waiting::of_opened(ordered, closing.map(Command::Close));
+        Local::Replica(Box::new(replica)).serve(waiting)
+    }
+
+    /// A store has failed, or is of no use: everything is asked for again.
+    fn begin_anew(&mut self, why: &str) {
+        tracing::warn!(replica = ?self.queue.key, "takes what its parents have anew: {why}");
+        for (_, part) in std::mem::take(&mut self.parts) {
+            self.remove(part.generation, Some(part.store));
+        }
+        for (_, incoming) in std::mem::take(&mut self.incoming) {
+            self.remove(incoming.generation, incoming.store);
+        }
+        self.base = Base::new(self.shared.node().clone(), self.order.bounds.clone(), Settings::default());
+        self.state = State::Resting(self.shared.clock.now() + BASE_REST_MS);
+    }
+
+    /// Removes a folder, after all that was to be done with its store.
+    fn remove(&self, generation: u64, store: Option<Arc<TreeStore>>) {
+        let (shared, key) = (Arc::clone(&self.shared), self.queue.key.clone());
+        self.shared.pool.add(self.queue.key.placement, move || {
+            drop(store);
+            if let Err(error) = folders::remove(&shared.engine, &shared.folder, &key, &[generation]) {
+                tracing::warn!(%error, "what a child took of its parents is not removed; the next start does");
+            }
+        });
+    }
+
+    /// Nothing of it is needed any more.
+    fn let_go(self: Box<Self>) {
+        let LocalBase { queue, shared, parts, incoming, closing, .. } = *self;
+        refuse_closed(queue.close());
+        shared.registry.closed(&queue.key, Presence::Changing);
+        let (pool, placement) = (Arc::clone(&shared), queue.key.placement);
+        pool.pool.add(placement, move || {
+            drop((parts, incoming));
+            let removed = folders::generations(&shared.folder, &queue.key).map_err(|error| error.to_string());
+            let removed = removed.and_then(|all| {
+                folders::remove(&shared.engine, &shared.folder, &queue.key, &all)
+                    .map_err(|error| error.to_string())
+            });
+            if let Err(why) = removed {
+                tracing::warn!(replica = ?queue.key, "its folder is not removed, the next start does: {why}");
+            }
+            shared.registry.gone(&queue.key);
+            // An owner that has gone hears nothing.
+            if let Some(answer) = closing {
+                let _ = answer.send(());
+            }
+        });
+    }
+}

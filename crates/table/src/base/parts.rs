@@ -1,0 +1,215 @@
+//! What the parents of a child give to one of its replicas: a store for each parent, filled with a snapshot, which later changes
+//! are applied to.
+//!
+//! The positions of such a store are the parent's indexes under epoch 0, as the log of the child begins there. Behind the entry that
+//! ends the parent's log nothing changes, so a store is never further than that.
+
+use super::{BaseWork, LocalBase, State};
+use crate::node::folders;
+use crate::rows::RowsError;
+use crate::transport::{Packet, ParentGiven, SnapshotChunk, StoredChange};
+use partage_core::base::id::{Epoch, PlacementId, ShardId};
+use partage_core::service::table::replication::LogPosition;
+use partage_core::service::table::split::{Given, Taken, What};
+use partage_engine::replica::{Change, Engine, Store, TreeStore};
+use std::sync::Arc;
+
+/// What one parent had.
+pub(super) struct Part {
+    pub(super) store: Arc<TreeStore>,
+    pub(super) generation: u64,
+    /// Up to which entry of the parent's log.
+    pub(super) at: u64,
+    is_flushing: Arc<std::sync::atomic::AtomicBool>,
+}
+
+/// A snapshot that a parent's replica sends.
+pub(super) struct IncomingPart {
+    given: Given,
+    from: PlacementId,
+    position: LogPosition,
+    pub(super) generation: u64,
+    /// The number of the chunk that is under way, or is wanted.
+    next: u64,
+    /// None until the first chunk is stored, and while one is.
+    pub(super) store: Option<Arc<TreeStore>>,
+    is_busy: bool,
+}
+
+fn at(index: u64) -> LogPosition {
+    LogPosition { epoch: Epoch(0), index }
+}
+
+/// Up to where what was given is of use.
+fn useful(given: &Given) -> u64 {
+    let to = given.what.to().index;
+    given.closed.map_or(to, |closed| to.min(closed.index))
+}
+
+impl LocalBase {
+    /// A parent's replica answers.
+    pub(super) fn take_given(&mut self, from: PlacementId, ParentGiven { given, changes }: ParentGiven) {
+        if !matches!(self.state, State::Taking) {
+            return;
+        }
+        match given.what {
+            What::Snapshot(position) => self.begin_part(from, position, given),
+            What::Changes { .. } => self.take_changes(&given, &changes),
+        }
+    }
+
+    fn begin_part(&mut self, from: PlacementId, position: LogPosition, given: Given) {
+        let parent = given.parent;
+        if let Some(known) = self.incoming.get(&parent) {
+            if known.is_busy || (known.from, known.position) == (from, position) {
+                return;
+            }
+            let (generation, store) = (known.generation, known.store.clone());
+            self.incoming.remove(&parent);
+            self.remove(generation, store);
+        }
+        let generation = self.next_generation;
+        self.next_generation += 1;
+        let incoming =
+            IncomingPart { given, from, position, generation, next: 0, store: None, is_busy: false };
+        self.incoming.insert(parent, incoming);
+        self.base.heard(self.shared.clock.now(), parent);
+    }
+
+    /// A chunk of a snapshot comes.
+    pub(super) fn take_chunk(&mut self, from: PlacementId, chunk: SnapshotChunk) {
+        let position = chunk.position;
+        let is_it = |one: &&mut IncomingPart| (one.from, one.position) == (from, position);
+        let Some(incoming) = self.incoming.values_mut().find(is_it) else {
+            return self.answer_parent(from, Packet::Useless { position });
+        };
+        let (parent, number) = (incoming.given.parent, chunk.number);
+        self.base.heard(self.shared.clock.now(), parent);
+        if number < incoming.next {
+            return self.answer_parent(from, Packet::Stored { position, number });
+        }
+        if number == incoming.next && !incoming.is_busy {
+            self.fill(parent, chunk);
+        }
+    }
+
+    fn fill(&mut self, parent: ShardId, chunk: SnapshotChunk) {
+        let Some(incoming) = self.incoming.get_mut(&parent) else { return };
+        incoming.is_busy = true;
+        let (store, generation) = (incoming.store.take(), incoming.generation);
+        let position = at(useful(&incoming.given));
+        let folder = folders::of(&self.shared.folder, &self.queue.key, generation);
+        let (engine, queue) = (self.shared.engine.clone(), Arc::clone(&self.queue));
+        self.tasks += 1;
+        self.shared.pool.add(self.queue.key.placement, move || {
+            let SnapshotChunk { number, rows, is_last, .. } = chunk;
+            let fill = || {
+                let store = match store {
+                    Some(store) => store,
+                    None => Arc::new(engine.open(&folder)?),
+                };
+                // A parent that has applied nothing has no rows, and its part no position.
+                if position.index > 0 {
+                    store.fill(position, &rows, is_last)?;
+                }
+                Ok(store)
+            };
+            let result = fill();
+            let done = BaseWork::Filled { parent, generation, number, is_last, result };
+            queue.add(|waiting| waiting.base_done.push(done));
+        });
+    }
+
+    /// A chunk is stored.
+    pub(super) fn filled(
+        &mut self,
+        parent: ShardId,
+        generation: u64,
+        number: u64,
+        is_last: bool,
+        result: Result<Arc<TreeStore>, RowsError>,
+    ) {
+        let is_it = |one: &&mut IncomingPart| one.generation == generation;
+        // What was given up is removed already.
+        let Some(incoming) = self.incoming.get_mut(&parent).filter(is_it) else { return };
+        incoming.is_busy = false;
+        let store = match result {
+            Ok(store) => store,
+            Err(error) => return self.begin_anew(&error.to_string()),
+        };
+        incoming.next = number + 1;
+        incoming.store = Some(Arc::clone(&store));
+        let (from, position) = (incoming.from, incoming.position);
+        self.base.heard(self.shared.clock.now(), parent);
+        self.answer_parent(from, Packet::Stored { position, number });
+        if is_last && let Some(incoming) = self.incoming.remove(&parent) {
+            self.has_part(parent, &incoming.given, generation, store);
+        }
+    }
+
+    /// A snapshot is there as a whole.
+    fn has_part(&mut self, parent: ShardId, given: &Given, generation: u64, store: Arc<TreeStore>) {
+        let (taken, effects) = self.base.take(self.shared.clock.now(), given);
+        if taken == Taken::Replaces {
+            let part = Part { store, generation, at: useful(given), is_flushing: Arc::default() };
+            if let Some(former) = self.parts.insert(parent, part) {
+                self.remove(former.generation, Some(former.store));
+            }
+        } else {
+            self.remove(generation, Some(store));
+        }
+        self.carry_out(effects);
+    }
+
+    fn take_changes(&mut self, given: &Given, changes: &[StoredChange]) {
+        let (taken, effects) = self.base.take(self.shared.clock.now(), given);
+        if taken == Taken::Follows
+            && let Err(error) = self.apply(given, changes)
+        {
+            return self.begin_anew(&error.to_string());
+        }
+        self.carry_out(effects);
+    }
+
+    fn apply(&mut self, given: &Given, changes: &[StoredChange]) -> Result<(), RowsError> {
+        let (to, flush_bytes) = (useful(given), self.shared.settings.flush_bytes);
+        let Some(part) = self.parts.get_mut(&given.parent).filter(|part| part.at < to) else { return Ok(()) };
+        let changes: Vec<Change<'_>> =
+            changes.iter().map(|(key, value)| Change { key, value: value.as_deref() }).collect();
+        part.store.apply(at(part.at), at(to), &changes)?;
+        part.at = to;
+        if part.store.unflushed_bytes() >= flush_bytes {
+            part.flush(&self.shared.pool, self.queue.key.placement);
+        }
+        Ok(())
+    }
+
+    fn answer_parent(&self, to: PlacementId, packet: Packet) {
+        let Some(peer) = self.order.peers.iter().find(|peer| peer.placement == to) else { return };
+        let key = partage_core::node::exchange::ReplicaKey {
+            shard: peer.shard,
+            placement: to,
+            ..self.queue.key.clone()
+        };
+        self.shared.deliver(&peer.node, &key, self.queue.key.placement, packet);
+    }
+}
+
+impl Part {
+    /// Flushes beside everything else. A failure is told when the whole base is stored.
+    fn flush(&self, pool: &crate::pool::Pool, placement: PlacementId) {
+        use std::sync::atomic::Ordering::{AcqRel, Release};
+        if self.is_flushing.swap(true, AcqRel) {
+            return;
+        }
+        let (store, is_flushing) = (Arc::clone(&self.store), Arc::clone(&self.is_flushing));
+        pool.add(placement, move || {
+            if let Err(error) = store.flush() {
+                tracing::warn!(%error, "what a child took of a parent is not flushed");
+            }
+            // Runs that snapshots of other stores made are few; those of flushes are merged as they come.
+            while matches!(store.compact(), Ok(true)) {}
+            is_flushing.store(false, Release);
+        });
+    }
+}

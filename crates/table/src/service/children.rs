@@ -1,0 +1,105 @@
+//! Splits and merges, as a worker's service has them: the replicas of children take what their parents' replicas have, and those
+//! are kept open for that, without any callback, until their data is deleted.
+
+use super::{Membership, Tables};
+use crate::error::ReplicaError;
+use crate::limits::{MEDIAN_BYTES, MEDIAN_CHANGE};
+use crate::settings::ReplicaSettings;
+use partage_core::keyspace::key::Key;
+use partage_core::service::table::{member, replication};
+use partage_worker::{KeyspaceBrief, Order, ReplicaKey, Stored};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// What a replica of a table is opened with.
+pub(super) fn replica_settings(brief: &KeyspaceBrief) -> ReplicaSettings {
+    let replication = replication::Settings {
+        min_in_sync: (brief.min_in_sync as usize).max(1),
+        ..replication::Settings::default()
+    };
+    ReplicaSettings { replication, partition_key: brief.partition_key, sharding: brief.sharding }
+}
+
+/// Where leaders would be cut, and with how many bytes that was looked for.
+#[derive(Debug, Default)]
+pub(super) struct Medians(Mutex<BTreeMap<ReplicaKey, (u64, Option<Key>)>>);
+
+impl Medians {
+    /// What is known for a size like that.
+    fn known(&self, replica: &ReplicaKey, bytes: u64) -> Option<Option<Key>> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_like = |(then, _): &&(u64, Option<Key>)| then.abs_diff(bytes) <= *then / MEDIAN_CHANGE;
+        known.get(replica).filter(is_like).map(|(_, median)| median.clone())
+    }
+
+    fn learn(&self, replica: &ReplicaKey, bytes: u64, median: Option<Key>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(replica.clone(), (bytes, median));
+    }
+
+    pub(super) fn forget(&self, replica: &ReplicaKey) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(replica);
+    }
+}
+
+impl Tables {
+    /// Whether the replica of that order, which is not open, takes what the parents of its shard have.
+    pub(super) fn takes_base(&self, order: &Order) -> bool {
+        let (node, replica) = (self.node(), &order.replica);
+        let forms = member::forms(order);
+        let lacks_base = || forms || self.0.members.of(replica).is_some_and(|membership| membership.forms);
+        node.is_forming(replica) || (!node.is_stored(replica) && lacks_base() && (forms || order.in_sync))
+    }
+
+    /// What is here of children that lack what their parents had: the coordinator goes on with them.
+    pub(super) fn forming(&self) -> Vec<Stored> {
+        let store = self.0.members.store();
+        let is_found = |replica: &ReplicaKey| self.0.found.iter().any(|found| found.replica == *replica);
+        let forming = self.0.members.all().into_iter();
+        let forming = forming.filter(|(replica, membership)| membership.forms && !is_found(replica));
+        let stored = |(replica, Membership { bounds, served, .. })| Stored {
+            replica,
+            bounds,
+            epoch: served,
+            store,
+            damaged: false,
+        };
+        forming.map(stored).collect()
+    }
+
+    /// The replica hears its latest order again: it has begun after it came.
+    pub(super) fn order_again(&self, replica: &ReplicaKey) {
+        if let Some(order) = self.order_of(replica) {
+            self.node().order(&order);
+        }
+    }
+
+    /// Opens a replica whose shard was split or merged, after a start of the process: no callback does.
+    pub(super) fn open_closing(&self, order: &Order, settings: ReplicaSettings) {
+        if !member::closes(order) || !self.node().is_stored(&order.replica) {
+            return;
+        }
+        let (tables, replica) = (self.clone(), order.replica.clone());
+        tokio::spawn(async move {
+            match tables.node().open_replica(&replica, settings, false).await {
+                Ok(()) => tables.order_again(&replica),
+                // An order before this one opens it.
+                Err(ReplicaError::Busy(_)) => {}
+                Err(error) => tracing::error!("its children cannot take what it has: {error}"),
+            }
+        });
+    }
+
+    /// Where the leader would be cut. It looks again when its size has changed.
+    pub(super) async fn median(&self, replica: &ReplicaKey, bytes: u64) -> Option<Key> {
+        if bytes < MEDIAN_BYTES {
+            return None;
+        }
+        if let Some(known) = self.0.medians.known(replica, bytes) {
+            return known;
+        }
+        let median = self.node().median(replica).await;
+        self.0.medians.learn(replica, bytes, median.clone());
+        median
+    }
+}
