@@ -1,0 +1,166 @@
+//! Tables that split and merge on real processes, while clients write and read, and while processes are killed.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use chaos::cluster::Cluster;
+use chaos::http::Http;
+use chaos::load::Load;
+use chaos::until;
+use hyper::{Method, StatusCode};
+use partage_wire::json::{Command, SplitAt};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+const NODES: [&str; 3] = ["t1", "t2", "t3"];
+
+/// A table `stock` on three nodes.
+async fn cluster() -> Cluster {
+    let mut cluster = Cluster::start(0).await;
+    for node in NODES {
+        cluster.add_table_node(node).await;
+    }
+    cluster.admin.table("stock").await;
+    cluster
+}
+
+async fn shards(cluster: &Cluster) -> Vec<u64> {
+    cluster.admin.shards("stock").await.iter().map(|shard| shard.shard).collect()
+}
+
+/// Asks for a split or a merge until it is taken: a coordinator that has just begun may not know yet what it needs to know.
+async fn reshape(cluster: &Cluster, command: Command) {
+    until("the coordinator takes the command", || cluster.admin.command(command.clone())).await;
+}
+
+async fn split(cluster: &Cluster, shard: u64) {
+    reshape(cluster, Command::SplitShard { keyspace: "stock".to_owned(), shard, at: SplitAt::Middle }).await;
+}
+
+async fn merge(cluster: &Cluster, left: u64, right: u64) {
+    reshape(cluster, Command::MergeShards { keyspace: "stock".to_owned(), left, right }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t13_a_table_splits_and_merges_and_no_request_fails() {
+    let cluster = cluster().await;
+    let load = Load::of_table(&cluster.admin, "stock");
+    load.rounds(3).await;
+    for _ in 0..3 {
+        let all = shards(&cluster).await;
+        split(&cluster, all[0]).await;
+        cluster.admin.settled().await;
+        load.rounds(2).await;
+        let after = shards(&cluster).await;
+        assert_eq!(after.len(), all.len() + 1);
+        let [left, right] = after.iter().filter(|shard| !all.contains(shard)).collect::<Vec<_>>()[..] else {
+            panic!("two shards are new: {all:?}, {after:?}")
+        };
+        merge(&cluster, *left, *right).await;
+        cluster.admin.settled().await;
+        load.rounds(2).await;
+        assert_eq!(shards(&cluster).await.len(), all.len());
+    }
+    let account = load.account();
+    assert_eq!(account.failed, 0, "{account:?}");
+    load.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn o9_a_table_that_splits_loses_nothing_when_processes_are_killed_in_the_midst() {
+    let mut cluster = cluster().await;
+    let load = Load::of_table(&cluster.admin, "stock");
+    load.rounds(3).await;
+    // Early, about when the children are ready, and about when they open.
+    for (round, pause) in [0, 300, 700, 100, 500, 900].into_iter().enumerate() {
+        let all = shards(&cluster).await;
+        if round % 2 == 0 {
+            split(&cluster, all[round % all.len()]).await;
+        } else {
+            merge(&cluster, all[0], all[1]).await;
+        }
+        sleep(Duration::from_millis(pause)).await;
+        match round % 3 {
+            0 => {
+                let node = NODES[round % NODES.len()];
+                cluster.node_mut(node).process.kill();
+                cluster.restart_node(node).await;
+            }
+            1 => {
+                cluster.coordinator().kill();
+                cluster.start_coordinator().await;
+            }
+            _ => {
+                for node in NODES {
+                    cluster.node_mut(node).process.kill();
+                }
+                cluster.coordinator().kill();
+                cluster.start_coordinator().await;
+                cluster.restart_nodes(&NODES).await;
+            }
+        }
+        cluster.admin.settled().await;
+        load.rounds(3).await;
+    }
+    load.finish().await;
+}
+
+/// The rows that a scan through a node finds, page by page; each page is asked for until it comes.
+async fn count(http: &Http, address: &str) -> usize {
+    let (mut found, mut token) = (BTreeMap::new(), String::new());
+    loop {
+        let path = format!("/v1/tables/stock/rows?keys_only=true{token}");
+        let page: serde_json::Value = until("a page", || async {
+            let reply = http.get(address, &path).await?;
+            match reply.status {
+                StatusCode::OK => serde_json::from_slice(&reply.body).map_err(|error| error.to_string()),
+                StatusCode::SERVICE_UNAVAILABLE => Err(reply.text()),
+                other => panic!("{other}: {}", reply.text()),
+            }
+        })
+        .await;
+        for row in page["rows"].as_array().unwrap() {
+            *found.entry(row["key"].as_str().unwrap().to_owned()).or_insert(0) += 1;
+        }
+        match page["next"].as_str() {
+            Some(next) => token = format!("&token={next}"),
+            None => break,
+        }
+    }
+    assert!(found.values().all(|times| *times == 1), "a row comes once");
+    found.len()
+}
+
+/// EventQL's test, in small.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t6_each_count_of_the_rows_of_a_table_that_splits_is_the_same() {
+    const ROWS: usize = 2_000;
+    let cluster = cluster().await;
+    let http = Http::default();
+    let address = cluster.node("t1").address.clone();
+    for row in 0..ROWS {
+        let path = format!("/v1/tables/stock/keys/row-{row}");
+        until("the row is put", || async {
+            let reply = http.ask(Method::PUT, &address, &path, &[], "1").await?;
+            if reply.status == StatusCode::NO_CONTENT { Ok(()) } else { Err(reply.text()) }
+        })
+        .await;
+    }
+    let (end, ended) = watch::channel(false);
+    let counts = tokio::spawn(async move {
+        let mut counts = Vec::new();
+        while !*ended.borrow() {
+            counts.push(count(&http, &address).await);
+        }
+        counts
+    });
+    for _ in 0..8 {
+        let all = shards(&cluster).await;
+        split(&cluster, all[0]).await;
+        cluster.admin.settled().await;
+    }
+    end.send(true).unwrap();
+    let counts = counts.await.unwrap();
+    assert!(counts.len() > 5 && counts.iter().all(|count| *count == ROWS), "{counts:?}");
+}
