@@ -49,6 +49,18 @@ pub struct ParentAsk {
     pub ask: split::Ask,
 }
 
+impl ParentAsk {
+    /// Bytes of the names in it.
+    fn bytes(&self) -> usize {
+        let of_bounds = match &self.bounds {
+            Bounds::Keys(range) => range.begin.as_bytes().len() + range.end.as_bytes().len(),
+            Bounds::Name(name) => name.as_str().len(),
+            Bounds::Hashes(_) | Bounds::Slot(_) => 0,
+        };
+        of_bounds + self.node.as_str().len()
+    }
+}
+
 /// What a replica of a parent gives to one of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParentGiven {
@@ -89,7 +101,8 @@ impl Packet {
             }
             Packet::Chunk(chunk) => chunk.rows.iter().map(|row| row.key.len() + row.value.len()).sum(),
             Packet::Given(given) => given.changes.iter().map(change_bytes).sum(),
-            Packet::Message(_) | Packet::Stored { .. } | Packet::Useless { .. } | Packet::Ask(_) => 0,
+            Packet::Ask(ask) => ask.bytes(),
+            Packet::Message(_) | Packet::Stored { .. } | Packet::Useless { .. } => 0,
         }
     }
 }

@@ -158,3 +158,76 @@ impl Joined<'_> {
         Ok(self.into.fill(self.position, &self.chunk, true)?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::StoredRows;
+    use crate::stored::write;
+    use partage_core::base::id::Epoch;
+    use partage_core::keyspace::key::Key;
+    use partage_core::service::table::replication::{Entry, EntryKind};
+    use partage_core::service::table::rows::{
+        Action, Condition, Expiry, Operation, Outcome, Records, Request, Write,
+    };
+    use partage_engine::replica::Options;
+
+    fn at(index: u64) -> LogPosition {
+        LogPosition { epoch: Epoch(0), index }
+    }
+
+    fn put(key: &str, request: Option<u8>, at_ms: u64) -> Write {
+        let key = Key::new(key.as_bytes()).unwrap();
+        let action = Action::Put(b"v".as_slice().into(), Expiry::At(at_ms + 1_000));
+        let operation = Operation { key, condition: Condition::Always, action, wants_former: false };
+        let request = request.map(|id| Request { id: RequestId([id; 16]), fingerprint: at_ms });
+        Write { at_ms, request, operations: vec![operation] }
+    }
+
+    fn store(engine: &TreeEngine, folder: &Path, writes: &[Write]) -> Arc<TreeStore> {
+        let mut rows = StoredRows::open(Arc::new(engine.open(folder).unwrap())).unwrap();
+        for (index, write) in (1..).zip(writes) {
+            let kind = EntryKind::Write(write::encode(write).into());
+            rows.apply(&Entry { position: at(index), kind }).unwrap();
+        }
+        Arc::clone(rows.store())
+    }
+
+    fn all(store: &TreeStore) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let snapshot = store.snapshot().unwrap();
+        let rows = snapshot.range(None, None, Direction::Forward).map(Result::unwrap);
+        rows.map(|row| (row.key.to_vec(), row.value.to_vec())).collect()
+    }
+
+    #[test]
+    fn d1_what_is_joined_has_all_rows_and_of_each_request_the_later_outcome_whatever_the_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = TreeEngine::new(Options::default());
+        // Both have request 1, as halves of one shard; the right one was given request 2 a second time, later.
+        let both = put("a", Some(1), 10);
+        let left = [both.clone(), put("b", Some(2), 20), put("c", Some(3), 30)];
+        let right = [both, put("x", Some(2), 25), put("y", None, 50), put("z", Some(4), 60)];
+        let left = store(&engine, &folder.path().join("left"), &left);
+        let right = store(&engine, &folder.path().join("right"), &right);
+        let mut found = Vec::new();
+        for (name, parts) in [("lr", [&left, &right]), ("rl", [&right, &left])] {
+            let into = folder.path().join(name);
+            let parts = parts.map(Arc::clone).to_vec();
+            let joined = one_store(&engine, parts, Some(&into), at(9)).unwrap();
+            assert_eq!((joined.flushed(), joined.applied()), (at(9), at(9)));
+            found.push(all(&joined));
+            let rows = StoredRows::open(joined).unwrap();
+            let standing = rows.standing().unwrap();
+            assert_eq!((standing.clock_ms, standing.answers), (60, 4));
+            assert_eq!(rows.answers(u64::MAX, 99).unwrap().len(), 4, "one of each request");
+            let two = rows.answer(&RequestId([2; 16])).unwrap().unwrap();
+            assert_eq!(two.at_ms, 25);
+            assert!(matches!(two.outcome, Outcome::Done { .. }));
+            for key in ["a", "b", "c", "x", "y", "z"] {
+                assert!(rows.row(&Key::new(key.as_bytes()).unwrap()).unwrap().is_some(), "{key}");
+            }
+            assert_eq!(rows.ended(u64::MAX, 99).unwrap().len(), 6);
+        }
+        assert_eq!(found[0], found[1]);
+    }
+}
