@@ -64,28 +64,6 @@ fn a_bad_keyspace_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn a_table_is_split_and_merged_like_any_keyspace() {
-    let mut test = AdminTestCluster::new(&["a", "b", "c"]);
-    let mut table = settings("stock", Sharding::KeyRange);
-    (table.kind, table.ownership, table.durable) = (KeyspaceKind::Table, Ownership::Replicated, true);
-    (table.replicas, table.min_in_sync, table.resharding.split_bytes) = (3, 2, 0);
-    // No node of this cluster stores tables.
-    let keyspace = Box::new(table);
-    let presplit = Presplit::Points(vec![key("m")]);
-    test.done(Command::CreateKeyspace { keyspace, presplit, ahead: true });
-    let stock = name("stock");
-    test.put("stock", 1, &["a", "b", "c"]);
-    test.put("stock", 2, &["a", "b", "c"]);
-    let at = SplitAt::Keys(vec![key("d")]);
-    test.done(Command::SplitShard { keyspace: stock.clone(), shard: ShardId(1), at });
-    let forming = |test: &AdminTestCluster| {
-        let map = &test.cluster.keyspaces[&name("stock")].map;
-        map.shards().filter(|shard| !shard.is_serving()).count()
-    };
-    assert_eq!(forming(&test), 2, "its children form");
-}
-
-#[test]
 fn a_bad_presplit_is_refused_with_the_way_out() {
     let mut test = AdminTestCluster::new(&["a"]);
     let mut bad = |sharding, presplit, needle: &str| {
