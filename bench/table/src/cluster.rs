@@ -149,6 +149,19 @@ impl Cluster {
         }
     }
 
+    /// Changes a shard of the table, and waits until that is done: the verb of `partage shard`, and what follows the name.
+    pub fn change_shard(&self, words: &[&str]) -> Result<()> {
+        let (verb, rest) = words.split_first().ok_or_else(|| Error::other("no verb"))?;
+        let words: Vec<&str> =
+            ["shard", verb, TABLE].into_iter().chain(rest.iter().copied()).chain(["--wait"]).collect();
+        self.command(&words)
+    }
+
+    /// The ids of the shards that serve, in the order of their bounds.
+    pub fn numbers_of_shards(&self) -> Result<Vec<u64>> {
+        Ok(self.shards()?.into_iter().map(|shard| shard.shard).collect())
+    }
+
     fn shards(&self) -> Result<Vec<Shard>> {
         let (mut all, mut after) = (Vec::new(), String::new());
         loop {

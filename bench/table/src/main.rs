@@ -9,6 +9,7 @@ mod latency;
 mod load;
 mod peers;
 mod reads;
+mod reshape;
 mod resp;
 mod restart;
 mod rows;
@@ -19,8 +20,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use tempfile::TempDir;
 
-const USAGE: &str = "bench-table [writes | latency | reads | killed | restart | away] [--quick] \
-    [--seconds N] [--rounds N] [--shards N] [--keys N] [--only NAME,NAME] [--folder FOLDER]";
+const USAGE: &str = "bench-table [writes | latency | reads | killed | restart | away | reshape] [--quick] \
+    [--seconds N] [--rounds N] [--shards N] [--keys N] [--times N] [--mib N] [--only NAME,NAME] [--folder FOLDER]";
 
 /// What a command gives back.
 pub type Done = Result<(), Box<dyn std::error::Error>>;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         "killed" => Run::new(&words).and_then(|run| killed::bench(&run)),
         "restart" => Run::new(&words).and_then(|run| restart::bench(&run)),
         "away" => Run::new(&words).and_then(|run| away::bench(&run)),
+        "reshape" => Run::new(&words).and_then(|run| reshape::bench(&run)),
         "floor-node" => floor::node(&words),
         "floor-reader" => floor::reader(&words),
         other => Err(format!("there is no command {other:?}: {USAGE}").into()),

@@ -23,6 +23,7 @@
 //! | which thread does what | `event_loop.rs`, `pool.rs`; the log has its own |
 //! | what waits for a replica, and which bound that has | `queue.rs`, `limits.rs` |
 //! | how effects of the machine are carried out | `replica/mod.rs` |
+//! | how a child's replica, of a split or a merge, gets what its parents have | `base/mod.rs`, `replica/giving.rs` |
 //! | how packets get to other nodes | `network/mod.rs`, over the trait in `transport.rs` |
 //! | how a whole table is scanned, shard after shard | `scans/mod.rs` |
 //! | how records and writes look on disk | `stored/mod.rs` |
@@ -36,7 +37,7 @@
 //!
 //! # What was not done
 //!
-//! - The driver does not split or merge: it ignores what the machine says of a closed log.
+//! - The stores of merged shards are joined while requests wait; what a child took is taken anew after a restart.
 //! - Nothing proposes an entry in an idle shard, so rows whose time has come stay on disk until the next write.
 //! - A stored replica that its owner neither opens nor drops keeps its entries in the log ([`Notice::HoldsLog`]).
 //! - Snapshots have no limit of bytes a second, and one that a crash interrupts is begun anew.

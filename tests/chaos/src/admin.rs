@@ -87,10 +87,15 @@ impl Admin {
     /// Makes a table of [`SHARDS`] ranges of hashes with three replicas each, of which two must have a write, and waits until it is
     /// served.
     pub async fn table(&self, name: &str) {
+        self.table_of(name, 3).await;
+    }
+
+    /// The same, of so many replicas.
+    pub async fn table_of(&self, name: &str, replicas: u32) {
         let sharding = Sharding::HashRange { hash: "xxh3-64".to_owned() };
         let table = Keyspace {
             kind: Some("table".to_owned()),
-            replicas: Some(3),
+            replicas: Some(replicas),
             durable: true,
             min_in_sync: 2,
             resharding: Resharding { split_bytes: 0, ..Resharding::default() },

@@ -164,3 +164,23 @@ async fn t6_each_count_of_the_rows_of_a_table_that_splits_is_the_same() {
     let counts = counts.await.unwrap();
     assert!(counts.len() > 5 && counts.iter().all(|count| *count == ROWS), "{counts:?}");
 }
+
+/// Of two replicas on three nodes: what is merged is not all on one node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t13_shards_on_different_nodes_are_merged_over_the_network() {
+    let mut cluster = Cluster::start(0).await;
+    for node in NODES {
+        cluster.add_table_node(node).await;
+    }
+    cluster.admin.table_of("stock", 2).await;
+    let load = Load::of_table(&cluster.admin, "stock");
+    load.rounds(3).await;
+    while let [left, right, ..] = shards(&cluster).await[..] {
+        merge(&cluster, left, right).await;
+        cluster.admin.settled().await;
+        load.rounds(2).await;
+    }
+    let account = load.account();
+    assert_eq!(account.failed, 0, "{account:?}");
+    load.finish().await;
+}

@@ -51,6 +51,14 @@ pub(super) fn text(told: &Explanation) -> String {
             told.policy
         ),
     ];
+    let in_sync = shard.replicas.iter().filter(|replica| replica.in_sync == Some(true));
+    let in_sync: Vec<&str> = in_sync.map(|replica| replica.node.as_str()).collect();
+    if shard.replicas.iter().any(|replica| replica.in_sync.is_some()) {
+        lines.push(format!(
+            "  in sync: {}",
+            if in_sync.is_empty() { "none".to_owned() } else { in_sync.join(", ") }
+        ));
+    }
     for (replica, reason) in shard.replicas.iter().zip(&told.reasons) {
         lines.push(format!("  {}", replica_text(replica)));
         if let Some(reason) = reason {

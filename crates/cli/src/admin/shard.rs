@@ -464,7 +464,11 @@ pub fn replica_text(replica: &Replica) -> String {
         (None, _) => String::new(),
     };
     let node = if replica.health.is(Health::Up) { String::new() } else { format!(" ({})", replica.health) };
-    format!("{} on {}{node}{zone}: {}{phase}", replica.role, replica.node, replica.state)
+    let in_sync = match replica.in_sync {
+        Some(false) => ", not in sync",
+        Some(true) | None => "",
+    };
+    format!("{} on {}{node}{zone}: {}{phase}{in_sync}", replica.role, replica.node, replica.state)
 }
 
 /// What a shard holds, for people.

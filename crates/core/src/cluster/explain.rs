@@ -11,10 +11,10 @@ use super::{Cluster, KeyspaceState, Moment, NodeState};
 use crate::base::count::counted;
 use crate::base::id::PlanId;
 use crate::base::name::{KeyspaceName, NodeId};
-use crate::keyspace::Mode;
 use crate::keyspace::key::Key;
 use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::{Replica, Role, Shard, Stage};
+use crate::keyspace::{Mode, Ownership};
 use crate::limits;
 use crate::node::exchange::{Failure, Phase};
 use crate::node::load::{Load, METRICS};
@@ -211,6 +211,7 @@ impl Cluster {
             )),
             Some(_) => {}
         }
+        told.extend(refuses_writes(keyspace, shard));
         for replica in &shard.replicas {
             let Some(seen) = keyspace.observed.get(&replica.placement) else { continue };
             if let Phase::Failed(failure) = seen.phase() {
@@ -237,6 +238,21 @@ impl Cluster {
         );
         told
     }
+}
+
+/// Why a write to the shard would be refused now, where too few of its replicas are in sync.
+fn refuses_writes(keyspace: &KeyspaceState, shard: &Shard) -> Option<String> {
+    let settings = &keyspace.record.keyspace;
+    let in_sync = shard.in_sync().count();
+    let is_short = settings.ownership == Ownership::Replicated && in_sync < settings.min_in_sync as usize;
+    is_short.then(|| {
+        format!(
+            "writes are refused: {} in sync, and the keyspace's min_in_sync is {}: bring nodes with its other replicas back, or \
+             wait until new ones have caught up",
+            counted(in_sync as u64, "replica"),
+            settings.min_in_sync
+        )
+    })
 }
 
 /// Whether a change put a replica of the shard on that node.
@@ -328,9 +344,14 @@ fn live(row: &ShardRow) -> usize {
 fn write_replica(f: &mut fmt::Formatter<'_>, replica: &ReplicaRow, granted: bool) -> fmt::Result {
     let zone = replica.zone.as_ref().map_or(String::new(), |zone| format!(" in zone {zone}"));
     let waits = if replica.role == Role::Leader && !granted { ", waits for its grant" } else { "" };
+    let in_sync = match replica.in_sync {
+        Some(true) => ", in sync",
+        Some(false) => ", not in sync",
+        None => "",
+    };
     writeln!(
         f,
-        "  {} on {}{zone} ({}): {} in {}, {}{waits}",
+        "  {} on {}{zone} ({}): {} in {}, {}{in_sync}{waits}",
         replica.placement,
         replica.node,
         replica.health,

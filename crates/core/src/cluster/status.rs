@@ -14,7 +14,7 @@ use crate::base::time::Millis;
 use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::{Replica, Role, Shard, Stage};
 use crate::keyspace::sharding::Bounds;
-use crate::keyspace::{KeyspaceKind, Mode};
+use crate::keyspace::{KeyspaceKind, Mode, Ownership};
 use crate::limits;
 use crate::node::Health;
 use crate::node::exchange::Phase;
@@ -191,6 +191,8 @@ pub struct ReplicaRow {
     pub phase: Option<Phase>,
     /// What it last measured.
     pub load: Option<Load>,
+    /// Whether it is in the in-sync set of its shard; none in a keyspace that is not replicated.
+    pub in_sync: Option<bool>,
 }
 
 /// One shard of a table.
@@ -421,6 +423,7 @@ impl Cluster {
             state: replica.state,
             phase: seen.map(|seen| seen.phase().clone()),
             load: seen.and_then(|seen| seen.load().cloned()),
+            in_sync: (keyspace.record.keyspace.ownership == Ownership::Replicated).then_some(replica.in_sync),
         }
     }
 

@@ -268,6 +268,7 @@ impl From<&ReplicaRow> for proto::ReplicaRow {
             phase: phase.into(),
             failure: if failed { format!("{reason} ({})", counted(attempts, "time")) } else { String::new() },
             load: row.load.as_ref().map(Into::into),
+            in_sync: row.in_sync,
         }
     }
 }

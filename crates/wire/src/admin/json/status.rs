@@ -318,6 +318,9 @@ pub struct Replica {
     /// The load that the worker last reported; absent = none yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
+    /// Whether the replica is in the in-sync set of its shard; absent in a keyspace that is not replicated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_sync: Option<bool>,
 }
 
 impl From<&core::ReplicaRow> for Replica {
@@ -346,6 +349,7 @@ impl From<&core::ReplicaRow> for Replica {
             phase: phase.map(Into::into),
             failure,
             load: row.load.as_ref().map(Into::into),
+            in_sync: row.in_sync,
         }
     }
 }

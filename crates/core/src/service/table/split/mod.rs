@@ -33,7 +33,7 @@
 //! | [`source`] | what a parent's replica gives to whom |
 //! | [`inherit`] | what of a parent's records goes to which child |
 //!
-//! The driver, in numbered sentences:
+//! The driver (`base` in the crate of tables), in numbered sentences:
 //! 1. A replica whose `load` begins while it has no leader and other shards are among its peers ([`super::member::forms`]) is a child's.
 //!    The driver notes with its folder that it has no base yet, and makes a [`Base`]. A base that is not whole is begun
 //!    anew by each process.

@@ -1,0 +1,180 @@
+//! A shard is split, merged and given another leader under full write load: the longest stalls of writes, refusals, and the rate
+//! beside that before.
+
+use crate::cluster::{Cluster, NODES};
+use crate::resp::{self, Answer, Connection};
+use crate::rows::{key, value};
+use crate::{Done, Run, fill};
+use bench_gauge::{Durations, now, rest, say};
+use std::io::{Error, Result};
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Clients, each with one write at a time.
+const CLIENTS: u64 = 32;
+
+/// Numbers that one client writes, over and over: the shard does not grow while it is measured.
+const OF_A_CLIENT: u64 = 1_000;
+
+/// How a stretch of writes went.
+#[derive(Debug, Default)]
+struct Stretch {
+    took: Durations,
+    refused: Vec<String>,
+}
+
+/// The writes of all clients in the present stretch.
+#[derive(Debug, Default)]
+struct Record(Mutex<Stretch>);
+
+impl Record {
+    fn take(&self) -> Stretch {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    fn note(&self, took: Duration, refused: Option<String>) {
+        let mut stretch = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        stretch.took.push(took);
+        stretch.refused.extend(refused);
+    }
+}
+
+/// What is done to the shards.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Lead,
+    Split,
+    Merge,
+}
+
+/// Prints a line for each step.
+pub fn bench(run: &Run) -> Done {
+    let mib = run.number("--mib", 512, 16);
+    let rows = (mib << 20) / 116;
+    let time = Duration::from_secs(run.number("--seconds", 5, 2));
+    let mut cluster = Cluster::start(run, "partage", 1)?;
+    let layout = cluster.layout()?;
+    let filled = fill::FROM..fill::FROM + rows;
+    fill::write(&cluster.resp, &layout, filled.clone())?;
+    say(&format!("one shard with {rows} rows, {mib} MiB of keys and values, on {NODES} nodes"));
+    let (record, ended, written) = (Record::default(), AtomicBool::new(false), AtomicU64::new(0));
+    let addresses = cluster.resp.clone();
+    let steps = std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (at, record, ended, written) =
+                (addresses[client as usize % NODES], &record, &ended, &written);
+            scope.spawn(move || writes(at, client, record, ended, written));
+        }
+        let done = steps(&mut cluster, &record, time, run.number("--times", 3, 1));
+        ended.store(true, Ordering::Release);
+        done
+    });
+    steps?;
+    say(&format!("{} writes were acknowledged", written.load(Ordering::Acquire)));
+    let layout = cluster.layout()?;
+    let mut lost = fill::lost(&cluster.resp, &layout, filled)?;
+    lost.extend(fill::lost(
+        &cluster.resp,
+        &layout,
+        0..CLIENTS * OF_A_CLIENT.min(written.load(Ordering::Acquire) / CLIENTS / 2),
+    )?);
+    fill::none_is_lost(&lost)
+}
+
+fn steps(cluster: &mut Cluster, record: &Record, time: Duration, times: u64) -> Result<()> {
+    for _ in 0..times {
+        for step in [Step::Lead, Step::Split, Step::Merge] {
+            record.take();
+            let before = stretch(record, time);
+            let begin = now();
+            one(cluster, step)?;
+            let took = now() - begin;
+            rest(500);
+            let (during, seconds) = (record.take(), (now() - begin).as_secs_f64());
+            tell(step, took, before, (during, seconds));
+            cluster.settles()?;
+        }
+    }
+    say("goals: no refused write, p99.9 at most 50 ms, rate at least 0.6 times that before");
+    Ok(())
+}
+
+fn one(cluster: &Cluster, step: Step) -> Result<()> {
+    let shards = cluster.numbers_of_shards()?;
+    let first = shards.first().map(ToString::to_string).unwrap_or_default();
+    match (step, &shards[..]) {
+        (Step::Lead, _) => {
+            let leader = cluster.layout()?.0.first().and_then(|led| led.leader).unwrap_or_default();
+            cluster.change_shard(&["lead", &first, "--to", &format!("t{}", (leader + 1) % NODES)])
+        }
+        (Step::Split, _) => cluster.change_shard(&["split", &first]),
+        (Step::Merge, [left, right, ..]) => {
+            cluster.change_shard(&["merge", &left.to_string(), &right.to_string()])
+        }
+        (Step::Merge, _) => Err(Error::other("there are no two shards to merge")),
+    }
+}
+
+/// The writes of so long a time, and how long it was.
+fn stretch(record: &Record, time: Duration) -> (Stretch, f64) {
+    let begin = now();
+    rest(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    (record.take(), (now() - begin).as_secs_f64())
+}
+
+fn tell(step: Step, took: Duration, before: (Stretch, f64), during: (Stretch, f64)) {
+    let rate = |(stretch, seconds): &(Stretch, f64)| stretch.took.len() as f64 / seconds;
+    let ratio = rate(&during) / rate(&before);
+    let line = |stretch: &mut Stretch| {
+        let [p50, p999, max] = [0.5, 0.999, 1.0].map(|share| stretch.took.quantile_ms(share));
+        format!("p50 {p50:.1}, p99.9 {p999:.1}, max {max:.1} ms")
+    };
+    let ((mut before, _), (mut during, _)) = (before, during);
+    say(&format!(
+        "{step:?} took {:.0} ms: {}, {} refused, rate {ratio:.2} times that before; before: {}",
+        took.as_secs_f64() * 1e3,
+        line(&mut during),
+        during.refused.len(),
+        line(&mut before)
+    ));
+    during.refused.iter().take(2).for_each(|refused| say(&format!("    {refused}")));
+}
+
+/// Writes its rows one after the other until the end.
+fn writes(at: SocketAddr, client: u64, record: &Record, ended: &AtomicBool, written: &AtomicU64) {
+    let numbers: Range<u64> = client * OF_A_CLIENT..(client + 1) * OF_A_CLIENT;
+    let mut connection = None;
+    for number in numbers.cycle() {
+        if ended.load(Ordering::Acquire) {
+            return;
+        }
+        let begin: Instant = now();
+        let answer = write(&mut connection, at, number);
+        let refused = match answer {
+            Ok(Answer::Done) => {
+                written.fetch_add(1, Ordering::AcqRel);
+                None
+            }
+            Ok(other) => Some(format!("{other:?}")),
+            Err(error) => {
+                connection = None;
+                Some(error.to_string())
+            }
+        };
+        record.note(now() - begin, refused);
+    }
+}
+
+fn write(connection: &mut Option<Connection>, at: SocketAddr, number: u64) -> Result<Answer> {
+    let connection = match connection {
+        Some(connection) => connection,
+        None => connection.insert(Connection::open(at, Duration::from_secs(20))?),
+    };
+    let mut out = Vec::new();
+    resp::set(&mut out, &key(number), &value(number));
+    connection.send(&out)?;
+    connection.answer()
+}
