@@ -53,6 +53,9 @@ pub const SNAPSHOT_PATIENCE_MS: u64 = 10_000;
 /// How often a replica notes in the log what is committed. The note spares a restart some waiting and is a record of its own.
 pub const NOTE_MS: u64 = 1_000;
 
+/// How often a leader without writes moves the clock of its shard on while rows end: so much later than it ends a row may go.
+pub const CLOCK_MS: u64 = 50;
+
 /// The longest wait of a loop, in milliseconds: condition variables stand still while the machine sleeps.
 pub const LOOK_MS: u64 = 1_000;
 

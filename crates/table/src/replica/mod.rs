@@ -19,6 +19,7 @@
 //! | damaged | the same, until it is dropped |
 //! | closing | flushes, trims its log, and goes when all of that is on disk |
 
+mod clock;
 mod filling;
 mod giving;
 mod logging;
@@ -81,6 +82,8 @@ pub(crate) struct LocalReplica {
     /// What was reported last, and when.
     reported: Option<(ReplicationReport, Millis)>,
     is_flushing: bool,
+    /// When the clock of the shard was moved on without a write.
+    clock_moved: Millis,
     /// The log wants the room of its entries.
     trims: bool,
     outgoing: BTreeMap<PlacementId, Outgoing>,
@@ -123,6 +126,7 @@ impl LocalReplica {
             reporter: Reporter::default(),
             reported: None,
             is_flushing: false,
+            clock_moved: Millis(0),
             trims: false,
             outgoing: BTreeMap::new(),
             giving: Giving::default(),
@@ -220,6 +224,7 @@ impl LocalReplica {
             }
             self.tend_snapshots(now);
             self.note_committed(now);
+            self.tend_clock(now);
             self.report(now);
         }
         self.tend_storage();
@@ -230,7 +235,7 @@ impl LocalReplica {
         if !self.takes_part() {
             return Millis::NEVER;
         }
-        self.machine.wake_at().min(self.note_at()).min(self.snapshots_wake_at())
+        self.machine.wake_at().min(self.note_at()).min(self.snapshots_wake_at()).min(self.clock_at())
     }
 
     fn obey(&mut self, command: Command) {

@@ -80,6 +80,11 @@ impl<S: Store> StoredRows<S> {
         self.store.applied()
     }
 
+    /// When the next row ends, in milliseconds of Unix time; none: no row does. It may be one that has ended and is not removed yet.
+    pub(crate) fn next_end(&self) -> Option<u64> {
+        self.ends.borrow().first()
+    }
+
     /// Reads a row as the shard's clock has it.
     ///
     /// # Errors

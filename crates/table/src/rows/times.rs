@@ -30,6 +30,12 @@ impl<T: Ord + Clone> Times<T> {
         Ok(times)
     }
 
+    /// The time of the first entry; none if there is no entry, or it is not known without the store.
+    pub(super) fn first(&self) -> Option<u64> {
+        let through = self.through.as_ref().map(|(at_ms, _)| *at_ms);
+        self.first.first().map(|(at_ms, _)| *at_ms).or(through)
+    }
+
     pub(super) fn insert(&mut self, entry: (u64, T)) {
         if self.through.as_ref().is_some_and(|through| entry > *through) {
             return;

@@ -2,7 +2,7 @@
 
 use crate::support::{Cluster, add, key, operation, put, replica, until};
 use partage_core::service::table::replication::{Consistency, Failed};
-use partage_core::service::table::rows::{Action, Condition, Operation, Outcome, Write};
+use partage_core::service::table::rows::{Action, Condition, Expiry, Operation, Outcome, Write};
 use partage_table::{ReadError, ReplicaError, ScanRange, WriteError};
 use std::sync::Arc;
 
@@ -30,6 +30,30 @@ async fn what_is_written_is_read_at_the_leader_and_comes_to_the_others() {
     let later = position.index + 1_000;
     let behind = cluster.node(1).read(&replica(1, 1), &key("k1"), Consistency::Any, later).await;
     assert!(matches!(behind, Err(ReadError::Refused(Failed::Behind { .. }))));
+}
+
+/// Nobody writes to the shard meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_whose_time_has_come_is_gone_on_all_replicas_of_an_idle_shard() {
+    let cluster = Cluster::started().await;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let end = u64::try_from(now.as_millis()).unwrap() + 400;
+    let action = Action::Put(b"v".as_slice().into(), Expiry::At(end));
+    cluster.write(1, &Write { operations: vec![operation("short", action)], ..put("short", "") }).await;
+    cluster.write(1, &put("long", "v")).await;
+    let has = async |node, of: &str| {
+        let found = cluster.read_once(1, node, of, Consistency::Any).await;
+        found.is_ok_and(|answer| answer.row.is_some())
+    };
+    assert!(has(1, "short").await);
+    for node in 1..=3 {
+        until("the row is gone", async || (!has(node, "short").await).then_some(())).await;
+        assert!(has(node, "long").await);
+    }
+    let last = cluster.read_once(1, 1, "long", Consistency::Any).await.unwrap().position;
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let later = cluster.read_once(1, 1, "long", Consistency::Any).await.unwrap().position;
+    assert_eq!(last, later, "the clock stands still when no row ends");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

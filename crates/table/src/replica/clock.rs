@@ -1,0 +1,34 @@
+//! The clock of a shard while nobody writes: rows end by the times of writes, which go through the log, so that they end alike on all
+//! replicas. When a row's time has come and no write has, the leader logs one that does nothing.
+
+use super::LocalReplica;
+use crate::limits::CLOCK_MS;
+use crate::stored::write;
+use partage_core::base::time::Millis;
+use partage_core::service::table::replication::Event;
+use partage_core::service::table::rows::Write;
+use tokio::sync::oneshot;
+
+impl LocalReplica {
+    /// When the clock is to be moved on.
+    pub(super) fn clock_at(&self) -> Millis {
+        let Some(end) = self.rows.next_end().filter(|_| self.machine.status().has_begun) else {
+            return Millis::NEVER;
+        };
+        let until_end = end.saturating_sub(partage_clock::unix_ms());
+        (self.shared.clock.now() + until_end).max(self.clock_moved + CLOCK_MS)
+    }
+
+    /// Moves it on, if it is time.
+    pub(super) fn tend_clock(&mut self, now: Millis) {
+        if now < self.clock_at() {
+            return;
+        }
+        self.clock_moved = now;
+        let nothing = Write { at_ms: partage_clock::unix_ms(), request: None, operations: Vec::new() };
+        // Nobody waits for it: if it is refused, the next one comes soon.
+        let (answer, _) = oneshot::channel();
+        let request = self.requests.add_write(answer);
+        self.hear(Event::Write(vec![(request, write::encode(&nothing).into())]));
+    }
+}
