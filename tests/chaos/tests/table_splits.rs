@@ -7,7 +7,7 @@ use chaos::http::Http;
 use chaos::load::Load;
 use chaos::until;
 use hyper::{Method, StatusCode};
-use partage_wire::json::{Command, SplitAt};
+use partage_wire::json::{Bounds, Command, SplitAt};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -25,8 +25,14 @@ async fn cluster() -> Cluster {
     cluster
 }
 
+/// In the order of what they hold.
 async fn shards(cluster: &Cluster) -> Vec<u64> {
-    cluster.admin.shards("stock").await.iter().map(|shard| shard.shard).collect()
+    let mut shards = cluster.admin.shards("stock").await;
+    shards.sort_by_key(|shard| match &shard.bounds {
+        Bounds::Hashes { first, .. } => first.0.clone(),
+        other => panic!("the table is sharded by hash: {other:?}"),
+    });
+    shards.iter().map(|shard| shard.shard).collect()
 }
 
 /// Asks for a split or a merge until it is taken: a coordinator that has just begun may not know yet what it needs to know.
