@@ -62,6 +62,7 @@ pub mod server;
 pub mod service;
 mod settings;
 pub mod stored;
+mod timing;
 mod transport;
 
 pub use error::{OpenError, ReadError, ReplicaError, WriteError};

@@ -100,6 +100,8 @@ pub(crate) struct Waiting {
     /// Parents of which replicas on this node have applied something.
     pub(crate) news: BTreeSet<ShardId>,
     pub(crate) writes: Vec<(Payload, WriteAnswer)>,
+    /// When the first of them came, by the clock of the node in nanoseconds.
+    pub(crate) writes_since: u64,
     write_bytes: usize,
     pub(crate) reads: Vec<Read>,
     pub(crate) commands: VecDeque<Command>,
@@ -189,6 +191,7 @@ impl ReplicaQueue {
         self: &Arc<Self>,
         payload: Payload,
         answer: WriteAnswer,
+        now: u64,
     ) -> Result<(), WriteError> {
         let added = self.add(|waiting| {
             let bytes = waiting.write_bytes + payload.len();
@@ -198,6 +201,9 @@ impl ReplicaQueue {
                 return Err(WriteError::Busy);
             }
             waiting.write_bytes = bytes;
+            if waiting.writes.is_empty() {
+                waiting.writes_since = now;
+            }
             waiting.writes.push((payload, answer));
             Ok(())
         });

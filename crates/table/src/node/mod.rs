@@ -14,6 +14,7 @@ use crate::replica::{LocalReplica, Opening};
 use crate::rows::{ScanPage, ScanRange, StoredRows};
 use crate::settings::{NodeSettings, ReplicaSettings};
 use crate::stored::write;
+use crate::timing::WriteTimes;
 use crate::transport::{Packet, Transport};
 use partage_clock::Clock;
 use partage_core::base::id::{Incarnation, PlacementId};
@@ -68,6 +69,7 @@ pub(crate) struct Shared {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) pool: Pool,
     pub(crate) snapshots_sent: Arc<AtomicUsize>,
+    pub(crate) times: WriteTimes,
     incarnation: Mutex<Incarnation>,
     queues: AtomicU64,
 }
@@ -124,6 +126,7 @@ impl Node {
             transport,
             pool,
             snapshots_sent: Arc::default(),
+            times: WriteTimes::default(),
             queues: AtomicU64::new(0),
         });
         let ready = (0..settings.replica_threads.max(1)).map(|_| Arc::default()).collect();
@@ -380,6 +383,16 @@ impl Node {
         matches!(self.shared.registry.presences().get(replica), Some(Presence::Stored(_)))
     }
 
+    /// How long the parts of writes take.
+    pub(crate) fn times(&self) -> &WriteTimes {
+        &self.shared.times
+    }
+
+    /// Replicas of children here that take what their parents have.
+    pub fn forming(&self) -> usize {
+        self.shared.registry.queues().iter().filter(|queue| queue.is_base()).count()
+    }
+
     /// Writes rows. The time of the write is that of this node, whatever `write` says.
     ///
     /// # Errors
@@ -401,7 +414,7 @@ impl Node {
             return Err(WriteError::TooLarge { bytes, most });
         }
         let (answer, outcome) = oneshot::channel();
-        queue.add_write(payload.into(), answer)?;
+        queue.add_write(payload.into(), answer, self.shared.clock.nanos())?;
         let gone = |_| Err(WriteError::Unknown("the node was stopped before it answered".to_owned()));
         outcome.await.unwrap_or_else(gone)
     }

@@ -28,7 +28,7 @@ impl LocalReplica {
         let nothing = Write { at_ms: partage_clock::unix_ms(), request: None, operations: Vec::new() };
         // Nobody waits for it: if it is refused, the next one comes soon.
         let (answer, _) = oneshot::channel();
-        let request = self.requests.add_write(answer);
+        let request = self.requests.add_write(answer, self.shared.clock.nanos());
         self.hear(Event::Write(vec![(request, write::encode(&nothing).into())]));
     }
 }

@@ -5,15 +5,19 @@
 
 use super::LocalReplica;
 use crate::limits::NOTE_MS;
+use crate::timing::seconds;
 use partage_core::base::time::Millis;
 use partage_core::service::table::replication::LogWrite;
 use partage_log::{Record, SubmitError};
+use prometheus_client::metrics::histogram::Histogram;
 use std::collections::VecDeque;
 
 /// The records of one replica.
 #[derive(Debug, Default)]
 pub(super) struct Logging {
     waiting: VecDeque<(u64, Record)>,
+    /// Writes of the machine that are not on disk, with the time when they were submitted, in nanoseconds.
+    submitted: VecDeque<(u64, u64)>,
     /// The number of the last write of the machine.
     last: u64,
     /// All writes up to this one are on disk.
@@ -27,12 +31,21 @@ impl Logging {
     pub(super) fn is_synced(&self) -> bool {
         self.waiting.is_empty() && self.synced >= self.last
     }
+
+    /// Observes how long the writes took that are on disk now.
+    pub(super) fn observe(&mut self, times: &Histogram, now: u64) {
+        let synced = self.synced;
+        while let Some((_, began)) = self.submitted.pop_front_if(|(number, _)| *number <= synced) {
+            times.observe(seconds(began, now));
+        }
+    }
 }
 
 impl LocalReplica {
     /// Writes to the log. The entries of one write may be more than one group of the log takes: then they are several records, of
     /// which only the last one has the number.
     pub(super) fn submit_write(&mut self, number: u64, write: LogWrite) {
+        self.logging.submitted.push_back((number, self.shared.clock.nanos()));
         let LogWrite::Append(entries) = write else { return self.submit(number, write.into()) };
         let most = self.shared.settings.log.group_bytes() / 2;
         let (before, mut bytes, mut part) = (self.logging.last, 0, Vec::with_capacity(entries.len()));

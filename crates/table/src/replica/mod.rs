@@ -34,6 +34,7 @@ use crate::owner::Notice;
 use crate::queue::{Command, ReplicaQueue, Waiting, Wanted};
 use crate::rows::{RowsError, ScanPage, ScannedRows, StoredRows};
 use crate::settings::ReplicaSettings;
+use crate::timing::seconds;
 use crate::transport::Packet;
 use filling::Incoming;
 use giving::Giving;
@@ -160,6 +161,7 @@ impl LocalReplica {
         let synced = std::mem::take(&mut waiting.synced);
         if synced > self.logging.synced {
             self.logging.synced = synced;
+            self.logging.observe(&self.shared.times.sync, self.shared.clock.nanos());
             self.hear(Event::Synced(synced));
         }
         for command in std::mem::take(&mut waiting.commands) {
@@ -200,8 +202,11 @@ impl LocalReplica {
             }
         }
         if !waiting.writes.is_empty() {
+            let now = self.shared.clock.nanos();
+            self.shared.times.queue.observe(seconds(waiting.writes_since, now));
             let writes = waiting.writes.into_iter();
-            let writes = writes.map(|(payload, answer)| (self.requests.add_write(answer), payload)).collect();
+            let writes =
+                writes.map(|(payload, answer)| (self.requests.add_write(answer, now), payload)).collect();
             self.hear(Event::Write(writes));
         }
         for read in waiting.reads {
@@ -300,7 +305,11 @@ impl LocalReplica {
 
     fn answer(&mut self, request: Request, answer: Result<Answer, Failed>) {
         match answer {
-            Ok(Answer::Written(position)) => self.requests.written(request, position),
+            Ok(Answer::Written(position)) => {
+                if let Some(began) = self.requests.written(request, position) {
+                    self.shared.times.commit.observe(seconds(began, self.shared.clock.nanos()));
+                }
+            }
             Ok(Answer::Read { age_ms, .. }) => self.read(request, age_ms),
             Err(failed) => self.requests.failed(request, failed),
         }

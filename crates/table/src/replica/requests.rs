@@ -48,15 +48,16 @@ impl Stopped {
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     last: Request,
-    writes: BTreeMap<Request, WriteAnswer>,
+    /// Each with the time when it was taken up, in nanoseconds.
+    writes: BTreeMap<Request, (WriteAnswer, u64)>,
     reads: BTreeMap<Request, Read>,
     outcomes: BTreeMap<LogPosition, Outcome>,
 }
 
 impl Requests {
-    pub(super) fn add_write(&mut self, answer: WriteAnswer) -> Request {
+    pub(super) fn add_write(&mut self, answer: WriteAnswer, now: u64) -> Request {
         self.last += 1;
-        self.writes.insert(self.last, answer);
+        self.writes.insert(self.last, (answer, now));
         self.last
     }
 
@@ -78,22 +79,23 @@ impl Requests {
         }
     }
 
-    /// The write is committed, and applied here.
-    pub(super) fn written(&mut self, request: Request, position: LogPosition) {
+    /// The write is committed, and applied here. Says when it was taken up.
+    pub(super) fn written(&mut self, request: Request, position: LogPosition) -> Option<u64> {
         let mut later = self.outcomes.split_off(&position);
         let outcome = later.remove(&position);
         self.outcomes = later;
-        let Some(answer) = self.writes.remove(&request) else { return };
+        let (answer, began) = self.writes.remove(&request)?;
         let lost = || WriteError::Unknown("its outcome was not kept".to_owned());
         // A client that has gone hears nothing.
         let _ = answer.send(outcome.ok_or_else(lost));
         if self.writes.is_empty() {
             self.outcomes.clear();
         }
+        Some(began)
     }
 
     pub(super) fn failed(&mut self, request: Request, failed: Failed) {
-        if let Some(answer) = self.writes.remove(&request) {
+        if let Some((answer, _)) = self.writes.remove(&request) {
             let _ = answer.send(Err(failed.into()));
         } else if let Some(read) = self.reads.remove(&request) {
             read.refuse(failed.into());
@@ -107,7 +109,7 @@ impl Requests {
     /// Answers all that wait: what the machine has taken may be done or not.
     pub(super) fn end(&mut self, stopped: &Stopped) {
         self.outcomes.clear();
-        for (_, answer) in std::mem::take(&mut self.writes) {
+        for (_, (answer, _)) in std::mem::take(&mut self.writes) {
             let _ = answer.send(Err(WriteError::Unknown(stopped.why())));
         }
         for (_, read) in std::mem::take(&mut self.reads) {

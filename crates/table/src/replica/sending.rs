@@ -89,7 +89,7 @@ impl LocalReplica {
         let (child, settings) = (outgoing.child.clone(), self.replica_settings);
         self.shared.pool.add(self.queue.key.placement, move || {
             let result = match child {
-                Some(bounds) => export_for_child(&*snapshot, from, &settings, &bounds),
+                Some(bounds) => export_for_child(&snapshot, from, &settings, &bounds),
                 None => snapshot.export(from.as_deref(), None, CHUNK_BYTES).map_err(RowsError::from),
             };
             drop(snapshot);

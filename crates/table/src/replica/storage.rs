@@ -8,6 +8,7 @@ use crate::owner::Notice;
 use crate::registry::Presence;
 use crate::rows::RowsError;
 use crate::stored::keys;
+use crate::timing::seconds;
 use partage_core::base::id::PlacementId;
 use partage_core::keyspace::key::Key;
 use partage_core::service::table::replication::{Entry, Event, LogPosition};
@@ -44,6 +45,7 @@ impl LocalReplica {
     /// Applies entries; the outcomes of writes are kept until the machine says that they may be told.
     pub(super) fn apply(&mut self, entries: &[Entry]) {
         let keeps = self.requests.has_writes();
+        let began = self.shared.clock.nanos();
         for entry in entries {
             match self.rows.apply_entry(entry) {
                 Ok((outcome, changes)) => {
@@ -55,6 +57,7 @@ impl LocalReplica {
                 Err(error) => return self.stop(&error),
             }
         }
+        self.shared.times.apply.observe(seconds(began, self.shared.clock.nanos()));
         self.tell_children();
     }
 

@@ -2,6 +2,7 @@
 
 use super::{Refusal, Tables};
 use crate::network::SendCounts;
+use partage_core::service::table::replication::Consistency;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -11,11 +12,15 @@ use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The kinds of reads.
+const READS: [&str; 3] = ["linearizable", "bounded", "any"];
+
 /// Requests that reached a replica of this node.
 #[derive(Debug, Default)]
 pub(super) struct RequestCounts {
     writes: AtomicU64,
-    reads: AtomicU64,
+    /// In the order of [`READS`].
+    reads: [AtomicU64; READS.len()],
     /// In the order of [`Refusal::ALL`].
     refused: [AtomicU64; Refusal::ALL.len()],
 }
@@ -25,8 +30,13 @@ impl RequestCounts {
         self.writes.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn read(&self) {
-        self.reads.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn read(&self, consistency: Consistency) {
+        let kind = match consistency {
+            Consistency::Linearizable => 0,
+            Consistency::Bounded(_) => 1,
+            Consistency::Any => 2,
+        };
+        self.reads[kind].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn refused(&self, refusal: Refusal) {
@@ -58,7 +68,12 @@ impl Tables {
         let counts = &self.0.counts;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         counter(&mut registry, "writes", "Writes that reached a replica here", get(&counts.writes));
-        counter(&mut registry, "reads", "Reads that reached a replica here", get(&counts.reads));
+        let reads = Family::<Label, Counter>::default();
+        for (kind, counter) in READS.iter().zip(&counts.reads) {
+            reads.get_or_create(&Label("consistency", kind)).inc_by(get(counter));
+        }
+        registry.register("reads", "Reads that reached a replica here, by consistency", reads);
+        self.node().times().register(&mut registry);
         let refused = Family::<Label, Counter>::default();
         for (refusal, counter) in Refusal::ALL.iter().zip(&counts.refused) {
             refused.get_or_create(&Label("reason", refusal.word())).inc_by(get(counter));
@@ -77,6 +92,11 @@ impl Tables {
             "least_in_sync",
             "In-sync replicas of the shard that has the fewest, of those with a replica here",
             ConstGauge::new(least as u64),
+        );
+        registry.register(
+            "replicas_forming",
+            "Replicas of new shards, of splits and merges, that take what the old ones have",
+            ConstGauge::new(self.node().forming() as u64),
         );
         network(&mut registry, self.0.network.counts());
         let mut text = String::new();

@@ -163,7 +163,7 @@ impl Tables {
         consistency: Consistency,
         at_least: u64,
     ) -> Result<ReadAnswer, Refused> {
-        self.0.counts.read();
+        self.0.counts.read(consistency);
         let until = Instant::now() + limits::PATIENCE;
         loop {
             match self.0.node.read(replica, key, consistency, at_least).await {
@@ -190,7 +190,7 @@ impl Tables {
         consistency: Consistency,
         at_least: u64,
     ) -> Result<ScanPage, Refused> {
-        self.0.counts.read();
+        self.0.counts.read(consistency);
         let until = Instant::now() + limits::PATIENCE;
         loop {
             match self.0.node.scan(replica, range.clone(), consistency, at_least).await {

@@ -36,8 +36,7 @@ async fn what_is_written_is_read_at_the_leader_and_comes_to_the_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_whose_time_has_come_is_gone_on_all_replicas_of_an_idle_shard() {
     let cluster = Cluster::started().await;
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let end = u64::try_from(now.as_millis()).unwrap() + 400;
+    let end = partage_clock::unix_ms() + 400;
     let action = Action::Put(b"v".as_slice().into(), Expiry::At(end));
     cluster.write(1, &Write { operations: vec![operation("short", action)], ..put("short", "") }).await;
     cluster.write(1, &put("long", "v")).await;
