@@ -1,4 +1,6 @@
-//! Pages of scans of tables as JSON: for clients, and between nodes.
+//! Pages of scans of tables as JSON: for clients, and between nodes. Backups of tables are in [`backup`].
+
+pub mod backup;
 
 use crate::json::KeyText;
 use base64::Engine;
@@ -59,7 +61,7 @@ pub struct ShardRow {
 }
 
 /// The lower bound of a shard.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlaceForm {
     /// A partition key.
@@ -70,8 +72,19 @@ pub enum PlaceForm {
     Slot(u32),
 }
 
+impl PlaceForm {
+    /// Whether no shard begins before it.
+    pub fn is_first(&self) -> bool {
+        match self {
+            PlaceForm::Key(KeyBytes(key)) => key.is_empty(),
+            PlaceForm::Point(point) => *point == 0,
+            PlaceForm::Slot(slot) => *slot == 0,
+        }
+    }
+}
+
 /// A key in base64.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyBytes(pub Key);
 
 impl Serialize for KeyBytes {
