@@ -14,7 +14,7 @@ use super::rows::Asked;
 use crate::access::TableClient;
 use crate::backup::{Loader, Pinned, SnapshotError, Snapshots};
 use crate::limits;
-use crate::scans::{Place, for_client};
+use crate::scans::for_client;
 use crate::service::Refusal;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, RawQuery, State};
@@ -26,6 +26,7 @@ use partage_core::base::id::ShardId;
 use partage_core::keyspace::key::Key;
 use partage_core::service::table::replication::Consistency;
 use partage_wire::json::KeyText;
+use partage_wire::table::PlaceForm;
 use partage_wire::table::backup::messages::{NEXT, PinnedSnapshot, ROWS, SnapshotRows};
 use partage_worker::KeyspaceName;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
@@ -106,11 +107,12 @@ fn how_fresh(query: &str) -> Result<Consistency, String> {
 
 fn told(pinned: &Pinned) -> PinnedSnapshot {
     let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let (begin, end) = PlaceForm::of(&pinned.bounds).map_or((None, None), |(begin, end)| (Some(begin), end));
     PinnedSnapshot {
         snapshot: pinned.id.clone(),
         shard: pinned.replica.shard.0,
-        begin: Place::begin(&pinned.bounds).map(Into::into),
-        end: Place::behind(&pinned.bounds).map(Into::into),
+        begin,
+        end,
         position: version_text(pinned.rows.position()),
         clock_ms: pinned.rows.clock_ms(),
         idle_ms: ms(limits::SNAPSHOT_IDLE),

@@ -26,7 +26,7 @@ pub(crate) use json::{for_client, for_node};
 pub(crate) use peers::TABLES;
 #[cfg(test)]
 pub(crate) use peers::consistency_query;
-pub(crate) use token::Place;
+use token::Place;
 pub use token::{Token, TokenError};
 
 use crate::limits;

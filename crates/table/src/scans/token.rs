@@ -44,16 +44,6 @@ impl Place {
         }
     }
 
-    /// Where a shard begins; none of named partitions.
-    pub(crate) fn begin(bounds: &Bounds) -> Option<Place> {
-        match bounds {
-            Bounds::Keys(range) => Some(Place::Key(range.begin.clone())),
-            Bounds::Hashes(range) => Some(Place::Point(range.first)),
-            Bounds::Slot(slot) => Some(Place::Slot(slot.number())),
-            Bounds::Name(_) => None,
-        }
-    }
-
     /// Where the shard behind this one begins; none: this is the last one.
     pub(crate) fn behind(bounds: &Bounds) -> Option<Place> {
         match bounds {

@@ -6,6 +6,7 @@ use crate::json::KeyText;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use partage_core::keyspace::key::Key;
+use partage_core::keyspace::sharding::Bounds;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -73,6 +74,25 @@ pub enum PlaceForm {
 }
 
 impl PlaceForm {
+    /// Where a shard with these bounds begins, and where the next one does, which the last one has not got. None of named
+    /// partitions, which have no order.
+    pub fn of(bounds: &Bounds) -> Option<(PlaceForm, Option<PlaceForm>)> {
+        Some(match bounds {
+            Bounds::Keys(range) => {
+                let end = (!range.end.is_empty()).then(|| PlaceForm::Key(KeyBytes(range.end.clone())));
+                (PlaceForm::Key(KeyBytes(range.begin.clone())), end)
+            }
+            Bounds::Hashes(range) => {
+                (PlaceForm::Point(range.first), range.last.checked_add(1).map(PlaceForm::Point))
+            }
+            Bounds::Slot(slot) => {
+                let next = slot.number() + 1;
+                (PlaceForm::Slot(slot.number()), (next < slot.of()).then_some(PlaceForm::Slot(next)))
+            }
+            Bounds::Name(_) => return None,
+        })
+    }
+
     /// Whether no shard begins before it.
     pub fn is_first(&self) -> bool {
         match self {
