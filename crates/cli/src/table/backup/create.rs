@@ -242,15 +242,15 @@ fn told(manifest: &Manifest, location: &Location, output: &mut Output) -> Result
     Ok(())
 }
 
-/// An id: the time, so that later backups come later in a listing, and what tells two of one second apart.
+/// An id: the time, so that later backups come later in a listing, and what tells two of one moment apart.
 fn id(at_ms: u64) -> String {
     let random = partage_random::bytes::<4>().map(|byte| format!("{byte:02x}")).concat();
     format!("{}-{random}", stamp(at_ms))
 }
 
-/// A moment of Unix time in UTC, as 20261128T065456Z.
+/// A moment of Unix time in UTC, as 20261128T065456.789Z.
 fn stamp(at_ms: u64) -> String {
-    let (days, seconds) = (at_ms / 86_400_000, at_ms / 1_000 % 86_400);
+    let (days, seconds, ms) = (at_ms / 86_400_000, at_ms / 1_000 % 86_400, at_ms % 1_000);
     // Days since the first of March of the year 0 make months that end where the leap day is.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
@@ -260,7 +260,7 @@ fn stamp(at_ms: u64) -> String {
     let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
     let year = era * 400 + year + u64::from(month <= 2);
     let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}.{ms:03}Z")
 }
 
 #[cfg(test)]
@@ -269,16 +269,16 @@ mod tests {
 
     #[test]
     fn a_stamp_is_the_time_in_utc() {
-        // As `date -u -d @… +%Y%m%dT%H%M%SZ` has them.
+        // As `date -u -d @… +%Y%m%dT%H%M%S` has them.
         for (seconds, text) in [
-            (0, "19700101T000000Z"),
-            (951_782_400, "20000229T000000Z"),
-            (1_709_164_799, "20240228T235959Z"),
-            (1_709_251_200, "20240301T000000Z"),
-            (1_795_848_896, "20261128T065456Z"),
-            (4_107_542_400, "21000301T000000Z"),
+            (0, "19700101T000000.007Z"),
+            (951_782_400, "20000229T000000.007Z"),
+            (1_709_164_799, "20240228T235959.007Z"),
+            (1_709_251_200, "20240301T000000.007Z"),
+            (1_795_848_896, "20261128T065456.007Z"),
+            (4_107_542_400, "21000301T000000.007Z"),
         ] {
-            assert_eq!(stamp(seconds * 1_000), text);
+            assert_eq!(stamp(seconds * 1_000 + 7), text);
         }
     }
 }

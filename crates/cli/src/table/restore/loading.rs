@@ -112,13 +112,17 @@ impl Loading {
 
     async fn rows(&self, turn: usize, rows: Bytes) -> Result<RowsTaken, Failure> {
         let path = format!("/v1/tables/{}/chunks", segment(&self.table));
-        let (until, mut turn) = (Instant::now() + PATIENCE, turn);
+        let (until, mut turn, mut is_first) = (Instant::now() + PATIENCE, turn, true);
         loop {
             let node = self.nodes.get(turn % self.nodes.len().max(1)).cloned();
             let node: Vec<_> = node.into_iter().collect();
             let failure = match first_answer(&node, &Method::POST, &path, &HeaderMap::new(), &rows).await {
                 Ok(reply) if reply.status == StatusCode::OK => {
-                    return serde_json::from_slice(&reply.body).map_err(Failure::failed);
+                    let taken: RowsTaken = serde_json::from_slice(&reply.body).map_err(Failure::failed)?;
+                    // What is there already may be from the try before.
+                    let RowsTaken { written, there, ended } = taken;
+                    let again = RowsTaken { written: written + there, there: 0, ended };
+                    return Ok(if is_first { taken } else { again });
                 }
                 Ok(reply) if is_final(reply.status) => return Err(refusal(&self.table, &reply)),
                 Ok(reply) => refusal(&self.table, &reply),
@@ -127,7 +131,7 @@ impl Loading {
             if Instant::now() >= until {
                 return Err(failure);
             }
-            turn += 1;
+            (turn, is_first) = (turn + 1, false);
             sleep(REST).await;
         }
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! partage table backup 1
 //! <SHA-256 of the rest, 64 hex digits>
-//! {"id":"20261128T065456Z-3f0c9a11","table":"stock",…}
+//! {"id":"20261128T065456.789Z-3f0c9a11","table":"stock",…}
 //! ```
 //!
 //! Readers ignore fields that they do not know. A form that they would misunderstand gets another number in the first line.

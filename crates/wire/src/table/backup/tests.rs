@@ -35,7 +35,7 @@ fn manifest() -> Manifest {
     };
     let middle = PlaceForm::Key(key(b"m\xff"));
     Manifest {
-        id: "20261128T065456Z-3f0c9a11".into(),
+        id: "20261128T065456.789Z-3f0c9a11".into(),
         table: "stock".into(),
         began_ms: 1,
         ended_ms: 2,
