@@ -161,7 +161,13 @@ impl DropArgs {
             return Err(Failure::refused(format!("keyspace {name} is no table"))
                 .help(format!("`partage keyspace delete {name}` deletes keyspaces of other kinds")));
         }
-        let progress = all.keyspaces.iter().any(|keyspace| keyspace.name == progress_table(&name));
+        let is_there = |name: &str| all.keyspaces.iter().any(|keyspace| keyspace.name == name);
+        let progress = is_there(&progress_table(&name));
+        if progress && !is_there(&name) {
+            // A restore that was interrupted before it created the table.
+            let name = progress_table(&name);
+            return KeyspaceCommand::Delete { name, client, dry, yes, wait }.run(output).await;
+        }
         let command = Command::DeleteKeyspace { keyspace: progress_table(&name) };
         let (is_dry, other) = (dry.dry_run, client.clone());
         KeyspaceCommand::Delete { name, client, dry, yes, wait }.run(output).await?;

@@ -101,3 +101,26 @@ fn a_backup_goes_on_after_the_death_of_a_leader() {
     cluster.table(&["restore", &folder, "copy", "--replicas", "2"]).json();
     assert!(cluster.rows("copy") == rows);
 }
+
+#[test]
+fn two_restores_of_a_table_do_not_run_at_once_and_one_that_created_nothing_leaves_nothing() {
+    let cluster = Cluster::start(1);
+    cluster.create(&["stock", "--replicas", "1", "--shards", "1"]);
+    cluster.put("stock", b"a", "", b"1");
+    cluster.backup("stock");
+    let (folder, chunks) = (cluster.folder(), files(&cluster.path("backups").join("chunks")));
+    let restore = ["restore", &folder, "copy", "--skip-verify"];
+    let too_many = cluster.table(&[&restore[..], &["--min-in-sync", "9"]].concat());
+    too_many.refused(2, &["min_in_sync is 9"]);
+    assert_eq!(cluster.keyspaces(), ["stock"]);
+
+    flip(&chunks[0]);
+    cluster.table(&restore).refused(4, &[chunks[0].to_str().unwrap()]);
+    assert_eq!(cluster.keyspaces(), ["copy", "copy.restore", "stock"]);
+    flip(&chunks[0]);
+    // The lock of a command that lives.
+    cluster.put("copy.restore", b"lock", "", b"another");
+    cluster.table(&restore).refused(4, &["another command restores table copy"]);
+    cluster.delete("copy.restore", b"lock");
+    assert_eq!(cluster.table(&restore).json()["written"], 1);
+}

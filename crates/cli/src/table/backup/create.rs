@@ -205,7 +205,7 @@ impl CreateArgs {
         for shard in wanted {
             let (backup, at_once) = (Arc::clone(backup), Arc::clone(&at_once));
             reading.spawn(async move {
-                let _one = at_once.acquire_owned().await.map_err(|error| Failure::failed(error))?;
+                let _one = at_once.acquire_owned().await.map_err(Failure::failed)?;
                 backup.shard(&shard).await
             });
         }

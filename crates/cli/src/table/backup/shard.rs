@@ -112,7 +112,7 @@ fn passes(status: StatusCode) -> bool {
     )
 }
 
-fn text<'a>(reply: &'a Reply, name: impl hyper::header::AsHeaderName) -> Option<&'a str> {
+fn text(reply: &Reply, name: impl hyper::header::AsHeaderName) -> Option<&str> {
     reply.headers.get(name).and_then(|value| value.to_str().ok())
 }
 

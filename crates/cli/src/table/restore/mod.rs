@@ -183,6 +183,12 @@ impl RestoreArgs {
             Ok(loaded) => loaded,
             Err(failure) => {
                 progress.let_go().await;
+                let is_there = |all: Vec<Keyspace>| all.iter().any(|keyspace| keyspace.name == self.table);
+                if cluster::keyspaces(&self.client).await.is_ok_and(|all| !is_there(all)) {
+                    // Nothing was created, so there is nothing to go on with.
+                    progress.drop_table().await?;
+                    return Err(failure);
+                }
                 return Err(self.unfinished(failure));
             }
         };

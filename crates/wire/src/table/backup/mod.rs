@@ -74,4 +74,6 @@ impl FromStr for ContentDigest {
 }
 
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod tests;

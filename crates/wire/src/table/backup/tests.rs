@@ -21,7 +21,7 @@ fn content() -> Vec<u8> {
     bytes
 }
 
-fn manifest() -> Manifest {
+pub(super) fn manifest() -> Manifest {
     let key = |bytes: &[u8]| KeyBytes(Key::new(bytes).unwrap());
     let digest = DigestText(ContentDigest::of(&content()));
     let chunk = ChunkEntry { first: key(b""), digest, rows: 3, content_bytes: 35, file_bytes: 64 };
