@@ -26,6 +26,9 @@ use tokio::time::{Instant, sleep};
 /// How long no shard may be read before the command gives up: longer than a coordinator takes to replace a dead leader.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// How often shards may break off half-read, none of them being read to its end meanwhile.
+const BREAKS: u32 = 10;
+
 /// Rest before shards are looked for anew.
 const REST: Duration = Duration::from_millis(500);
 
@@ -164,7 +167,7 @@ impl CreateArgs {
     /// Reads all shards, and those anew that are split, merged or moved meanwhile.
     async fn read(&self, backup: &Arc<Backup>) -> Result<Vec<ShardBackup>, Failure> {
         let mut read: Vec<ShardBackup> = Vec::new();
-        let mut until = Instant::now() + PATIENCE;
+        let (mut until, mut broken) = (Instant::now() + PATIENCE, 0);
         let mut last = "its shards do not hold every key".to_owned();
         loop {
             match cluster::shards(&self.client, &self.table).await {
@@ -174,9 +177,11 @@ impl CreateArgs {
                     if wanted.is_empty() && gap(&read).is_none() {
                         return Ok(read);
                     }
-                    let before = read.len();
+                    let before = (read.len(), backup.bar.position());
                     let why = self.read_each(backup, wanted, &mut read).await?;
-                    if read.len() > before {
+                    // A shard that breaks off after hours has not used up the patience, unless it does so always.
+                    broken = if read.len() > before.0 { 0 } else { broken + 1 };
+                    if read.len() > before.0 || (backup.bar.position() > before.1 && broken < BREAKS) {
                         until = Instant::now() + PATIENCE;
                     }
                     last = why.unwrap_or(last);
