@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 pub struct Chunk {
     /// The rows, as [`partage_wire::table::backup::rows`] has them.
     pub content: Vec<u8>,
-    /// How many.
+    /// The number of rows.
     pub rows: u64,
     /// The key that the next chunk begins with; none: there is none.
     pub next: Option<Key>,

@@ -81,7 +81,7 @@ pub struct Written {
 
 /// A backup under way.
 pub struct Backup {
-    /// Where to.
+    /// The place that the files go to.
     pub location: Location,
     /// The table.
     pub table: String,
