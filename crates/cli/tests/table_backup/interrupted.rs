@@ -3,6 +3,7 @@
 use crate::cluster::{Cluster, Rows, eventually, files, flip, noise};
 use serde_json::json;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A table with chunks enough that a restore takes a while.
 fn large(cluster: &Cluster) -> Rows {
@@ -123,4 +124,57 @@ fn two_restores_of_a_table_do_not_run_at_once_and_one_that_created_nothing_leave
     cluster.table(&restore).refused(4, &["another command restores table copy"]);
     cluster.delete("copy.restore", b"lock");
     assert_eq!(cluster.table(&restore).json()["written"], 1);
+}
+
+#[test]
+fn shards_that_split_under_backups_cost_them_no_row_and_the_next_one_little() {
+    let cluster = Cluster::start(3);
+    cluster.create(&["stock", "--sharding", "key-range"]);
+    let rows = large(&cluster);
+    let folder = cluster.folder();
+    let first = cluster.backup("stock");
+    let serving = || -> Vec<u64> {
+        let shards = cluster.shards("stock");
+        let serving = shards.iter().filter(|shard| shard["stage"] == "serving");
+        serving.map(|shard| shard["shard"].as_u64().unwrap()).collect()
+    };
+    let splits_end = AtomicBool::new(false);
+    let under: Vec<_> = std::thread::scope(|scope| {
+        // One after the other, so that each step of the splits meets one.
+        let backups = scope.spawn(|| {
+            let mut made = Vec::new();
+            while !splits_end.load(Ordering::Relaxed) {
+                made.push(cluster.table(&["backup", "create", "stock", &folder, "--full"]).json());
+            }
+            made
+        });
+        let split = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for turn in 0..2 {
+                // A plan of before may still be carried out.
+                eventually("a shard is split", || {
+                    let shard = serving().get(turn).ok_or("it does not serve yet")?.to_string();
+                    let split =
+                        cluster.run(&["shard", "split", "stock", &shard, "--wait", "--timeout", "60"]);
+                    if split.code == Some(0) { Ok(()) } else { Err(format!("{split:?}")) }
+                });
+            }
+        }));
+        splits_end.store(true, Ordering::Relaxed);
+        split.unwrap();
+        backups.join().unwrap()
+    });
+    assert!(under.iter().all(|made| made["rows"] == 200), "{under:?}");
+    assert_eq!(serving().len(), 3);
+    let after = cluster.backup("stock");
+    assert_eq!((&after["shards"], &after["rows"]), (&json!(3), &json!(200)));
+    assert!(
+        after["bytes_written"].as_u64().unwrap() < first["bytes_written"].as_u64().unwrap() / 2,
+        "{after}"
+    );
+    let some = [&under[under.len() / 2], &under[under.len() - 1], &after];
+    for (number, made) in some.into_iter().enumerate() {
+        let (id, name) = (made["backup"].as_str().unwrap(), format!("copy{number}"));
+        cluster.table(&["restore", &folder, &name, "--backup", id]).json();
+        assert!(cluster.rows(&name) == rows, "{name}");
+    }
 }
