@@ -651,6 +651,25 @@ def store_cases():
     return held
 
 
+def table_backup_cases():
+    """Only the rows are given: the chunk is computed from them, and the manifest is read for its digest."""
+    held = json.loads((HERE / "table_backup.json").read_text())
+    content = b""
+    for row in held["rows"]:
+        key, value, ends = bytes.fromhex(row["key"]), bytes.fromhex(row["value"]), row["expires_ms"]
+        content += len(key).to_bytes(2, "big") + bytes([ends is not None]) + len(value).to_bytes(4, "big")
+        content += b"" if ends is None else ends.to_bytes(8, "big")
+        content += key + value
+    name = hashlib.sha256(content).hexdigest()
+    head = b"partage chunk 1\n\0" + len(held["rows"]).to_bytes(4, "big") + len(content).to_bytes(4, "big")
+    chunk = head + crc32c(head + content).to_bytes(4, "big") + content
+    first, digest, text = held["manifest"].split("\n", 2)
+    assert first == "partage table backup 1", first
+    assert json.loads(text)["shards"][0]["chunks"][0]["digest"] == name
+    manifest = "\n".join([first, hashlib.sha256(text.encode()).hexdigest(), text])
+    return {"rows": held["rows"], "content": content.hex(), "name": name, "chunk": chunk.hex(), "manifest": manifest}
+
+
 def ask_others():
     """Yields (who, hash, key, their value)."""
     for key in KEYS:
@@ -707,6 +726,7 @@ def main():
     files["metadata.json"] = metadata_cases
     files["store.json"] = store_cases
     files["partitions.json"] = partition_cases
+    files["table_backup.json"] = table_backup_cases
     if "--write" in sys.argv:
         for name, cases in files.items():
             (HERE / name).write_text(json.dumps(cases(), indent=1, ensure_ascii=True) + "\n")

@@ -26,6 +26,7 @@
 //! | how a child's replica, of a split or a merge, gets what its parents have | `base/mod.rs`, `replica/giving.rs` |
 //! | how packets get to other nodes | `network/mod.rs`, over the trait in `transport.rs` |
 //! | how a whole table is scanned, shard after shard | `scans/mod.rs` |
+//! | what a backup reads of a shard, and how it is cut into chunks | `backup/mod.rs` |
 //! | how records and writes look on disk | `stored/mod.rs` |
 //!
 //! # What is promised
@@ -43,6 +44,7 @@
 //! - Stores are flushed by their size, or when the log wants room; nothing looks at the memory of all together.
 
 pub mod access;
+pub mod backup;
 mod base;
 mod error;
 mod event_loop;
@@ -69,6 +71,6 @@ pub use error::{OpenError, ReadError, ReplicaError, WriteError};
 pub use network::{NetworkTransport, PacketService, PacketSink, ReceiveCounts, SendCounts};
 pub use node::{Identity, Node, ReadAnswer, StoredReplica};
 pub use owner::{Notice, Owner};
-pub use rows::{ScanPage, ScanRange, ScannedRow};
+pub use rows::{PinnedRows, ScanPage, ScanRange, ScannedRow};
 pub use settings::{NodeSettings, ReplicaSettings};
 pub use transport::{Packet, ParentAsk, ParentGiven, SnapshotChunk, StoredChange, Transport};

@@ -144,3 +144,29 @@ pub const PEER_CONNECTIONS_IDLE: usize = 8;
 /// How long a node follows the maps after the last scan: a client that scans now and then does not make it fetch them anew
 /// each time, one that has gone does not cost a connection for ever.
 pub const MAPS_IDLE: Duration = Duration::from_secs(300);
+
+/// Snapshots of shards that a node keeps for those who read them page by page. Each keeps the rows in memory that were not
+/// flushed when it was made (some MiB), and run files that compaction would have removed.
+pub const SNAPSHOTS_PINNED: usize = 8;
+
+/// A snapshot that nobody has asked for anything for so long is forgotten: a reader that writes what it has read elsewhere may be
+/// slow, one that has gone must not hold files.
+pub const SNAPSHOT_IDLE: Duration = Duration::from_secs(120);
+
+/// A snapshot is forgotten after so long in any case. At 20 MB/s a shard of 400 GB is read in that time.
+pub const SNAPSHOT_LIFE: Duration = Duration::from_secs(6 * 3_600);
+
+/// Reads of snapshots at a time on a node: each has a thread for some milliseconds, and other requests want the disk too.
+pub const SNAPSHOT_READS: usize = 2;
+
+/// Requests with many rows that a node carries out at a time; others wait.
+pub const BULKS: usize = 4;
+
+/// Rows of one such request that are written at a time: enough for the leaders to write them in large groups.
+pub const BULK_WRITES: usize = 256;
+
+/// Bytes of one such request: as many as a write may have, and a row of the largest kind with what is around it.
+pub const BULK_BYTES: usize = BODY_BYTES;
+
+/// Bytes of the body of any request to a node.
+pub const BODY_BYTES: usize = partage_core::limits::BATCH_BYTES + (64 << 10);

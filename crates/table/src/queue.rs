@@ -11,7 +11,7 @@ use crate::event_loop::Local;
 use crate::limits;
 use crate::node::ReadAnswer;
 use crate::replica::WorkDone;
-use crate::rows::{ScanPage, ScanRange};
+use crate::rows::{PinnedRows, ScanPage, ScanRange};
 use crate::transport::Packet;
 use partage_core::base::id::{Incarnation, PlacementId, ShardId};
 use partage_core::keyspace::key::Key;
@@ -19,7 +19,7 @@ use partage_core::keyspace::sharding::PartitionKey;
 use partage_core::node::exchange::{self, ReplicaKey};
 use partage_core::service::table::replication::{Consistency, Order, Payload, Status};
 use partage_core::service::table::rows::Outcome;
-use partage_engine::replica::Size;
+use partage_engine::replica::{Size, TreeSnapshot};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -44,6 +44,8 @@ pub(crate) enum Wanted {
     Row(Key, oneshot::Sender<Result<ReadAnswer, ReadError>>),
     /// The rows of a range.
     Range(ScanRange, oneshot::Sender<Result<ScanPage, ReadError>>),
+    /// All rows, as they are, to be read later.
+    Pinned(oneshot::Sender<Result<PinnedRows<TreeSnapshot>, ReadError>>),
 }
 
 impl Read {
@@ -52,6 +54,7 @@ impl Read {
         match self.wanted {
             Wanted::Row(_, answer) => drop(answer.send(Err(why))),
             Wanted::Range(_, answer) => drop(answer.send(Err(why))),
+            Wanted::Pinned(answer) => drop(answer.send(Err(why))),
         }
     }
 }

@@ -16,6 +16,8 @@ mod serve;
 mod settings;
 mod wait;
 
+pub use settings::environment;
+
 use crate::output::{Failure, Output};
 use clap::Subcommand;
 

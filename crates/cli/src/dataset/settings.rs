@@ -124,7 +124,7 @@ pub async fn there(source: &Source, dataset: &DatasetName) -> Result<(), Failure
 
 /// What the environment says to libraries of object stores.
 #[expect(clippy::disallowed_methods, reason = "the command line is where the environment is read")]
-fn environment() -> Settings {
+pub fn environment() -> Settings {
     let known = ["AWS_", "GOOGLE_", "AZURE_", "HADOOP_", "HDFS_"];
     let is_known = |name: &str| known.iter().any(|prefix| name.to_ascii_uppercase().starts_with(prefix));
     std::env::vars_os()

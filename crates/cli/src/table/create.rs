@@ -1,11 +1,12 @@
 //! Verbs about tables as keyspaces: they ask a coordinator.
 
+use super::restore::progress_table;
 use crate::admin::{
     Ahead, ConstraintArgs, KeyspaceCommand, ReshardingArgs, ShardingArgs, ShardingSpec, Wait, Yes, begin,
     sharding_text,
 };
 use crate::client::{ApiClient, DryRun};
-use crate::output::{Failure, Output, table};
+use crate::output::{Failure, Output, say, table};
 use clap::Args;
 use partage_core::keyspace::KeyspaceKind;
 use partage_wire::json::{Command, Constraint, Keyspace, Keyspaces, Resharding, Throttle};
@@ -80,11 +81,23 @@ fn is_table(keyspace: &Keyspace) -> bool {
     keyspace.kind.as_deref() == Some("table")
 }
 
+/// Tables whose restore has not ended.
+fn unfinished(all: &[Keyspace]) -> impl Iterator<Item = &str> {
+    let has_progress = |name: &str| all.iter().any(|keyspace| keyspace.name == progress_table(name));
+    all.iter().map(|keyspace| keyspace.name.as_str()).filter(move |name| has_progress(name))
+}
+
 impl ListArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let mut all: Keyspaces = self.client.get("/v1/keyspaces").await?;
         all.keyspaces.retain(is_table);
+        for table in unfinished(&all.keyspaces) {
+            say(&format!(
+                "warning: table {table} is not whole: a restore of it has not ended; run the same `partage table restore` again, or \
+                 drop the table"
+            ));
+        }
         if output.is_json() {
             return output.json(&all);
         }
@@ -116,6 +129,10 @@ impl ShowArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let ShowArgs { name, client } = self;
+        let all: Keyspaces = client.get("/v1/keyspaces").await?;
+        if unfinished(&all.keyspaces).any(|table| table == name) {
+            say(&format!("warning: table {name} is not whole: a restore of it has not ended"));
+        }
         KeyspaceCommand::Show { name, client }.run(output).await
     }
 }
@@ -144,6 +161,20 @@ impl DropArgs {
             return Err(Failure::refused(format!("keyspace {name} is no table"))
                 .help(format!("`partage keyspace delete {name}` deletes keyspaces of other kinds")));
         }
-        KeyspaceCommand::Delete { name, client, dry, yes, wait }.run(output).await
+        let is_there = |name: &str| all.keyspaces.iter().any(|keyspace| keyspace.name == name);
+        let progress = is_there(&progress_table(&name));
+        if progress && !is_there(&name) {
+            // A restore that was interrupted before it created the table.
+            let name = progress_table(&name);
+            return KeyspaceCommand::Delete { name, client, dry, yes, wait }.run(output).await;
+        }
+        let command = Command::DeleteKeyspace { keyspace: progress_table(&name) };
+        let (is_dry, other) = (dry.dry_run, client.clone());
+        KeyspaceCommand::Delete { name, client, dry, yes, wait }.run(output).await?;
+        if progress && !is_dry {
+            // What a restore that did not end knew of its progress.
+            other.command(command, false).await?;
+        }
+        Ok(())
     }
 }

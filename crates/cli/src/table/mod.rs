@@ -1,8 +1,11 @@
 //! `partage table …`: replicated tables.
 //!
-//! Some verbs ask a coordinator ([`create`]), some a node of tables ([`rows`], [`scan`]); `serve` is such a node.
+//! Some verbs ask a coordinator ([`create`]), some a node of tables ([`rows`], [`scan`]), some both ([`backup`], [`restore`]);
+//! `serve` is such a node.
 
+mod backup;
 mod create;
+mod restore;
 mod rows;
 mod scan;
 mod serve;
@@ -31,6 +34,11 @@ pub enum TableCommand {
     Put(rows::PutArgs),
     /// Delete a key
     Delete(rows::DeleteArgs),
+    /// Back up the rows of a table to a folder or object store, list backups, verify them
+    #[command(subcommand)]
+    Backup(backup::BackupCommand),
+    /// Create a table with the rows of a backup
+    Restore(Box<restore::RestoreArgs>),
     /// Delete a table with all its rows
     Drop(create::DropArgs),
 }
@@ -47,6 +55,8 @@ impl TableCommand {
             TableCommand::Scan(args) => args.run(output).await,
             TableCommand::Put(args) => args.run(output).await,
             TableCommand::Delete(args) => args.run(output).await,
+            TableCommand::Backup(command) => command.run(output).await,
+            TableCommand::Restore(args) => args.run(output).await,
             TableCommand::Drop(args) => args.run(output).await,
         }
     }

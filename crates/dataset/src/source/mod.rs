@@ -16,6 +16,7 @@
 mod download;
 mod error;
 mod layout;
+mod objects;
 mod open;
 mod throttle;
 mod upload;
@@ -23,6 +24,7 @@ mod upload;
 pub use download::{Download, Stopped, Stopper};
 pub use error::{SourceError, SourceErrorKind};
 pub use layout::{Files, Folders, SourceFile};
+pub use objects::Object;
 pub use throttle::Throttle;
 
 use std::collections::BTreeMap;

@@ -39,6 +39,7 @@
 //! | 507 | `no_room` | the disk of the leader's log is full; nothing was done |
 
 mod answer;
+mod backup;
 mod internal;
 mod parse;
 mod rows;
@@ -64,6 +65,7 @@ use std::sync::Arc;
 pub const PREFIX: &str = scans::TABLES;
 
 pub(crate) use answer::APPLIED;
+pub(crate) use backup::backup_routes;
 pub(crate) use internal::Internal;
 
 /// The rows of all tables, for the node that `worker` is.

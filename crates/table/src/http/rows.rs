@@ -40,14 +40,19 @@ pub(super) fn is_scan(path: &str) -> bool {
 
 /// What a query says.
 #[derive(Debug, PartialEq, Eq)]
-struct Asked {
-    range: ScanRange,
+pub(super) struct Asked {
+    pub(super) range: ScanRange,
     consistency: Consistency,
     token: Option<String>,
 }
 
 impl Asked {
-    fn parse(query: &str) -> Result<Asked, String> {
+    /// Whether nothing is said but which rows are wanted.
+    pub(super) fn is_only_range(&self) -> bool {
+        self.token.is_none() && self.consistency == Consistency::Linearizable
+    }
+
+    pub(super) fn parse(query: &str) -> Result<Asked, String> {
         let mut range = ScanRange { most: ROWS, ..ScanRange::default() };
         let (mut token, mut consistency, mut bound_ms) = (None, None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {

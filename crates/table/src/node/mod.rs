@@ -11,7 +11,7 @@ use crate::pool::Pool;
 use crate::queue::{Command, Read, ReadyList, ReplicaQueue, Wanted};
 use crate::registry::{FORGET, Presence, Registry};
 use crate::replica::{LocalReplica, Opening};
-use crate::rows::{ScanPage, ScanRange, StoredRows};
+use crate::rows::{PinnedRows, ScanPage, ScanRange, StoredRows};
 use crate::settings::{NodeSettings, ReplicaSettings};
 use crate::stored::write;
 use crate::timing::WriteTimes;
@@ -24,7 +24,7 @@ use partage_core::node::exchange::{self, ReplicaKey};
 use partage_core::service::table::member;
 use partage_core::service::table::replication::{Consistency, LogPosition, Status, Stored};
 use partage_core::service::table::rows::{Outcome, Row, Write};
-use partage_engine::replica::{Engine, Size, Store, TreeEngine, TreeStore};
+use partage_engine::replica::{Engine, Size, Store, TreeEngine, TreeSnapshot, TreeStore};
 use partage_journal::Disk;
 use partage_log::{GroupWriter, Log, Record};
 pub use recovery::StoredReplica;
@@ -447,6 +447,18 @@ impl Node {
         at_least: u64,
     ) -> Result<ScanPage, ReadError> {
         self.ask(replica, consistency, at_least, |answer| Wanted::Range(range, answer)).await
+    }
+
+    /// Pins all rows of a replica as one state has them: for [`crate::backup`], which bounds how many are pinned.
+    ///
+    /// # Errors
+    /// What a client may do instead.
+    pub(crate) async fn pin(
+        &self,
+        replica: &ReplicaKey,
+        consistency: Consistency,
+    ) -> Result<PinnedRows<TreeSnapshot>, ReadError> {
+        self.ask(replica, consistency, 0, Wanted::Pinned).await
     }
 
     async fn ask<T>(

@@ -332,6 +332,10 @@ impl LocalReplica {
                 let page = found.map(|ScannedRows { rows, next }| ScanPage { rows, next, position, age_ms });
                 let _ = answer.send(page);
             }
+            Wanted::Pinned(answer) => {
+                let pinned = self.rows.pin();
+                let _ = answer.send(self.or_stop(pinned));
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 //! One thread applies entries. Each entry is one group of the store, with its position, so that a crash leaves whole entries.
 //! How the shard stands and the first entries of the two indexes by time are kept in memory beside the store (`times.rs`).
 
+mod pinned;
 mod scan;
 mod times;
 
@@ -19,6 +20,7 @@ use partage_core::service::table::rows::{
     self, Answered, Applied, Outcome, Record, Records, RequestId, Row, Standing,
 };
 use partage_engine::replica::{Change, Direction, Error, Snapshot, Store};
+pub use pinned::PinnedRows;
 pub(crate) use scan::ScannedRows;
 pub use scan::{ScanPage, ScanRange, ScannedRow};
 use std::cell::RefCell;

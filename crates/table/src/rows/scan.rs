@@ -4,7 +4,7 @@
 //! looked at ([`limits`]). It ends before the first row that is beyond one of them, and names that row's key: the next page
 //! begins there. Keys ascend over all pages, so no row comes twice, and one that is there all the time is not missed.
 
-use super::{RowsError, StoredRows, malformed};
+use super::{PinnedRows, RowsError, StoredRows, malformed};
 use crate::limits;
 use crate::stored::keys;
 use crate::stored::values::decode_row;
@@ -117,7 +117,16 @@ impl<S: Store> StoredRows<S> {
     /// # Errors
     /// The store cannot be read.
     pub(crate) fn scan(&self, range: &ScanRange) -> Result<ScannedRows, RowsError> {
-        let clock_ms = self.standing.clock_ms;
+        self.pin()?.page(range)
+    }
+}
+
+impl<S: Snapshot> PinnedRows<S> {
+    /// Reads a page of rows.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub(crate) fn page(&self, range: &ScanRange) -> Result<ScannedRows, RowsError> {
         let (from, to) = range.bounds();
         let mut page = ScannedRows { rows: Vec::new(), next: None };
         if to.as_ref().is_some_and(|to| to.as_slice() <= from) {
@@ -127,8 +136,7 @@ impl<S: Store> StoredRows<S> {
         let to = to.map_or(keys::BEHIND_ROWS.to_vec(), |to| keys::row_bytes(&to));
         let most = range.most.clamp(1, limits::SCAN_ROWS);
         let mut budget = Budget { rows: most, looks: limits::SCAN_LOOKS, bytes: limits::SCAN_BYTES };
-        let snapshot = self.store.snapshot()?;
-        for stored in snapshot.range(Some(&from), Some(&to), Direction::Forward) {
+        for stored in self.snapshot.range(Some(&from), Some(&to), Direction::Forward) {
             let stored = stored?;
             let key = keys::parse_row(&stored.key)
                 .ok_or_else(|| malformed("a stored row", "its key", "has another form"))?;
@@ -137,7 +145,7 @@ impl<S: Store> StoredRows<S> {
                 break;
             }
             let row = decode_row(&stored.value)?;
-            if row.is_there(clock_ms) {
+            if row.is_there(self.clock_ms) {
                 budget.rows -= 1;
                 let Row { value, version, expires_ms } = row;
                 let value = range.with_values.then_some(value);

@@ -8,11 +8,12 @@ use super::Tables;
 use crate::error::{ReadError, WriteError};
 use crate::limits;
 use crate::node::ReadAnswer;
-use crate::rows::{ScanPage, ScanRange};
+use crate::rows::{PinnedRows, ScanPage, ScanRange};
 use partage_core::keyspace::key::Key;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::replication::{Consistency, Failed};
 use partage_core::service::table::rows::{Outcome, Write};
+use partage_engine::replica::TreeSnapshot;
 use partage_wire::request::unavailable;
 use tokio::time::{Instant, timeout};
 
@@ -195,6 +196,26 @@ impl Tables {
         loop {
             match self.0.node.scan(replica, range.clone(), consistency, at_least).await {
                 Ok(page) => return Ok(page),
+                Err(ReadError::Refused(failed)) if passes(&failed) && self.waits(until).await => {}
+                Err(error) => return Err(self.refused(error.into())),
+            }
+        }
+    }
+
+    /// Pins a replica's rows.
+    ///
+    /// # Errors
+    /// Why it does not answer.
+    pub(crate) async fn pin(
+        &self,
+        replica: &ReplicaKey,
+        consistency: Consistency,
+    ) -> Result<PinnedRows<TreeSnapshot>, Refused> {
+        self.0.counts.read();
+        let until = Instant::now() + limits::PATIENCE;
+        loop {
+            match self.0.node.pin(replica, consistency).await {
+                Ok(pinned) => return Ok(pinned),
                 Err(ReadError::Refused(failed)) if passes(&failed) && self.waits(until).await => {}
                 Err(error) => return Err(self.refused(error.into())),
             }

@@ -1,9 +1,12 @@
-//! Pages of scans of tables as JSON: for clients, and between nodes.
+//! Pages of scans of tables as JSON: for clients, and between nodes. Backups of tables are in [`backup`].
+
+pub mod backup;
 
 use crate::json::KeyText;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use partage_core::keyspace::key::Key;
+use partage_core::keyspace::sharding::Bounds;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -59,7 +62,7 @@ pub struct ShardRow {
 }
 
 /// The lower bound of a shard.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlaceForm {
     /// A partition key.
@@ -70,8 +73,38 @@ pub enum PlaceForm {
     Slot(u32),
 }
 
+impl PlaceForm {
+    /// Where a shard with these bounds begins, and where the next one does, which the last one has not got. None of named
+    /// partitions, which have no order.
+    pub fn of(bounds: &Bounds) -> Option<(PlaceForm, Option<PlaceForm>)> {
+        Some(match bounds {
+            Bounds::Keys(range) => {
+                let end = (!range.end.is_empty()).then(|| PlaceForm::Key(KeyBytes(range.end.clone())));
+                (PlaceForm::Key(KeyBytes(range.begin.clone())), end)
+            }
+            Bounds::Hashes(range) => {
+                (PlaceForm::Point(range.first), range.last.checked_add(1).map(PlaceForm::Point))
+            }
+            Bounds::Slot(slot) => {
+                let next = slot.number() + 1;
+                (PlaceForm::Slot(slot.number()), (next < slot.of()).then_some(PlaceForm::Slot(next)))
+            }
+            Bounds::Name(_) => return None,
+        })
+    }
+
+    /// Whether no shard begins before it.
+    pub fn is_first(&self) -> bool {
+        match self {
+            PlaceForm::Key(KeyBytes(key)) => key.is_empty(),
+            PlaceForm::Point(point) => *point == 0,
+            PlaceForm::Slot(slot) => *slot == 0,
+        }
+    }
+}
+
 /// A key in base64.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyBytes(pub Key);
 
 impl Serialize for KeyBytes {

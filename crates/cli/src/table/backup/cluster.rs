@@ -1,0 +1,93 @@
+//! What a coordinator says of a table: its settings, its shards, and where they are led.
+
+use crate::client::ApiClient;
+use crate::http::segment;
+use crate::output::Failure;
+use partage_core::keyspace::map::Role;
+use partage_core::keyspace::sharding::Bounds;
+use partage_core::node::Health;
+use partage_wire::json::{Keyspace, Keyspaces, Nodes, ShardStage, Shards};
+use partage_wire::table::PlaceForm;
+use std::collections::BTreeMap;
+
+/// A shard that serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardView {
+    /// Its number.
+    pub shard: u64,
+    /// Where it begins.
+    pub begin: PlaceForm,
+    /// Where the next one begins; none: this is the last one.
+    pub end: Option<PlaceForm>,
+    /// The address of the node that leads it; none: at this moment no node does.
+    pub leader: Option<String>,
+    /// Its size, as its leader has reported it.
+    pub size_bytes: u64,
+}
+
+/// All keyspaces.
+///
+/// # Errors
+/// No coordinator answers.
+pub async fn keyspaces(client: &ApiClient) -> Result<Vec<Keyspace>, Failure> {
+    client.get("/v1/keyspaces").await.map(|all: Keyspaces| all.keyspaces)
+}
+
+/// The settings of a table.
+///
+/// # Errors
+/// There is none of that name, or its shards have no order.
+pub async fn settings(client: &ApiClient, name: &str) -> Result<Keyspace, Failure> {
+    let found = keyspaces(client).await?.into_iter().find(|keyspace| keyspace.name == name);
+    let list = "`partage table list` lists the tables";
+    match found {
+        Some(found) if found.kind.as_deref() != Some("table") => {
+            Err(Failure::refused(format!("keyspace {name} is no table")).help(list))
+        }
+        Some(found) => Ok(found),
+        None => Err(Failure::refused(format!("there is no table {name}")).help(list)),
+    }
+}
+
+/// The addresses of nodes that serve tables and are not known to be down, by name.
+///
+/// # Errors
+/// No coordinator answers.
+pub async fn nodes(client: &ApiClient) -> Result<BTreeMap<String, String>, Failure> {
+    let Nodes { nodes } = client.get("/v1/nodes").await?;
+    let serves = |kinds: &[String]| kinds.iter().any(|kind| kind == "table");
+    let is_there = nodes
+        .into_iter()
+        .filter(|node| serves(&node.kinds) && !node.health.is(Health::Down) && !node.health.is(Health::Left));
+    Ok(is_there.map(|node| (node.id, node.address)).collect())
+}
+
+/// The shards of a table that serve, by their numbers.
+///
+/// # Errors
+/// No coordinator answers, or the shards have no order.
+pub async fn shards(client: &ApiClient, table: &str) -> Result<Vec<ShardView>, Failure> {
+    let nodes = nodes(client).await?;
+    let (mut views, mut after) = (Vec::new(), None);
+    loop {
+        let page = after.map(|after| format!("?after={after}")).unwrap_or_default();
+        let page: Shards = client.get(&format!("/v1/keyspaces/{}/shards{page}", segment(table))).await?;
+        for shard in page.shards.into_iter().filter(|shard| shard.stage.is(ShardStage::Serving)) {
+            let bounds = Bounds::try_from(shard.bounds).map_err(Failure::failed)?;
+            let (begin, end) = PlaceForm::of(&bounds).ok_or_else(|| {
+                Failure::refused(format!("table {table} has named partitions, which have no order")).help(
+                    "backups are of tables with other shardings: read and write each partition yourself",
+                )
+            })?;
+            let leads = shard.replicas.iter().find(|replica| replica.role.is(Role::Leader));
+            let leader = leads.and_then(|replica| nodes.get(&replica.node).cloned());
+            let size_bytes =
+                leads.and_then(|replica| replica.load.as_ref()).map_or(0, |load| load.size_bytes);
+            views.push(ShardView { shard: shard.shard, begin, end, leader, size_bytes });
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(views);
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! A coordinator and nodes of tables as processes of their own, and commands against them.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Heartbeats and deadlines with which a dead node is found in seconds.
+const SETTINGS: &str = "heartbeat_ms = 200\nlease_ms = 2500\ndead_after_ms = 3000\ncheck_back_ms = 1000\nsettle_ms = 500\n\
+                        brake_share = 1.0\n";
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process, killed when dropped.
+pub struct Process(pub Child);
+
+impl Process {
+    /// Starts a role and waits for the line that says where it listens.
+    fn role(arguments: &[&str], name: &str, log: &Path) -> (Process, String) {
+        let mut command = partage(arguments);
+        let log = std::fs::File::create(log).unwrap();
+        let command = command.arg("--json").stdout(Stdio::piped()).stderr(log);
+        let mut process = Process(command.spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let said: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{arguments:?}: {line:?}"));
+        (process, said[name].as_str().unwrap().to_owned())
+    }
+
+    /// Ends it as `kill -9` does.
+    pub fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+pub fn partage(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_partage"));
+    command.args(arguments);
+    command
+}
+
+/// What a command has said.
+#[derive(Debug)]
+pub struct Said {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Said {
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{self:?}"))
+    }
+
+    #[track_caller]
+    pub fn refused(&self, code: i32, parts: &[&str]) {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        for part in parts {
+            assert!(self.err.contains(part), "{part:?} is not in {self:?}");
+        }
+    }
+}
+
+/// An answer over HTTP.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{self:?}"))
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let value = |line: &'_ str| {
+            let (found, value) = line.split_once(':')?;
+            found.eq_ignore_ascii_case(name).then(|| value.trim().len())
+        };
+        self.head
+            .lines()
+            .find_map(|line| value(line).map(|length| &line.trim_end()[line.trim_end().len() - length..]))
+    }
+}
+
+pub fn ask(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> std::io::Result<Answer> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
+    headers.iter().for_each(|(name, value)| head += &format!("{name}: {value}\r\n"));
+    head += &format!("content-length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+    let end = end.ok_or_else(|| std::io::Error::other("the answer has no end of its head"))?;
+    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.ok_or_else(|| std::io::Error::other("no status"))?;
+    Ok(Answer { status, head, body: answer[end + 4..].to_vec() })
+}
+
+#[track_caller]
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(why) if Instant::now() >= until => panic!("{what}: {why}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
+/// A key as a path has it.
+pub fn coded(key: &[u8]) -> String {
+    key.iter().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A coordinator and some nodes.
+pub struct Cluster {
+    pub nodes: Vec<(Process, String)>,
+    _coordinator: Process,
+    address: String,
+    dir: TempDir,
+}
+
+impl Cluster {
+    pub fn start(nodes: usize) -> Cluster {
+        let dir = TempDir::new().unwrap();
+        let file = dir.path().join("coordinator.toml");
+        std::fs::write(&file, SETTINGS).unwrap();
+        let state = dir.path().join("state");
+        let arguments = ["coordinator", "--listen", "127.0.0.1:0", "--data-dir", state.to_str().unwrap()];
+        let arguments = [&arguments[..], &["--config", file.to_str().unwrap()]].concat();
+        let (coordinator, address) =
+            Process::role(&arguments, "coordinator", &dir.path().join("coordinator.log"));
+        let node = |number: usize| {
+            let (id, folder) = (format!("t{number}"), dir.path().join(format!("t{number}")));
+            let arguments = ["table", "serve", "--id", &id, "--listen", "127.0.0.1:0", "--join", &address];
+            let arguments = [&arguments[..], &["--data-dir", folder.to_str().unwrap()]].concat();
+            Process::role(&arguments, "address", &dir.path().join(format!("{id}.log")))
+        };
+        let nodes = (1..=nodes).map(node).collect();
+        Cluster { nodes, _coordinator: coordinator, address, dir }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A folder for backups.
+    pub fn folder(&self) -> String {
+        self.path("backups").to_str().unwrap().to_owned()
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = partage(arguments);
+        command.env("PARTAGE_COORDINATOR", &self.address).env("PARTAGE_TABLE_NODE", &self.nodes[0].1);
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Said {
+        let ended = self.command(arguments).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Said { code: ended.status.code(), out: text(&ended.stdout), err: text(&ended.stderr) }
+    }
+
+    /// `partage table …` with `--json`.
+    pub fn table(&self, arguments: &[&str]) -> Said {
+        self.run(&[&["table"], arguments, &["--json"]].concat())
+    }
+
+    #[track_caller]
+    pub fn create(&self, arguments: &[&str]) {
+        let said = self.run(&[&["table", "create"], arguments, &["--wait"]].concat());
+        assert_eq!(said.code, Some(0), "{said:?}");
+    }
+
+    #[track_caller]
+    pub fn backup(&self, table: &str) -> Value {
+        self.table(&["backup", "create", table, &self.folder()]).json()
+    }
+
+    /// Puts a row, and again until a node has done it.
+    #[track_caller]
+    pub fn put(&self, table: &str, key: &[u8], query: &str, value: &[u8]) {
+        put(&self.nodes[0].1, table, key, query, value);
+    }
+
+    pub fn delete(&self, table: &str, key: &[u8]) {
+        let path = format!("/v1/tables/{table}/keys/{}", coded(key));
+        eventually("a row is deleted", || match ask(&self.nodes[0].1, "DELETE", &path, &[], &[]) {
+            Ok(answer) if answer.status == 204 => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+    }
+
+    pub fn get(&self, table: &str, key: &[u8]) -> Answer {
+        let path = format!("/v1/tables/{table}/keys/{}", coded(key));
+        eventually("a row is read", || match ask(&self.nodes[0].1, "GET", &path, &[], &[]) {
+            Ok(answer) if matches!(answer.status, 200 | 404) => Ok(answer),
+            other => Err(format!("{other:?}")),
+        })
+    }
+
+    /// All rows of a table.
+    pub fn rows(&self, table: &str) -> Rows {
+        let (mut rows, mut token) = (Rows::new(), String::new());
+        loop {
+            let path = format!("/v1/tables/{table}/rows?limit=1000{token}");
+            let page = eventually("a page", || match ask(&self.nodes[0].1, "GET", &path, &[], &[]) {
+                Ok(answer) if answer.status == 200 => Ok(answer.json()),
+                other => Err(format!("{other:?}")),
+            });
+            let row = |row: &Value| (bytes(&row["key"]), bytes(&row["value"]));
+            rows.extend(page["rows"].as_array().unwrap().iter().map(row));
+            match page["next"].as_str() {
+                Some(next) => token = format!("&token={next}"),
+                None => return rows,
+            }
+        }
+    }
+
+    pub fn shards(&self, table: &str) -> Vec<Value> {
+        let path = format!("/v1/keyspaces/{table}/shards");
+        let page = ask(&self.address, "GET", &path, &[], &[]).unwrap().json();
+        page["shards"].as_array().unwrap().clone()
+    }
+
+    pub fn keyspaces(&self) -> Vec<String> {
+        let all = ask(&self.address, "GET", "/v1/keyspaces", &[], &[]).unwrap().json();
+        all["keyspaces"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["name"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    /// The address of the node that leads a shard.
+    pub fn leader(&self, shard: &Value) -> usize {
+        let leads = |replica: &&Value| replica["role"] == "leader";
+        let leader = shard["replicas"].as_array().unwrap().iter().find(leads).unwrap();
+        let number: usize = leader["node"].as_str().unwrap()[1..].parse().unwrap();
+        number - 1
+    }
+}
+
+pub fn put(address: &str, table: &str, key: &[u8], query: &str, value: &[u8]) {
+    let path = format!("/v1/tables/{table}/keys/{}{query}", coded(key));
+    eventually("a row is put", || match ask(address, "PUT", &path, &[], value) {
+        Ok(answer) if answer.status == 204 => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+}
+
+/// Bytes as JSON has them: text, or hex.
+pub fn bytes(value: &Value) -> Vec<u8> {
+    match value.as_str() {
+        Some(text) => text.as_bytes().to_vec(),
+        None => {
+            let hex = value["hex"].as_str().unwrap();
+            (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+        }
+    }
+}
+
+/// Bytes that do not compress, others for each seed.
+pub fn noise(seed: u64, count: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    (0..count).map(|_| next() as u8).collect()
+}
+
+/// All files below a folder.
+pub fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+/// Flips a bit in the middle of a file.
+pub fn flip(file: &Path) {
+    let mut bytes = std::fs::read(file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(file, bytes).unwrap();
+}
