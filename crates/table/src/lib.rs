@@ -17,6 +17,7 @@
 //! | what HTTP clients ask | `http/mod.rs` |
 //! | what Redis clients ask | `redis.rs` |
 //! | how a node asks for keys that it does not have | `access.rs` |
+//! | how several rows are asked for at once | `bulk/mod.rs` |
 //! | the node as a whole | `server.rs` |
 //! | what the owner of the driver calls, and what it hears | `node/mod.rs`, `owner.rs` |
 //! | what is found at a start | `node/recovery.rs`, `node/folders.rs` |
@@ -44,6 +45,7 @@
 
 pub mod access;
 mod base;
+pub mod bulk;
 mod error;
 mod event_loop;
 pub mod http;

@@ -1,6 +1,7 @@
 //! One node of tables: a listener, a worker, the replicas.
 
 use crate::access::TableClient;
+use crate::bulk::Bulk;
 use crate::http;
 use crate::limits;
 use crate::network::{NetworkTransport, PacketService};
@@ -11,7 +12,6 @@ use crate::settings::NodeSettings;
 use futures::future::BoxFuture;
 use partage_core::base::name::{KeyspaceName, NameError, NodeId};
 use partage_core::keyspace::KeyspaceKind;
-use partage_core::limits::BATCH_BYTES;
 use partage_door::state::make_private;
 use partage_door::{Changes, Door, Ending, Role, TowerService};
 use partage_journal::RealDisk;
@@ -157,12 +157,12 @@ impl TableNode {
         }
         let worker = builder.start_shared(Arc::new(tables.clone())).await?;
         let (metrics, counted) = (door.clone(), tables.clone());
+        let client = TableClient::new(&worker, &tables);
         let packets = PacketService::new(id, Arc::new(tables.clone())).server();
         let routes = router_with(&worker, move || metrics.text("partage_worker") + &counted.metrics())
             .route_service(PACKETS, packets)
-            .merge(http::routes(&worker, tables.clone(), scans.clone()));
+            .merge(http::routes(&worker, tables.clone(), scans.clone(), Bulk::new(client.clone(), &scans)));
         let server = tokio::spawn(door.listen(config.listener, TowerService::new(routes), closed));
-        let client = TableClient::new(&worker, &tables);
         let clients = (client, scans.clone());
         let redis =
             config.redis.map(|redis| listen(redis, clients, config.door, close.subscribe())).transpose()?;
@@ -260,7 +260,7 @@ fn role(announced: &str, address: SocketAddr) -> Role {
         announced: vec![announced.to_owned(), address.to_string()],
         // What clients write is what they like.
         changes: Changes::None,
-        body_bytes: BATCH_BYTES as u64,
+        body_bytes: limits::BULK_BODY_BYTES as u64,
         ending: Ending::After(limits::DRAIN),
         ..Role::default()
     }

@@ -7,10 +7,16 @@ use crate::output::{Failure, Output};
 use bytes::Bytes;
 use clap::Args;
 use hyper::{HeaderMap, Method, StatusCode};
-use partage_wire::table::RowsPage;
+use partage_wire::json::KeyText;
+use partage_wire::table::{BytesText, RowsPage};
 
 /// Rows on one page: as many as a node gives.
 const PAGE: u64 = 1_000;
+
+/// Bytes for people: text, or hex digits where they are none.
+fn text_of(bytes: &BytesText) -> String {
+    key_text(&KeyText::from(bytes.clone().bytes().unwrap_or_default()))
+}
 
 /// `partage table scan`
 #[derive(Debug, Args)]
@@ -69,8 +75,8 @@ impl ScanArgs {
             for row in &page.rows {
                 match &row.value {
                     _ if output.is_json() => output.json(row)?,
-                    Some(value) => output.text(&format!("{}\t{}", key_text(&row.key), key_text(value))),
-                    None => output.text(&key_text(&row.key)),
+                    Some(value) => output.text(&format!("{}\t{}", text_of(&row.key), text_of(value))),
+                    None => output.text(&text_of(&row.key)),
                 }
             }
             token = page.next;

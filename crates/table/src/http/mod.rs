@@ -27,11 +27,21 @@
 //! | `keys_only` | leaves the values out |
 //! | `consistency`, `bound_ms` | as for a key, of each shard |
 //!
+//! Requests for several rows are in [`crate::bulk`]; their bodies and answers are JSON ([`partage_wire::table`]):
+//!
+//! | request | says |
+//! |---|---|
+//! | `POST /v1/tables/<table>/batch` | operations within one partition key, done as one or not at all |
+//! | `POST /v1/tables/<table>/get` | reads several keys, with `consistency` as for one |
+//! | `POST /v1/tables/<table>/put` | writes several rows, each for itself |
+//!
 //! | status | kind | meaning |
 //! |---|---|---|
 //! | 200, 204 | | done; `etag` is the version of the row |
+//! | 207 | | some rows of several have another outcome than wanted: each says which |
 //! | 400, 413 | `malformed`, `invalid`, `too_large` | the request cannot be carried out as it is |
 //! | 404 | `not_found` | there is no such row |
+//! | 409 | `refused` | an operation cannot be done on the row that is there |
 //! | 412 | `not_met` | the condition does not hold; `etag` is the version of the row that is there |
 //! | 422 | `request_id_taken` | another write had this idempotency key |
 //! | 503 | `soon`, `too_few_in_sync`, `busy`, `stopped`, `too_old` | nothing was done; try again |
@@ -39,10 +49,12 @@
 //! | 507 | `no_room` | the disk of the leader's log is full; nothing was done |
 
 mod answer;
+mod bulk;
 mod internal;
 mod parse;
 mod rows;
 
+use crate::bulk::Bulk;
 use crate::scans::{self, Scans};
 use crate::service::{Refused, Tables};
 use answer::{error, found, malformed, not_for_a_key, refused, written};
@@ -50,7 +62,7 @@ use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{get, post};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use parse::{KeyRequest, key_request};
@@ -65,12 +77,21 @@ pub const PREFIX: &str = scans::TABLES;
 
 pub(crate) use answer::APPLIED;
 pub(crate) use internal::Internal;
+pub(crate) use parse::{version, version_text};
 
 /// The rows of all tables, for the node that `worker` is.
-pub fn routes(worker: &Worker, tables: Tables, scans: Scans) -> Router {
-    let scanned =
-        Router::new().route(rows::TABLE, get(rows::of_table)).route(rows::SHARD, get(rows::of_shard));
-    sharded(worker, aim, of_keys(tables).merge(scanned.with_state(scans)))
+pub fn routes(worker: &Worker, tables: Tables, scans: Scans, bulk: Bulk) -> Router {
+    let scanned = Router::new()
+        .route(rows::TABLE, get(rows::of_table))
+        .route(rows::SHARD, get(rows::of_shard))
+        .with_state(scans);
+    let several = Router::new()
+        .route(bulk::BATCH, post(bulk::batch))
+        .route(bulk::GET, post(bulk::get))
+        .route(bulk::PUT, post(bulk::put))
+        .with_state(bulk);
+    let of_tables = scanned.merge(several).method_not_allowed_fallback(answer::other_method);
+    sharded(worker, aim, of_keys(tables).merge(of_tables))
 }
 
 /// The rows of single keys, of requests that have been let in.
@@ -80,7 +101,7 @@ pub(crate) fn of_keys(tables: Tables) -> Router {
 
 /// Which key a request is about.
 pub(crate) fn aim(parts: &Parts) -> Aim {
-    if rows::is_scan(parts.uri.path()) {
+    if rows::is_of_table(parts.uri.path()) {
         return Aim::Unsharded;
     }
     match internal::target(parts) {

@@ -27,12 +27,12 @@ pub(super) const TABLE: &str = "/v1/tables/{table}/rows";
 /// Where one shard is.
 pub(super) const SHARD: &str = "/v1/tables/{table}/shards/{shard}/rows";
 
-/// Whether a path is that of a scan, not of a key.
-pub(super) fn is_scan(path: &str) -> bool {
+/// Whether a path is that of a scan, or of several keys, not of one.
+pub(super) fn is_of_table(path: &str) -> bool {
     let Some(rest) = path.strip_prefix(PREFIX) else { return false };
     let parts: Vec<&str> = rest.split('/').collect();
     match parts[..] {
-        [table, "rows"] => !table.is_empty(),
+        [table, "rows" | "batch" | "get" | "put"] => !table.is_empty(),
         [table, "shards", shard, "rows"] => !table.is_empty() && !shard.is_empty(),
         _ => false,
     }
@@ -114,9 +114,16 @@ pub(super) async fn of_table(
             let rows = page.rows.into_iter().map(for_client).collect();
             Json(RowsPage { rows, next: page.next.map(|token| token.text()) }).into_response()
         }
-        Err(ScanError::Refused(why)) => refused(&why),
-        Err(why @ ScanError::NoTable(_)) => error(StatusCode::NOT_FOUND, "not_found", &why.to_string(), ""),
-        Err(why @ (ScanError::Named(_) | ScanError::Token(_))) => {
+        Err(why) => not_scanned(why),
+    }
+}
+
+/// Why a table cannot be asked.
+pub(super) fn not_scanned(why: ScanError) -> Response {
+    match why {
+        ScanError::Refused(why) => refused(&why),
+        ScanError::NoTable(_) => error(StatusCode::NOT_FOUND, "not_found", &why.to_string(), ""),
+        ScanError::Named(_) | ScanError::Token(_) => {
             error(StatusCode::BAD_REQUEST, "malformed", &why.to_string(), "")
         }
     }
@@ -167,9 +174,14 @@ mod tests {
     use crate::scans::consistency_query;
 
     #[test]
-    fn only_two_paths_are_scans() {
-        for path in ["/v1/tables/stock/rows", "/v1/tables/stock/shards/7/rows"] {
-            assert!(is_scan(path), "{path}");
+    fn few_paths_are_not_of_one_key() {
+        for path in [
+            "/v1/tables/stock/rows",
+            "/v1/tables/stock/shards/7/rows",
+            "/v1/tables/stock/get",
+            "/v1/tables/a/batch",
+        ] {
+            assert!(is_of_table(path), "{path}");
         }
         for path in [
             "/v1/tables/rows",
@@ -180,7 +192,7 @@ mod tests {
             "/v1/tables/stock/shards//rows",
             "/v1/tables/stock/keys/a/rows",
         ] {
-            assert!(!is_scan(path), "{path}");
+            assert!(!is_of_table(path), "{path}");
         }
     }
 

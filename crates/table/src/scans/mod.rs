@@ -23,16 +23,15 @@ mod peers;
 mod token;
 
 pub(crate) use json::{for_client, for_node};
-pub(crate) use peers::TABLES;
-#[cfg(test)]
+pub(crate) use maps::Maps;
 pub(crate) use peers::consistency_query;
+pub(crate) use peers::{Peers, TABLES};
 use token::Place;
 pub use token::{Token, TokenError};
 
 use crate::limits;
 use crate::rows::{ScanPage, ScanRange, ScannedRow};
 use crate::service::{Refusal, Refused, Tables};
-use maps::Maps;
 use partage_core::base::id::ShardId;
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::KeyspaceKind;
@@ -41,7 +40,6 @@ use partage_core::keyspace::sharding::{PartitionKey, Sharding};
 use partage_core::node::exchange::KeyspaceBrief;
 use partage_core::service::table::replication::Consistency;
 use partage_maps::Cache;
-use peers::Peers;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
@@ -113,6 +111,11 @@ impl Scans {
     /// From the node of that name, which finds maps at one of `coordinators`.
     pub fn new(node: NodeId, tables: Tables, coordinators: Vec<String>) -> Scans {
         Scans { node, tables, maps: Arc::new(Maps::new(coordinators)), peers: Peers::new() }
+    }
+
+    /// The maps that scans go by, and the connections to other nodes: for other requests that need both.
+    pub(crate) fn ways(&self) -> (Arc<Maps>, Peers) {
+        (Arc::clone(&self.maps), self.peers.clone())
     }
 
     /// The replicas of this node.
@@ -226,7 +229,11 @@ fn size(row: &ScannedRow) -> usize {
 }
 
 /// The settings of a table, when its map has come.
-async fn table(cache: &Cache, name: &KeyspaceName, until: Instant) -> Result<KeyspaceBrief, ScanError> {
+pub(crate) async fn table(
+    cache: &Cache,
+    name: &KeyspaceName,
+    until: Instant,
+) -> Result<KeyspaceBrief, ScanError> {
     let mut changes = cache.changes();
     let lag = Instant::now() + partage_maps::limits::LAG;
     loop {
