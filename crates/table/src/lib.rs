@@ -26,6 +26,7 @@
 //! | how effects of the machine are carried out | `replica/mod.rs` |
 //! | how packets get to other nodes | `network/mod.rs`, over the trait in `transport.rs` |
 //! | how a whole table is scanned, shard after shard | `scans/mod.rs` |
+//! | which values are JSON, and what a filter sees of them | `json.rs` |
 //! | how records and writes look on disk | `stored/mod.rs` |
 //!
 //! # What is promised
@@ -49,6 +50,7 @@ pub mod bulk;
 mod error;
 mod event_loop;
 pub mod http;
+mod json;
 pub mod limits;
 mod network;
 mod node;

@@ -32,6 +32,9 @@ pub struct ScanArgs {
     /// List up to this key, exclusive
     #[arg(long)]
     to: Option<String>,
+    /// List only rows whose JSON values it matches, such as 'section = "net" and size > 100'; the book has the language
+    #[arg(long)]
+    filter: Option<String>,
     /// Maximum number of rows to list
     #[arg(long, default_value_t = 100)]
     limit: u64,
@@ -45,7 +48,8 @@ pub struct ScanArgs {
 impl ScanArgs {
     fn path(&self, rows: u64, token: Option<&String>) -> String {
         let mut path = format!("/v1/tables/{}/rows?limit={}", segment(&self.table), rows.min(PAGE));
-        let given = [("prefix", &self.prefix), ("from", &self.from), ("to", &self.to)];
+        let given =
+            [("prefix", &self.prefix), ("from", &self.from), ("to", &self.to), ("filter", &self.filter)];
         for (name, value) in given.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
             path += &format!("&{name}={}", segment(value));
         }

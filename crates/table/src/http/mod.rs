@@ -23,6 +23,7 @@
 //! |---|---|
 //! | `from`, `to`, `prefix` | from which key on, before which one, with what keys begin: bytes, percent-encoded |
 //! | `limit` | how many rows the page has at most: 1 to 1000, else 100 |
+//! | `filter` | which rows are wanted, by their JSON values: [`partage_core::service::table::filter`] |
 //! | `token` | where to go on: `next` of the page before; the last page has none |
 //! | `keys_only` | leaves the values out |
 //! | `consistency`, `bound_ms` | as for a key, of each shard |

@@ -13,6 +13,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use partage_core::base::name::KeyspaceName;
+use partage_core::service::table::filter::Filter;
 use partage_core::service::table::replication::Consistency;
 use partage_dialer::Dialer;
 use partage_wire::json::ErrorBody;
@@ -49,10 +50,11 @@ impl Peers {
         leader: &Leader,
         table: &KeyspaceName,
         range: &ScanRange,
+        filter: Option<&Filter>,
         consistency: Consistency,
     ) -> Result<ShardPage, Refused> {
         let silent = |why: String| soon(format!("node {} does not answer: {why}", leader.node));
-        let uri = format!("http://{}{}", leader.address, path(leader, table, range, consistency));
+        let uri = format!("http://{}{}", leader.address, path(leader, table, range, filter, consistency));
         let request = Request::get(uri).body(Full::default()).map_err(|error| silent(error.to_string()))?;
         let exchanged = self.exchange(request, limits::SHARD_ANSWER_BYTES).await;
         let (status, body) = exchanged.map_err(|error| silent(error.why))?;
@@ -81,12 +83,19 @@ impl Peers {
     }
 }
 
-fn path(leader: &Leader, table: &KeyspaceName, range: &ScanRange, consistency: Consistency) -> String {
+fn path(
+    leader: &Leader,
+    table: &KeyspaceName,
+    range: &ScanRange,
+    filter: Option<&Filter>,
+    consistency: Consistency,
+) -> String {
     let coded = |bytes: &[u8]| percent_encode(bytes, NON_ALPHANUMERIC).to_string();
     let (table, shard) = (coded(table.as_str().as_bytes()), leader.shard.0);
     let mut path = format!("{TABLES}{table}/shards/{shard}/rows?limit={}", range.most);
     path += &format!("&from={}&prefix={}", coded(range.from.as_bytes()), coded(range.prefix.as_bytes()));
     path.extend(range.to.iter().map(|to| format!("&to={}", coded(to.as_bytes()))));
+    path.extend(filter.iter().map(|filter| format!("&filter={}", coded(filter.to_string().as_bytes()))));
     path += &format!("&keys_only={}&{}", !range.with_values, consistency_query(consistency));
     path
 }
