@@ -12,6 +12,7 @@ struct Up {
     process: Child,
     coordinator: String,
     nodes: Vec<String>,
+    resp: String,
 }
 
 impl Drop for Up {
@@ -52,7 +53,8 @@ impl Up {
         let nodes = at["table_nodes"].as_array().unwrap().iter();
         let nodes = nodes.map(|node| node.as_str().unwrap_or_else(|| node["address"].as_str().unwrap()));
         let (nodes, coordinator) = (nodes.map(str::to_owned).collect(), at["coordinator"].as_str().unwrap());
-        Up { process, coordinator: coordinator.to_owned(), nodes }
+        let resp = at["resp"][0].as_str().unwrap().to_owned();
+        Up { process, coordinator: coordinator.to_owned(), nodes, resp }
     }
 
     /// Asks the node of that number.
@@ -223,4 +225,120 @@ fn a_batch_is_done_as_one_or_not_at_all_and_once_under_one_name() {
     ]);
     assert_eq!(batch(0, "", large).error(), (413, "too_large"));
     assert_eq!(batch(0, "", json!([])).error(), (400, "malformed"));
+}
+
+#[test]
+fn a_scan_finds_what_its_filter_wants_and_a_table_of_json_takes_nothing_else() {
+    let up = Up::start();
+    let made = up.table(&["create", "parts", "--values", "json", "--shards", "4", "--wait"], "");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let shown = up.table(&["show", "parts"], "");
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("json"), "{shown:?}");
+    let rows: Vec<Value> = (0..900)
+        .map(|number| {
+            let section = if number % 3 == 0 { "net" } else { "web" };
+            json!({ "key": format!("p{number:03}"), "json": { "section": section, "size": number } })
+        })
+        .collect();
+    let put = up.ask(0, "POST", "/v1/tables/parts/put", "", &json!({ "rows": rows }).to_string());
+    assert_eq!(put.status, 200, "{}", put.body);
+    for node in 0..3 {
+        for limit in [7, 1_000] {
+            let (mut keys, mut token) = (Vec::new(), String::new());
+            loop {
+                let filter = "section+=+%22net%22%20and%20(size%3E=300)";
+                let path =
+                    format!("/v1/tables/parts/rows?keys_only=true&limit={limit}&filter={filter}{token}");
+                let page = up.ask(node, "GET", &path, "", "");
+                assert_eq!(page.status, 200, "{}", page.body);
+                let found = page.body["rows"].as_array().unwrap();
+                assert!(found.len() <= limit && found.iter().all(|row| row["value"].is_null()));
+                keys.extend(found.iter().map(|row| row["key"].as_str().unwrap().to_owned()));
+                match page.body["next"].as_str() {
+                    Some(next) => token = format!("&token={next}"),
+                    None => break,
+                }
+            }
+            keys.sort_unstable();
+            let expected: Vec<String> =
+                (300..900).filter(|number| number % 3 == 0).map(|number| format!("p{number:03}")).collect();
+            assert_eq!(keys, expected, "each once");
+        }
+    }
+    let scanned = up.table(&["scan", "parts", "--filter", "size < 3 or size = 7.0", "--json"], "");
+    assert_eq!(String::from_utf8_lossy(&scanned.stdout).lines().count(), 4, "{scanned:?}");
+    let bad = up.table(&["scan", "parts", "--filter", "size > "], "");
+    let said = String::from_utf8_lossy(&bad.stderr).into_owned();
+    assert!(bad.status.code() == Some(2) && said.contains("character 8"), "{said}");
+
+    let refused = up.ask(0, "PUT", "/v1/tables/parts/keys/x", "", "{\"a\": x}");
+    assert_eq!(refused.error(), (400, "invalid"), "{}", refused.body);
+    assert!(refused.message().contains("column 7"), "{}", refused.body);
+    let operations = json!({ "operations": [{ "operation": "put", "key": "x", "value": "no" }] }).to_string();
+    assert_eq!(up.ask(1, "POST", "/v1/tables/parts/batch", "", &operations).error(), (400, "invalid"));
+    let rows = json!({ "rows": [{ "key": "x", "value": "no" }, { "key": "y", "value": "1" }] }).to_string();
+    let put = up.ask(2, "POST", "/v1/tables/parts/put", "", &rows);
+    let outcomes = &put.body["results"];
+    assert_eq!((put.status, &outcomes[0]["error"]["kind"]), (207, &json!("invalid")), "{}", put.body);
+    assert_eq!(outcomes[1]["outcome"], "written");
+    let mut resp = TcpStream::connect(&up.resp).unwrap();
+    resp.write_all(b"AUTH parts x\r\nSET x no\r\nAPPEND y 1\r\nINCR y\r\nQUIT\r\n").unwrap();
+    let mut heard = String::new();
+    resp.read_to_string(&mut heard).unwrap();
+    let lines: Vec<&str> = heard.lines().collect();
+    assert!(lines[1].starts_with("-ERR") && lines[1].contains("not JSON"), "{heard}");
+    assert!(lines[2].starts_with("-ERR") && lines[3] == ":2", "{heard}");
+    let none = up.table(&["create", "other", "--values", "xml"], "");
+    assert!(String::from_utf8_lossy(&none.stderr).contains("choose one of bytes, json"), "{none:?}");
+}
+
+#[test]
+fn rows_of_files_are_loaded_and_those_that_cannot_be_are_named() {
+    let up = Up::start();
+    let mut file = String::from("id,name,size\n");
+    for number in 0..3_000 {
+        file += &format!("{number},name {number},{}\n", number * 2);
+    }
+    file += "7,name anew,1\n8,too few\n9,name,many\n";
+    let load = |more: &[&str], input: &str| {
+        let output = up.table(&[&["load", "inventory", "--json"], more].concat(), input);
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        (output.status.code().unwrap(), told, String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let csv = ["--format", "csv", "--key", "id", "--number", "size"];
+    let (code, told, said) = load(&[&csv[..], &["--dry-run"]].concat(), &file);
+    assert_eq!(
+        (code, &told["loaded"], &told["rows"], &told["failed"]),
+        (4, &json!(0), &json!(3_001), &json!(2)),
+        "{said}"
+    );
+    let (code, told, said) = load(&csv, &file);
+    assert_eq!((code, &told["loaded"], &told["failed"]), (4, &json!(3_001), &json!(2)), "{said}");
+    assert_eq!(
+        (&told["failures"][0]["line"], &told["failures"][1]["line"]),
+        (&json!(3_003), &json!(3_004)),
+        "{told}"
+    );
+    let row = up.ask(1, "GET", "/v1/tables/inventory/keys/7", "", "");
+    assert_eq!(row.body, json!({ "id": "7", "name": "name anew", "size": 1 }), "the last row of a key stays");
+    let scanned = up.table(&["scan", "inventory", "--limit", "5000", "--json"], "");
+    let rows = String::from_utf8(scanned.stdout).unwrap();
+    assert_eq!(rows.lines().count(), 3_000);
+
+    let made = up.table(&["create", "copy", "--shards", "3", "--wait"], "");
+    assert!(made.status.success(), "{made:?}");
+    let copied = up.table(&["load", "copy", "--format", "jsonl"], &rows);
+    assert!(String::from_utf8_lossy(&copied.stdout).starts_with("loaded 3000 rows"), "{copied:?}");
+    let again = up.table(&["scan", "copy", "--limit", "5000", "--filter", "size = 2"], "");
+    assert!(String::from_utf8_lossy(&again.stdout).starts_with("1\t{"), "{again:?}");
+    let none = up.table(&["load", "none", "--format", "jsonl"], &rows);
+    assert!(
+        none.status.code() == Some(4) && String::from_utf8_lossy(&none.stderr).contains("no table none"),
+        "{none:?}"
+    );
+    let wrong = up.table(&["load", "copy"], "");
+    assert!(
+        wrong.status.code() == Some(2) && String::from_utf8_lossy(&wrong.stderr).contains("--format"),
+        "{wrong:?}"
+    );
 }

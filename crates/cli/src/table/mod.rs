@@ -1,8 +1,9 @@
 //! `partage table …`: replicated tables.
 //!
-//! Some verbs ask a coordinator ([`create`]), some a node of tables ([`rows`], [`scan`]); `serve` is such a node.
+//! Some verbs ask a coordinator ([`create`]), some a node of tables ([`rows`], [`scan`], [`load`]); `serve` is such a node.
 
 mod create;
+mod load;
 mod rows;
 mod scan;
 mod serve;
@@ -27,6 +28,8 @@ pub enum TableCommand {
     Get(rows::GetArgs),
     /// List rows, in order
     Scan(scan::ScanArgs),
+    /// Write the rows of a file
+    Load(load::LoadArgs),
     /// Write the value of a key
     Put(rows::PutArgs),
     /// Delete a key
@@ -45,6 +48,7 @@ impl TableCommand {
             TableCommand::Show(args) => args.run(output).await,
             TableCommand::Get(args) => args.run(output).await,
             TableCommand::Scan(args) => args.run(output).await,
+            TableCommand::Load(args) => args.run(output).await,
             TableCommand::Put(args) => args.run(output).await,
             TableCommand::Delete(args) => args.run(output).await,
             TableCommand::Drop(args) => args.run(output).await,
