@@ -36,6 +36,8 @@
 //! | `POST /v1/tables/<table>/get` | reads several keys, with `consistency` as for one |
 //! | `POST /v1/tables/<table>/put` | writes several rows, each for itself |
 //!
+//! `GET /v1/openapi.json` is the API document (`openapi.rs`).
+//!
 //! | status | kind | meaning |
 //! |---|---|---|
 //! | 200, 204 | | done; `etag` is the version of the row |
@@ -52,6 +54,7 @@
 mod answer;
 mod bulk;
 mod internal;
+mod openapi;
 mod parse;
 mod rows;
 
@@ -76,6 +79,10 @@ use std::sync::Arc;
 /// The beginning of every path of a table.
 pub const PREFIX: &str = scans::TABLES;
 
+/// Where a row is, as the API document has it.
+#[cfg(test)]
+const KEYS: &str = "/v1/tables/{table}/keys/{key}";
+
 pub(crate) use answer::APPLIED;
 pub(crate) use internal::Internal;
 pub(crate) use parse::{version, version_text};
@@ -91,7 +98,10 @@ pub fn routes(worker: &Worker, tables: Tables, scans: Scans, bulk: Bulk) -> Rout
         .route(bulk::GET, post(bulk::get))
         .route(bulk::PUT, post(bulk::put))
         .with_state(bulk);
-    let of_tables = scanned.merge(several).method_not_allowed_fallback(answer::other_method);
+    let document = Arc::new(openapi::document());
+    let documented = Router::new().route(openapi::PATH, get(async move || axum::Json(Arc::clone(&document))));
+    let of_tables =
+        scanned.merge(several).merge(documented).method_not_allowed_fallback(answer::other_method);
     sharded(worker, aim, of_keys(tables).merge(of_tables))
 }
 
@@ -102,13 +112,18 @@ pub(crate) fn of_keys(tables: Tables) -> Router {
 
 /// Which key a request is about.
 pub(crate) fn aim(parts: &Parts) -> Aim {
-    if rows::is_of_table(parts.uri.path()) {
+    let path = parts.uri.path();
+    if path == openapi::PATH || rows::is_of_table(path) {
         return Aim::Unsharded;
     }
     match internal::target(parts) {
         Some(Ok(target)) => return Aim::Key(target),
         Some(Err(why)) => return Aim::Bad(why),
         None => {}
+    }
+    // Which is answered here, whatever else the request has.
+    if !matches!(parts.method, Method::GET | Method::HEAD | Method::PUT | Method::DELETE) {
+        return Aim::Unsharded;
     }
     match key_request(parts) {
         Ok(request) => Aim::Key(request.target()),
@@ -119,10 +134,11 @@ pub(crate) fn aim(parts: &Parts) -> Aim {
 /// One row. The request has been let in: the guard says to which replica, and keeps it here meanwhile.
 async fn row(
     State(tables): State<Tables>,
-    Extension(guard): Extension<Arc<Guard>>,
+    guard: Option<Extension<Arc<Guard>>>,
     request: Request,
 ) -> Response {
     let (parts, body) = request.into_parts();
+    let Some(Extension(guard)) = guard else { return not_for_a_key(&parts.method) };
     if internal::target(&parts).is_some() {
         return internal::carry_out(&tables, &guard, body).await.unwrap_or_else(|why| refused(&why));
     }
