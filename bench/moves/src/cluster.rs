@@ -68,6 +68,7 @@ pub async fn create(admin: &Admin, slots: u32, copies: Copies) -> Result<(), Str
         dataset_replication: None,
         durable: copies.durable,
         min_in_sync: 0,
+        values: None,
     };
     admin.command(Command::CreateKeyspace { keyspace, presplit: Presplit::None, ahead: false }).await
 }

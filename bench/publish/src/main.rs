@@ -73,6 +73,7 @@ async fn create(admin: &Admin) -> Result<(), String> {
         dataset_replication: None,
         durable: false,
         min_in_sync: 0,
+        values: None,
     };
     let names = (0..PARTITIONS).map(|number| format!("partition-{number:06}")).collect();
     admin

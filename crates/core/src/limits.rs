@@ -355,6 +355,10 @@ pub const ANNOUNCED_DATASETS: usize = 4_096;
 
 /// Bytes of a value of a table.
 pub const VALUE_BYTES: usize = 1 << 20;
+/// Bytes of a filter of a scan: some dozens of comparisons, and what fits the line of a request when it is percent-encoded.
+pub const FILTER_BYTES: usize = 4_096;
+/// Parentheses and `not` of a filter within each other: more than people can read, and little of a thread's stack.
+pub const FILTER_DEPTH: usize = 32;
 /// Operations of one write to a table.
 pub const BATCH_OPERATIONS: usize = 1_000;
 /// Bytes of keys and values of one write to a table: one row of the largest kind, which with 32 bytes for each operation fits an

@@ -395,6 +395,7 @@ mod tests {
             durable: false,
             min_in_sync: 0,
             kind: KeyspaceKind::App,
+            values: partage_core::keyspace::RowValues::Bytes,
         };
         watcher.table().change(Some(brief), true, &diff).unwrap();
         cache.refresh(keyspace, diff.to.sequence + 1);

@@ -70,7 +70,7 @@ impl TableClient {
     /// [`Refusal::Unknown`], or a refusal by which nothing was done.
     pub async fn write(&self, table: &KeyspaceName, write: Write) -> Result<Outcome, Refused> {
         let Some(key) = write.operations.first().map(|operation| operation.key.clone()) else {
-            return Err(Refused::new(Refusal::Invalid, "the write has no operation: give one or more"));
+            return Err(empty());
         };
         let until = Instant::now() + PATIENCE;
         loop {
@@ -141,6 +141,43 @@ impl TableClient {
         }
     }
 
+    /// Reads a row of which this node has a replica.
+    ///
+    /// # Errors
+    /// [`Refusal::Soon`] also where it has none.
+    pub(crate) async fn read_own(
+        &self,
+        table: &KeyspaceName,
+        key: &Key,
+        consistency: Consistency,
+    ) -> Result<ReadAnswer, Refused> {
+        let access = if consistency == Consistency::Linearizable { Access::Write } else { Access::Read };
+        match self.worker.enter(table, key.as_bytes(), access) {
+            Admission::Serve(guard) => self.tables.read(&guard.permit().replica, key, consistency, 0).await,
+            _ => Err(self.not_here()),
+        }
+    }
+
+    /// Carries out a write to a shard that this node leads.
+    ///
+    /// # Errors
+    /// [`Refusal::Soon`] also where it does not.
+    pub(crate) async fn write_own(&self, table: &KeyspaceName, write: Write) -> Result<Outcome, Refused> {
+        let Some(first) = write.operations.first() else { return Err(empty()) };
+        match self.worker.enter(table, first.key.as_bytes(), Access::Write) {
+            Admission::Serve(guard) => match self.write_here(&guard, &write).await {
+                Attempt::Done(outcome) => outcome,
+                Attempt::Again(refused) => Err(refused),
+            },
+            _ => Err(self.not_here()),
+        }
+    }
+
+    fn not_here(&self) -> Refused {
+        let message = format!("node {} does not serve the key at this moment", self.worker.node());
+        Refused::new(Refusal::Soon, message)
+    }
+
     /// Sends a request on, and understands the answer.
     async fn ask<T>(
         &self,
@@ -176,6 +213,10 @@ impl TableClient {
         };
         settled(Err(Refused::new(refusal, error.message)))
     }
+}
+
+fn empty() -> Refused {
+    Refused::new(Refusal::Invalid, "the write has no operation: give one or more")
 }
 
 fn again<T>(what: &str) -> Attempt<T> {

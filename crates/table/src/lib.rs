@@ -17,6 +17,7 @@
 //! | what HTTP clients ask | `http/mod.rs` |
 //! | what Redis clients ask | `redis.rs` |
 //! | how a node asks for keys that it does not have | `access.rs` |
+//! | how several rows are asked for at once | `bulk/mod.rs` |
 //! | the node as a whole | `server.rs` |
 //! | what the owner of the driver calls, and what it hears | `node/mod.rs`, `owner.rs` |
 //! | what is found at a start | `node/recovery.rs`, `node/folders.rs` |
@@ -27,6 +28,7 @@
 //! | how packets get to other nodes | `network/mod.rs`, over the trait in `transport.rs` |
 //! | how a whole table is scanned, shard after shard | `scans/mod.rs` |
 //! | what a backup reads of a shard, and how it is cut into chunks | `backup/mod.rs` |
+//! | which values are JSON, and what a filter sees of them | `json.rs` |
 //! | how records and writes look on disk | `stored/mod.rs` |
 //!
 //! # What is promised
@@ -46,9 +48,11 @@
 pub mod access;
 pub mod backup;
 mod base;
+pub mod bulk;
 mod error;
 mod event_loop;
 pub mod http;
+mod json;
 pub mod limits;
 mod network;
 mod node;

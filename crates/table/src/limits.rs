@@ -1,5 +1,6 @@
 //! Every limit of the driver and its service, with its reason.
 
+use partage_core::limits::BATCH_OPERATIONS;
 use std::time::Duration;
 
 /// Messages of other replicas that may wait for one replica; beyond that they are dropped, as a network may do. Some appends of
@@ -132,6 +133,31 @@ pub const SCAN_LOOKS: usize = 4_096;
 /// Shards that one page of a scan of a table asks, one after the other: where shards have few rows, a page fills from several.
 pub const SCAN_SHARDS: usize = 16;
 
+/// Keys of one multi-get, and rows of one multi-put: as many as a batch has operations.
+pub const BULK_KEYS: usize = BATCH_OPERATIONS;
+
+/// Bytes of keys and values in one multi-put, and of values in the answer to one multi-get; one row may always be in it.
+pub const BULK_BYTES: usize = 4 << 20;
+
+/// Bytes of the body of a request for several rows: [`BULK_BYTES`] in base64, and what is around a thousand rows.
+pub const BULK_BODY_BYTES: usize = 8 << 20;
+
+/// Operations of a batch whose answer has the row as it was: 32 MiB of values at most, which the replica gathers in memory.
+pub const BATCH_FORMER_ROWS: usize = 32;
+
+/// Bytes of what another node answers to a request for several rows: [`BATCH_FORMER_ROWS`] of the longest values, and what is
+/// around them.
+pub const BULK_ANSWER_BYTES: usize = (BATCH_FORMER_ROWS + 8) << 20;
+
+/// Other nodes that are asked at a time for one request for several rows. Each answer has [`BULK_BYTES`] of values at most.
+pub const BULK_NODES: usize = 8;
+
+/// Rows that a node reads at a time for one multi-get: each has 1 MiB at most.
+pub const BULK_READS: usize = 16;
+
+/// Rows that a node writes at a time for one multi-put: those of one shard share a synced write of the log.
+pub const BULK_WRITES: usize = 256;
+
 /// How long another node may take for its part of a page: it waits for [`PATIENCE`] itself, and then sends the page.
 pub const SHARD_ANSWER: Duration = Duration::from_secs(8);
 
@@ -159,14 +185,14 @@ pub const SNAPSHOT_LIFE: Duration = Duration::from_secs(6 * 3_600);
 /// Reads of snapshots at a time on a node: each has a thread for some milliseconds, and other requests want the disk too.
 pub const SNAPSHOT_READS: usize = 2;
 
-/// Requests with many rows that a node carries out at a time; others wait.
-pub const BULKS: usize = 4;
+/// Requests with rows of a backup that a node carries out at a time; others wait.
+pub const RESTORE_REQUESTS: usize = 4;
 
 /// Rows of one such request that are written at a time: enough for the leaders to write them in large groups.
-pub const BULK_WRITES: usize = 256;
+pub const RESTORE_WRITES: usize = 256;
 
 /// Bytes of one such request: as many as a write may have, and a row of the largest kind with what is around it.
-pub const BULK_BYTES: usize = BODY_BYTES;
+pub const RESTORE_BYTES: usize = BODY_BYTES;
 
 /// Bytes of the body of any request to a node.
 pub const BODY_BYTES: usize = partage_core::limits::BATCH_BYTES + (64 << 10);

@@ -14,6 +14,7 @@ use crate::replica::WorkDone;
 use crate::rows::{PinnedRows, ScanPage, ScanRange};
 use crate::transport::Packet;
 use partage_core::base::id::{Incarnation, PlacementId, ShardId};
+use partage_core::keyspace::RowValues;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::PartitionKey;
 use partage_core::node::exchange::{self, ReplicaKey};
@@ -125,6 +126,7 @@ pub(crate) struct ReplicaQueue {
     /// Of this opening of the replica; no other has it in this process.
     pub(crate) number: u64,
     pub(crate) partition_key: PartitionKey,
+    pub(crate) values: RowValues,
     /// The replica is a child's that takes its base, and takes part in nothing yet.
     is_base: AtomicBool,
     waiting: Mutex<Waiting>,
@@ -135,11 +137,11 @@ impl ReplicaQueue {
     pub(crate) fn new(
         key: ReplicaKey,
         number: u64,
-        partition_key: PartitionKey,
+        (partition_key, values): (PartitionKey, RowValues),
         ready: Arc<ReadyList>,
     ) -> ReplicaQueue {
         let (is_base, waiting) = (AtomicBool::new(false), Mutex::default());
-        ReplicaQueue { key, number, partition_key, is_base, waiting, ready }
+        ReplicaQueue { key, number, partition_key, values, is_base, waiting, ready }
     }
 
     /// Whether the replica is a child's that takes its base.

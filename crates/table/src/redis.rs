@@ -143,7 +143,7 @@ impl Table for RedisTable {
         let token = token.map_err(|error| RequestError::Invalid(error.to_string()))?;
         let prefix = Key::new(&from.prefix).map_err(|error| RequestError::Invalid(error.to_string()))?;
         let range = ScanRange { prefix, most: from.most, with_values: false, ..ScanRange::default() };
-        let asked = TableScan { table: self.name.clone(), range, consistency, token };
+        let asked = TableScan { table: self.name.clone(), range, filter: None, consistency, token };
         let page = self.scans.page(&asked).await?;
         let keys = page.rows.into_iter().map(|row| Found { key: row.key, expires_ms: row.expires_ms });
         Ok(Page { keys: keys.collect(), next: page.next.map(|token| token.text().into_bytes()) })

@@ -1,6 +1,7 @@
 //! One node of tables: a listener, a worker, the replicas.
 
 use crate::access::TableClient;
+use crate::bulk::Bulk;
 use crate::http;
 use crate::limits;
 use crate::network::{NetworkTransport, PacketService};
@@ -160,7 +161,7 @@ impl TableNode {
         let packets = PacketService::new(id, Arc::new(tables.clone())).server();
         let routes = router_with(&worker, move || metrics.text("partage_worker") + &counted.metrics())
             .route_service(PACKETS, packets)
-            .merge(http::routes(&worker, tables.clone(), scans.clone()))
+            .merge(http::routes(&worker, tables.clone(), scans.clone(), Bulk::new(client.clone(), &scans)))
             .merge(http::backup_routes(client.clone()));
         let server = tokio::spawn(door.listen(config.listener, TowerService::new(routes), closed));
         let clients = (client, scans.clone());
@@ -260,7 +261,7 @@ fn role(announced: &str, address: SocketAddr) -> Role {
         announced: vec![announced.to_owned(), address.to_string()],
         // What clients write is what they like.
         changes: Changes::None,
-        body_bytes: limits::BODY_BYTES as u64,
+        body_bytes: limits::BULK_BODY_BYTES as u64,
         ending: Ending::After(limits::DRAIN),
         ..Role::default()
     }

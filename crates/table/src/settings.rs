@@ -1,6 +1,7 @@
 //! The numbers that a node runs by. Each has a default and a reason.
 
 use crate::stored::keys;
+use partage_core::keyspace::RowValues;
 use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
 use partage_core::service::table::replication;
 use partage_core::service::table::split::inherit;
@@ -47,13 +48,15 @@ pub struct ReplicaSettings {
     pub partition_key: PartitionKey,
     /// How its keys map to shards: which child of a split a row goes to.
     pub sharding: Sharding,
+    /// Which values its rows may have.
+    pub values: RowValues,
 }
 
 impl Default for ReplicaSettings {
     /// Of a table whose shards are ranges of whole keys.
     fn default() -> ReplicaSettings {
         let (replication, partition_key) = (replication::Settings::default(), PartitionKey::default());
-        ReplicaSettings { replication, partition_key, sharding: Sharding::KeyRange }
+        ReplicaSettings { replication, partition_key, sharding: Sharding::KeyRange, values: RowValues::Bytes }
     }
 }
 

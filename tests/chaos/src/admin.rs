@@ -208,6 +208,7 @@ pub fn keyspace(name: &str, sharding: Sharding, ownership: Option<&str>, mode: &
         dataset_replication: None,
         durable: false,
         min_in_sync: 0,
+        values: None,
     }
 }
 

@@ -8,6 +8,7 @@ use chaos::http::Http;
 use chaos::load::Load;
 use chaos::until;
 use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use tokio::sync::watch;
 
@@ -168,6 +169,68 @@ async fn a_scan_finds_each_row_that_was_there_all_the_time_once_while_leaders_ar
     assert_eq!(other.status, StatusCode::NOT_FOUND, "{}", other.text());
     let bad = http.get(&addresses[1], "/v1/tables/stock/rows?limit=0").await.unwrap();
     assert_eq!(bad.status, StatusCode::BAD_REQUEST, "{}", bad.text());
+}
+
+/// A request for several rows through a node that is never killed; its answer has one outcome for each of `count` keys, in order.
+async fn several(
+    http: &Http,
+    address: &str,
+    path: &str,
+    name: &str,
+    body: &Value,
+    count: usize,
+) -> Vec<Value> {
+    let path = format!("/v1/tables/stock/{path}");
+    let headers = if name.is_empty() { vec![] } else { vec![("idempotency-key", name)] };
+    let reply = http.ask(Method::POST, address, &path, &headers, body.to_string()).await.unwrap();
+    let answer: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+    let rows = answer["rows"].as_array().or(answer["results"].as_array());
+    let rows = rows.unwrap_or_else(|| panic!("{}: {}", reply.status, reply.text())).clone();
+    assert_eq!(rows.len(), count);
+    assert!(
+        rows.iter().enumerate().all(|(at, row)| row["key"] == format!("many-{at:03}")),
+        "in the order asked"
+    );
+    let good = rows.iter().filter(|row| matches!(row["outcome"].as_str(), Some("written" | "found"))).count();
+    assert_eq!(reply.status.as_u16(), if good == count { 200 } else { 207 }, "{answer}");
+    assert_eq!(answer["failed"], count - good);
+    rows
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d1_each_row_of_a_multi_put_has_its_own_outcome_while_leaders_are_killed() {
+    const ROWS: usize = 100;
+    let mut cluster = cluster().await;
+    let http = Http::default();
+    let address = cluster.node("t1").address.clone();
+    let mut round = 0;
+    for killed in ["t2", "t3"] {
+        assert!(leads(&cluster, killed).await > 0, "{killed} leads something");
+        cluster.node_mut(killed).process.kill();
+        for _ in 0..6 {
+            round += 1;
+            let rows: Vec<Value> = (0..ROWS)
+                .map(|at| json!({ "key": format!("many-{at:03}"), "value": round.to_string() }))
+                .collect();
+            let (body, name) = (json!({ "rows": rows }), format!("round-{round}"));
+            until("each row is written", || async {
+                let rows = several(&http, &address, "put", &name, &body, ROWS).await;
+                let open = rows.iter().filter(|row| row["outcome"] != "written").count();
+                if open == 0 { Ok(()) } else { Err(format!("{open} rows are not written")) }
+            })
+            .await;
+            let keys: Vec<String> = (0..ROWS).map(|at| format!("many-{at:03}")).collect();
+            until("each row is read", || async {
+                let rows = several(&http, &address, "get", "", &json!({ "keys": keys }), ROWS).await;
+                let found: Vec<&Value> = rows.iter().filter(|row| row["outcome"] == "found").collect();
+                assert!(found.iter().all(|row| row["value"] == round.to_string()), "what was written last");
+                if found.len() == ROWS { Ok(()) } else { Err(format!("{} rows are found", found.len())) }
+            })
+            .await;
+        }
+        cluster.restart_node(killed).await;
+        cluster.admin.settled().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -537,6 +537,7 @@ fn table_from_5() -> Result<(RouteTable, KeyspaceBrief), String> {
         durable: false,
         min_in_sync: 0,
         kind: partage_core::keyspace::KeyspaceKind::App,
+        values: partage_core::keyspace::RowValues::Bytes,
     };
     let mut table = RouteTable::default();
     table.change(Some(brief.clone()), true, &map.whole()).map_err(|error| error.to_string())?;

@@ -182,6 +182,7 @@ fn whole_keyspace(name: &KeyspaceName) -> KeyspaceBrief {
         durable: false,
         min_in_sync: 0,
         kind: partage_core::keyspace::KeyspaceKind::App,
+        values: partage_core::keyspace::RowValues::Bytes,
     }
 }
 
@@ -225,6 +226,7 @@ pub fn a_standby_that_missed_a_change_leads_nobody_over_the_gap() -> Outcome {
         durable: false,
         min_in_sync: 0,
         kind: partage_core::keyspace::KeyspaceKind::App,
+        values: partage_core::keyspace::RowValues::Bytes,
     };
     let diff = |sequence: u64| MapDiff {
         keyspace: keyspace.clone(),

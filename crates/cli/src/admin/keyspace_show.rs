@@ -68,6 +68,10 @@ pub fn text(keyspace: &Keyspace) -> String {
         ),
         ("loading", format!("given up on a node after {}", time(throttle.load_ms))),
     ];
+    if keyspace.kind.as_deref() == Some("table") {
+        let values = keyspace.values.as_deref().unwrap_or("bytes");
+        lines.push(("values", if values == "bytes" { "any bytes" } else { values }.to_owned()));
+    }
     if keyspace.durable {
         lines.push(("a dead node", format!("is waited for {}", time(throttle.replace_after_ms))));
     }

@@ -19,6 +19,9 @@ const REQUEST: &str = "Request";
 pub struct CreateArgs {
     /// Name of the table
     name: String,
+    /// Values that the rows may have: bytes, or json, by which a write of any other value is refused
+    #[arg(long, default_value = "bytes", value_name = "FORM")]
+    values: String,
     #[command(flatten)]
     sharding: ShardingArgs,
     /// Number of replicas of each shard
@@ -64,6 +67,7 @@ impl CreateArgs {
             dataset_replication: None,
             durable: true,
             min_in_sync: self.min_in_sync.unwrap_or(self.replicas.min(2)),
+            values: Some(self.values),
         };
         let command = Command::CreateKeyspace { keyspace, presplit, ahead: self.ahead.ahead };
         begin(&self.client, output, command, self.dry.dry_run, self.wait).await
@@ -101,11 +105,12 @@ impl ListArgs {
         if output.is_json() {
             return output.json(&all);
         }
-        let mut rows = table(["table", "sharding", "replicas", "min in sync", "spread"]);
+        let mut rows = table(["table", "sharding", "values", "replicas", "min in sync", "spread"]);
         for keyspace in all.keyspaces {
             rows.add_row([
                 keyspace.name,
                 sharding_text(&keyspace.sharding),
+                keyspace.values.unwrap_or_else(|| "bytes".to_owned()),
                 keyspace.replicas.unwrap_or(1).to_string(),
                 keyspace.min_in_sync.to_string(),
                 keyspace.spread.unwrap_or_default(),

@@ -1,10 +1,11 @@
 //! `partage table …`: replicated tables.
 //!
-//! Some verbs ask a coordinator ([`create`]), some a node of tables ([`rows`], [`scan`]), some both ([`backup`], [`restore`]);
+//! Some verbs ask a coordinator ([`create`]), some a node of tables ([`rows`], [`scan`], [`load`]), some both ([`backup`], [`restore`]);
 //! `serve` is such a node.
 
 mod backup;
 mod create;
+mod load;
 mod restore;
 mod rows;
 mod scan;
@@ -30,6 +31,8 @@ pub enum TableCommand {
     Get(rows::GetArgs),
     /// List rows, in order
     Scan(scan::ScanArgs),
+    /// Write the rows of a file
+    Load(load::LoadArgs),
     /// Write the value of a key
     Put(rows::PutArgs),
     /// Delete a key
@@ -53,6 +56,7 @@ impl TableCommand {
             TableCommand::Show(args) => args.run(output).await,
             TableCommand::Get(args) => args.run(output).await,
             TableCommand::Scan(args) => args.run(output).await,
+            TableCommand::Load(args) => args.run(output).await,
             TableCommand::Put(args) => args.run(output).await,
             TableCommand::Delete(args) => args.run(output).await,
             TableCommand::Backup(command) => command.run(output).await,

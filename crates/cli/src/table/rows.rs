@@ -16,12 +16,12 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// How long the command asks again while a shard changes hands: longer than the coordinator takes to find a node dead.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Rest between two attempts.
-const REST: Duration = Duration::from_millis(200);
+pub(super) const REST: Duration = Duration::from_millis(200);
 
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const EXISTED: &str = "partage-existed";
 const EXPIRES_MS: &str = "partage-expires-ms";
 
@@ -76,11 +76,15 @@ impl Conditions {
         if self.if_absent {
             headers.insert(IF_NONE_MATCH, HeaderValue::from_static("*"));
         }
-        // So the same write may be sent to another node when one has broken off.
-        let name = partage_random::bytes::<16>().map(|byte| format!("{byte:02x}")).concat();
-        headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_str(&name).map_err(Failure::failed)?);
+        headers.insert(IDEMPOTENCY_KEY, request_name()?);
         Ok(headers)
     }
+}
+
+/// A name for a write, by which it may be sent to another node when one has broken off.
+pub(super) fn request_name() -> Result<HeaderValue, Failure> {
+    let name = partage_random::bytes::<16>().map(|byte| format!("{byte:02x}")).concat();
+    HeaderValue::from_str(&name).map_err(Failure::failed)
 }
 
 impl TableNodes {

@@ -7,10 +7,16 @@ use crate::output::{Failure, Output};
 use bytes::Bytes;
 use clap::Args;
 use hyper::{HeaderMap, Method, StatusCode};
-use partage_wire::table::RowsPage;
+use partage_wire::json::KeyText;
+use partage_wire::table::{BytesText, RowsPage};
 
 /// Rows on one page: as many as a node gives.
 const PAGE: u64 = 1_000;
+
+/// Bytes for people: text, or hex digits where they are none.
+fn text_of(bytes: &BytesText) -> String {
+    key_text(&KeyText::from(bytes.clone().bytes().unwrap_or_default()))
+}
 
 /// `partage table scan`
 #[derive(Debug, Args)]
@@ -26,6 +32,9 @@ pub struct ScanArgs {
     /// List up to this key, exclusive
     #[arg(long)]
     to: Option<String>,
+    /// List only rows whose JSON values it matches, such as 'section = "net" and size > 100'; the book has the language
+    #[arg(long)]
+    filter: Option<String>,
     /// Maximum number of rows to list
     #[arg(long, default_value_t = 100)]
     limit: u64,
@@ -39,7 +48,8 @@ pub struct ScanArgs {
 impl ScanArgs {
     fn path(&self, rows: u64, token: Option<&String>) -> String {
         let mut path = format!("/v1/tables/{}/rows?limit={}", segment(&self.table), rows.min(PAGE));
-        let given = [("prefix", &self.prefix), ("from", &self.from), ("to", &self.to)];
+        let given =
+            [("prefix", &self.prefix), ("from", &self.from), ("to", &self.to), ("filter", &self.filter)];
         for (name, value) in given.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
             path += &format!("&{name}={}", segment(value));
         }
@@ -69,8 +79,8 @@ impl ScanArgs {
             for row in &page.rows {
                 match &row.value {
                     _ if output.is_json() => output.json(row)?,
-                    Some(value) => output.text(&format!("{}\t{}", key_text(&row.key), key_text(value))),
-                    None => output.text(&key_text(&row.key)),
+                    Some(value) => output.text(&format!("{}\t{}", text_of(&row.key), text_of(value))),
+                    None => output.text(&text_of(&row.key)),
                 }
             }
             token = page.next;

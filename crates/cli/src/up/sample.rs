@@ -27,6 +27,7 @@ pub async fn create_notes(client: &ApiClient) -> Result<(), Failure> {
         dataset_replication: None,
         durable: false,
         min_in_sync: 0,
+        values: None,
     };
     let command = Command::CreateKeyspace {
         keyspace: notes,
@@ -57,6 +58,7 @@ pub async fn create_inventory(client: &ApiClient, replicas: u32) -> Result<(), F
         dataset_replication: None,
         durable: true,
         min_in_sync: replicas.min(2),
+        values: None,
     };
     let command = Command::CreateKeyspace {
         keyspace: inventory,

@@ -454,6 +454,7 @@ impl KeyspaceState {
             durable: settings.durable,
             min_in_sync: settings.min_in_sync,
             kind: settings.kind,
+            values: settings.values,
         }
     }
 }

@@ -292,6 +292,7 @@ mod tests {
             durable: false,
             min_in_sync: 0,
             kind: crate::keyspace::KeyspaceKind::App,
+            values: crate::keyspace::RowValues::Bytes,
         };
         let mut cache = WatchCache::new(kept);
         cache.keyspaces.insert(name.clone(), History { brief, diffs: VecDeque::new(), shards: 0 });

@@ -119,6 +119,23 @@ words!(
     }
 );
 
+words!(
+    /// What values the rows of a table may have.
+    RowValues, "form of values" {
+        /// Any bytes.
+        Bytes = "bytes",
+        /// JSON texts only: a write of another value is refused.
+        Json = "json",
+    }
+);
+
+impl Default for RowValues {
+    /// What a table takes that does not say.
+    fn default() -> RowValues {
+        RowValues::Bytes
+    }
+}
+
 impl Spread {
     /// Whether a replica rather stays unplaced than shares a domain.
     pub fn is_strict(self) -> bool {
@@ -241,6 +258,8 @@ pub struct Keyspace {
     /// Whether the data of its replicas lies on disk and outlives their processes: then a replica whose node is dead
     /// stays in the map, and the last one of a shard is never removed (D10).
     pub durable: bool,
+    /// Of a table: what values its rows may have; any bytes in other keyspaces.
+    pub values: RowValues,
 }
 
 /// A keyspace that cannot be.
@@ -279,6 +298,9 @@ pub enum KeyspaceError {
         /// The replicas of each shard; none where the keyspace is not replicated.
         replicas: Option<u32>,
     },
+    /// Values of a form, in a keyspace that is no table.
+    #[error("keyspace {0} is no table, and has no rows whose values could be {word}: {way}", word = RowValues::Json, way = self.way_out())]
+    Values(KeyspaceName),
     /// The same node both pinned and excluded.
     #[error("keyspace {keyspace}: node {node} is both pinned and excluded: {}", self.way_out())]
     PinnedAndExcluded {
@@ -295,6 +317,7 @@ impl KeyspaceError {
         match self {
             KeyspaceError::Replicas { .. } => format!("give 1 to {}", limits::REPLICAS),
             KeyspaceError::Number { mend, .. } => (*mend).to_owned(),
+            KeyspaceError::Values(_) => "leave values out".to_owned(),
             KeyspaceError::NotDurable(_) => "make it durable, too".to_owned(),
             KeyspaceError::MinInSync { replicas: None, .. } => {
                 "leave it out: only a replicated keyspace has an in-sync set".to_owned()
@@ -326,6 +349,7 @@ impl Keyspace {
             resharding: Resharding::default(),
             dataset_replication: None,
             durable: false,
+            values: RowValues::Bytes,
         }
     }
 
@@ -346,6 +370,9 @@ impl Keyspace {
             return Err(KeyspaceError::Replicas { keyspace: keyspace(), replicas: self.replicas });
         }
         self.check_in_sync()?;
+        if self.values != RowValues::Bytes && self.kind != KeyspaceKind::Table {
+            return Err(KeyspaceError::Values(keyspace()));
+        }
         let (share, load) = (self.resharding.hot_key_share, self.resharding.split_requests_per_s);
         if !(share > 0.0 && share <= 1.0) {
             let (what, mend) = ("hot_key_share", "give a share above 0, at most 1");

@@ -14,7 +14,7 @@ use crate::keyspace::key::KeyRange;
 use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::Role;
 use crate::keyspace::sharding::{Bounds, PartitionKey, Sharding};
-use crate::keyspace::{KeyspaceKind, Ownership};
+use crate::keyspace::{KeyspaceKind, Ownership, RowValues};
 use crate::node::NodeSpec;
 use crate::node::load::Load;
 use std::fmt;
@@ -384,6 +384,8 @@ pub struct KeyspaceBrief {
     pub min_in_sync: u32,
     /// Which service it belongs to.
     pub kind: KeyspaceKind,
+    /// Of a table: what values its rows may have.
+    pub values: RowValues,
 }
 
 impl KeyspaceBrief {
@@ -411,6 +413,7 @@ impl KeyspaceBrief {
             durable: true,
             min_in_sync: 0,
             kind: KeyspaceKind::App,
+            values: RowValues::Bytes,
         }
     }
 }

@@ -103,6 +103,7 @@ impl Maps {
             durable: false,
             min_in_sync: 0,
             kind: self.kind,
+            values: partage_core::keyspace::RowValues::Bytes,
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Loader {
 
 impl Loader {
     pub(crate) fn new(client: TableClient) -> Loader {
-        Loader { client, bulks: Arc::new(Semaphore::new(limits::BULKS)) }
+        Loader { client, bulks: Arc::new(Semaphore::new(limits::RESTORE_REQUESTS)) }
     }
 
     /// Writes rows; nothing of them is lost if that is said, and some may be written if it is not.
@@ -45,7 +45,7 @@ impl Loader {
         // Boxed, or the compiler looks for the lifetimes of all writes at once.
         let outcomes = stream::iter(writes)
             .map(|write| Box::pin(self.client.write(table, write)))
-            .buffer_unordered(limits::BULK_WRITES);
+            .buffer_unordered(limits::RESTORE_WRITES);
         let taken = outcomes.try_fold(taken, |mut taken, outcome| async move {
             match outcome {
                 Outcome::Done { .. } => taken.written += 1,

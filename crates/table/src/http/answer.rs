@@ -6,7 +6,7 @@ use crate::service::{Refusal, Refused};
 use axum::Json;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use partage_core::service::table::replication::LogPosition;
 use partage_core::service::table::rows::{Outcome, Row};
 use partage_wire::json::ErrorBody;
@@ -70,20 +70,28 @@ pub(super) fn written(outcome: Outcome) -> Response {
             headers.insert(EXISTED, HeaderValue::from_static(if existed { "true" } else { "false" }));
             response
         }
+        other => not_done(&other, ""),
+    }
+}
+
+/// A write that has changed nothing, as it says; `which` names the operation of a batch.
+pub(super) fn not_done(outcome: &Outcome, which: &str) -> Response {
+    let help = "read the row, and decide anew";
+    match outcome {
+        Outcome::Done { .. } => StatusCode::NO_CONTENT.into_response(),
         Outcome::NotMet { current, .. } => {
             let what = match current {
-                Some(version) => format!("the row has the version \"{}\"", version_text(version)),
-                None => "there is no row of that key".to_owned(),
+                Some(version) => format!("{which}the row has the version \"{}\"", version_text(*version)),
+                None => format!("{which}there is no row of that key"),
             };
-            let help = "read the row, and decide anew";
             let mut response = error(StatusCode::PRECONDITION_FAILED, "not_met", &what, help);
-            current.into_iter().for_each(|version| {
-                response.headers_mut().insert(header::ETAG, etag(version));
+            current.iter().for_each(|version| {
+                response.headers_mut().insert(header::ETAG, etag(*version));
             });
             response
         }
         Outcome::Refused { refusal, .. } => {
-            error(StatusCode::CONFLICT, "refused", &refusal.to_string(), "read the row, and decide anew")
+            error(StatusCode::CONFLICT, "refused", &format!("{which}{refusal}"), help)
         }
         Outcome::RequestIdTaken => {
             let what = "another write had this idempotency-key";
@@ -116,6 +124,12 @@ pub(super) fn refused(why: &Refused) -> Response {
 /// A request that is not understood.
 pub(super) fn malformed(why: &str) -> Response {
     error(StatusCode::BAD_REQUEST, "malformed", why, "mend the request")
+}
+
+/// A method that a path does not have.
+pub(super) async fn other_method(method: Method, uri: Uri) -> Response {
+    let what = format!("{} is not for {method}", uri.path());
+    error(StatusCode::METHOD_NOT_ALLOWED, "malformed", &what, "scans use GET, batch, get and put use POST")
 }
 
 /// A method that a key does not have.

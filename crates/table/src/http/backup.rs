@@ -222,8 +222,8 @@ async fn load(State(loader): State<Loader>, Path(table): Path<String>, body: Bod
         Ok(table) => table,
         Err(why) => return malformed(&why.to_string()),
     };
-    let Ok(content) = to_bytes(body, limits::BULK_BYTES).await else {
-        let what = format!("the rows are longer than {} bytes", limits::BULK_BYTES);
+    let Ok(content) = to_bytes(body, limits::RESTORE_BYTES).await else {
+        let what = format!("the rows are longer than {} bytes", limits::RESTORE_BYTES);
         return error(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &what, "send several requests");
     };
     match loader.load(&table, &content).await {

@@ -23,15 +23,28 @@
 //! |---|---|
 //! | `from`, `to`, `prefix` | from which key on, before which one, with what keys begin: bytes, percent-encoded |
 //! | `limit` | how many rows the page has at most: 1 to 1000, else 100 |
+//! | `filter` | which rows are wanted, by their JSON values: [`partage_core::service::table::filter`] |
 //! | `token` | where to go on: `next` of the page before; the last page has none |
 //! | `keys_only` | leaves the values out |
 //! | `consistency`, `bound_ms` | as for a key, of each shard |
 //!
+//! Requests for several rows are in [`crate::bulk`]; their bodies and answers are JSON ([`partage_wire::table`]):
+//!
+//! | request | says |
+//! |---|---|
+//! | `POST /v1/tables/<table>/batch` | operations within one partition key, done as one or not at all |
+//! | `POST /v1/tables/<table>/get` | reads several keys, with `consistency` as for one |
+//! | `POST /v1/tables/<table>/put` | writes several rows, each for itself |
+//!
+//! `GET /v1/openapi.json` is the API document (`openapi.rs`).
+//!
 //! | status | kind | meaning |
 //! |---|---|---|
 //! | 200, 204 | | done; `etag` is the version of the row |
+//! | 207 | | some rows of several have another outcome than wanted: each says which |
 //! | 400, 413 | `malformed`, `invalid`, `too_large` | the request cannot be carried out as it is |
 //! | 404 | `not_found` | there is no such row |
+//! | 409 | `refused` | an operation cannot be done on the row that is there |
 //! | 412 | `not_met` | the condition does not hold; `etag` is the version of the row that is there |
 //! | 422 | `request_id_taken` | another write had this idempotency key |
 //! | 503 | `soon`, `too_few_in_sync`, `busy`, `stopped`, `too_old` | nothing was done; try again |
@@ -40,10 +53,13 @@
 
 mod answer;
 mod backup;
+mod bulk;
 mod internal;
+mod openapi;
 mod parse;
 mod rows;
 
+use crate::bulk::Bulk;
 use crate::scans::{self, Scans};
 use crate::service::{Refused, Tables};
 use answer::{error, found, malformed, not_for_a_key, refused, written};
@@ -51,7 +67,7 @@ use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{get, post};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use parse::{KeyRequest, key_request};
@@ -64,15 +80,31 @@ use std::sync::Arc;
 /// The beginning of every path of a table.
 pub const PREFIX: &str = scans::TABLES;
 
+/// Where a row is, as the API document has it.
+#[cfg(test)]
+const KEYS: &str = "/v1/tables/{table}/keys/{key}";
+
 pub(crate) use answer::APPLIED;
 pub(crate) use backup::backup_routes;
 pub(crate) use internal::Internal;
+pub(crate) use parse::{version, version_text};
 
 /// The rows of all tables, for the node that `worker` is.
-pub fn routes(worker: &Worker, tables: Tables, scans: Scans) -> Router {
-    let scanned =
-        Router::new().route(rows::TABLE, get(rows::of_table)).route(rows::SHARD, get(rows::of_shard));
-    sharded(worker, aim, of_keys(tables).merge(scanned.with_state(scans)))
+pub fn routes(worker: &Worker, tables: Tables, scans: Scans, bulk: Bulk) -> Router {
+    let scanned = Router::new()
+        .route(rows::TABLE, get(rows::of_table))
+        .route(rows::SHARD, get(rows::of_shard))
+        .with_state(scans);
+    let several = Router::new()
+        .route(bulk::BATCH, post(bulk::batch))
+        .route(bulk::GET, post(bulk::get))
+        .route(bulk::PUT, post(bulk::put))
+        .with_state(bulk);
+    let document = Arc::new(openapi::document());
+    let documented = Router::new().route(openapi::PATH, get(async move || axum::Json(Arc::clone(&document))));
+    let of_tables =
+        scanned.merge(several).merge(documented).method_not_allowed_fallback(answer::other_method);
+    sharded(worker, aim, of_keys(tables).merge(of_tables))
 }
 
 /// The rows of single keys, of requests that have been let in.
@@ -82,13 +114,18 @@ pub(crate) fn of_keys(tables: Tables) -> Router {
 
 /// Which key a request is about.
 pub(crate) fn aim(parts: &Parts) -> Aim {
-    if rows::is_scan(parts.uri.path()) {
+    let path = parts.uri.path();
+    if path == openapi::PATH || rows::is_of_table(path) {
         return Aim::Unsharded;
     }
     match internal::target(parts) {
         Some(Ok(target)) => return Aim::Key(target),
         Some(Err(why)) => return Aim::Bad(why),
         None => {}
+    }
+    // Which is answered here, whatever else the request has.
+    if !matches!(parts.method, Method::GET | Method::HEAD | Method::PUT | Method::DELETE) {
+        return Aim::Unsharded;
     }
     match key_request(parts) {
         Ok(request) => Aim::Key(request.target()),
@@ -99,10 +136,11 @@ pub(crate) fn aim(parts: &Parts) -> Aim {
 /// One row. The request has been let in: the guard says to which replica, and keeps it here meanwhile.
 async fn row(
     State(tables): State<Tables>,
-    Extension(guard): Extension<Arc<Guard>>,
+    guard: Option<Extension<Arc<Guard>>>,
     request: Request,
 ) -> Response {
     let (parts, body) = request.into_parts();
+    let Some(Extension(guard)) = guard else { return not_for_a_key(&parts.method) };
     if internal::target(&parts).is_some() {
         return internal::carry_out(&tables, &guard, body).await.unwrap_or_else(|why| refused(&why));
     }

@@ -1,8 +1,9 @@
 //! What a request for a key says.
 
 use super::PREFIX;
+use crate::bulk::IDEMPOTENCY_KEY;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Method, header};
+use http::{HeaderMap, Method, header};
 use partage_core::base::id::Epoch;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::map::Access;
@@ -12,9 +13,6 @@ use partage_worker::KeyspaceName;
 use partage_worker::http::{Target, access_of};
 use percent_encoding::percent_decode_str;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
-
-/// By which a client sends a write again.
-pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// The longest idempotency key: two UUIDs and some, and no way to fill memory.
 const IDEMPOTENCY_KEY_BYTES: usize = 255;
@@ -34,12 +32,12 @@ pub(super) struct KeyRequest {
 }
 
 /// How a version is written: epoch and index.
-pub(super) fn version_text(version: LogPosition) -> String {
+pub(crate) fn version_text(version: LogPosition) -> String {
     format!("{}-{}", version.epoch.0, version.index)
 }
 
 /// A version from its text; none if it is no version.
-pub(super) fn version(text: &str) -> Option<LogPosition> {
+pub(crate) fn version(text: &str) -> Option<LogPosition> {
     let (epoch, index) = text.split_once('-')?;
     Some(LogPosition { epoch: Epoch(epoch.parse().ok()?), index: index.parse().ok()? })
 }
@@ -160,7 +158,7 @@ fn condition(headers: &HeaderMap) -> Result<Condition, String> {
     }
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<Vec<u8>>, String> {
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<Vec<u8>>, String> {
     let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     match value.len() {
         0 => Err("idempotency-key is empty: give a text that no other write has".to_owned()),

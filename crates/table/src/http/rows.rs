@@ -5,7 +5,7 @@ use super::answer::{error, malformed, refused};
 use super::parse::consistency_of;
 use crate::limits;
 use crate::rows::ScanRange;
-use crate::scans::{ScanError, Scans, TableScan, Token, for_client, for_node};
+use crate::scans::{FilteredRange, ScanError, Scans, TableScan, Token, for_client, for_node};
 use crate::service::Refusal;
 use axum::Json;
 use axum::extract::{Path, RawQuery, State};
@@ -13,10 +13,12 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use partage_core::base::id::ShardId;
 use partage_core::keyspace::key::Key;
+use partage_core::service::table::filter::Filter;
 use partage_core::service::table::replication::Consistency;
 use partage_wire::table::{KeyBytes, PlaceForm, RowsPage, ShardRows};
 use partage_worker::KeyspaceName;
 use percent_encoding::percent_decode_str;
+use std::sync::Arc;
 
 /// Rows of a page, if the request does not say.
 const ROWS: usize = 100;
@@ -27,21 +29,22 @@ pub(super) const TABLE: &str = "/v1/tables/{table}/rows";
 /// Where one shard is.
 pub(super) const SHARD: &str = "/v1/tables/{table}/shards/{shard}/rows";
 
-/// Whether a path is that of a scan, not of a key.
-pub(super) fn is_scan(path: &str) -> bool {
+/// Whether a path is that of a scan, or of several keys, not of one.
+pub(super) fn is_of_table(path: &str) -> bool {
     let Some(rest) = path.strip_prefix(PREFIX) else { return false };
     let parts: Vec<&str> = rest.split('/').collect();
     match parts[..] {
-        [table, "rows"] => !table.is_empty(),
+        [table, "rows" | "batch" | "get" | "put"] => !table.is_empty(),
         [table, "shards", shard, "rows"] => !table.is_empty() && !shard.is_empty(),
         _ => false,
     }
 }
 
 /// What a query says.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Asked {
     pub(super) range: ScanRange,
+    filter: Option<Arc<Filter>>,
     consistency: Consistency,
     token: Option<String>,
 }
@@ -49,12 +52,12 @@ pub(super) struct Asked {
 impl Asked {
     /// Whether nothing is said but which rows are wanted.
     pub(super) fn is_only_range(&self) -> bool {
-        self.token.is_none() && self.consistency == Consistency::Linearizable
+        self.token.is_none() && self.filter.is_none() && self.consistency == Consistency::Linearizable
     }
 
     pub(super) fn parse(query: &str) -> Result<Asked, String> {
         let mut range = ScanRange { most: ROWS, ..ScanRange::default() };
-        let (mut token, mut consistency, mut bound_ms) = (None, None, None);
+        let (mut filter, mut token, mut consistency, mut bound_ms) = (None, None, None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let text = || percent_decode_str(value).decode_utf8_lossy().into_owned();
@@ -68,6 +71,7 @@ impl Asked {
                 "prefix" => range.prefix = key()?,
                 "limit" => range.most = limit(value)?,
                 "keys_only" => range.with_values = !flag(name, value)?,
+                "filter" => filter = Some(Arc::new(filter_of(&spaced(value))?)),
                 "token" => token = Some(text()),
                 "consistency" => consistency = Some(text()),
                 "bound_ms" => {
@@ -77,8 +81,8 @@ impl Asked {
                 }
                 other => {
                     return Err(format!(
-                        "a scan has no parameter {other:?}: it has from, to, prefix, limit, token, keys_only, \
-                         consistency and bound_ms"
+                        "a scan has no parameter {other:?}: it has from, to, prefix, limit, filter, token, \
+                         keys_only, consistency and bound_ms"
                     ));
                 }
             }
@@ -86,8 +90,19 @@ impl Asked {
         if range.to.as_ref().is_some_and(|to| *to < range.from) {
             return Err("to is below from: exchange them".to_owned());
         }
-        Ok(Asked { range, consistency: consistency_of(consistency.as_deref(), bound_ms)?, token })
+        let consistency = consistency_of(consistency.as_deref(), bound_ms)?;
+        Ok(Asked { range, filter, consistency, token })
     }
+}
+
+/// A text as forms encode it too, with `+` for a space; no filter can have a plus sign that is not encoded, but in an exponent
+/// or a text.
+fn spaced(value: &str) -> String {
+    percent_decode_str(&value.replace('+', " ")).decode_utf8_lossy().into_owned()
+}
+
+fn filter_of(text: &str) -> Result<Filter, String> {
+    Filter::parse(text).map_err(|error| error.to_string())
 }
 
 fn limit(value: &str) -> Result<usize, String> {
@@ -119,9 +134,16 @@ pub(super) async fn of_table(
             let rows = page.rows.into_iter().map(for_client).collect();
             Json(RowsPage { rows, next: page.next.map(|token| token.text()) }).into_response()
         }
-        Err(ScanError::Refused(why)) => refused(&why),
-        Err(why @ ScanError::NoTable(_)) => error(StatusCode::NOT_FOUND, "not_found", &why.to_string(), ""),
-        Err(why @ (ScanError::Named(_) | ScanError::Token(_))) => {
+        Err(why) => not_scanned(why),
+    }
+}
+
+/// Why a table cannot be asked.
+pub(super) fn not_scanned(why: ScanError) -> Response {
+    match why {
+        ScanError::Refused(why) => refused(&why),
+        ScanError::NoTable(_) => error(StatusCode::NOT_FOUND, "not_found", &why.to_string(), ""),
+        ScanError::Named(_) | ScanError::Token(_) => {
             error(StatusCode::BAD_REQUEST, "malformed", &why.to_string(), "")
         }
     }
@@ -129,9 +151,9 @@ pub(super) async fn of_table(
 
 fn table_scan(table: &str, query: &str) -> Result<TableScan, String> {
     let table = KeyspaceName::new(table).map_err(|error| error.to_string())?;
-    let Asked { range, consistency, token } = Asked::parse(query)?;
+    let Asked { range, filter, consistency, token } = Asked::parse(query)?;
     let token = token.map(|text| Token::parse(&text)).transpose().map_err(|error| error.to_string())?;
-    Ok(TableScan { table, range, consistency, token })
+    Ok(TableScan { table, range, filter, consistency, token })
 }
 
 /// `GET /v1/tables/<table>/shards/<shard>/rows`: for other nodes, which know by the map that the shard is here.
@@ -156,7 +178,8 @@ pub(super) async fn of_shard(
             "ask its leader by the map",
         );
     }
-    match scans.own(&table, shard, asked.range, asked.consistency).await {
+    let range = FilteredRange { range: asked.range, filter: asked.filter };
+    match scans.own(&table, shard, range, asked.consistency).await {
         Ok((page, after)) => {
             let rows = page.rows.into_iter().map(for_node).collect();
             Json(ShardRows { rows, next: page.next.map(KeyBytes), after: after.map(PlaceForm::from) })
@@ -172,9 +195,14 @@ mod tests {
     use crate::scans::consistency_query;
 
     #[test]
-    fn only_two_paths_are_scans() {
-        for path in ["/v1/tables/stock/rows", "/v1/tables/stock/shards/7/rows"] {
-            assert!(is_scan(path), "{path}");
+    fn few_paths_are_not_of_one_key() {
+        for path in [
+            "/v1/tables/stock/rows",
+            "/v1/tables/stock/shards/7/rows",
+            "/v1/tables/stock/get",
+            "/v1/tables/a/batch",
+        ] {
+            assert!(is_of_table(path), "{path}");
         }
         for path in [
             "/v1/tables/rows",
@@ -185,7 +213,7 @@ mod tests {
             "/v1/tables/stock/shards//rows",
             "/v1/tables/stock/keys/a/rows",
         ] {
-            assert!(!is_scan(path), "{path}");
+            assert!(!is_of_table(path), "{path}");
         }
     }
 
@@ -204,7 +232,13 @@ mod tests {
             most: 7,
             with_values: false,
         };
-        assert_eq!(asked, Asked { range, consistency: Consistency::Any, token: Some("x-_".to_owned()) });
+        let token = Some("x-_".to_owned());
+        assert_eq!(asked, Asked { range, filter: None, consistency: Consistency::Any, token });
+        let filter = |query| Asked::parse(query).map(|asked| asked.filter.unwrap().to_string());
+        for query in ["filter=a%20%3D%201", "filter=a+=+1", "filter=a%20=1"] {
+            assert_eq!(filter(query), Ok("\"a\" = 1".to_owned()), "{query}");
+        }
+        assert!(filter("filter=a+=+x").unwrap_err().contains("character 5"));
         for consistency in [Consistency::Linearizable, Consistency::Any, Consistency::Bounded(7)] {
             assert_eq!(Asked::parse(&consistency_query(consistency)).unwrap().consistency, consistency);
         }

@@ -6,6 +6,7 @@ mod recovery;
 use crate::base::LocalBase;
 use crate::error::{OpenError, ReadError, ReplicaError, WriteError};
 use crate::event_loop::{self, Local};
+use crate::json;
 use crate::owner::Owner;
 use crate::pool::Pool;
 use crate::queue::{Command, Read, ReadyList, ReplicaQueue, Wanted};
@@ -258,7 +259,8 @@ impl Node {
     fn new_queue(&self, replica: &ReplicaKey, settings: &ReplicaSettings) -> Arc<ReplicaQueue> {
         let number = self.shared.queues.fetch_add(1, Ordering::Relaxed);
         let ready = Arc::clone(&self.ready[(replica.placement.0 % self.ready.len() as u64) as usize]);
-        Arc::new(ReplicaQueue::new(replica.clone(), number, settings.partition_key, ready))
+        let form = (settings.partition_key, settings.values);
+        Arc::new(ReplicaQueue::new(replica.clone(), number, form, ready))
     }
 
     /// Closes a replica: it takes part in nothing any more, and all of it is on disk. It may be opened again.
@@ -404,6 +406,7 @@ impl Node {
         }
         let queue = self.queue(replica).ok_or(WriteError::NotOpen)?;
         write.check(queue.partition_key)?;
+        json::check(&write, queue.values)?;
         if registry.is_full() {
             return Err(WriteError::LogIsFull);
         }

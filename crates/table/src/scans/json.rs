@@ -6,14 +6,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use partage_core::base::id::Epoch;
 use partage_core::service::table::replication::LogPosition;
-use partage_wire::json::KeyText;
-use partage_wire::table::{KeyBytes, PlaceForm, RowText, ShardRow};
+use partage_wire::table::{BytesText, KeyBytes, PlaceForm, RowText, ShardRow};
 
 /// A row for a client.
 pub(crate) fn for_client(row: ScannedRow) -> RowText {
     RowText {
-        key: KeyText::from(&row.key),
-        value: row.value.map(|value| KeyText::from(value.to_vec())),
+        key: BytesText::from(&row.key),
+        value: row.value.map(|value| BytesText::from(&value[..])),
         version: format!("{}-{}", row.version.epoch.0, row.version.index),
         expires_ms: row.expires_ms,
     }

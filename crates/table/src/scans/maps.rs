@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::{Instant, sleep};
 
 #[derive(Debug)]
-pub(super) struct Maps {
+pub(crate) struct Maps {
     coordinators: Vec<String>,
     followed: Mutex<Option<Followed>>,
 }
@@ -30,7 +30,7 @@ impl Maps {
     }
 
     /// The maps; they may still have to come.
-    pub(super) fn cache(self: &Arc<Maps>) -> Arc<Cache> {
+    pub(crate) fn cache(self: &Arc<Maps>) -> Arc<Cache> {
         let now = Instant::now();
         let mut followed = self.followed();
         if followed.is_none() {

@@ -14,44 +14,48 @@
 //! A page is no snapshot of the table: each shard's part of each page is read from one state of that shard. What is there from
 //! the first page to the last is found once; what is written or deleted meanwhile may be found or not.
 //!
+//! A filter is applied where the rows are (`filtered.rs`), so that rows that are not wanted do not travel.
+//!
 //! A page ends early when it has as many bytes as one shard's page may have, when it has asked [`limits::SCAN_SHARDS`]
 //! shards, or when a later shard does not answer: its token goes on there.
 
+mod filtered;
 mod json;
 mod maps;
 mod peers;
 mod token;
 
 pub(crate) use json::{for_client, for_node};
-pub(crate) use peers::TABLES;
-#[cfg(test)]
+pub(crate) use maps::Maps;
 pub(crate) use peers::consistency_query;
+pub(crate) use peers::{Peers, TABLES};
 use token::Place;
 pub use token::{Token, TokenError};
 
 use crate::limits;
 use crate::rows::{ScanPage, ScanRange, ScannedRow};
 use crate::service::{Refusal, Refused, Tables};
-use maps::Maps;
 use partage_core::base::id::ShardId;
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::KeyspaceKind;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::{PartitionKey, Sharding};
 use partage_core::node::exchange::KeyspaceBrief;
+use partage_core::service::table::filter::Filter;
 use partage_core::service::table::replication::Consistency;
 use partage_maps::Cache;
-use peers::Peers;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
 /// What a page of a scan of a table is to have.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TableScan {
     /// The table.
     pub table: KeyspaceName,
     /// Which rows, and how many of them a page may have.
     pub range: ScanRange,
+    /// Which of them are wanted, by their values; none: all.
+    pub filter: Option<Arc<Filter>>,
     /// How fresh they must be.
     pub consistency: Consistency,
     /// Where to go on; none: at the first row.
@@ -65,6 +69,15 @@ pub struct TablePage {
     pub rows: Vec<ScannedRow>,
     /// Where to go on; none: there is nothing more.
     pub next: Option<Token>,
+}
+
+/// Which rows of a shard a page is to have.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct FilteredRange {
+    /// The keys, and how many.
+    pub(crate) range: ScanRange,
+    /// By their values; none: all.
+    pub(crate) filter: Option<Arc<Filter>>,
 }
 
 /// Why a page was not read.
@@ -113,6 +126,11 @@ impl Scans {
     /// From the node of that name, which finds maps at one of `coordinators`.
     pub fn new(node: NodeId, tables: Tables, coordinators: Vec<String>) -> Scans {
         Scans { node, tables, maps: Arc::new(Maps::new(coordinators)), peers: Peers::new() }
+    }
+
+    /// The maps that scans go by, and the connections to other nodes: for other requests that need both.
+    pub(crate) fn ways(&self) -> (Arc<Maps>, Peers) {
+        (Arc::clone(&self.maps), self.peers.clone())
     }
 
     /// The replicas of this node.
@@ -196,8 +214,10 @@ impl Scans {
 
     async fn ask(&self, leader: &Leader, asked: &TableScan, range: ScanRange) -> Result<ShardPage, Refused> {
         if leader.node != self.node {
-            return self.peers.ask(leader, &asked.table, &range, asked.consistency).await;
+            let filter = asked.filter.as_deref();
+            return self.peers.ask(leader, &asked.table, &range, filter, asked.consistency).await;
         }
+        let range = FilteredRange { range, filter: asked.filter.clone() };
         let (page, after) = self.own(&asked.table, leader.shard, range, asked.consistency).await?;
         Ok(ShardPage { rows: page.rows, next: page.next, after })
     }
@@ -207,12 +227,19 @@ impl Scans {
         &self,
         table: &KeyspaceName,
         shard: ShardId,
-        range: ScanRange,
+        FilteredRange { range, filter }: FilteredRange,
         consistency: Consistency,
     ) -> Result<(ScanPage, Option<Place>), Refused> {
         let missing = || soon(format!("node {} has no replica of shard {shard} of table {table}", self.node));
         let (replica, bounds) = self.tables.replica_of(table, shard).ok_or_else(missing)?;
-        let page = self.tables.scan(&replica, &range, consistency, 0).await?;
+        let page = match filter {
+            None => self.tables.scan(&replica, &range, consistency, 0).await?,
+            Some(filter) => {
+                let read = filtered::read_for(&range);
+                let page = self.tables.scan(&replica, &read, consistency, 0).await?;
+                filtered::filter(page, &range, filter).await?
+            }
+        };
         Ok((page, Place::behind(&bounds)))
     }
 }
@@ -226,7 +253,11 @@ fn size(row: &ScannedRow) -> usize {
 }
 
 /// The settings of a table, when its map has come.
-async fn table(cache: &Cache, name: &KeyspaceName, until: Instant) -> Result<KeyspaceBrief, ScanError> {
+pub(crate) async fn table(
+    cache: &Cache,
+    name: &KeyspaceName,
+    until: Instant,
+) -> Result<KeyspaceBrief, ScanError> {
     let mut changes = cache.changes();
     let lag = Instant::now() + partage_maps::limits::LAG;
     loop {

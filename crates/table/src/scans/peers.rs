@@ -1,4 +1,4 @@
-//! Asking another node for rows of a shard that it leads.
+//! Asking another node for rows: of a shard that it leads, or of several keys.
 
 use super::json::from_node;
 use super::token::Place;
@@ -8,11 +8,12 @@ use crate::rows::ScanRange;
 use crate::service::{Refusal, Refused};
 use bytes::Bytes;
 use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper_util::client::legacy::Client;
+use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use partage_core::base::name::KeyspaceName;
+use partage_core::service::table::filter::Filter;
 use partage_core::service::table::replication::Consistency;
 use partage_dialer::Dialer;
 use partage_wire::json::ErrorBody;
@@ -25,7 +26,14 @@ pub(crate) const TABLES: &str = "/v1/tables/";
 
 /// Other nodes, over connections that are kept for a while.
 #[derive(Debug, Clone)]
-pub(super) struct Peers(Client<HttpConnector, Empty<Bytes>>);
+pub(crate) struct Peers(Client<HttpConnector, Full<Bytes>>);
+
+/// What another node has answered: nothing whole, and whether the request may have arrived.
+#[derive(Debug)]
+pub(crate) struct NoAnswer {
+    pub(crate) is_sent: bool,
+    pub(crate) why: String,
+}
 
 impl Peers {
     pub(super) fn new() -> Peers {
@@ -42,32 +50,52 @@ impl Peers {
         leader: &Leader,
         table: &KeyspaceName,
         range: &ScanRange,
+        filter: Option<&Filter>,
         consistency: Consistency,
     ) -> Result<ShardPage, Refused> {
         let silent = |why: String| soon(format!("node {} does not answer: {why}", leader.node));
-        let uri = format!("http://{}{}", leader.address, path(leader, table, range, consistency));
-        let request = Request::get(uri).body(Empty::new()).map_err(|error| silent(error.to_string()))?;
-        let exchange = async {
-            let (head, body) =
-                self.0.request(request).await.map_err(|error| silent(error.to_string()))?.into_parts();
-            let body = Limited::new(body, limits::SHARD_ANSWER_BYTES).collect().await;
-            Ok((head.status, body.map_err(|error| silent(error.to_string()))?.to_bytes()))
-        };
-        let late = |_| Err(silent("it took too long".to_owned()));
-        let (status, body) = timeout(limits::SHARD_ANSWER, exchange).await.unwrap_or_else(late)?;
+        let uri = format!("http://{}{}", leader.address, path(leader, table, range, filter, consistency));
+        let request = Request::get(uri).body(Full::default()).map_err(|error| silent(error.to_string()))?;
+        let exchanged = self.exchange(request, limits::SHARD_ANSWER_BYTES).await;
+        let (status, body) = exchanged.map_err(|error| silent(error.why))?;
         match status {
             StatusCode::OK => read(&body).ok_or_else(|| silent("its answer is not understood".to_owned())),
             refused => Err(refusal(leader, refused, &body)),
         }
     }
+
+    /// Sends a request, and reads its answer, of so many bytes at most.
+    pub(crate) async fn exchange(
+        &self,
+        request: Request<Full<Bytes>>,
+        most: usize,
+    ) -> Result<(StatusCode, Bytes), NoAnswer> {
+        let exchange = async {
+            let not_sent =
+                |error: legacy::Error| NoAnswer { is_sent: !error.is_connect(), why: error.to_string() };
+            let (head, body) = self.0.request(request).await.map_err(not_sent)?.into_parts();
+            let body = Limited::new(body, most).collect().await;
+            let body = body.map_err(|error| NoAnswer { is_sent: true, why: error.to_string() })?;
+            Ok((head.status, body.to_bytes()))
+        };
+        let late = |_| Err(NoAnswer { is_sent: true, why: "it took too long".to_owned() });
+        timeout(limits::SHARD_ANSWER, exchange).await.unwrap_or_else(late)
+    }
 }
 
-fn path(leader: &Leader, table: &KeyspaceName, range: &ScanRange, consistency: Consistency) -> String {
+fn path(
+    leader: &Leader,
+    table: &KeyspaceName,
+    range: &ScanRange,
+    filter: Option<&Filter>,
+    consistency: Consistency,
+) -> String {
     let coded = |bytes: &[u8]| percent_encode(bytes, NON_ALPHANUMERIC).to_string();
     let (table, shard) = (coded(table.as_str().as_bytes()), leader.shard.0);
     let mut path = format!("{TABLES}{table}/shards/{shard}/rows?limit={}", range.most);
     path += &format!("&from={}&prefix={}", coded(range.from.as_bytes()), coded(range.prefix.as_bytes()));
     path.extend(range.to.iter().map(|to| format!("&to={}", coded(to.as_bytes()))));
+    path.extend(filter.iter().map(|filter| format!("&filter={}", coded(filter.to_string().as_bytes()))));
     path += &format!("&keys_only={}&{}", !range.with_values, consistency_query(consistency));
     path
 }

@@ -18,6 +18,7 @@ fn brief(sharding: Sharding, partition_key: PartitionKey) -> KeyspaceBrief {
         durable: true,
         min_in_sync: 2,
         kind: KeyspaceKind::Table,
+        values: partage_core::keyspace::RowValues::Bytes,
     }
 }
 

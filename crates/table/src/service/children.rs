@@ -17,7 +17,12 @@ pub(super) fn replica_settings(brief: &KeyspaceBrief) -> ReplicaSettings {
         min_in_sync: (brief.min_in_sync as usize).max(1),
         ..replication::Settings::default()
     };
-    ReplicaSettings { replication, partition_key: brief.partition_key, sharding: brief.sharding }
+    ReplicaSettings {
+        replication,
+        partition_key: brief.partition_key,
+        sharding: brief.sharding,
+        values: brief.values,
+    }
 }
 
 /// Where leaders would be cut, and with how many bytes that was looked for.

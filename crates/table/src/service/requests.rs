@@ -211,7 +211,7 @@ impl Tables {
         replica: &ReplicaKey,
         consistency: Consistency,
     ) -> Result<PinnedRows<TreeSnapshot>, Refused> {
-        self.0.counts.read();
+        self.0.counts.read(consistency);
         let until = Instant::now() + limits::PATIENCE;
         loop {
             match self.0.node.pin(replica, consistency).await {

@@ -1,17 +1,25 @@
-//! Pages of scans of tables as JSON: for clients, and between nodes. Backups of tables are in [`backup`].
+//! Rows of tables as JSON: requests for several rows, and pages of scans, for clients and between nodes. Backups of tables are in [`backup`].
 
 pub mod backup;
+mod bulk;
+mod bytes;
 
-use crate::json::KeyText;
+pub use bulk::{
+    BatchAnswer, BatchOperation, BatchRequest, BatchResult, BatchVerb, GetAnswer, GetOutcome, GetRequest,
+    GetResult, PutAnswer, PutOutcome, PutRequest, PutResult, PutRow,
+};
+pub use bytes::BytesText;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::Bounds;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use utoipa::ToSchema;
 
 /// What clients get of `GET /v1/tables/<table>/rows`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RowsPage {
     /// The rows, in their order.
     pub rows: Vec<RowText>,
@@ -21,13 +29,13 @@ pub struct RowsPage {
 }
 
 /// A row of a page.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RowText {
-    /// Text, or `{"hex": …}` where it is not UTF-8.
-    pub key: KeyText,
-    /// The same of the value; absent where only keys were asked for.
+    /// The key.
+    pub key: BytesText,
+    /// The value; absent where only keys were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<KeyText>,
+    pub value: Option<BytesText>,
     /// As the `etag` of the row has it.
     pub version: String,
     /// When the row ends, in milliseconds of Unix time; absent: never.

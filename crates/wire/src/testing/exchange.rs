@@ -9,7 +9,7 @@ use partage_core::base::id::{
 use partage_core::base::time::Millis;
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::Role;
-use partage_core::keyspace::{KeyspaceKind, Ownership};
+use partage_core::keyspace::{KeyspaceKind, Ownership, RowValues};
 use partage_core::node::exchange::Registration;
 use partage_core::node::exchange::{
     Beat, DropReason, KeyspaceBrief, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey,
@@ -209,6 +209,7 @@ pub fn briefs() -> impl Strategy<Value = KeyspaceBrief> {
                 durable,
                 min_in_sync: if ownership == Ownership::Replicated { 2 } else { 0 },
                 kind,
+                values: if kind == KeyspaceKind::Table { RowValues::Json } else { RowValues::Bytes },
             }
         },
     )

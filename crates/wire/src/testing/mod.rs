@@ -19,7 +19,7 @@ use partage_core::keyspace::hash::HashFunction;
 use partage_core::keyspace::key::{HashRange, Key, KeyRange};
 use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding, Slot};
 use partage_core::keyspace::{
-    Constraint, Keyspace, KeyspaceKind, Mode, Ownership, Resharding, Spread, Throttle,
+    Constraint, Keyspace, KeyspaceKind, Mode, Ownership, Resharding, RowValues, Spread, Throttle,
 };
 use partage_core::node::{CheckBack, NodeSpec};
 use partage_core::plan::{Basis, Change, Origin, Plan, Planned, Progress, Status};
@@ -180,6 +180,7 @@ pub fn keyspaces_sharded(sharding: Sharding) -> impl Strategy<Value = Keyspace> 
                 dataset_replication,
                 durable: durable || ownership == Ownership::Replicated,
                 min_in_sync: if ownership == Ownership::Replicated { replicas } else { 0 },
+                values: if kind == KeyspaceKind::Table { RowValues::Json } else { RowValues::Bytes },
             }
         },
     )

@@ -177,6 +177,7 @@ mod tests {
                 durable: false,
                 min_in_sync: 0,
                 kind: partage_core::keyspace::KeyspaceKind::App,
+                values: partage_core::keyspace::RowValues::Bytes,
             }],
             changed: vec![Order {
                 replica: replica.clone(),

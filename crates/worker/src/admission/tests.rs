@@ -47,6 +47,7 @@ impl Leader {
             durable: false,
             min_in_sync: 0,
             kind: partage_core::keyspace::KeyspaceKind::App,
+            values: partage_core::keyspace::RowValues::Bytes,
         };
         let order = Leader::order_to(ReplicaState::Live);
         let in_flight =

@@ -193,5 +193,6 @@ fn brief(name: KeyspaceName) -> KeyspaceBrief {
         durable: false,
         min_in_sync: 0,
         kind: partage_core::keyspace::KeyspaceKind::App,
+        values: partage_core::keyspace::RowValues::Bytes,
     }
 }

@@ -16,8 +16,8 @@ use crate::output::{Failure, say};
 use bytes::Bytes;
 use hyper::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
 use hyper::{HeaderMap, Method, StatusCode};
-use partage_wire::json::{Command, Constraint, KeyText, Keyspace, Presplit, Resharding, Sharding};
-use partage_wire::table::RowsPage;
+use partage_wire::json::{Command, Constraint, Keyspace, Presplit, Resharding, Sharding};
+use partage_wire::table::{BytesText, RowsPage};
 use partage_wire::table::backup::ContentDigest;
 use partage_wire::table::backup::manifest::Manifest;
 use std::collections::BTreeSet;
@@ -278,10 +278,10 @@ impl Progress {
                 return Err(refusal(&self.name, &reply));
             }
             let page: RowsPage = serde_json::from_slice(&reply.body).map_err(Failure::failed)?;
-            let digest = |key: &KeyText| -> Option<ContentDigest> {
+            let digest = |key: &BytesText| -> Option<ContentDigest> {
                 match key {
-                    KeyText::Text(key) => key.strip_prefix(DONE)?.parse().ok(),
-                    KeyText::Hex { .. } => None,
+                    BytesText::Text(key) => key.strip_prefix(DONE)?.parse().ok(),
+                    BytesText::Base64 { .. } | BytesText::Hex { .. } => None,
                 }
             };
             done.extend(page.rows.iter().filter_map(|row| digest(&row.key)));

@@ -294,6 +294,7 @@ mod tests {
             durable: false,
             min_in_sync: 0,
             kind: KeyspaceKind::App,
+            values: partage_core::keyspace::RowValues::Bytes,
         };
         (map, brief)
     }

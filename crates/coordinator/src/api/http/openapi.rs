@@ -11,7 +11,7 @@ use partage_core::cluster::serving::Serving;
 use partage_core::keyspace::hash::HashFunction;
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::Role;
-use partage_core::keyspace::{KeyspaceKind, Mode, Ownership, Spread};
+use partage_core::keyspace::{KeyspaceKind, Mode, Ownership, RowValues, Spread};
 use partage_core::limits::NAME_BYTES;
 use partage_core::node::Health;
 use partage_wire::json::{
@@ -67,8 +67,10 @@ fn properties() -> Vec<(&'static str, &'static str, StringRule)> {
         ("Keyspace", "mode", all(Mode::ALL)),
         ("Keyspace", "ownership", all(Ownership::ALL)),
         ("Keyspace", "spread", all(Spread::ALL)),
+        ("Keyspace", "values", all(RowValues::ALL)),
         ("KeyspaceBrief", "kind", kinds()),
         ("KeyspaceBrief", "ownership", all(Ownership::ALL)),
+        ("KeyspaceBrief", "values", all(RowValues::ALL)),
         ("KeyspaceChanges", "mode", all(Mode::ALL)),
         ("KeyspaceChanges", "spread", all(Spread::ALL)),
         ("Move", "stage", of::<MoveStage>()),

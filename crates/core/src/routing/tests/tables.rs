@@ -44,6 +44,7 @@ fn brief(map: &ShardMap) -> KeyspaceBrief {
         durable: false,
         min_in_sync: 0,
         kind: crate::keyspace::KeyspaceKind::App,
+        values: crate::keyspace::RowValues::Bytes,
     }
 }
 

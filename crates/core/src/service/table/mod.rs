@@ -5,8 +5,10 @@
 //! | [`replication`] | the machine of one stored replica: it keeps the log of its shard alike on all of them. It knows nothing of keys and rows; an entry is bytes to it |
 //! | [`split`] | how the children of shards that are split or merged come to what their parents have |
 //! | [`member`] | what a replica takes from the coordinator's orders, and what it reports |
+//! | [`filter`] | which rows a scan wants, by what their JSON values have |
 //! | [`rows`] | what an entry does to the rows of the shard |
 
+pub mod filter;
 pub mod member;
 pub mod replication;
 pub mod rows;

@@ -92,6 +92,7 @@ impl Fixture {
             first_shard: ShardId(1),
             durable: self.durable,
             min_in_sync: 0,
+            values: crate::keyspace::RowValues::Bytes,
             kind: crate::keyspace::KeyspaceKind::App,
         };
         let orders = Orders {

@@ -7,7 +7,7 @@ use crate::proto;
 use partage_core::base::id::ShardId;
 use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::sharding::PartitionKey;
-use partage_core::keyspace::{Constraint, Keyspace, KeyspaceKind, Resharding, Throttle};
+use partage_core::keyspace::{Constraint, Keyspace, KeyspaceKind, Resharding, RowValues, Throttle};
 use partage_core::node::exchange::KeyspaceBrief;
 use std::fmt::Display;
 use std::str::FromStr;
@@ -109,8 +109,14 @@ impl From<&Keyspace> for proto::Keyspace {
             dataset_replication: keyspace.dataset_replication,
             durable: keyspace.durable,
             min_in_sync: keyspace.min_in_sync,
+            values: values(keyspace.values),
         }
     }
+}
+
+/// Younger than the form: left out where it is the default, so that what was stored stays the same.
+fn values(values: RowValues) -> String {
+    if values == RowValues::Bytes { String::new() } else { values.word().to_owned() }
 }
 
 /// A word, or what stands for none.
@@ -141,6 +147,7 @@ impl TryFrom<proto::Keyspace> for Keyspace {
             dataset_replication: form.dataset_replication,
             durable: form.durable,
             min_in_sync: form.min_in_sync,
+            values: word(&form.values, default.values, "values")?,
             ..default
         })
     }
@@ -157,6 +164,7 @@ impl From<&KeyspaceBrief> for proto::KeyspaceBrief {
             first_shard: brief.first_shard.0,
             durable: brief.durable,
             min_in_sync: brief.min_in_sync,
+            values: values(brief.values),
             // What it was before it was told.
             kind: if brief.kind == KeyspaceKind::App { String::new() } else { brief.kind.word().to_owned() },
         }
@@ -175,6 +183,7 @@ impl TryFrom<proto::KeyspaceBrief> for KeyspaceBrief {
             first_shard: ShardId(form.first_shard),
             durable: form.durable,
             min_in_sync: form.min_in_sync,
+            values: word(&form.values, RowValues::Bytes, "values")?,
             kind: if form.kind.is_empty() { KeyspaceKind::App } else { form.kind.parse().at("kind")? },
         })
     }

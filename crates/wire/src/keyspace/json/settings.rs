@@ -153,6 +153,10 @@ pub struct Keyspace {
     /// `replicas`; absent = 0, as in every other keyspace.
     #[serde(default, skip_serializing_if = "crate::json::is_zero")]
     pub min_in_sync: u32,
+    /// For a table: the values that its rows may have: `bytes`, or `json`, by which a write of another value is refused;
+    /// absent = `bytes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<String>,
 }
 
 impl From<&core::Keyspace> for Keyspace {
@@ -173,6 +177,7 @@ impl From<&core::Keyspace> for Keyspace {
             dataset_replication: keyspace.dataset_replication,
             durable: keyspace.durable,
             min_in_sync: keyspace.min_in_sync,
+            values: (keyspace.values != core::RowValues::Bytes).then(|| keyspace.values.to_string()),
         }
     }
 }
@@ -196,6 +201,7 @@ impl TryFrom<Keyspace> for core::Keyspace {
             dataset_replication: form.dataset_replication,
             durable: form.durable,
             min_in_sync: form.min_in_sync,
+            values: word(form.values, "values")?.unwrap_or(default.values),
             ..default
         })
     }

@@ -9,6 +9,7 @@ use crate::worker::grpc::exchange;
 use crate::worker::session::digest_given;
 use partage_core::base::id::{Configuration, Epoch, Incarnation, PlacementId, ShardId};
 use partage_core::base::time::Millis;
+use partage_core::keyspace::RowValues;
 use partage_core::node::exchange as core;
 use partage_core::node::load;
 use serde::{Deserialize, Serialize};
@@ -367,6 +368,9 @@ pub struct KeyspaceBrief {
     pub min_in_sync: u32,
     /// The service that the keyspace belongs to: `app`, `dataset`, `table`, `shuffle`.
     pub kind: String,
+    /// For a table: the values that its rows may have: `bytes`, `json`; absent = `bytes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<String>,
 }
 
 /// A lease: the worker may act until `lease_ms` after it sent the heartbeat, by its own clock.
@@ -417,6 +421,7 @@ impl From<&core::Orders> for Orders {
             durable: brief.durable,
             min_in_sync: brief.min_in_sync,
             kind: brief.kind.to_string(),
+            values: (brief.values != RowValues::Bytes).then(|| brief.values.to_string()),
         };
         let lease =
             |lease: core::LeaseRenewal| Lease { sent_at_ms: lease.sent_at.0, lease_ms: lease.lease_ms };

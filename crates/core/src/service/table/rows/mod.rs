@@ -265,6 +265,19 @@ pub enum Invalid {
     /// All of it is too long.
     #[error("the batch has {0} bytes of keys and values and may have {max}: send several", max = limits::BATCH_BYTES)]
     TooLong(usize),
+    /// The table has JSON values only, and this is none.
+    #[error("the value of key '{key}' is not JSON, and the table takes nothing else: {why}")]
+    NotJson {
+        /// Of which key.
+        key: Key,
+        /// What is wrong, and where.
+        why: String,
+    },
+    /// The table has JSON values only, and what an append makes need not be one.
+    #[error(
+        "the table takes JSON values only, and what an append makes of key '{0}' may be none: put the whole value"
+    )]
+    AppendToJson(Key),
     /// Its keys are not in one partition.
     #[error(
         "the keys '{first}' and '{other}' have different partition keys, and a batch is done as one only within one: send a batch for each"

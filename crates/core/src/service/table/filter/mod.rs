@@ -1,0 +1,315 @@
+//! Filters of scans: which rows are wanted, by what their JSON values have.
+//!
+//! ```text
+//! section = "net" and size > 100
+//! not (author.name starts_with "A" or tags[0] in ("old", "gone")) and price exists
+//! ```
+//!
+//! | written | holds if |
+//! |---|---|
+//! | `PATH = VALUE`, `!=` | the path leads to a value that is, is not, the same; numbers are the same by what they are worth, `1` is `1.0` |
+//! | `PATH < VALUE`, `<=`, `>`, `>=` | both are numbers, or both are texts, and stand so to each other; texts in the order of Unicode |
+//! | `PATH in (VALUE, …)` | it is the same as one of them |
+//! | `PATH starts_with TEXT` | it is a text that begins so |
+//! | `PATH exists` | the path leads anywhere, to `null` too |
+//! | `not`, `and`, `or`, `( )` | in this order of strength |
+//!
+//! A path is names joined by dots, and places in lists in brackets, from 0: `author.names[0]`. A name of other characters than letters,
+//! digits, `_` and `-`, and one that is a word of the language, stands in double quotes: `"first name"`. `$` is the whole value.
+//! A value is a text in double quotes with the escapes of JSON, a number, `true`, `false` or `null`.
+//!
+//! A comparison with what is not there, or is of another kind, does not hold; so `not size > 100` holds where there is no size.
+//! A row whose value is not JSON is in no result, whatever the filter.
+//!
+//! No arithmetic, no functions, no patterns: a filter reads a value once and keeps nothing. JSONPath (RFC 9535) has filters too; these choose
+//! elements within one document, and their `$[?@.section=="net"]` is harder to write for what is wanted here.
+
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::fmt;
+
+pub use parse::FilterError;
+
+/// Which rows are wanted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Filter(Expression);
+
+#[derive(Debug, Clone, PartialEq)]
+enum Expression {
+    And(Vec<Expression>),
+    Or(Vec<Expression>),
+    Not(Box<Expression>),
+    Test(Vec<Step>, Check),
+}
+
+/// One step into a document.
+#[derive(Debug, Clone, PartialEq)]
+enum Step {
+    Field(String),
+    Item(usize),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Check {
+    Compare(Comparison, Literal),
+    In(Vec<Literal>),
+    StartsWith(String),
+    Exists,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Comparison {
+    Same,
+    Other,
+    Less,
+    AtMost,
+    More,
+    AtLeast,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Literal {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(String),
+}
+
+/// A number of a document.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Number {
+    /// Without a fraction.
+    Whole(i128),
+    /// Any other; finite.
+    Fraction(f64),
+}
+
+/// What a document is where it is neither an object nor a list.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Scalar<'a> {
+    /// Nothing.
+    Null,
+    /// A truth value.
+    Bool(bool),
+    /// A number.
+    Number(Number),
+    /// A text.
+    Text(&'a str),
+}
+
+/// A reference to a JSON value, whoever has parsed it.
+pub trait Document<'a>: Copy {
+    /// The field of that name, of an object that has it.
+    fn field(self, name: &str) -> Option<Self>;
+
+    /// The item at that place, of a list that is so long.
+    fn item(self, at: usize) -> Option<Self>;
+
+    /// What it is; none: an object or a list.
+    fn scalar(self) -> Option<Scalar<'a>>;
+}
+
+impl Filter {
+    /// Reads a filter.
+    ///
+    /// # Errors
+    /// What is wrong, and at which character.
+    pub fn parse(text: &str) -> Result<Filter, FilterError> {
+        parse::filter(text).map(Filter)
+    }
+
+    /// Whether a row with that value is wanted.
+    pub fn matches<'a>(&self, value: impl Document<'a>) -> bool {
+        self.0.holds(value)
+    }
+}
+
+impl Expression {
+    fn holds<'a>(&self, value: impl Document<'a>) -> bool {
+        match self {
+            Expression::And(all) => all.iter().all(|one| one.holds(value)),
+            Expression::Or(all) => all.iter().any(|one| one.holds(value)),
+            Expression::Not(other) => !other.holds(value),
+            Expression::Test(path, check) => {
+                let mut at = Some(value);
+                for step in path {
+                    at = at.and_then(|at| match step {
+                        Step::Field(name) => at.field(name),
+                        Step::Item(place) => at.item(*place),
+                    });
+                }
+                at.is_some_and(|found| check.holds(found.scalar()))
+            }
+        }
+    }
+}
+
+impl Check {
+    /// Whether it holds of what was found: a scalar, or an object or a list (none).
+    fn holds(&self, found: Option<Scalar<'_>>) -> bool {
+        match (self, found) {
+            (Check::Exists, _) | (Check::Compare(Comparison::Other, _), None) => true,
+            (_, None) => false,
+            (Check::Compare(comparison, wanted), Some(found)) => comparison.holds(found, wanted),
+            (Check::In(all), Some(found)) => all.iter().any(|one| Comparison::Same.holds(found, one)),
+            (Check::StartsWith(prefix), Some(Scalar::Text(text))) => text.starts_with(prefix.as_str()),
+            (Check::StartsWith(_), Some(_)) => false,
+        }
+    }
+}
+
+impl Comparison {
+    fn holds(self, found: Scalar<'_>, wanted: &Literal) -> bool {
+        let order = match (found, wanted) {
+            (Scalar::Number(found), Literal::Number(wanted)) => Some(found.compare(*wanted)),
+            (Scalar::Text(found), Literal::Text(wanted)) => Some(found.cmp(wanted.as_str())),
+            _ => None,
+        };
+        let is_same = match (found, wanted) {
+            (Scalar::Null, Literal::Null) => true,
+            (Scalar::Bool(found), Literal::Bool(wanted)) => found == *wanted,
+            _ => order == Some(Ordering::Equal),
+        };
+        match self {
+            Comparison::Same => is_same,
+            Comparison::Other => !is_same,
+            Comparison::Less => order == Some(Ordering::Less),
+            Comparison::AtMost => order.is_some_and(Ordering::is_le),
+            Comparison::More => order == Some(Ordering::Greater),
+            Comparison::AtLeast => order.is_some_and(Ordering::is_ge),
+        }
+    }
+}
+
+/// Beyond this, each number of 64 bits with a fraction is whole, and beyond what 64 bits hold otherwise.
+const BEYOND_WHOLE: f64 = 1e30;
+
+impl Number {
+    /// By what they are worth, exactly.
+    fn compare(self, other: Number) -> Ordering {
+        match (self, other) {
+            (Number::Whole(one), Number::Whole(other)) => one.cmp(&other),
+            // Both are finite, so that they have an order.
+            (Number::Fraction(one), Number::Fraction(other)) => {
+                one.partial_cmp(&other).unwrap_or(Ordering::Equal)
+            }
+            (Number::Whole(one), Number::Fraction(other)) => whole_with_fraction(one, other),
+            (Number::Fraction(one), Number::Whole(other)) => whole_with_fraction(other, one).reverse(),
+        }
+    }
+}
+
+fn whole_with_fraction(whole: i128, fraction: f64) -> Ordering {
+    if fraction.abs() >= BEYOND_WHOLE {
+        // A whole number so large is compared as one of 64 bits, which loses what no document can tell apart.
+        return (whole as f64).partial_cmp(&fraction).unwrap_or(Ordering::Equal);
+    }
+    let floor = fraction.floor();
+    let of_floor = whole.cmp(&(floor as i128));
+    if of_floor == Ordering::Equal && fraction > floor { Ordering::Less } else { of_floor }
+}
+
+impl fmt::Display for Filter {
+    /// As it is sent to other nodes: [`Filter::parse`] gives the same filter.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |f: &mut fmt::Formatter<'_>, all: &[Expression], word: &str| {
+            for (at, one) in all.iter().enumerate() {
+                let word = if at == 0 { "" } else { word };
+                match one {
+                    Expression::And(_) | Expression::Or(_) => write!(f, "{word}({one})")?,
+                    Expression::Not(_) | Expression::Test(..) => write!(f, "{word}{one}")?,
+                }
+            }
+            Ok(())
+        };
+        match self {
+            Expression::And(all) => list(f, all, " and "),
+            Expression::Or(all) => list(f, all, " or "),
+            Expression::Not(other) => write!(f, "not ({other})"),
+            Expression::Test(path, check) => {
+                if path.is_empty() {
+                    f.write_str("$")?;
+                }
+                for (at, step) in path.iter().enumerate() {
+                    match step {
+                        Step::Field(name) if at == 0 => quoted(f, name)?,
+                        Step::Field(name) => {
+                            f.write_str(".")?;
+                            quoted(f, name)?;
+                        }
+                        Step::Item(place) if at == 0 => write!(f, "$[{place}]")?,
+                        Step::Item(place) => write!(f, "[{place}]")?,
+                    }
+                }
+                write!(f, " {check}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Check::Compare(comparison, literal) => write!(f, "{} {literal}", comparison.word()),
+            Check::In(all) => {
+                f.write_str("in (")?;
+                for (at, one) in all.iter().enumerate() {
+                    write!(f, "{}{one}", if at == 0 { "" } else { ", " })?;
+                }
+                f.write_str(")")
+            }
+            Check::StartsWith(prefix) => {
+                f.write_str("starts_with ")?;
+                quoted(f, prefix)
+            }
+            Check::Exists => f.write_str("exists"),
+        }
+    }
+}
+
+impl Comparison {
+    fn word(self) -> &'static str {
+        match self {
+            Comparison::Same => "=",
+            Comparison::Other => "!=",
+            Comparison::Less => "<",
+            Comparison::AtMost => "<=",
+            Comparison::More => ">",
+            Comparison::AtLeast => ">=",
+        }
+    }
+}
+
+impl fmt::Display for Literal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Literal::Null => f.write_str("null"),
+            Literal::Bool(is) => write!(f, "{is}"),
+            Literal::Number(Number::Whole(number)) => write!(f, "{number}"),
+            // With an exponent, so that it is read as a fraction again.
+            Literal::Number(Number::Fraction(number)) => write!(f, "{number:e}"),
+            Literal::Text(text) => quoted(f, text),
+        }
+    }
+}
+
+fn quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    f.write_str("\"")?;
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => write!(f, "\\{letter}")?,
+            control if control < ' ' => write!(f, "\\u{:04x}", u32::from(control))?,
+            other => write!(f, "{other}")?,
+        }
+    }
+    f.write_str("\"")
+}
