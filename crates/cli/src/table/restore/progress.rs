@@ -77,6 +77,8 @@ impl Progress {
             name: self.name.clone(),
             sharding: Sharding::KeyRange {},
             partition_key: None,
+            // Its rows are no JSON, whatever those of the table are.
+            values: None,
             constraint: Constraint::default(),
             resharding: Resharding { split_bytes: 0, split_requests_per_s: 0.0, ..Resharding::default() },
             ..like.clone()
