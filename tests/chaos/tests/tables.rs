@@ -223,7 +223,8 @@ async fn d1_each_row_of_a_multi_put_has_its_own_outcome_while_leaders_are_killed
             until("each row is read", || async {
                 let rows = several(&http, &address, "get", "", &json!({ "keys": keys }), ROWS).await;
                 let found: Vec<&Value> = rows.iter().filter(|row| row["outcome"] == "found").collect();
-                assert!(found.iter().all(|row| row["value"] == round.to_string()), "what was written last");
+                let wanted = Value::from(round.to_string());
+                assert!(found.iter().all(|row| row["value"] == wanted), "what was written last");
                 if found.len() == ROWS { Ok(()) } else { Err(format!("{} rows are found", found.len())) }
             })
             .await;

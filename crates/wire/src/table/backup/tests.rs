@@ -45,6 +45,7 @@ pub(super) fn manifest() -> Manifest {
             kind: Some("table".into()),
             sharding: Sharding::KeyRange {},
             partition_key: None,
+            values: None,
             ownership: Some("replicated".into()),
             replicas: Some(3),
             policy: None,

@@ -55,6 +55,8 @@ fn a_bad_keyspace_is_refused_with_the_way_out() {
     test.refused(with(few), Kind::Invalid, "max_shards is 0");
     let crossed = |k: &mut Keyspace| (k.resharding.min_shards, k.resharding.max_shards) = (10, 2);
     test.refused(with(crossed), Kind::Invalid, "give at most max_shards");
+    let json = |k: &mut Keyspace| k.values = crate::keyspace::RowValues::Json;
+    test.refused(with(json), Kind::Invalid, "leave values out");
     let replicated = |k: &mut Keyspace| {
         (k.ownership, k.durable, k.min_in_sync) = (Ownership::Replicated, true, 1);
     };
