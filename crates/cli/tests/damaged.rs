@@ -81,6 +81,18 @@ impl TestCluster {
     }
 }
 
+/// Waits until each file has a record: behind its header it is zeros before.
+async fn has_records(folder: &Path) {
+    let end = Instant::now() + Duration::from_secs(60);
+    let has_record = |path: std::path::PathBuf| {
+        std::fs::read(path).unwrap().get(96..160).is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0))
+    };
+    while !std::fs::read_dir(folder).unwrap().all(|file| has_record(file.unwrap().path())) {
+        assert!(Instant::now() < end, "the files have no records");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
 /// Damages the first record of each file; returns the shards.
 fn damage(folder: &Path) -> Vec<String> {
     let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
@@ -103,6 +115,7 @@ async fn d10_the_only_copy_is_damaged_and_a_person_gives_it_up() {
     assert_eq!(code, 0, "{said}");
     test_cluster.until(&["explain", "users", "alice"], &["n1", "serving"]).await;
     let address = node.address().to_string();
+    has_records(&test_cluster.dir.path().join("n1/users")).await;
     node.kill().await;
     let shards = damage(&test_cluster.dir.path().join("n1/users"));
     let [shard] = &shards[..] else { panic!("{shards:?}") };

@@ -280,15 +280,10 @@ pub fn put(address: &str, table: &str, key: &[u8], query: &str, value: &[u8]) {
     });
 }
 
-/// Bytes as JSON has them: text, or hex.
+/// Bytes as JSON has them: text, base64 or hex.
 pub fn bytes(value: &Value) -> Vec<u8> {
-    match value.as_str() {
-        Some(text) => text.as_bytes().to_vec(),
-        None => {
-            let hex = value["hex"].as_str().unwrap();
-            (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
-        }
-    }
+    let text: partage_wire::table::BytesText = serde_json::from_value(value.clone()).unwrap();
+    text.bytes().unwrap()
 }
 
 /// Bytes that do not compress, others for each seed.
