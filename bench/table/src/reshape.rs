@@ -6,11 +6,12 @@ use crate::resp::{self, Answer, Connection};
 use crate::rows::{key, value};
 use crate::{Done, Run, fill};
 use bench_gauge::{Durations, now, rest, say};
+use std::collections::BTreeSet;
 use std::io::{Error, Result};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Clients, each with one write at a time.
@@ -60,27 +61,28 @@ pub fn bench(run: &Run) -> Done {
     let filled = fill::FROM..fill::FROM + rows;
     fill::write(&cluster.resp, &layout, filled.clone())?;
     say(&format!("one shard with {rows} rows, {mib} MiB of keys and values, on {NODES} nodes"));
-    let (record, ended, written) = (Record::default(), AtomicBool::new(false), AtomicU64::new(0));
+    let (record, ended) = (Record::default(), AtomicBool::new(false));
     let addresses = cluster.resp.clone();
-    let steps = std::thread::scope(|scope| {
-        for client in 0..CLIENTS {
-            let (at, record, ended, written) =
-                (addresses[client as usize % NODES], &record, &ended, &written);
-            scope.spawn(move || writes(at, client, record, ended, written));
-        }
+    let (done, written) = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let (at, record, ended) = (addresses[client as usize % NODES], &record, &ended);
+                scope.spawn(move || writes(at, client, record, ended))
+            })
+            .collect();
         let done = steps(&mut cluster, &record, time, run.number("--times", 3, 1));
         ended.store(true, Ordering::Release);
-        done
+        let written = clients.into_iter().flat_map(|client| client.join().unwrap_or_default());
+        (done, written.collect::<BTreeSet<u64>>())
     });
-    steps?;
-    say(&format!("{} writes were acknowledged", written.load(Ordering::Acquire)));
+    done?;
     let layout = cluster.layout()?;
     let mut lost = fill::lost(&cluster.resp, &layout, filled)?;
-    lost.extend(fill::lost(
-        &cluster.resp,
-        &layout,
-        0..CLIENTS * OF_A_CLIENT.min(written.load(Ordering::Acquire) / CLIENTS / 2),
-    )?);
+    // Each number is written with one value only.
+    for number in &written {
+        lost.extend(fill::lost(&cluster.resp, &layout, *number..number + 1)?);
+    }
+    say(&format!("{} rows that the clients wrote are read back", written.len()));
     fill::none_is_lost(&lost)
 }
 
@@ -143,19 +145,18 @@ fn tell(step: Step, took: Duration, before: (Stretch, f64), during: (Stretch, f6
     during.refused.iter().take(2).for_each(|refused| say(&format!("    {refused}")));
 }
 
-/// Writes its rows one after the other until the end.
-fn writes(at: SocketAddr, client: u64, record: &Record, ended: &AtomicBool, written: &AtomicU64) {
+/// Writes its rows one after the other until the end; those that were acknowledged.
+fn writes(at: SocketAddr, client: u64, record: &Record, ended: &AtomicBool) -> BTreeSet<u64> {
     let numbers: Range<u64> = client * OF_A_CLIENT..(client + 1) * OF_A_CLIENT;
-    let mut connection = None;
+    let (mut connection, mut written) = (None, BTreeSet::new());
     for number in numbers.cycle() {
         if ended.load(Ordering::Acquire) {
-            return;
+            break;
         }
         let begin: Instant = now();
-        let answer = write(&mut connection, at, number);
-        let refused = match answer {
+        let refused = match write(&mut connection, at, number) {
             Ok(Answer::Done) => {
-                written.fetch_add(1, Ordering::AcqRel);
+                written.insert(number);
                 None
             }
             Ok(other) => Some(format!("{other:?}")),
@@ -166,6 +167,7 @@ fn writes(at: SocketAddr, client: u64, record: &Record, ended: &AtomicBool, writ
         };
         record.note(now() - begin, refused);
     }
+    written
 }
 
 fn write(connection: &mut Option<Connection>, at: SocketAddr, number: u64) -> Result<Answer> {

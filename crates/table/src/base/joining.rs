@@ -18,25 +18,16 @@ use std::iter::Peekable;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The store that has all of the parts, on its disk, as of that position. `into`: the folder of a new one; none: the only part is
-/// the store.
-pub(super) fn one_store(
+/// A store in that folder that has all of the parts as of that position; its rows are on the disk.
+pub(super) fn join(
     engine: &TreeEngine,
-    parts: Vec<Arc<TreeStore>>,
-    into: Option<&Path>,
+    parts: &[Arc<TreeStore>],
+    folder: &Path,
     position: LogPosition,
 ) -> Result<Arc<TreeStore>, RowsError> {
-    let store = match (into, parts.into_iter().collect::<Vec<_>>()) {
-        (None, mut parts) if parts.len() == 1 => parts.remove(0),
-        (None, _) => unreachable!("several parts are joined in a new folder"),
-        (Some(folder), parts) => {
-            let store = Arc::new(engine.open(folder)?);
-            join(&parts, &store, position)?;
-            store
-        }
-    };
-    store.flush()?;
-    Ok(store)
+    let store = engine.open(folder)?;
+    fill(parts, &store, position)?;
+    Ok(Arc::new(store))
 }
 
 /// One part, row after row.
@@ -45,7 +36,7 @@ struct Source<'a> {
     snapshot: &'a TreeSnapshot,
 }
 
-fn join(parts: &[Arc<TreeStore>], into: &TreeStore, position: LogPosition) -> Result<(), RowsError> {
+fn fill(parts: &[Arc<TreeStore>], into: &TreeStore, position: LogPosition) -> Result<(), RowsError> {
     let snapshots: Vec<TreeSnapshot> = parts.iter().map(|part| part.snapshot()).collect::<Result<_, _>>()?;
     let open = |snapshot| {
         let rows = Snapshot::range(snapshot, None, None, Direction::Forward);
@@ -212,8 +203,8 @@ mod tests {
         let mut found = Vec::new();
         for (name, parts) in [("lr", [&left, &right]), ("rl", [&right, &left])] {
             let into = folder.path().join(name);
-            let parts = parts.map(Arc::clone).to_vec();
-            let joined = one_store(&engine, parts, Some(&into), at(9)).unwrap();
+            let parts = parts.map(Arc::clone);
+            let joined = join(&engine, &parts, &into, at(9)).unwrap();
             assert_eq!((joined.flushed(), joined.applied()), (at(9), at(9)));
             found.push(all(&joined));
             let rows = StoredRows::open(joined).unwrap();

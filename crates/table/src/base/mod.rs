@@ -27,26 +27,28 @@ use crate::replica::{LocalReplica, Opening, refuse_closed};
 use crate::rows::{RowsError, StoredRows};
 use crate::settings::ReplicaSettings;
 use crate::transport::{Packet, ParentAsk};
-use partage_core::base::id::{Incarnation, ShardId};
+use partage_core::base::id::{Incarnation, PlacementId, ShardId};
 use partage_core::base::time::Millis;
-use partage_core::node::exchange;
+use partage_core::node::exchange::{self, ReplicaKey};
 use partage_core::service::table::member;
 use partage_core::service::table::replication::{LogPosition, LogWrite, Order, Stored};
 use partage_core::service::table::split::base::Settings;
 use partage_core::service::table::split::{Ask, Base, Effect};
-use partage_engine::replica::TreeStore;
+use partage_engine::replica::{Store, TreeStore};
 use partage_log::Record;
 use parts::{IncomingPart, Part};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// The number of the record with which the log of a child's replica begins. Its machine counts its own from 1 afterwards, so
-/// nothing of it is told before this one is synced.
+/// The number of the record with which the log of a child's replica begins. Its machine counts its own from 1 afterwards: it is made
+/// when this one is synced.
 const FIRST_RECORD: u64 = 1;
 
 /// A task of the pool is done.
 pub(crate) enum BaseWork {
+    /// What was applied to a parent's part is flushed.
+    Flushed { parent: ShardId, generation: u64 },
     /// A chunk of what a parent gives is stored.
     Filled {
         parent: ShardId,
@@ -89,7 +91,6 @@ pub(crate) struct LocalBase {
     incoming: BTreeMap<ShardId, IncomingPart>,
     next_generation: u64,
     state: State,
-    has_begun: bool,
     is_logged: bool,
     /// Tasks that are under way.
     tasks: usize,
@@ -119,7 +120,6 @@ impl LocalBase {
             incoming: BTreeMap::new(),
             next_generation: 0,
             state: State::Taking,
-            has_begun: false,
             is_logged: false,
             tasks: 0,
             when_ready: Vec::new(),
@@ -128,16 +128,8 @@ impl LocalBase {
         }
     }
 
-    /// Begins, with the order that it was made with.
-    fn begin(&mut self) {
-        if !std::mem::replace(&mut self.has_begun, true) {
-            self.hear_order(self.order.clone());
-        }
-    }
-
     /// Serves what waits. None: it is closed.
     pub(crate) fn serve(mut self: Box<Self>, mut waiting: Waiting) -> Option<Local> {
-        self.begin();
         if self.shared.registry.ended().is_some() {
             refuse_closed(waiting);
             refuse_closed(self.queue.close());
@@ -153,6 +145,7 @@ impl LocalBase {
         for done in std::mem::take(&mut waiting.base_done) {
             self.tasks -= 1;
             match done {
+                BaseWork::Flushed { parent, generation } => self.flushed(parent, generation),
                 BaseWork::Filled { parent, generation, number, is_last, result } => {
                     self.filled(parent, generation, number, is_last, result);
                 }
@@ -190,10 +183,8 @@ impl LocalBase {
     }
 
     fn hear_order(&mut self, order: exchange::Order) {
-        let serves = order.in_sync;
-        // The shard serves without this replica: whoever leads it has what this one was to take.
-        let is_late = order.state.is_staying() && !member::forms(&order) && !serves;
-        let parents = member::parents(&order);
+        let is_late = member::is_late(&order);
+        let (parents, serves) = (member::parents(&order), order.in_sync);
         self.order = order;
         if is_late {
             self.begin_empty();
@@ -233,20 +224,23 @@ impl LocalBase {
             match effect {
                 Effect::Ask(ask) => self.ask(ask),
                 Effect::Store(position) => self.store(position),
-                // `base_stored` does, when the log has the record.
+                // Only `Base::stored` says so: see `becomes_replica`.
                 Effect::Open => {}
             }
         }
     }
 
     fn ask(&self, ask: Ask) {
-        let order = &self.order;
-        let is_asked = |peer: &&exchange::Peer| (peer.shard, peer.placement) == (ask.parent, ask.of);
-        let Some(peer) = order.peers.iter().find(is_asked) else { return };
-        let to = exchange::ReplicaKey { shard: ask.parent, placement: ask.of, ..self.queue.key.clone() };
-        let (child, bounds) = (self.queue.key.shard, order.bounds.clone());
+        let (child, bounds) = (self.queue.key.shard, self.order.bounds.clone());
         let asked = ParentAsk { child, bounds, node: self.shared.node().clone(), ask };
-        self.shared.deliver(&peer.node, &to, self.queue.key.placement, Packet::Ask(asked));
+        self.send_to_parent(ask.of, Packet::Ask(asked));
+    }
+
+    /// Sends a packet to a parent's replica that the latest order names.
+    fn send_to_parent(&self, to: PlacementId, packet: Packet) {
+        let Some(peer) = self.order.peers.iter().find(|peer| peer.placement == to) else { return };
+        let key = ReplicaKey { shard: peer.shard, placement: to, ..self.queue.key.clone() };
+        self.shared.deliver(&peer.node, &key, self.queue.key.placement, packet);
     }
 
     /// What it is time for. None: it is closed.
@@ -284,19 +278,22 @@ impl LocalBase {
         self.state = State::Storing(position);
         let parts: Vec<_> = self.parts.values().map(|part| Arc::clone(&part.store)).collect();
         let only = self.parts.values().next().filter(|part| parts.len() == 1 && part.at == position.index);
-        let generation = match only {
-            Some(part) => part.generation,
-            None => {
-                self.next_generation += 1;
-                self.next_generation - 1
-            }
-        };
-        let into = only.is_none().then(|| folders::of(&self.shared.folder, &self.queue.key, generation));
+        let only = only.map(|part| (part.generation, Arc::clone(&part.store)));
+        let generation = only.as_ref().map_or(self.next_generation, |(generation, _)| *generation);
+        self.next_generation = self.next_generation.max(generation + 1);
+        let folder = folders::of(&self.shared.folder, &self.queue.key, generation);
         let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
-            let result = joining::one_store(&shared.engine, parts, into.as_deref(), position)
-                .and_then(StoredRows::open);
+            let store = || {
+                let store = match only {
+                    Some((_, store)) => store,
+                    None => joining::join(&shared.engine, &parts, &folder, position)?,
+                };
+                store.flush()?;
+                StoredRows::open(store)
+            };
+            let result = store();
             if result.is_ok() {
                 // A log that takes nothing any more ends the node.
                 let first = Record::Write(LogWrite::Restart(position));
@@ -309,10 +306,7 @@ impl LocalBase {
     fn base_stored(&mut self, generation: u64, result: Result<StoredRows<TreeStore>, RowsError>) {
         let State::Storing(position) = self.state else { return };
         match result {
-            Ok(rows) => {
-                drop(self.base.stored());
-                self.state = State::Logging(position, generation, rows);
-            }
+            Ok(rows) => self.state = State::Logging(position, generation, rows),
             Err(error) => self.begin_anew(&error.to_string()),
         }
     }
@@ -321,6 +315,8 @@ impl LocalBase {
     fn becomes_replica(mut self: Box<Self>) -> Option<Local> {
         let state = std::mem::replace(&mut self.state, State::Taking);
         let State::Logging(position, generation, rows) = state else { return Some(Local::Base(self)) };
+        let effects = self.base.stored();
+        debug_assert_eq!(effects, [Effect::Open]);
         for part in std::mem::take(&mut self.parts).into_values() {
             if part.generation != generation {
                 self.remove(part.generation, Some(part.store));
@@ -412,12 +408,7 @@ impl LocalBase {
         let (pool, placement) = (Arc::clone(&shared), queue.key.placement);
         pool.pool.add(placement, move || {
             drop((parts, incoming));
-            let removed = folders::generations(&shared.folder, &queue.key).map_err(|error| error.to_string());
-            let removed = removed.and_then(|all| {
-                folders::remove(&shared.engine, &shared.folder, &queue.key, &all)
-                    .map_err(|error| error.to_string())
-            });
-            if let Err(why) = removed {
+            if let Err(why) = shared.remove_folders(&queue.key) {
                 tracing::warn!(replica = ?queue.key, "its folder is not removed, the next start does: {why}");
             }
             shared.registry.gone(&queue.key);

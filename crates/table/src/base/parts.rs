@@ -20,7 +20,7 @@ pub(super) struct Part {
     pub(super) generation: u64,
     /// Up to which entry of the parent's log.
     pub(super) at: u64,
-    is_flushing: Arc<std::sync::atomic::AtomicBool>,
+    is_flushing: bool,
 }
 
 /// A snapshot that a parent's replica sends.
@@ -81,12 +81,12 @@ impl LocalBase {
         let position = chunk.position;
         let is_it = |one: &&mut IncomingPart| (one.from, one.position) == (from, position);
         let Some(incoming) = self.incoming.values_mut().find(is_it) else {
-            return self.answer_parent(from, Packet::Useless { position });
+            return self.send_to_parent(from, Packet::Useless { position });
         };
         let (parent, number) = (incoming.given.parent, chunk.number);
         self.base.heard(self.shared.clock.now(), parent);
         if number < incoming.next {
-            return self.answer_parent(from, Packet::Stored { position, number });
+            return self.send_to_parent(from, Packet::Stored { position, number });
         }
         if number == incoming.next && !incoming.is_busy {
             self.fill(parent, chunk);
@@ -141,7 +141,7 @@ impl LocalBase {
         incoming.store = Some(Arc::clone(&store));
         let (from, position) = (incoming.from, incoming.position);
         self.base.heard(self.shared.clock.now(), parent);
-        self.answer_parent(from, Packet::Stored { position, number });
+        self.send_to_parent(from, Packet::Stored { position, number });
         if is_last && let Some(incoming) = self.incoming.remove(&parent) {
             self.has_part(parent, &incoming.given, generation, store);
         }
@@ -151,7 +151,7 @@ impl LocalBase {
     fn has_part(&mut self, parent: ShardId, given: &Given, generation: u64, store: Arc<TreeStore>) {
         let (taken, effects) = self.base.take(self.shared.clock.now(), given);
         if taken == Taken::Replaces {
-            let part = Part { store, generation, at: useful(given), is_flushing: Arc::default() };
+            let part = Part { store, generation, at: useful(given), is_flushing: false };
             if let Some(former) = self.parts.insert(parent, part) {
                 self.remove(former.generation, Some(former.store));
             }
@@ -179,37 +179,31 @@ impl LocalBase {
         part.store.apply(at(part.at), at(to), &changes)?;
         part.at = to;
         if part.store.unflushed_bytes() >= flush_bytes {
-            part.flush(&self.shared.pool, self.queue.key.placement);
+            self.flush(given.parent);
         }
         Ok(())
     }
 
-    fn answer_parent(&self, to: PlacementId, packet: Packet) {
-        let Some(peer) = self.order.peers.iter().find(|peer| peer.placement == to) else { return };
-        let key = partage_core::node::exchange::ReplicaKey {
-            shard: peer.shard,
-            placement: to,
-            ..self.queue.key.clone()
-        };
-        self.shared.deliver(&peer.node, &key, self.queue.key.placement, packet);
-    }
-}
-
-impl Part {
-    /// Flushes beside everything else. A failure is told when the whole base is stored.
-    fn flush(&self, pool: &crate::pool::Pool, placement: PlacementId) {
-        use std::sync::atomic::Ordering::{AcqRel, Release};
-        if self.is_flushing.swap(true, AcqRel) {
-            return;
-        }
-        let (store, is_flushing) = (Arc::clone(&self.store), Arc::clone(&self.is_flushing));
-        pool.add(placement, move || {
+    /// Flushes a part while more is applied to it. A failure shows when the whole base is stored.
+    fn flush(&mut self, parent: ShardId) {
+        let Some(part) = self.parts.get_mut(&parent).filter(|part| !part.is_flushing) else { return };
+        part.is_flushing = true;
+        let (store, generation, queue) = (Arc::clone(&part.store), part.generation, Arc::clone(&self.queue));
+        self.tasks += 1;
+        self.shared.pool.add(self.queue.key.placement, move || {
             if let Err(error) = store.flush() {
                 tracing::warn!(%error, "what a child took of a parent is not flushed");
             }
-            // Runs that snapshots of other stores made are few; those of flushes are merged as they come.
             while matches!(store.compact(), Ok(true)) {}
-            is_flushing.store(false, Release);
+            drop(store);
+            queue.add(|waiting| waiting.base_done.push(BaseWork::Flushed { parent, generation }));
         });
+    }
+
+    /// A part is flushed.
+    pub(super) fn flushed(&mut self, parent: ShardId, generation: u64) {
+        if let Some(part) = self.parts.get_mut(&parent).filter(|part| part.generation == generation) {
+            part.is_flushing = false;
+        }
     }
 }

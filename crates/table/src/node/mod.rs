@@ -30,7 +30,7 @@ use partage_journal::Disk;
 use partage_log::{GroupWriter, Log, Record};
 pub use recovery::StoredReplica;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -221,7 +221,10 @@ impl Node {
         queue.set_base(true);
         let (of, shared) = (Arc::clone(&queue), Arc::clone(&self.shared));
         let base = LocalBase::new(of, shared, settings, self.incarnation(), order.clone());
-        queue.add(|waiting| waiting.replica = Some(Local::Base(Box::new(base))));
+        queue.add(|waiting| {
+            waiting.replica = Some(Local::Base(Box::new(base)));
+            waiting.base_order = Some(order.clone());
+        });
         self.shared.registry.opened(queue);
         Ok(())
     }
@@ -507,6 +510,12 @@ impl Shared {
         &self.identity.node
     }
 
+    /// Removes what the disk has of a replica's rows, whose stores are not open. Blocks.
+    pub(crate) fn remove_folders(&self, key: &ReplicaKey) -> Result<(), String> {
+        let all = folders::generations(&self.folder, key).map_err(|error| error.to_string())?;
+        folders::remove(&self.engine, &self.folder, key, &all).map_err(|error| error.to_string())
+    }
+
     /// Brings a packet to a replica of this node or of another one.
     pub(crate) fn deliver(&self, node: &NodeId, to: &ReplicaKey, from: PlacementId, packet: Packet) {
         if *node == self.identity.node {
@@ -568,10 +577,7 @@ pub(crate) fn open_rows(
 
 /// The log has forgotten the replica.
 fn remove_now(shared: &Shared, key: ReplicaKey) -> Result<(), ReplicaError> {
-    let folder: &Path = &shared.folder;
-    let removed = folders::generations(folder, &key).map_err(|error| error.to_string()).and_then(|all| {
-        folders::remove(&shared.engine, folder, &key, &all).map_err(|error| error.to_string())
-    });
+    let removed = shared.remove_folders(&key);
     shared.registry.presences().remove(&key);
     removed.map_err(|why| ReplicaError::NotRemoved(key, why))
 }

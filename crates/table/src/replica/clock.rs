@@ -1,4 +1,4 @@
-//! The clock of a shard while nobody writes: rows end by the times of writes, which go through the log, so that they end alike on all
+//! The clock of a shard while no client writes: rows end by the times of writes, which go through the log, so that they end alike on all
 //! replicas. When a row's time has come and no write has, the leader logs one that does nothing.
 
 use super::LocalReplica;
@@ -26,7 +26,7 @@ impl LocalReplica {
         }
         self.clock_moved = now;
         let nothing = Write { at_ms: partage_clock::unix_ms(), request: None, operations: Vec::new() };
-        // Nobody waits for it: if it is refused, the next one comes soon.
+        // No client waits for it: if it is refused, the next one comes soon.
         let (answer, _) = oneshot::channel();
         let request = self.requests.add_write(answer, self.shared.clock.nanos());
         self.hear(Event::Write(vec![(request, write::encode(&nothing).into())]));

@@ -1,10 +1,14 @@
 //! What a replica gives to the children of its shard, of a split or a merge: a snapshot of what a child holds, and then what it
 //! changes there. `core` decides which of the two ([`Source`]).
+//!
+//! What is changed while a snapshot is copied waits in memory, up to [`Kept::bytes`]; beyond that the child is given another
+//! snapshot. So a shard that is written faster than that while it is copied is not split before its writes ease.
 
 use super::LocalReplica;
 use crate::transport::{Packet, ParentAsk, ParentGiven, StoredChange, change_bytes};
 use partage_core::base::id::PlacementId;
 use partage_core::base::name::NodeId;
+use partage_core::base::time::Millis;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::replication::LogPosition;
 use partage_core::service::table::split::{Kept, Source, What};
@@ -30,6 +34,11 @@ impl Giving {
     /// The replica of a child with that placement, and its node.
     pub(super) fn child(&self, placement: PlacementId) -> Option<&(ReplicaKey, NodeId)> {
         self.children.get(&placement)
+    }
+
+    /// A child has stored a chunk of its snapshot.
+    pub(super) fn heard(&mut self, now: Millis, child: PlacementId) {
+        self.source.heard(now, child);
     }
 
     /// The rows came as a snapshot: children begin anew.

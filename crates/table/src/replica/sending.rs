@@ -129,6 +129,7 @@ impl LocalReplica {
         let is_it = |chunk: &mut SnapshotChunk| chunk.position == position && chunk.number == number;
         let Some(chunk) = outgoing.chunk.take_if(is_it) else { return };
         outgoing.heard = now;
+        self.giving.heard(now, from);
         if chunk.is_last {
             self.outgoing.remove(&from);
         } else {

@@ -53,7 +53,7 @@ impl Tables {
         let (node, replica) = (self.node(), &order.replica);
         let forms = member::forms(order);
         let lacks_base = || forms || self.0.members.of(replica).is_some_and(|membership| membership.forms);
-        node.is_forming(replica) || (!node.is_stored(replica) && lacks_base() && (forms || order.in_sync))
+        node.is_forming(replica) || (!node.is_stored(replica) && lacks_base() && member::takes_base(order))
     }
 
     /// What is here of children that lack what their parents had: the coordinator goes on with them.

@@ -99,7 +99,7 @@ impl Node {
             lacks_base: member::forms(order),
         };
         let disk = scene.oracles.storage.tables.disks.entry(order.replica.clone()).or_insert_with(fresh);
-        if disk.lacks_base && (member::forms(order) || order.in_sync) {
+        if disk.lacks_base && member::takes_base(order) {
             self.begin_base(scene, order);
             return Ok(());
         }

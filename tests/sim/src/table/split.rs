@@ -125,7 +125,7 @@ impl Node {
                 continue;
             };
             let order = &held.order;
-            if order.state.is_staying() && !member::forms(order) && !order.in_sync {
+            if member::is_late(order) {
                 given_up.push(order.clone());
             } else if base.order.as_ref() != Some(order) {
                 base.order = Some(order.clone());

@@ -55,6 +55,17 @@ pub fn forms(order: &exchange::Order) -> bool {
         && order.peers.iter().any(|peer| peer.shard != order.replica.shard)
 }
 
+/// Whether a replica that lacks what its shard's parents had takes that: its shard prepares, or it is in sync by what its parents
+/// have. One of which neither is so begins empty, and its leader fills it.
+pub fn takes_base(order: &exchange::Order) -> bool {
+    forms(order) || order.in_sync
+}
+
+/// Whether the shard serves without a child's replica that is still taking its base: the leader has all of it, and fills the replica.
+pub fn is_late(order: &exchange::Order) -> bool {
+    order.state.is_staying() && !takes_base(order)
+}
+
 /// The replicas of the shards that a child was split or merged from, from which it may take its base.
 pub fn parents(order: &exchange::Order) -> Vec<Parent> {
     let others = order.peers.iter().filter(|peer| peer.shard != order.replica.shard);

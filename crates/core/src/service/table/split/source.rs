@@ -20,7 +20,7 @@ pub struct Kept {
     pub bytes_at_once: usize,
     /// The largest change that is given: a message has room for it. One that has missed a larger one is given a snapshot.
     pub largest: usize,
-    /// How long one is waited for that does not ask again: longer than a large snapshot takes.
+    /// How long one is waited for of which nothing is heard.
     pub ms: u64,
 }
 
@@ -71,6 +71,13 @@ impl<C: Clone> Source<C> {
             buffer.bytes += bytes;
             bytes <= largest && buffer.bytes <= most && now.since(buffer.asked) < ms
         });
+    }
+
+    /// The one that asked has taken a part of its snapshot: its changes are kept on, however long the rest takes.
+    pub fn heard(&mut self, now: Millis, asker: PlacementId) {
+        if let Some(buffer) = self.askers.get_mut(&asker) {
+            buffer.asked = now;
+        }
     }
 
     /// What was applied is another state now: a snapshot has come.
@@ -195,6 +202,21 @@ mod tests {
         assert_eq!(parent.ask(Some(5)), (changes(5, 6), vec![6]));
         assert_eq!(parent.ask(Some(6)), (changes(6, 6), vec![]));
         assert_eq!(parent.ask(Some(5)), (What::Snapshot(at(6)), vec![]), "they are not kept any more");
+    }
+
+    #[test]
+    fn r1_changes_are_kept_for_one_that_is_heard_of_and_for_no_other() {
+        let mut parent = Parent::new(Kept { ms: 10, ..Kept::default() });
+        parent.ask(None);
+        for now in [5, 12, 19] {
+            parent.source.heard(Millis(now), CHILD);
+            parent.applied += 1;
+            let index = parent.applied;
+            parent.source.applied(Millis(now + 2), at(index), &index, 10);
+        }
+        assert!(parent.source.is_asked_by(CHILD));
+        parent.source.applied(Millis(40), at(4), &4, 10);
+        assert!(!parent.source.is_asked(), "nothing was heard of it since 19");
     }
 
     #[test]
