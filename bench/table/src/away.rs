@@ -11,14 +11,14 @@ pub fn bench(run: &Run) -> Done {
     let seconds = run.number("--seconds", 60, 12);
     let mut cluster = Cluster::start(run, "partage", shards)?;
     let load = Load::start(&cluster.resp, &[cluster.layout()?.number_of_each()])?;
-    load.rounds(4);
+    load.rounds(4)?;
     let away = now();
     cluster.coordinator.kill();
     rest(seconds * 1_000);
     let back = now();
     cluster.restart_coordinator()?;
     cluster.settles()?;
-    load.rounds(4);
+    load.rounds(4)?;
     let told = load.finish()?;
     let end = now();
     let failed = [Outcome::Refused, Outcome::Unknown].map(|outcome| told.count(outcome, away, back));

@@ -8,7 +8,6 @@ use bench_gauge::{Durations, now, say};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::time::Duration;
 
 /// How a node is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,13 +77,13 @@ fn lose(cluster: &mut Cluster, how: How, figures: &mut Times, lies: &mut Vec<Str
     let (led, followed): (Vec<u64>, Vec<u64>) = numbers.into_iter().partition(leads);
     let others: Vec<_> = (0..NODES).filter(|node| *node != victim).map(|node| cluster.resp[node]).collect();
     let load = Load::start(&others, &[led.clone(), followed.clone()])?;
-    load.rounds(4);
+    load.rounds(4)?;
     let lost_at = now();
     match how {
         How::Killed => cluster.nodes[victim].kill(),
         How::Stopped => cluster.nodes[victim].signal(Signal::STOP)?,
     }
-    load.rounds(8);
+    load.rounds(8)?;
     let end = now();
     match how {
         How::Killed => cluster.restart_node(victim)?,
@@ -95,8 +94,11 @@ fn lose(cluster: &mut Cluster, how: How, figures: &mut Times, lies: &mut Vec<Str
     let led: BTreeSet<u64> = led.into_iter().collect();
     let is_led = |row| led.contains(&row);
     let is_followed = |row| !led.contains(&row);
-    let until_led = told.until_all(lost_at, &is_led).unwrap_or(Duration::MAX);
-    let until_followed = told.until_all(lost_at, &is_followed).unwrap_or(Duration::MAX);
+    let until_led =
+        told.until_all(lost_at, &is_led).ok_or("a shard that the lost node led was never written again")?;
+    let until_followed = told
+        .until_all(lost_at, &is_followed)
+        .ok_or("a shard that the lost node followed was never written again")?;
     let stall = told.longest_stall(lost_at, end, &is_followed);
     let back = told.longest_stall(end, now(), &|_| true);
     say(&format!(

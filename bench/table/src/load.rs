@@ -102,8 +102,8 @@ struct Client {
 /// Clients at work.
 pub struct Load {
     stop: Arc<AtomicBool>,
-    /// Groups that were sent and answered without a failure.
-    whole: Arc<AtomicU64>,
+    /// Groups that each client has sent and that were answered without a failure.
+    whole: Vec<Arc<AtomicU64>>,
     clients: Vec<JoinHandle<Client>>,
 }
 
@@ -111,8 +111,8 @@ impl Load {
     /// Begins to write and read the rows of these numbers through these servers. Rows of one part share no connection with
     /// those of another.
     pub fn start(servers: &[SocketAddr], parts: &[Vec<u64>]) -> Result<Load> {
-        let (stop, whole) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let mut clients = Vec::new();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (mut clients, mut whole) = (Vec::new(), Vec::new());
         for (number, numbers) in parts.iter().flat_map(|part| part.chunks(ROWS)).enumerate() {
             let row =
                 |number: &u64| Row { number: *number, sent: 0, acknowledged: None, unknown: BTreeSet::new() };
@@ -123,10 +123,11 @@ impl Load {
                 rows: numbers.iter().map(row).collect(),
                 told: Told::default(),
             };
-            let (stop, whole) = (Arc::clone(&stop), Arc::clone(&whole));
+            let (stop, of_client) = (Arc::clone(&stop), Arc::new(AtomicU64::new(0)));
+            whole.push(Arc::clone(&of_client));
             let work = move || {
                 client.clear();
-                client.work(&stop, &whole);
+                client.work(&stop, &of_client);
                 client
             };
             clients.push(std::thread::Builder::new().name("client".to_owned()).spawn(work)?);
@@ -135,12 +136,19 @@ impl Load {
     }
 
     /// Waits until each client has had so many groups without a failure.
-    pub fn rounds(&self, more: u64) {
-        let enough = self.whole.load(Ordering::Relaxed) + more * self.clients.len() as u64;
+    pub fn rounds(&self, more: u64) -> Result<()> {
+        let of_clients = || self.whole.iter().map(|whole| whole.load(Ordering::Relaxed));
+        let enough: Vec<u64> = of_clients().map(|whole| whole + more).collect();
         let end = now() + PATIENCE;
-        while self.whole.load(Ordering::Relaxed) < enough && now() < end {
+        while of_clients().zip(&enough).any(|(whole, enough)| whole < *enough) {
+            if now() > end {
+                let late = of_clients().zip(&enough).filter(|(whole, enough)| whole < *enough).count();
+                let what = format!("{late} clients had no {more} groups without a failure in {PATIENCE:?}");
+                return Err(Error::other(what));
+            }
             rest(20);
         }
+        Ok(())
     }
 
     /// Ends the clients and reads each row a last time.

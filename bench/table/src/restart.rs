@@ -16,7 +16,7 @@ pub fn bench(run: &Run) -> Done {
     let (mut times, mut lies) = (Durations::default(), Vec::new());
     for _ in 0..run.number("--times", 5, 1) {
         let load = Load::start(&cluster.resp, &[layout.number_of_each()])?;
-        load.rounds(4);
+        load.rounds(4)?;
         cluster.nodes.iter_mut().for_each(bench_gauge::Running::kill);
         cluster.coordinator.kill();
         let started = now();
@@ -24,7 +24,7 @@ pub fn bench(run: &Run) -> Done {
         (0..NODES).try_for_each(|number| cluster.restart_node(number))?;
         cluster.settles()?;
         let settled = now() - started;
-        load.rounds(4);
+        load.rounds(4)?;
         let told = load.finish()?;
         told.failures.iter().take(2).for_each(|failure| say(&format!("    {failure}")));
         told.lies.iter().take(2).for_each(|lie| say(&format!("    {lie}")));

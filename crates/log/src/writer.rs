@@ -71,7 +71,7 @@ pub enum SubmitError {
 struct Waiting {
     records: VecDeque<(ReplicaKey, u64, Record)>,
     bytes: usize,
-    /// The thread waits for records, and nobody has woken it yet. To wake one that does not wait is a system call all the same.
+    /// The thread waits for records, and no other thread has woken it yet. To wake one that does not wait is a system call all the same.
     is_waiting: bool,
     /// So many wait for room.
     waiting_for_room: usize,

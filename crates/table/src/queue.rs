@@ -256,7 +256,7 @@ impl ReplicaQueue {
 #[derive(Default)]
 struct Listed {
     queues: VecDeque<Arc<ReplicaQueue>>,
-    /// The thread waits, and nobody has woken it yet. To wake one that does not wait is a system call all the same.
+    /// The thread waits, and no other thread has woken it yet. To wake one that does not wait is a system call all the same.
     is_waiting: bool,
     is_stopped: bool,
 }

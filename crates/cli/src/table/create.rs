@@ -1,6 +1,6 @@
 //! Verbs about tables as keyspaces: they ask a coordinator.
 
-use super::restore::progress_table;
+use super::restore::{is_progress, progress_table};
 use crate::admin::{
     Ahead, ConstraintArgs, KeyspaceCommand, ReshardingArgs, ShardingArgs, ShardingSpec, Wait, Yes, begin,
     sharding_text,
@@ -87,7 +87,7 @@ fn is_table(keyspace: &Keyspace) -> bool {
 
 /// Tables whose restore has not ended.
 fn unfinished(all: &[Keyspace]) -> impl Iterator<Item = &str> {
-    let has_progress = |name: &str| all.iter().any(|keyspace| keyspace.name == progress_table(name));
+    let has_progress = |name: &str| all.iter().any(|keyspace| is_progress(keyspace, name));
     all.iter().map(|keyspace| keyspace.name.as_str()).filter(move |name| has_progress(name))
 }
 
@@ -167,7 +167,7 @@ impl DropArgs {
                 .help(format!("`partage keyspace delete {name}` deletes keyspaces of other kinds")));
         }
         let is_there = |name: &str| all.keyspaces.iter().any(|keyspace| keyspace.name == name);
-        let progress = is_there(&progress_table(&name));
+        let progress = all.keyspaces.iter().any(|keyspace| is_progress(keyspace, &name));
         if progress && !is_there(&name) {
             // A restore that was interrupted before it created the table.
             let name = progress_table(&name);

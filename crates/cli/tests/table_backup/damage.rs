@@ -53,4 +53,10 @@ fn d8_one_flipped_bit_in_any_kind_of_file_is_refused_with_the_name_of_the_file()
     let listed = cluster.table(&["backup", "list", &folder]);
     let is_damaged = |one: &serde_json::Value| one["damaged"].is_string();
     assert_eq!(listed.json()["backups"].as_array().unwrap().iter().filter(|one| is_damaged(one)).count(), 1);
+    // A file that was cut is written anew, as its length tells.
+    let whole = std::fs::read(&all[0]).unwrap();
+    std::fs::write(&all[0], &whole[..whole.len() - 1]).unwrap();
+    let mended = cluster.backup("stock");
+    assert_eq!(mended["chunks_written"], 1);
+    cluster.table(&["backup", "verify", &folder, "--backup", mended["backup"].as_str().unwrap()]).json();
 }

@@ -127,6 +127,25 @@ fn two_restores_of_a_table_do_not_run_at_once_and_one_that_created_nothing_leave
 }
 
 #[test]
+fn a_table_that_has_the_name_of_a_progress_and_is_none_is_left_alone() {
+    let cluster = Cluster::start(1);
+    for table in ["stock", "copy.restore"] {
+        cluster.create(&[table, "--replicas", "1", "--shards", "1"]);
+        cluster.put(table, b"a", "", b"1");
+    }
+    cluster.backup("stock");
+    let restore = ["restore", &cluster.folder(), "copy"];
+    cluster.table(&restore).refused(4, &["copy.restore", "no restore has made it"]);
+    assert_eq!(cluster.keyspaces(), ["copy.restore", "stock"]);
+    cluster.create(&["copy", "--replicas", "1", "--shards", "1"]);
+    cluster.table(&["drop", "copy", "--yes"]);
+    eventually("only copy is dropped", || match cluster.keyspaces() {
+        left if left == ["copy.restore", "stock"] => Ok(()),
+        left => Err(format!("{left:?}")),
+    });
+}
+
+#[test]
 fn shards_that_split_under_backups_cost_them_no_row_and_the_next_one_little() {
     let cluster = Cluster::start(3);
     cluster.create(&["stock", "--sharding", "key-range"]);

@@ -9,11 +9,10 @@
 //!
 //! # Why the command writes the files, and not the nodes
 //!
-//! A node that writes to an object store has credentials for it, and obeys whoever asks it to write there: today anybody who reaches
-//! its port. It would read and overwrite, on the word of a stranger, what only its credentials may. So the credentials stay with
+//! A node that writes to an object store has credentials for it, and writes there for every client that asks: today for each that
+//! reaches its port. It would read and overwrite, on the word of a stranger, what only its credentials may. So the credentials stay with
 //! the person who has them, and a folder as destination is one on one machine. The price: all rows of a *first* backup go through
-//! the command's machine. It reads from all nodes at once, several shards at a time, so that its network is the bound: a TB takes
-//! some three hours at 1 Gbit/s, and twenty minutes at 10. Later backups send only what has changed, as nodes cut and hash chunks
+//! the command's machine. It reads from all nodes at once, several shards at a time, so that its network is the bound. Later backups send only what has changed, as nodes cut and hash chunks
 //! themselves and answer 304 for those that are in the earlier backup.
 //!
 //! # Why chunks that are cut by their content, and not the runs of the engine
@@ -23,7 +22,7 @@
 //! not. What all replicas have in common are the rows. So a chunk is a range of rows, cut where the *keys* say so ([`Cutter`]), and
 //! named by a hash of its rows: the same rows are the same chunks from whichever replica, before and after compactions, moves,
 //! merges and splits of ranges; after a split by hash the rows of a shard are others, and so are its chunks. An update changes its
-//! own chunk and no other, an insertion or deletion two at most, however the sizes of rows differ. Versions of rows are left out, so that
+//! own chunk, an insertion or deletion one or two as a rule. Versions of rows are left out, so that
 //! they take no part in the names.
 //!
 //! # What consistent means

@@ -67,7 +67,7 @@ struct Kept {
     snapshots: BTreeMap<String, Arc<Pinned>>,
     /// Those that are being made.
     coming: usize,
-    is_swept: bool,
+    has_sweeper: bool,
 }
 
 /// The snapshots of a node. Cheap to clone.
@@ -89,11 +89,10 @@ impl Snapshots {
     }
 
     /// Forgets what is over.
-    fn sweep(&self) -> bool {
+    fn sweep(&self) -> MutexGuard<'_, Kept> {
         let mut kept = self.kept();
         kept.snapshots.retain(|_, one| !one.is_over() && self.tables.node().is_open(&one.replica));
-        kept.is_swept = !kept.snapshots.is_empty();
-        kept.is_swept
+        kept
     }
 
     fn take_place(&self) -> Result<Place<'_>, Refused> {
@@ -114,7 +113,7 @@ impl Snapshots {
         shard: ShardId,
         consistency: Consistency,
     ) -> Result<Arc<Pinned>, SnapshotError> {
-        self.sweep();
+        drop(self.sweep());
         let elsewhere = || SnapshotError::Elsewhere(table.clone(), shard);
         let (replica, bounds) = self.tables.replica_of(table, shard).ok_or_else(elsewhere)?;
         let place = self.take_place()?;
@@ -123,13 +122,13 @@ impl Snapshots {
         let now = Instant::now();
         let pinned = Pinned { id: id.clone(), replica, bounds, rows, began: now, asked: Mutex::new(now) };
         let pinned = Arc::new(pinned);
-        let is_swept = {
+        let has_sweeper = {
             let mut kept = self.kept();
             kept.snapshots.insert(id, Arc::clone(&pinned));
-            std::mem::replace(&mut kept.is_swept, true)
+            std::mem::replace(&mut kept.has_sweeper, true)
         };
         drop(place);
-        if !is_swept {
+        if !has_sweeper {
             self.sweep_later();
         }
         Ok(pinned)
@@ -143,7 +142,11 @@ impl Snapshots {
             loop {
                 sleep(limits::SNAPSHOT_IDLE / 8).await;
                 let Some(kept) = kept.upgrade() else { return };
-                if !(Snapshots { tables: tables.clone(), kept, reads: Arc::clone(&reads) }).sweep() {
+                let snapshots = Snapshots { tables: tables.clone(), kept, reads: Arc::clone(&reads) };
+                let mut kept = snapshots.sweep();
+                // Under the lock, so that the next snapshot finds that it needs another task.
+                if kept.snapshots.is_empty() {
+                    kept.has_sweeper = false;
                     return;
                 }
             }
@@ -157,7 +160,7 @@ impl Snapshots {
         shard: ShardId,
         id: &str,
     ) -> Result<Arc<Pinned>, SnapshotError> {
-        self.sweep();
+        drop(self.sweep());
         let found = self.kept().snapshots.get(id).cloned();
         let found = found.filter(|one| one.replica.keyspace == *table && one.replica.shard == shard);
         let gone = || {
@@ -197,19 +200,20 @@ impl Snapshots {
         };
         self.kept().snapshots.remove(&pinned.id);
         if self.tables.node().is_open(&pinned.replica) && error.is_damage() {
-            self.look_for_damage(pinned).await;
+            // A client that goes meanwhile does not end it.
+            tokio::spawn(look_for_damage(self.tables.clone(), pinned.replica.clone()));
         }
         Err(SnapshotError::Gone(error.to_string()))
     }
+}
 
-    /// Reads the replica through: if what a snapshot found is in the store still, the replica stops, and is filled from another one.
-    async fn look_for_damage(&self, pinned: &Pinned) {
-        let mut range = ScanRange::default();
-        while let Ok(page) = self.tables.scan(&pinned.replica, &range, Consistency::Any, 0).await {
-            match page.next {
-                Some(next) => range.from = next,
-                None => return,
-            }
+/// Reads the replica through: if what a snapshot found is in the store still, the replica stops, and is filled from another one.
+async fn look_for_damage(tables: Tables, replica: ReplicaKey) {
+    let mut range = ScanRange::default();
+    while let Ok(page) = tables.scan(&replica, &range, Consistency::Any, 0).await {
+        match page.next {
+            Some(next) => range.from = next,
+            None => return,
         }
     }
 }

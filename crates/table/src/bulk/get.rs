@@ -123,6 +123,10 @@ impl Question for Get {
         if self.consistency == Consistency::Linearizable { Access::Write } else { Access::Read }
     }
 
+    fn is_read(&self) -> bool {
+        true
+    }
+
     fn is_repeatable(&self) -> bool {
         true
     }

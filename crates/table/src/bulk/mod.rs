@@ -66,6 +66,11 @@ pub(crate) trait Question: Send + Sync {
     /// Which replicas may answer.
     fn access(&self) -> Access;
 
+    /// Whether it changes nothing.
+    fn is_read(&self) -> bool {
+        false
+    }
+
     /// By what name a repetition is known as one; none: what may have been done must not be asked again. Reads may always.
     fn is_repeatable(&self) -> bool;
 
@@ -228,9 +233,9 @@ impl Bulk {
     ) -> Result<Vec<Result<Q::Answer, Refused>>, Refused> {
         let soon = |why: String| Refused::new(Refusal::Soon, format!("node {node}: {why}"));
         // A read has no outcome that could be unknown.
-        let broken = |why: String| match question.access() {
-            Access::Read => soon(why),
-            Access::Write => Refused::new(Refusal::Unknown, format!("node {node}: {why}")),
+        let broken = |why: String| match question.is_read() {
+            true => soon(why),
+            false => Refused::new(Refusal::Unknown, format!("node {node}: {why}")),
         };
         let uri = format!("http://{address}{TABLES}{table}/{}", question.path());
         let mut request =

@@ -5,7 +5,8 @@
 //! which is the same as `/v1/tables/<table>/keys/<key>`.
 #![expect(dead_code, reason = "the functions are there for the document that is made of them")]
 
-use partage_core::limits::{BATCH_OPERATIONS, FILTER_BYTES, NAME_BYTES};
+use crate::limits::SCAN_ROWS;
+use partage_core::limits::{FILTER_BYTES, NAME_BYTES};
 use partage_wire::json::ErrorBody;
 use partage_wire::table::{
     BatchAnswer, BatchRequest, GetAnswer, GetRequest, PutAnswer, PutRequest, RowsPage,
@@ -175,7 +176,7 @@ fn parameter(parameter: &mut Value) {
             *schema = json!({ "type": "string", "minLength": 1, "maxLength": NAME_BYTES, "pattern": "^[A-Za-z0-9_:@+-][A-Za-z0-9_.:@+-]*$" });
         }
         "consistency" => *schema = json!({ "type": "string", "enum": ["linearizable", "bounded", "any"] }),
-        "limit" => *schema = json!({ "type": "integer", "minimum": 1, "maximum": BATCH_OPERATIONS }),
+        "limit" => *schema = json!({ "type": "integer", "minimum": 1, "maximum": SCAN_ROWS }),
         "bound_ms" | "ttl_ms" => *schema = json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
         "at_least" => *schema = json!({ "type": "string", "pattern": "^[0-9]{1,19}-[0-9]{1,19}$" }),
         "if-none-match" => *schema = json!({ "type": "string", "enum": ["*"] }),

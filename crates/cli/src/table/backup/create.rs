@@ -14,7 +14,7 @@ use partage_clock::unix_ms;
 use partage_core::base::count::counted;
 use partage_wire::json::Keyspace;
 use partage_wire::table::backup::ContentDigest;
-use partage_wire::table::backup::manifest::{Manifest, ShardBackup, gap};
+use partage_wire::table::backup::manifest::{ChunkEntry, Manifest, ShardBackup, gap};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -80,7 +80,7 @@ impl CreateArgs {
         if self.full {
             return Ok((None, BTreeMap::new()));
         }
-        let there = location.chunks().await?;
+        let mut there = location.chunks().await?;
         let listed = match &self.base {
             Some(id) => vec![location.choose(Some(id)).await?],
             None => location.backups().await?,
@@ -88,7 +88,15 @@ impl CreateArgs {
         let is_candidate = |listed: &Listed| self.base.is_some() || listed.table == self.table;
         for listed in listed.into_iter().rev().filter(is_candidate) {
             match location.manifest(&listed).await {
-                Ok(manifest) => return Ok((Some(manifest), there)),
+                Ok(manifest) => {
+                    // A file of another length is damaged: it is written anew.
+                    let is_cut = |entry: &&ChunkEntry| {
+                        there.get(&entry.digest.0).is_some_and(|bytes| *bytes != entry.file_bytes)
+                    };
+                    let cut: Vec<_> = manifest.chunks().filter(is_cut).map(|entry| entry.digest.0).collect();
+                    there.retain(|digest, _| !cut.contains(digest));
+                    return Ok((Some(manifest), there));
+                }
                 Err(error) if self.base.is_none() && error.is_of_file() => say(&format!("warning: {error}")),
                 Err(error) => return Err(error.failure()),
             }

@@ -281,7 +281,7 @@ fn read(
         true
     })?;
     if !rows.is_empty() {
-        // Nobody takes them any more where nothing can be sent, which is told there.
+        // If nothing can be sent any more, the sender reports that.
         let _ = give.blocking_send(Found::Rows(rows, at));
     }
     Ok(())
@@ -310,9 +310,11 @@ async fn send(nodes: TableNodes, table: String, rows: Vec<Row>) -> Sent {
     headers.insert(IDEMPOTENCY_KEY, request_name()?);
     let path = format!("/v1/tables/{}/put", segment(&table));
     let until = Instant::now() + PATIENCE;
+    // Under one name a row is sent with one time to live, however often: with another it would be another write.
+    let now_ms = partage_clock::unix_ms();
     let (mut open, mut done) = (rows, Vec::new());
     loop {
-        let reply = nodes.ask(Method::POST, &path, headers.clone(), body(&open)?.into()).await?;
+        let reply = nodes.ask(Method::POST, &path, headers.clone(), body(&open, now_ms)?.into()).await?;
         if !matches!(reply.status, StatusCode::OK | StatusCode::MULTI_STATUS) {
             return Err(refusal(&table, &reply));
         }
@@ -340,8 +342,7 @@ async fn send(nodes: TableNodes, table: String, rows: Vec<Row>) -> Sent {
     }
 }
 
-fn body(rows: &[Row]) -> Result<Vec<u8>, Failure> {
-    let now_ms = partage_clock::unix_ms();
+fn body(rows: &[Row], now_ms: u64) -> Result<Vec<u8>, Failure> {
     let form = |row: &Row| PutRow {
         key: BytesText::from(&row.key[..]),
         value: Some(BytesText::from(&row.value[..])),

@@ -33,7 +33,7 @@ use plan::table;
 use progress::{Begun, Progress};
 use serde_json::json;
 
-pub use progress::progress_table;
+pub use progress::{is_progress, progress_table};
 
 /// `partage table restore`
 #[derive(Debug, Args)]
@@ -153,8 +153,16 @@ impl RestoreArgs {
     /// Refuses a table that is there, unless its restore has begun.
     fn found(&self, keyspaces: &[Keyspace]) -> Result<Found, Failure> {
         let is_there = |name: &str| keyspaces.iter().any(|keyspace| keyspace.name == name);
-        match (is_there(&self.table), is_there(&progress_table(&self.table))) {
-            (_, true) => Ok(Found::Progress),
+        let name = progress_table(&self.table);
+        if keyspaces.iter().any(|keyspace| is_progress(keyspace, &self.table)) {
+            return Ok(Found::Progress);
+        }
+        match (is_there(&self.table), is_there(&name)) {
+            (_, true) => Err(Failure::refused(format!(
+                "there is a keyspace {name}, which a restore needs to note its progress, and no restore has made it"
+            ))
+            .kind("exists")
+            .help("choose another name for the restored table")),
             (false, false) => Ok(Found::Nothing),
             (true, false) => Err(Failure::refused(format!("there is a keyspace {} already", self.table))
                 .kind("exists")

@@ -9,7 +9,7 @@
 
 use super::super::backup::cluster;
 use super::super::backup::location::Listed;
-use super::super::rows::refusal;
+use super::super::rows::{IDEMPOTENCY_KEY, refusal, request_name};
 use crate::client::ApiClient;
 use crate::http::{Reply, first_answer, segment};
 use crate::output::{Failure, say};
@@ -47,6 +47,20 @@ pub fn progress_table(table: &str) -> String {
     format!("{table}.restore")
 }
 
+/// Whether a keyspace is the progress of the restore of a table: a table of one range of keys that never splits. Another one may
+/// have that name, and is left alone.
+pub fn is_progress(keyspace: &Keyspace, of: &str) -> bool {
+    let Keyspace { name, kind, sharding, resharding, .. } = keyspace;
+    *name == progress_table(of)
+        && kind.as_deref() == Some("table")
+        && *sharding == Sharding::KeyRange {}
+        && (resharding.split_bytes, resharding.max_shards) == (0, 1)
+}
+
+fn progress_resharding() -> Resharding {
+    Resharding { split_bytes: 0, split_requests_per_s: 0.0, max_shards: 1, ..Resharding::default() }
+}
+
 /// What a restore begins with.
 pub struct Begun {
     /// Whether the table was created by an earlier try.
@@ -62,13 +76,15 @@ pub struct Progress {
     name: String,
     /// The version of the lock that is ours.
     lock: Mutex<Option<String>>,
+    /// The addresses of nodes of tables, as a coordinator named them last.
+    nodes: Mutex<Vec<String>>,
 }
 
 impl Progress {
     /// Of the restore of a table.
     pub fn new(client: &ApiClient, table: &str) -> Progress {
         let (table, name) = (table.to_owned(), progress_table(table));
-        Progress { client: client.clone(), table, name, lock: Mutex::default() }
+        Progress { client: client.clone(), table, name, lock: Mutex::default(), nodes: Mutex::default() }
     }
 
     /// Creates its table, replicated as the table that is restored.
@@ -80,7 +96,7 @@ impl Progress {
             // Its rows are no JSON, whatever those of the table are.
             values: None,
             constraint: Constraint::default(),
-            resharding: Resharding { split_bytes: 0, split_requests_per_s: 0.0, ..Resharding::default() },
+            resharding: progress_resharding(),
             ..like.clone()
         };
         let command = Command::CreateKeyspace { keyspace, presplit: Presplit::None, ahead: false };
@@ -101,8 +117,14 @@ impl Progress {
     ) -> Result<Reply, Failure> {
         let path = format!("/v1/tables/{}/{rest}", segment(&self.name));
         let until = Instant::now() + PATIENCE;
+        let mut nodes: Vec<String> =
+            self.nodes.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         loop {
-            let nodes: Vec<_> = cluster::nodes(&self.client).await?.into_values().collect();
+            // A coordinator may be away while the nodes answer: those that it named last are asked.
+            if let Ok(found) = cluster::nodes(&self.client).await {
+                nodes = found.into_values().collect();
+                self.nodes.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone_from(&nodes);
+            }
             let why = match first_answer(&nodes, &method, &path, &headers, &value).await {
                 Ok(reply) => match reply.status {
                     StatusCode::SERVICE_UNAVAILABLE
@@ -138,9 +160,11 @@ impl Progress {
         &self,
         key: &str,
         query: &str,
-        condition: HeaderMap,
+        mut condition: HeaderMap,
         value: &str,
     ) -> Result<Option<String>, Failure> {
+        // It may be sent again after its answer was lost: then it gets the same answer.
+        condition.insert(IDEMPOTENCY_KEY, request_name()?);
         let path = format!("keys/{}{query}", segment(key));
         let reply = self.ask(Method::PUT, &path, condition, Bytes::from(value.to_owned())).await?;
         match reply.status {

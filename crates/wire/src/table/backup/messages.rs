@@ -36,7 +36,7 @@ pub struct PinnedSnapshot {
     pub position: String,
     /// The clock of the shard there, in milliseconds of Unix time: rows that ended before are not in the snapshot.
     pub clock_ms: u64,
-    /// Nobody may ask nothing for longer: the node forgets the snapshot then.
+    /// The node forgets the snapshot when no request has named it for so long.
     pub idle_ms: u64,
     /// After so long the node forgets it in any case.
     pub life_ms: u64,

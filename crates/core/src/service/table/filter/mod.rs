@@ -15,10 +15,11 @@
 //! | `not`, `and`, `or`, `( )` | in this order of strength |
 //!
 //! A path is names joined by dots, and places in lists in brackets, from 0: `author.names[0]`. A name of other characters than letters,
-//! digits, `_` and `-`, and one that is a word of the language, stands in double quotes: `"first name"`. `$` is the whole value.
+//! digits, `_` and `-`, one that does not begin with a letter or `_`, and one that is a word of the language, stands in double quotes: `"first name"`. `$` is the whole value.
 //! A value is a text in double quotes with the escapes of JSON, a number, `true`, `false` or `null`.
 //!
-//! A comparison with what is not there, or is of another kind, does not hold; so `not size > 100` holds where there is no size.
+//! A comparison with what is not there does not hold, `!=` neither; with what is of another kind only `!=` holds. So `not size > 100`
+//! holds where there is no size.
 //! A row whose value is not JSON is in no result, whatever the filter.
 //!
 //! No arithmetic, no functions, no patterns: a filter reads a value once and keeps nothing. JSONPath (RFC 9535) has filters too; these choose
@@ -35,7 +36,11 @@ pub use parse::FilterError;
 
 /// Which rows are wanted.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Filter(Expression);
+pub struct Filter {
+    /// As it was given: so it is sent to other nodes, which have the same bounds.
+    text: String,
+    expression: Expression,
+}
 
 #[derive(Debug, Clone, PartialEq)]
 enum Expression {
@@ -100,7 +105,7 @@ pub enum Scalar<'a> {
     Text(&'a str),
 }
 
-/// A reference to a JSON value, whoever has parsed it.
+/// A reference to a JSON value, of whichever parser.
 pub trait Document<'a>: Copy {
     /// The field of that name, of an object that has it.
     fn field(self, name: &str) -> Option<Self>;
@@ -118,12 +123,12 @@ impl Filter {
     /// # Errors
     /// What is wrong, and at which character.
     pub fn parse(text: &str) -> Result<Filter, FilterError> {
-        parse::filter(text).map(Filter)
+        parse::filter(text).map(|expression| Filter { text: text.to_owned(), expression })
     }
 
     /// Whether a row with that value is wanted.
     pub fn matches<'a>(&self, value: impl Document<'a>) -> bool {
-        self.0.holds(value)
+        self.expression.holds(value)
     }
 }
 
@@ -213,103 +218,8 @@ fn whole_with_fraction(whole: i128, fraction: f64) -> Ordering {
 }
 
 impl fmt::Display for Filter {
-    /// As it is sent to other nodes: [`Filter::parse`] gives the same filter.
+    /// As it was given: [`Filter::parse`] gives the same filter.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        f.write_str(&self.text)
     }
-}
-
-impl fmt::Display for Expression {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |f: &mut fmt::Formatter<'_>, all: &[Expression], word: &str| {
-            for (at, one) in all.iter().enumerate() {
-                let word = if at == 0 { "" } else { word };
-                match one {
-                    Expression::And(_) | Expression::Or(_) => write!(f, "{word}({one})")?,
-                    Expression::Not(_) | Expression::Test(..) => write!(f, "{word}{one}")?,
-                }
-            }
-            Ok(())
-        };
-        match self {
-            Expression::And(all) => list(f, all, " and "),
-            Expression::Or(all) => list(f, all, " or "),
-            Expression::Not(other) => write!(f, "not ({other})"),
-            Expression::Test(path, check) => {
-                if path.is_empty() {
-                    f.write_str("$")?;
-                }
-                for (at, step) in path.iter().enumerate() {
-                    match step {
-                        Step::Field(name) if at == 0 => quoted(f, name)?,
-                        Step::Field(name) => {
-                            f.write_str(".")?;
-                            quoted(f, name)?;
-                        }
-                        Step::Item(place) if at == 0 => write!(f, "$[{place}]")?,
-                        Step::Item(place) => write!(f, "[{place}]")?,
-                    }
-                }
-                write!(f, " {check}")
-            }
-        }
-    }
-}
-
-impl fmt::Display for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Check::Compare(comparison, literal) => write!(f, "{} {literal}", comparison.word()),
-            Check::In(all) => {
-                f.write_str("in (")?;
-                for (at, one) in all.iter().enumerate() {
-                    write!(f, "{}{one}", if at == 0 { "" } else { ", " })?;
-                }
-                f.write_str(")")
-            }
-            Check::StartsWith(prefix) => {
-                f.write_str("starts_with ")?;
-                quoted(f, prefix)
-            }
-            Check::Exists => f.write_str("exists"),
-        }
-    }
-}
-
-impl Comparison {
-    fn word(self) -> &'static str {
-        match self {
-            Comparison::Same => "=",
-            Comparison::Other => "!=",
-            Comparison::Less => "<",
-            Comparison::AtMost => "<=",
-            Comparison::More => ">",
-            Comparison::AtLeast => ">=",
-        }
-    }
-}
-
-impl fmt::Display for Literal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Literal::Null => f.write_str("null"),
-            Literal::Bool(is) => write!(f, "{is}"),
-            Literal::Number(Number::Whole(number)) => write!(f, "{number}"),
-            // With an exponent, so that it is read as a fraction again.
-            Literal::Number(Number::Fraction(number)) => write!(f, "{number:e}"),
-            Literal::Text(text) => quoted(f, text),
-        }
-    }
-}
-
-fn quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    f.write_str("\"")?;
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => write!(f, "\\{letter}")?,
-            control if control < ' ' => write!(f, "\\u{:04x}", u32::from(control))?,
-            other => write!(f, "{other}")?,
-        }
-    }
-    f.write_str("\"")
 }

@@ -14,7 +14,7 @@ pub struct FilterError {
 }
 
 /// Words that are no names unless they are quoted.
-const WORDS: [&str; 8] = ["and", "or", "not", "in", "exists", "starts_with", "true", "false"];
+const WORDS: [&str; 9] = ["and", "or", "not", "in", "exists", "starts_with", "true", "false", "null"];
 
 struct Parser<'a> {
     text: &'a str,

@@ -69,10 +69,9 @@ fn expression() -> impl Strategy<Value = Expression> {
 proptest! {
     #[test]
     fn what_is_written_is_read_as_the_same(expression in expression()) {
-        let filter = Filter(expression);
-        let text = filter.to_string();
+        let text = expression.to_string();
         if text.len() <= crate::limits::FILTER_BYTES {
-            prop_assert_eq!(Filter::parse(&text).expect(&text), filter);
+            prop_assert_eq!(Filter::parse(&text).expect(&text).expression, expression);
         }
     }
 
@@ -95,6 +94,17 @@ proptest! {
         let (whole, fraction) = (Number::Whole(one.into()), Number::Fraction(other));
         prop_assert_eq!(whole.compare(fraction), expected);
         prop_assert_eq!(fraction.compare(whole), expected.reverse());
+    }
+}
+
+/// A node parses it again that the first one sends it to.
+#[test]
+fn the_longest_and_the_deepest_filter_go_from_node_to_node() {
+    let longest = ["a=1"; (crate::limits::FILTER_BYTES - 3) / 7 + 1].join(" or ");
+    let deepest = format!("{}a=1", "not ".repeat(crate::limits::FILTER_DEPTH - 1));
+    for text in [longest, deepest] {
+        let filter = Filter::parse(&text).expect("within the bounds");
+        assert_eq!(Filter::parse(&filter.to_string()), Ok(filter));
     }
 }
 
@@ -165,4 +175,101 @@ fn what_is_wrong_is_named_by_its_character() {
         let error = Filter::parse(filter).expect_err(filter);
         assert!(error.at == at && error.what.contains(named), "{filter}: {error}");
     }
+}
+
+// An expression as text, in another way than its author would write it.
+
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |f: &mut fmt::Formatter<'_>, all: &[Expression], word: &str| {
+            for (at, one) in all.iter().enumerate() {
+                let word = if at == 0 { "" } else { word };
+                match one {
+                    Expression::And(_) | Expression::Or(_) => write!(f, "{word}({one})")?,
+                    Expression::Not(_) | Expression::Test(..) => write!(f, "{word}{one}")?,
+                }
+            }
+            Ok(())
+        };
+        match self {
+            Expression::And(all) => list(f, all, " and "),
+            Expression::Or(all) => list(f, all, " or "),
+            Expression::Not(other) => write!(f, "not ({other})"),
+            Expression::Test(path, check) => {
+                if path.is_empty() {
+                    f.write_str("$")?;
+                }
+                for (at, step) in path.iter().enumerate() {
+                    match step {
+                        Step::Field(name) if at == 0 => quoted(f, name)?,
+                        Step::Field(name) => {
+                            f.write_str(".")?;
+                            quoted(f, name)?;
+                        }
+                        Step::Item(place) if at == 0 => write!(f, "$[{place}]")?,
+                        Step::Item(place) => write!(f, "[{place}]")?,
+                    }
+                }
+                write!(f, " {check}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Check::Compare(comparison, literal) => write!(f, "{} {literal}", comparison.word()),
+            Check::In(all) => {
+                f.write_str("in (")?;
+                for (at, one) in all.iter().enumerate() {
+                    write!(f, "{}{one}", if at == 0 { "" } else { ", " })?;
+                }
+                f.write_str(")")
+            }
+            Check::StartsWith(prefix) => {
+                f.write_str("starts_with ")?;
+                quoted(f, prefix)
+            }
+            Check::Exists => f.write_str("exists"),
+        }
+    }
+}
+
+impl Comparison {
+    fn word(self) -> &'static str {
+        match self {
+            Comparison::Same => "=",
+            Comparison::Other => "!=",
+            Comparison::Less => "<",
+            Comparison::AtMost => "<=",
+            Comparison::More => ">",
+            Comparison::AtLeast => ">=",
+        }
+    }
+}
+
+impl fmt::Display for Literal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Literal::Null => f.write_str("null"),
+            Literal::Bool(is) => write!(f, "{is}"),
+            Literal::Number(Number::Whole(number)) => write!(f, "{number}"),
+            // With an exponent, so that it is read as a fraction again.
+            Literal::Number(Number::Fraction(number)) => write!(f, "{number:e}"),
+            Literal::Text(text) => quoted(f, text),
+        }
+    }
+}
+
+fn quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    f.write_str("\"")?;
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => write!(f, "\\{letter}")?,
+            control if control < ' ' => write!(f, "\\u{:04x}", u32::from(control))?,
+            other => write!(f, "{other}")?,
+        }
+    }
+    f.write_str("\"")
 }
