@@ -59,7 +59,8 @@ impl Peers {
     ) -> Result<(), Failure> {
         let (log, since) = shard.read_until(peer.placement.0);
         let replica = named(assignment.keyspace().as_str(), peer);
-        let uri = format!("http://{}/internal/export?{replica}&log={log}&since={since}", peer.address);
+        let address = address(peer)?;
+        let uri = format!("http://{address}/internal/export?{replica}&log={log}&since={since}");
         let answer = self.call(limits::SILENCE, Request::get(&uri).body(Body::empty())?).await?;
         if answer.status() == StatusCode::NOT_FOUND {
             return Err(format!("{uri}: it has no such replica").into());
@@ -86,13 +87,18 @@ impl Peers {
 
     /// Sends records of a shard to `peer`.
     pub async fn send(&self, peer: &Peer, keyspace: &str, records: Bytes) -> Result<bool, Failure> {
-        let uri = format!("http://{}/internal/import?{}", peer.address, named(keyspace, peer));
+        let uri = format!("http://{}/internal/import?{}", address(peer)?, named(keyspace, peer));
         let answer = self.call(limits::REPLICATE, Request::post(uri).body(Body::from(records))?).await?;
         // Read to its end, so that the connection can be used again.
         let has_begun = answer.status() != StatusCode::NOT_FOUND;
         answer.into_body().collect().await?;
         Ok(has_begun)
     }
+}
+
+/// Where the node of a peer is reached.
+fn address(peer: &Peer) -> Result<&str, Failure> {
+    peer.address.as_deref().ok_or_else(|| format!("node {} is removed from the cluster", peer.node).into())
 }
 
 /// Which replica is asked for: the node may have data of others of the shard, which it keeps.

@@ -210,9 +210,14 @@ fn answers(scene: &Scene, node: usize, other: usize) -> bool {
     disks.running.contains_key(&other) && !sleeps && reaches
 }
 
+/// The node of a peer; none when it is removed from the cluster, or its address is lost.
+fn node_of(peer: &Peer) -> Option<usize> {
+    crate::coordinator::node_at(peer.address.as_ref()?)
+}
+
 /// Copies what `peer` has of its shard and lies within the order's bounds.
 fn fetch(scene: &mut Scene, node: usize, space: (usize, &Space), order: &Order, peer: &Peer) -> bool {
-    let Some(other) = crate::coordinator::node_at(&peer.address) else { return false };
+    let Some(other) = node_of(peer) else { return false };
     if !answers(scene, node, other) {
         return false;
     }
@@ -322,7 +327,7 @@ pub fn replicate(
     };
     let mut on_all = true;
     for peer in order.peers.iter().filter(takes) {
-        let Some(other) = crate::coordinator::node_at(&peer.address) else {
+        let Some(other) = node_of(peer) else {
             on_all = false;
             continue;
         };

@@ -393,8 +393,9 @@ impl Cluster {
         };
         let shards = std::iter::once(shard).chain(related.iter().filter_map(|id| map.shard(*id)));
         let others = shards.flat_map(|s| s.replicas.iter().map(move |r| (s, r)));
-        // What waits for its node can neither be copied from nor store anything. But while the map calls it a copy,
-        // the leader must not acknowledge without it: it stays named until a commit has made it none.
+        // What waits for its node can neither be copied from nor store anything. But while the map calls it a copy, or
+        // has it in the in-sync set, the leader must not acknowledge without it: it stays named until a commit has made it
+        // none, also when the shard closes, and when its node is removed from the cluster.
         // Nor must a child serve while all replicas of a parent that have its last writes are away.
         let is_there = |s: &Shard, r: &Replica| {
             let has_ended = |r: &Replica| stored::has_ended(&self.nodes, r);
@@ -402,25 +403,24 @@ impl Cluster {
                 let mut last = handover::handing_over(s);
                 s.id != shard.id && r.state == ReplicaState::Unload && last.all(has_ended)
             };
+            let is_counted = s.id == shard.id && r.in_sync || r.state == ReplicaState::Live;
             let ended = keyspace.record.keyspace.durable && has_ended(r);
-            !ended || r.state == ReplicaState::Live || is_needed()
+            !ended || is_counted || is_needed()
         };
         let useful = others.filter(|(s, r)| {
             r.placement != of.placement && r.state != ReplicaState::UnloadFinal && is_there(s, r)
         });
         useful
-            .filter_map(|(s, r)| {
-                Some(Peer {
-                    shard: s.id,
-                    placement: r.placement,
-                    bounds: s.bounds.clone(),
-                    node: r.node.clone(),
-                    incarnation: r.incarnation,
-                    address: self.nodes.get(&r.node)?.record.spec.address.clone(),
-                    role: r.role,
-                    state: r.state,
-                    in_sync: r.in_sync,
-                })
+            .map(|(s, r)| Peer {
+                shard: s.id,
+                placement: r.placement,
+                bounds: s.bounds.clone(),
+                node: r.node.clone(),
+                incarnation: r.incarnation,
+                address: self.nodes.get(&r.node).map(|node| node.record.spec.address.clone()),
+                role: r.role,
+                state: r.state,
+                in_sync: r.in_sync,
             })
             .collect()
     }

@@ -306,8 +306,8 @@ pub struct Peer {
     pub node: NodeId,
     /// Which start of that node.
     pub incarnation: Incarnation,
-    /// `host:port` of that node.
-    pub address: String,
+    /// `host:port` of that node; `None` when the node is removed from the cluster, but the map still names its replica.
+    pub address: Option<String>,
     /// Its role.
     pub role: Role,
     /// Its state.

@@ -245,13 +245,12 @@ impl Entry {
         let holders = self
             .peers
             .iter()
-            .filter(|peer| peer.state == ReplicaState::Live && peer.bounds.contains(position));
-        match holders.max_by_key(|peer| (peer.role == Role::Leader, peer.shard)) {
-            Some(peer) => Verdict::Elsewhere {
-                shard: peer.shard,
-                node: peer.node.clone(),
-                address: peer.address.clone(),
-            },
+            .filter(|peer| peer.state == ReplicaState::Live && peer.bounds.contains(position))
+            .filter_map(|peer| Some((peer, peer.address.as_ref()?)));
+        match holders.max_by_key(|(peer, _)| (peer.role == Role::Leader, peer.shard)) {
+            Some((peer, address)) => {
+                Verdict::Elsewhere { shard: peer.shard, node: peer.node.clone(), address: address.clone() }
+            }
             None => Verdict::Unknown { generation: None },
         }
     }

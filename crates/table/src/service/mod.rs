@@ -14,6 +14,7 @@
 //! | what it does with children and parents, of splits and merges; where a shard would be cut | `children.rs` |
 //! | how a request gets to its replica, and waits for a leader that has just changed | `requests.rs` |
 
+mod busiest;
 mod children;
 mod counts;
 mod memberships;
@@ -103,15 +104,18 @@ impl Orders {
             Some(order) => self.latest.insert(replica.clone(), order.clone()),
             None => self.latest.remove(replica),
         };
-        let is_known = |peer: &Peer| self.addresses.get(&peer.node) == Some(&peer.address);
+        let is_known = |peer: &Peer| {
+            peer.address.as_ref().is_none_or(|address| self.addresses.get(&peer.node) == Some(address))
+        };
+        let named = |peer: &Peer| Some((peer.node.clone(), peer.address.clone()?));
         if order.is_some_and(|order| order.peers.iter().all(is_known)) {
             return None;
         }
         let peers = self.latest.values().flat_map(|order| &order.peers);
-        self.addresses = peers.map(|peer| (peer.node.clone(), peer.address.clone())).collect();
+        self.addresses = peers.filter_map(named).collect();
         // What the latest order says of a node is true, whatever older ones say.
         let newest = order.into_iter().flat_map(|order| &order.peers);
-        self.addresses.extend(newest.map(|peer| (peer.node.clone(), peer.address.clone())));
+        self.addresses.extend(newest.filter_map(named));
         Some(self.addresses.clone())
     }
 }

@@ -135,7 +135,7 @@ impl World {
                 bounds: bounds.clone(),
                 node: node_id(node),
                 incarnation: incarnation(node),
-                address: String::new(),
+                address: None,
                 role: role(node),
                 state: ReplicaState::Live,
                 in_sync: shard.in_sync.contains(&node),

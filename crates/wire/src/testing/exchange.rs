@@ -115,19 +115,21 @@ fn states() -> impl Strategy<Value = ReplicaState> {
 
 fn orders_of_one() -> impl Strategy<Value = Order> {
     let which = (any::<u64>(), 1u64.., any::<(u64, bool)>());
-    let peer = (which, bounds(), node_ids(), "[a-z0-9.]{1,20}:[1-9][0-9]{0,3}", roles(), states()).prop_map(
-        |((shard, placement, (incarnation, in_sync)), bounds, node, address, role, state)| Peer {
-            shard: ShardId(shard),
-            placement: PlacementId(placement),
-            bounds,
-            node,
-            incarnation: Incarnation(incarnation),
-            address,
-            role,
-            state,
-            in_sync,
-        },
-    );
+    let peer =
+        (which, bounds(), node_ids(), option::of("[a-z0-9.]{1,20}:[1-9][0-9]{0,3}"), roles(), states())
+            .prop_map(|((shard, placement, (incarnation, in_sync)), bounds, node, address, role, state)| {
+                Peer {
+                    shard: ShardId(shard),
+                    placement: PlacementId(placement),
+                    bounds,
+                    node,
+                    incarnation: Incarnation(incarnation),
+                    address,
+                    role,
+                    state,
+                    in_sync,
+                }
+            });
     let data = (any::<bool>(), option::of(select(DropReason::ALL.to_vec())));
     let what = (any::<(u64, u64, bool)>(), any::<bool>(), vec(peer, 0..4), data);
     (replica_keys(), bounds(), roles(), states(), what).prop_map(

@@ -85,7 +85,8 @@ fn order(text: &mut String, order: &Order) {
     }
     for peer in &order.peers {
         let (role, state) = (json::word(peer.role), json::word(peer.state));
-        let (node, address, shard, placement) = (&peer.node, &peer.address, peer.shard.0, peer.placement.0);
+        let (node, shard, placement) = (&peer.node, peer.shard.0, peer.placement.0);
+        let address = peer.address.as_deref().unwrap_or("-");
         line(text, format_args!("peer {key} {node} {address} {role} {state} {shard} {placement}"));
     }
 }
@@ -157,7 +158,7 @@ mod tests {
             bounds: end.clone(),
             node: "b".parse().unwrap(),
             incarnation: Incarnation(1),
-            address: "h:1".into(),
+            address: Some("h:1".into()),
             role: Role::Follower,
             state: ReplicaState::Unload,
             in_sync: false,

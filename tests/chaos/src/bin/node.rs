@@ -129,7 +129,9 @@ impl Store {
 
     /// Everything that `peer` has of its shard; none = nobody listens there any more.
     async fn copy(&self, shard: &Assignment, peer: &Peer) -> Result<Option<Rows>, Failure> {
-        let path = format!("http://{}/raw/{}/{}", peer.address, shard.keyspace(), peer.shard.0);
+        let removed = || format!("node {} is removed from the cluster", peer.node);
+        let address = peer.address.as_deref().ok_or_else(removed)?;
+        let path = format!("http://{address}/raw/{}/{}", shard.keyspace(), peer.shard.0);
         let answered = tokio::time::timeout(COPY, async {
             let answer = match self.client.get(path.parse()?).await {
                 Ok(answer) => answer,

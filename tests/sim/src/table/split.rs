@@ -190,7 +190,9 @@ impl Node {
         let base = self.process.as_ref().and_then(|process| process.service.bases.get(replica));
         let Some((base, order)) = base.and_then(|base| Some((base, base.order.as_ref()?))) else { return };
         let peer = order.peers.iter().find(|peer| peer.placement == ask.of);
-        let Some(other) = peer.and_then(|peer| crate::coordinator::node_at(&peer.address)) else { return };
+        let Some(other) = peer.and_then(|peer| crate::coordinator::node_at(peer.address.as_ref()?)) else {
+            return;
+        };
         let of = ReplicaKey { keyspace: replica.keyspace.clone(), shard: ask.parent, placement: ask.of };
         let asked = Box::new(Asked { of, by: replica.clone(), bounds: base.bounds.clone(), ask });
         pass_on(scene, place, Place::Node(other), Message::TableAsked(asked));

@@ -144,6 +144,25 @@ pub struct TestCluster {
     transactions: u8,
 }
 
+/// D1. An order names every member of the in-sync set, or copy, that the map names: a leader that knows of fewer would
+/// acknowledge what the others lack.
+fn check_named(cluster: &Cluster, order: &Order) {
+    let key = &order.replica;
+    let keyspace = &cluster.keyspaces()[&key.keyspace];
+    let Some(shard) = keyspace.map.shard(key.shard) else { return };
+    let peers = order.peers.iter().filter(|peer| peer.shard == key.shard);
+    if keyspace.record.keyspace.ownership == Ownership::Replicated {
+        let mut named: BTreeSet<_> = peers.filter(|peer| peer.in_sync).map(|peer| peer.placement).collect();
+        named.extend(order.in_sync.then_some(key.placement));
+        let members: BTreeSet<_> = shard.in_sync().map(|replica| replica.placement).collect();
+        assert_eq!(named, members, "the in-sync set that an order names: {order:#?}");
+    } else if keyspace.record.keyspace.durable {
+        let named: BTreeSet<_> = peers.map(|peer| peer.placement).chain([key.placement]).collect();
+        let copies: BTreeSet<_> = shard.copies().map(|replica| replica.placement).collect();
+        assert!(copies.is_subset(&named), "copies that an order does not name: {copies:?}, {order:#?}");
+    }
+}
+
 impl TestCluster {
     pub fn new(keyspace: Keyspace, bounds: Vec<Bounds>) -> TestCluster {
         TestCluster::of(vec![(keyspace, bounds)])
@@ -419,6 +438,7 @@ impl TestCluster {
         }
         orders.removed.iter().for_each(|key| drop(worker.holds.remove(key)));
         for order in orders.changed {
+            check_named(&self.cluster, &order);
             let phase = worker.holds.get(&order.replica).map_or(Phase::Loading, |(_, phase)| phase.clone());
             worker.holds.insert(order.replica.clone(), (order, phase));
         }

@@ -26,7 +26,7 @@ fn order(state: ReplicaState, role: Role, epoch: u64, granted: bool) -> Order {
         bounds: Bounds::Hashes(HashRange::ALL),
         node: NodeId::new("other").unwrap(),
         incarnation: Incarnation(1),
-        address: "other:1".into(),
+        address: Some("other:1".into()),
         role: Role::Leader,
         state: ReplicaState::Live,
         in_sync: false,

@@ -4,7 +4,7 @@ use super::*;
 
 fn peer(role: Role, state: ReplicaState) -> Peer {
     let bounds = Bounds::Hashes(HashRange::ALL);
-    let (node, address) = (NodeId::new("other").unwrap(), "other:1".into());
+    let (node, address) = (NodeId::new("other").unwrap(), Some("other:1".into()));
     let (shard, placement, incarnation) = (ShardId(1), PlacementId(2), Incarnation(1));
     Peer { shard, placement, bounds, node, incarnation, address, role, state, in_sync: false }
 }

@@ -372,7 +372,7 @@ impl From<&Peer> for proto::Peer {
             shard: peer.shard.0,
             bounds: Some((&peer.bounds).into()),
             node: peer.node.to_string(),
-            address: peer.address.clone(),
+            address: peer.address.clone().unwrap_or_default(),
             role: proto::Role::from(peer.role).into(),
             state: proto::ReplicaState::from(peer.state).into(),
             placement: peer.placement.0,
@@ -395,7 +395,8 @@ impl TryFrom<proto::Peer> for Peer {
             bounds: required(form.bounds, "bounds")?,
             node: NodeId::new(&form.node).at("node")?,
             incarnation: Incarnation(form.incarnation),
-            address: at_most(form.address, "address", ADDRESS_BYTES)?,
+            address: Some(at_most(form.address, "address", ADDRESS_BYTES)?)
+                .filter(|address| !address.is_empty()),
             role: role(form.role)?,
             state: state(form.state)?,
             in_sync: form.in_sync,

@@ -277,7 +277,7 @@ pub struct Peer {
     pub node: String,
     /// The incarnation of that node.
     pub incarnation: u64,
-    /// The address of that node: `host:port`.
+    /// The address of that node: `host:port`; empty when the node is removed from the cluster.
     pub address: String,
     /// The role of that replica: `leader`, `follower`.
     pub role: String,
@@ -448,7 +448,7 @@ impl From<&core::Order> for Order {
             bounds: (&peer.bounds).into(),
             node: peer.node.to_string(),
             incarnation: peer.incarnation.0,
-            address: peer.address.clone(),
+            address: peer.address.clone().unwrap_or_default(),
             role: word(peer.role),
             state: word(peer.state),
             in_sync: peer.in_sync,
