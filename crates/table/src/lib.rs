@@ -24,6 +24,7 @@
 //! | which thread does what | `event_loop.rs`, `pool.rs`; the log has its own |
 //! | what waits for a replica, and which bound that has | `queue.rs`, `limits.rs` |
 //! | how effects of the machine are carried out | `replica/mod.rs` |
+//! | which reads do not wait for the thread of a replica | `direct.rs` |
 //! | how a child's replica, of a split or a merge, gets what its parents have | `base/mod.rs`, `replica/giving.rs` |
 //! | how packets get to other nodes | `network/mod.rs`, over the trait in `transport.rs` |
 //! | how a whole table is scanned, shard after shard | `scans/mod.rs` |
@@ -49,8 +50,10 @@ pub mod access;
 pub mod backup;
 mod base;
 pub mod bulk;
+mod direct;
 mod error;
 mod event_loop;
+mod figures;
 pub mod http;
 mod json;
 pub mod limits;

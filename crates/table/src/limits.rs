@@ -13,7 +13,16 @@ pub const PACKET_BYTES_WAITING: usize = 16 << 20;
 /// Writes that may wait for one replica before its machine has seen them; beyond that they are refused.
 pub const WRITES_WAITING: usize = 4_096;
 
-/// Bytes of these; one write may always wait.
+/// How long writes may be held while the log syncs, in milliseconds. A disk that is slower than this gets several groups.
+pub const HOLD_MS: u64 = 5;
+
+/// Writes that may be held: with these the machine's bounds on what is in flight decide.
+pub const WRITES_HELD: usize = 1_024;
+
+/// Bytes of these.
+pub const WRITE_BYTES_HELD: usize = 4 << 20;
+
+/// Bytes of the writes that may wait for one replica; one write may always wait.
 pub const WRITE_BYTES_WAITING: usize = 16 << 20;
 
 /// Reads that may wait for one replica; beyond that they are refused.
@@ -53,6 +62,25 @@ pub const SNAPSHOT_PATIENCE_MS: u64 = 10_000;
 
 /// How often a replica notes in the log what is committed. The note spares a restart some waiting and is a record of its own.
 pub const NOTE_MS: u64 = 1_000;
+
+/// Bytes of changes that may wait while the rows of merged shards are copied; beyond that all is joined when they have closed.
+pub const JOIN_PENDING_BYTES: usize = 64 << 20;
+
+/// Changes of so many bytes go together into the store of a merged shard that is not open yet.
+pub const JOIN_GROUP_BYTES: usize = 256 << 10;
+
+/// The stores of a shard that forms are flushed with so many bytes in memory: what is not flushed when the parents have closed,
+/// requests wait for.
+pub const BASE_FLUSH_BYTES: usize = 4 << 20;
+
+/// Bytes of outcomes that are joined in memory when the parents have closed; beyond that all is joined then.
+pub const JOIN_REST_BYTES: usize = 32 << 20;
+
+/// How often a replica says how it stands, for metrics.
+pub const STANDING_MS: u64 = 1_000;
+
+/// Replicas of which the metrics of a node tell each by itself: those with the most requests.
+pub const BUSIEST: usize = 20;
 
 /// How often a leader without writes moves the clock of its shard on while rows end: so much later than it ends a row may go.
 pub const CLOCK_MS: u64 = 50;

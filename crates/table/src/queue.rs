@@ -6,8 +6,10 @@
 //! wait for the log.
 
 use crate::base::BaseWork;
+use crate::direct::DirectReads;
 use crate::error::{ReadError, WriteError};
 use crate::event_loop::Local;
+use crate::figures::Figures;
 use crate::limits;
 use crate::node::ReadAnswer;
 use crate::replica::WorkDone;
@@ -129,6 +131,9 @@ pub(crate) struct ReplicaQueue {
     pub(crate) values: RowValues,
     /// The replica is a child's that takes its base, and takes part in nothing yet.
     is_base: AtomicBool,
+    /// For reads that do not wait for the thread of the replica.
+    pub(crate) direct: DirectReads,
+    pub(crate) figures: Figures,
     waiting: Mutex<Waiting>,
     ready: Arc<ReadyList>,
 }
@@ -140,8 +145,9 @@ impl ReplicaQueue {
         (partition_key, values): (PartitionKey, RowValues),
         ready: Arc<ReadyList>,
     ) -> ReplicaQueue {
-        let (is_base, waiting) = (AtomicBool::new(false), Mutex::default());
-        ReplicaQueue { key, number, partition_key, values, is_base, waiting, ready }
+        let (is_base, direct, waiting) = (AtomicBool::new(false), DirectReads::default(), Mutex::default());
+        let figures = Figures::default();
+        ReplicaQueue { key, number, partition_key, values, is_base, direct, figures, waiting, ready }
     }
 
     /// Whether the replica is a child's that takes its base.

@@ -7,6 +7,7 @@ use partage_core::service::table::replication;
 use partage_core::service::table::split::inherit;
 use partage_engine::replica::{Options, limits};
 use partage_log::{LogSettings, WriterSettings};
+use std::num::NonZeroUsize;
 
 /// Of one node, which is one data directory.
 #[derive(Debug, Clone, Copy)]
@@ -26,13 +27,15 @@ pub struct NodeSettings {
 }
 
 impl Default for NodeSettings {
-    /// Two threads of each kind: machines and stores of different replicas go on while one waits for the disk.
+    /// A thread of replicas for each two cores: the log, the network and the connections need as much. Two threads of storage: stores
+    /// of different replicas go on while one waits for the disk.
     fn default() -> NodeSettings {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         NodeSettings {
             log: LogSettings::default(),
             writer: WriterSettings::default(),
             engine: Options::default(),
-            replica_threads: 2,
+            replica_threads: (cores / 2).max(1),
             storage_threads: 2,
             flush_bytes: limits::FLUSH_BYTES,
         }

@@ -262,7 +262,11 @@ impl World {
     /// The next thing that happens, if there is any.
     pub fn step(&mut self) -> bool {
         let event = self.scene.advance();
-        event.map(|event| self.happen(event)).is_some()
+        let Some(event) = event else { return false };
+        self.happen(event);
+        let stale = self.nodes.iter().find_map(|node| node.reads_stale(&self.scene));
+        stale.into_iter().for_each(|text| self.scene.violate("D2", text));
+        true
     }
 
     /// Faults have stopped.

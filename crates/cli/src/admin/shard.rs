@@ -43,7 +43,8 @@ pub enum ShardCommand {
         #[arg(long)]
         to: String,
     },
-    /// Make another live replica the leader
+    /// Make another live replica the leader (also: shard transfer)
+    #[command(alias = "transfer")]
     Lead {
         #[command(flatten)]
         of: Of,

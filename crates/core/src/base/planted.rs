@@ -183,6 +183,10 @@ pub enum Planted {
     RefusedWish,
     /// D2: a leader that has not begun says that it has let go, though leaders before it may not have.
     HastyLetGo,
+    /// D2: what a leader publishes for readers lasts longer than its promises.
+    LateReaders,
+    /// D1: a replica that leads no more takes any committed entry at the place of a write for that write.
+    AnyEntry,
     /// O8: a child of a table opens before its parents' logs have ended.
     EarlyChild,
     /// D1: a child of a table acknowledges what follows on a base that is not on its disk.
@@ -199,7 +203,7 @@ impl Planted {
         [Planted::Majority, Planted::Head, Planted::Stale, Planted::Leave, Planted::Creation, Planted::Anew];
 
     /// Those that the simulator of replicas of tables must catch.
-    pub const REPLICATION: [Planted; 14] = [
+    pub const REPLICATION: [Planted; 16] = [
         Planted::EarlyLeaver,
         Planted::OldConfiguration,
         Planted::EarlyNewcomer,
@@ -214,6 +218,8 @@ impl Planted {
         Planted::CutCommitted,
         Planted::RefusedWish,
         Planted::HastyLetGo,
+        Planted::LateReaders,
+        Planted::AnyEntry,
     ];
 
     /// Those that the simulator of dataset nodes must catch.

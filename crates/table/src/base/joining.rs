@@ -1,9 +1,10 @@
 //! The stores of all parents as one store, which is the base of a child.
 //!
 //! Rows of different parents have different keys. The outcome of one request may be there twice, as both halves of a split have
-//! those of the whole: of two that differ the later one counts, on each replica alike.
+//! those of the whole: of two that differ the later one counts, on each replica alike. So rows, which are most of it, can be copied
+//! while the parents still change ([`copy_rows`], then each change), and what is left ([`rest`]) when they have closed.
 
-use crate::limits::CHUNK_BYTES;
+use crate::limits::{CHUNK_BYTES, JOIN_REST_BYTES};
 use crate::rows::RowsError;
 use crate::stored::keys;
 use crate::stored::values::{answered_at, decode_standing, encode_standing};
@@ -38,12 +39,57 @@ struct Source<'a> {
 
 fn fill(parts: &[Arc<TreeStore>], into: &TreeStore, position: LogPosition) -> Result<(), RowsError> {
     let snapshots: Vec<TreeSnapshot> = parts.iter().map(|part| part.snapshot()).collect::<Result<_, _>>()?;
+    let mut joined = Joined { into, position, chunk: Vec::new(), bytes: 0 };
+    merge(&snapshots, None, Some(keys::BEHIND_ENDS), |row| joined.add(row))?;
+    merge(&snapshots, Some(keys::BEHIND_ENDS), None, |row| joined.add(row))?;
+    joined.end()
+}
+
+/// Whether a stored record is a row, or says when one ends: only one parent has it.
+pub(super) fn is_of_row(stored: &[u8]) -> bool {
+    stored < keys::BEHIND_ENDS
+}
+
+/// A store in that folder that has the rows of these snapshots, and when they end, as of a position before the last one.
+pub(super) fn copy_rows(
+    engine: &TreeEngine,
+    snapshots: &[TreeSnapshot],
+    folder: &Path,
+    position: LogPosition,
+) -> Result<Arc<TreeStore>, RowsError> {
+    let store = engine.open(folder)?;
+    let mut joined = Joined { into: &store, position, chunk: Vec::new(), bytes: 0 };
+    merge(snapshots, None, Some(keys::BEHIND_ENDS), |row| joined.add(row))?;
+    joined.end()?;
+    Ok(Arc::new(store))
+}
+
+/// What [`copy_rows`] leaves out: none if it is so much that all is to be joined anew.
+pub(super) fn rest(parts: &[Arc<TreeStore>]) -> Result<Option<Vec<Row>>, RowsError> {
+    let snapshots: Vec<TreeSnapshot> = parts.iter().map(|part| part.snapshot()).collect::<Result<_, _>>()?;
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    merge(&snapshots, Some(keys::BEHIND_ENDS), None, |row| {
+        bytes += row.key.len() + row.value.len();
+        if bytes <= JOIN_REST_BYTES {
+            rows.push(row);
+        }
+        Ok(())
+    })?;
+    Ok((bytes <= JOIN_REST_BYTES).then_some(rows))
+}
+
+/// The records of all snapshots in a range of keys, in their order, each once. What says how the shard stands comes last.
+fn merge(
+    snapshots: &[TreeSnapshot],
+    from: Option<&[u8]>,
+    to: Option<&[u8]>,
+    mut add: impl FnMut(Row) -> Result<(), RowsError>,
+) -> Result<(), RowsError> {
     let open = |snapshot| {
-        let rows = Snapshot::range(snapshot, None, None, Direction::Forward);
+        let rows = Snapshot::range(snapshot, from, to, Direction::Forward);
         Source { rows: rows.peekable(), snapshot }
     };
     let mut sources: Vec<Source<'_>> = snapshots.iter().map(open).collect();
-    let mut joined = Joined { into, position, chunk: Vec::new(), bytes: 0 };
     let (mut standings, mut left_out) = (Vec::new(), BTreeSet::new());
     let mut answers = 0;
     while let Some(key) = next_key(&mut sources)? {
@@ -61,8 +107,8 @@ fn fill(parts: &[Arc<TreeStore>], into: &TreeStore, position: LogPosition) -> Re
             continue;
         }
         if let Some(id) = keys::parse_answer(&key) {
-            if let Some(row) = later_outcome(&id, same, &snapshots, &mut left_out)? {
-                joined.add(row)?;
+            if let Some(row) = later_outcome(&id, same, snapshots, &mut left_out)? {
+                add(row)?;
             }
             continue;
         }
@@ -73,13 +119,15 @@ fn fill(parts: &[Arc<TreeStore>], into: &TreeStore, position: LogPosition) -> Re
             answers += 1;
         }
         if let Some((row, _)) = same.into_iter().next() {
-            joined.add(row)?;
+            add(row)?;
         }
+    }
+    if to.is_some() {
+        return Ok(());
     }
     let standing = Standing { answers, ..inherit::standing(standings) };
     let standing = encode_standing(&standing).as_slice().into();
-    joined.add(Row { key: keys::STANDING.into(), value: standing })?;
-    joined.end()
+    add(Row { key: keys::STANDING.into(), value: standing })
 }
 
 /// The lowest key that is next in a part.

@@ -9,12 +9,13 @@
 //! ```
 //!
 //! What one parent has given is a store of its own (`parts.rs`), and that of an only parent becomes the replica's. Those of
-//! several are joined (`joining.rs`), which takes as long as to write them: shards that are merged are small.
+//! several are joined (`joining.rs`); most of that is done before the parents close (`early.rs`).
 //!
 //! The replica counts from the moment at which the log has its first record, which says where its log begins; the rows are on
 //! disk before. What a crash leaves before that is removed by the next start, like anything that the log does not know, and the
 //! replica begins anew.
 
+mod early;
 mod joining;
 mod parts;
 
@@ -27,6 +28,7 @@ use crate::replica::{LocalReplica, Opening, refuse_closed};
 use crate::rows::{RowsError, StoredRows};
 use crate::settings::ReplicaSettings;
 use crate::transport::{Packet, ParentAsk};
+use early::EarlyJoin;
 use partage_core::base::id::{Incarnation, PlacementId, ShardId};
 use partage_core::base::time::Millis;
 use partage_core::node::exchange::{self, ReplicaKey};
@@ -39,6 +41,7 @@ use partage_log::Record;
 use parts::{IncomingPart, Part};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
 
 /// The number of the record with which the log of a child's replica begins. Its machine counts its own from 1 afterwards: it is made
@@ -57,8 +60,12 @@ pub(crate) enum BaseWork {
         is_last: bool,
         result: Result<Arc<TreeStore>, RowsError>,
     },
+    /// The rows of all parents are copied into one store, in that folder.
+    Copied { generation: u64, result: Result<Arc<TreeStore>, RowsError> },
+    /// That store is flushed.
+    JoinedFlushed { generation: u64 },
     /// All that the parents had is stored, in that folder, and its record goes to the log.
-    Stored { generation: u64, result: Result<StoredRows<TreeStore>, RowsError> },
+    Stored(Result<(u64, StoredRows<TreeStore>), RowsError>),
     /// An empty folder is there, in place of what the parents had.
     Emptied { generation: u64, result: Result<StoredRows<TreeStore>, String> },
 }
@@ -89,6 +96,7 @@ pub(crate) struct LocalBase {
     ordered: Option<Order>,
     parts: BTreeMap<ShardId, Part>,
     incoming: BTreeMap<ShardId, IncomingPart>,
+    early: EarlyJoin,
     next_generation: u64,
     state: State,
     is_logged: bool,
@@ -118,6 +126,7 @@ impl LocalBase {
             ordered: None,
             parts: BTreeMap::new(),
             incoming: BTreeMap::new(),
+            early: EarlyJoin::default(),
             next_generation: 0,
             state: State::Taking,
             is_logged: false,
@@ -149,7 +158,9 @@ impl LocalBase {
                 BaseWork::Filled { parent, generation, number, is_last, result } => {
                     self.filled(parent, generation, number, is_last, result);
                 }
-                BaseWork::Stored { generation, result } => self.base_stored(generation, result),
+                BaseWork::Copied { generation, result } => self.rows_copied(generation, result),
+                BaseWork::JoinedFlushed { generation } => self.joined_flushed(generation),
+                BaseWork::Stored(result) => self.base_stored(result),
                 BaseWork::Emptied { generation, result } => become_empty = Some((generation, result)),
             }
         }
@@ -256,7 +267,8 @@ impl LocalBase {
             let effects = self.base.tick(now);
             self.carry_out(effects);
         }
-        if self.base.is_ready() {
+        self.tend_early_join();
+        if self.base.is_ready() && self.is_joined() {
             // A caller that has gone does not see its answer.
             for answer in self.when_ready.drain(..) {
                 let _ = answer.send(());
@@ -279,6 +291,7 @@ impl LocalBase {
         let parts: Vec<_> = self.parts.values().map(|part| Arc::clone(&part.store)).collect();
         let only = self.parts.values().next().filter(|part| parts.len() == 1 && part.at == position.index);
         let only = only.map(|part| (part.generation, Arc::clone(&part.store)));
+        let early = self.take_early_join();
         let generation = only.as_ref().map_or(self.next_generation, |(generation, _)| *generation);
         self.next_generation = self.next_generation.max(generation + 1);
         let folder = folders::of(&self.shared.folder, &self.queue.key, generation);
@@ -286,12 +299,16 @@ impl LocalBase {
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
             let store = || {
-                let store = match only {
-                    Some((_, store)) => store,
-                    None => joining::join(&shared.engine, &parts, &folder, position)?,
+                let finished = match early {
+                    Some(early) => early.finish(&shared, &queue.key, &parts, position)?,
+                    None => None,
+                };
+                let (generation, store) = match finished.or(only) {
+                    Some(joined) => joined,
+                    None => (generation, joining::join(&shared.engine, &parts, &folder, position)?),
                 };
                 store.flush()?;
-                StoredRows::open(store)
+                Ok((generation, StoredRows::open(store)?))
             };
             let result = store();
             if result.is_ok() {
@@ -299,14 +316,14 @@ impl LocalBase {
                 let first = Record::Write(LogWrite::Restart(position));
                 let _ = shared.writer.submit(queue.key.clone(), FIRST_RECORD, first);
             }
-            queue.add(|waiting| waiting.base_done.push(BaseWork::Stored { generation, result }));
+            queue.add(|waiting| waiting.base_done.push(BaseWork::Stored(result)));
         });
     }
 
-    fn base_stored(&mut self, generation: u64, result: Result<StoredRows<TreeStore>, RowsError>) {
+    fn base_stored(&mut self, result: Result<(u64, StoredRows<TreeStore>), RowsError>) {
         let State::Storing(position) = self.state else { return };
         match result {
-            Ok(rows) => self.state = State::Logging(position, generation, rows),
+            Ok((generation, rows)) => self.state = State::Logging(position, generation, rows),
             Err(error) => self.begin_anew(&error.to_string()),
         }
     }
@@ -336,6 +353,7 @@ impl LocalBase {
         self.state = State::Emptying;
         self.parts.clear();
         self.incoming.clear();
+        self.early = EarlyJoin::GivenUp;
         self.tasks += 1;
         let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
         self.shared.pool.add(self.queue.key.placement, move || {
@@ -368,6 +386,7 @@ impl LocalBase {
         let LocalBase { queue, shared, ordered, when_ready, when_open, closing, .. } = *self;
         let replica = LocalReplica::open(Arc::clone(&queue), Arc::clone(&shared), opening);
         shared.registry.became_replica(&queue);
+        shared.formed.fetch_add(1, Ordering::Relaxed);
         // Callers that have gone do not see their answers.
         for answer in when_ready.into_iter().chain(when_open) {
             let _ = answer.send(());
@@ -385,6 +404,7 @@ impl LocalBase {
         for (_, incoming) in std::mem::take(&mut self.incoming) {
             self.remove(incoming.generation, incoming.store);
         }
+        self.drop_early_join();
         self.base = Base::new(self.shared.node().clone(), self.order.bounds.clone(), Settings::default());
         self.state = State::Resting(self.shared.clock.now() + BASE_REST_MS);
     }
@@ -402,12 +422,12 @@ impl LocalBase {
 
     /// Nothing of it is needed any more.
     fn let_go(self: Box<Self>) {
-        let LocalBase { queue, shared, parts, incoming, closing, .. } = *self;
+        let LocalBase { queue, shared, parts, incoming, early, closing, .. } = *self;
         refuse_closed(queue.close());
         shared.registry.closed(&queue.key, Presence::Changing);
         let (pool, placement) = (Arc::clone(&shared), queue.key.placement);
         pool.pool.add(placement, move || {
-            drop((parts, incoming));
+            drop((parts, incoming, early));
             if let Err(why) = shared.remove_folders(&queue.key) {
                 tracing::warn!(replica = ?queue.key, "its folder is not removed, the next start does: {why}");
             }

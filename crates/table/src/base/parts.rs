@@ -5,6 +5,7 @@
 //! ends the parent's log nothing changes, so a store is never further than that.
 
 use super::{BaseWork, LocalBase, State};
+use crate::limits::BASE_FLUSH_BYTES;
 use crate::node::folders;
 use crate::rows::RowsError;
 use crate::transport::{Packet, ParentGiven, SnapshotChunk, StoredChange};
@@ -154,6 +155,7 @@ impl LocalBase {
             let part = Part { store, generation, at: useful(given), is_flushing: false };
             if let Some(former) = self.parts.insert(parent, part) {
                 self.remove(former.generation, Some(former.store));
+                self.drop_early_join();
             }
         } else {
             self.remove(generation, Some(store));
@@ -172,15 +174,16 @@ impl LocalBase {
     }
 
     fn apply(&mut self, given: &Given, changes: &[StoredChange]) -> Result<(), RowsError> {
-        let (to, flush_bytes) = (useful(given), self.shared.settings.flush_bytes);
+        let to = useful(given);
         let Some(part) = self.parts.get_mut(&given.parent).filter(|part| part.at < to) else { return Ok(()) };
-        let changes: Vec<Change<'_>> =
+        let borrowed: Vec<Change<'_>> =
             changes.iter().map(|(key, value)| Change { key, value: value.as_deref() }).collect();
-        part.store.apply(at(part.at), at(to), &changes)?;
+        part.store.apply(at(part.at), at(to), &borrowed)?;
         part.at = to;
-        if part.store.unflushed_bytes() >= flush_bytes {
+        if part.store.unflushed_bytes() >= BASE_FLUSH_BYTES {
             self.flush(given.parent);
         }
+        self.change_joined(changes);
         Ok(())
     }
 

@@ -39,6 +39,7 @@ fn entries(bytes: usize, count: u64) -> Outgoing {
         before: LogPosition { epoch: Epoch(u64::MAX), index: before },
         entries: (first..first + count).map(entry).collect(),
         committed: u64::MAX,
+        is_enough: true,
         sent: Millis(u64::MAX),
         echo: None,
     })))

@@ -142,6 +142,7 @@ impl LocalReplica {
             return self.give_up_filling();
         }
         let Some(incoming) = self.incoming.take() else { return };
+        self.queue.direct.set_rows(Some(rows.for_readers()));
         let former = std::mem::replace(&mut self.rows, rows);
         let generation = std::mem::replace(&mut self.generation, incoming.generation);
         let store = Arc::clone(former.store());

@@ -29,6 +29,8 @@ mod storage;
 
 use crate::ReadAnswer;
 use crate::error::ReadError;
+use crate::figures::Standing;
+use crate::limits::STANDING_MS;
 use crate::node::Shared;
 use crate::owner::Notice;
 use crate::queue::{Command, ReplicaQueue, Waiting, Wanted};
@@ -83,6 +85,8 @@ pub(crate) struct LocalReplica {
     /// What was reported last, and when.
     reported: Option<(ReplicationReport, Millis)>,
     is_flushing: bool,
+    /// When it said last how it stands.
+    stood: Millis,
     /// When the clock of the shard was moved on without a write.
     clock_moved: Millis,
     /// The log wants the room of its entries.
@@ -111,6 +115,7 @@ impl LocalReplica {
         let me = (queue.key.placement, incarnation);
         let (replica_settings, settings) = (settings, settings.replication);
         let machine = Replica::recover(me, settings, stored, shared.clock.now(), is_new);
+        queue.direct.set_rows(Some(rows.for_readers()));
         LocalReplica {
             queue,
             shared,
@@ -127,6 +132,7 @@ impl LocalReplica {
             reporter: Reporter::default(),
             reported: None,
             is_flushing: false,
+            stood: Millis(0),
             clock_moved: Millis(0),
             trims: false,
             outgoing: BTreeMap::new(),
@@ -204,10 +210,8 @@ impl LocalReplica {
         if !waiting.writes.is_empty() {
             let now = self.shared.clock.nanos();
             self.shared.times.queue.observe(seconds(waiting.writes_since, now));
-            let writes = waiting.writes.into_iter();
-            let writes =
-                writes.map(|(payload, answer)| (self.requests.add_write(answer, now), payload)).collect();
-            self.hear(Event::Write(writes));
+            self.requests.hold(waiting.writes, self.shared.clock.now());
+            self.release_writes();
         }
         for read in waiting.reads {
             let (consistency, at_least) = (read.consistency, read.at_least);
@@ -220,6 +224,22 @@ impl LocalReplica {
         }
     }
 
+    /// Lets the machine see the writes that are held, unless a sync is under way that is not long under way yet.
+    fn release_writes(&mut self) {
+        let waits = !self.logging.is_synced()
+            && !self.requests.must_release()
+            && self.shared.clock.now() < self.requests.held_until();
+        let held = if waits { Vec::new() } else { self.requests.release() };
+        if held.is_empty() {
+            return;
+        }
+        let now = self.shared.clock.nanos();
+        let writes = held.into_iter();
+        let writes =
+            writes.map(|(payload, answer)| (self.requests.add_write(answer, now), payload)).collect();
+        self.hear(Event::Write(writes));
+    }
+
     /// What it is time for.
     fn tend(&mut self) {
         let now = self.shared.clock.now();
@@ -227,10 +247,12 @@ impl LocalReplica {
             if now >= self.machine.wake_at() {
                 self.hear(Event::Tick);
             }
+            self.release_writes();
             self.tend_snapshots(now);
             self.note_committed(now);
             self.tend_clock(now);
             self.report(now);
+            self.say_how_it_stands(now);
         }
         self.tend_storage();
     }
@@ -240,7 +262,13 @@ impl LocalReplica {
         if !self.takes_part() {
             return Millis::NEVER;
         }
-        self.machine.wake_at().min(self.note_at()).min(self.snapshots_wake_at()).min(self.clock_at())
+        let held = self.requests.held_until();
+        self.machine
+            .wake_at()
+            .min(held)
+            .min(self.note_at())
+            .min(self.snapshots_wake_at())
+            .min(self.clock_at())
     }
 
     fn obey(&mut self, command: Command) {
@@ -254,6 +282,7 @@ impl LocalReplica {
                 self.requests.end(&Stopped::Closed);
                 self.outgoing.clear();
                 self.closing.get_or_insert_with(|| Closing::new(answer));
+                self.publish_reads();
             }
         }
     }
@@ -267,9 +296,17 @@ impl LocalReplica {
 
     fn tell_machine(&mut self, event: Event) {
         let now = self.shared.clock.now();
-        for effect in self.machine.handle(now, event) {
+        let effects = self.machine.handle(now, event);
+        self.publish_reads();
+        for effect in effects {
             self.carry_out(now, effect);
         }
+    }
+
+    /// Says until when readers may look at the rows themselves.
+    fn publish_reads(&self) {
+        let until = if self.takes_part() { self.machine.reads_until() } else { None };
+        self.queue.direct.publish(until);
     }
 
     fn carry_out(&mut self, now: Millis, effect: Effect) {
@@ -365,6 +402,22 @@ impl LocalReplica {
         }
     }
 
+    /// Says how it stands, for metrics.
+    fn say_how_it_stands(&mut self, now: Millis) {
+        if now < self.stood + STANDING_MS {
+            return;
+        }
+        self.stood = now;
+        let (status, size) = (self.machine.status(), self.rows.store().size());
+        self.queue.figures.set(Standing {
+            leads: status.has_begun,
+            in_sync: self.order.as_ref().map_or(0, |order| order.in_sync.len()),
+            lag_ms: self.machine.age_ms(now),
+            log_bytes: status.log_bytes as u64,
+            store_bytes: size.disk_bytes + size.unflushed_bytes,
+        });
+    }
+
     fn tell_owner(&self, notice: impl FnOnce(ReplicaKey) -> Notice) {
         self.shared.registry.tell(notice(self.queue.key.clone()));
     }
@@ -382,6 +435,7 @@ impl LocalReplica {
             return;
         }
         self.state = State::Damaged(why.clone());
+        self.publish_reads();
         self.outgoing.clear();
         self.requests.end(&Stopped::Damaged);
         self.tell_owner(|key| Notice::Damaged(key, why));

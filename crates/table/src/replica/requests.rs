@@ -1,9 +1,10 @@
 //! Requests that wait for the machine, and the outcomes of writes that it has not answered yet.
 
 use crate::error::{ReadError, WriteError};
-use crate::limits::OUTCOMES_BEYOND;
+use crate::limits::{HOLD_MS, OUTCOMES_BEYOND, WRITE_BYTES_HELD, WRITES_HELD};
 use crate::queue::{Read, Waiting, WriteAnswer};
-use partage_core::service::table::replication::{Failed, LogPosition, Request};
+use partage_core::base::time::Millis;
+use partage_core::service::table::replication::{Failed, LogPosition, Payload, Request};
 use partage_core::service::table::rows::Outcome;
 use std::collections::BTreeMap;
 
@@ -44,6 +45,16 @@ impl Stopped {
     }
 }
 
+/// Writes that the machine has not seen, because a sync of the log is under way: they go into the log together when it ends, so
+/// that they cost one record, one message to each follower and one sync. They would wait for the next sync in any case.
+#[derive(Debug, Default)]
+struct Held {
+    writes: Vec<(Payload, WriteAnswer)>,
+    bytes: usize,
+    /// Until when they wait at most.
+    until: Millis,
+}
+
 /// Who waits for what.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
@@ -51,6 +62,7 @@ pub(super) struct Requests {
     /// Each with the time when it was taken up, in nanoseconds.
     writes: BTreeMap<Request, (WriteAnswer, u64)>,
     reads: BTreeMap<Request, Read>,
+    held: Held,
     outcomes: BTreeMap<LogPosition, Outcome>,
 }
 
@@ -59,6 +71,30 @@ impl Requests {
         self.last += 1;
         self.writes.insert(self.last, (answer, now));
         self.last
+    }
+
+    /// Keeps writes back for a while. The caller lets go of them when they are many: see [`Requests::must_release`].
+    pub(super) fn hold(&mut self, writes: Vec<(Payload, WriteAnswer)>, now: Millis) {
+        if self.held.writes.is_empty() {
+            self.held.until = now + HOLD_MS;
+        }
+        self.held.bytes += writes.iter().map(|(payload, _)| payload.len()).sum::<usize>();
+        self.held.writes.extend(writes);
+    }
+
+    /// When what is held goes on at the latest.
+    pub(super) fn held_until(&self) -> Millis {
+        if self.held.writes.is_empty() { Millis::NEVER } else { self.held.until }
+    }
+
+    /// Whether so many writes are held that no more may be.
+    pub(super) fn must_release(&self) -> bool {
+        self.held.writes.len() >= WRITES_HELD || self.held.bytes >= WRITE_BYTES_HELD
+    }
+
+    /// The writes that are held, in their order.
+    pub(super) fn release(&mut self) -> Vec<(Payload, WriteAnswer)> {
+        std::mem::take(&mut self.held).writes
     }
 
     pub(super) fn add_read(&mut self, read: Read) -> Request {
@@ -109,6 +145,9 @@ impl Requests {
     /// Answers all that wait: what the machine has taken may be done or not.
     pub(super) fn end(&mut self, stopped: &Stopped) {
         self.outcomes.clear();
+        for (_, answer) in self.release() {
+            let _ = answer.send(Err(stopped.of_write()));
+        }
         for (_, (answer, _)) in std::mem::take(&mut self.writes) {
             let _ = answer.send(Err(WriteError::Unknown(stopped.why())));
         }

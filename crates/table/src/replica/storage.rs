@@ -69,6 +69,7 @@ impl LocalReplica {
         if matches!(self.state, State::Running) {
             let why = error.to_string();
             self.state = State::Failed(why.clone());
+            self.publish_reads();
             self.outgoing.clear();
             self.requests.end(&Stopped::Failed(why.clone()));
             self.tell_owner(|key| Notice::Failed(key, why));
@@ -176,6 +177,8 @@ impl LocalReplica {
             _ => Presence::Stored(Box::new(machine.stored(rows.store().flushed()))),
         };
         // The folder may be opened again as soon as the answer is there.
+        queue.direct.publish(None);
+        queue.direct.set_rows(None);
         drop((rows, incoming, outgoing));
         refuse(queue.close(), &Stopped::Closed);
         if shared.registry.ended().is_none() {

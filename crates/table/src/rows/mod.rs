@@ -7,6 +7,7 @@ mod pinned;
 mod scan;
 mod times;
 
+use crate::direct::ClockBound;
 use crate::limits::ANSWER_PART_BYTES;
 use crate::stored::values::{
     decode_answered, decode_row, decode_standing, encode_answered, encode_row, encode_standing,
@@ -25,6 +26,7 @@ pub(crate) use scan::ScannedRows;
 pub use scan::{ScanPage, ScanRange, ScannedRow};
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use times::Times;
 
 /// Why rows cannot be read or written.
@@ -53,6 +55,7 @@ impl RowsError {
 pub struct StoredRows<S> {
     store: Arc<S>,
     standing: Standing,
+    clock: ClockBound,
     ends: RefCell<Times<Key>>,
     answers: RefCell<Times<RequestId>>,
 }
@@ -69,12 +72,18 @@ impl<S: Store> StoredRows<S> {
         };
         let ends = RefCell::new(read_ends(&*store)?);
         let answers = RefCell::new(read_answers(&*store)?);
-        Ok(StoredRows { store, standing, ends, answers })
+        let clock = Arc::new(AtomicU64::new(standing.clock_ms));
+        Ok(StoredRows { store, standing, clock, ends, answers })
     }
 
     /// The store.
     pub fn store(&self) -> &Arc<S> {
         &self.store
+    }
+
+    /// What readers on other threads need: the store, and what the shard's clock shows at most.
+    pub(crate) fn for_readers(&self) -> (Arc<S>, ClockBound) {
+        (Arc::clone(&self.store), Arc::clone(&self.clock))
     }
 
     /// Up to which entry of the log the rows are.
@@ -119,6 +128,12 @@ impl<S: Store> StoredRows<S> {
         for record in &records {
             self.change(record, &mut changes)?;
         }
+        // Readers see rows as soon as the store has them.
+        let clock_ms = records.iter().find_map(|record| match record {
+            Record::Standing(standing) => Some(standing.clock_ms),
+            _ => None,
+        });
+        clock_ms.into_iter().for_each(|clock_ms| self.clock.store(clock_ms, Ordering::Release));
         let borrowed: Vec<Change<'_>> =
             changes.iter().map(|(key, value)| Change { key, value: value.as_deref() }).collect();
         self.store.apply(before, entry.position, &borrowed)?;

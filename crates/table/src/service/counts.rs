@@ -98,6 +98,7 @@ impl Tables {
             "Replicas of new shards, of splits and merges, that take what the old ones have",
             ConstGauge::new(self.node().forming() as u64),
         );
+        self.register_replicas(&mut registry);
         network(&mut registry, self.0.network.counts());
         let mut text = String::new();
         // Writing to a string cannot fail.

@@ -23,6 +23,9 @@ pub(crate) const STANDING: &[u8] = &[5];
 /// The first key, and the key behind the last one, of the times when rows end.
 pub(crate) const ALL_ENDS: (&[u8], &[u8]) = (&[ENDS], &[ENDS + 1]);
 
+/// The key behind the last one of all rows and of the times when they end.
+pub(crate) const BEHIND_ENDS: &[u8] = &[ENDS + 1];
+
 /// The same of the times of outcomes.
 pub(crate) const ALL_ANSWERS_OF: (&[u8], &[u8]) = (&[ANSWER_OF], &[ANSWER_OF + 1]);
 

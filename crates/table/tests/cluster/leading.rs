@@ -4,6 +4,8 @@ use crate::support::{Cluster, add, key, put, replica, until};
 use partage_core::service::table::replication::{Consistency, Failed};
 use partage_core::service::table::rows::Outcome;
 use partage_table::{Notice, WriteError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_that_was_acknowledged_is_there_after_all_nodes_were_killed() {
@@ -92,6 +94,53 @@ async fn too_few_in_sync_refuse_writes_definitely_and_reads_go_on() {
     cluster.in_sync(1, &[1, 2]).await;
     cluster.write(1, &put("a", "3")).await;
     assert_eq!(cluster.read(1, "a").await, Some(b"3".to_vec()));
+}
+
+/// D2. Threads of connections read at whichever node says that it may be read, while the lead goes round.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn reads_beside_changes_of_the_lead_see_all_that_was_acknowledged() {
+    let cluster = Arc::new(Cluster::started().await);
+    let (acknowledged, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (writes, number, over) = (Arc::clone(&cluster), Arc::clone(&acknowledged), Arc::clone(&is_over));
+    let writer = tokio::spawn(async move {
+        while !over.load(Ordering::Relaxed) {
+            let next = number.load(Ordering::SeqCst) + 1;
+            writes.write(1, &put("n", next.to_string())).await;
+            number.store(next, Ordering::SeqCst);
+        }
+    });
+    let read = |node: u64| {
+        let (cluster, number, over) = (Arc::clone(&cluster), Arc::clone(&acknowledged), Arc::clone(&is_over));
+        tokio::spawn(async move {
+            let (mut answers, at) = (0u64, replica(1, node));
+            while !over.load(Ordering::Relaxed) {
+                let before = number.load(Ordering::SeqCst);
+                let found = cluster.node(node).read(&at, &key("n"), Consistency::Linearizable, 0).await;
+                if let Ok(found) = found {
+                    let text = found.row.map_or_else(|| b"0".to_vec(), |row| row.value.to_vec());
+                    let seen: u64 = String::from_utf8(text).unwrap().parse().unwrap();
+                    assert!(seen >= before, "{seen} is read after {before} was acknowledged");
+                    answers += 1;
+                }
+                tokio::task::yield_now().await;
+            }
+            answers
+        })
+    };
+    let readers = [read(1), read(2), read(3)];
+    for turn in 0..8u64 {
+        cluster.lead(1, 1 + (turn + 1) % 3);
+        let until = acknowledged.load(Ordering::SeqCst) + 20;
+        crate::support::until("writes go on", async || {
+            (acknowledged.load(Ordering::SeqCst) >= until).then_some(())
+        })
+        .await;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    writer.await.unwrap();
+    for reader in readers {
+        assert!(reader.await.unwrap() > 0, "each node has led, and was read");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

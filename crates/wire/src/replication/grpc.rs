@@ -142,6 +142,7 @@ impl From<Append> for proto::Append {
             before: Some(append.before).filter(|before| *before != LogPosition::default()).map(Into::into),
             entries: append.entries.into_iter().map(Into::into).collect(),
             committed: append.committed,
+            is_enough: append.is_enough,
             sent_ms: append.sent.0,
             echo: append.echo.map(echo),
         }
@@ -173,6 +174,7 @@ impl TryFrom<proto::Append> for Append {
             before,
             entries,
             committed: form.committed,
+            is_enough: form.is_enough,
             sent: Millis(form.sent_ms),
             echo: form.echo.map(echo),
         })

@@ -65,6 +65,7 @@ fn append(entries: Vec<Entry>) -> Packet {
         before: LogPosition { epoch: Epoch(2), index: 6 },
         entries,
         committed: 5,
+        is_enough: true,
         sent: Millis(9),
         echo: None,
     };

@@ -28,8 +28,8 @@ pub fn appends() -> impl Strategy<Value = Append> {
     let before = (any::<u64>(), 0..u64::MAX - 8);
     let entries = vec((any::<u64>(), entry_kinds()), 0..8);
     let echo = option::of(any::<(u64, u64)>());
-    (before, entries, any::<(u64, u64, u64)>(), echo).prop_map(
-        |((before_epoch, before), entries, (epoch, committed, sent), echo)| Append {
+    (before, entries, any::<(u64, (u64, bool), u64)>(), echo).prop_map(
+        |((before_epoch, before), entries, (epoch, (committed, is_enough), sent), echo)| Append {
             epoch: Epoch(epoch),
             before: LogPosition { epoch: Epoch(before_epoch), index: before },
             entries: (before + 1..)
@@ -40,6 +40,7 @@ pub fn appends() -> impl Strategy<Value = Append> {
                 })
                 .collect(),
             committed,
+            is_enough,
             sent: Millis(sent),
             echo: echo.map(|(incarnation, clock)| Echo {
                 incarnation: Incarnation(incarnation),

@@ -433,6 +433,20 @@ impl Node {
         self.finish(scene, op, attempt, outcome);
     }
 
+    /// D2: a replica of this node that may be read without being asked, and has not applied all that was acknowledged.
+    pub fn reads_stale(&self, scene: &Scene) -> Option<String> {
+        let now = self.clock.read(scene.now);
+        let tables = self.process.iter().flat_map(|process| &process.service.tables);
+        let mut readable =
+            tables.filter(|(_, local)| local.machine.reads_until().is_some_and(|until| now < until));
+        readable.find_map(|(replica, local)| {
+            let last = scene.oracles.storage.tables.last_acknowledged(replica);
+            let has = local.applied.at;
+            (has.index < last)
+                .then(|| format!("{replica:?} may be read, has {has}, and {last} was acknowledged"))
+        })
+    }
+
     /// Whether the replica leads, serves, and has all that is committed.
     pub fn leads_table(&self, tables: &Tables, replica: &ReplicaKey) -> bool {
         let local = self.process.as_ref().and_then(|process| process.service.tables.get(replica));

@@ -164,6 +164,12 @@ impl Tables {
         }
     }
 
+    /// Up to which index writes to the shard of a replica were acknowledged.
+    pub(super) fn last_acknowledged(&self, replica: &ReplicaKey) -> u64 {
+        let truth = self.shards.get(&(replica.keyspace.clone(), replica.shard));
+        truth.map_or(0, |truth| truth.acknowledged)
+    }
+
     pub(super) fn is_whole(&self, replica: &ReplicaKey, has: &Registers) -> bool {
         let truth = self.shards.get(&(replica.keyspace.clone(), replica.shard));
         truth.is_none_or(|truth| truth.applied == *has)

@@ -153,6 +153,20 @@ impl TreeStore {
         }
     }
 
+    /// What the rows in memory say of a key, and the position of the last group that was applied: `Some(None)`, that there is none.
+    /// `None`: the disk must be asked. Never blocks on the disk.
+    pub fn get_in_memory(&self, key: &[u8]) -> Option<(LogPosition, Option<SharedBytes>)> {
+        if key.len() > KEY_BYTES {
+            return None;
+        }
+        with_stored_key(key, |key| {
+            let state = self.read();
+            state.usable().ok()?;
+            let value = state.layers.get(key)?.clone();
+            Some((state.applied, value.map(SharedBytes::value)))
+        })
+    }
+
     /// Does a write to the disk. If it fails, it is unknown what of it is there.
     fn disk<T>(&self, write: impl FnOnce(&Library) -> Result<T, Error>) -> Result<T, Error> {
         write(&self.library).inspect_err(|error| self.write().broken = Some(error.to_string()))

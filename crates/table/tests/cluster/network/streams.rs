@@ -51,6 +51,7 @@ fn append(bytes: usize) -> Packet {
         before: LogPosition::default(),
         entries: vec![Entry { position, kind: EntryKind::Write(vec![7; bytes].into()) }],
         committed: 0,
+        is_enough: false,
         sent: Millis(0),
         echo: None,
     }))

@@ -316,8 +316,13 @@ impl World {
         match (&answer, asked) {
             (Ok(Answer::Written(at)), _) => {
                 let (disks, min) = (self.disks_with(shard, *at), self.weather.settings.min_in_sync);
-                // A leader that goes on under a later epoch acknowledges what it appended under the last one.
-                self.oracle.acts(shard, leads.unwrap_or(at.epoch))?;
+                // A leader that goes on under a later epoch acknowledges what it appended under the last one. One that was
+                // replaced acknowledges what the next one has committed, and does not say that it leads.
+                if let Some(epoch) = leads {
+                    self.oracle.acts(shard, epoch)?;
+                } else {
+                    self.outcome.outliving += 1;
+                }
                 self.oracle.acknowledges(shard, self.now, *at, disks, min)?;
             }
             (Ok(Answer::Read { applied, age_ms }), Asked::Read(_, consistency)) => {

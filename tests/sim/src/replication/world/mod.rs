@@ -35,6 +35,8 @@ pub struct Outcome {
     pub hash: u64,
     /// Writes that were acknowledged, and those whose outcome is unknown.
     pub writes: (u64, u64),
+    /// Writes that a replica acknowledged after it had ceased to lead.
+    pub outliving: u64,
     /// Linearizable, bounded and other reads.
     pub reads: (u64, u64, u64),
     /// How often the coordinator changed a leader, and how often one began.
@@ -53,6 +55,7 @@ impl Outcome {
     /// Counts what another run has shown.
     pub fn add(&mut self, other: &Outcome) {
         self.steps += other.steps;
+        self.outliving += other.outliving;
         self.writes = (self.writes.0 + other.writes.0, self.writes.1 + other.writes.1);
         let (own, reads) = (self.reads, other.reads);
         self.reads = (own.0 + reads.0, own.1 + reads.1, own.2 + reads.2);
@@ -66,10 +69,12 @@ impl Outcome {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Outcome { steps, writes, reads, leaders, crashes, snapshots, transfers, wishes, .. } = self;
+        let Outcome {
+            steps, writes, outliving, reads, leaders, crashes, snapshots, transfers, wishes, ..
+        } = self;
         write!(
             f,
-            "{steps} steps; {} writes acknowledged, {} unknown; {} linearizable, {} bounded and {} other reads; \
+            "{steps} steps; {} writes acknowledged ({outliving} after the lead), {} unknown; {} linearizable, {} bounded and {} other reads; \
              {} changes of leaders, {} began; {crashes} crashes, {snapshots} snapshots, {transfers} transfers, \
              {wishes} wishes granted",
             writes.0, writes.1, reads.0, reads.1, reads.2, leaders.0, leaders.1
@@ -278,6 +283,24 @@ impl World {
                     return Err(format!(
                         "D1: {placement}, in sync under {} {} of {all:?}, lacks {last}, which was acknowledged",
                         map.epoch, map.configuration
+                    ));
+                }
+            }
+        }
+        self.direct_reads_are_fresh()
+    }
+
+    /// D2: whoever may be read without being asked has applied all that was acknowledged.
+    fn direct_reads_are_fresh(&self) -> Result<(), String> {
+        for node in self.nodes.iter().filter(|node| node.is_up) {
+            let now = node.clock.read(self.now);
+            for (placement, local) in &node.replicas {
+                let last = self.oracle.acknowledged(local.shard).map_or(0, |last| last.index);
+                let may = local.machine.reads_until().is_some_and(|until| now < until);
+                if may && local.engine.at.index < last {
+                    let has = local.engine.at;
+                    return Err(format!(
+                        "D2: {placement} may be read, has {has}, and {last} was acknowledged"
                     ));
                 }
             }

@@ -22,6 +22,8 @@ pub(super) struct Following {
     matched: u64,
     /// What was replied last of that.
     replied: u64,
+    /// Up to this index what is committed is on as many replicas as a write needs.
+    pub(super) enough: u64,
     /// A reply that waits for the fence to be on disk, with what it says of an append that did not fit.
     owes: Option<Option<u64>>,
     /// All that was acknowledged before this time of the own clock is applied.
@@ -41,6 +43,7 @@ impl Following {
             sent: Millis(0),
             matched: 0,
             replied: 0,
+            enough: 0,
             owes: None,
             fresh: None,
             becomes_fresh: None,
@@ -84,7 +87,7 @@ impl Replica {
                     return;
                 }
                 self.take_in(append.before.index, append.entries, known);
-                self.take_commit(append.committed, append.echo);
+                self.take_commit(append.committed, append.is_enough, append.echo);
                 None
             }
         };
@@ -129,8 +132,12 @@ impl Replica {
     }
 
     /// What the leader knows to be committed is so here as far as the logs are known to be alike.
-    fn take_commit(&mut self, committed: u64, echo: Option<Echo>) {
-        self.commit_to(committed.min(self.following.matched));
+    fn take_commit(&mut self, committed: u64, is_enough: bool, echo: Option<Echo>) {
+        let known = committed.min(self.following.matched);
+        self.commit_to(known);
+        if is_enough {
+            self.following.enough = self.following.enough.max(known);
+        }
         let echo = echo.filter(|echo| echo.incarnation == self.incarnation);
         if let Some(echo) = echo
             && self.following.becomes_fresh.is_none()

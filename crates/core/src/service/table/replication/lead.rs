@@ -103,14 +103,16 @@ impl Lead {
 impl Replica {
     /// The replicas that must have an entry before it is committed, without this one: the in-sync set as it was last heard, and
     /// all that were asked for since (rule 1).
-    pub(super) fn required(&self) -> BTreeSet<PlacementId> {
-        let (Some(order), Some(lead)) = (&self.order, &self.lead) else { return BTreeSet::new() };
-        let mut required = match &lead.wish {
-            Some(asked) if planted::is(Planted::EarlyLeaver) => asked.in_sync.clone(),
-            _ => order.in_sync.union(&lead.asked).copied().collect(),
+    pub(super) fn required(&self) -> impl Iterator<Item = PlacementId> {
+        static NONE: BTreeSet<PlacementId> = BTreeSet::new();
+        let (ordered, asked) = match (&self.order, &self.lead) {
+            (Some(order), Some(lead)) => match &lead.wish {
+                Some(asked) if planted::is(Planted::EarlyLeaver) => (&asked.in_sync, &NONE),
+                _ => (&order.in_sync, &lead.asked),
+            },
+            _ => (&NONE, &NONE),
         };
-        required.remove(&self.me);
-        required
+        ordered.union(asked).copied().filter(|placement| *placement != self.me)
     }
 
     /// Set and peers are those of the order.
@@ -169,12 +171,13 @@ impl Replica {
     /// Something may be committed now, or a read be answered.
     pub(super) fn advance(&mut self, now: Millis) {
         let Some(lead) = &self.lead else { return };
-        let matched = |placement: &PlacementId| lead.followers.get(placement).map_or(0, |one| one.matched);
-        let mut have: Vec<u64> = self.required().iter().map(matched).collect();
+        let matched = |placement: PlacementId| lead.followers.get(&placement).map_or(0, |one| one.matched);
+        let mut have: Vec<u64> = self.required().map(matched).collect();
         have.push(self.durable.synced());
         let (begin, epoch) = (lead.begin, lead.epoch);
-        if let Some(index) = commit::committed(&have, begin, self.set_size() >= self.settings.min_in_sync) {
+        if let Some(index) = commit::committed(&have, begin, self.is_enough()) {
             self.commit_to(index);
+            self.settle_outliving(now);
         }
         // Replies may be late: without promises another may lead, and nothing is acknowledged under an earlier epoch then.
         if self.committed >= begin && begin > 0 && self.promised_until().is_some_and(|until| now < until) {

@@ -26,6 +26,8 @@ pub struct Append {
     pub entries: Vec<Entry>,
     /// Up to which index entries are committed.
     pub committed: u64,
+    /// As many replicas as a write needs have these: whoever waits for one of them may be answered.
+    pub is_enough: bool,
     /// When the leader sent this, by its clock.
     pub sent: Millis,
     /// The latest clock that the leader has had of this follower, if it knew at `sent` that it leads.

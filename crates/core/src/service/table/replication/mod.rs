@@ -26,6 +26,9 @@
 //! | 4a. The *closer* of a shard that was split or merged begins with `Close` instead of `Begin`: that is the last entry of the log, admits nothing, and is committed as any | `closing.rs` |
 //! | 10. A leader that is to hand over stops admitting until the heir has all; a former leader tells the next one that it has let go, which takes the place of the wait for the promise | `transfer.rs` |
 //!
+//! A write that its leader has admitted and that is not committed when it stops to lead is answered by that replica all the same,
+//! when it learns what became of the entry (`outliving.rs`).
+//!
 //! The driver, in numbered sentences:
 //! 1. It begins with [`Replica::recover`], with what the disk has. Each process has an incarnation of its own.
 //! 2. It reads the clock after it has received what it hands in, and carries out the effects in their order.
@@ -56,6 +59,7 @@ mod follower;
 mod lead;
 mod log;
 pub mod message;
+mod outliving;
 mod promise;
 mod reads;
 mod replica;

@@ -24,12 +24,22 @@ impl Replica {
         if self.lead.as_ref().is_some_and(Lead::has_begun) { self.promised_until() } else { None }
     }
 
+    /// Until when what is applied here may be read as a linearizable read, without asking this machine again; none: not at all.
+    ///
+    /// The driver publishes this after each event and before it carries out the effects of that, as one of them may end it. A reader
+    /// that has seen it, and that time is not over, may then look at the rows: all that was acknowledged before is among them.
+    pub fn reads_until(&self) -> Option<Millis> {
+        let late = if planted::is(Planted::LateReaders) { self.settings.promise_ms } else { 0 };
+        let until = self.relies_until().filter(|_| !self.closes() && self.damage.is_none());
+        until.map(|until| until + late)
+    }
+
     /// Until when all required replicas have promised to lead under no later epoch. With nobody else in the set nobody else
     /// can be made leader.
     pub(super) fn promised_until(&self) -> Option<Millis> {
         let lead = self.lead.as_ref()?;
         let promise_ms = self.settings.promise_ms;
-        let mut ends = self.required().into_iter().map(|placement| {
+        let mut ends = self.required().map(|placement| {
             let replied_to = lead.followers.get(&placement).and_then(|follower| follower.replied_to);
             replied_to.map(|sent| relied_on(sent, promise_ms))
         });
@@ -74,8 +84,8 @@ impl Replica {
         Ok(Answer::Read { applied: self.applied, age_ms })
     }
 
-    /// How old what is applied here may be at most, by the own clock, which hides up to a millisecond.
-    fn age_ms(&self, now: Millis) -> Option<u64> {
+    /// How old what is applied here may be at most, in milliseconds by the own clock, which hides up to one; none: that is not known.
+    pub fn age_ms(&self, now: Millis) -> Option<u64> {
         match self.relies_until() {
             Some(until) if now < until => Some(0),
             Some(until) => Some(now.since(until) + 1),

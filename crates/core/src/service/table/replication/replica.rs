@@ -21,6 +21,7 @@ use super::lead::{Lead, Phase};
 use super::log::Log;
 use super::promise::Promise;
 use super::reads::WaitingRead;
+use super::writes::Uncommitted;
 use super::{Damage, Effect, Event, Failed, LogPosition, LogWrite, Message, Order, Settings, Stored, Wish};
 use crate::base::id::{Configuration, Epoch, Incarnation, PlacementId};
 use crate::base::planted::{self, Planted};
@@ -43,6 +44,8 @@ pub struct Replica {
     pub(super) promise: Promise,
     pub(super) order: Option<Order>,
     pub(super) lead: Option<Lead>,
+    /// Writes that this replica admitted as a leader, and that were not committed when it stopped to lead: see `outliving.rs`.
+    pub(super) outliving: VecDeque<Uncommitted>,
     pub(super) following: Following,
     pub(super) reads: VecDeque<WaitingRead>,
     pub(super) damage: Option<Damage>,
@@ -111,6 +114,7 @@ impl Replica {
             promise,
             order: None,
             lead: None,
+            outliving: VecDeque::new(),
             following: Following::begin(Epoch(0), now),
             reads: VecDeque::new(),
             damage: None,
@@ -163,7 +167,7 @@ impl Replica {
             Some(lead) => lead.wake_at(self),
             None => self.silence_at(),
         };
-        reads.min(other)
+        reads.min(other).min(self.outliving_until())
     }
 
     /// What there is to say of it.
@@ -203,6 +207,7 @@ impl Replica {
         self.try_begin(now);
         self.lead_on(now);
         self.report_silence(now);
+        self.settle_outliving(now);
         self.end_waiting_reads(now);
     }
 
@@ -313,6 +318,7 @@ impl Replica {
 
     pub(super) fn damaged(&mut self, damage: Damage) {
         self.step_down();
+        self.give_up_outliving();
         self.damage = Some(damage.clone());
         self.effects.push(Effect::Damaged(damage));
     }
@@ -327,16 +333,10 @@ impl Replica {
         self.effects.extend(refused);
     }
 
-    /// Leads no more: writes that are in the log may or may not come to be committed.
+    /// Leads no more: writes that are in the log may or may not come to be committed, and wait to hear of it.
     pub(super) fn step_down(&mut self) {
         let Some(lead) = self.lead.take() else { return };
-        for write in lead.uncommitted {
-            if let Some(request) = write.request {
-                let unknown =
-                    Failed::Unknown("the leader of the shard changed before the write was committed");
-                self.effects.push(Effect::Answer(request, Err(unknown)));
-            }
-        }
+        self.outlive(lead.uncommitted);
         let leader = self.leader_elsewhere();
         for read in self.reads.drain(..) {
             self.effects.push(Effect::Answer(read.request, Err(Failed::NotLeader(leader))));

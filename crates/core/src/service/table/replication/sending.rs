@@ -125,6 +125,7 @@ impl Replica {
     /// Sends what is next to one peer; if there is nothing, only when it is `due`.
     fn send_to(&mut self, now: Millis, to: PlacementId, due: bool) {
         let echoes = self.may_rely(now) || planted::is(Planted::UnpromisedEcho);
+        let is_enough = self.is_enough();
         let (base, end) = (self.log.base(), self.log.end().index);
         let Some(lead) = self.lead.as_mut().filter(|lead| lead.phase != Phase::Waiting) else { return };
         let epoch = lead.epoch;
@@ -153,7 +154,8 @@ impl Replica {
         }
         let echo =
             follower.clock.filter(|_| echoes).map(|clock| Echo { incarnation: follower.incarnation, clock });
-        let append = Append { epoch, before, entries, committed: self.committed, sent: now, echo };
+        let committed = self.committed;
+        let append = Append { epoch, before, entries, committed, is_enough, sent: now, echo };
         self.effects.push(Effect::Send(to, Message::Append(append)));
     }
 

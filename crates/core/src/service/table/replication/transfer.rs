@@ -58,7 +58,7 @@ impl Replica {
         }
     }
 
-    /// Another leads: from now on nothing is answered under the former epoch. The
+    /// Another leads: from now on nothing is read under the former epoch, and writes are answered by what the next leader commits. The
     /// next leader hears so if this one had begun, as only then had leaders before it let go, too.
     pub(super) fn let_go(&mut self, next: PlacementId) {
         let had_begun = |lead: &&Lead| {

@@ -48,10 +48,9 @@ impl Replica {
             Some(in_sync) => in_sync,
             None => {
                 let wanted = self.wanted_set(now);
-                let required = self.required();
-                let is_asked_for = |placement| order.in_sync.contains(placement);
+                let is_asked_for = |placement| order.in_sync.contains(&placement);
                 // The same set once more, if more than the set is required: then the coordinator's answer ends that.
-                if wanted == order.in_sync && required.iter().all(is_asked_for) {
+                if wanted == order.in_sync && self.required().all(is_asked_for) {
                     if let Some(lead) = &mut self.lead {
                         lead.wish = None;
                     }

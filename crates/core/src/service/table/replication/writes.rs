@@ -7,7 +7,7 @@ use crate::base::time::Millis;
 /// An entry of this leader that is not committed.
 #[derive(Debug, Clone)]
 pub(super) struct Uncommitted {
-    position: LogPosition,
+    pub(super) position: LogPosition,
     bytes: usize,
     pub(super) since: Millis,
     /// Who waits for it.
@@ -59,6 +59,11 @@ impl Replica {
         ordered.min(wished.unwrap_or(usize::MAX))
     }
 
+    /// Whether as many replicas are in sync as a write needs.
+    pub(super) fn is_enough(&self) -> bool {
+        self.set_size() >= self.settings.min_in_sync
+    }
+
     /// Appends an entry to the own log, and says at which index.
     pub(super) fn append(&mut self, now: Millis, request: Option<Request>, kind: EntryKind) -> u64 {
         let Some(lead) = &mut self.lead else { return 0 };
@@ -94,7 +99,7 @@ impl Replica {
     /// Answers the writes that are committed, and by that applied. The caller has seen that promises hold. Those of a former epoch
     /// are committed with `Begin`, for which one replica is enough: they are answered when enough have them.
     pub(super) fn answer_committed(&mut self) {
-        let (committed, is_enough) = (self.committed, self.set_size() >= self.settings.min_in_sync);
+        let (committed, is_enough) = (self.committed, self.is_enough());
         let Some(lead) = &mut self.lead else { return };
         let epoch = lead.epoch;
         let is_due = |write: &mut Uncommitted| {

@@ -166,7 +166,15 @@ fn d2_a_refusal_of_an_append_of_a_former_life_is_no_promise() {
     assert!(until.is_some());
     // P1 sent this under e1, by a clock that was far ahead of that of its next process.
     let (before, sent) = (LogPosition::default(), group.now + 100_000);
-    let append = Append { epoch: Epoch(1), before, entries: Vec::new(), committed: 0, sent, echo: None };
+    let append = Append {
+        epoch: Epoch(1),
+        before,
+        entries: Vec::new(),
+        committed: 0,
+        is_enough: false,
+        sent,
+        echo: None,
+    };
     for follower in [P2, P3] {
         group.tell(follower, Event::Message(P1, Message::Append(append.clone())));
     }

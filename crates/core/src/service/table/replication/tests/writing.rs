@@ -60,15 +60,56 @@ fn what_was_logged_waits_for_enough_to_be_in_sync() {
 }
 
 #[test]
-fn the_outcome_of_a_write_that_was_logged_when_the_lead_was_lost_is_unknown() {
+fn a_write_that_was_logged_when_the_lead_was_lost_is_answered_when_the_next_leader_has_committed_it() {
     let mut group = Group::of_three();
     group.slow = set(&[P3]);
     group.write(P1, 1);
     group.lead(P2);
-    assert!(matches!(group.ended(1), Some(Err(Failed::Unknown(_)))));
-    assert!(!group.ended(1).unwrap().unwrap_err().is_definite());
     group.write(P1, 2);
     assert_eq!(group.ended(2), Some(Err(Failed::NotLeader(Some(P2)))));
+    assert_eq!(group.ended(1), None);
+    group.slow = set(&[]);
+    group.sync(P3);
+    group.pass(100);
+    assert_eq!(group.ended(1), Some(Ok(Answer::Written(LogPosition { epoch: Epoch(1), index: 2 }))));
+}
+
+#[test]
+fn a_write_that_outlives_its_leader_waits_until_enough_replicas_have_it() {
+    let mut group = Group::of_three();
+    group.slow = set(&[P3]);
+    group.write(P1, 1);
+    group.order(|order| {
+        order.leader = P2;
+        order.epoch = order.epoch.next();
+        order.in_sync = set(&[P2]);
+    });
+    group.pass(1_100);
+    // P2 alone has committed it with its first entry.
+    assert!(group.replicas[&P1].status().committed >= 2);
+    assert_eq!(group.ended(1), None);
+    group.order(|order| order.in_sync = set(&[P1, P2]));
+    group.pass(100);
+    assert!(matches!(group.ended(1), Some(Ok(_))));
+}
+
+#[test]
+fn what_becomes_of_a_write_is_unknown_when_it_is_not_heard_in_time_or_a_snapshot_comes() {
+    let mut group = Group::of_three();
+    group.slow = set(&[P3]);
+    group.write(P1, 1);
+    group.lead(P2);
+    group.pass(10_050);
+    assert!(matches!(group.ended(1), Some(Err(Failed::Unknown(_)))));
+    assert!(!group.ended(1).unwrap().unwrap_err().is_definite());
+
+    let mut group = Group::of_three();
+    group.slow = set(&[P3]);
+    group.write(P1, 1);
+    group.cut = set(&[P2, P3]);
+    group.lead(P2);
+    group.tell(P1, Event::Installed(LogPosition { epoch: Epoch(2), index: 9 }));
+    assert!(matches!(group.ended(1), Some(Err(Failed::Unknown(_)))));
 }
 
 /// The cluster's coordinator counts the epoch on when a follower leaves the set.
@@ -147,7 +188,7 @@ fn o2_a_new_leader_cuts_what_was_never_committed_and_the_old_one_writes_nothing_
     assert!(matches!(group.ended(3), Some(Ok(_))));
     let logs: Vec<_> = group.disks.values().map(|(stored, _)| stored.entries.clone()).collect();
     assert!(logs.iter().all(|log| *log == logs[0]), "{logs:?}");
-    assert!(matches!(group.ended(2), Some(Err(Failed::Unknown(_)))));
+    assert!(matches!(group.ended(2), Some(Err(Failed::NotLeader(_)))), "another entry is at its place");
 }
 
 #[test]
@@ -158,7 +199,15 @@ fn a_leader_whose_committed_entries_differ_is_not_followed() {
     let entry = Entry { position: LogPosition { epoch: Epoch(5), index: 2 }, kind: EntryKind::Begin };
     let before = LogPosition { epoch: Epoch(1), index: 1 };
     let (sent, committed) = (Millis(1), 0);
-    let append = Append { epoch: Epoch(5), before, entries: vec![entry], committed, sent, echo: None };
+    let append = Append {
+        epoch: Epoch(5),
+        before,
+        entries: vec![entry],
+        committed,
+        is_enough: true,
+        sent,
+        echo: None,
+    };
     group.tell(P2, Event::Message(P3, Message::Append(append)));
     assert!(matches!(group.replicas[&P2].damage(), Some(Damage::CommittedDiffers { committed: 2, .. })));
     group.read(P2, 9, Consistency::Any);
@@ -228,7 +277,15 @@ fn d1_nothing_is_applied_or_noted_as_committed_that_is_not_on_the_own_disk() {
     let stored = Stored { entries: vec![entry(1, 1), entry(1, 2)], fence: Epoch(2), ..Stored::default() };
     let mut replica = Replica::recover((P2, Incarnation(2)), Settings::default(), stored, Millis(0), false);
     let (before, sent, committed) = (entry(1, 1).position, Millis(1), 2);
-    let append = Append { epoch: Epoch(2), before, entries: vec![entry(2, 2)], committed, sent, echo: None };
+    let append = Append {
+        epoch: Epoch(2),
+        before,
+        entries: vec![entry(2, 2)],
+        committed,
+        is_enough: true,
+        sent,
+        echo: None,
+    };
     let effects = replica.handle(Millis(1), Event::Message(P1, Message::Append(append)));
     let last = effects.iter().filter_map(|effect| match effect {
         Effect::Write(number, _) => Some(*number),
@@ -252,7 +309,8 @@ fn d1_a_log_that_a_snapshot_replaced_is_begun_anew_before_anything_is_appended()
     let mut replica = Replica::recover((P2, Incarnation(2)), Settings::default(), stored, Millis(0), false);
     let (sent, committed) = (Millis(1), 9);
     let entries = vec![entry(3, 10)];
-    let append = Append { epoch: Epoch(3), before: flushed, entries, committed, sent, echo: None };
+    let append =
+        Append { epoch: Epoch(3), before: flushed, entries, committed, is_enough: true, sent, echo: None };
     let effects = replica.handle(Millis(1), Event::Message(P1, Message::Append(append)));
     let writes = effects.into_iter().filter_map(|effect| match effect {
         Effect::Write(_, write) => Some(write),

@@ -1,0 +1,348 @@
+//! The join of merged shards that begins before they close, so that requests do not wait while their rows are copied.
+//!
+//! | step | what it does |
+//! |---|---|
+//! | all parents have given what they had | copies the rows of all parts, as they are at that moment, into one store |
+//! | meanwhile, and from then on | changes of rows go to their part, and to that store |
+//! | the store lags little | the parents may close |
+//! | they have closed | the last changes, and what is not of a row (outcomes, how the shards stand), are added |
+//!
+//! The store's positions are one less than the furthest of its parts: so whatever came last, the position at which the log of the child
+//! begins is behind them. If it cannot be kept up (changes wait for too long, a store fails, a part is replaced), all is joined
+//! when the parents have closed, as if this had never begun.
+
+use super::{BaseWork, LocalBase, State, joining};
+use crate::limits::{BASE_FLUSH_BYTES, JOIN_GROUP_BYTES, JOIN_PENDING_BYTES};
+use crate::node::{Shared, folders};
+use crate::rows::RowsError;
+use crate::transport::{StoredChange, change_bytes};
+use partage_core::base::id::Epoch;
+use partage_core::node::exchange::ReplicaKey;
+use partage_core::service::table::replication::LogPosition;
+use partage_engine::replica::{Change, Store, TreeSnapshot, TreeStore};
+use std::sync::Arc;
+
+/// How far it is.
+#[derive(Default)]
+pub(super) enum EarlyJoin {
+    /// The parents have not given all yet.
+    #[default]
+    Awaited,
+    /// Rows are being copied, and changes of rows wait.
+    Copying(Changes),
+    /// It has the rows, but for the changes that wait.
+    Following(Changes, Arc<TreeStore>),
+    /// All is joined when the parents have closed.
+    GivenUp,
+}
+
+/// What is still to be added.
+#[derive(Default)]
+pub(super) struct Changes {
+    generation: u64,
+    /// The store has all up to this index, but for what waits.
+    at: u64,
+    waiting: Vec<StoredChange>,
+    bytes: usize,
+    is_flushing: bool,
+}
+
+/// A store that lacks only [`Early::waiting`], and what is not of a row.
+pub(super) struct Early {
+    pub(super) store: Arc<TreeStore>,
+    pub(super) generation: u64,
+    at: u64,
+    waiting: Vec<StoredChange>,
+}
+
+fn at(index: u64) -> LogPosition {
+    LogPosition { epoch: Epoch(0), index }
+}
+
+fn apply(store: &TreeStore, from: u64, to: LogPosition, changes: &[StoredChange]) -> Result<(), RowsError> {
+    let changes: Vec<Change<'_>> =
+        changes.iter().map(|(key, value)| Change { key, value: value.as_deref() }).collect();
+    Ok(store.apply(at(from), to, &changes)?)
+}
+
+impl Early {
+    /// Adds the last changes and what is not of a row, of parts that do not change any more; gives the generation of the store, and
+    /// the store. None if that is so much that all is to be joined anew: then, and if it fails, the folder is removed.
+    pub(super) fn finish(
+        self,
+        shared: &Shared,
+        key: &ReplicaKey,
+        parts: &[Arc<TreeStore>],
+        position: LogPosition,
+    ) -> Result<Option<(u64, Arc<TreeStore>)>, RowsError> {
+        let finished = self.add_last(parts, position);
+        let Early { store, generation, .. } = self;
+        if matches!(finished, Ok(true)) {
+            return Ok(Some((generation, store)));
+        }
+        drop(store);
+        if let Err(error) = folders::remove(&shared.engine, &shared.folder, key, &[generation]) {
+            tracing::warn!(%error, "rows of merged shards that are of no use are not removed; the next start does");
+        }
+        finished.map(|_| None)
+    }
+
+    fn add_last(&self, parts: &[Arc<TreeStore>], position: LogPosition) -> Result<bool, RowsError> {
+        let Some(rest) = joining::rest(parts)? else { return Ok(false) };
+        let rest = rest.into_iter().map(|row| (row.key.to_vec().into(), Some(row.value.to_vec().into())));
+        let changes: Vec<StoredChange> = self.waiting.iter().cloned().chain(rest).collect();
+        apply(&self.store, self.at, position, &changes)?;
+        Ok(true)
+    }
+}
+
+impl LocalBase {
+    /// Whether the rows of all parents are in one store, or are not going to be before these close.
+    pub(super) fn is_joined(&self) -> bool {
+        let is_one = self.parts.len() < 2 && self.incoming.is_empty();
+        is_one || matches!(self.early, EarlyJoin::Following(..) | EarlyJoin::GivenUp)
+    }
+
+    /// Begins when all parents have given what they had.
+    pub(super) fn tend_early_join(&mut self) {
+        let may = matches!((&self.early, &self.state), (EarlyJoin::Awaited, State::Taking));
+        if !may || self.parts.len() < 2 || !self.base.is_ready() || !self.incoming.is_empty() {
+            return;
+        }
+        let furthest = self.parts.values().map(|part| part.at).max().unwrap_or_default();
+        let snapshots: Result<Vec<TreeSnapshot>, _> =
+            self.parts.values().map(|part| part.store.snapshot()).collect();
+        // Two empty shards are joined at once.
+        let (Ok(snapshots), Some(index)) = (snapshots, furthest.checked_sub(1).filter(|index| *index > 0))
+        else {
+            self.early = EarlyJoin::GivenUp;
+            return;
+        };
+        let generation = self.next_generation;
+        self.next_generation += 1;
+        self.early = EarlyJoin::Copying(Changes { generation, at: index, ..Changes::default() });
+        let folder = folders::of(&self.shared.folder, &self.queue.key, generation);
+        let (engine, queue) = (self.shared.engine.clone(), Arc::clone(&self.queue));
+        self.tasks += 1;
+        self.shared.pool.add(self.queue.key.placement, move || {
+            let result = joining::copy_rows(&engine, &snapshots, &folder, at(index));
+            drop(snapshots);
+            queue.add(|waiting| waiting.base_done.push(BaseWork::Copied { generation, result }));
+        });
+    }
+
+    /// The rows are copied.
+    pub(super) fn rows_copied(&mut self, generation: u64, result: Result<Arc<TreeStore>, RowsError>) {
+        let early = std::mem::take(&mut self.early);
+        match (early, result) {
+            (EarlyJoin::Copying(changes), Ok(store)) if changes.generation == generation => {
+                self.early = EarlyJoin::Following(changes, store);
+                self.catch_up();
+            }
+            (early, result) => {
+                if let Err(error) = &result {
+                    tracing::warn!(%error, "rows of merged shards are not copied before these close");
+                }
+                // Of one that was given up before: the present one goes on.
+                let is_it = matches!(&early, EarlyJoin::Copying(changes) if changes.generation == generation);
+                self.early = if is_it { EarlyJoin::GivenUp } else { early };
+                self.remove(generation, result.ok());
+            }
+        }
+    }
+
+    /// A part has changed.
+    pub(super) fn change_joined(&mut self, changes: &[StoredChange]) {
+        let (EarlyJoin::Copying(known) | EarlyJoin::Following(known, _)) = &mut self.early else { return };
+        let of_rows = changes.iter().filter(|(key, _)| joining::is_of_row(key));
+        known.waiting.extend(of_rows.inspect(|change| known.bytes += change_bytes(change)).cloned());
+        let is_too_much = known.bytes > JOIN_PENDING_BYTES;
+        if is_too_much {
+            self.give_up_early_join();
+        } else {
+            self.catch_up();
+        }
+    }
+
+    /// Adds what waits, when it is much.
+    fn catch_up(&mut self) {
+        let furthest = self.parts.values().map(|part| part.at).max().unwrap_or_default();
+        let EarlyJoin::Following(changes, store) = &mut self.early else { return };
+        let index = furthest.saturating_sub(1);
+        if changes.bytes < JOIN_GROUP_BYTES || index <= changes.at {
+            return;
+        }
+        match apply(store, changes.at, at(index), &changes.waiting) {
+            Ok(()) => {
+                (changes.at, changes.bytes) = (index, 0);
+                changes.waiting.clear();
+                self.flush_joined();
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the rows of merged shards are joined when these have closed");
+                self.give_up_early_join();
+            }
+        }
+    }
+
+    fn flush_joined(&mut self) {
+        let EarlyJoin::Following(changes, store) = &mut self.early else { return };
+        if changes.is_flushing || store.unflushed_bytes() < BASE_FLUSH_BYTES {
+            return;
+        }
+        changes.is_flushing = true;
+        let (store, generation, queue) = (Arc::clone(store), changes.generation, Arc::clone(&self.queue));
+        self.tasks += 1;
+        self.shared.pool.add(self.queue.key.placement, move || {
+            // A failure shows when the whole base is stored.
+            if let Err(error) = store.flush() {
+                tracing::warn!(%error, "the rows of merged shards are not flushed");
+            }
+            while matches!(store.compact(), Ok(true)) {}
+            drop(store);
+            queue.add(|waiting| waiting.base_done.push(BaseWork::JoinedFlushed { generation }));
+        });
+    }
+
+    /// The store is flushed.
+    pub(super) fn joined_flushed(&mut self, of: u64) {
+        if let EarlyJoin::Following(changes, _) = &mut self.early
+            && changes.generation == of
+        {
+            changes.is_flushing = false;
+            self.flush_joined();
+        }
+    }
+
+    /// All is joined when the parents have closed.
+    fn give_up_early_join(&mut self) {
+        self.drop_early_join();
+        self.early = EarlyJoin::GivenUp;
+    }
+
+    /// A part begins anew, or all do: so does what was joined of them.
+    pub(super) fn drop_early_join(&mut self) {
+        // What is still being copied goes when that ends.
+        if let EarlyJoin::Following(changes, store) = std::mem::take(&mut self.early) {
+            self.remove(changes.generation, Some(store));
+        }
+    }
+
+    /// What is joined so far, to be finished; what is not to be used is removed.
+    pub(super) fn take_early_join(&mut self) -> Option<Early> {
+        match std::mem::replace(&mut self.early, EarlyJoin::GivenUp) {
+            EarlyJoin::Following(Changes { generation, at, waiting, .. }, store) => {
+                Some(Early { store, generation, at, waiting })
+            }
+            EarlyJoin::Awaited | EarlyJoin::Copying(_) | EarlyJoin::GivenUp => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::StoredRows;
+    use crate::stored::write;
+    use partage_core::keyspace::key::Key;
+    use partage_core::service::table::replication::{Entry, EntryKind};
+    use partage_core::service::table::rows::{
+        Action, Condition, Expiry, Operation, Request, RequestId, Write,
+    };
+    use partage_engine::replica::{Direction, Engine, Options, Snapshot, TreeEngine};
+    use proptest::prelude::*;
+    use std::path::Path;
+
+    /// One write to one of the two parents: which, the key, whether it deletes, and the number of its request.
+    type Step = (bool, u8, bool, Option<u8>);
+
+    fn write_of(at_ms: u64, (right, key, deletes, request): Step) -> Write {
+        let name = [if right { b'r' } else { b'l' }, key];
+        let action = match deletes {
+            true => Action::Delete,
+            false => {
+                Action::Put(at_ms.to_be_bytes().as_slice().into(), Expiry::At(at_ms + 500 + u64::from(key)))
+            }
+        };
+        let (key, condition) = (Key::new(&name).unwrap(), Condition::Always);
+        let request = request.map(|id| Request { id: RequestId([id; 16]), fingerprint: at_ms });
+        Write { at_ms, request, operations: vec![Operation { key, condition, action, wants_former: false }] }
+    }
+
+    /// The two parents, each with how many entries it has.
+    struct Parents([(StoredRows<TreeStore>, u64); 2]);
+
+    impl Parents {
+        fn open(engine: &TreeEngine, folder: &Path) -> Parents {
+            let open = |name| StoredRows::open(Arc::new(engine.open(&folder.join(name)).unwrap())).unwrap();
+            Parents([(open("left"), 0), (open("right"), 0)])
+        }
+
+        fn write(&mut self, at_ms: u64, step: Step) -> Vec<StoredChange> {
+            let (rows, index) = &mut self.0[usize::from(step.0)];
+            *index += 1;
+            let kind = EntryKind::Write(write::encode(&write_of(at_ms, step)).into());
+            rows.apply_entry(&Entry { position: at(*index), kind }).unwrap().1
+        }
+
+        fn furthest(&self) -> u64 {
+            self.0[0].1.max(self.0[1].1)
+        }
+
+        fn stores(&self) -> Vec<Arc<TreeStore>> {
+            self.0.iter().map(|(rows, _)| Arc::clone(rows.store())).collect()
+        }
+    }
+
+    fn all(store: &TreeStore) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let snapshot = store.snapshot().unwrap();
+        let rows = snapshot.range(None, None, Direction::Forward).map(Result::unwrap);
+        rows.map(|row| (row.key.to_vec(), row.value.to_vec())).collect()
+    }
+
+    fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
+        let step = (any::<bool>(), 0u8..12, prop::bool::weighted(0.2), prop::option::of(0u8..6));
+        prop::collection::vec(step, 0..most)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        /// Whatever was written before and after the rows were copied, and however the changes came in groups.
+        #[test]
+        fn d1_what_is_joined_early_is_what_is_joined_in_the_end(
+            before in steps(60), after in steps(60), group in 1usize..20,
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let engine = TreeEngine::new(Options::default());
+            let mut parents = Parents::open(&engine, folder.path());
+            let mut time = 1_000;
+            let mut tick = || { time += 7; time };
+            // Each has more than one entry, as of shards that were used.
+            for right in [false, true, false, true] {
+                parents.write(tick(), (right, 99, false, None));
+            }
+            for step in before {
+                parents.write(tick(), step);
+            }
+            let index = parents.furthest() - 1;
+            let snapshots: Vec<_> = parents.stores().iter().map(|store| store.snapshot().unwrap()).collect();
+            let store = joining::copy_rows(&engine, &snapshots, &folder.path().join("early"), at(index)).unwrap();
+            let mut early = Early { store, generation: 1, at: index, waiting: Vec::new() };
+            for step in after {
+                let changes = parents.write(tick(), step);
+                early.waiting.extend(changes.into_iter().filter(|(key, _)| joining::is_of_row(key)));
+                let index = parents.furthest() - 1;
+                if early.waiting.len() >= group && index > early.at {
+                    apply(&early.store, early.at, at(index), &early.waiting).unwrap();
+                    early.at = index;
+                    early.waiting.clear();
+                }
+            }
+            let end = at(parents.furthest());
+            prop_assert!(early.add_last(&parents.stores(), end).unwrap());
+            let whole = joining::join(&engine, &parents.stores(), &folder.path().join("whole"), end).unwrap();
+            prop_assert_eq!(all(&early.store), all(&whole));
+            prop_assert_eq!(early.store.applied(), whole.applied());
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What is counted of one replica, and how it stands, for metrics: kept beside its queue, so that nothing waits for its thread.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// How a replica stands, as its thread has said last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Standing {
+    /// Whether it leads and serves.
+    pub(crate) leads: bool,
+    /// How many replicas the in-sync set of its shard has.
+    pub(crate) in_sync: usize,
+    /// How old what is applied may be, in milliseconds: 0 at a leader, none if it is not known.
+    pub(crate) lag_ms: Option<u64>,
+    /// Bytes of log that it keeps.
+    pub(crate) log_bytes: u64,
+    /// Bytes of its files, and of its rows in memory.
+    pub(crate) store_bytes: u64,
+}
+
+/// Of one replica, since it was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    requests: AtomicU64,
+    standing: Mutex<Standing>,
+}
+
+impl Figures {
+    /// A read or a write has reached it.
+    pub(crate) fn count(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many have.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Its thread says how it stands.
+    pub(crate) fn set(&self, standing: Standing) {
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
+    }
+
+    /// How it stood when its thread said so last.
+    pub(crate) fn standing(&self) -> Standing {
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
