@@ -184,7 +184,7 @@ enum Several {
 
 async fn several(table: &dyn Table, rows: &Rows, consistency: Consistency) -> Result<Several, RequestError> {
     let keys = || rows.steps.iter().map(|step| &step.key);
-    if table.slots().is_some() && !are_alike(keys(), |key| crc16::slot(crc16::hash_tag(key.as_bytes()))) {
+    if table.has_slots() && !are_alike(keys(), |key| crc16::slot(crc16::hash_tag(key.as_bytes()))) {
         return Ok(Several::Whole(error::cross_slot()));
     }
     let by = table.partition_key();

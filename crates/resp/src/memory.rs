@@ -185,8 +185,12 @@ impl Table for MemoryTable {
         Ok(1)
     }
 
-    fn slots(&self) -> Option<Vec<SlotOwner>> {
-        None
+    fn has_slots(&self) -> bool {
+        false
+    }
+
+    async fn slots(&self) -> Result<Vec<SlotOwner>, RequestError> {
+        Ok(Vec::new())
     }
 
     fn own_node(&self) -> SlotNode {

@@ -65,8 +65,8 @@ pub trait Table: Send + Sync + 'static {
         }
     }
 
-    /// Rows in an order that does not change, from where `from` says; see [`Page`]. Of a table with [`Table::slots`] only rows
-    /// that are led here: cluster clients ask every leader.
+    /// Rows in an order that does not change, from where `from` says; see [`Page`]. Of a table with slots ([`Table::has_slots`]) only
+    /// rows that are led here: cluster clients ask every leader.
     async fn scan(&self, from: ScanFrom, consistency: Consistency) -> Result<Page, RequestError>;
 
     /// How many rows there are, of those that [`Table::scan`] goes through. Without an implementation of its own it goes through
@@ -109,12 +109,18 @@ pub trait Table: Send + Sync + 'static {
     /// How many replicas of a key's shard are in sync, its leader among them; without a key the least of all shards.
     async fn in_sync(&self, key: Option<&Key>) -> Result<usize, RequestError>;
 
-    /// Which RESP listeners lead and follow the slots of a table that is sharded by `crc16` and hash tags. None: the table has no slots, and any
-    /// listener answers for any key.
+    /// Whether clients see the slots of a Redis Cluster: the table is sharded by `crc16` and hash tags, and the listener sends
+    /// clients to the leader of a key. False: any listener answers for any key.
     ///
     /// Where there are slots, the implementer answers [`RequestError::Moved`] for keys that are led elsewhere, for reads only if
     /// they are not [`Consistency::Any`] or there is no replica here.
-    fn slots(&self) -> Option<Vec<SlotOwner>>;
+    fn has_slots(&self) -> bool;
+
+    /// Which RESP listeners lead and follow the slots, each slot once; empty where [`Table::has_slots`] is false.
+    ///
+    /// # Errors
+    /// That is not known at this moment.
+    async fn slots(&self) -> Result<Vec<SlotOwner>, RequestError>;
 
     /// The listener's own node, as others reach it.
     fn own_node(&self) -> SlotNode;

@@ -69,8 +69,21 @@ impl TableClient {
     /// # Errors
     /// [`Refusal::Unknown`], or a refusal by which nothing was done.
     pub async fn write(&self, table: &KeyspaceName, write: Write) -> Result<Outcome, Refused> {
+        self.write_or(table, write, |_| None).await
+    }
+
+    /// The same, unless `elsewhere` says that this node is not to ask on for a key that it does not serve.
+    ///
+    /// # Errors
+    /// As of [`TableClient::write`], and what `elsewhere` says.
+    pub(crate) async fn write_or<E: From<Refused>>(
+        &self,
+        table: &KeyspaceName,
+        write: Write,
+        elsewhere: impl Fn(&Key) -> Option<E>,
+    ) -> Result<Outcome, E> {
         let Some(key) = write.operations.first().map(|operation| operation.key.clone()) else {
-            return Err(empty());
+            return Err(empty().into());
         };
         let until = Instant::now() + PATIENCE;
         loop {
@@ -78,12 +91,15 @@ impl TableClient {
                 Admission::Serve(guard) => self.write_here(&guard, &write).await,
                 Admission::Soon => again("the shard is being handed over to this node"),
                 Admission::Lapsed | Admission::Elsewhere { .. } | Admission::Unknown { .. } => {
-                    self.write_elsewhere(table, &key, &write).await
+                    match elsewhere(&key) {
+                        Some(why) => return Err(why),
+                        None => self.write_elsewhere(table, &key, &write).await,
+                    }
                 }
             };
             match attempt {
-                Attempt::Done(outcome) => return outcome,
-                Attempt::Again(refused) if Instant::now() >= until => return Err(refused),
+                Attempt::Done(outcome) => return Ok(outcome?),
+                Attempt::Again(refused) if Instant::now() >= until => return Err(refused.into()),
                 Attempt::Again(_) => sleep(RETRY).await,
             }
         }
@@ -114,16 +130,51 @@ impl TableClient {
         key: &Key,
         consistency: Consistency,
     ) -> Result<ReadAnswer, Refused> {
+        self.read_at_least(table, key, consistency, 0).await
+    }
+
+    /// The same, of a state that has all entries of the shard's log up to the index `at_least`.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub async fn read_at_least(
+        &self,
+        table: &KeyspaceName,
+        key: &Key,
+        consistency: Consistency,
+        at_least: u64,
+    ) -> Result<ReadAnswer, Refused> {
+        self.read_or(table, key, consistency, at_least, |_| None).await
+    }
+
+    /// The same, unless `elsewhere` says that this node is not to ask on for a key that it does not serve.
+    ///
+    /// # Errors
+    /// As of [`TableClient::read`], and what `elsewhere` says.
+    pub(crate) async fn read_or<E: From<Refused>>(
+        &self,
+        table: &KeyspaceName,
+        key: &Key,
+        consistency: Consistency,
+        at_least: u64,
+        elsewhere: impl Fn(&Key) -> Option<E>,
+    ) -> Result<ReadAnswer, E> {
         let access = if consistency == Consistency::Linearizable { Access::Write } else { Access::Read };
         let until = Instant::now() + PATIENCE;
         loop {
             let attempt = match self.worker.enter(table, key.as_bytes(), access) {
                 Admission::Serve(guard) => {
-                    settled(self.tables.read(&guard.permit().replica, key, consistency, 0).await)
+                    settled(self.tables.read(&guard.permit().replica, key, consistency, at_least).await)
                 }
                 Admission::Soon => again("the shard is being handed over to this node"),
                 Admission::Lapsed | Admission::Elsewhere { .. } | Admission::Unknown { .. } => {
-                    self.ask(Internal::read(table, key, consistency), Internal::found).await
+                    match elsewhere(key) {
+                        Some(why) => return Err(why),
+                        None => {
+                            let request = Internal::read(table, key, consistency, at_least);
+                            self.ask(request, Internal::found).await
+                        }
+                    }
                 }
             };
             let refused = match attempt {
@@ -132,10 +183,10 @@ impl TableClient {
                 Attempt::Done(Err(Refused { refusal: Refusal::Unknown, message })) => {
                     Refused::new(Refusal::Soon, message)
                 }
-                Attempt::Done(answer) => return answer,
+                Attempt::Done(answer) => return Ok(answer?),
             };
             if Instant::now() >= until {
-                return Err(refused);
+                return Err(refused.into());
             }
             sleep(RETRY).await;
         }

@@ -15,7 +15,7 @@
 //! |---|---|
 //! | how it is a service of a worker: orders in, reports out, what is known of stored replicas | `service/mod.rs` |
 //! | what HTTP clients ask | `http/mod.rs` |
-//! | what Redis clients ask | `redis.rs` |
+//! | what Redis clients ask, and where they are sent | `redis/mod.rs`, `redis/slots/mod.rs` |
 //! | how a node asks for keys that it does not have | `access.rs` |
 //! | how several rows are asked for at once | `bulk/mod.rs` |
 //! | the node as a whole | `server.rs` |

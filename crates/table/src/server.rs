@@ -5,7 +5,7 @@ use crate::bulk::Bulk;
 use crate::http;
 use crate::limits;
 use crate::network::{NetworkTransport, PacketService};
-use crate::redis::RedisTables;
+use crate::redis::{RedisTables, Settings as RedisSettings};
 use crate::scans::Scans;
 use crate::service::{StartError as OpenError, Tables};
 use crate::settings::NodeSettings;
@@ -64,6 +64,17 @@ pub struct RedisConfig {
     pub listener: TcpListener,
     /// The table of a connection that names none: absent, the only table that the node knows.
     pub table: Option<KeyspaceName>,
+    /// Where clients reach it, `host:port`, if that is not where it listens.
+    pub advertise: Option<String>,
+    /// Asks on for keys that other nodes lead, where it could send the client to their listeners.
+    pub forwards: bool,
+}
+
+impl RedisConfig {
+    /// A listener that clients reach where it listens, for the only table that the node knows.
+    pub fn new(listener: TcpListener) -> RedisConfig {
+        RedisConfig { listener, table: None, advertise: None, forwards: false }
+    }
 }
 
 impl Config {
@@ -143,7 +154,7 @@ impl TableNode {
         let door = Door::new(role(&announced, address), config.door.clone());
         let (close, closed) = watch::channel(false);
         let scans = Scans::new(id.clone(), tables.clone(), config.coordinators.clone());
-        let mut builder = Worker::builder(config.node, config.coordinators, announced)
+        let mut builder = Worker::builder(config.node, config.coordinators, announced.as_str())
             .kinds([KeyspaceKind::Table])
             .check_path(WORKER_PATH)
             .replication(tables.reports())
@@ -155,18 +166,22 @@ impl TableNode {
         if let Some(rack) = config.rack {
             builder = builder.rack(rack);
         }
+        let redis = config.redis.map(|redis| settled(redis, &announced)).transpose()?;
+        if let Some(at) = redis.as_ref().and_then(|(_, settings)| settings.announced.as_ref()) {
+            builder = builder.resp_address(at);
+        }
         let worker = builder.start_shared(Arc::new(tables.clone())).await?;
         let (metrics, counted) = (door.clone(), tables.clone());
         let client = TableClient::new(&worker, &tables);
+        let bulk = Bulk::new(client.clone(), &scans);
         let packets = PacketService::new(id, Arc::new(tables.clone())).server();
         let routes = router_with(&worker, move || metrics.text("partage_worker") + &counted.metrics())
             .route_service(PACKETS, packets)
-            .merge(http::routes(&worker, tables.clone(), scans.clone(), Bulk::new(client.clone(), &scans)))
+            .merge(http::routes(&worker, tables.clone(), scans.clone(), bulk))
             .merge(http::backup_routes(client.clone()));
         let server = tokio::spawn(door.listen(config.listener, TowerService::new(routes), closed));
         let clients = (client, scans.clone());
-        let redis =
-            config.redis.map(|redis| listen(redis, clients, config.door, close.subscribe())).transpose()?;
+        let redis = redis.map(|redis| listen(redis, clients, config.door, close.subscribe()));
         let attends = tokio::spawn(tables.clone().attend(worker.clone()));
         Ok(TableNode { worker, tables, address, close, server, redis, attends })
     }
@@ -233,14 +248,30 @@ impl TableNode {
 
 /// Starts the listener for clients of Redis.
 fn listen(
-    RedisConfig { listener, table }: RedisConfig,
+    (listener, settings): (TcpListener, RedisSettings),
     (client, scans): (TableClient, Scans),
     door: partage_door::Settings,
     stop: watch::Receiver<bool>,
-) -> Result<(SocketAddr, JoinHandle<()>), std::io::Error> {
+) -> (SocketAddr, JoinHandle<()>) {
+    let address = settings.address;
+    let tables = Arc::new(RedisTables::new(client, scans, settings));
+    (address, tokio::spawn(Listener::new(tables, door).listen(listener, stop)))
+}
+
+/// The listener for clients of Redis, and where they reach it. One that listens on all addresses of the machine is reached at the
+/// host by which others reach the node, whose address is `announced`.
+fn settled(
+    RedisConfig { listener, table, advertise, forwards }: RedisConfig,
+    announced: &str,
+) -> Result<(TcpListener, RedisSettings), std::io::Error> {
     let address = listener.local_addr()?;
-    let tables = Arc::new(RedisTables::new(client, scans, table, address));
-    Ok((address, tokio::spawn(Listener::new(tables, door).listen(listener, stop))))
+    let of_node = announced.rsplit_once(':').map(|(host, _)| format!("{host}:{}", address.port()));
+    let announced = match advertise {
+        Some(advertise) => Some(advertise),
+        None if address.ip().is_unspecified() => of_node,
+        None => Some(address.to_string()),
+    };
+    Ok((listener, RedisSettings { table, address, announced, forwards }))
 }
 
 async fn open(

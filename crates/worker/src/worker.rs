@@ -47,6 +47,7 @@ pub struct Builder {
     labels: Vec<String>,
     kinds: BTreeSet<KeyspaceKind>,
     check_back: CheckBack,
+    resp_address: Option<String>,
     callback_timeouts: CallbackTimeouts,
     within: Option<Duration>,
     replication: ReplicationReports,
@@ -125,6 +126,11 @@ impl Builder {
         Builder { check_back: CheckBack::Get(path.into()), ..self }
     }
 
+    /// Where clients of Redis reach the node, `host:port`: what redirects of other nodes name.
+    pub fn resp_address(self, address: impl Into<String>) -> Builder {
+        Builder { resp_address: Some(address.into()), ..self }
+    }
+
     /// How long callbacks and last requests may take.
     pub fn callback_timeouts(self, callback_timeouts: CallbackTimeouts) -> Builder {
         Builder { callback_timeouts, ..self }
@@ -163,6 +169,7 @@ impl Builder {
             labels: labels?,
             kinds: self.kinds.clone(),
             check_back: self.check_back.clone(),
+            resp_address: self.resp_address.clone(),
             ..NodeSpec::new(NodeId::new(&self.node)?, self.address.as_str())
         };
         spec.check()?;
@@ -247,6 +254,7 @@ impl Worker {
             labels: Vec::new(),
             kinds: [KeyspaceKind::App].into(),
             check_back: CheckBack::Connect,
+            resp_address: None,
             callback_timeouts: CallbackTimeouts::default(),
             within: None,
             replication: ReplicationReports::default(),

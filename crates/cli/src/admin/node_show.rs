@@ -75,6 +75,7 @@ fn facts(detail: &NodeDetail) -> Vec<String> {
         ),
         format!("replicas   {}; leads {}", or_none(replicas.join(", ")), node.leaders),
     ];
+    facts.extend(node.resp_address.iter().map(|at| format!("redis      clients reach it at {at}")));
     if let Some(why) = because {
         facts.insert(1, format!("           {}: {why}", node.health));
     }

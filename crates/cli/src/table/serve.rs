@@ -5,6 +5,7 @@ use crate::output::{Failure, Output};
 use crate::role::{StopSignals, coordinators, left, log, read};
 use clap::Args;
 use partage_core::base::name::KeyspaceName;
+use partage_core::node::NodeSpec;
 use partage_table::server::{Config, RedisConfig, StartError, TableNode};
 use partage_wire::config::NodeFile;
 use std::path::PathBuf;
@@ -41,6 +42,13 @@ pub struct ServeArgs {
     /// Table of Redis clients that name none as the user of AUTH [default: the table that the node has, if it is the only one]
     #[arg(long, value_name = "TABLE", requires = "redis_listen")]
     redis_table: Option<String>,
+    /// host:port where Redis clients reach this node, to which other nodes redirect them [default: the address of --redis-listen]
+    #[arg(long, value_name = "HOST:PORT", requires = "redis_listen")]
+    redis_address: Option<String>,
+    /// Ask other nodes on behalf of Redis clients, where the node could redirect them: for clients that do not follow redirects.
+    /// Only tables sharded by crc16 with hash tags have redirects
+    #[arg(long, requires = "redis_listen")]
+    redis_forward: bool,
     /// Coordinators to join, as host:port separated by commas [default: PARTAGE_COORDINATOR, else 127.0.0.1:7400]
     #[arg(long, visible_alias = "coordinator", value_delimiter = ',', env = "PARTAGE_COORDINATORS")]
     join: Vec<String>,
@@ -106,10 +114,13 @@ impl ServeArgs {
         let at = redis.as_ref().map(TcpListener::local_addr).transpose().map_err(Failure::failed)?;
         let bounds: Vec<_> = std::iter::once(bound).chain(at).collect();
         let table = self.redis_table.as_deref().map(KeyspaceName::new).transpose().map_err(Failure::usage)?;
+        let (advertise, forwards) = (self.redis_address, self.redis_forward);
         let door = self.door.settled(&bounds, file.insecure, &file.door)?;
         let address = self.address.or(file.address.clone()).unwrap_or_else(|| bound.to_string());
         // Refuses a bad name or address here, with the file named, rather than at the coordinator.
-        file.spec(&name, &id, &address).map_err(Failure::usage)?;
+        let spec = file.spec(&name, &id, &address).map_err(Failure::usage)?;
+        let spec = NodeSpec { resp_address: advertise.clone(), ..spec };
+        spec.check().map_err(Failure::usage)?;
         let folder = self.data_dir.unwrap_or_else(|| DATA_DIR.into());
         let config = Config {
             coordinators: coordinators(self.join, file.coordinators),
@@ -118,7 +129,12 @@ impl ServeArgs {
             zone: self.zone.or(file.zone),
             rack: file.rack,
             labels: file.labels,
-            redis: redis.map(|listener| RedisConfig { listener, table }),
+            redis: redis.map(|listener| RedisConfig {
+                table,
+                advertise,
+                forwards,
+                ..RedisConfig::new(listener)
+            }),
             door,
             ..Config::new(id.clone(), "", listener, folder)
         };

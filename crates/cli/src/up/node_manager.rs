@@ -225,7 +225,7 @@ async fn table_config(
         SocketAddr::new(listen.ip(), if listen.port() == 0 { 0 } else { listen.port() + REDIS_ABOVE });
     let redis =
         TcpListener::bind(redis).await.map_err(|error| format!("cannot listen on {redis}: {error}"))?;
-    let redis = Some(RedisConfig { listener: redis, table: None });
+    let redis = Some(RedisConfig::new(redis));
     let config = TableConfig::new(name, coordinator, listener, folder.to_owned());
     Ok(TableConfig { door: door.clone(), redis, ..config })
 }

@@ -130,6 +130,7 @@ impl WatchCache {
             address: node.record.spec.address.clone(),
             zone: node.record.spec.zone.clone(),
             health: node.signs.health(now, cluster.settings()),
+            resp_address: node.record.spec.resp_address.clone(),
         });
         self.addresses(seen, gone);
     }

@@ -225,6 +225,8 @@ pub struct NodeRow {
     pub node: NodeId,
     /// `host:port`.
     pub address: String,
+    /// Where clients of Redis reach it; none = it has no listener for them.
+    pub resp_address: Option<String>,
     /// Its latest start.
     pub incarnation: Incarnation,
     /// When that registered, in milliseconds of Unix time.
@@ -464,6 +466,7 @@ pub(super) fn node_row(node: &NodeState, at: Moment, cluster: &Cluster) -> NodeR
     NodeRow {
         node: spec.id.clone(),
         address: spec.address.clone(),
+        resp_address: spec.resp_address.clone(),
         incarnation: record.incarnation,
         since_ms: record.since_ms,
         health: node.signs.health(at.now, &cluster.settings),

@@ -47,6 +47,9 @@ pub struct NodeSpec {
     /// Where the desired set is posted on every change, beside the answers to heartbeats: a URL at the announced address,
     /// for workers over plain HTTP that want it.
     pub callback: Option<String>,
+    /// Where clients of Redis reach it, `host:port`, if it listens for them: what redirects name. None: other nodes do not
+    /// redirect to it.
+    pub resp_address: Option<String>,
 }
 
 /// An announcement that cannot be used.
@@ -63,6 +66,16 @@ pub enum NodeSpecError {
     /// No host or no port.
     #[error("node {node}: address {address:?} is not usable: give host:port, where other processes reach it")]
     Address {
+        /// The node that announced the address.
+        node: NodeId,
+        /// The address that was announced, which is not of the form `host:port`.
+        address: String,
+    },
+    /// The address for clients of Redis has no host or no port.
+    #[error(
+        "node {node}: resp_address {address:?} is not usable: give host:port, where clients of Redis reach it"
+    )]
+    RespAddress {
         /// The node that announced the address.
         node: NodeId,
         /// The address that was announced, which is not of the form `host:port`.
@@ -104,6 +117,7 @@ impl NodeSpec {
             kinds: [KeyspaceKind::App].into(),
             check_back: CheckBack::default(),
             callback: None,
+            resp_address: None,
         }
     }
 
@@ -122,6 +136,9 @@ impl NodeSpec {
         }
         if !is_address(&self.address) {
             return Err(NodeSpecError::Address { node: self.id.clone(), address: self.address.clone() });
+        }
+        if let Some(address) = self.resp_address.as_ref().filter(|address| !is_address(address)) {
+            return Err(NodeSpecError::RespAddress { node: self.id.clone(), address: address.clone() });
         }
         if let Some(callback) = self.callback.as_ref().filter(|url| !is_at(url, &self.address)) {
             let (node, callback) = (self.id.clone(), callback.clone());
@@ -206,6 +223,8 @@ pub struct NodeAddress {
     pub zone: Option<Zone>,
     /// How it looks from the coordinator.
     pub health: Health,
+    /// Where clients of Redis reach it, `host:port`; none = it has announced no such listener.
+    pub resp_address: Option<String>,
 }
 
 #[cfg(test)]

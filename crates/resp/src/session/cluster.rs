@@ -5,6 +5,7 @@
 //! a node that leads any slot is named as a leader only, and followers are those nodes that lead none.
 
 use super::{Session, subcommand};
+use crate::error;
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::table::{SlotNode, SlotOwner};
@@ -13,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 impl Session {
-    pub(super) fn cluster(&mut self, arguments: Arguments<'_>) -> Result<Reply, Reply> {
+    pub(super) async fn cluster(&mut self, arguments: Arguments<'_>) -> Result<Reply, Reply> {
         let counts = [
             ("info", 2..=2),
             ("keyslot", 3..=3),
@@ -23,14 +24,22 @@ impl Session {
             ("slots", 2..=2),
         ];
         let name = subcommand(arguments, &counts)?;
-        let table = self.table()?;
-        let slots =
-            table.slots().ok_or_else(|| Reply::error("This instance has cluster support disabled"))?;
+        let table = self.table()?.clone();
+        if !table.has_slots() {
+            return Err(Reply::error("This instance has cluster support disabled"));
+        }
+        let own = table.own_node();
+        match name.as_str() {
+            "keyslot" => {
+                return Ok(Reply::Integer(crc16::slot(crc16::hash_tag(arguments.get(2))).into()));
+            }
+            "myid" => return Ok(Reply::text(id(&own))),
+            _ => {}
+        }
+        let slots = table.slots().await.map_err(|error| error::reply(&error))?;
         Ok(match name.as_str() {
-            "info" => Reply::Text(info(&slots)),
-            "keyslot" => Reply::Integer(crc16::slot(crc16::hash_tag(arguments.get(2))).into()),
-            "myid" => Reply::text(id(&table.own_node())),
-            "nodes" => Reply::Text(nodes(&slots, &table.own_node())),
+            "info" => Reply::Text(info(&slots, &own)),
+            "nodes" => Reply::Text(nodes(&slots, &own)),
             "shards" => shards(&slots),
             _ => {
                 let leaders: BTreeSet<&SlotNode> =
@@ -111,13 +120,16 @@ fn nodes(slots: &[SlotOwner], own: &SlotNode) -> String {
         // The second port is that of Redis' own nodes among each other, which there is not.
         format!("{} {host}:{port}@{port} {flags} - 0 0 1 connected{ranges}\n", id(node))
     };
-    by_node(slots).into_iter().map(line).collect()
+    let mut by_node = by_node(slots);
+    by_node.entry(own).or_default();
+    by_node.into_iter().map(line).collect()
 }
 
-fn info(slots: &[SlotOwner]) -> String {
+fn info(slots: &[SlotOwner], own: &SlotNode) -> String {
     let led = slots.iter().filter(|owner| owner.leader.is_some());
     let led: u64 = led.map(|owner| u64::from(owner.last - owner.first) + 1).sum();
-    let by_node = by_node(slots);
+    let mut by_node = by_node(slots);
+    by_node.entry(own).or_default();
     let leaders = by_node.values().filter(|ranges| !ranges.is_empty()).count();
     let state = if led == u64::from(crc16::SLOTS) { "ok" } else { "fail" };
     let lines = [

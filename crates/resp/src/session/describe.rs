@@ -71,7 +71,7 @@ impl Session {
                 || asked.iter().any(|one| one == section.as_bytes() || all.contains(&one.as_slice()))
         };
         let (table, shared) = (self.table()?.clone(), &self.shared);
-        let slots = table.slots().is_some();
+        let slots = table.has_slots();
         let mode = if slots { "cluster" } else { "standalone" };
         let uptime = partage_clock::unix_seconds().saturating_sub(shared.began_s);
         let mut sections = Vec::new();

@@ -51,7 +51,7 @@ impl Session {
             self.name = name;
         }
         self.version = version;
-        let is_cluster = self.known_table().is_some_and(|table| table.slots().is_some());
+        let is_cluster = self.known_table().is_some_and(|table| table.has_slots());
         let text = |text: &str| Reply::text(text);
         Ok(Reply::Map(vec![
             (text("server"), text("redis")),

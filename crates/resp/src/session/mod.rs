@@ -187,7 +187,7 @@ impl Session {
             Verb::Asking => Ok(Reply::OK),
             Verb::Auth => self.auth(arguments),
             Verb::Client => self.client(arguments),
-            Verb::Cluster => self.cluster(arguments),
+            Verb::Cluster => self.cluster(arguments).await,
             Verb::Command => describe::command(arguments),
             Verb::DbSize => {
                 let counted = self.table()?.count(self.consistency()).await;

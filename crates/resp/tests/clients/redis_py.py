@@ -1,7 +1,10 @@
-"""redis-py, as people use it, against a table: python redis_py.py PORT [PORT_OF_A_CLUSTER]"""
+"""redis-py, as people use it, against a table: python redis_py.py PORT [PORT_OF_A_CLUSTER]
+
+Or python redis_py.py survive PORT_OF_A_CLUSTER TABLE."""
 
 import sys
 import threading
+import time
 
 import redis
 
@@ -108,6 +111,46 @@ def cluster(port):
         assert f":{node.port}" in str(error), error
 
 
+def survive(port, table):
+    """Writes rows until it is told to end, however often that fails, and reads all of them again."""
+    client = redis.RedisCluster(
+        host="127.0.0.1", port=port, username=table, password="x", decode_responses=True, socket_timeout=15
+    )
+    done = 0
+
+    def patiently(ask):
+        until = time.monotonic() + 60
+        while True:
+            try:
+                return ask()
+            except (redis.RedisError, redis.exceptions.RedisClusterException, OSError):
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
+
+    def write(rows):
+        nonlocal done
+        for _ in range(rows):
+            patiently(lambda: client.set(f"py{done}", done))
+            done += 1
+
+    ends = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.readline(), ends.set()), daemon=True).start()
+    write(100)
+    print("written", flush=True)
+    while not ends.is_set():
+        write(10)
+        time.sleep(0.02)
+    write(100)
+    for number in range(done):
+        found = patiently(lambda: client.get(f"py{number}"))
+        assert found == str(number), (number, found)
+
+
+if sys.argv[1] == "survive":
+    survive(int(sys.argv[2]), sys.argv[3])
+    print("all is well")
+    sys.exit()
 plain(int(sys.argv[1]), 2)
 plain(int(sys.argv[1]), 3)
 if len(sys.argv) > 2:

@@ -74,7 +74,11 @@ impl Table for Half {
         Ok(2)
     }
 
-    fn slots(&self) -> Option<Vec<SlotOwner>> {
+    fn has_slots(&self) -> bool {
+        true
+    }
+
+    async fn slots(&self) -> Result<Vec<SlotOwner>, RequestError> {
         let (border, nodes) = (self.shared.border.load(Ordering::Relaxed), self.shared.nodes.lock().unwrap());
         let owner = |first, last, leader: usize| SlotOwner {
             first,
@@ -82,7 +86,7 @@ impl Table for Half {
             leader: Some(nodes[leader].clone()),
             followers: vec![nodes[1 - leader].clone()],
         };
-        Some(vec![owner(0, border - 1, 0), owner(border, crc16::SLOTS - 1, 1)])
+        Ok(vec![owner(0, border - 1, 0), owner(border, crc16::SLOTS - 1, 1)])
     }
 
     fn own_node(&self) -> SlotNode {

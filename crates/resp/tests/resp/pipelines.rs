@@ -66,8 +66,12 @@ impl Table for Slow {
         self.table.in_sync(key).await
     }
 
-    fn slots(&self) -> Option<Vec<SlotOwner>> {
-        None
+    fn has_slots(&self) -> bool {
+        false
+    }
+
+    async fn slots(&self) -> Result<Vec<SlotOwner>, RequestError> {
+        Ok(Vec::new())
     }
 
     fn own_node(&self) -> SlotNode {

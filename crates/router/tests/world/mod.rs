@@ -32,6 +32,7 @@ pub fn address(name: &str, address: &str) -> NodeAddress {
         address: address.to_owned(),
         zone: None,
         health: Health::Up,
+        resp_address: None,
     }
 }
 

@@ -5,6 +5,7 @@ use super::answer::{self, EXPIRES_MS};
 use super::parse;
 use super::{APPLIED, PREFIX};
 use crate::node::ReadAnswer;
+use crate::scans::consistency_query;
 use crate::service::{Refused, Tables};
 use crate::stored::{values, write};
 use axum::body::{Body, Bytes, to_bytes};
@@ -54,12 +55,17 @@ impl Internal {
     }
 
     /// Asks for a row.
-    pub(crate) fn read(table: &KeyspaceName, key: &Key, consistency: Consistency) -> Request<Body> {
-        let query = match consistency {
-            Consistency::Linearizable => "consistency=linearizable".to_owned(),
-            Consistency::Any => "consistency=any".to_owned(),
-            Consistency::Bounded(bound_ms) => format!("consistency=bounded&bound_ms={bound_ms}"),
-        };
+    pub(crate) fn read(
+        table: &KeyspaceName,
+        key: &Key,
+        consistency: Consistency,
+        at_least: u64,
+    ) -> Request<Body> {
+        let mut query = consistency_query(consistency);
+        if at_least > 0 {
+            // Only the index counts.
+            query += &format!("&at_least=0-{at_least}");
+        }
         let path = format!("{PREFIX}{table}/keys/{}?{query}", encoded(key.as_bytes()));
         request(Method::GET, &path, Vec::new())
     }

@@ -29,7 +29,7 @@ pub(crate) use json::{for_client, for_node};
 pub(crate) use maps::Maps;
 pub(crate) use peers::consistency_query;
 pub(crate) use peers::{Peers, TABLES};
-use token::Place;
+pub(crate) use token::Place;
 pub use token::{Token, TokenError};
 
 use crate::limits;
@@ -143,6 +143,18 @@ impl Scans {
     /// # Errors
     /// What to mend, or that the same page may be asked for again.
     pub async fn page(&self, asked: &TableScan) -> Result<TablePage, ScanError> {
+        self.page_of(asked, Some).await
+    }
+
+    /// Reads a page of some of the shards: `next` says from a place on where the first of them is, if there is one.
+    ///
+    /// # Errors
+    /// As of [`Scans::page`].
+    pub(crate) async fn page_of(
+        &self,
+        asked: &TableScan,
+        next: impl Fn(Place) -> Option<Place>,
+    ) -> Result<TablePage, ScanError> {
         let until = Instant::now() + limits::PATIENCE;
         let cache = self.maps.cache();
         let brief = table(&cache, &asked.table, until).await?;
@@ -157,6 +169,11 @@ impl Scans {
             let most = asked.range.most.clamp(1, limits::SCAN_ROWS) - page.rows.len();
             if most == 0 || bytes >= limits::SCAN_BYTES {
                 break;
+            }
+            match next(at.place.clone()) {
+                Some(place) if place == at.place => {}
+                Some(place) => (at.place, at.key) = (place, Key::empty()),
+                None => return Ok(page),
             }
             let from = at.key.clone().max(asked.range.from.clone());
             let range = ScanRange { from, most, ..asked.range.clone() };

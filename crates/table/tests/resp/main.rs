@@ -136,8 +136,12 @@ impl Table for OneReplica {
         status.map(|_| 1).ok_or_else(|| RequestError::NotServed("the replica is not open".to_owned()))
     }
 
-    fn slots(&self) -> Option<Vec<SlotOwner>> {
-        None
+    fn has_slots(&self) -> bool {
+        false
+    }
+
+    async fn slots(&self) -> Result<Vec<SlotOwner>, RequestError> {
+        Ok(Vec::new())
     }
 
     fn own_node(&self) -> SlotNode {

@@ -5,7 +5,7 @@
 
 use crate::limits::{ADDRESS_BYTES, SHARDS_IN_PART};
 use crate::malformed::at_most;
-use crate::malformed::{At, Inside, each, name_unless_empty, names, optional, required};
+use crate::malformed::{At, Inside, each, name_unless_empty, names, none_if_empty, optional, required};
 use crate::worker::grpc::node;
 use crate::{Malformed, proto};
 use partage_core::base::id::{Generation, Incarnation, ShardId};
@@ -93,6 +93,7 @@ impl From<&NodeAddress> for proto::NodeAddress {
             address: node.address.clone(),
             zone: node.zone.as_ref().map(ToString::to_string).unwrap_or_default(),
             health: proto::Health::from(node.health).into(),
+            resp_address: node.resp_address.clone().unwrap_or_default(),
         }
     }
 }
@@ -106,6 +107,7 @@ impl TryFrom<proto::NodeAddress> for NodeAddress {
             address: at_most(form.address, "address", ADDRESS_BYTES)?,
             zone: name_unless_empty(&form.zone, "zone")?,
             health: node::health(form.health),
+            resp_address: node::resp_address(none_if_empty(form.resp_address))?,
         })
     }
 }

@@ -19,6 +19,7 @@ fn event(diff: MapDiff, resync: bool) -> MapEvent {
         address: "h:1".into(),
         zone: Some("z".parse().unwrap()),
         health: Health::Suspect,
+        resp_address: Some("h:2".into()),
     };
     MapEvent {
         news: MapNews::Changed { brief: None, resync, diff: Box::new(diff) },

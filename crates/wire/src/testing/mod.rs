@@ -102,10 +102,10 @@ pub fn node_specs() -> impl Strategy<Value = NodeSpec> {
     let zones = (option::of(name::<Zone>()), option::of(name::<Zone>()));
     let check = option::of("/[a-z?=&/]{0,20}");
     let callback = option::of("(/[a-z0-9./]{0,20})?");
-    let address = "[a-z0-9.-]{1,20}:[1-9][0-9]{0,3}";
+    let address = ("[a-z0-9.-]{1,20}:[1-9][0-9]{0,3}", option::of("[a-z0-9.-]{1,20}:[1-9][0-9]{0,3}"));
     let words = (btree_set(name::<Label>(), 0..4), btree_set(select(KeyspaceKind::ALL.to_vec()), 1..3));
     (node_ids(), address, 0.001..1e6f64, zones, words, check, callback).prop_map(
-        |(id, address, capacity, (zone, rack), (labels, kinds), check, callback)| NodeSpec {
+        |(id, (address, resp_address), capacity, (zone, rack), (labels, kinds), check, callback)| NodeSpec {
             id,
             callback: callback.map(|path| format!("http://{address}{path}")),
             address,
@@ -115,6 +115,7 @@ pub fn node_specs() -> impl Strategy<Value = NodeSpec> {
             labels,
             kinds,
             check_back: check.map_or(CheckBack::Connect, CheckBack::Get),
+            resp_address,
         },
     )
 }

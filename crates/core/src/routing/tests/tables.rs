@@ -30,6 +30,7 @@ fn address(number: u64, incarnation: u64) -> NodeAddress {
         address: format!("10.0.0.{number}:80"),
         zone: Zone::new(if number.is_multiple_of(2) { "even" } else { "odd" }).ok(),
         health: Health::Up,
+        resp_address: None,
     }
 }
 

@@ -1,7 +1,8 @@
-// go-redis, as people use it, against a table: main PORT PORT_OF_A_CLUSTER
+// go-redis, as people use it, against a table: main PORT PORT_OF_A_CLUSTER, or main survive PORT_OF_A_CLUSTER TABLE
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -109,7 +110,63 @@ func cluster(port string) {
 	check(replicas.Get(ctx, "g7").Val() == "7", "a read of any replica")
 }
 
+// survive writes rows until it is told to end, however often that fails, and reads all of them again.
+func survive(port, table string) {
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs:    []string{"127.0.0.1:" + port},
+		Username: table,
+		Password: "x",
+		// Else it may learn only after a minute that another node leads.
+		ClusterStateReloadInterval: time.Second,
+	})
+	defer client.Close()
+	name := func(number int) string { return "go" + strconv.Itoa(number) }
+	done := 0
+	patiently := func(ask func() error) {
+		until := time.Now().Add(time.Minute)
+		for err := ask(); err != nil; err = ask() {
+			check(time.Now().Before(until), err)
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	write := func(rows int) {
+		for range rows {
+			patiently(func() error { return client.Set(ctx, name(done), done, 0).Err() })
+			done++
+		}
+	}
+	ends := make(chan struct{})
+	go func() {
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+		close(ends)
+	}()
+	write(100)
+	fmt.Println("written")
+	for ended := false; !ended; {
+		write(10)
+		select {
+		case <-ends:
+			ended = true
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	write(100)
+	for number := range done {
+		var found string
+		patiently(func() (err error) {
+			found, err = client.Get(ctx, name(number)).Result()
+			return err
+		})
+		check(found == strconv.Itoa(number), number, found)
+	}
+}
+
 func main() {
+	if os.Args[1] == "survive" {
+		survive(os.Args[2], os.Args[3])
+		fmt.Println("all is well")
+		return
+	}
 	plain(os.Args[1], 2)
 	plain(os.Args[1], 3)
 	cluster(os.Args[2])

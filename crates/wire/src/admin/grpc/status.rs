@@ -231,6 +231,7 @@ impl From<&NodeRow> for proto::NodeRow {
             cpu_ms_per_s,
             size_bytes,
             up_to_date: row.is_up_to_date,
+            resp_address: row.resp_address.clone().unwrap_or_default(),
         }
     }
 }

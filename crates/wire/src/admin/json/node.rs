@@ -15,6 +15,9 @@ pub struct Node {
     pub id: String,
     /// The address that requests for the node's shards go to: `host:port`.
     pub address: String,
+    /// The address where clients of Redis reach the node, `host:port`; absent = it has no listener for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resp_address: Option<String>,
     /// The latest incarnation of the node: each of its processes has another.
     pub incarnation: u64,
     /// The time at which that incarnation registered, in milliseconds of Unix time.
@@ -63,6 +66,7 @@ impl From<&core::NodeRow> for Node {
         Node {
             id: row.node.to_string(),
             address: row.address.clone(),
+            resp_address: row.resp_address.clone(),
             incarnation: row.incarnation.0,
             since_ms: row.since_ms,
             health: row.health.into(),

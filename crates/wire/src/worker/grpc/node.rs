@@ -25,6 +25,7 @@ impl From<&NodeSpec> for proto::NodeSpec {
             },
             callback: spec.callback.clone().unwrap_or_default(),
             kinds: kind_words(&spec.kinds),
+            resp_address: spec.resp_address.clone().unwrap_or_default(),
         }
     }
 }
@@ -67,6 +68,11 @@ pub(crate) fn callback(url: Option<String>, field: &str) -> Result<Option<String
     }
 }
 
+/// Where clients of Redis reach the node; whether it is `host:port` is checked with the rest of the announcement.
+pub(crate) fn resp_address(address: Option<String>) -> Result<Option<String>, Malformed> {
+    address.map(|address| at_most(address, "resp_address", ADDRESS_BYTES)).transpose()
+}
+
 /// The last check of every announcement, whichever API it came through.
 pub(crate) fn checked(spec: NodeSpec) -> Result<NodeSpec, Malformed> {
     let address = at_most(spec.address.clone(), "address", ADDRESS_BYTES)?;
@@ -76,6 +82,7 @@ pub(crate) fn checked(spec: NodeSpec) -> Result<NodeSpec, Malformed> {
     let field = |error: &partage_core::node::NodeSpecError| match error {
         partage_core::node::NodeSpecError::Capacity { .. } => "capacity",
         partage_core::node::NodeSpecError::Address { .. } => "address",
+        partage_core::node::NodeSpecError::RespAddress { .. } => "resp_address",
         partage_core::node::NodeSpecError::Callback { .. } => "callback",
         partage_core::node::NodeSpecError::Labels { .. } => "labels",
     };
@@ -96,6 +103,7 @@ impl TryFrom<proto::NodeSpec> for NodeSpec {
             check_back: check_back(none_if_empty(form.check_path), "check_path")?,
             callback: callback(none_if_empty(form.callback), "callback")?,
             kinds: kinds(&form.kinds)?,
+            resp_address: resp_address(none_if_empty(form.resp_address))?,
         })
     }
 }

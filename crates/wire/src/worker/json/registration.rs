@@ -37,6 +37,10 @@ pub struct Register {
     /// The URL, at the node's address, to which the coordinator posts orders on every change; absent = the
     /// coordinator posts none.
     pub callback: Option<String>,
+    /// The address where clients of Redis reach the node, `host:port`: what redirects of Redis Cluster name. Absent =
+    /// the node has no listener for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resp_address: Option<String>,
     /// The incarnation of a process that registers again; absent for a new process.
     pub incarnation: Option<u64>,
     /// The token of that incarnation, 64 hexadecimal digits, from its first welcome. Only a process that sends it
@@ -150,6 +154,7 @@ impl TryFrom<Register> for core::Registration {
             kinds: node::kinds(&form.kinds)?,
             check_back: node::check_back(form.check_path, "check_path")?,
             callback: node::callback(form.callback, "callback")?,
+            resp_address: node::resp_address(form.resp_address)?,
         })?;
         Ok(core::Registration {
             spec,
@@ -230,6 +235,7 @@ impl From<&core::Registration> for Register {
                 partage_core::node::CheckBack::Get(path) => Some(path.clone()),
             },
             callback: spec.callback.clone(),
+            resp_address: spec.resp_address.clone(),
             incarnation: registration.incarnation.map(|incarnation| incarnation.0),
             token: None,
             cluster: registration.cluster.map(|cluster| cluster.to_string()),

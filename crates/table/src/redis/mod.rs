@@ -1,42 +1,53 @@
 //! Tables for clients of Redis: what the listener of that protocol ([`partage_resp`]) asks is asked of the node.
 //!
-//! Any node answers for any key. A node knows the tables of which it has a replica.
+//! A node knows the tables of which it has a replica. Of a table that is sharded by `crc16` and hash tags, clients are sent to the
+//! listener of the leader, as nodes of Redis Cluster do it ([`slots`]); unless [`Settings::forwards`]. Of other tables, any node
+//! answers for any key by asking on.
+
+mod slots;
 
 use crate::access::TableClient;
+use crate::limits;
 use crate::rows::ScanRange;
-use crate::scans::{ScanError, Scans, TableScan, Token};
+use crate::scans::{self, Maps, Place, ScanError, Scans, TableScan, Token};
 use crate::service::{Refusal, Refused};
 use async_trait::async_trait;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::PartitionKey;
+use partage_core::node::exchange::KeyspaceBrief;
 use partage_core::service::table::replication::Consistency;
 use partage_core::service::table::rows::{Outcome, Row, Write};
 use partage_resp::table::{Found, Page, RequestError, ScanFrom, SlotNode, SlotOwner, Table, Tables};
 use partage_worker::{Assignment, KeyspaceKind, KeyspaceName};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// The tables of a node, for its listener.
 #[derive(Debug, Clone)]
 pub struct RedisTables {
     client: TableClient,
     scans: Scans,
-    /// The table of a connection that names none.
-    default: Option<KeyspaceName>,
-    /// Where the listener is.
-    address: SocketAddr,
+    settings: Arc<Settings>,
+}
+
+/// Of the listener of a node.
+#[derive(Debug)]
+pub struct Settings {
+    /// The table of a connection that names none; without it the only table that the node knows, if there is one only.
+    pub table: Option<KeyspaceName>,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Where clients reach it, `host:port`, as the node has announced it. None: no client is sent anywhere.
+    pub announced: Option<String>,
+    /// Asks on for keys of other nodes, where it could send the client there: for clients that know of no cluster.
+    pub forwards: bool,
 }
 
 impl RedisTables {
-    /// Of the node that `client` asks; `default` is the table of a connection that names none: without it the only table that
-    /// the node knows, if there is one only.
-    pub fn new(
-        client: TableClient,
-        scans: Scans,
-        default: Option<KeyspaceName>,
-        address: SocketAddr,
-    ) -> RedisTables {
-        RedisTables { client, scans, default, address }
+    /// Of the node that `client` asks.
+    pub fn new(client: TableClient, scans: Scans, settings: Settings) -> RedisTables {
+        RedisTables { client, scans, settings: Arc::new(settings) }
     }
 
     fn known(&self) -> Vec<Arc<Assignment>> {
@@ -52,22 +63,22 @@ impl RedisTables {
     }
 
     fn table(&self, known: &Assignment) -> Arc<dyn Table> {
-        let name = known.keyspace().clone();
-        let (partition_key, least) = (known.brief.partition_key, known.brief.min_in_sync as usize);
-        Arc::new(RedisTable {
-            client: self.client.clone(),
-            scans: self.scans.clone(),
-            name,
-            partition_key,
-            least,
-            address: self.address,
-        })
+        let brief = known.brief.clone();
+        let redirects = self.settings.announced.is_some() && !self.settings.forwards;
+        let has_slots = redirects && slots::has_slots(&brief);
+        let (maps, _) = self.scans.ways();
+        if has_slots {
+            // So that the maps are there when the first key of another node comes.
+            maps.cache();
+        }
+        let (client, scans, settings) = (self.client.clone(), self.scans.clone(), self.settings.clone());
+        Arc::new(RedisTable { client, scans, maps, brief, has_slots, settings })
     }
 }
 
 impl Tables for RedisTables {
     fn default_table(&self) -> Option<Arc<dyn Table>> {
-        match (&self.default, self.known().as_slice()) {
+        match (&self.settings.table, self.known().as_slice()) {
             (Some(name), _) => self.named(name.as_str()),
             (None, [only]) => Some(self.table(only)),
             (None, _) => None,
@@ -89,11 +100,30 @@ impl Tables for RedisTables {
 struct RedisTable {
     client: TableClient,
     scans: Scans,
-    name: KeyspaceName,
-    partition_key: PartitionKey,
-    /// How many replicas have each write that was acknowledged, at the least.
-    least: usize,
-    address: SocketAddr,
+    maps: Arc<Maps>,
+    brief: KeyspaceBrief,
+    has_slots: bool,
+    settings: Arc<Settings>,
+}
+
+impl RedisTable {
+    /// Where a client is sent for a key that this node does not serve; none: the node asks on.
+    fn moved(&self, key: &Key) -> Option<RequestError> {
+        if !self.has_slots {
+            return None;
+        }
+        let routes = self.maps.cache().routes();
+        slots::moved(&routes, self.name(), key, self.client.worker().node())
+    }
+
+    /// Where a scan goes on from a place: of a table with slots, at the next shard that this listener answers for.
+    fn next_own(&self, from: Place) -> Option<Place> {
+        if !self.has_slots {
+            return Some(from);
+        }
+        let routes = self.maps.cache().routes();
+        slots::next_own(&routes, self.name(), self.client.worker().node(), from)
+    }
 }
 
 impl From<Refused> for RequestError {
@@ -121,19 +151,20 @@ impl From<ScanError> for RequestError {
 #[async_trait]
 impl Table for RedisTable {
     fn name(&self) -> &str {
-        self.name.as_str()
+        self.brief.name.as_str()
     }
 
     fn partition_key(&self) -> PartitionKey {
-        self.partition_key
+        self.brief.partition_key
     }
 
     async fn write(&self, write: Write) -> Result<Outcome, RequestError> {
-        Ok(self.client.write(&self.name, write).await?)
+        self.client.write_or(&self.brief.name, write, |key| self.moved(key)).await
     }
 
     async fn read(&self, key: &Key, consistency: Consistency) -> Result<Option<Row>, RequestError> {
-        Ok(self.client.read(&self.name, key, consistency).await?.row)
+        let answer = self.client.read_or(&self.brief.name, key, consistency, 0, |key| self.moved(key)).await;
+        Ok(answer?.row)
     }
 
     async fn scan(&self, from: ScanFrom, consistency: Consistency) -> Result<Page, RequestError> {
@@ -143,15 +174,16 @@ impl Table for RedisTable {
         let token = token.map_err(|error| RequestError::Invalid(error.to_string()))?;
         let prefix = Key::new(&from.prefix).map_err(|error| RequestError::Invalid(error.to_string()))?;
         let range = ScanRange { prefix, most: from.most, with_values: false, ..ScanRange::default() };
-        let asked = TableScan { table: self.name.clone(), range, filter: None, consistency, token };
-        let page = self.scans.page(&asked).await?;
+        let table = self.brief.name.clone();
+        let asked = TableScan { table, range, filter: None, consistency, token };
+        let page = self.scans.page_of(&asked, |from| self.next_own(from)).await?;
         let keys = page.rows.into_iter().map(|row| Found { key: row.key, expires_ms: row.expires_ms });
         Ok(Page { keys: keys.collect(), next: page.next.map(|token| token.text().into_bytes()) })
     }
 
     /// Of a shard that this node has a replica of, what the coordinator said last; of others, what each write needs.
     async fn in_sync(&self, key: Option<&Key>) -> Result<usize, RequestError> {
-        let (tables, name) = (self.client.tables(), &self.name);
+        let (tables, name) = (self.client.tables(), &self.brief.name);
         let of_table = tables.in_sync().into_iter().filter(|(assigned, _)| assigned.keyspace == *name);
         let holds = |replica: &partage_worker::ReplicaKey, key: &Key| {
             let held = self.client.worker().replicas();
@@ -159,16 +191,25 @@ impl Table for RedisTable {
                 .any(|held| held.assignment.replica == *replica && held.assignment.holds(key.as_bytes()))
         };
         let counts = of_table.filter(|(replica, _)| key.is_none_or(|key| holds(replica, key)));
-        Ok(counts.map(|(_, count)| count).min().unwrap_or(self.least))
+        Ok(counts.map(|(_, count)| count).min().unwrap_or(self.brief.min_in_sync as usize))
     }
 
-    /// Each node sends on what it does not have, so that clients need not know who has what.
-    fn slots(&self) -> Option<Vec<SlotOwner>> {
-        None
+    fn has_slots(&self) -> bool {
+        self.has_slots
+    }
+
+    async fn slots(&self) -> Result<Vec<SlotOwner>, RequestError> {
+        let cache = self.maps.cache();
+        let brief = scans::table(&cache, &self.brief.name, Instant::now() + limits::PATIENCE).await?;
+        Ok(slots::owners(&cache.routes(), &brief, self.client.worker().node(), &self.own_node()))
     }
 
     fn own_node(&self) -> SlotNode {
-        let (host, port) = (self.address.ip().to_string(), self.address.port());
-        SlotNode { name: self.client.worker().node().to_string(), host, port }
+        let node = self.client.worker().node();
+        let announced = self.settings.announced.as_deref();
+        announced.and_then(|address| slots::slot_node(node, address)).unwrap_or_else(|| {
+            let (host, port) = (self.settings.address.ip().to_string(), self.settings.address.port());
+            SlotNode { name: node.to_string(), host, port }
+        })
     }
 }

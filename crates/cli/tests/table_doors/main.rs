@@ -1,0 +1,11 @@
+//! Tables through their other doors, with nodes as processes of their own: Redis Cluster redirects with the clients that people
+//! use.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test stops at the first surprise, and waits by the clock"
+)]
+
+mod cluster;
+mod redis;
