@@ -6,6 +6,9 @@ use std::path::Path;
 const FILES: [&str; 10] =
     ["map", "node", "keyspace", "worker", "maps", "plan", "stored", "admin", "metadata", "replication"];
 
+/// The service of tables for clients: a package of its own, with the codec that bounds its messages.
+const TABLE: &str = "partage/table/v1/table.proto";
+
 /// Fields that share the bytes of the message which they came in: what is written to tables.
 const SHARED_BYTES: [&str; 3] =
     [".partage.v1.LogEntry", ".partage.v1.SnapshotRow", ".partage.v1.StoredChange"];
@@ -19,8 +22,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let builder = tonic_prost_build::configure();
     SHARED_BYTES.into_iter().fold(builder, |builder, path| builder.bytes(path)).compile_fds(descriptors)?;
     // What reflection tells clients: the same without the comments.
+    let table = protox::compile([root.join(TABLE)], [root])?;
+    let codec = "crate::table::grpc::BoundedCodec";
+    tonic_prost_build::configure().codec_path(codec).compile_fds(table)?;
+    let all = files.iter().cloned().chain([root.join(TABLE)]);
     let told =
-        protox::Compiler::new([root])?.include_imports(true).open_files(&files)?.encode_file_descriptor_set();
+        protox::Compiler::new([root])?.include_imports(true).open_files(all)?.encode_file_descriptor_set();
     std::fs::write(Path::new(&std::env::var("OUT_DIR")?).join("partage.v1.bin"), told)?;
     Ok(())
 }

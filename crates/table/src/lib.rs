@@ -15,6 +15,8 @@
 //! |---|---|
 //! | how it is a service of a worker: orders in, reports out, what is known of stored replicas | `service/mod.rs` |
 //! | what HTTP clients ask | `http/mod.rs` |
+//! | what gRPC clients ask | `grpc/mod.rs` |
+//! | which errors clients get, through HTTP and gRPC | `table_error.rs` |
 //! | what Redis clients ask, and where they are sent | `redis/mod.rs`, `redis/slots/mod.rs` |
 //! | how a node asks for keys that it does not have | `access.rs` |
 //! | how several rows are asked for at once | `bulk/mod.rs` |
@@ -54,6 +56,7 @@ mod direct;
 mod error;
 mod event_loop;
 mod figures;
+pub mod grpc;
 pub mod http;
 mod json;
 pub mod limits;
@@ -71,6 +74,7 @@ pub mod server;
 pub mod service;
 mod settings;
 pub mod stored;
+mod table_error;
 mod timing;
 mod transport;
 

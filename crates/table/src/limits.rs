@@ -186,6 +186,15 @@ pub const BULK_READS: usize = 16;
 /// Rows that a node writes at a time for one multi-put: those of one shard share a synced write of the log.
 pub const BULK_WRITES: usize = 256;
 
+/// Bytes of one message of a gRPC client: [`BULK_BYTES`] of keys and values, and what is around a thousand rows.
+pub const GRPC_MESSAGE_BYTES: usize = 5 << 20;
+
+/// Rows that the answer to a load names as not known to be written.
+pub const LOAD_FAILURES: usize = 1_000;
+
+/// Bytes of keys and sentences in that.
+pub const LOAD_FAILURE_BYTES: usize = 1 << 20;
+
 /// How long another node may take for its part of a page: it waits for [`PATIENCE`] itself, and then sends the page.
 pub const SHARD_ANSWER: Duration = Duration::from_secs(8);
 

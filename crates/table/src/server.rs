@@ -2,6 +2,7 @@
 
 use crate::access::TableClient;
 use crate::bulk::Bulk;
+use crate::grpc::{self, TableService};
 use crate::http;
 use crate::limits;
 use crate::network::{NetworkTransport, PacketService};
@@ -177,6 +178,7 @@ impl TableNode {
         let packets = PacketService::new(id, Arc::new(tables.clone())).server();
         let routes = router_with(&worker, move || metrics.text("partage_worker") + &counted.metrics())
             .route_service(PACKETS, packets)
+            .route_service(grpc::PATH, TableService::new(bulk.clone(), scans.clone()).server())
             .merge(http::routes(&worker, tables.clone(), scans.clone(), bulk))
             .merge(http::backup_routes(client.clone()));
         let server = tokio::spawn(door.listen(config.listener, TowerService::new(routes), closed));

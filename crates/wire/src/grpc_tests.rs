@@ -97,6 +97,8 @@ fn an_unusable_announcement_names_its_field() {
         ("check_path", proto::NodeSpec { check_path: "0/".into(), ..spec() }),
         ("check_path", proto::NodeSpec { check_path: "/ HTTP/1.1\r\nx: y".into(), ..spec() }),
         ("callback", proto::NodeSpec { callback: "ftp://x".into(), ..spec() }),
+        ("resp_address", proto::NodeSpec { resp_address: "host".into(), ..spec() }),
+        ("resp_address", proto::NodeSpec { resp_address: "host:0".into(), ..spec() }),
     ];
     for (field, form) in bad {
         let malformed = NodeSpec::try_from(form).unwrap_err();

@@ -1,4 +1,4 @@
-//! The messages and services of `proto/partage/v1`, as generated. Their documentation is in those files.
+//! The messages and services of `proto/partage/v1`, and in [`table`] those of `proto/partage/table/v1`, as generated. Their documentation is in those files.
 
 #![allow(
     missing_docs,
@@ -9,6 +9,13 @@
 )]
 
 tonic::include_proto!("partage.v1");
+
+/// Tables for clients.
+pub mod table {
+    #![allow(clippy::allow_attributes_without_reason, reason = "generated code")]
+
+    tonic::include_proto!("partage.table.v1");
+}
 
 /// The files themselves, as an encoded `google.protobuf.FileDescriptorSet`: for reflection.
 pub const DESCRIPTORS: &[u8] = tonic::include_file_descriptor_set!("partage.v1");

@@ -1,5 +1,5 @@
 //! Tables through their other doors, with nodes as processes of their own: Redis Cluster redirects with the clients that people
-//! use.
+//! use, and gRPC.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,4 +8,5 @@
 )]
 
 mod cluster;
+mod grpc;
 mod redis;

@@ -26,8 +26,8 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 pub(crate) struct Batch {
     table: KeyspaceName,
     name: Option<Vec<u8>>,
-    /// As it came: what another node is sent.
-    body: Bytes,
+    /// As it came: what another node is sent. None: it is written anew.
+    body: Option<Bytes>,
     /// The times to live count from when this node carries it out.
     operations: Vec<(Operation, Option<u64>)>,
 }
@@ -107,6 +107,42 @@ fn operation(form: BatchOperation) -> Result<(Operation, Option<u64>), String> {
     Ok((Operation { key, condition, action, wants_former: form.want_former }, form.ttl_ms))
 }
 
+/// An operation as [`operation`] reads it.
+fn form((operation, ttl_ms): &(Operation, Option<u64>)) -> BatchOperation {
+    use BatchVerb::{Add, Append, Delete, Expire, Put, Read};
+    let given = |value: &Value| Some(BytesText::base64(value));
+    let (verb, value, by) = match &operation.action {
+        Action::Put(value, _) => (Put, given(value), None),
+        Action::Append(value) => (Append, given(value), None),
+        Action::Delete => (Delete, None, None),
+        Action::Add(by) => (Add, None, Some(*by)),
+        Action::Expire(_) => (Expire, None, None),
+        Action::Read => (Read, None, None),
+    };
+    let (if_version, if_absent) = condition_form(operation.condition);
+    BatchOperation {
+        operation: verb,
+        key: BytesText::base64(operation.key.as_bytes()),
+        value,
+        json: None,
+        by,
+        ttl_ms: *ttl_ms,
+        if_version,
+        if_absent,
+        want_former: operation.wants_former,
+    }
+}
+
+/// A condition as [`condition`] reads it.
+pub(super) fn condition_form(condition: Condition) -> (Option<String>, bool) {
+    match condition {
+        Condition::Always => (None, false),
+        Condition::Absent => (None, true),
+        Condition::Present => (Some("*".to_owned()), false),
+        Condition::Version(version) => (Some(version_text(version)), false),
+    }
+}
+
 /// When a row ends that is written now.
 fn ending(mut operation: Operation, ttl_ms: Option<u64>, now_ms: u64) -> Operation {
     if let (Action::Put(_, expiry) | Action::Expire(expiry), Some(ttl_ms)) = (&mut operation.action, ttl_ms) {
@@ -126,19 +162,38 @@ impl Batch {
         body: Bytes,
         request: BatchRequest,
     ) -> Result<Batch, BatchError> {
-        let count = request.operations.len();
-        if count > partage_core::limits::BATCH_OPERATIONS {
-            return Err(Invalid::TooMany(count).into());
-        }
         let wanted = request.operations.iter();
         let former = wanted.filter(|one| one.want_former || one.operation == BatchVerb::Read).count();
-        if former > limits::BATCH_FORMER_ROWS {
-            return Err(BatchError::FormerRows(former));
-        }
+        Batch::check_counts(request.operations.len(), former)?;
         let parsed = request.operations.into_iter().enumerate();
         let operations =
             parsed.map(|(at, form)| operation(form).map_err(|why| BatchError::Operation { at, why }));
-        Ok(Batch { table, name, body, operations: operations.collect::<Result<_, _>>()? })
+        let operations = operations.collect::<Result<_, _>>()?;
+        Ok(Batch { table, name, body: Some(body), operations })
+    }
+
+    /// Of operations with their times to live, which [`Batch::check_counts`] has counted.
+    pub(crate) fn of(
+        table: KeyspaceName,
+        name: Option<Vec<u8>>,
+        operations: Vec<(Operation, Option<u64>)>,
+    ) -> Batch {
+        Batch { table, name, body: None, operations }
+    }
+
+    /// Whether a batch may have so many operations, of which so many are answered with a row: looked at before anything is made
+    /// of them.
+    ///
+    /// # Errors
+    /// It may not.
+    pub(crate) fn check_counts(operations: usize, former: usize) -> Result<(), BatchError> {
+        if operations > partage_core::limits::BATCH_OPERATIONS {
+            return Err(Invalid::TooMany(operations).into());
+        }
+        if former > limits::BATCH_FORMER_ROWS {
+            return Err(BatchError::FormerRows(former));
+        }
+        Ok(())
     }
 
     /// Whether it is within the limits, and within one partition of a table with such partition keys.
@@ -190,9 +245,20 @@ impl Batch {
         BatchAnswer { version: version_text(version), results }
     }
 
-    /// The key of an operation.
-    pub(crate) fn key_of(&self, at: usize) -> Key {
-        self.operations.get(at).map_or(Key::empty(), |(operation, _)| operation.key.clone())
+    /// Which operation it is, before what is said of it.
+    pub(crate) fn operation_name(&self, at: usize) -> String {
+        let key = self.operations.get(at).map_or(Key::empty(), |(operation, _)| operation.key.clone());
+        format!("operation {at}, key '{key}': ")
+    }
+
+    /// The keys of the operations.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.operations.iter().map(|(operation, _)| &operation.key)
+    }
+
+    /// As another node is sent it.
+    fn form(&self) -> BatchRequest {
+        BatchRequest { operations: self.operations.iter().map(form).collect() }
     }
 }
 
@@ -227,7 +293,9 @@ impl Question for Batch {
     }
 
     fn body(&self, _: &[Key]) -> Vec<u8> {
-        self.body.to_vec()
+        // Strings and numbers can always be written.
+        let written = || serde_json::to_vec(&self.form()).unwrap_or_default();
+        self.body.as_ref().map_or_else(written, |body| body.to_vec())
     }
 
     fn understand(&self, body: &[u8]) -> Option<Vec<Result<Outcome, Refused>>> {
@@ -280,6 +348,12 @@ mod tests {
         assert_eq!(name(text), name(&text.replace('\n', " ")), "it is the same however it is written");
         assert_ne!(name(text).fingerprint, name(&text.replace(":5,", ":6,")).fingerprint);
         assert!(operations[6].wants_former && operations[1].key.as_bytes() == b"\xff");
+        let anew = Batch::of(batch.table.clone(), batch.name.clone(), batch.operations.clone());
+        let sent_on = batch_of(std::str::from_utf8(&anew.body(&[])).unwrap()).unwrap();
+        assert_eq!(
+            sent_on.operations, batch.operations,
+            "what is written for another node is read as it was"
+        );
     }
 
     #[test]

@@ -16,12 +16,15 @@
 //! | multi-get, and how many bytes its answer may have | `get.rs` |
 //! | multi-put, each row a write of its own | `put.rs` |
 //! | a batch, which is one write | `batch.rs` |
+//! | how many rows one request may have | `bounds.rs` |
 
 mod batch;
+mod bounds;
 mod get;
 mod put;
 
 pub(crate) use batch::{Batch, BatchError, condition, value};
+pub(crate) use bounds::{check_count, check_rows};
 pub(crate) use get::{Get, Got};
 pub(crate) use put::{Put, PutItem};
 

@@ -4,6 +4,7 @@
 //! of a multi-put may be sent again, in any other company, and a row that was written gets its first answer.
 
 use super::Question;
+use super::batch::condition_form;
 use crate::access::TableClient;
 use crate::http::{version, version_text};
 use crate::limits;
@@ -52,12 +53,7 @@ impl PutItem {
     }
 
     fn form(&self) -> PutRow {
-        let (if_version, if_absent) = match self.condition {
-            Condition::Always => (None, false),
-            Condition::Absent => (None, true),
-            Condition::Present => (Some("*".to_owned()), false),
-            Condition::Version(version) => (Some(version_text(version)), false),
-        };
+        let (if_version, if_absent) = condition_form(self.condition);
         PutRow {
             key: BytesText::base64(self.key.as_bytes()),
             value: Some(BytesText::base64(&self.value)),

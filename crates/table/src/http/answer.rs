@@ -3,6 +3,7 @@
 use super::parse::version_text;
 use crate::node::ReadAnswer;
 use crate::service::{Refusal, Refused};
+use crate::table_error::TableError;
 use axum::Json;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -55,75 +56,64 @@ fn of_row(row: &Row) -> Response {
     (headers, Body::from(row.value.to_vec())).into_response()
 }
 
-/// What a write has done.
+/// What a write of one row has done.
 pub(super) fn written(outcome: Outcome) -> Response {
-    match outcome {
-        Outcome::Done { version, results } => {
-            let existed = results.first().is_some_and(|done| done.existed);
-            let is_there = results.first().is_some_and(|done| done.now.is_some());
-            let mut response = StatusCode::NO_CONTENT.into_response();
-            let headers = response.headers_mut();
-            if is_there {
-                headers.insert(header::ETAG, etag(version));
-            }
-            headers.insert(APPLIED, text(&version_text(version)));
-            headers.insert(EXISTED, HeaderValue::from_static(if existed { "true" } else { "false" }));
-            response
-        }
-        other => not_done(&other, ""),
+    let (version, results) = match TableError::of(outcome, |_| String::new()) {
+        Ok(done) => done,
+        Err(why) => return failed(&why),
+    };
+    let existed = results.first().is_some_and(|done| done.existed);
+    let is_there = results.first().is_some_and(|done| done.now.is_some());
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    let headers = response.headers_mut();
+    if is_there {
+        headers.insert(header::ETAG, etag(version));
     }
-}
-
-/// A write that has changed nothing, as it says; `which` names the operation of a batch.
-pub(super) fn not_done(outcome: &Outcome, which: &str) -> Response {
-    let help = "read the row, and decide anew";
-    match outcome {
-        Outcome::Done { .. } => StatusCode::NO_CONTENT.into_response(),
-        Outcome::NotMet { current, .. } => {
-            let what = match current {
-                Some(version) => format!("{which}the row has the version \"{}\"", version_text(*version)),
-                None => format!("{which}there is no row of that key"),
-            };
-            let mut response = error(StatusCode::PRECONDITION_FAILED, "not_met", &what, help);
-            current.iter().for_each(|version| {
-                response.headers_mut().insert(header::ETAG, etag(*version));
-            });
-            response
-        }
-        Outcome::Refused { refusal, .. } => {
-            error(StatusCode::CONFLICT, "refused", &format!("{which}{refusal}"), help)
-        }
-        Outcome::RequestIdTaken => {
-            let what = "another write had this idempotency-key";
-            let help = "give each write its own";
-            error(StatusCode::UNPROCESSABLE_ENTITY, "request_id_taken", what, help)
-        }
-    }
+    headers.insert(APPLIED, text(&version_text(version)));
+    headers.insert(EXISTED, HeaderValue::from_static(if existed { "true" } else { "false" }));
+    response
 }
 
 /// A request that was not carried out, or may not have been.
-pub(super) fn refused(why: &Refused) -> Response {
-    let (status, help) = match why.refusal {
-        Refusal::Invalid => (StatusCode::BAD_REQUEST, "mend the request"),
-        Refusal::NoRoom => (StatusCode::INSUFFICIENT_STORAGE, "free room"),
-        Refusal::Unknown => {
-            let help = "send it again under the same idempotency-key, or read the row";
-            (StatusCode::GATEWAY_TIMEOUT, help)
-        }
-        Refusal::Soon | Refusal::TooFewInSync | Refusal::Busy | Refusal::Stopped | Refusal::TooOld => {
-            (StatusCode::SERVICE_UNAVAILABLE, "try again")
-        }
-    };
-    let mut response = error(status, why.refusal.word(), &why.message, help);
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+pub(super) fn failed(why: &TableError) -> Response {
+    let mut response = error(status(why), why.word(), &why.to_string(), why.help());
+    let headers = response.headers_mut();
+    if let Some(after) = why.retry_after() {
+        headers.insert(header::RETRY_AFTER, after.as_secs().into());
+    }
+    if let TableError::NotMet { current: Some(version), .. } = why {
+        headers.insert(header::ETAG, etag(*version));
     }
     response
 }
 
+fn status(why: &TableError) -> StatusCode {
+    match why {
+        TableError::Malformed(_) | TableError::Invalid(_) => StatusCode::BAD_REQUEST,
+        TableError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        TableError::NoTable(_) => StatusCode::NOT_FOUND,
+        TableError::NotMet { .. } => StatusCode::PRECONDITION_FAILED,
+        TableError::NotDone(_) => StatusCode::CONFLICT,
+        TableError::RequestIdTaken => StatusCode::UNPROCESSABLE_ENTITY,
+        TableError::Refused(why) => match why.refusal {
+            Refusal::Invalid => StatusCode::BAD_REQUEST,
+            Refusal::NoRoom => StatusCode::INSUFFICIENT_STORAGE,
+            Refusal::Unknown => StatusCode::GATEWAY_TIMEOUT,
+            Refusal::Soon | Refusal::TooFewInSync | Refusal::Busy | Refusal::Stopped | Refusal::TooOld => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+        },
+    }
+}
+
+/// What a replica has refused.
+pub(super) fn refused(why: &Refused) -> Response {
+    failed(&why.clone().into())
+}
+
 /// A request that is not understood.
 pub(super) fn malformed(why: &str) -> Response {
-    error(StatusCode::BAD_REQUEST, "malformed", why, "mend the request")
+    failed(&TableError::Malformed(why.to_owned()))
 }
 
 /// A method that a path does not have.

@@ -2,30 +2,28 @@
 //!
 //! With `here=true` a node answers for what it has itself, and sends nothing on: so nodes ask each other.
 
-use super::answer::{error, malformed, not_done, refused};
+use super::answer::{failed, malformed, refused};
 use super::parse::{consistency_of, idempotency_key};
-use super::rows::not_scanned;
-use crate::bulk::{Batch, BatchError, Bulk, Get, Got, Put, PutItem, Question, condition, value};
+use crate::bulk::{Batch, Bulk, Get, Got, Put, PutItem, Question, check_count, check_rows, condition, value};
 use crate::limits;
 use crate::service::Refused;
 use crate::stored::values;
+use crate::table_error::TableError;
 use axum::Json;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Path, RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode};
 use partage_core::keyspace::key::Key;
-use partage_core::limits::VALUE_BYTES;
 use partage_core::node::exchange::KeyspaceBrief;
 use partage_core::service::table::replication::Consistency;
-use partage_core::service::table::rows::{Answered, Invalid, Outcome};
+use partage_core::service::table::rows::Answered;
 use partage_wire::json::parse;
 use partage_wire::table::{
     BatchRequest, BytesText, GetAnswer, GetOutcome, GetRequest, PutAnswer, PutOutcome, PutRequest, PutRow,
 };
 use partage_worker::KeyspaceName;
 use serde::de::DeserializeOwned;
-use std::collections::BTreeSet;
 
 /// Where a batch is sent, as axum has it.
 pub(super) const BATCH: &str = "/v1/tables/{table}/batch";
@@ -71,12 +69,12 @@ impl Beside {
 async fn body_of(body: Body) -> Result<Bytes, Otherwise> {
     to_bytes(body, limits::BULK_BODY_BYTES).await.map_err(|_| {
         let what = format!("the body is longer than {} bytes", limits::BULK_BODY_BYTES);
-        Box::new(too_large(&what))
+        instead(TableError::too_many(what))
     })
 }
 
-fn too_large(what: &str) -> Response {
-    error(StatusCode::PAYLOAD_TOO_LARGE, "too_large", what, "send several requests")
+fn instead(why: impl Into<TableError>) -> Otherwise {
+    Box::new(failed(&why.into()))
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Otherwise> {
@@ -86,7 +84,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Otherwise> {
 /// The settings of the table of a path.
 async fn table(bulk: &Bulk, name: &str) -> Result<KeyspaceBrief, Otherwise> {
     let name = KeyspaceName::new(name).map_err(|why| Box::new(malformed(&why.to_string())))?;
-    bulk.table(&name).await.map_err(|why| Box::new(not_scanned(why)))
+    bulk.table(&name).await.map_err(instead)
 }
 
 /// The outcomes of the items: from all nodes, or from this one alone.
@@ -108,18 +106,6 @@ fn status(failed: usize) -> StatusCode {
     if failed == 0 { StatusCode::OK } else { StatusCode::MULTI_STATUS }
 }
 
-/// Whether there are as many as there may be.
-fn check_count(count: usize, what: &str) -> Result<(), Otherwise> {
-    match count {
-        0 => Err(Box::new(malformed(&format!("there are no {what}: give one or more")))),
-        1..=limits::BULK_KEYS => Ok(()),
-        _ => {
-            let most = limits::BULK_KEYS;
-            Err(Box::new(too_large(&format!("there are {count} {what}, and {most} may be in one request"))))
-        }
-    }
-}
-
 /// `POST /v1/tables/<table>/get`
 pub(super) async fn get(
     State(bulk): State<Bulk>,
@@ -134,7 +120,7 @@ async fn got(bulk: &Bulk, name: &str, query: Option<&str>, body: Body) -> Result
     let Beside { is_here, consistency } =
         Beside::parse(query, true).map_err(|why| Box::new(malformed(&why)))?;
     let GetRequest { keys } = read(&body_of(body).await?)?;
-    check_count(keys.len(), "keys")?;
+    check_count(keys.len(), "keys").map_err(instead)?;
     let items = keys
         .into_iter()
         .enumerate()
@@ -175,7 +161,7 @@ async fn was_put(
     let Beside { is_here, .. } = Beside::parse(query, false).map_err(bad)?;
     let request_name = idempotency_key(headers).map_err(bad)?;
     let PutRequest { rows } = read(&body_of(body).await?)?;
-    check_count(rows.len(), "rows")?;
+    check_count(rows.len(), "rows").map_err(instead)?;
     let items = items(rows)?;
     let brief = table(bulk, name).await?;
     let question = Put::new(brief.name.clone(), request_name);
@@ -189,31 +175,13 @@ async fn was_put(
     Ok((status(failed), Json(PutAnswer { results, failed })).into_response())
 }
 
-/// The rows that are put, each of another key, as two writes of one key would come in no order.
+/// The rows that are put.
 fn items(rows: Vec<PutRow>) -> Result<Vec<PutItem>, Otherwise> {
-    let mut items = Vec::with_capacity(rows.len());
-    let (mut keys, mut bytes) = (BTreeSet::new(), 0);
-    for (at, row) in rows.into_iter().enumerate() {
-        let item = item(row).map_err(|why| Box::new(malformed(&format!("row {at}: {why}"))))?;
-        let length = item.value.len();
-        if length > VALUE_BYTES {
-            let (key, bytes) = (item.key, length);
-            return Err(Box::new(too_large(&Invalid::ValueTooLong { key, bytes }.to_string())));
-        }
-        bytes += item.key.as_bytes().len() + length;
-        if !keys.insert(item.key.clone()) {
-            let what =
-                format!("row {at}: another row of the request has the key '{}' too: send one", item.key);
-            return Err(Box::new(malformed(&what)));
-        }
-        items.push(item);
-    }
-    if bytes > limits::BULK_BYTES {
-        let most = limits::BULK_BYTES;
-        let what =
-            format!("the rows have {bytes} bytes of keys and values, and {most} may be in one request");
-        return Err(Box::new(too_large(&what)));
-    }
+    let rows = rows.into_iter().enumerate();
+    let items =
+        rows.map(|(at, row)| item(row).map_err(|why| TableError::Malformed(format!("row {at}: {why}"))));
+    let items = items.collect::<Result<Vec<PutItem>, TableError>>().map_err(instead)?;
+    check_rows(&items).map_err(instead)?;
     Ok(items)
 }
 
@@ -248,8 +216,8 @@ async fn done(
     let body = body_of(body).await?;
     let request: BatchRequest = read(&body)?;
     let brief = table(bulk, name).await?;
-    let batch = Batch::new(brief.name.clone(), request_name, body, request).map_err(never)?;
-    batch.check(brief.partition_key).map_err(never)?;
+    let batch = Batch::new(brief.name.clone(), request_name, body, request).map_err(instead)?;
+    batch.check(brief.partition_key).map_err(instead)?;
     let outcome = settle(bulk, &brief, is_here, &batch, vec![batch.first_key()]).await.pop();
     let outcome = match outcome {
         Some(Ok(outcome)) => outcome,
@@ -260,31 +228,14 @@ async fn done(
         let answered = Answered { at_ms: 0, fingerprint: 0, outcome };
         return Ok(values::encode_answered(&answered).into_response());
     }
-    Ok(match outcome {
-        Outcome::Done { version, results } => Json(batch.answer(version, results)).into_response(),
-        Outcome::NotMet { operation, .. } | Outcome::Refused { operation, .. } => {
-            let which = format!("operation {operation}, key '{}': ", batch.key_of(operation));
-            not_done(&outcome, &which)
-        }
-        Outcome::RequestIdTaken => not_done(&outcome, ""),
-    })
-}
-
-/// A batch that can never be done as it is.
-fn never(why: BatchError) -> Otherwise {
-    Box::new(match why {
-        BatchError::Operation { .. } | BatchError::Invalid(Invalid::Empty) => malformed(&why.to_string()),
-        BatchError::Invalid(Invalid::TooMany(_) | Invalid::TooLong(_) | Invalid::ValueTooLong { .. })
-        | BatchError::FormerRows(_) => {
-            error(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &why.to_string(), "")
-        }
-        BatchError::Invalid(_) => error(StatusCode::BAD_REQUEST, "invalid", &why.to_string(), ""),
-    })
+    let (version, results) = TableError::of(outcome, |at| batch.operation_name(at)).map_err(instead)?;
+    Ok(Json(batch.answer(version, results)).into_response())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use partage_core::limits::VALUE_BYTES;
 
     #[test]
     fn a_query_says_how_fresh_and_who_answers() {
@@ -316,11 +267,5 @@ mod tests {
         let rows: Vec<String> = (0..5).map(|key| row(key, VALUE_BYTES - 1)).collect();
         assert_eq!(status_of(&format!("[{}]", rows[..4].join(","))), StatusCode::OK);
         assert_eq!(status_of(&format!("[{}]", rows.join(","))), StatusCode::PAYLOAD_TOO_LARGE);
-        assert!(check_count(1, "rows").is_ok() && check_count(limits::BULK_KEYS, "rows").is_ok());
-        assert_eq!(
-            check_count(limits::BULK_KEYS + 1, "rows").unwrap_err().status(),
-            StatusCode::PAYLOAD_TOO_LARGE
-        );
-        assert_eq!(check_count(0, "rows").unwrap_err().status(), StatusCode::BAD_REQUEST);
     }
 }

@@ -87,7 +87,7 @@ const KEYS: &str = "/v1/tables/{table}/keys/{key}";
 pub(crate) use answer::APPLIED;
 pub(crate) use backup::backup_routes;
 pub(crate) use internal::Internal;
-pub(crate) use parse::{version, version_text};
+pub(crate) use parse::{consistency_of, idempotency_name, named, version, version_text};
 
 /// The rows of all tables, for the node that `worker` is.
 pub fn routes(worker: &Worker, tables: Tables, scans: Scans, bulk: Bulk) -> Router {

@@ -58,14 +58,24 @@ impl KeyRequest {
     /// The client's name for the write, and what tells the write from another one under the same name.
     pub(super) fn request_id(&self, value: Option<&[u8]>) -> Option<(RequestId, u64)> {
         let name = self.idempotency_key.as_ref()?;
-        let mut hash = Xxh3::new();
-        hash.update(self.key.as_bytes());
-        hash.update(
-            format!("{:?} {:?} {:?} ", self.condition, self.ttl_ms, value.map(<[u8]>::len)).as_bytes(),
-        );
-        hash.update(value.unwrap_or_default());
-        Some((RequestId(xxh3_128(name).to_be_bytes()), hash.digest()))
+        Some(named(name, &self.key, self.condition, self.ttl_ms, value))
     }
+}
+
+/// What tells a write of one row from others: the client's name for it, and a fingerprint of what it says; no value is a
+/// delete.
+pub(crate) fn named(
+    name: &[u8],
+    key: &Key,
+    condition: Condition,
+    ttl_ms: Option<u64>,
+    value: Option<&[u8]>,
+) -> (RequestId, u64) {
+    let mut hash = Xxh3::new();
+    hash.update(key.as_bytes());
+    hash.update(format!("{condition:?} {ttl_ms:?} {:?} ", value.map(<[u8]>::len)).as_bytes());
+    hash.update(value.unwrap_or_default());
+    (RequestId(xxh3_128(name).to_be_bytes()), hash.digest())
 }
 
 /// What a request says; an error is a sentence with the way out.
@@ -127,7 +137,7 @@ fn take_query(request: &mut KeyRequest, method: &Method, query: &str) -> Result<
 }
 
 /// How fresh what is read must be, by the parameters `consistency` and `bound_ms`.
-pub(super) fn consistency_of(word: Option<&str>, bound_ms: Option<u64>) -> Result<Consistency, String> {
+pub(crate) fn consistency_of(word: Option<&str>, bound_ms: Option<u64>) -> Result<Consistency, String> {
     match (word, bound_ms) {
         (None | Some("linearizable"), None) => Ok(Consistency::Linearizable),
         (Some("any"), None) => Ok(Consistency::Any),
@@ -159,10 +169,14 @@ fn condition(headers: &HeaderMap) -> Result<Condition, String> {
 }
 
 pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<Vec<u8>>, String> {
-    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
-    match value.len() {
+    headers.get(IDEMPOTENCY_KEY).map(|value| idempotency_name(value.as_bytes())).transpose()
+}
+
+/// The client's name for a write, if it can be one.
+pub(crate) fn idempotency_name(name: &[u8]) -> Result<Vec<u8>, String> {
+    match name.len() {
         0 => Err("idempotency-key is empty: give a text that no other write has".to_owned()),
-        1..=IDEMPOTENCY_KEY_BYTES => Ok(Some(value.as_bytes().to_vec())),
+        1..=IDEMPOTENCY_KEY_BYTES => Ok(name.to_vec()),
         bytes => Err(format!("idempotency-key has {bytes} bytes: the limit is {IDEMPOTENCY_KEY_BYTES}")),
     }
 }

@@ -1,11 +1,11 @@
 //! Scans over HTTP: of a table for clients, of one shard for other nodes.
 
 use super::PREFIX;
-use super::answer::{error, malformed, refused};
+use super::answer::{error, failed, malformed, refused};
 use super::parse::consistency_of;
 use crate::limits;
 use crate::rows::ScanRange;
-use crate::scans::{FilteredRange, ScanError, Scans, TableScan, Token, for_client, for_node};
+use crate::scans::{FilteredRange, Scans, TableScan, Token, for_client, for_node};
 use crate::service::Refusal;
 use axum::Json;
 use axum::extract::{Path, RawQuery, State};
@@ -134,18 +134,7 @@ pub(super) async fn of_table(
             let rows = page.rows.into_iter().map(for_client).collect();
             Json(RowsPage { rows, next: page.next.map(|token| token.text()) }).into_response()
         }
-        Err(why) => not_scanned(why),
-    }
-}
-
-/// Why a table cannot be asked.
-pub(super) fn not_scanned(why: ScanError) -> Response {
-    match why {
-        ScanError::Refused(why) => refused(&why),
-        ScanError::NoTable(_) => error(StatusCode::NOT_FOUND, "not_found", &why.to_string(), ""),
-        ScanError::Named(_) | ScanError::Token(_) => {
-            error(StatusCode::BAD_REQUEST, "malformed", &why.to_string(), "")
-        }
+        Err(why) => failed(&why.into()),
     }
 }
 

@@ -1,8 +1,10 @@
-//! Rows of tables as JSON: requests for several rows, and pages of scans, for clients and between nodes. Backups of tables are in [`backup`].
+//! Rows of tables as JSON: requests for several rows, and pages of scans, for clients and between nodes. Backups of tables are in
+//! [`backup`], what is gRPC's own in [`grpc`].
 
 pub mod backup;
 mod bulk;
 mod bytes;
+pub mod grpc;
 
 pub use bulk::{
     BatchAnswer, BatchOperation, BatchRequest, BatchResult, BatchVerb, GetAnswer, GetOutcome, GetRequest,
