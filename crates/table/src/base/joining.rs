@@ -5,9 +5,10 @@
 //! while the parents still change ([`copy_rows`], then each change), and what is left ([`rest`]) when they have closed.
 
 use crate::limits::{CHUNK_BYTES, JOIN_REST_BYTES};
-use crate::rows::RowsError;
-use crate::stored::keys;
+use crate::rows::{RowsError, read_definitions};
 use crate::stored::values::{answered_at, decode_standing, encode_standing};
+use crate::stored::{index as stored_index, keys};
+use partage_core::service::table::index::{self, Definition};
 use partage_core::service::table::replication::LogPosition;
 use partage_core::service::table::rows::{RequestId, Standing};
 use partage_core::service::table::split::inherit;
@@ -78,7 +79,7 @@ pub(super) fn rest(parts: &[Arc<TreeStore>]) -> Result<Option<Vec<Row>>, RowsErr
     Ok((bytes <= JOIN_REST_BYTES).then_some(rows))
 }
 
-/// The records of all snapshots in a range of keys, in their order, each once. What says how the shard stands comes last.
+/// The records of all snapshots in a range of keys, in their order, each once. Which indexes there are comes last.
 fn merge(
     snapshots: &[TreeSnapshot],
     from: Option<&[u8]>,
@@ -91,8 +92,12 @@ fn merge(
     };
     let mut sources: Vec<Source<'_>> = snapshots.iter().map(open).collect();
     let (mut standings, mut left_out) = (Vec::new(), BTreeSet::new());
-    let mut answers = 0;
+    let (mut answers, mut has_standing) = (0, false);
     while let Some(key) = next_key(&mut sources)? {
+        if !has_standing && *key > *keys::STANDING {
+            add(standing(&mut standings, answers))?;
+            has_standing = true;
+        }
         let mut same = Vec::new();
         for source in &mut sources {
             let is_it = |row: &Result<Row, _>| row.as_ref().is_ok_and(|row| *row.key == *key);
@@ -104,6 +109,9 @@ fn merge(
             for (row, _) in &same {
                 standings.push(decode_standing(&row.value)?);
             }
+            continue;
+        }
+        if keys::is_index(&key) {
             continue;
         }
         if let Some(id) = keys::parse_answer(&key) {
@@ -125,9 +133,28 @@ fn merge(
     if to.is_some() {
         return Ok(());
     }
-    let standing = Standing { answers, ..inherit::standing(standings) };
-    let standing = encode_standing(&standing).as_slice().into();
-    add(Row { key: keys::STANDING.into(), value: standing })
+    if !has_standing {
+        add(standing(&mut standings, answers))?;
+    }
+    for definition in indexes(snapshots)? {
+        let (key, value) = (keys::index(definition.id), stored_index::encode(&definition));
+        add(Row { key: key.as_slice().into(), value: value.as_slice().into() })?;
+    }
+    Ok(())
+}
+
+/// How the child stands, with so many outcomes.
+fn standing(parents: &mut Vec<Standing>, answers: u64) -> Row {
+    let standing = Standing { answers, ..inherit::standing(parents.drain(..)) };
+    Row { key: keys::STANDING.into(), value: encode_standing(&standing).as_slice().into() }
+}
+
+/// The indexes of the child, by their numbers.
+fn indexes(parents: &[TreeSnapshot]) -> Result<Vec<Definition>, RowsError> {
+    let parents: Vec<Vec<Definition>> = parents.iter().map(read_definitions).collect::<Result<_, _>>()?;
+    let mut joined = index::joined(&parents);
+    joined.sort_by_key(|definition| definition.id);
+    Ok(joined)
 }
 
 /// The lowest key that is next in a part.
