@@ -373,3 +373,18 @@ pub const ANSWER_KEPT_MS: u64 = 600_000;
 pub const ANSWERS_KEPT: u64 = 100_000;
 /// Outcomes that one entry forgets at most; one entry brings one.
 pub const ANSWERS_FORGOTTEN: usize = 4;
+/// Bytes of the path of an index: a dozen names.
+pub const INDEX_PATH_BYTES: usize = 512;
+/// Indexes of one table: each costs a look at the old and the new value of every write.
+pub const INDEXES: usize = 16;
+/// Bytes of a text that an index has: of longer ones the first bytes. An entry is so little beside most rows.
+pub const INDEX_TEXT_BYTES: usize = 256;
+/// Rows that one entry of the log adds to an index that is being built, and entries that one removes from an index that is dropped:
+/// a millisecond or so, in which other replicas of the thread wait.
+pub const INDEX_STEP_ROWS: usize = 512;
+/// Bytes of the rows that one entry looks at for an index that is being built, unless the first of them alone has more.
+pub const INDEX_STEP_BYTES: usize = 512 << 10;
+/// Ranges of a shard that a check tells apart: a difference is named by the range in which it is.
+pub const CHECK_RANGES: usize = 1_024;
+/// Bytes of the first keys of these ranges.
+pub const CHECK_KEY_BYTES: usize = 1 << 20;

@@ -30,6 +30,8 @@
 //! | how a child's replica, of a split or a merge, gets what its parents have | `base/mod.rs`, `replica/giving.rs` |
 //! | how packets get to other nodes | `network/mod.rs`, over the trait in `transport.rs` |
 //! | how a whole table is scanned, shard after shard | `scans/mod.rs` |
+//! | how indexes of a whole table are created, asked and dropped, and tables checked | `indexes/mod.rs` |
+//! | what a replica has, summed up to be compared | `check/mod.rs` |
 //! | what a backup reads of a shard, and how it is cut into chunks | `backup/mod.rs` |
 //! | which values are JSON, and what a filter sees of them | `json.rs` |
 //! | how records and writes look on disk | `stored/mod.rs` |
@@ -52,12 +54,14 @@ pub mod access;
 pub mod backup;
 mod base;
 pub mod bulk;
+mod check;
 mod direct;
 mod error;
 mod event_loop;
 mod figures;
 pub mod grpc;
 pub mod http;
+pub mod indexes;
 mod json;
 pub mod limits;
 mod network;

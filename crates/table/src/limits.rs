@@ -136,6 +136,9 @@ pub const MEDIAN_BYTES: u64 = 64 << 10;
 /// It looks again when its size has changed by one part in so many.
 pub const MEDIAN_CHANGE: u64 = 8;
 
+/// Entries of an index of which the middle row is taken, where the middle of a store is in an index.
+pub const MEDIAN_ENTRIES: usize = 101;
+
 /// The file of what is known of stored replicas is written anew when it is larger than this, and four times what it was then.
 pub const MEMBERS_BYTES: u64 = 1 << 20;
 
@@ -230,6 +233,43 @@ pub const RESTORE_WRITES: usize = 256;
 
 /// Bytes of one such request: as many as a write may have, and a row of the largest kind with what is around it.
 pub const RESTORE_BYTES: usize = BODY_BYTES;
+
+/// A step of an index that is built or dropped is logged again when it was not applied for so long: the machine has refused it, or
+/// followers are slow.
+pub const INDEX_REPEAT_MS: u64 = 1_000;
+
+/// Shards of a table that are asked at a time about its indexes, and for a page of one.
+pub const INDEX_SHARDS: usize = 8;
+
+/// Bytes of the body of a request about an index: a name, a path, or the bounds of a query.
+pub const INDEX_BODY_BYTES: usize = 64 << 10;
+
+/// Bytes of keys and values of a page of an index: as of one shard's page, and a row of the largest kind.
+pub const INDEX_PAGE_BYTES: usize = SCAN_BYTES;
+
+/// Records that one step of a check reads: some milliseconds of a thread, which has stores to flush.
+pub const CHECK_STEP_RECORDS: usize = 4_096;
+
+/// Bytes of these.
+pub const CHECK_STEP_BYTES: usize = 1 << 20;
+
+/// Checks of replicas that a node keeps, under way and done. Each has some hundred KiB, and one that is under way keeps files.
+pub const CHECKS_KEPT: usize = 32;
+
+/// After so long the result of a check is forgotten, in milliseconds.
+pub const CHECK_LIFE_MS: u64 = 120_000;
+
+/// Shards that one request to check a table looks at, one after the other.
+pub const CHECK_SHARDS: usize = 16;
+
+/// How long one request to check a table takes before it answers with what it has: below the time that a client waits.
+pub const CHECK_TIME: Duration = Duration::from_secs(10);
+
+/// How long the replicas of one shard have to sum up what they have. 400 MB are read in much less.
+pub const CHECK_PATIENCE: Duration = Duration::from_secs(15);
+
+/// Ranges that a check tells apart of a shard have about this many rows, or more in a large shard; a power of two.
+pub const CHECK_RANGE_ROWS: u64 = 256;
 
 /// Bytes of the body of any request to a node.
 pub const BODY_BYTES: usize = partage_core::limits::BATCH_BYTES + (64 << 10);

@@ -13,13 +13,14 @@ use crate::figures::Figures;
 use crate::limits;
 use crate::node::ReadAnswer;
 use crate::replica::WorkDone;
-use crate::rows::{PinnedRows, ScanPage, ScanRange};
+use crate::rows::{IndexRange, IndexRead, PinnedRows, ScanPage, ScanRange};
 use crate::transport::Packet;
 use partage_core::base::id::{Incarnation, PlacementId, ShardId};
 use partage_core::keyspace::RowValues;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::PartitionKey;
 use partage_core::node::exchange::{self, ReplicaKey};
+use partage_core::service::table::index::Definition;
 use partage_core::service::table::replication::{Consistency, Order, Payload, Status};
 use partage_core::service::table::rows::Outcome;
 use partage_engine::replica::{Size, TreeSnapshot};
@@ -47,6 +48,10 @@ pub(crate) enum Wanted {
     Row(Key, oneshot::Sender<Result<ReadAnswer, ReadError>>),
     /// The rows of a range.
     Range(ScanRange, oneshot::Sender<Result<ScanPage, ReadError>>),
+    /// Rows by an index.
+    Index(IndexRange, oneshot::Sender<Result<IndexRead, ReadError>>),
+    /// The indexes.
+    Indexes(oneshot::Sender<Result<Vec<Definition>, ReadError>>),
     /// All rows, as they are, to be read later.
     Pinned(oneshot::Sender<Result<PinnedRows<TreeSnapshot>, ReadError>>),
 }
@@ -57,6 +62,8 @@ impl Read {
         match self.wanted {
             Wanted::Row(_, answer) => drop(answer.send(Err(why))),
             Wanted::Range(_, answer) => drop(answer.send(Err(why))),
+            Wanted::Index(_, answer) => drop(answer.send(Err(why))),
+            Wanted::Indexes(answer) => drop(answer.send(Err(why))),
             Wanted::Pinned(answer) => drop(answer.send(Err(why))),
         }
     }

@@ -68,7 +68,7 @@ impl ReplicaSettings {
     pub(crate) fn inherits(&self, bounds: &Bounds, stored: &[u8]) -> bool {
         match keys::row_of(stored) {
             Some(key) => bounds.contains(self.sharding.position(self.partition_key, key)),
-            None => inherit::takes_outcomes() || stored == keys::STANDING,
+            None => inherit::takes_outcomes() || stored == keys::STANDING || keys::is_index(stored),
         }
     }
 }

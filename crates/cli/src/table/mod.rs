@@ -4,7 +4,9 @@
 //! `serve` is such a node.
 
 mod backup;
+mod check;
 mod create;
+mod index;
 mod load;
 mod restore;
 mod rows;
@@ -42,6 +44,11 @@ pub enum TableCommand {
     Backup(backup::BackupCommand),
     /// Create a table with the rows of a backup
     Restore(Box<restore::RestoreArgs>),
+    /// Create, list, ask and drop secondary indexes of JSON values
+    #[command(subcommand)]
+    Index(index::IndexCommand),
+    /// Compare the replicas of a table, and its rows with its indexes
+    Check(check::CheckArgs),
     /// Delete a table with all its rows
     Drop(create::DropArgs),
 }
@@ -61,6 +68,8 @@ impl TableCommand {
             TableCommand::Delete(args) => args.run(output).await,
             TableCommand::Backup(command) => command.run(output).await,
             TableCommand::Restore(args) => args.run(output).await,
+            TableCommand::Index(command) => command.run(output).await,
+            TableCommand::Check(args) => args.run(output).await,
             TableCommand::Drop(args) => args.run(output).await,
         }
     }

@@ -14,8 +14,20 @@ use partage_wire::table::{BytesText, RowsPage};
 const PAGE: u64 = 1_000;
 
 /// Bytes for people: text, or hex digits where they are none.
-fn text_of(bytes: &BytesText) -> String {
+pub(super) fn text_of(bytes: &BytesText) -> String {
     key_text(&KeyText::from(bytes.clone().bytes().unwrap_or_default()))
+}
+
+/// Prints the rows of a page.
+pub(super) fn show(page: &RowsPage, output: &mut Output) -> Result<(), Failure> {
+    for row in &page.rows {
+        match &row.value {
+            _ if output.is_json() => output.json(row)?,
+            Some(value) => output.text(&format!("{}\t{}", text_of(&row.key), text_of(value))),
+            None => output.text(&text_of(&row.key)),
+        }
+    }
+    Ok(())
 }
 
 /// `partage table scan`
@@ -76,13 +88,7 @@ impl ScanArgs {
         while left > 0 {
             let page = self.page(left, token.as_ref()).await?;
             left = left.saturating_sub(page.rows.len() as u64);
-            for row in &page.rows {
-                match &row.value {
-                    _ if output.is_json() => output.json(row)?,
-                    Some(value) => output.text(&format!("{}\t{}", text_of(&row.key), text_of(value))),
-                    None => output.text(&text_of(&row.key)),
-                }
-            }
+            show(&page, output)?;
             token = page.next;
             if token.is_none() {
                 break;

@@ -1,4 +1,4 @@
-//! Names that people choose: of keyspaces, nodes, zones, labels and partitions.
+//! Names that people choose: of keyspaces, nodes, zones, labels, partitions and indexes.
 //!
 //! One rule for all of them, checked once at the edge and then trusted: 1 to [`limits::NAME_BYTES`] bytes
 //! of letters, digits and `-_.:@+`, not beginning with `.`. So a name is at once a path segment, a file
@@ -120,6 +120,10 @@ name!(
 name!(
     /// A failure domain: what is lost together. Used for zones and for racks.
     Zone, "zone"
+);
+name!(
+    /// Name of an index of a table, unique in its table.
+    IndexName, "index"
 );
 name!(
     /// A label of a node, either bare or as `key:value`.

@@ -5,9 +5,10 @@
 //! while the parents still change ([`copy_rows`], then each change), and what is left ([`rest`]) when they have closed.
 
 use crate::limits::{CHUNK_BYTES, JOIN_REST_BYTES};
-use crate::rows::RowsError;
-use crate::stored::keys;
+use crate::rows::{RowsError, read_definitions};
 use crate::stored::values::{answered_at, decode_standing, encode_standing};
+use crate::stored::{index as stored_index, keys};
+use partage_core::service::table::index::{self, Definition};
 use partage_core::service::table::replication::LogPosition;
 use partage_core::service::table::rows::{RequestId, Standing};
 use partage_core::service::table::split::inherit;
@@ -27,30 +28,26 @@ pub(super) fn join(
     position: LogPosition,
 ) -> Result<Arc<TreeStore>, RowsError> {
     let store = engine.open(folder)?;
-    fill(parts, &store, position)?;
+    let snapshots = snapshots(parts)?;
+    let mut joined = Joined { into: &store, position, chunk: Vec::new(), bytes: 0 };
+    merge_rows(&snapshots, keys::ALL_ROWS_AND_ENDS, |row| joined.add(row))?;
+    merge_outcomes(&snapshots, |row| joined.add(row))?;
+    merge_rows(&snapshots, keys::ALL_INDEX_ENTRIES, |row| joined.add(row))?;
+    indexes(&snapshots)?.into_iter().try_for_each(|row| joined.add(row))?;
+    joined.end()?;
     Ok(Arc::new(store))
 }
 
-/// One part, row after row.
-struct Source<'a> {
-    rows: Peekable<Rows<'a>>,
-    snapshot: &'a TreeSnapshot,
+fn snapshots(parts: &[Arc<TreeStore>]) -> Result<Vec<TreeSnapshot>, RowsError> {
+    Ok(parts.iter().map(|part| part.snapshot()).collect::<Result<_, _>>()?)
 }
 
-fn fill(parts: &[Arc<TreeStore>], into: &TreeStore, position: LogPosition) -> Result<(), RowsError> {
-    let snapshots: Vec<TreeSnapshot> = parts.iter().map(|part| part.snapshot()).collect::<Result<_, _>>()?;
-    let mut joined = Joined { into, position, chunk: Vec::new(), bytes: 0 };
-    merge(&snapshots, None, Some(keys::BEHIND_ENDS), |row| joined.add(row))?;
-    merge(&snapshots, Some(keys::BEHIND_ENDS), None, |row| joined.add(row))?;
-    joined.end()
-}
-
-/// Whether a stored record is a row, or says when one ends: only one parent has it.
+/// Whether a stored record is of one row, so that one parent only has it.
 pub(super) fn is_of_row(stored: &[u8]) -> bool {
-    stored < keys::BEHIND_ENDS
+    keys::row_of(stored).is_some()
 }
 
-/// A store in that folder that has the rows of these snapshots, and when they end, as of a position before the last one.
+/// A store in that folder that has what these snapshots have of single rows, as of a position before the last one.
 pub(super) fn copy_rows(
     engine: &TreeEngine,
     snapshots: &[TreeSnapshot],
@@ -59,16 +56,17 @@ pub(super) fn copy_rows(
 ) -> Result<Arc<TreeStore>, RowsError> {
     let store = engine.open(folder)?;
     let mut joined = Joined { into: &store, position, chunk: Vec::new(), bytes: 0 };
-    merge(snapshots, None, Some(keys::BEHIND_ENDS), |row| joined.add(row))?;
+    merge_rows(snapshots, keys::ALL_ROWS_AND_ENDS, |row| joined.add(row))?;
+    merge_rows(snapshots, keys::ALL_INDEX_ENTRIES, |row| joined.add(row))?;
     joined.end()?;
     Ok(Arc::new(store))
 }
 
 /// What [`copy_rows`] leaves out: none if it is so much that all is to be joined anew.
 pub(super) fn rest(parts: &[Arc<TreeStore>]) -> Result<Option<Vec<Row>>, RowsError> {
-    let snapshots: Vec<TreeSnapshot> = parts.iter().map(|part| part.snapshot()).collect::<Result<_, _>>()?;
-    let (mut rows, mut bytes) = (Vec::new(), 0);
-    merge(&snapshots, Some(keys::BEHIND_ENDS), None, |row| {
+    let snapshots = snapshots(parts)?;
+    let (mut rows, mut bytes) = (indexes(&snapshots)?, 0);
+    merge_outcomes(&snapshots, |row| {
         bytes += row.key.len() + row.value.len();
         if bytes <= JOIN_REST_BYTES {
             rows.push(row);
@@ -78,20 +76,23 @@ pub(super) fn rest(parts: &[Arc<TreeStore>]) -> Result<Option<Vec<Row>>, RowsErr
     Ok((bytes <= JOIN_REST_BYTES).then_some(rows))
 }
 
-/// The records of all snapshots in a range of keys, in their order, each once. What says how the shard stands comes last.
-fn merge(
-    snapshots: &[TreeSnapshot],
-    from: Option<&[u8]>,
-    to: Option<&[u8]>,
-    mut add: impl FnMut(Row) -> Result<(), RowsError>,
+/// One part, record after record.
+struct Source<'a> {
+    rows: Peekable<Rows<'a>>,
+    snapshot: &'a TreeSnapshot,
+}
+
+/// The records of all snapshots in a range of keys, in the order of their keys: each time the next key, and who has it.
+fn merge<'a>(
+    snapshots: &'a [TreeSnapshot],
+    (from, to): (&[u8], &[u8]),
+    mut take: impl FnMut(&[u8], Vec<(Row, &'a TreeSnapshot)>) -> Result<(), RowsError>,
 ) -> Result<(), RowsError> {
     let open = |snapshot| {
-        let rows = Snapshot::range(snapshot, from, to, Direction::Forward);
+        let rows = Snapshot::range(snapshot, Some(from), Some(to), Direction::Forward);
         Source { rows: rows.peekable(), snapshot }
     };
     let mut sources: Vec<Source<'_>> = snapshots.iter().map(open).collect();
-    let (mut standings, mut left_out) = (Vec::new(), BTreeSet::new());
-    let mut answers = 0;
     while let Some(key) = next_key(&mut sources)? {
         let mut same = Vec::new();
         for source in &mut sources {
@@ -100,34 +101,59 @@ fn merge(
                 same.push((row?, source.snapshot));
             }
         }
+        take(&key, same)?;
+    }
+    Ok(())
+}
+
+/// Records of single rows.
+fn merge_rows(
+    snapshots: &[TreeSnapshot],
+    range: (&[u8], &[u8]),
+    mut add: impl FnMut(Row) -> Result<(), RowsError>,
+) -> Result<(), RowsError> {
+    merge(snapshots, range, |_, same| same.into_iter().next().map_or(Ok(()), |(row, _)| add(row)))
+}
+
+/// Outcomes of requests, and how the child stands.
+fn merge_outcomes(
+    snapshots: &[TreeSnapshot],
+    mut add: impl FnMut(Row) -> Result<(), RowsError>,
+) -> Result<(), RowsError> {
+    let (mut standings, mut left_out) = (Vec::new(), BTreeSet::new());
+    let mut answers = 0;
+    merge(snapshots, keys::ALL_OUTCOMES_AND_STANDING, |key, same| {
         if *key == *keys::STANDING {
             for (row, _) in &same {
                 standings.push(decode_standing(&row.value)?);
             }
-            continue;
+            return Ok(());
         }
-        if let Some(id) = keys::parse_answer(&key) {
-            if let Some(row) = later_outcome(&id, same, snapshots, &mut left_out)? {
-                add(row)?;
-            }
-            continue;
+        if let Some(id) = keys::parse_answer(key) {
+            return later_outcome(&id, same, snapshots, &mut left_out)?.map_or(Ok(()), &mut add);
         }
-        if let Some(answer_of) = keys::parse_answer_of(&key) {
+        if let Some(answer_of) = keys::parse_answer_of(key) {
             if left_out.contains(&answer_of) {
-                continue;
+                return Ok(());
             }
             answers += 1;
         }
-        if let Some((row, _)) = same.into_iter().next() {
-            add(row)?;
-        }
-    }
-    if to.is_some() {
-        return Ok(());
-    }
+        same.into_iter().next().map_or(Ok(()), |(row, _)| add(row))
+    })?;
     let standing = Standing { answers, ..inherit::standing(standings) };
-    let standing = encode_standing(&standing).as_slice().into();
-    add(Row { key: keys::STANDING.into(), value: standing })
+    add(Row { key: keys::STANDING.into(), value: encode_standing(&standing).as_slice().into() })
+}
+
+/// The indexes of the child, by their numbers.
+fn indexes(parents: &[TreeSnapshot]) -> Result<Vec<Row>, RowsError> {
+    let parents: Vec<Vec<Definition>> = parents.iter().map(read_definitions).collect::<Result<_, _>>()?;
+    let mut joined = index::joined(&parents);
+    joined.sort_by_key(|definition| definition.id);
+    let row = |definition: Definition| {
+        let (key, value) = (keys::index(definition.id), stored_index::encode(&definition));
+        Row { key: key.as_slice().into(), value: value.as_slice().into() }
+    };
+    Ok(joined.into_iter().map(row).collect())
 }
 
 /// The lowest key that is next in a part.

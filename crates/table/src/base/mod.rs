@@ -78,7 +78,7 @@ enum State {
     /// All is there, and is being stored for a log that begins behind that position.
     Storing(LogPosition),
     /// It is stored, and the record waits for the log.
-    Logging(LogPosition, u64, StoredRows<TreeStore>),
+    Logging(LogPosition, u64, Box<StoredRows<TreeStore>>),
     /// The shard has gone on without it: it begins empty, and its leader fills it.
     Emptying,
 }
@@ -323,7 +323,7 @@ impl LocalBase {
     fn base_stored(&mut self, result: Result<(u64, StoredRows<TreeStore>), RowsError>) {
         let State::Storing(position) = self.state else { return };
         match result {
-            Ok((generation, rows)) => self.state = State::Logging(position, generation, rows),
+            Ok((generation, rows)) => self.state = State::Logging(position, generation, Box::new(rows)),
             Err(error) => self.begin_anew(&error.to_string()),
         }
     }
@@ -341,7 +341,7 @@ impl LocalBase {
         }
         let stored = Stored { base: position, flushed: position, ..Stored::default() };
         let (settings, incarnation) = (self.settings, self.incarnation);
-        self.becomes(Opening { settings, incarnation, is_new: true, stored, rows, generation })
+        self.becomes(Opening { settings, incarnation, is_new: true, stored, rows: *rows, generation })
     }
 
     /// The shard serves without this replica: what it has of its parents is of no use. What is being stored already is stored: it is

@@ -36,6 +36,15 @@
 //! | `POST /v1/tables/<table>/get` | reads several keys, with `consistency` as for one |
 //! | `POST /v1/tables/<table>/put` | writes several rows, each for itself |
 //!
+//! Indexes and checks ([`crate::indexes`]):
+//!
+//! | request | says |
+//! |---|---|
+//! | `GET`, `POST /v1/tables/<table>/indexes` | lists indexes, creates one: `{"name": …, "field": …}`, `dry_run` |
+//! | `GET /v1/tables/<table>/indexes/<index>` | rows by value and key: `equals`, or `from` and `to`; `limit`, `token`, `keys_only`, `consistency` |
+//! | `DELETE /v1/tables/<table>/indexes/<index>` | drops an index; `dry_run` |
+//! | `POST /v1/tables/<table>/check` | compares replicas, and rows with indexes; `token` |
+//!
 //! `GET /v1/openapi.json` is the API document (`openapi.rs`).
 //!
 //! | status | kind | meaning |
@@ -44,6 +53,7 @@
 //! | 207 | | some rows of several have another outcome than wanted: each says which |
 //! | 400, 413 | `malformed`, `invalid`, `too_large` | the request cannot be carried out as it is |
 //! | 404 | `not_found` | there is no such row |
+//! | 409 | `index_not_ready`, `index_exists`, `too_many` | the index cannot be asked, or created |
 //! | 409 | `refused` | an operation cannot be done on the row that is there |
 //! | 412 | `not_met` | the condition does not hold; `etag` is the version of the row that is there |
 //! | 422 | `request_id_taken` | another write had this idempotency key |
@@ -54,12 +64,14 @@
 mod answer;
 mod backup;
 mod bulk;
+mod indexes;
 mod internal;
 mod openapi;
 mod parse;
 mod rows;
 
 use crate::bulk::Bulk;
+use crate::indexes::Indexes;
 use crate::scans::{self, Scans};
 use crate::service::{Refused, Tables};
 use answer::{error, found, malformed, not_for_a_key, refused, written};
@@ -94,16 +106,28 @@ pub fn routes(worker: &Worker, tables: Tables, scans: Scans, bulk: Bulk) -> Rout
     let scanned = Router::new()
         .route(rows::TABLE, get(rows::of_table))
         .route(rows::SHARD, get(rows::of_shard))
-        .with_state(scans);
+        .with_state(scans.clone());
     let several = Router::new()
         .route(bulk::BATCH, post(bulk::batch))
         .route(bulk::GET, post(bulk::get))
         .route(bulk::PUT, post(bulk::put))
         .with_state(bulk);
+    let indexes = Indexes::new(&scans);
+    let of_shards =
+        Router::new().route(indexes::SHARD, post(indexes::of_shard)).with_state((indexes.clone(), scans));
+    let indexed = Router::new()
+        .route(indexes::INDEXES, get(indexes::list).post(indexes::create))
+        .route(indexes::INDEX, get(indexes::query).delete(indexes::drop_index))
+        .route(indexes::CHECK, post(indexes::check))
+        .with_state(indexes)
+        .merge(of_shards);
     let document = Arc::new(openapi::document());
     let documented = Router::new().route(openapi::PATH, get(async move || axum::Json(Arc::clone(&document))));
-    let of_tables =
-        scanned.merge(several).merge(documented).method_not_allowed_fallback(answer::other_method);
+    let of_tables = scanned
+        .merge(several)
+        .merge(indexed)
+        .merge(documented)
+        .method_not_allowed_fallback(answer::other_method);
     sharded(worker, aim, of_keys(tables).merge(of_tables))
 }
 

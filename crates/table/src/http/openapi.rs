@@ -9,7 +9,8 @@ use crate::limits::SCAN_ROWS;
 use partage_core::limits::{FILTER_BYTES, NAME_BYTES};
 use partage_wire::json::ErrorBody;
 use partage_wire::table::{
-    BatchAnswer, BatchRequest, GetAnswer, GetRequest, PutAnswer, PutRequest, RowsPage,
+    BatchAnswer, BatchRequest, CheckAnswer, GetAnswer, GetRequest, IndexAnswer, IndexCreate, IndexList,
+    PutAnswer, PutRequest, RowsPage,
 };
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
@@ -20,7 +21,20 @@ pub(super) const PATH: &str = "/v1/openapi.json";
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Partage tables", description = "Rows of replicated tables, at any node of tables."),
-    paths(read_row, put_row, delete_row, scan, batch, get, put),
+    paths(
+        read_row,
+        put_row,
+        delete_row,
+        scan,
+        batch,
+        get,
+        put,
+        list_indexes,
+        create_index,
+        query_index,
+        drop_index,
+        check
+    ),
     components(schemas(ErrorBody))
 )]
 struct Document;
@@ -149,6 +163,78 @@ fn get() {}
 )]
 fn put() {}
 
+/// The indexes of a table.
+#[utoipa::path(
+    get, path = "/v1/tables/{table}/indexes", tag = "indexes",
+    params(("table" = String, Path, description = "The name of the table")),
+    responses((status = 200, body = IndexList), (status = 404, body = ErrorBody, description = "there is no such table"))
+)]
+fn list_indexes() {}
+
+/// Creates an index of a field of JSON values.
+#[utoipa::path(
+    post, path = "/v1/tables/{table}/indexes", tag = "indexes", request_body = IndexCreate,
+    params(
+        ("table" = String, Path, description = "The name of the table"),
+        ("dry_run" = Option<bool>, Query, description = "Only says whether it could be created"),
+    ),
+    responses(
+        (status = 200, body = IndexAnswer, description = "Each shard has begun it; it can be asked when it is ready"),
+        (status = 404, body = ErrorBody, description = "there is no such table"),
+        (status = 409, body = ErrorBody, description = "there is another index of that name, or there are too many"),
+    )
+)]
+fn create_index() {}
+
+/// Rows of a table by what an index has of them, in the order of values, and of keys where these are the same.
+#[utoipa::path(
+    get, path = "/v1/tables/{table}/indexes/{index}", tag = "indexes",
+    params(
+        ("table" = String, Path, description = "The name of the table"),
+        ("index" = String, Path, description = "The name of the index"),
+        ("equals" = Option<String>, Query, description = "Only rows with this value: JSON, or a text as it stands"),
+        ("from" = Option<String>, Query, description = "Only rows with this value or a higher one of its kind"),
+        ("to" = Option<String>, Query, description = "Only rows with a lower value, of its kind"),
+        ("limit" = Option<u64>, Query, description = "How many rows the page has at most; absent: 100"),
+        ("token" = Option<String>, Query, description = "`next` of the page before"),
+        ("keys_only" = Option<bool>, Query, description = "Leaves the values out"),
+        ("consistency" = Option<String>, Query, description = "How fresh: linearizable (the default), bounded, any"),
+        ("bound_ms" = Option<u64>, Query, description = "With bounded: how old what is read may be, in milliseconds"),
+    ),
+    responses(
+        (status = 200, body = RowsPage),
+        (status = 404, body = ErrorBody, description = "there is no such table, or no such index"),
+        (status = 409, body = ErrorBody, description = "the index is being built or dropped"),
+    )
+)]
+fn query_index() {}
+
+/// Drops an index.
+#[utoipa::path(
+    delete, path = "/v1/tables/{table}/indexes/{index}", tag = "indexes",
+    params(
+        ("table" = String, Path, description = "The name of the table"),
+        ("index" = String, Path, description = "The name of the index"),
+        ("dry_run" = Option<bool>, Query, description = "Only says whether there is such an index"),
+    ),
+    responses(
+        (status = 200, body = IndexAnswer, description = "Each shard has begun to drop it"),
+        (status = 404, body = ErrorBody, description = "there is no such table, or no such index"),
+    )
+)]
+fn drop_index() {}
+
+/// Compares the replicas of some shards, and the rows of each with its indexes.
+#[utoipa::path(
+    post, path = "/v1/tables/{table}/check", tag = "indexes",
+    params(
+        ("table" = String, Path, description = "The name of the table"),
+        ("token" = Option<String>, Query, description = "`next` of the answer before"),
+    ),
+    responses((status = 200, body = CheckAnswer), (status = 404, body = ErrorBody, description = "there is no such table"))
+)]
+fn check() {}
+
 /// The document, with what can be answered to any request, and what parameters can be.
 pub(super) fn document() -> Value {
     // Strings and lists of them can always be written.
@@ -172,7 +258,7 @@ fn parameter(parameter: &mut Value) {
     let name = parameter["name"].as_str().unwrap_or_default().to_owned();
     let schema = &mut parameter["schema"];
     match name.as_str() {
-        "table" => {
+        "table" | "index" => {
             *schema = json!({ "type": "string", "minLength": 1, "maxLength": NAME_BYTES, "pattern": "^[A-Za-z0-9_:@+-][A-Za-z0-9_.:@+-]*$" });
         }
         "consistency" => *schema = json!({ "type": "string", "enum": ["linearizable", "bounded", "any"] }),
@@ -183,7 +269,9 @@ fn parameter(parameter: &mut Value) {
         "if-match" => *schema = json!({ "type": "string", "pattern": r#"^(\*|"[0-9]{1,19}-[0-9]{1,19}")$"# }),
         "idempotency-key" => *schema = json!({ "type": "string", "minLength": 1, "maxLength": 255 }),
         "filter" => *schema = json!({ "type": "string", "maxLength": FILTER_BYTES }),
-        "keys_only" => *schema = json!({ "type": "string", "enum": ["true", "false", "1", "0", ""] }),
+        "keys_only" | "dry_run" => {
+            *schema = json!({ "type": "string", "enum": ["true", "false", "1", "0", ""] })
+        }
         _ => {}
     }
 }
@@ -212,7 +300,7 @@ fn responses(operation: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{KEYS, bulk, rows};
+    use crate::http::{KEYS, bulk, indexes, rows};
     use std::collections::BTreeSet;
 
     #[test]
@@ -225,6 +313,11 @@ mod tests {
             ("post", bulk::BATCH),
             ("post", bulk::GET),
             ("post", bulk::PUT),
+            ("get", indexes::INDEXES),
+            ("post", indexes::INDEXES),
+            ("get", indexes::INDEX),
+            ("delete", indexes::INDEX),
+            ("post", indexes::CHECK),
         ];
         let document = document();
         let paths = document["paths"].as_object().unwrap().iter();

@@ -34,8 +34,9 @@ pub(super) fn is_of_table(path: &str) -> bool {
     let Some(rest) = path.strip_prefix(PREFIX) else { return false };
     let parts: Vec<&str> = rest.split('/').collect();
     match parts[..] {
-        [table, "rows" | "batch" | "get" | "put"] => !table.is_empty(),
-        [table, "shards", shard, "rows"] => !table.is_empty() && !shard.is_empty(),
+        [table, "rows" | "batch" | "get" | "put" | "indexes" | "check"] => !table.is_empty(),
+        [table, "indexes", index] => !table.is_empty() && !index.is_empty(),
+        [table, "shards", shard, "rows" | "indexes"] => !table.is_empty() && !shard.is_empty(),
         _ => false,
     }
 }
@@ -105,13 +106,13 @@ fn filter_of(text: &str) -> Result<Filter, String> {
     Filter::parse(text).map_err(|error| error.to_string())
 }
 
-fn limit(value: &str) -> Result<usize, String> {
+pub(super) fn limit(value: &str) -> Result<usize, String> {
     let most = limits::SCAN_ROWS;
     let number = value.parse().ok().filter(|number| (1..=most).contains(number));
     number.ok_or_else(|| format!("limit={value}: give a number from 1 to {most}"))
 }
 
-fn flag(name: &str, value: &str) -> Result<bool, String> {
+pub(super) fn flag(name: &str, value: &str) -> Result<bool, String> {
     match value {
         "" | "true" | "1" => Ok(true),
         "false" | "0" => Ok(false),
@@ -190,6 +191,10 @@ mod tests {
             "/v1/tables/stock/shards/7/rows",
             "/v1/tables/stock/get",
             "/v1/tables/a/batch",
+            "/v1/tables/a/indexes",
+            "/v1/tables/a/indexes/by-n",
+            "/v1/tables/a/check",
+            "/v1/tables/a/shards/7/indexes",
         ] {
             assert!(is_of_table(path), "{path}");
         }

@@ -1,9 +1,12 @@
 //! A node: one log, the stores of its replicas, and the threads that serve them.
 
 pub(crate) mod folders;
+mod index;
+mod presence;
 mod recovery;
 
 use crate::base::LocalBase;
+use crate::check::Checks;
 use crate::error::{OpenError, ReadError, ReplicaError, WriteError};
 use crate::event_loop::{self, Local};
 use crate::json;
@@ -71,6 +74,7 @@ pub(crate) struct Shared {
     pub(crate) pool: Pool,
     pub(crate) snapshots_sent: Arc<AtomicUsize>,
     pub(crate) times: WriteTimes,
+    pub(crate) checks: Checks,
     incarnation: Mutex<Incarnation>,
     queues: AtomicU64,
     /// Replicas of children that have taken what their parents had.
@@ -130,6 +134,7 @@ impl Node {
             pool,
             snapshots_sent: Arc::default(),
             times: WriteTimes::default(),
+            checks: Checks::default(),
             queues: AtomicU64::new(0),
             formed: AtomicU64::new(0),
         });
@@ -376,29 +381,9 @@ impl Node {
         if added { median.await.ok().flatten() } else { None }
     }
 
-    /// Whether a child's replica is here that takes what its parents have.
-    pub fn is_forming(&self, replica: &ReplicaKey) -> bool {
-        self.queue(replica).is_some_and(|queue| queue.is_base())
-    }
-
-    /// Whether a replica is open: one that takes its base is not.
-    pub fn is_open(&self, replica: &ReplicaKey) -> bool {
-        self.queue(replica).is_some_and(|queue| !queue.is_base())
-    }
-
-    /// Whether a replica is stored here, undamaged, and neither open nor about to be.
-    pub fn is_stored(&self, replica: &ReplicaKey) -> bool {
-        matches!(self.shared.registry.presences().get(replica), Some(Presence::Stored(_)))
-    }
-
     /// How long the parts of writes take.
     pub(crate) fn times(&self) -> &WriteTimes {
         &self.shared.times
-    }
-
-    /// Replicas of children here that take what their parents have.
-    pub fn forming(&self) -> usize {
-        self.shared.registry.queues().iter().filter(|queue| queue.is_base()).count()
     }
 
     /// How many have taken it since the process began.

@@ -19,9 +19,11 @@
 //! | damaged | the same, until it is dropped |
 //! | closing | flushes, trims its log, and goes when all of that is on disk |
 
+mod checking;
 mod clock;
 mod filling;
 mod giving;
+mod indexing;
 mod logging;
 mod requests;
 mod sending;
@@ -40,6 +42,7 @@ use crate::timing::seconds;
 use crate::transport::Packet;
 use filling::Incoming;
 use giving::Giving;
+use indexing::LoggedStep;
 use logging::Logging;
 use partage_core::base::id::{Incarnation, PlacementId};
 use partage_core::base::time::Millis;
@@ -89,6 +92,7 @@ pub(crate) struct LocalReplica {
     stood: Millis,
     /// When the clock of the shard was moved on without a write.
     clock_moved: Millis,
+    logged_step: LoggedStep,
     /// The log wants the room of its entries.
     trims: bool,
     outgoing: BTreeMap<PlacementId, Outgoing>,
@@ -134,6 +138,7 @@ impl LocalReplica {
             is_flushing: false,
             stood: Millis(0),
             clock_moved: Millis(0),
+            logged_step: None,
             trims: false,
             outgoing: BTreeMap::new(),
             giving: Giving::default(),
@@ -251,6 +256,7 @@ impl LocalReplica {
             self.tend_snapshots(now);
             self.note_committed(now);
             self.tend_clock(now);
+            self.tend_indexes(now);
             self.report(now);
             self.say_how_it_stands(now);
         }
@@ -262,13 +268,14 @@ impl LocalReplica {
         if !self.takes_part() {
             return Millis::NEVER;
         }
-        let held = self.requests.held_until();
-        self.machine
-            .wake_at()
-            .min(held)
-            .min(self.note_at())
-            .min(self.snapshots_wake_at())
-            .min(self.clock_at())
+        let times = [
+            self.requests.held_until(),
+            self.note_at(),
+            self.snapshots_wake_at(),
+            self.clock_at(),
+            self.index_step_at(),
+        ];
+        times.into_iter().fold(self.machine.wake_at(), Millis::min)
     }
 
     fn obey(&mut self, command: Command) {
@@ -369,6 +376,11 @@ impl LocalReplica {
                 let page = found.map(|ScannedRows { rows, next }| ScanPage { rows, next, position, age_ms });
                 let _ = answer.send(page);
             }
+            Wanted::Index(range, answer) => {
+                let found = self.rows.index_page(&range);
+                let _ = answer.send(self.or_stop(found));
+            }
+            Wanted::Indexes(answer) => drop(answer.send(Ok(self.rows.indexes().to_vec()))),
             Wanted::Pinned(answer) => {
                 let pinned = self.rows.pin();
                 let _ = answer.send(self.or_stop(pinned));

@@ -3,6 +3,7 @@
 use super::filling::Filled;
 use super::requests::{Stopped, refuse};
 use super::{LocalReplica, State};
+use crate::limits::MEDIAN_ENTRIES;
 use crate::node::Shared;
 use crate::owner::Notice;
 use crate::registry::Presence;
@@ -12,7 +13,7 @@ use crate::timing::seconds;
 use partage_core::base::id::PlacementId;
 use partage_core::keyspace::key::Key;
 use partage_core::service::table::replication::{Entry, Event, LogPosition};
-use partage_engine::replica::{Chunk, Store, TreeStore};
+use partage_engine::replica::{Chunk, Direction, Snapshot, Store, TreeStore};
 use std::sync::{Arc, Weak};
 use tokio::sync::oneshot;
 
@@ -53,6 +54,9 @@ impl LocalReplica {
                         self.requests.keep(entry.position, outcome, self.settings.in_flight_entries);
                     }
                     self.keep_for_children(entry.position, changes);
+                    if let Some(check) = self.rows.take_check() {
+                        self.begin_check(check);
+                    }
                 }
                 Err(error) => return self.stop(&error),
             }
@@ -136,8 +140,9 @@ impl LocalReplica {
         let store = Arc::clone(self.rows.store());
         self.shared.pool.add(self.queue.key.placement, move || {
             let median = store.median().ok().flatten();
+            let median = median.and_then(|stored| row_near(&*store, &stored));
             // An owner that has gone hears nothing.
-            let _ = answer.send(median.and_then(|stored| keys::parse_row(&stored)));
+            let _ = answer.send(median);
         });
     }
 
@@ -189,6 +194,20 @@ impl LocalReplica {
             let _ = answer.send(());
         }
     }
+}
+
+/// The key of a row near the middle of all rows, by a record near the middle of all records. Where that is an entry of an index, its
+/// neighbours have rows that are spread over the shard, unless the values follow the keys.
+fn row_near<S: Store>(store: &S, stored: &[u8]) -> Option<Key> {
+    if let Some(key) = keys::parse_row(stored) {
+        return Some(key);
+    }
+    let snapshot = store.snapshot().ok()?;
+    let records = snapshot.range(Some(stored), None, Direction::Forward).take(MEDIAN_ENTRIES);
+    let mut rows: Vec<Vec<u8>> =
+        records.filter_map(|record| keys::row_of(&record.ok()?.key).map(<[u8]>::to_vec)).collect();
+    rows.sort();
+    Key::new(rows.get(rows.len() / 2)?).ok()
 }
 
 /// Compacts step by step, so that other tasks get their turn. A store that is closed is left as it is.

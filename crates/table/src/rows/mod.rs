@@ -1,8 +1,10 @@
 //! The rows of one stored replica: what `core` says of rows, on a store of the engine.
 //!
 //! One thread applies entries. Each entry is one group of the store, with its position, so that a crash leaves whole entries.
-//! How the shard stands and the first entries of the two indexes by time are kept in memory beside the store (`times.rs`).
+//! Indexes (`index/`) are changed in the group that changes their rows. How the shard stands, which indexes it has, and the first
+//! entries of the two lists by time (`times.rs`) are kept in memory beside the store.
 
+mod index;
 mod pinned;
 mod scan;
 mod times;
@@ -12,10 +14,12 @@ use crate::limits::ANSWER_PART_BYTES;
 use crate::stored::values::{
     decode_answered, decode_row, decode_standing, encode_answered, encode_row, encode_standing,
 };
-use crate::stored::{Malformed, keys, write};
+use crate::stored::{Malformed, index as stored_index, keys, write};
 use crate::transport::StoredChange;
 use bytes::Bytes;
+pub(crate) use index::{IndexRange, IndexRead, IndexedRow, entry_of, read_definitions};
 use partage_core::keyspace::key::Key;
+use partage_core::service::table::index::Definition;
 use partage_core::service::table::replication::{Entry, EntryKind, LogPosition};
 use partage_core::service::table::rows::{
     self, Answered, Applied, Outcome, Record, Records, RequestId, Row, Standing,
@@ -58,6 +62,20 @@ pub struct StoredRows<S> {
     clock: ClockBound,
     ends: RefCell<Times<Key>>,
     answers: RefCell<Times<RequestId>>,
+    indexes: Vec<Definition>,
+    /// A check that the last entry has asked for.
+    check: Option<AskedCheck>,
+}
+
+/// A check that an entry of the log asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AskedCheck {
+    /// What its result is asked for by.
+    pub(crate) number: u64,
+    /// About so many rows are in a range; a power of two.
+    pub(crate) range_rows: u64,
+    /// The time at the leader, in milliseconds of Unix time.
+    pub(crate) at_ms: u64,
 }
 
 impl<S: Store> StoredRows<S> {
@@ -73,7 +91,8 @@ impl<S: Store> StoredRows<S> {
         let ends = RefCell::new(read_ends(&*store)?);
         let answers = RefCell::new(read_answers(&*store)?);
         let clock = Arc::new(AtomicU64::new(standing.clock_ms));
-        Ok(StoredRows { store, standing, clock, ends, answers })
+        let indexes = read_definitions(&store.snapshot()?)?;
+        Ok(StoredRows { store, standing, clock, ends, answers, indexes, check: None })
     }
 
     /// The store.
@@ -122,11 +141,17 @@ impl<S: Store> StoredRows<S> {
             self.store.apply(before, entry.position, &[])?;
             return Ok((None, Vec::new()));
         };
+        if stored_index::is_change(payload) {
+            return self.apply_index_change(before, entry.position, payload);
+        }
         let write = write::decode(payload)?;
-        let Applied { outcome, records } = rows::apply(self, entry.position, &write)?;
+        let Applied { outcome, records, former } = rows::apply(self, entry.position, &write)?;
         let mut changes: Vec<StoredChange> = Vec::with_capacity(records.len());
         for record in &records {
             self.change(record, &mut changes)?;
+        }
+        if !self.indexes.is_empty() {
+            self.index_records(&records, &former, &mut changes);
         }
         // Readers see rows as soon as the store has them.
         let clock_ms = records.iter().find_map(|record| match record {
@@ -134,13 +159,28 @@ impl<S: Store> StoredRows<S> {
             _ => None,
         });
         clock_ms.into_iter().for_each(|clock_ms| self.clock.store(clock_ms, Ordering::Release));
-        let borrowed: Vec<Change<'_>> =
-            changes.iter().map(|(key, value)| Change { key, value: value.as_deref() }).collect();
-        self.store.apply(before, entry.position, &borrowed)?;
+        self.store_changes(before, entry.position, &changes)?;
         for record in records {
             self.take_up(record);
         }
         Ok((Some(outcome), changes))
+    }
+
+    /// Stores what an entry changes, as one group.
+    fn store_changes(
+        &self,
+        before: LogPosition,
+        position: LogPosition,
+        changes: &[StoredChange],
+    ) -> Result<(), RowsError> {
+        let borrowed: Vec<Change<'_>> =
+            changes.iter().map(|(key, value)| Change { key, value: value.as_deref() }).collect();
+        Ok(self.store.apply(before, position, &borrowed)?)
+    }
+
+    /// The check that the last entry has asked for, once.
+    pub(crate) fn take_check(&mut self) -> Option<AskedCheck> {
+        self.check.take()
     }
 
     /// What a record changes in the store.
@@ -228,6 +268,10 @@ fn read_times<S: Store, T: Ord + Clone>(
 
 impl<S: Store> Records for StoredRows<S> {
     type Error = RowsError;
+
+    fn wants_former(&self) -> bool {
+        !self.indexes.is_empty()
+    }
 
     fn row(&self, key: &Key) -> Result<Option<Row>, RowsError> {
         let stored = self.store.get(&keys::row(key))?;

@@ -92,15 +92,21 @@ fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// What one page may still take.
-struct Budget {
-    rows: usize,
+pub(super) struct Budget {
+    pub(super) rows: usize,
     looks: usize,
     bytes: usize,
 }
 
 impl Budget {
+    /// Of a page with so many rows.
+    pub(super) fn new(rows: usize) -> Budget {
+        let rows = rows.clamp(1, limits::SCAN_ROWS);
+        Budget { rows, looks: limits::SCAN_LOOKS, bytes: limits::SCAN_BYTES }
+    }
+
     /// Whether a row of so many bytes may be looked at. The first one may, whatever it has.
-    fn takes(&mut self, bytes: usize) -> bool {
+    pub(super) fn takes(&mut self, bytes: usize) -> bool {
         let is_first = self.looks == limits::SCAN_LOOKS;
         if self.rows == 0 || self.looks == 0 || (bytes > self.bytes && !is_first) {
             return false;
@@ -134,8 +140,7 @@ impl<S: Snapshot> PinnedRows<S> {
         }
         let from = keys::row_bytes(from);
         let to = to.map_or(keys::BEHIND_ROWS.to_vec(), |to| keys::row_bytes(&to));
-        let most = range.most.clamp(1, limits::SCAN_ROWS);
-        let mut budget = Budget { rows: most, looks: limits::SCAN_LOOKS, bytes: limits::SCAN_BYTES };
+        let mut budget = Budget::new(range.most);
         for stored in self.snapshot.range(Some(&from), Some(&to), Direction::Forward) {
             let stored = stored?;
             let key = keys::parse_row(&stored.key)

@@ -47,7 +47,7 @@ impl Model {
     fn apply(&mut self, entry: &Entry) -> Option<Outcome> {
         let EntryKind::Write(payload) = &entry.kind else { return None };
         let write = write::decode(payload).unwrap();
-        let Ok(Applied { outcome, records }) = rows::apply(self, entry.position, &write);
+        let Ok(Applied { outcome, records, .. }) = rows::apply(self, entry.position, &write);
         for record in records {
             match record {
                 Record::Row(key, Some(row)) => drop(self.rows.insert(key, row)),

@@ -30,7 +30,7 @@ pub(crate) fn for_node(row: ScannedRow) -> ShardRow {
 }
 
 /// A row of another node; none if it is not understood.
-pub(super) fn from_node(row: ShardRow) -> Option<ScannedRow> {
+pub(crate) fn from_node(row: ShardRow) -> Option<ScannedRow> {
     let value = row.value.map(|value| STANDARD.decode(value)).transpose().ok()?;
     let version = LogPosition { epoch: Epoch(row.epoch), index: row.index };
     Some(ScannedRow { key: row.key.0, value: value.map(Into::into), version, expires_ms: row.expires_ms })

@@ -25,11 +25,11 @@ mod maps;
 mod peers;
 mod token;
 
-pub(crate) use json::{for_client, for_node};
+pub(crate) use json::{for_client, for_node, from_node};
 pub(crate) use maps::Maps;
 pub(crate) use peers::consistency_query;
-pub(crate) use peers::{Peers, TABLES};
-pub(crate) use token::Place;
+pub(crate) use peers::{Peers, TABLES, refusal};
+pub(crate) use token::{Place, checksum};
 pub use token::{Token, TokenError};
 
 use crate::limits;
@@ -131,6 +131,11 @@ impl Scans {
     /// The maps that scans go by, and the connections to other nodes: for other requests that need both.
     pub(crate) fn ways(&self) -> (Arc<Maps>, Peers) {
         (Arc::clone(&self.maps), self.peers.clone())
+    }
+
+    /// The node.
+    pub(crate) fn node(&self) -> &NodeId {
+        &self.node
     }
 
     /// The replicas of this node.
@@ -261,7 +266,7 @@ impl Scans {
     }
 }
 
-fn soon(message: String) -> Refused {
+pub(crate) fn soon(message: String) -> Refused {
     Refused { refusal: Refusal::Soon, message }
 }
 

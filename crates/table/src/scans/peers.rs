@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use partage_core::base::name::KeyspaceName;
+use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::service::table::filter::Filter;
 use partage_core::service::table::replication::Consistency;
 use partage_dialer::Dialer;
@@ -60,7 +60,7 @@ impl Peers {
         let (status, body) = exchanged.map_err(|error| silent(error.why))?;
         match status {
             StatusCode::OK => read(&body).ok_or_else(|| silent("its answer is not understood".to_owned())),
-            refused => Err(refusal(leader, refused, &body)),
+            refused => Err(refusal(&leader.node, refused, &body)),
         }
     }
 
@@ -115,9 +115,10 @@ fn read(body: &[u8]) -> Option<ShardPage> {
     Some(ShardPage { rows, next: next.map(|key| key.0), after: after.map(Place::from) })
 }
 
-fn refusal(leader: &Leader, status: StatusCode, body: &[u8]) -> Refused {
+/// Why another node has not done what it was asked for.
+pub(crate) fn refusal(node: &NodeId, status: StatusCode, body: &[u8]) -> Refused {
     let told = serde_json::from_slice(body).map(|ErrorBody { error }| error.message);
-    let message = format!("node {}: {}", leader.node, told.unwrap_or_else(|_| status.to_string()));
+    let message = format!("node {node}: {}", told.unwrap_or_else(|_| status.to_string()));
     let refusal = match status {
         StatusCode::MISDIRECTED_REQUEST => Refusal::Soon,
         StatusCode::SERVICE_UNAVAILABLE => serde_json::from_slice(body)

@@ -17,6 +17,7 @@
 mod busiest;
 mod children;
 mod counts;
+mod index;
 mod memberships;
 mod notices;
 mod requests;

@@ -104,7 +104,7 @@ impl Refusal {
 }
 
 /// Whether it may soon be otherwise at this very replica.
-fn passes(failed: &Failed) -> bool {
+pub(super) fn passes(failed: &Failed) -> bool {
     use Failed::{HandingOver, NoPromises, NotBegun, TooFewInSync};
     matches!(failed, NotBegun | HandingOver | NoPromises | TooFewInSync { .. })
 }
@@ -175,7 +175,15 @@ impl Tables {
         }
     }
 
-    fn refused(&self, refused: Refused) -> Refused {
+    pub(super) fn count_write(&self) {
+        self.0.counts.write();
+    }
+
+    pub(super) fn count_read(&self, consistency: Consistency) {
+        self.0.counts.read(consistency);
+    }
+
+    pub(super) fn refused(&self, refused: Refused) -> Refused {
         self.0.counts.refused(refused.refusal);
         refused
     }
@@ -223,7 +231,7 @@ impl Tables {
     }
 
     /// Waits until a leader begins on this node, or for a moment. False: `until` is over.
-    async fn waits(&self, until: Instant) -> bool {
+    pub(super) async fn waits(&self, until: Instant) -> bool {
         if Instant::now() >= until {
             return false;
         }

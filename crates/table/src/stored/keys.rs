@@ -6,16 +6,24 @@
 //! 03 request id 16 · part u16   a part of an outcome
 //! 04 time u64 · request id 16   that the outcome is of then; the value is empty
 //! 05                      how the shard stands
+//! 06 index u64 · value · key    an entry of an index, of the row of the key; the value is empty
+//! 07 index u64            an index
 //! ```
 
 use bytes::BufMut;
 use partage_core::keyspace::key::Key;
+use partage_core::service::table::index::{self, IndexId};
 use partage_core::service::table::rows::RequestId;
 
 const ROW: u8 = 1;
 const ENDS: u8 = 2;
 const ANSWER: u8 = 3;
 const ANSWER_OF: u8 = 4;
+const INDEX_ENTRY: u8 = 6;
+const INDEX: u8 = 7;
+
+/// Bytes of an index entry's key before the value.
+const INDEX_HEAD: usize = 9;
 
 /// Of how the shard stands.
 pub(crate) const STANDING: &[u8] = &[5];
@@ -23,8 +31,14 @@ pub(crate) const STANDING: &[u8] = &[5];
 /// The first key, and the key behind the last one, of the times when rows end.
 pub(crate) const ALL_ENDS: (&[u8], &[u8]) = (&[ENDS], &[ENDS + 1]);
 
-/// The key behind the last one of all rows and of the times when they end.
-pub(crate) const BEHIND_ENDS: &[u8] = &[ENDS + 1];
+/// The first key, and the key behind the last one, of all rows and the times when they end.
+pub(crate) const ALL_ROWS_AND_ENDS: (&[u8], &[u8]) = (&[ROW], &[ENDS + 1]);
+
+/// The same of outcomes, when they are of, and how the shard stands.
+pub(crate) const ALL_OUTCOMES_AND_STANDING: (&[u8], &[u8]) = (&[ANSWER], &[INDEX_ENTRY]);
+
+/// The same of the entries of all indexes.
+pub(crate) const ALL_INDEX_ENTRIES: (&[u8], &[u8]) = (&[INDEX_ENTRY], &[INDEX_ENTRY + 1]);
 
 /// The same of the times of outcomes.
 pub(crate) const ALL_ANSWERS_OF: (&[u8], &[u8]) = (&[ANSWER_OF], &[ANSWER_OF + 1]);
@@ -53,6 +67,7 @@ pub(crate) fn row_of(stored: &[u8]) -> Option<&[u8]> {
     match stored.split_first()? {
         (&ROW, key) => Some(key),
         (&ENDS, rest) => rest.get(8..),
+        (&INDEX_ENTRY, _) => parse_index_entry(stored).map(|entry| entry.key),
         _ => None,
     }
 }
@@ -94,4 +109,59 @@ pub(crate) fn parse_answer_of(stored: &[u8]) -> Option<(u64, RequestId)> {
     let (at_ms, id) = rest.split_first_chunk()?;
     let id = RequestId(id.try_into().ok()?);
     (kind == ANSWER_OF).then(|| (u64::from_be_bytes(*at_ms), id))
+}
+
+/// The entry of an index for the row of a key.
+pub(crate) fn index_entry(index: IndexId, value: &[u8], key: &[u8]) -> Vec<u8> {
+    index_place(index, &[value, key].concat())
+}
+
+/// Where in an index something is, by what stands behind the number of the index.
+pub(crate) fn index_place(index: IndexId, place: &[u8]) -> Vec<u8> {
+    [&[INDEX_ENTRY], &index.0.to_be_bytes()[..], place].concat()
+}
+
+/// The key behind the last entry of an index.
+pub(crate) fn behind_index(index: IndexId) -> Vec<u8> {
+    match index.0.checked_add(1) {
+        Some(next) => index_place(IndexId(next), &[]),
+        None => vec![INDEX_ENTRY + 1],
+    }
+}
+
+/// An entry of an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IndexEntry<'a> {
+    pub(crate) index: IndexId,
+    /// The encoded value.
+    pub(crate) value: &'a [u8],
+    /// The key of the row.
+    pub(crate) key: &'a [u8],
+}
+
+/// The entry of an index that a stored record is: none if it is no such record.
+pub(crate) fn parse_index_entry(stored: &[u8]) -> Option<IndexEntry<'_>> {
+    let (head, rest) = stored.split_at_checked(INDEX_HEAD)?;
+    let (&[kind], index) = head.split_first_chunk()?;
+    let (value, key) = index::encoded_value(rest)?;
+    let index = IndexId(u64::from_be_bytes(index.try_into().ok()?));
+    (kind == INDEX_ENTRY).then_some(IndexEntry { index, value, key })
+}
+
+/// What stands behind the number of the index in the key of an entry.
+pub(crate) fn place_in_index(stored: &[u8]) -> &[u8] {
+    stored.get(INDEX_HEAD..).unwrap_or_default()
+}
+
+/// Of an index itself.
+pub(crate) fn index(index: IndexId) -> Vec<u8> {
+    [&[INDEX], &index.0.to_be_bytes()[..]].concat()
+}
+
+/// The first key, and the key behind the last one, of the indexes themselves.
+pub(crate) const ALL_INDEXES: (&[u8], &[u8]) = (&[INDEX], &[INDEX + 1]);
+
+/// Whether a stored record is an index itself.
+pub(crate) fn is_index(stored: &[u8]) -> bool {
+    stored.first() == Some(&INDEX)
 }

@@ -4,13 +4,15 @@
 //! |---|---|
 //! | keys | `keys.rs` |
 //! | values: a row, an outcome, how the shard stands | `values.rs` |
-//! | the payload of an entry | `write.rs` |
+//! | the payload of an entry | `write.rs`, and `index.rs` of one that is about indexes |
+//! | an index | `index.rs` |
 //!
 //! They stand here and not in `wire`, as the forms of the log and of the engine stand with those: this driver alone writes and
 //! reads them, a network carries them as bytes, and `wire` would bring gRPC to a crate that has no network. Numbers are
 //! big-endian. Each value and each payload begins with its version, and what is read is checked to its last byte.
 
 mod cursor;
+pub mod index;
 pub(crate) mod keys;
 #[cfg(test)]
 mod tests;

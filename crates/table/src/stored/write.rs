@@ -11,6 +11,7 @@
 
 use super::Malformed;
 use super::cursor::Cursor;
+use super::index;
 use bytes::BufMut;
 use partage_core::keyspace::key::Key;
 use partage_core::limits::{BATCH_OPERATIONS, VALUE_BYTES};
@@ -101,9 +102,15 @@ fn put_value(bytes: &mut Vec<u8>, value: &Value) {
     bytes.put_slice(value);
 }
 
+/// What the payload of an entry does to rows: nothing, where the entry is about indexes.
+///
 /// # Errors
 /// What is wrong with the payload.
 pub fn decode(payload: &[u8]) -> Result<Write, Malformed> {
+    if index::is_change(payload) {
+        let (at_ms, _) = index::decode_change(payload)?;
+        return Ok(Write { at_ms, request: None, operations: Vec::new() });
+    }
     let mut cursor = Cursor::begin("a write in the log", payload, VERSION)?;
     let at_ms = cursor.u64("the time")?;
     let request = if cursor.flags(HAS_REQUEST, "the flags")? != 0 {

@@ -5,6 +5,7 @@
 
 mod failing;
 mod following;
+mod indexing;
 mod leading;
 mod network;
 mod serving;

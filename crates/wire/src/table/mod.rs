@@ -5,12 +5,17 @@ pub mod backup;
 mod bulk;
 mod bytes;
 pub mod grpc;
+mod index;
 
 pub use bulk::{
     BatchAnswer, BatchOperation, BatchRequest, BatchResult, BatchVerb, GetAnswer, GetOutcome, GetRequest,
     GetResult, PutAnswer, PutOutcome, PutRequest, PutResult, PutRow,
 };
 pub use bytes::BytesText;
+pub use index::{
+    CheckAnswer, CheckDifference, CheckUnchecked, DigestForm, IndexAnswer, IndexCreate, IndexList, PartForm,
+    PlacedRow, RangeForm, ShardIndex, ShardIndexAnswer, ShardIndexRequest, ShardPage, SumForm,
+};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -6,9 +6,13 @@
 //! | [`split`] | how the children of shards that are split or merged come to what their parents have |
 //! | [`member`] | what a replica takes from the coordinator's orders, and what it reports |
 //! | [`filter`] | which rows a scan wants, by what their JSON values have |
+//! | [`index`] | what a secondary index has of a row, and in which order |
+//! | [`check`] | where the replicas of a shard differ, or an index and the rows |
 //! | [`rows`] | what an entry does to the rows of the shard |
 
+pub mod check;
 pub mod filter;
+pub mod index;
 pub mod member;
 pub mod replication;
 pub mod rows;

@@ -26,6 +26,7 @@
 //! elements within one document, and their `$[?@.section=="net"]` is harder to write for what is wanted here.
 
 mod parse;
+mod path;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +34,7 @@ use std::cmp::Ordering;
 use std::fmt;
 
 pub use parse::FilterError;
+pub use path::{Path, PathError};
 
 /// Which rows are wanted.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,9 +53,11 @@ enum Expression {
 }
 
 /// One step into a document.
-#[derive(Debug, Clone, PartialEq)]
-enum Step {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// To the field of that name, of an object.
     Field(String),
+    /// To the item at that place, of a list, from 0.
     Item(usize),
 }
 
@@ -194,7 +198,7 @@ const BEYOND_WHOLE: f64 = 1e30;
 
 impl Number {
     /// By what they are worth, exactly.
-    fn compare(self, other: Number) -> Ordering {
+    pub(super) fn compare(self, other: Number) -> Ordering {
         match (self, other) {
             (Number::Whole(one), Number::Whole(other)) => one.cmp(&other),
             // Both are finite, so that they have an order.

@@ -37,6 +37,18 @@ pub(super) fn filter(text: &str) -> Result<Expression, FilterError> {
     }
 }
 
+/// Reads a path that stands alone.
+pub(super) fn path(text: &str) -> Result<Vec<Step>, FilterError> {
+    let mut parser = Parser { text, at: 0, depth: 0 };
+    parser.space();
+    let path = parser.path()?;
+    parser.space();
+    match parser.rest().is_empty() {
+        true => Ok(path),
+        false => Err(parser.wrong("the path should end here, or go on with a dot or a bracket")),
+    }
+}
+
 impl<'a> Parser<'a> {
     fn rest(&self) -> &'a str {
         &self.text[self.at..]

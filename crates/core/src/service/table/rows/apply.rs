@@ -13,6 +13,8 @@ pub struct Applied {
     pub outcome: Outcome,
     /// What is to be stored, in this order, all or nothing.
     pub records: Vec<Record>,
+    /// What the rows were that are among the records, in their order: only if [`Records::wants_former`] says so.
+    pub former: Vec<Option<Row>>,
 }
 
 /// Applies the write of the entry at `version` to what is stored. Every replica calls it with the same entries in the same order.
@@ -26,7 +28,7 @@ pub fn apply<R: Records>(records: &R, version: LogPosition, write: &Write) -> Re
         None => carry_out(records, standing.clock_ms, version, write)?,
     };
     draft.remove_ended()?;
-    let mut changes = draft.records();
+    let (mut changes, former) = draft.records();
     if let Some(request) = write.request.filter(|_| is_first) {
         standing.answers += 1;
         let answered =
@@ -42,7 +44,7 @@ pub fn apply<R: Records>(records: &R, version: LogPosition, write: &Write) -> Re
     if standing != records.standing()? {
         changes.push(Record::Standing(standing));
     }
-    Ok(Applied { outcome, records: changes })
+    Ok(Applied { outcome, records: changes, former })
 }
 
 /// Reads a row as the shard's clock has it: none if there is none, or its time has come.

@@ -70,10 +70,11 @@ impl<'a, R: Records> Draft<'a, R> {
         Ok(())
     }
 
-    /// What is to be stored.
-    pub(super) fn records(self) -> Vec<Record> {
+    /// What is to be stored, and of each row among that what it was before, if that is wanted.
+    pub(super) fn records(self) -> (Vec<Record>, Vec<Option<Row>>) {
+        let wants_former = self.records.wants_former();
         let ends = |row: &Option<Row>| row.as_ref().and_then(|row| row.expires_ms);
-        let mut records = Vec::new();
+        let (mut records, mut former) = (Vec::new(), Vec::new());
         for (key, Changed { before, now }) in self.changed {
             let (ended, ending) = (ends(&before), ends(&now));
             if ended != ending {
@@ -82,9 +83,12 @@ impl<'a, R: Records> Draft<'a, R> {
             }
             if before != now {
                 records.push(Record::Row(key, now));
+                if wants_former {
+                    former.push(before);
+                }
             }
         }
-        records
+        (records, former)
     }
 
     /// The row that an action makes of one, and the number that it then is.

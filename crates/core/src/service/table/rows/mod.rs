@@ -229,6 +229,11 @@ pub trait Records {
     /// Why something could not be read.
     type Error;
 
+    /// Whether [`Applied::former`] is wanted, for indexes.
+    fn wants_former(&self) -> bool {
+        false
+    }
+
     /// The row of a key, also one whose time has come.
     fn row(&self, key: &Key) -> Result<Option<Row>, Self::Error>;
 

@@ -1,0 +1,215 @@
+//! `partage table index …`: secondary indexes of tables. All verbs ask a node of tables, which asks the leaders of all shards.
+
+mod query;
+
+use super::rows::{REST, TableNodes, refusal};
+use crate::http::segment;
+use crate::output::{Failure, Output, say, table as text_table};
+use bytes::Bytes;
+use clap::{Args, Subcommand};
+use hyper::{HeaderMap, Method, StatusCode};
+use partage_wire::table::{IndexAnswer, IndexCreate, IndexList};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// `partage table index …`
+#[derive(Debug, Subcommand)]
+pub enum IndexCommand {
+    /// Create an index of a field of the JSON values of a table; rows are found by it when it is ready
+    Create(CreateArgs),
+    /// List the indexes of a table, and how far they are
+    List(ListArgs),
+    /// List rows by the value of their field, in its order
+    Query(query::QueryArgs),
+    /// Drop an index; the rows stay
+    Drop(DropArgs),
+}
+
+impl IndexCommand {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        match self {
+            IndexCommand::Create(args) => args.run(output).await,
+            IndexCommand::List(args) => args.run(output).await,
+            IndexCommand::Query(args) => args.run(output).await,
+            IndexCommand::Drop(args) => args.run(output).await,
+        }
+    }
+}
+
+/// How long `--wait` waits, unless told otherwise.
+const WAIT: Duration = Duration::from_secs(600);
+
+fn path(table: &str, index: Option<&str>) -> String {
+    let table = segment(table);
+    match index {
+        Some(index) => format!("/v1/tables/{table}/indexes/{}", segment(index)),
+        None => format!("/v1/tables/{table}/indexes"),
+    }
+}
+
+/// An answer that is JSON.
+pub(super) async fn ask<T: serde::de::DeserializeOwned>(
+    nodes: &TableNodes,
+    table: &str,
+    method: Method,
+    path: &str,
+    body: Bytes,
+) -> Result<T, Failure> {
+    let reply = nodes.ask(method, path, HeaderMap::new(), body).await?;
+    if reply.status != StatusCode::OK {
+        return Err(refusal(table, &reply));
+    }
+    serde_json::from_slice(&reply.body)
+        .map_err(|error| Failure::failed(format!("the answer of the node is not understood: {error}")))
+}
+
+async fn indexes(nodes: &TableNodes, table: &str) -> Result<Vec<IndexAnswer>, Failure> {
+    let list: IndexList = ask(nodes, table, Method::GET, &path(table, None), Bytes::new()).await?;
+    Ok(list.indexes)
+}
+
+/// `partage table index create`
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// Name of the table
+    table: String,
+    /// Name of the index
+    name: String,
+    /// Which field of the JSON values, such as section or author.names[0]
+    #[arg(long, value_name = "PATH")]
+    field: String,
+    /// Return when the index is ready
+    #[arg(long)]
+    wait: bool,
+    /// Most seconds to wait
+    #[arg(long, default_value_t = WAIT.as_secs(), value_name = "SECONDS", requires = "wait")]
+    wait_s: u64,
+    /// Only say whether the index could be created
+    #[arg(long, conflicts_with = "wait")]
+    dry_run: bool,
+    #[command(flatten)]
+    nodes: TableNodes,
+}
+
+impl CreateArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let create = IndexCreate { name: self.name.clone(), field: self.field.clone() };
+        let body = serde_json::to_vec(&create).map_err(Failure::failed)?.into();
+        let query = if self.dry_run { "?dry_run=true" } else { "" };
+        let path = path(&self.table, None) + query;
+        let mut found: IndexAnswer = ask(&self.nodes, &self.table, Method::POST, &path, body).await?;
+        if self.wait {
+            found = self.ready().await?;
+        }
+        if output.is_json() {
+            return output.json(&found);
+        }
+        let IndexAnswer { name, field, state, shards, .. } = &found;
+        match self.dry_run {
+            true => say(&format!("would create index {name} of field {field} in {shards} shards")),
+            false => say(&format!("index {name} of field {field} is {state}")),
+        }
+        Ok(())
+    }
+
+    async fn ready(&self) -> Result<IndexAnswer, Failure> {
+        let until = Instant::now() + Duration::from_secs(self.wait_s);
+        loop {
+            let found = indexes(&self.nodes, &self.table).await?;
+            let Some(index) = found.into_iter().find(|index| index.name == self.name) else {
+                return Err(Failure::failed(format!("index {} was dropped meanwhile", self.name)));
+            };
+            if index.state == "ready" {
+                return Ok(index);
+            }
+            if Instant::now() >= until {
+                let IndexAnswer { name, state, ready, shards, .. } = index;
+                let what = format!(
+                    "index {name} is {state} after {} s: {ready} of {shards} shards are ready",
+                    self.wait_s
+                );
+                return Err(Failure::not_done(what).help("`partage table index list` shows how far it is"));
+            }
+            sleep(REST).await;
+        }
+    }
+}
+
+/// `partage table index list`
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Name of the table
+    table: String,
+    #[command(flatten)]
+    nodes: TableNodes,
+}
+
+impl ListArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let found = indexes(&self.nodes, &self.table).await?;
+        if output.is_json() {
+            return output.json(&IndexList { indexes: found });
+        }
+        let mut text = text_table(["index", "field", "state", "ready shards"]);
+        for IndexAnswer { name, field, state, ready, shards } in found {
+            text.add_row([name, field, state, format!("{ready} of {shards}")]);
+        }
+        output.text(&text.to_string());
+        Ok(())
+    }
+}
+
+/// `partage table index drop`
+#[derive(Debug, Args)]
+pub struct DropArgs {
+    /// Name of the table
+    table: String,
+    /// Name of the index
+    name: String,
+    /// Return when nothing is left of the index
+    #[arg(long)]
+    wait: bool,
+    /// Only say whether there is such an index
+    #[arg(long, conflicts_with = "wait")]
+    dry_run: bool,
+    #[command(flatten)]
+    nodes: TableNodes,
+}
+
+impl DropArgs {
+    /// Runs it.
+    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let query = if self.dry_run { "?dry_run=true" } else { "" };
+        let path = path(&self.table, Some(&self.name)) + query;
+        let found: IndexAnswer = ask(&self.nodes, &self.table, Method::DELETE, &path, Bytes::new()).await?;
+        if self.wait {
+            self.gone().await?;
+        }
+        if output.is_json() {
+            return output.json(&found);
+        }
+        let IndexAnswer { name, field, .. } = &found;
+        match (self.dry_run, self.wait) {
+            (true, _) => say(&format!("would drop index {name} of field {field}")),
+            (false, true) => say(&format!("index {name} is gone")),
+            (false, false) => say(&format!("index {name} is being dropped")),
+        }
+        Ok(())
+    }
+
+    async fn gone(&self) -> Result<(), Failure> {
+        let until = Instant::now() + WAIT;
+        loop {
+            let found = indexes(&self.nodes, &self.table).await?;
+            let Some(index) = found.into_iter().find(|index| index.name == self.name) else { return Ok(()) };
+            if Instant::now() >= until {
+                let what = format!("index {} is still {} after {} s", self.name, index.state, WAIT.as_secs());
+                return Err(Failure::not_done(what).help("`partage table index list` shows how far it is"));
+            }
+            sleep(REST).await;
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Indexes and checks over HTTP: of a table for clients, of one shard for other nodes.
+
+use super::answer::{error, malformed, refused};
+use super::parse::consistency_of;
+use super::rows::{flag, limit, not_scanned};
+use crate::indexes::{CheckToken, IndexError, IndexToken, Indexes, QueryText, TableIndexScan, query_of};
+use crate::limits;
+use crate::scans::{Scans, for_client};
+use crate::service::Refusal;
+use axum::Json;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, RawQuery, State};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use partage_core::base::id::ShardId;
+use partage_core::base::name::IndexName;
+use partage_core::service::table::filter;
+use partage_core::service::table::index::Overview;
+use partage_wire::json::parse;
+use partage_wire::table::{IndexAnswer, IndexCreate, IndexList, RowsPage, ShardIndexRequest};
+use partage_worker::KeyspaceName;
+use serde::de::DeserializeOwned;
+
+/// Where indexes are created and listed, as axum has it.
+pub(super) const INDEXES: &str = "/v1/tables/{table}/indexes";
+
+/// Where one is asked and dropped.
+pub(super) const INDEX: &str = "/v1/tables/{table}/indexes/{index}";
+
+/// Where a table is checked.
+pub(super) const CHECK: &str = "/v1/tables/{table}/check";
+
+/// Where nodes ask each other about a shard.
+pub(super) const SHARD: &str = "/v1/tables/{table}/shards/{shard}/indexes";
+
+/// Rows of a page, if the request does not say.
+const ROWS: usize = 100;
+
+/// A response instead of the one that was wanted.
+type Otherwise = Box<Response>;
+
+fn bad(why: impl ToString) -> Otherwise {
+    Box::new(malformed(&why.to_string()))
+}
+
+fn table_of(name: &str) -> Result<KeyspaceName, Otherwise> {
+    KeyspaceName::new(name).map_err(bad)
+}
+
+fn index_of(name: &str) -> Result<IndexName, Otherwise> {
+    IndexName::new(name).map_err(bad)
+}
+
+async fn body_of<T: DeserializeOwned>(body: Body) -> Result<T, Otherwise> {
+    let bytes = to_bytes(body, limits::INDEX_BODY_BYTES).await.map_err(|_| {
+        let what = format!("the body is longer than {} bytes", limits::INDEX_BODY_BYTES);
+        Box::new(error(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &what, "send a name and a field"))
+    })?;
+    parse(&bytes).map_err(|why| Box::new((StatusCode::BAD_REQUEST, Json(why)).into_response()))
+}
+
+/// Why something about an index was not done.
+fn not_done(why: IndexError) -> Response {
+    let message = why.to_string();
+    match why {
+        IndexError::Table(why) => not_scanned(why),
+        IndexError::Missing { .. } => error(StatusCode::NOT_FOUND, "not_found", &message, ""),
+        IndexError::NotReady { .. } => error(StatusCode::CONFLICT, "index_not_ready", &message, ""),
+        IndexError::Taken { .. } => error(StatusCode::CONFLICT, "index_exists", &message, ""),
+        IndexError::TooMany(_) => error(StatusCode::CONFLICT, "too_many", &message, ""),
+        IndexError::OtherIndex => error(StatusCode::BAD_REQUEST, "malformed", &message, ""),
+    }
+}
+
+fn failed(why: IndexError) -> Otherwise {
+    Box::new(not_done(why))
+}
+
+fn answer_of(overview: Overview) -> IndexAnswer {
+    IndexAnswer {
+        name: overview.name.to_string(),
+        field: overview.path,
+        state: overview.state.to_string(),
+        ready: overview.ready as u64,
+        shards: overview.shards as u64,
+    }
+}
+
+/// Whether a query, which has nothing else, asks for a dry run.
+fn is_dry(query: Option<&str>) -> Result<bool, String> {
+    let mut is_dry = false;
+    for (name, value) in url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+        match &*name {
+            "dry_run" => is_dry = flag(&name, &value)?,
+            other => return Err(format!("there is no parameter {other:?}: it has dry_run")),
+        }
+    }
+    Ok(is_dry)
+}
+
+/// `GET /v1/tables/<table>/indexes`
+pub(super) async fn list(State(indexes): State<Indexes>, Path(table): Path<String>) -> Response {
+    let listed = async {
+        let found = indexes.list(&table_of(&table)?).await.map_err(failed)?;
+        Ok(Json(IndexList { indexes: found.into_iter().map(answer_of).collect() }).into_response())
+    };
+    listed.await.unwrap_or_else(|otherwise: Otherwise| *otherwise)
+}
+
+/// `POST /v1/tables/<table>/indexes`
+pub(super) async fn create(
+    State(indexes): State<Indexes>,
+    Path(table): Path<String>,
+    RawQuery(query): RawQuery,
+    body: Body,
+) -> Response {
+    let created = async {
+        let is_dry = is_dry(query.as_deref()).map_err(bad)?;
+        let IndexCreate { name, field } = body_of(body).await?;
+        let (table, name) = (table_of(&table)?, index_of(&name)?);
+        let path = filter::Path::parse(&field).map_err(bad)?;
+        let found = indexes.create(&table, &name, &path, is_dry).await.map_err(failed)?;
+        Ok(Json(answer_of(found)).into_response())
+    };
+    created.await.unwrap_or_else(|otherwise: Otherwise| *otherwise)
+}
+
+/// `DELETE /v1/tables/<table>/indexes/<index>`
+pub(super) async fn drop_index(
+    State(indexes): State<Indexes>,
+    Path((table, index)): Path<(String, String)>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let dropped = async {
+        let is_dry = is_dry(query.as_deref()).map_err(bad)?;
+        let (table, index) = (table_of(&table)?, index_of(&index)?);
+        let found = indexes.drop_index(&table, &index, is_dry).await.map_err(failed)?;
+        Ok(Json(answer_of(found)).into_response())
+    };
+    dropped.await.unwrap_or_else(|otherwise: Otherwise| *otherwise)
+}
+
+/// `GET /v1/tables/<table>/indexes/<index>`
+pub(super) async fn query(
+    State(indexes): State<Indexes>,
+    Path((table, index)): Path<(String, String)>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let found = async {
+        let (table, name) = (table_of(&table)?, index_of(&index)?);
+        let asked = asked(table, name, query.as_deref().unwrap_or_default()).map_err(bad)?;
+        let page = indexes.page(&asked).await.map_err(failed)?;
+        let rows = page.rows.into_iter().map(for_client).collect();
+        Ok(Json(RowsPage { rows, next: page.next.map(|token| token.text()) }).into_response())
+    };
+    found.await.unwrap_or_else(|otherwise: Otherwise| *otherwise)
+}
+
+fn asked(table: KeyspaceName, name: IndexName, query: &str) -> Result<TableIndexScan, String> {
+    let (mut text, mut most, mut with_values) = (QueryText::default(), ROWS, true);
+    let (mut token, mut consistency, mut bound_ms) = (None, None, None);
+    for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+        match &*name {
+            "equals" => text.equals = Some(value.into_owned()),
+            "from" => text.from = Some(value.into_owned()),
+            "to" => text.to = Some(value.into_owned()),
+            "limit" => most = limit(&value)?,
+            "keys_only" => with_values = !flag(&name, &value)?,
+            "token" => token = Some(IndexToken::parse(&value).map_err(|error| error.to_string())?),
+            "consistency" => consistency = Some(value.into_owned()),
+            "bound_ms" => {
+                let number = value.parse();
+                bound_ms = Some(number.map_err(|_| format!("bound_ms={value}: give a whole number"))?);
+            }
+            other => {
+                return Err(format!(
+                    "an index has no parameter {other:?}: it has equals, from, to, limit, token, keys_only, consistency and \
+                     bound_ms"
+                ));
+            }
+        }
+    }
+    query_of(&text)?;
+    let consistency = consistency_of(consistency.as_deref(), bound_ms)?;
+    Ok(TableIndexScan { table, name, query: text, most, with_values, consistency, token })
+}
+
+/// `POST /v1/tables/<table>/check`
+pub(super) async fn check(
+    State(indexes): State<Indexes>,
+    Path(table): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let checked = async {
+        let mut token = CheckToken::default();
+        for (name, value) in url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+            match &*name {
+                "token" => token = CheckToken::parse(&value).map_err(bad)?,
+                other => return Err(bad(format!("a check has no parameter {other:?}: it has token"))),
+            }
+        }
+        let answer = indexes.check(&table_of(&table)?, token).await.map_err(failed)?;
+        Ok(Json(answer).into_response())
+    };
+    checked.await.unwrap_or_else(|otherwise: Otherwise| *otherwise)
+}
+
+/// `POST /v1/tables/<table>/shards/<shard>/indexes`: for other nodes, which know by the map that the shard is here.
+pub(super) async fn of_shard(
+    State((indexes, scans)): State<(Indexes, Scans)>,
+    Path((table, shard)): Path<(String, u64)>,
+    body: Body,
+) -> Response {
+    let answered = async {
+        let (table, shard) = (table_of(&table)?, ShardId(shard));
+        let request: ShardIndexRequest = body_of(body).await?;
+        if scans.tables().replica_of(&table, shard).is_none() {
+            let what = format!("this node has no replica of shard {shard} of table {table}");
+            let (status, help) = (StatusCode::MISDIRECTED_REQUEST, "ask its leader by the map");
+            return Err(Box::new(error(status, Refusal::Soon.word(), &what, help)));
+        }
+        let answer = indexes.own(&table, shard, &request).await;
+        Ok(Json(answer.map_err(|why| Box::new(refused(&why)))?).into_response())
+    };
+    answered.await.unwrap_or_else(|otherwise: Otherwise| *otherwise)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partage_core::service::table::replication::Consistency;
+
+    #[test]
+    fn a_query_says_what_is_wanted_of_an_index() {
+        let asked = |query| {
+            let table = KeyspaceName::new("stock").unwrap();
+            asked(table, IndexName::new("by-n").unwrap(), query)
+        };
+        let plain = asked("").unwrap();
+        assert_eq!(
+            (plain.most, plain.with_values, plain.consistency),
+            (100, true, Consistency::Linearizable)
+        );
+        let some = asked("from=1&to=%222%22x&limit=7").unwrap_err();
+        assert!(some.contains("kinds"), "{some}");
+        let some = asked("equals=a+b&limit=7&keys_only=true&consistency=bounded&bound_ms=9").unwrap();
+        assert_eq!(some.query.equals.as_deref(), Some("a b"));
+        assert_eq!((some.most, some.with_values, some.consistency), (7, false, Consistency::Bounded(9)));
+        for (bad, named) in [
+            ("limit=0", "limit=0"),
+            ("equals=1&from=2", "contradict"),
+            ("from=2&to=1", "exchange"),
+            ("equals=null", "no index"),
+            ("token=abc", "damaged"),
+            ("what=1", "\"what\""),
+            ("consistency=some", "consistency=some"),
+        ] {
+            let why = asked(bad).unwrap_err();
+            assert!(why.contains(named), "{bad}: {why}");
+        }
+        assert!(
+            is_dry(Some("dry_run=true")).unwrap() && !is_dry(None).unwrap() && is_dry(Some("x=1")).is_err()
+        );
+    }
+}

@@ -1,0 +1,273 @@
+//! Indexes of tables, and checks, as JSON: for clients, and between nodes.
+
+use super::{BytesText, KeyBytes, ShardRow};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Body of `POST /v1/tables/<table>/indexes`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IndexCreate {
+    /// The name of the index.
+    pub name: String,
+    /// Which field of the JSON values it is of: a path as filters have them, such as `author.names[0]`.
+    pub field: String,
+}
+
+/// An index of a table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct IndexAnswer {
+    /// The name of the index.
+    pub name: String,
+    /// Which field it is of.
+    pub field: String,
+    /// `ready`, `building`, `dropping`, `incomplete` or `conflicting`.
+    pub state: String,
+    /// In how many shards it is ready.
+    pub ready: u64,
+    /// Of how many shards.
+    pub shards: u64,
+}
+
+/// The indexes of a table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct IndexList {
+    /// By name.
+    pub indexes: Vec<IndexAnswer>,
+}
+
+/// The answer to `POST /v1/tables/<table>/check`: what a check of some shards has found.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct CheckAnswer {
+    /// How many shards were compared, all replicas of each.
+    pub shards: u64,
+    /// How many replicas they have.
+    pub replicas: u64,
+    /// What differs; the first hundred of each shard.
+    pub differences: Vec<CheckDifference>,
+    /// What could not be compared.
+    pub unchecked: Vec<CheckUnchecked>,
+    /// What to give as `token` to go on; absent: all shards were looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Something that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CheckDifference {
+    /// The shard.
+    pub shard: u64,
+    /// The node whose replica has it.
+    pub node: String,
+    /// What differs: `rows`, `index <name>`, and so on.
+    pub part: String,
+    /// The index, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<String>,
+    /// The key with which the range of keys begins in which it is.
+    pub first_key: BytesText,
+    /// What the replica has there, and what it should have, in words.
+    pub message: String,
+}
+
+/// Something that could not be compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CheckUnchecked {
+    /// The shard.
+    pub shard: u64,
+    /// The node whose replica was not compared; absent: none of the shard was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The index that was not compared with the rows; absent: it is about the whole replica.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<String>,
+    /// The reason.
+    pub reason: String,
+}
+
+/// What a node asks another one about the indexes of a shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum ShardIndexRequest {
+    /// Which indexes there are; of the leader.
+    List,
+    /// An index is to begin; of the leader.
+    Create(IndexCreate),
+    /// An index of that name is to end; of the leader.
+    Drop(String),
+    /// A page of an index.
+    Page(ShardPage),
+    /// All replicas are to be summed up, under that number; of the leader.
+    Check {
+        /// What the results are asked for by.
+        number: u64,
+    },
+    /// What this replica has, if it has been summed up under that number.
+    Result {
+        /// Of the check.
+        number: u64,
+    },
+}
+
+/// Which rows a page of an index of a shard is to have. Values are texts as the client has given them, so that each node reads the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShardPage {
+    /// The index.
+    pub name: String,
+    /// The value.
+    pub equals: Option<String>,
+    /// The lower bound, inclusive.
+    pub from: Option<String>,
+    /// The upper bound, exclusive.
+    pub to: Option<String>,
+    /// The place in the index from which on, in base64.
+    pub place: String,
+    /// The count.
+    pub limit: u64,
+    /// Without values.
+    pub keys_only: bool,
+    /// How fresh; with `bounded` the age in milliseconds.
+    pub consistency: String,
+    /// With `bounded`: the age.
+    pub bound_ms: Option<u64>,
+}
+
+/// What a node answers to that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ShardIndexAnswer {
+    /// The indexes.
+    Indexes(Vec<ShardIndex>),
+    /// The change is logged, and applied at the leader.
+    Changed,
+    /// There is no such index in the shard.
+    Missing,
+    /// The index is in that state, and cannot be asked.
+    Unfinished(String),
+    /// A page.
+    Page {
+        /// The number of the index: another one is another index of the same name.
+        index: u64,
+        /// The rows.
+        rows: Vec<PlacedRow>,
+        /// The place at which the next page begins, in base64; none: there is nothing more.
+        next: Option<String>,
+    },
+    /// What the replica has.
+    Digest(DigestForm),
+    /// The replica is being summed up, or has not begun.
+    Working,
+    /// The replica could not be summed up.
+    Failed(String),
+}
+
+/// An index of a shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardIndex {
+    /// Its name.
+    pub name: String,
+    /// Which field it is of.
+    pub field: String,
+    /// `building`, `ready` or `dropping`.
+    pub state: String,
+}
+
+/// A row with its place in an index.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedRow {
+    /// The place, in base64.
+    pub place: String,
+    /// The row.
+    pub row: ShardRow,
+}
+
+/// What a replica has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DigestForm {
+    /// As of the entry of the log with this epoch.
+    pub epoch: u64,
+    /// And this index.
+    pub index: u64,
+    /// Range by range.
+    pub ranges: Vec<RangeForm>,
+    /// Indexes that were being built or dropped.
+    pub unfinished: Vec<String>,
+}
+
+/// What a replica has in a range of keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangeForm {
+    /// The key with which the range begins.
+    pub first: KeyBytes,
+    /// What is stored.
+    pub stored: Vec<(PartForm, SumForm)>,
+    /// What should be, by the rows.
+    pub expected: Vec<(PartForm, SumForm)>,
+}
+
+/// What is summed up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartForm {
+    /// Rows.
+    Rows,
+    /// When rows end.
+    Ends,
+    /// The index of that name.
+    Index(String),
+    /// Entries of no index.
+    Stray,
+    /// Everything else.
+    Others,
+}
+
+/// How many, and the sum of their hashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SumForm(pub u64, pub u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partage_core::keyspace::key::Key;
+
+    fn stays<T: Serialize + for<'de> Deserialize<'de> + PartialEq + std::fmt::Debug>(form: &T, golden: &str) {
+        let text = serde_json::to_string(form).expect("text");
+        assert_eq!(text, golden);
+        assert_eq!(serde_json::from_str::<T>(&text).expect("the form"), *form);
+    }
+
+    #[test]
+    fn forms_between_nodes_are_what_they_were_and_their_text_stays() {
+        let page = ShardPage {
+            name: "by-n".into(),
+            equals: Some("0.1".into()),
+            from: None,
+            to: None,
+            place: "AQ==".into(),
+            limit: 7,
+            keys_only: true,
+            consistency: "linearizable".into(),
+            bound_ms: None,
+        };
+        stays(
+            &ShardIndexRequest::Page(page),
+            r#"{"page":{"name":"by-n","equals":"0.1","from":null,"to":null,"place":"AQ==","limit":7,"keys_only":true,"consistency":"linearizable","bound_ms":null}}"#,
+        );
+        stays(&ShardIndexRequest::List, r#""list""#);
+        stays(&ShardIndexRequest::Check { number: 3 }, r#"{"check":{"number":3}}"#);
+        let create = IndexCreate { name: "x".into(), field: "a.b".into() };
+        stays(&ShardIndexRequest::Create(create), r#"{"create":{"name":"x","field":"a.b"}}"#);
+        let range = RangeForm {
+            first: KeyBytes(Key::empty()),
+            stored: vec![(PartForm::Rows, SumForm(2, 9)), (PartForm::Index("x".into()), SumForm(1, 8))],
+            expected: vec![],
+        };
+        let digest = DigestForm { epoch: 1, index: 2, ranges: vec![range], unfinished: vec!["y".into()] };
+        stays(
+            &ShardIndexAnswer::Digest(digest),
+            r#"{"digest":{"epoch":1,"index":2,"ranges":[{"first":"","stored":[["rows",[2,9]],[{"index":"x"},[1,8]]],"expected":[]}],"unfinished":["y"]}}"#,
+        );
+        stays(&ShardIndexAnswer::Unfinished("building".into()), r#"{"unfinished":"building"}"#);
+    }
+}
