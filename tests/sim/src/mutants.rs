@@ -161,7 +161,7 @@ pub fn is_silent_without(bug: Planted, caught: &Caught) -> Result<(), String> {
 fn first_seed(bug: Planted) -> u64 {
     match bug {
         Planted::Announced => 600,
-        Planted::RefusedWish => 340,
+        Planted::RefusedWish => 100,
         _ => 0,
     }
 }
