@@ -13,7 +13,7 @@ pub(crate) fn check(write: &Write, values: RowValues) -> Result<(), Invalid> {
     }
     for operation in &write.operations {
         match &operation.action {
-            Action::Put(value, _) => {
+            Action::Put(value, _) | Action::Overwrite(value) => {
                 let key = || operation.key.clone();
                 is_json(value).map_err(|why| Invalid::NotJson { key: key(), why })?;
             }

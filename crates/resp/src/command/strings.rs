@@ -127,7 +127,12 @@ pub fn set(arguments: Arguments<'_>, now_ms: u64) -> Parsed {
     };
     let answer = if options.wants_former { Written::Former } else { Written::Ok };
     let condition = options.condition.unwrap_or(Condition::Always);
-    write(arguments.get(1), condition, put(arguments.get(2), expiry), answer)
+    let value = arguments.get(2);
+    let action = match expiry {
+        Expiry::Never => Action::Overwrite(value.into()),
+        _ => put(value, expiry),
+    };
+    write(arguments.get(1), condition, action, answer)
 }
 
 pub fn setnx(arguments: Arguments<'_>, _: u64) -> Parsed {
@@ -241,7 +246,7 @@ pub fn mset(arguments: Arguments<'_>, _: u64) -> Parsed {
     };
     let mut steps = std::collections::BTreeMap::new();
     for at in (1..arguments.len()).step_by(2) {
-        let action = put(arguments.get(at + 1), Expiry::Never);
+        let action = Action::Overwrite(arguments.get(at + 1).into());
         steps.insert(key(arguments.get(at))?, Does::Write { condition, action, answer: Written::Ok });
     }
     Ok(Rows { steps: steps.into_iter().map(|(key, does)| Step { key, does }).collect(), combine })

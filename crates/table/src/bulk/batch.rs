@@ -112,7 +112,7 @@ fn form((operation, ttl_ms): &(Operation, Option<u64>)) -> BatchOperation {
     use BatchVerb::{Add, Append, Delete, Expire, Put, Read};
     let given = |value: &Value| Some(BytesText::base64(value));
     let (verb, value, by) = match &operation.action {
-        Action::Put(value, _) => (Put, given(value), None),
+        Action::Put(value, _) | Action::Overwrite(value) => (Put, given(value), None),
         Action::Append(value) => (Append, given(value), None),
         Action::Delete => (Delete, None, None),
         Action::Add(by) => (Add, None, Some(*by)),

@@ -75,7 +75,7 @@ fn expiry(ttl_ms: Option<u64>) -> Expiry {
 /// A write of one row.
 fn single(operation: Operation, ttl_ms: Option<u64>, name: Option<Vec<u8>>) -> Write {
     let value = match &operation.action {
-        Action::Put(value, _) => Some(&value[..]),
+        Action::Put(value, _) | Action::Overwrite(value) => Some(&value[..]),
         _ => None,
     };
     let request = name.map(|name| {

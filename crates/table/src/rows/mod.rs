@@ -269,6 +269,10 @@ fn read_times<S: Store, T: Ord + Clone>(
 impl<S: Store> Records for StoredRows<S> {
     type Error = RowsError;
 
+    fn has_ends(&self) -> bool {
+        !self.ends.borrow().is_empty()
+    }
+
     fn wants_former(&self) -> bool {
         !self.indexes.is_empty()
     }

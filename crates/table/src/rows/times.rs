@@ -30,6 +30,11 @@ impl<T: Ord + Clone> Times<T> {
         Ok(times)
     }
 
+    /// Whether the index has no entry at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_empty() && self.through.is_none()
+    }
+
     /// The time of the first entry; none if there is no entry, or it is not known without the store.
     pub(super) fn first(&self) -> Option<u64> {
         let through = self.through.as_ref().map(|(at_ms, _)| *at_ms);

@@ -48,6 +48,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         expiry().prop_map(Action::Expire),
         any::<i64>().prop_map(Action::Add),
         value().prop_map(Action::Append),
+        value().prop_map(Action::Overwrite),
     ];
     (key(), condition, action, any::<bool>()).prop_map(|(key, condition, action, wants_former)| Operation {
         key,

@@ -43,7 +43,7 @@ pub fn encode(write: &Write) -> Vec<u8> {
 
 fn value_bytes(operation: &Operation) -> usize {
     match &operation.action {
-        Action::Put(value, _) | Action::Append(value) => value.len(),
+        Action::Put(value, _) | Action::Overwrite(value) | Action::Append(value) => value.len(),
         Action::Read | Action::Delete | Action::Expire(_) | Action::Add(_) => 0,
     }
 }
@@ -81,6 +81,10 @@ fn put_operation(bytes: &mut Vec<u8>, operation: &Operation) {
         }
         Action::Append(value) => {
             bytes.put_u8(wants | 6);
+            put_value(bytes, value);
+        }
+        Action::Overwrite(value) => {
+            bytes.put_u8(wants | 7);
             put_value(bytes, value);
         }
     }
@@ -151,6 +155,7 @@ fn operation(cursor: &mut Cursor<'_>) -> Result<Operation, Malformed> {
         4 => Action::Expire(expiry(cursor)?),
         5 => Action::Add(cursor.i64("a number")?),
         6 => Action::Append(value(cursor)?),
+        7 => Action::Overwrite(value(cursor)?),
         unknown => return Err(cursor.wrong("an action", 1, format!("is the unknown kind {unknown}"))),
     };
     Ok(Operation { key, condition, action, wants_former: kind & WANTS_FORMER != 0 })

@@ -18,8 +18,10 @@ pub(super) enum Stop<E> {
 
 /// A row before the write, and as it is now.
 struct Changed {
+    /// None also if it was not looked at.
     before: Option<Row>,
     now: Option<Row>,
+    was_read: bool,
 }
 
 pub(super) struct Draft<'a, R: Records> {
@@ -36,6 +38,9 @@ impl<'a, R: Records> Draft<'a, R> {
 
     /// Does one operation.
     pub(super) fn carry_out(&mut self, operation: &Operation) -> Result<Done, Stop<R::Error>> {
+        if let Some(done) = self.overwrite(operation) {
+            return Ok(done);
+        }
         let former = self.there(&operation.key).map_err(Stop::Storage)?;
         let version = former.as_ref().map(|row| row.version);
         let holds = match operation.condition {
@@ -54,10 +59,27 @@ impl<'a, R: Records> Draft<'a, R> {
         // A row that was written with a time that has come is not there, also to this very write.
         let now = now.filter(|row| row.is_there(self.clock_ms));
         Ok(Done {
-            existed: former.is_some(),
+            existed: former.is_some() && !matches!(operation.action, Action::Overwrite(_)),
             former: former.filter(|_| operation.wants_former || operation.action == Action::Read),
             now: now.map(|row| Now { bytes: row.value.len(), number, expires_ms: row.expires_ms }),
         })
+    }
+
+    /// Replaces a row without a look at it, if nothing depends on what it was.
+    fn overwrite(&mut self, Operation { key, condition, action, wants_former }: &Operation) -> Option<Done> {
+        let Action::Overwrite(value) = action else { return None };
+        let depends = *condition != Condition::Always
+            || *wants_former
+            || self.records.has_ends()
+            || self.records.wants_former()
+            || self.changed.contains_key(key);
+        if depends {
+            return None;
+        }
+        let row = Row { value: value.clone(), version: self.version, expires_ms: None };
+        self.changed.insert(key.clone(), Changed { before: None, now: Some(row), was_read: false });
+        let now = Some(Now { bytes: value.len(), number: None, expires_ms: None });
+        Some(Done { existed: false, former: None, now })
     }
 
     /// Removes rows whose time has come.
@@ -75,13 +97,13 @@ impl<'a, R: Records> Draft<'a, R> {
         let wants_former = self.records.wants_former();
         let ends = |row: &Option<Row>| row.as_ref().and_then(|row| row.expires_ms);
         let (mut records, mut former) = (Vec::new(), Vec::new());
-        for (key, Changed { before, now }) in self.changed {
+        for (key, Changed { before, now, was_read }) in self.changed {
             let (ended, ending) = (ends(&before), ends(&now));
             if ended != ending {
                 records.extend(ended.map(|at| Record::Ends(at, key.clone(), false)));
                 records.extend(ending.map(|at| Record::Ends(at, key.clone(), true)));
             }
-            if before != now {
+            if before != now || !was_read {
                 records.push(Record::Row(key, now));
                 if wants_former {
                     former.push(before);
@@ -105,6 +127,7 @@ impl<'a, R: Records> Draft<'a, R> {
         match action {
             Action::Read => Ok((former.cloned(), None)),
             Action::Put(value, expiry) => Ok((row(value.clone(), *expiry), None)),
+            Action::Overwrite(value) => Ok((row(value.clone(), Expiry::Never), None)),
             Action::Delete => Ok((None, None)),
             Action::Expire(expiry) => {
                 Ok((former.and_then(|former| row(former.value.clone(), *expiry)), None))
@@ -133,10 +156,15 @@ impl<'a, R: Records> Draft<'a, R> {
 
     fn put(&mut self, key: &Key, row: Option<Row>) -> Result<(), R::Error> {
         match self.changed.get_mut(key) {
-            Some(changed) => changed.now = row,
+            Some(changed) => {
+                if !changed.was_read {
+                    (changed.before, changed.was_read) = (self.records.row(key)?, true);
+                }
+                changed.now = row;
+            }
             None => {
                 let before = self.records.row(key)?;
-                self.changed.insert(key.clone(), Changed { before, now: row });
+                self.changed.insert(key.clone(), Changed { before, now: row, was_read: true });
             }
         }
         Ok(())

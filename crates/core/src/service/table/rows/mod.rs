@@ -82,6 +82,9 @@ pub enum Action {
     Read,
     /// The row has this value.
     Put(Value, Expiry),
+    /// The row has this value and does not end, and the outcome does not say whether there was one: so that, as a rule, the row that
+    /// was there need not be read.
+    Overwrite(Value),
     /// The row is gone; it need not have been there.
     Delete,
     /// The row ends then; nothing, if there is none.
@@ -234,6 +237,11 @@ pub trait Records {
         false
     }
 
+    /// Whether any row ends: if not, a row may be replaced without a look at it.
+    fn has_ends(&self) -> bool {
+        true
+    }
+
     /// The row of a key, also one whose time has come.
     fn row(&self, key: &Key) -> Result<Option<Row>, Self::Error>;
 
@@ -306,7 +314,7 @@ impl Write {
         for operation in &self.operations {
             let key = operation.key.as_bytes();
             let value = match &operation.action {
-                Action::Put(value, _) | Action::Append(value) => value.len(),
+                Action::Put(value, _) | Action::Overwrite(value) | Action::Append(value) => value.len(),
                 Action::Read | Action::Delete | Action::Expire(_) | Action::Add(_) => 0,
             };
             if value > limits::VALUE_BYTES {

@@ -17,6 +17,10 @@ struct Memory {
 impl Records for Memory {
     type Error = Infallible;
 
+    fn has_ends(&self) -> bool {
+        !self.ends.is_empty()
+    }
+
     fn row(&self, key: &Key) -> Result<Option<Row>, Infallible> {
         Ok(self.rows.get(key).cloned())
     }
@@ -272,6 +276,7 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         Just(Action::Read),
         (value.clone(), expiry.clone()).prop_map(|(value, expiry)| Action::Put(value, expiry)),
+        value.clone().prop_map(Action::Overwrite),
         Just(Action::Delete),
         expiry.prop_map(Action::Expire),
         (-3i64..3).prop_map(Action::Add),
@@ -362,6 +367,7 @@ fn fits(rows: &mut BTreeMap<Key, Row>, one: &Operation, version: LogPosition) ->
         Action::Put(value, expiry) => {
             (Some(String::from_utf8(value.to_vec()).unwrap()), ending(*expiry, before))
         }
+        Action::Overwrite(value) => (Some(String::from_utf8(value.to_vec()).unwrap()), None),
         Action::Expire(expiry) => (text, ending(*expiry, before)),
         Action::Add(by) => match text.unwrap_or("0".to_owned()) {
             text if text.parse().is_ok_and(|number: i64| number.to_string() == text) => {
