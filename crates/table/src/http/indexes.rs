@@ -1,8 +1,8 @@
 //! Indexes and checks over HTTP: of a table for clients, of one shard for other nodes.
 
-use super::answer::{error, malformed, refused};
+use super::answer::{self, error, malformed, refused};
 use super::parse::consistency_of;
-use super::rows::{flag, limit, not_scanned};
+use super::rows::{flag, limit};
 use crate::indexes::{CheckToken, IndexError, IndexToken, Indexes, QueryText, TableIndexScan, query_of};
 use crate::limits;
 use crate::scans::{Scans, for_client};
@@ -63,7 +63,7 @@ async fn body_of<T: DeserializeOwned>(body: Body) -> Result<T, Otherwise> {
 fn not_done(why: IndexError) -> Response {
     let message = why.to_string();
     match why {
-        IndexError::Table(why) => not_scanned(why),
+        IndexError::Table(why) => answer::failed(&why.into()),
         IndexError::Missing { .. } => error(StatusCode::NOT_FOUND, "not_found", &message, ""),
         IndexError::NotReady { .. } => error(StatusCode::CONFLICT, "index_not_ready", &message, ""),
         IndexError::Taken { .. } => error(StatusCode::CONFLICT, "index_exists", &message, ""),
