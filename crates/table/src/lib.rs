@@ -28,6 +28,7 @@
 //! | how a child's replica, of a split or a merge, gets what its parents have | `base/mod.rs`, `replica/giving.rs` |
 //! | how packets get to other nodes | `network/mod.rs`, over the trait in `transport.rs` |
 //! | how a whole table is scanned, shard after shard | `scans/mod.rs` |
+//! | how the change feed of a table is read, from all shards | `feed/mod.rs` |
 //! | what a backup reads of a shard, and how it is cut into chunks | `backup/mod.rs` |
 //! | which values are JSON, and what a filter sees of them | `json.rs` |
 //! | how records and writes look on disk | `stored/mod.rs` |
@@ -53,6 +54,7 @@ pub mod bulk;
 mod direct;
 mod error;
 mod event_loop;
+pub mod feed;
 mod figures;
 pub mod http;
 mod json;
@@ -78,6 +80,6 @@ pub use error::{OpenError, ReadError, ReplicaError, WriteError};
 pub use network::{NetworkTransport, PacketService, PacketSink, ReceiveCounts, SendCounts};
 pub use node::{Identity, Node, ReadAnswer, StoredReplica};
 pub use owner::{Notice, Owner};
-pub use rows::{PinnedRows, ScanPage, ScanRange, ScannedRow};
+pub use rows::{ChangesPage, FoundChange, PinnedRows, ScanPage, ScanRange, ScannedRow};
 pub use settings::{NodeSettings, ReplicaSettings};
 pub use transport::{Packet, ParentAsk, ParentGiven, SnapshotChunk, StoredChange, Transport};

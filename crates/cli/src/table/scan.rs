@@ -14,7 +14,7 @@ use partage_wire::table::{BytesText, RowsPage};
 const PAGE: u64 = 1_000;
 
 /// Bytes for people: text, or hex digits where they are none.
-fn text_of(bytes: &BytesText) -> String {
+pub(super) fn text_of(bytes: &BytesText) -> String {
     key_text(&KeyText::from(bytes.clone().bytes().unwrap_or_default()))
 }
 

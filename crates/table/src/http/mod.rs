@@ -36,6 +36,16 @@
 //! | `POST /v1/tables/<table>/get` | reads several keys, with `consistency` as for one |
 //! | `POST /v1/tables/<table>/put` | writes several rows, each for itself |
 //!
+//! `GET /v1/tables/<table>/feed` reads [the change feed](crate::feed) of a table and answers `{"changes": [{"key": …, "change": "put", "value": …,
+//! "version": …, "at_ms": …, "shard": …}], "next": …}`:
+//!
+//! | parameter | says |
+//! |---|---|
+//! | `after` | behind which page: its `next`; `now`: what comes from now on; else from the oldest change on |
+//! | `limit` | how many changes the page has at most: 1 to 1000, else 100 |
+//! | `wait_ms` | how long to wait where there are none: 0 to 25000, else 0 |
+//! | `shard` | only the changes of this shard |
+//!
 //! `GET /v1/openapi.json` is the API document (`openapi.rs`).
 //!
 //! | status | kind | meaning |
@@ -45,6 +55,7 @@
 //! | 400, 413 | `malformed`, `invalid`, `too_large` | the request cannot be carried out as it is |
 //! | 404 | `not_found` | there is no such row |
 //! | 409 | `refused` | an operation cannot be done on the row that is there |
+//! | 410 | `gone` | changes behind the token of a feed are no longer kept |
 //! | 412 | `not_met` | the condition does not hold; `etag` is the version of the row that is there |
 //! | 422 | `request_id_taken` | another write had this idempotency key |
 //! | 503 | `soon`, `too_few_in_sync`, `busy`, `stopped`, `too_old` | nothing was done; try again |
@@ -54,12 +65,14 @@
 mod answer;
 mod backup;
 mod bulk;
+mod feed;
 mod internal;
 mod openapi;
 mod parse;
 mod rows;
 
 use crate::bulk::Bulk;
+use crate::feed::Feeds;
 use crate::scans::{self, Scans};
 use crate::service::{Refused, Tables};
 use answer::{error, found, malformed, not_for_a_key, refused, written};
@@ -91,6 +104,11 @@ pub(crate) use parse::{version, version_text};
 
 /// The rows of all tables, for the node that `worker` is.
 pub fn routes(worker: &Worker, tables: Tables, scans: Scans, bulk: Bulk) -> Router {
+    let feeds = Feeds::new(worker.node().clone(), &scans);
+    let fed = Router::new()
+        .route(feed::FEED, get(feed::of_table))
+        .route(feed::SHARDS, post(feed::of_shards))
+        .with_state(feeds);
     let scanned = Router::new()
         .route(rows::TABLE, get(rows::of_table))
         .route(rows::SHARD, get(rows::of_shard))
@@ -103,7 +121,7 @@ pub fn routes(worker: &Worker, tables: Tables, scans: Scans, bulk: Bulk) -> Rout
     let document = Arc::new(openapi::document());
     let documented = Router::new().route(openapi::PATH, get(async move || axum::Json(Arc::clone(&document))));
     let of_tables =
-        scanned.merge(several).merge(documented).method_not_allowed_fallback(answer::other_method);
+        scanned.merge(several).merge(fed).merge(documented).method_not_allowed_fallback(answer::other_method);
     sharded(worker, aim, of_keys(tables).merge(of_tables))
 }
 

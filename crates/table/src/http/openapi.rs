@@ -5,11 +5,11 @@
 //! which is the same as `/v1/tables/<table>/keys/<key>`.
 #![expect(dead_code, reason = "the functions are there for the document that is made of them")]
 
-use crate::limits::SCAN_ROWS;
+use crate::limits::{FEED_WAIT, SCAN_ROWS};
 use partage_core::limits::{FILTER_BYTES, NAME_BYTES};
 use partage_wire::json::ErrorBody;
 use partage_wire::table::{
-    BatchAnswer, BatchRequest, GetAnswer, GetRequest, PutAnswer, PutRequest, RowsPage,
+    BatchAnswer, BatchRequest, FeedPage, GetAnswer, GetRequest, PutAnswer, PutRequest, RowsPage,
 };
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
@@ -20,7 +20,7 @@ pub(super) const PATH: &str = "/v1/openapi.json";
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Partage tables", description = "Rows of replicated tables, at any node of tables."),
-    paths(read_row, put_row, delete_row, scan, batch, get, put),
+    paths(read_row, put_row, delete_row, scan, batch, get, put, feed),
     components(schemas(ErrorBody))
 )]
 struct Document;
@@ -149,6 +149,25 @@ fn get() {}
 )]
 fn put() {}
 
+/// A page of the changes of a table that keeps them.
+#[utoipa::path(
+    get, path = "/v1/tables/{table}/feed", tag = "feed",
+    params(
+        ("table" = String, Path, description = "The name of the table"),
+        ("after" = Option<String>, Query, description = "`next` of the page before; now: what comes from now on; absent: from the oldest change on"),
+        ("limit" = Option<u64>, Query, description = "How many changes the page has at most; absent: 100"),
+        ("wait_ms" = Option<u64>, Query, description = "How long to wait where there are none, in milliseconds; absent: 0"),
+        ("shard" = Option<u64>, Query, description = "Only the changes of this shard"),
+    ),
+    responses(
+        (status = 200, body = FeedPage),
+        (status = 404, body = ErrorBody, description = "there is no such table, or no such shard"),
+        (status = 409, body = ErrorBody, description = "the table keeps no changes"),
+        (status = 410, body = ErrorBody, description = "changes behind `after` are no longer kept"),
+    )
+)]
+fn feed() {}
+
 /// The document, with what can be answered to any request, and what parameters can be.
 pub(super) fn document() -> Value {
     // Strings and lists of them can always be written.
@@ -177,7 +196,12 @@ fn parameter(parameter: &mut Value) {
         }
         "consistency" => *schema = json!({ "type": "string", "enum": ["linearizable", "bounded", "any"] }),
         "limit" => *schema = json!({ "type": "integer", "minimum": 1, "maximum": SCAN_ROWS }),
-        "bound_ms" | "ttl_ms" => *schema = json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
+        "wait_ms" => {
+            *schema = json!({ "type": "integer", "minimum": 0, "maximum": FEED_WAIT.as_millis() as u64 })
+        }
+        "bound_ms" | "ttl_ms" | "shard" => {
+            *schema = json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX })
+        }
         "at_least" => *schema = json!({ "type": "string", "pattern": "^[0-9]{1,19}-[0-9]{1,19}$" }),
         "if-none-match" => *schema = json!({ "type": "string", "enum": ["*"] }),
         "if-match" => *schema = json!({ "type": "string", "pattern": r#"^(\*|"[0-9]{1,19}-[0-9]{1,19}")$"# }),
@@ -212,7 +236,7 @@ fn responses(operation: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{KEYS, bulk, rows};
+    use crate::http::{KEYS, bulk, feed, rows};
     use std::collections::BTreeSet;
 
     #[test]
@@ -225,6 +249,7 @@ mod tests {
             ("post", bulk::BATCH),
             ("post", bulk::GET),
             ("post", bulk::PUT),
+            ("get", feed::FEED),
         ];
         let document = document();
         let paths = document["paths"].as_object().unwrap().iter();

@@ -34,7 +34,7 @@ pub(super) fn is_of_table(path: &str) -> bool {
     let Some(rest) = path.strip_prefix(PREFIX) else { return false };
     let parts: Vec<&str> = rest.split('/').collect();
     match parts[..] {
-        [table, "rows" | "batch" | "get" | "put"] => !table.is_empty(),
+        [table, "rows" | "batch" | "get" | "put" | "feed"] | [table, "feed", "shards"] => !table.is_empty(),
         [table, "shards", shard, "rows"] => !table.is_empty() && !shard.is_empty(),
         _ => false,
     }
@@ -201,6 +201,8 @@ mod tests {
             "/v1/tables/stock/shards/7/rows",
             "/v1/tables/stock/get",
             "/v1/tables/a/batch",
+            "/v1/tables/a/feed",
+            "/v1/tables/a/feed/shards",
         ] {
             assert!(is_of_table(path), "{path}");
         }

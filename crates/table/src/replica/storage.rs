@@ -45,19 +45,27 @@ impl LocalReplica {
     /// Applies entries; the outcomes of writes are kept until the machine says that they may be told.
     pub(super) fn apply(&mut self, entries: &[Entry]) {
         let keeps = self.requests.has_writes();
-        let began = self.shared.clock.nanos();
+        let (began, mut newest) = (self.shared.clock.nanos(), None);
         for entry in entries {
             match self.rows.apply_entry(entry) {
                 Ok((outcome, changes)) => {
                     if let Some(outcome) = outcome.filter(|_| keeps) {
                         self.requests.keep(entry.position, outcome, self.settings.in_flight_entries);
                     }
+                    newest = changes
+                        .iter()
+                        .any(|(key, value)| keys::is_change(key) && value.is_some())
+                        .then_some(entry.position)
+                        .or(newest);
                     self.keep_for_children(entry.position, changes);
                 }
                 Err(error) => return self.stop(&error),
             }
         }
         self.shared.times.apply.observe(seconds(began, self.shared.clock.nanos()));
+        if let Some(newest) = newest {
+            self.shared.newest_changes.applied(&self.queue.key, newest);
+        }
         self.tell_children();
     }
 
@@ -137,7 +145,7 @@ impl LocalReplica {
         self.shared.pool.add(self.queue.key.placement, move || {
             let median = store.median().ok().flatten();
             // An owner that has gone hears nothing.
-            let _ = answer.send(median.and_then(|stored| keys::parse_row(&stored)));
+            let _ = answer.send(median.and_then(|stored| Key::new(keys::row_of(&stored)?).ok()));
         });
     }
 
@@ -180,6 +188,7 @@ impl LocalReplica {
         queue.direct.publish(None);
         queue.direct.set_rows(None);
         drop((rows, incoming, outgoing));
+        shared.newest_changes.forget(&queue.key);
         refuse(queue.close(), &Stopped::Closed);
         if shared.registry.ended().is_none() {
             shared.registry.closed(&queue.key, presence);

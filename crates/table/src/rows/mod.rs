@@ -3,19 +3,25 @@
 //! One thread applies entries. Each entry is one group of the store, with its position, so that a crash leaves whole entries.
 //! How the shard stands and the first entries of the two indexes by time are kept in memory beside the store (`times.rs`).
 
+mod changes;
+mod oldest;
 mod pinned;
 mod scan;
 mod times;
 
 use crate::direct::ClockBound;
 use crate::limits::ANSWER_PART_BYTES;
+use crate::stored::changes::{encode_change, encode_removed};
 use crate::stored::values::{
     decode_answered, decode_row, decode_standing, encode_answered, encode_row, encode_standing,
 };
 use crate::stored::{Malformed, keys, write};
 use crate::transport::StoredChange;
 use bytes::Bytes;
+use changes::Feed;
+pub use changes::{ChangesPage, FoundChange};
 use partage_core::keyspace::key::Key;
+use partage_core::service::table::feed::{FeedSettings, Place, Removed};
 use partage_core::service::table::replication::{Entry, EntryKind, LogPosition};
 use partage_core::service::table::rows::{
     self, Answered, Applied, Outcome, Record, Records, RequestId, Row, Standing,
@@ -58,6 +64,8 @@ pub struct StoredRows<S> {
     clock: ClockBound,
     ends: RefCell<Times<Key>>,
     answers: RefCell<Times<RequestId>>,
+    /// Beside the others, as most tables have none.
+    feed: Box<Feed>,
 }
 
 impl<S: Store> StoredRows<S> {
@@ -73,7 +81,8 @@ impl<S: Store> StoredRows<S> {
         let ends = RefCell::new(read_ends(&*store)?);
         let answers = RefCell::new(read_answers(&*store)?);
         let clock = Arc::new(AtomicU64::new(standing.clock_ms));
-        Ok(StoredRows { store, standing, clock, ends, answers })
+        let feed = Box::new(Feed { removed: Self::read_removed(&store)?, ..Feed::default() });
+        Ok(StoredRows { store, standing, clock, ends, answers, feed })
     }
 
     /// The store.
@@ -171,6 +180,13 @@ impl<S: Store> StoredRows<S> {
             Record::Standing(standing) => {
                 changes.push((Bytes::from_static(keys::STANDING), Some(encode_standing(standing).into())));
             }
+            Record::Change(entry, key, change) => {
+                let value = change.as_ref().map(|change| encode_change(change).into());
+                changes.push((keys::change(*entry, key.as_bytes()).into(), value));
+            }
+            Record::Removed(removed) => {
+                changes.push((Bytes::from_static(keys::REMOVED), Some(encode_removed(removed).into())));
+            }
         }
         Ok(())
     }
@@ -183,6 +199,8 @@ impl<S: Store> StoredRows<S> {
             Record::AnswerOf(at_ms, id, true) => self.answers.get_mut().insert((at_ms, id)),
             Record::AnswerOf(at_ms, id, false) => self.answers.get_mut().remove(&(at_ms, id)),
             Record::Standing(standing) => self.standing = standing,
+            Record::Change(entry, key, change) => self.take_up_change(entry, key, change.as_ref()),
+            Record::Removed(removed) => self.feed.removed = removed,
             Record::Row(..) | Record::Answer(..) => {}
         }
     }
@@ -269,7 +287,21 @@ impl<S: Store> Records for StoredRows<S> {
     fn standing(&self) -> Result<Standing, RowsError> {
         Ok(self.standing)
     }
+
+    fn feed(&self) -> Option<FeedSettings> {
+        self.feed.settings
+    }
+
+    fn changes(&self, until_ms: u64, most: usize, bytes: usize) -> Result<Vec<Place>, RowsError> {
+        self.old_changes(until_ms, most, bytes)
+    }
+
+    fn removed(&self) -> Result<Removed, RowsError> {
+        Ok(self.feed.removed.clone())
+    }
 }
 
+#[cfg(test)]
+mod feed_tests;
 #[cfg(test)]
 mod tests;

@@ -30,6 +30,7 @@ pub(crate) use maps::Maps;
 pub(crate) use peers::consistency_query;
 pub(crate) use peers::{Peers, TABLES};
 use token::Place;
+pub(crate) use token::checksum;
 pub use token::{Token, TokenError};
 
 use crate::limits;

@@ -157,7 +157,7 @@ impl Token {
     }
 }
 
-fn checksum(bytes: &[u8]) -> u32 {
+pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     // Its low half: against slips, not against malice, which could scan from any key anyway.
     (xxh3_64(bytes) & u64::from(u32::MAX)) as u32
 }

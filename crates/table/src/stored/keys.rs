@@ -6,25 +6,40 @@
 //! 03 request id 16 · part u16   a part of an outcome
 //! 04 time u64 · request id 16   that the outcome is of then; the value is empty
 //! 05                      how the shard stands
+//! 08 epoch u64 · index u64 · key   the change that the entry there has made of the row, of a table with a feed
+//! 09                      up to where changes are removed
 //! ```
 
 use bytes::BufMut;
+use partage_core::base::id::Epoch;
 use partage_core::keyspace::key::Key;
+use partage_core::service::table::feed::Place;
+use partage_core::service::table::replication::LogPosition;
 use partage_core::service::table::rows::RequestId;
 
 const ROW: u8 = 1;
 const ENDS: u8 = 2;
 const ANSWER: u8 = 3;
 const ANSWER_OF: u8 = 4;
+const CHANGE: u8 = 8;
 
 /// Of how the shard stands.
 pub(crate) const STANDING: &[u8] = &[5];
 
+/// Of up to where changes are removed.
+pub(crate) const REMOVED: &[u8] = &[9];
+
+/// The first key, and the key behind the last one, of changes.
+pub(crate) const ALL_CHANGES: (&[u8], &[u8]) = (&[CHANGE], &[CHANGE + 1]);
+
 /// The first key, and the key behind the last one, of the times when rows end.
 pub(crate) const ALL_ENDS: (&[u8], &[u8]) = (&[ENDS], &[ENDS + 1]);
 
-/// The key behind the last one of all rows and of the times when they end.
-pub(crate) const BEHIND_ENDS: &[u8] = &[ENDS + 1];
+/// The same of all rows and of the times when they end.
+pub(crate) const ALL_OF_ROWS: (&[u8], &[u8]) = (&[ROW], &[ENDS + 1]);
+
+/// The same of outcomes, their times, and how the shard stands.
+pub(crate) const ALL_OF_OUTCOMES: (&[u8], &[u8]) = (&[ANSWER], &[CHANGE]);
 
 /// The same of the times of outcomes.
 pub(crate) const ALL_ANSWERS_OF: (&[u8], &[u8]) = (&[ANSWER_OF], &[ANSWER_OF + 1]);
@@ -53,6 +68,7 @@ pub(crate) fn row_of(stored: &[u8]) -> Option<&[u8]> {
     match stored.split_first()? {
         (&ROW, key) => Some(key),
         (&ENDS, rest) => rest.get(8..),
+        (&CHANGE, rest) => rest.get(16..),
         _ => None,
     }
 }
@@ -94,4 +110,24 @@ pub(crate) fn parse_answer_of(stored: &[u8]) -> Option<(u64, RequestId)> {
     let (at_ms, id) = rest.split_first_chunk()?;
     let id = RequestId(id.try_into().ok()?);
     (kind == ANSWER_OF).then(|| (u64::from_be_bytes(*at_ms), id))
+}
+
+/// Of a change; the empty key gives the first one that a change of the entry may have.
+pub(crate) fn change(entry: LogPosition, key: &[u8]) -> Vec<u8> {
+    [&[CHANGE], &entry.epoch.0.to_be_bytes()[..], &entry.index.to_be_bytes(), key].concat()
+}
+
+/// Whether a stored record is a change.
+pub(crate) fn is_change(stored: &[u8]) -> bool {
+    stored.first() == Some(&CHANGE)
+}
+
+/// The entry of a change, and its key: none if it is no such key.
+pub(crate) fn parse_change(stored: &[u8]) -> Option<Place> {
+    let (&[kind], rest) = stored.split_first_chunk()?;
+    let (epoch, rest) = rest.split_first_chunk()?;
+    let (index, key) = rest.split_first_chunk()?;
+    let entry = LogPosition { epoch: Epoch(u64::from_be_bytes(*epoch)), index: u64::from_be_bytes(*index) };
+    let key = Key::new(key).ok()?;
+    (kind == CHANGE).then_some((entry, key))
 }

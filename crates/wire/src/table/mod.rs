@@ -3,12 +3,14 @@
 pub mod backup;
 mod bulk;
 mod bytes;
+mod feed;
 
 pub use bulk::{
     BatchAnswer, BatchOperation, BatchRequest, BatchResult, BatchVerb, GetAnswer, GetOutcome, GetRequest,
     GetResult, PutAnswer, PutOutcome, PutRequest, PutResult, PutRow,
 };
 pub use bytes::BytesText;
+pub use feed::{ChangeText, ChangeVerb, FeedPage, NodeFeedAnswer, NodeFeedRequest, ShardChange, ShardFeed};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

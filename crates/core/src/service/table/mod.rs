@@ -7,7 +7,9 @@
 //! | [`member`] | what a replica takes from the coordinator's orders, and what it reports |
 //! | [`filter`] | which rows a scan wants, by what their JSON values have |
 //! | [`rows`] | what an entry does to the rows of the shard |
+//! | [`feed`] | which changes of rows are kept, and what a reader of them has |
 
+pub mod feed;
 pub mod filter;
 pub mod member;
 pub mod replication;

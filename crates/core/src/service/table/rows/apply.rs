@@ -4,6 +4,7 @@ use super::draft::{Draft, Stop};
 use super::{Answered, Outcome, Record, Records, Request, RequestId, Row, Standing, Write};
 use crate::keyspace::key::Key;
 use crate::limits;
+use crate::service::table::feed;
 use crate::service::table::replication::LogPosition;
 
 /// What follows from an entry.
@@ -26,7 +27,10 @@ pub fn apply<R: Records>(records: &R, version: LogPosition, write: &Write) -> Re
         None => carry_out(records, standing.clock_ms, version, write)?,
     };
     draft.remove_ended()?;
-    let mut changes = draft.records();
+    let mut changes = draft.records(records.feed().is_some());
+    if let Some(settings) = records.feed() {
+        changes.extend(feed::remove_old(records, settings, standing.clock_ms, &changes)?);
+    }
     if let Some(request) = write.request.filter(|_| is_first) {
         standing.answers += 1;
         let answered =

@@ -3,6 +3,7 @@
 use super::{Action, Condition, Done, Expiry, Now, Operation, Record, Records, Refusal, Row, Value};
 use crate::keyspace::key::Key;
 use crate::limits;
+use crate::service::table::feed::Change;
 use crate::service::table::replication::LogPosition;
 use std::collections::BTreeMap;
 
@@ -20,6 +21,8 @@ pub(super) enum Stop<E> {
 struct Changed {
     before: Option<Row>,
     now: Option<Row>,
+    /// It is gone as its time had come.
+    ended: bool,
 }
 
 pub(super) struct Draft<'a, R: Records> {
@@ -65,20 +68,25 @@ impl<'a, R: Records> Draft<'a, R> {
         for (_, key) in self.records.ended(self.clock_ms, limits::EXPIRED_ROWS_REMOVED)? {
             if self.now(&key)?.is_some_and(|row| !row.is_there(self.clock_ms)) {
                 self.put(&key, None)?;
+                self.changed.entry(key).and_modify(|changed| changed.ended = true);
             }
         }
         Ok(())
     }
 
-    /// What is to be stored.
-    pub(super) fn records(self) -> Vec<Record> {
+    /// What is to be stored; with the changes of rows, if the shard keeps them.
+    pub(super) fn records(self, keeps_changes: bool) -> Vec<Record> {
         let ends = |row: &Option<Row>| row.as_ref().and_then(|row| row.expires_ms);
         let mut records = Vec::new();
-        for (key, Changed { before, now }) in self.changed {
+        for (key, Changed { before, now, ended: has_ended }) in self.changed {
             let (ended, ending) = (ends(&before), ends(&now));
             if ended != ending {
                 records.extend(ended.map(|at| Record::Ends(at, key.clone(), false)));
                 records.extend(ending.map(|at| Record::Ends(at, key.clone(), true)));
+            }
+            if before != now && keeps_changes {
+                let change = Change::of(now.as_ref(), has_ended, self.clock_ms);
+                records.push(Record::Change(self.version, key.clone(), Some(change)));
             }
             if before != now {
                 records.push(Record::Row(key, now));
@@ -129,10 +137,10 @@ impl<'a, R: Records> Draft<'a, R> {
 
     fn put(&mut self, key: &Key, row: Option<Row>) -> Result<(), R::Error> {
         match self.changed.get_mut(key) {
-            Some(changed) => changed.now = row,
+            Some(changed) => (changed.now, changed.ended) = (row, false),
             None => {
                 let before = self.records.row(key)?;
-                self.changed.insert(key.clone(), Changed { before, now: row });
+                self.changed.insert(key.clone(), Changed { before, now: row, ended: false });
             }
         }
         Ok(())
