@@ -69,6 +69,7 @@ pub async fn create(admin: &Admin, slots: u32, copies: Copies) -> Result<(), Str
         durable: copies.durable,
         min_in_sync: 0,
         values: None,
+        feed_ms: 0,
     };
     admin.command(Command::CreateKeyspace { keyspace, presplit: Presplit::None, ahead: false }).await
 }

@@ -106,6 +106,7 @@ fn maps(nodes: &[String]) -> Result<Vec<MapEvent>, Failure> {
         min_in_sync: 0,
         kind: KeyspaceKind::App,
         values: partage_core::keyspace::RowValues::Bytes,
+        feed_ms: 0,
     };
     let news = MapNews::Changed { brief: Some(brief), resync: true, diff: Box::new(diff) };
     let maps = MapEvent { news, nodes: addresses, forgotten: vec![] };

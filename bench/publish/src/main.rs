@@ -74,6 +74,7 @@ async fn create(admin: &Admin) -> Result<(), String> {
         durable: false,
         min_in_sync: 0,
         values: None,
+        feed_ms: 0,
     };
     let names = (0..PARTITIONS).map(|number| format!("partition-{number:06}")).collect();
     admin

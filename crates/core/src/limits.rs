@@ -367,6 +367,16 @@ pub const BATCH_BYTES: usize = VALUE_BYTES + KEY_BYTES;
 /// Rows whose time has come that one entry removes. More than one entry can write with a time to live, but for batches, so
 /// that they do not pile up.
 pub const EXPIRED_ROWS_REMOVED: usize = 16;
+/// Changes that one entry removes at most beyond twice those that it makes, of a table with a feed: half a second's of a shard under load.
+pub const CHANGES_REMOVED: usize = 256;
+/// Bytes of values of these: a replica may have to read them from its disk.
+pub const CHANGE_BYTES_REMOVED: usize = 4 << 20;
+/// Parts of a shard of which it is kept apart up to where changes are removed: as many as were merged into it.
+pub const REMOVED_PARTS: usize = 64;
+/// The longest time for which a table keeps changes: 7 days.
+pub const FEED_KEPT_MS: u64 = 604_800_000;
+/// The shortest such time: a reader must be able to come back.
+pub const FEED_KEPT_LEAST_MS: u64 = 1_000;
 /// For how long a shard keeps the outcome of a write with a request id: 10 minutes.
 pub const ANSWER_KEPT_MS: u64 = 600_000;
 /// How many outcomes a shard keeps: 100 bytes each.

@@ -396,6 +396,7 @@ mod tests {
             min_in_sync: 0,
             kind: KeyspaceKind::App,
             values: partage_core::keyspace::RowValues::Bytes,
+            feed_ms: 0,
         };
         watcher.table().change(Some(brief), true, &diff).unwrap();
         cache.refresh(keyspace, diff.to.sequence + 1);

@@ -56,7 +56,7 @@ impl Stored {
             Record::Ends(at, key, true) => drop(self.ends.insert((at, key))),
             Record::Ends(at, key, false) => drop(self.ends.remove(&(at, key))),
             Record::Standing(standing) => self.standing = standing,
-            Record::Answer(..) | Record::AnswerOf(..) => {}
+            Record::Answer(..) | Record::AnswerOf(..) | Record::Change(..) | Record::Removed(_) => {}
         }
     }
 }

@@ -105,8 +105,10 @@ mod tests {
         assert_eq!(found(99, "stays", 3), None, "it has not so much");
         assert_eq!(found(99, "ends", 2), Some(Some(b"ends".as_slice().into())));
         assert_eq!(found(99, "never", 0), None, "what is not in memory may be on the disk");
+        rows.for_readers().1.store(1_500, Ordering::Release);
+        assert_eq!(found(99, "ends", 0), None, "an entry by which its time has come may be under way");
         apply(&mut rows, 3, 1_500, "other", Expiry::Never);
-        assert_eq!(found(99, "ends", 0), None, "its time may have come");
+        assert_eq!(found(99, "ends", 0), Some(None), "it is removed");
         rows.store().flush().unwrap();
         assert_eq!(found(99, "stays", 0), None, "it is on the disk now");
         apply(&mut rows, 4, 1_600, "stays", Expiry::Never);

@@ -32,6 +32,7 @@
 //! | how a whole table is scanned, shard after shard | `scans/mod.rs` |
 //! | how indexes of a whole table are created, asked and dropped, and tables checked | `indexes/mod.rs` |
 //! | what a replica has, summed up to be compared | `check/mod.rs` |
+//! | how the change feed of a table is read, from all shards | `feed/mod.rs` |
 //! | what a backup reads of a shard, and how it is cut into chunks | `backup/mod.rs` |
 //! | which values are JSON, and what a filter sees of them | `json.rs` |
 //! | how records and writes look on disk | `stored/mod.rs` |
@@ -58,6 +59,7 @@ mod check;
 mod direct;
 mod error;
 mod event_loop;
+pub mod feed;
 mod figures;
 pub mod grpc;
 pub mod http;
@@ -86,6 +88,6 @@ pub use error::{OpenError, ReadError, ReplicaError, WriteError};
 pub use network::{NetworkTransport, PacketService, PacketSink, ReceiveCounts, SendCounts};
 pub use node::{Identity, Node, ReadAnswer, StoredReplica};
 pub use owner::{Notice, Owner};
-pub use rows::{PinnedRows, ScanPage, ScanRange, ScannedRow};
+pub use rows::{ChangesPage, FoundChange, PinnedRows, ScanPage, ScanRange, ScannedRow};
 pub use settings::{NodeSettings, ReplicaSettings};
 pub use transport::{Packet, ParentAsk, ParentGiven, SnapshotChunk, StoredChange, Transport};

@@ -273,3 +273,34 @@ pub const CHECK_RANGE_ROWS: u64 = 256;
 
 /// Bytes of the body of any request to a node.
 pub const BODY_BYTES: usize = partage_core::limits::BATCH_BYTES + (64 << 10);
+
+/// How much later than its time is over a change of a feed may go while nobody writes: so one entry removes many.
+pub const FEED_REMOVAL_MS: u64 = 1_000;
+
+/// Bytes of keys and values on one page of a feed, unless its first change alone has more.
+pub const FEED_BYTES: usize = SCAN_BYTES;
+
+/// How long a request may wait for changes: below what clients and what stands between give up after.
+pub const FEED_WAIT: Duration = Duration::from_secs(25);
+
+/// How long another node is left to wait for changes of its shards, before it says that there are none: less than
+/// [`SHARD_ANSWER`].
+pub const FEED_NODE_WAIT: Duration = Duration::from_secs(5);
+
+/// How long a node that waits for changes rests when there are some, before it reads them: a burst is read as one.
+pub const FEED_REST: Duration = Duration::from_millis(5);
+
+/// How long a page that has changes waits for the answers of other nodes.
+pub const FEED_GRACE: Duration = Duration::from_millis(50);
+
+/// How long a page without changes waits for other nodes when a shard was refused, before its leader is asked again.
+pub const FEED_RETRY: Duration = Duration::from_millis(300);
+
+/// Nodes that are asked at a time for one page of a feed: all of most clusters, as each may be left to wait.
+pub const FEED_NODES: usize = 64;
+
+/// Characters of a token that go into the line of a request.
+pub const FEED_TOKEN_CHARACTERS: usize = 60_000;
+
+/// Bytes of what another node is asked for changes with: a token, and the numbers of some thousand shards.
+pub const FEED_REQUEST_BYTES: usize = 2 << 20;

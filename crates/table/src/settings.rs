@@ -3,6 +3,7 @@
 use crate::stored::keys;
 use partage_core::keyspace::RowValues;
 use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
+use partage_core::service::table::feed::FeedSettings;
 use partage_core::service::table::replication;
 use partage_core::service::table::split::inherit;
 use partage_engine::replica::{Options, limits};
@@ -53,22 +54,36 @@ pub struct ReplicaSettings {
     pub sharding: Sharding,
     /// Which values its rows may have.
     pub values: RowValues,
+    /// For how long its change feed keeps changes, in milliseconds; 0: it has no feed.
+    pub feed_ms: u64,
 }
 
 impl Default for ReplicaSettings {
     /// Of a table whose shards are ranges of whole keys.
     fn default() -> ReplicaSettings {
         let (replication, partition_key) = (replication::Settings::default(), PartitionKey::default());
-        ReplicaSettings { replication, partition_key, sharding: Sharding::KeyRange, values: RowValues::Bytes }
+        let (sharding, values) = (Sharding::KeyRange, RowValues::Bytes);
+        ReplicaSettings { replication, partition_key, sharding, values, feed_ms: 0 }
     }
 }
 
 impl ReplicaSettings {
+    /// How changes are kept; none: they are not.
+    pub(crate) fn feed(&self) -> Option<FeedSettings> {
+        let ReplicaSettings { feed_ms: kept_ms, sharding, partition_key, .. } = *self;
+        (kept_ms > 0).then_some(FeedSettings { kept_ms, sharding, partition_key })
+    }
+
     /// Whether a child with these bounds takes a stored record of its parent.
     pub(crate) fn inherits(&self, bounds: &Bounds, stored: &[u8]) -> bool {
         match keys::row_of(stored) {
             Some(key) => bounds.contains(self.sharding.position(self.partition_key, key)),
-            None => inherit::takes_outcomes() || stored == keys::STANDING || keys::is_index(stored),
+            None => {
+                inherit::takes_outcomes()
+                    || stored == keys::STANDING
+                    || stored == keys::REMOVED
+                    || keys::is_index(stored)
+            }
         }
     }
 }

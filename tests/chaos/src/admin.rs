@@ -209,6 +209,7 @@ pub fn keyspace(name: &str, sharding: Sharding, ownership: Option<&str>, mode: &
         durable: false,
         min_in_sync: 0,
         values: None,
+        feed_ms: 0,
     }
 }
 

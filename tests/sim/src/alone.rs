@@ -538,6 +538,7 @@ fn table_from_5() -> Result<(RouteTable, KeyspaceBrief), String> {
         min_in_sync: 0,
         kind: partage_core::keyspace::KeyspaceKind::App,
         values: partage_core::keyspace::RowValues::Bytes,
+        feed_ms: 0,
     };
     let mut table = RouteTable::default();
     table.change(Some(brief.clone()), true, &map.whole()).map_err(|error| error.to_string())?;

@@ -183,6 +183,7 @@ fn whole_keyspace(name: &KeyspaceName) -> KeyspaceBrief {
         min_in_sync: 0,
         kind: partage_core::keyspace::KeyspaceKind::App,
         values: partage_core::keyspace::RowValues::Bytes,
+        feed_ms: 0,
     }
 }
 
@@ -227,6 +228,7 @@ pub fn a_standby_that_missed_a_change_leads_nobody_over_the_gap() -> Outcome {
         min_in_sync: 0,
         kind: partage_core::keyspace::KeyspaceKind::App,
         values: partage_core::keyspace::RowValues::Bytes,
+        feed_ms: 0,
     };
     let diff = |sequence: u64| MapDiff {
         keyspace: keyspace.clone(),

@@ -38,7 +38,7 @@ pub struct EventsArgs {
 }
 
 /// A while, as people write it.
-fn span(text: &str) -> Result<Duration, String> {
+pub fn span(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no while: give such as 30s, 15m, 1h or 2d");
     let (number, unit_s) = match text.char_indices().next_back() {
         Some((at, 's')) => (&text[..at], 1),

@@ -272,6 +272,7 @@ async fn create(args: CreateArgs, output: &mut Output) -> Result<(), Failure> {
         durable: args.durable,
         min_in_sync: 0,
         values: None,
+        feed_ms: 0,
     };
     let command = Command::CreateKeyspace { keyspace, presplit, ahead: args.ahead.ahead };
     begin(&args.client, output, command, args.dry.dry_run, args.wait).await

@@ -71,6 +71,8 @@ pub fn text(keyspace: &Keyspace) -> String {
     if keyspace.kind.as_deref() == Some("table") {
         let values = keyspace.values.as_deref().unwrap_or("bytes");
         lines.push(("values", if values == "bytes" { "any bytes" } else { values }.to_owned()));
+        let kept = format!("keeps changes for {}", time(keyspace.feed_ms));
+        lines.push(("change feed", if keyspace.feed_ms == 0 { "none".to_owned() } else { kept }));
     }
     if keyspace.durable {
         lines.push(("a dead node", format!("is waited for {}", time(throttle.replace_after_ms))));

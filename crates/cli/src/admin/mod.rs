@@ -24,7 +24,7 @@ pub use brake::BrakeCommand;
 pub use confirm::Yes;
 pub use constraint::{Ahead, ConstraintArgs};
 pub use coordinator::CoordinatorCommand;
-pub use events::EventsArgs;
+pub use events::{EventsArgs, span};
 pub use explain::ExplainArgs;
 pub use keyspace::{KeyspaceCommand, sharding_text};
 pub use node::NodeCommand;

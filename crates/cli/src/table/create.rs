@@ -3,13 +3,14 @@
 use super::restore::{is_progress, progress_table};
 use crate::admin::{
     Ahead, ConstraintArgs, KeyspaceCommand, ReshardingArgs, ShardingArgs, ShardingSpec, Wait, Yes, begin,
-    sharding_text,
+    sharding_text, span,
 };
 use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output, say, table};
 use clap::Args;
 use partage_core::keyspace::KeyspaceKind;
 use partage_wire::json::{Command, Constraint, Keyspace, Keyspaces, Resharding, Throttle};
+use std::time::Duration;
 
 const REPLICATION: &str = "Replication and placement";
 const REQUEST: &str = "Request";
@@ -22,6 +23,9 @@ pub struct CreateArgs {
     /// Values that the rows may have: bytes, or json, by which a write of any other value is refused
     #[arg(long, default_value = "bytes", value_name = "FORM")]
     values: String,
+    /// How long the table keeps changes of its rows for `partage table feed`, such as 10m or 1d [default: it keeps none]
+    #[arg(long, value_name = "WHILE", value_parser = span)]
+    feed: Option<Duration>,
     #[command(flatten)]
     sharding: ShardingArgs,
     /// Number of replicas of each shard
@@ -68,6 +72,7 @@ impl CreateArgs {
             durable: true,
             min_in_sync: self.min_in_sync.unwrap_or(self.replicas.min(2)),
             values: Some(self.values),
+            feed_ms: self.feed.map_or(0, |feed| feed.as_millis() as u64),
         };
         let command = Command::CreateKeyspace { keyspace, presplit, ahead: self.ahead.ahead };
         begin(&self.client, output, command, self.dry.dry_run, self.wait).await

@@ -1,11 +1,12 @@
 //! `partage table …`: replicated tables.
 //!
-//! Some verbs ask a coordinator ([`create`]), some a node of tables ([`rows`], [`scan`], [`load`]), some both ([`backup`], [`restore`]);
+//! Some verbs ask a coordinator ([`create`]), some a node of tables ([`rows`], [`scan`], [`feed`], [`load`]), some both ([`backup`], [`restore`]);
 //! `serve` is such a node.
 
 mod backup;
 mod check;
 mod create;
+mod feed;
 mod index;
 mod load;
 mod restore;
@@ -33,6 +34,8 @@ pub enum TableCommand {
     Get(rows::GetArgs),
     /// List rows, in order
     Scan(scan::ScanArgs),
+    /// List what became of the rows of a table that keeps changes
+    Feed(feed::FeedArgs),
     /// Write the rows of a file
     Load(load::LoadArgs),
     /// Write the value of a key
@@ -63,6 +66,7 @@ impl TableCommand {
             TableCommand::Show(args) => args.run(output).await,
             TableCommand::Get(args) => args.run(output).await,
             TableCommand::Scan(args) => args.run(output).await,
+            TableCommand::Feed(args) => args.run(output).await,
             TableCommand::Load(args) => args.run(output).await,
             TableCommand::Put(args) => args.run(output).await,
             TableCommand::Delete(args) => args.run(output).await,

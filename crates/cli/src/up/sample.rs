@@ -28,6 +28,7 @@ pub async fn create_notes(client: &ApiClient) -> Result<(), Failure> {
         durable: false,
         min_in_sync: 0,
         values: None,
+        feed_ms: 0,
     };
     let command = Command::CreateKeyspace {
         keyspace: notes,
@@ -59,6 +60,7 @@ pub async fn create_inventory(client: &ApiClient, replicas: u32) -> Result<(), F
         durable: true,
         min_in_sync: replicas.min(2),
         values: None,
+        feed_ms: 0,
     };
     let command = Command::CreateKeyspace {
         keyspace: inventory,

@@ -455,6 +455,7 @@ impl KeyspaceState {
             min_in_sync: settings.min_in_sync,
             kind: settings.kind,
             values: settings.values,
+            feed_ms: settings.feed_ms,
         }
     }
 }

@@ -294,6 +294,7 @@ mod tests {
             min_in_sync: 0,
             kind: crate::keyspace::KeyspaceKind::App,
             values: crate::keyspace::RowValues::Bytes,
+            feed_ms: 0,
         };
         let mut cache = WatchCache::new(kept);
         cache.keyspaces.insert(name.clone(), History { brief, diffs: VecDeque::new(), shards: 0 });

@@ -260,6 +260,8 @@ pub struct Keyspace {
     pub durable: bool,
     /// Of a table: what values its rows may have; any bytes in other keyspaces.
     pub values: RowValues,
+    /// Of a table: for how long its change feed keeps changes, in milliseconds; 0: it has no feed.
+    pub feed_ms: u64,
 }
 
 /// A keyspace that cannot be.
@@ -301,6 +303,16 @@ pub enum KeyspaceError {
     /// Values of a form, in a keyspace that is no table.
     #[error("keyspace {0} is no table, and has no rows whose values could be {word}: {way}", word = RowValues::Json, way = self.way_out())]
     Values(KeyspaceName),
+    /// A feed of a keyspace that is no table, or one that keeps changes for too short or too long a time.
+    #[error("keyspace {keyspace}: its feed keeps changes for {feed_ms} ms: {}", self.way_out())]
+    Feed {
+        /// The keyspace with the wrong setting.
+        keyspace: KeyspaceName,
+        /// The time that was given.
+        feed_ms: u64,
+        /// Whether it is a table.
+        is_table: bool,
+    },
     /// The same node both pinned and excluded.
     #[error("keyspace {keyspace}: node {node} is both pinned and excluded: {}", self.way_out())]
     PinnedAndExcluded {
@@ -324,6 +336,10 @@ impl KeyspaceError {
             }
             KeyspaceError::MinInSync { replicas: Some(replicas), .. } => {
                 format!("give 1 to {replicas}, its number of replicas")
+            }
+            KeyspaceError::Feed { is_table: false, .. } => "leave it out: only tables have feeds".to_owned(),
+            KeyspaceError::Feed { is_table: true, .. } => {
+                format!("give {} to {}, or 0 for no feed", limits::FEED_KEPT_LEAST_MS, limits::FEED_KEPT_MS)
             }
             KeyspaceError::PinnedAndExcluded { .. } => "keep one of the two".to_owned(),
         }
@@ -350,6 +366,7 @@ impl Keyspace {
             dataset_replication: None,
             durable: false,
             values: RowValues::Bytes,
+            feed_ms: 0,
         }
     }
 
@@ -372,6 +389,11 @@ impl Keyspace {
         self.check_in_sync()?;
         if self.values != RowValues::Bytes && self.kind != KeyspaceKind::Table {
             return Err(KeyspaceError::Values(keyspace()));
+        }
+        let is_table = self.kind == KeyspaceKind::Table;
+        let lasts = (limits::FEED_KEPT_LEAST_MS..=limits::FEED_KEPT_MS).contains(&self.feed_ms);
+        if self.feed_ms > 0 && !(is_table && lasts) {
+            return Err(KeyspaceError::Feed { keyspace: keyspace(), feed_ms: self.feed_ms, is_table });
         }
         let (share, load) = (self.resharding.hot_key_share, self.resharding.split_requests_per_s);
         if !(share > 0.0 && share <= 1.0) {

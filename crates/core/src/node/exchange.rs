@@ -386,6 +386,8 @@ pub struct KeyspaceBrief {
     pub kind: KeyspaceKind,
     /// Of a table: what values its rows may have.
     pub values: RowValues,
+    /// Of a table: for how long its change feed keeps changes, in milliseconds; 0: it has no feed.
+    pub feed_ms: u64,
 }
 
 impl KeyspaceBrief {
@@ -414,6 +416,7 @@ impl KeyspaceBrief {
             min_in_sync: 0,
             kind: KeyspaceKind::App,
             values: RowValues::Bytes,
+            feed_ms: 0,
         }
     }
 }

@@ -105,6 +105,7 @@ impl Maps {
             min_in_sync: 0,
             kind: self.kind,
             values: partage_core::keyspace::RowValues::Bytes,
+            feed_ms: 0,
         }
     }
 }

@@ -11,6 +11,7 @@
 //! begins is behind them. If it cannot be kept up (changes wait for too long, a store fails, a part is replaced), all is joined
 //! when the parents have closed, as if this had never begun.
 
+use super::joining::ParentStore;
 use super::{BaseWork, LocalBase, State, joining};
 use crate::limits::{BASE_FLUSH_BYTES, JOIN_GROUP_BYTES, JOIN_PENDING_BYTES};
 use crate::node::{Shared, folders};
@@ -72,7 +73,7 @@ impl Early {
         self,
         shared: &Shared,
         key: &ReplicaKey,
-        parts: &[Arc<TreeStore>],
+        parts: &[ParentStore],
         position: LogPosition,
     ) -> Result<Option<(u64, Arc<TreeStore>)>, RowsError> {
         let finished = self.add_last(parts, position);
@@ -87,7 +88,7 @@ impl Early {
         finished.map(|_| None)
     }
 
-    fn add_last(&self, parts: &[Arc<TreeStore>], position: LogPosition) -> Result<bool, RowsError> {
+    fn add_last(&self, parts: &[ParentStore], position: LogPosition) -> Result<bool, RowsError> {
         let Some(rest) = joining::rest(parts)? else { return Ok(false) };
         let rest = rest.into_iter().map(|row| (row.key.to_vec().into(), Some(row.value.to_vec().into())));
         let changes: Vec<StoredChange> = self.waiting.iter().cloned().chain(rest).collect();
@@ -245,6 +246,8 @@ mod tests {
     use crate::rows::StoredRows;
     use crate::stored::write;
     use partage_core::keyspace::key::Key;
+    use partage_core::keyspace::sharding::{PartitionKey, Sharding};
+    use partage_core::service::table::feed::FeedSettings;
     use partage_core::service::table::replication::{Entry, EntryKind};
     use partage_core::service::table::rows::{
         Action, Condition, Expiry, Operation, Request, RequestId, Write,
@@ -274,7 +277,16 @@ mod tests {
 
     impl Parents {
         fn open(engine: &TreeEngine, folder: &Path) -> Parents {
-            let open = |name| StoredRows::open(Arc::new(engine.open(&folder.join(name)).unwrap())).unwrap();
+            let kept = FeedSettings {
+                kept_ms: 50,
+                sharding: Sharding::KeyRange,
+                partition_key: PartitionKey::Whole,
+            };
+            let open = |name| {
+                let mut rows = StoredRows::open(Arc::new(engine.open(&folder.join(name)).unwrap())).unwrap();
+                rows.keep_changes(Some(kept));
+                rows
+            };
             Parents([(open("left"), 0), (open("right"), 0)])
         }
 
@@ -289,8 +301,8 @@ mod tests {
             self.0[0].1.max(self.0[1].1)
         }
 
-        fn stores(&self) -> Vec<Arc<TreeStore>> {
-            self.0.iter().map(|(rows, _)| Arc::clone(rows.store())).collect()
+        fn stores(&self) -> Vec<ParentStore> {
+            self.0.iter().map(|(rows, _)| (Arc::clone(rows.store()), None)).collect()
         }
     }
 
@@ -325,7 +337,7 @@ mod tests {
                 parents.write(tick(), step);
             }
             let index = parents.furthest() - 1;
-            let snapshots: Vec<_> = parents.stores().iter().map(|store| store.snapshot().unwrap()).collect();
+            let snapshots: Vec<_> = parents.stores().iter().map(|(store, _)| store.snapshot().unwrap()).collect();
             let store = joining::copy_rows(&engine, &snapshots, &folder.path().join("early"), at(index)).unwrap();
             let mut early = Early { store, generation: 1, at: index, waiting: Vec::new() };
             for step in after {

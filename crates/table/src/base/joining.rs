@@ -6,8 +6,11 @@
 
 use crate::limits::{CHUNK_BYTES, JOIN_REST_BYTES};
 use crate::rows::{RowsError, read_definitions};
+use crate::stored::changes::{decode_removed, encode_removed};
 use crate::stored::values::{answered_at, decode_standing, encode_standing};
 use crate::stored::{index as stored_index, keys};
+use partage_core::keyspace::sharding::Bounds;
+use partage_core::service::table::feed::Removed;
 use partage_core::service::table::index::{self, Definition};
 use partage_core::service::table::replication::LogPosition;
 use partage_core::service::table::rows::{RequestId, Standing};
@@ -20,10 +23,13 @@ use std::iter::Peekable;
 use std::path::Path;
 use std::sync::Arc;
 
+/// What one parent had, and its bounds, if they are known.
+pub(super) type ParentStore = (Arc<TreeStore>, Option<Bounds>);
+
 /// A store in that folder that has all of the parts as of that position; its rows are on the disk.
 pub(super) fn join(
     engine: &TreeEngine,
-    parts: &[Arc<TreeStore>],
+    parts: &[ParentStore],
     folder: &Path,
     position: LogPosition,
 ) -> Result<Arc<TreeStore>, RowsError> {
@@ -34,12 +40,14 @@ pub(super) fn join(
     merge_outcomes(&snapshots, |row| joined.add(row))?;
     merge_rows(&snapshots, keys::ALL_INDEX_ENTRIES, |row| joined.add(row))?;
     indexes(&snapshots)?.into_iter().try_for_each(|row| joined.add(row))?;
+    merge_rows(&snapshots, keys::ALL_CHANGES, |row| joined.add(row))?;
+    removed_row(parts, &snapshots)?.into_iter().try_for_each(|row| joined.add(row))?;
     joined.end()?;
     Ok(Arc::new(store))
 }
 
-fn snapshots(parts: &[Arc<TreeStore>]) -> Result<Vec<TreeSnapshot>, RowsError> {
-    Ok(parts.iter().map(|part| part.snapshot()).collect::<Result<_, _>>()?)
+fn snapshots(parts: &[ParentStore]) -> Result<Vec<TreeSnapshot>, RowsError> {
+    Ok(parts.iter().map(|(part, _)| part.snapshot()).collect::<Result<_, _>>()?)
 }
 
 /// Whether a stored record is of one row, so that one parent only has it.
@@ -58,14 +66,16 @@ pub(super) fn copy_rows(
     let mut joined = Joined { into: &store, position, chunk: Vec::new(), bytes: 0 };
     merge_rows(snapshots, keys::ALL_ROWS_AND_ENDS, |row| joined.add(row))?;
     merge_rows(snapshots, keys::ALL_INDEX_ENTRIES, |row| joined.add(row))?;
+    merge_rows(snapshots, keys::ALL_CHANGES, |row| joined.add(row))?;
     joined.end()?;
     Ok(Arc::new(store))
 }
 
 /// What [`copy_rows`] leaves out: none if it is so much that all is to be joined anew.
-pub(super) fn rest(parts: &[Arc<TreeStore>]) -> Result<Option<Vec<Row>>, RowsError> {
+pub(super) fn rest(parts: &[ParentStore]) -> Result<Option<Vec<Row>>, RowsError> {
     let snapshots = snapshots(parts)?;
     let (mut rows, mut bytes) = (indexes(&snapshots)?, 0);
+    rows.extend(removed_row(parts, &snapshots)?);
     merge_outcomes(&snapshots, |row| {
         bytes += row.key.len() + row.value.len();
         if bytes <= JOIN_REST_BYTES {
@@ -156,6 +166,21 @@ fn indexes(parents: &[TreeSnapshot]) -> Result<Vec<Row>, RowsError> {
     Ok(joined.into_iter().map(row).collect())
 }
 
+/// Up to where changes are removed, of each parent for the keys that it held: none if none has removed any.
+fn removed_row(parts: &[ParentStore], snapshots: &[TreeSnapshot]) -> Result<Option<Row>, RowsError> {
+    let mut parents = Vec::with_capacity(parts.len());
+    for ((_, bounds), snapshot) in parts.iter().zip(snapshots) {
+        let removed = snapshot.get(keys::REMOVED)?.map(|bytes| decode_removed(&bytes)).transpose()?;
+        parents.push((bounds.clone(), removed));
+    }
+    if parents.iter().all(|(_, removed)| removed.is_none()) {
+        return Ok(None);
+    }
+    let parents = parents.into_iter().map(|(bounds, removed)| (bounds, removed.unwrap_or_default()));
+    let removed = encode_removed(&Removed::joined(parents));
+    Ok(Some(Row { key: keys::REMOVED.into(), value: removed.as_slice().into() }))
+}
+
 /// The lowest key that is next in a part.
 fn next_key(sources: &mut [Source<'_>]) -> Result<Option<Vec<u8>>, RowsError> {
     let mut lowest: Option<Vec<u8>> = None;
@@ -230,7 +255,9 @@ mod tests {
     use crate::rows::StoredRows;
     use crate::stored::write;
     use partage_core::base::id::Epoch;
-    use partage_core::keyspace::key::Key;
+    use partage_core::keyspace::key::{Key, KeyRange};
+    use partage_core::keyspace::sharding::{PartitionKey, Sharding};
+    use partage_core::service::table::feed::FeedSettings;
     use partage_core::service::table::replication::{Entry, EntryKind};
     use partage_core::service::table::rows::{
         Action, Condition, Expiry, Operation, Outcome, Records, Request, Write,
@@ -239,6 +266,14 @@ mod tests {
 
     fn at(index: u64) -> LogPosition {
         LogPosition { epoch: Epoch(0), index }
+    }
+
+    const FEED: FeedSettings =
+        FeedSettings { kept_ms: 20, sharding: Sharding::KeyRange, partition_key: PartitionKey::Whole };
+
+    fn half(begin: &str, end: &str) -> Bounds {
+        let [begin, end] = [begin, end].map(|key| Key::new(key.as_bytes()).unwrap());
+        Bounds::Keys(KeyRange::new(begin, end).unwrap())
     }
 
     fn put(key: &str, request: Option<u8>, at_ms: u64) -> Write {
@@ -251,6 +286,7 @@ mod tests {
 
     fn store(engine: &TreeEngine, folder: &Path, writes: &[Write]) -> Arc<TreeStore> {
         let mut rows = StoredRows::open(Arc::new(engine.open(folder).unwrap())).unwrap();
+        rows.keep_changes(Some(FEED));
         for (index, write) in (1..).zip(writes) {
             let kind = EntryKind::Write(write::encode(write).into());
             rows.apply(&Entry { position: at(index), kind }).unwrap();
@@ -275,9 +311,10 @@ mod tests {
         let left = store(&engine, &folder.path().join("left"), &left);
         let right = store(&engine, &folder.path().join("right"), &right);
         let mut found = Vec::new();
+        let (left, right) = ((left, half("", "m")), (right, half("m", "")));
         for (name, parts) in [("lr", [&left, &right]), ("rl", [&right, &left])] {
             let into = folder.path().join(name);
-            let parts = parts.map(Arc::clone);
+            let parts = parts.map(|(part, bounds)| (Arc::clone(part), Some(bounds.clone())));
             let joined = join(&engine, &parts, &into, at(9)).unwrap();
             assert_eq!((joined.flushed(), joined.applied()), (at(9), at(9)));
             found.push(all(&joined));
@@ -292,6 +329,15 @@ mod tests {
                 assert!(rows.row(&Key::new(key.as_bytes()).unwrap()).unwrap().is_some(), "{key}");
             }
             assert_eq!(rows.ended(u64::MAX, 99).unwrap().len(), 6);
+            // Changes of both are there, and up to where those of each are removed.
+            let (from, to) = keys::ALL_CHANGES;
+            let snapshot = rows.store().snapshot().unwrap();
+            let changes = snapshot.range(Some(from), Some(to), Direction::Forward).map(Result::unwrap);
+            let changed: Vec<u8> = changes.map(|row| *row.key.last().unwrap()).collect();
+            assert_eq!(changed, b"bcyz");
+            let removed = rows.removed().unwrap();
+            assert_eq!(removed.within(&half("", "m")), at(1));
+            assert_eq!(removed.within(&half("n", "")), at(2));
         }
         assert_eq!(found[0], found[1]);
     }

@@ -288,7 +288,9 @@ impl LocalBase {
     /// All that the parents had is in the parts.
     fn store(&mut self, position: LogPosition) {
         self.state = State::Storing(position);
-        let parts: Vec<_> = self.parts.values().map(|part| Arc::clone(&part.store)).collect();
+        let parts = self.parts.iter();
+        let parts: Vec<_> =
+            parts.map(|(shard, part)| (Arc::clone(&part.store), self.base.held(*shard).cloned())).collect();
         let only = self.parts.values().next().filter(|part| parts.len() == 1 && part.at == position.index);
         let only = only.map(|part| (part.generation, Arc::clone(&part.store)));
         let early = self.take_early_join();

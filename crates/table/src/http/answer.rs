@@ -119,7 +119,12 @@ pub(super) fn malformed(why: &str) -> Response {
 /// A method that a path does not have.
 pub(super) async fn other_method(method: Method, uri: Uri) -> Response {
     let what = format!("{} is not for {method}", uri.path());
-    error(StatusCode::METHOD_NOT_ALLOWED, "malformed", &what, "scans use GET, batch, get and put use POST")
+    error(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "malformed",
+        &what,
+        "scans and feeds use GET, batch, get and put use POST",
+    )
 }
 
 /// A method that a key does not have.

@@ -45,6 +45,16 @@
 //! | `DELETE /v1/tables/<table>/indexes/<index>` | drops an index; `dry_run` |
 //! | `POST /v1/tables/<table>/check` | compares replicas, and rows with indexes; `token` |
 //!
+//! `GET /v1/tables/<table>/feed` reads [the change feed](crate::feed) of a table and answers `{"changes": [{"key": …, "change": "put", "value": …,
+//! "version": …, "at_ms": …, "shard": …}], "next": …}`:
+//!
+//! | parameter | says |
+//! |---|---|
+//! | `after` | behind which page: its `next`; `now`: what comes from now on; else from the oldest change on |
+//! | `limit` | how many changes the page has at most: 1 to 1000, else 100 |
+//! | `wait_ms` | how long to wait where there are none: 0 to 25000, else 0 |
+//! | `shard` | only the changes of this shard |
+//!
 //! `GET /v1/openapi.json` is the API document (`openapi.rs`).
 //!
 //! | status | kind | meaning |
@@ -55,6 +65,7 @@
 //! | 404 | `not_found` | there is no such row |
 //! | 409 | `index_not_ready`, `index_exists`, `too_many` | the index cannot be asked, or created |
 //! | 409 | `refused` | an operation cannot be done on the row that is there |
+//! | 410 | `gone` | changes behind the token of a feed are no longer kept |
 //! | 412 | `not_met` | the condition does not hold; `etag` is the version of the row that is there |
 //! | 422 | `request_id_taken` | another write had this idempotency key |
 //! | 503 | `soon`, `too_few_in_sync`, `busy`, `stopped`, `too_old` | nothing was done; try again |
@@ -64,6 +75,7 @@
 mod answer;
 mod backup;
 mod bulk;
+mod feed;
 mod indexes;
 mod internal;
 mod openapi;
@@ -71,6 +83,7 @@ mod parse;
 mod rows;
 
 use crate::bulk::Bulk;
+use crate::feed::Feeds;
 use crate::indexes::Indexes;
 use crate::scans::{self, Scans};
 use crate::service::{Refused, Tables};
@@ -103,6 +116,11 @@ pub(crate) use parse::{consistency_of, idempotency_name, named, version, version
 
 /// The rows of all tables, for the node that `worker` is.
 pub fn routes(worker: &Worker, tables: Tables, scans: Scans, bulk: Bulk) -> Router {
+    let feeds = Feeds::new(worker.node().clone(), &scans);
+    let fed = Router::new()
+        .route(feed::FEED, get(feed::of_table))
+        .route(feed::SHARDS, post(feed::of_shards))
+        .with_state(feeds);
     let scanned = Router::new()
         .route(rows::TABLE, get(rows::of_table))
         .route(rows::SHARD, get(rows::of_shard))
@@ -125,6 +143,7 @@ pub fn routes(worker: &Worker, tables: Tables, scans: Scans, bulk: Bulk) -> Rout
     let documented = Router::new().route(openapi::PATH, get(async move || axum::Json(Arc::clone(&document))));
     let of_tables = scanned
         .merge(several)
+        .merge(fed)
         .merge(indexed)
         .merge(documented)
         .method_not_allowed_fallback(answer::other_method);

@@ -5,12 +5,12 @@
 //! which is the same as `/v1/tables/<table>/keys/<key>`.
 #![expect(dead_code, reason = "the functions are there for the document that is made of them")]
 
-use crate::limits::SCAN_ROWS;
+use crate::limits::{FEED_WAIT, SCAN_ROWS};
 use partage_core::limits::{FILTER_BYTES, NAME_BYTES};
 use partage_wire::json::ErrorBody;
 use partage_wire::table::{
-    BatchAnswer, BatchRequest, CheckAnswer, GetAnswer, GetRequest, IndexAnswer, IndexCreate, IndexList,
-    PutAnswer, PutRequest, RowsPage,
+    BatchAnswer, BatchRequest, CheckAnswer, FeedPage, GetAnswer, GetRequest, IndexAnswer, IndexCreate,
+    IndexList, PutAnswer, PutRequest, RowsPage,
 };
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
@@ -29,6 +29,7 @@ pub(super) const PATH: &str = "/v1/openapi.json";
         batch,
         get,
         put,
+        feed,
         list_indexes,
         create_index,
         query_index,
@@ -235,6 +236,25 @@ fn drop_index() {}
 )]
 fn check() {}
 
+/// A page of the changes of a table that keeps them.
+#[utoipa::path(
+    get, path = "/v1/tables/{table}/feed", tag = "feed",
+    params(
+        ("table" = String, Path, description = "The name of the table"),
+        ("after" = Option<String>, Query, description = "`next` of the page before; now: what comes from now on; absent: from the oldest change on"),
+        ("limit" = Option<u64>, Query, description = "How many changes the page has at most; absent: 100"),
+        ("wait_ms" = Option<u64>, Query, description = "How long to wait where there are none, in milliseconds; absent: 0"),
+        ("shard" = Option<u64>, Query, description = "Only the changes of this shard"),
+    ),
+    responses(
+        (status = 200, body = FeedPage),
+        (status = 404, body = ErrorBody, description = "there is no such table, or no such shard"),
+        (status = 409, body = ErrorBody, description = "the table keeps no changes"),
+        (status = 410, body = ErrorBody, description = "changes behind `after` are no longer kept"),
+    )
+)]
+fn feed() {}
+
 /// The document, with what can be answered to any request, and what parameters can be.
 pub(super) fn document() -> Value {
     // Strings and lists of them can always be written.
@@ -263,7 +283,12 @@ fn parameter(parameter: &mut Value) {
         }
         "consistency" => *schema = json!({ "type": "string", "enum": ["linearizable", "bounded", "any"] }),
         "limit" => *schema = json!({ "type": "integer", "minimum": 1, "maximum": SCAN_ROWS }),
-        "bound_ms" | "ttl_ms" => *schema = json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
+        "wait_ms" => {
+            *schema = json!({ "type": "integer", "minimum": 0, "maximum": FEED_WAIT.as_millis() as u64 })
+        }
+        "bound_ms" | "ttl_ms" | "shard" => {
+            *schema = json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX })
+        }
         "at_least" => *schema = json!({ "type": "string", "pattern": "^[0-9]{1,19}-[0-9]{1,19}$" }),
         "if-none-match" => *schema = json!({ "type": "string", "enum": ["*"] }),
         "if-match" => *schema = json!({ "type": "string", "pattern": r#"^(\*|"[0-9]{1,19}-[0-9]{1,19}")$"# }),
@@ -300,7 +325,7 @@ fn responses(operation: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{KEYS, bulk, indexes, rows};
+    use crate::http::{KEYS, bulk, feed, indexes, rows};
     use std::collections::BTreeSet;
 
     #[test]
@@ -318,6 +343,7 @@ mod tests {
             ("get", indexes::INDEX),
             ("delete", indexes::INDEX),
             ("post", indexes::CHECK),
+            ("get", feed::FEED),
         ];
         let document = document();
         let paths = document["paths"].as_object().unwrap().iter();

@@ -34,7 +34,8 @@ pub(super) fn is_of_table(path: &str) -> bool {
     let Some(rest) = path.strip_prefix(PREFIX) else { return false };
     let parts: Vec<&str> = rest.split('/').collect();
     match parts[..] {
-        [table, "rows" | "batch" | "get" | "put" | "indexes" | "check"] => !table.is_empty(),
+        [table, "rows" | "batch" | "get" | "put" | "indexes" | "check" | "feed"]
+        | [table, "feed", "shards"] => !table.is_empty(),
         [table, "indexes", index] => !table.is_empty() && !index.is_empty(),
         [table, "shards", shard, "rows" | "indexes"] => !table.is_empty() && !shard.is_empty(),
         _ => false,
@@ -195,6 +196,8 @@ mod tests {
             "/v1/tables/a/indexes/by-n",
             "/v1/tables/a/check",
             "/v1/tables/a/shards/7/indexes",
+            "/v1/tables/a/feed",
+            "/v1/tables/a/feed/shards",
         ] {
             assert!(is_of_table(path), "{path}");
         }

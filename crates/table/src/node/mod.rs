@@ -1,5 +1,6 @@
 //! A node: one log, the stores of its replicas, and the threads that serve them.
 
+mod changes;
 pub(crate) mod folders;
 mod index;
 mod presence;
@@ -9,13 +10,14 @@ use crate::base::LocalBase;
 use crate::check::Checks;
 use crate::error::{OpenError, ReadError, ReplicaError, WriteError};
 use crate::event_loop::{self, Local};
+use crate::feed::NewestChanges;
 use crate::json;
 use crate::owner::Owner;
 use crate::pool::Pool;
 use crate::queue::{Command, Read, ReadyList, ReplicaQueue, Wanted};
 use crate::registry::{FORGET, Presence, Registry};
 use crate::replica::{LocalReplica, Opening};
-use crate::rows::{PinnedRows, ScanPage, ScanRange, StoredRows};
+use crate::rows::{PinnedRows, ScanPage, ScanRange};
 use crate::settings::{NodeSettings, ReplicaSettings};
 use crate::stored::write;
 use crate::timing::WriteTimes;
@@ -28,10 +30,11 @@ use partage_core::node::exchange::{self, ReplicaKey};
 use partage_core::service::table::member;
 use partage_core::service::table::replication::{Consistency, LogPosition, Status, Stored};
 use partage_core::service::table::rows::{Outcome, Row, Write};
-use partage_engine::replica::{Engine, Size, Store, TreeEngine, TreeSnapshot, TreeStore};
+use partage_engine::replica::{Size, Store, TreeEngine, TreeSnapshot};
 use partage_journal::Disk;
 use partage_log::{GroupWriter, Log, Record};
 pub use recovery::StoredReplica;
+pub(crate) use recovery::open_rows;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -75,6 +78,8 @@ pub(crate) struct Shared {
     pub(crate) snapshots_sent: Arc<AtomicUsize>,
     pub(crate) times: WriteTimes,
     pub(crate) checks: Checks,
+    /// The last changes of tables with feeds, for readers that wait.
+    pub(crate) newest_changes: NewestChanges,
     incarnation: Mutex<Incarnation>,
     queues: AtomicU64,
     /// Replicas of children that have taken what their parents had.
@@ -135,6 +140,7 @@ impl Node {
             snapshots_sent: Arc::default(),
             times: WriteTimes::default(),
             checks: Checks::default(),
+            newest_changes: NewestChanges::default(),
             queues: AtomicU64::new(0),
             formed: AtomicU64::new(0),
         });
@@ -563,30 +569,6 @@ fn open_now(shared: &Arc<Shared>, request: Request, stored: Option<Box<Stored>>)
     queue.add(|waiting| waiting.replica = Some(Local::Replica(Box::new(replica))));
     shared.registry.opened(queue);
     Ok(())
-}
-
-/// The rows of a replica. Of one that the log knows nothing of there may be what a drop has left.
-pub(crate) fn open_rows(
-    shared: &Shared,
-    key: &ReplicaKey,
-    is_stored: bool,
-) -> Result<(u64, StoredRows<TreeStore>), String> {
-    let (engine, folder) = (&shared.engine, &shared.folder);
-    let generations = folders::generations(folder, key).map_err(|error| error.to_string())?;
-    let next = generations.iter().max().map_or(0, |last| last + 1);
-    let chosen = if is_stored {
-        folders::choose(engine, folder, key, &generations)
-    } else {
-        folders::remove(engine, folder, key, &generations).map(|()| None)
-    };
-    let (generation, store) = match chosen.map_err(|error| error.to_string())? {
-        Some(chosen) => chosen,
-        None => {
-            let store = engine.open(&folders::of(folder, key, next)).map_err(|error| error.to_string())?;
-            (next, Arc::new(store))
-        }
-    };
-    StoredRows::open(store).map(|rows| (generation, rows)).map_err(|error| error.to_string())
 }
 
 /// The log has forgotten the replica.

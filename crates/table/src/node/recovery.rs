@@ -8,16 +8,18 @@
 //! | nothing, and no damage that may have hidden it | anything | what a drop has left, or an opening that wrote nothing: removed |
 //! | nothing, and such damage | anything | damaged |
 
-use super::folders;
+use super::{Shared, folders};
 use crate::error::OpenError;
 use crate::registry::Presence;
+use crate::rows::StoredRows;
 use partage_core::base::id::Epoch;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::replication::{LogPosition, Stored};
-use partage_engine::replica::{Store, TreeEngine};
+use partage_engine::replica::{Engine, Store, TreeEngine, TreeStore};
 use partage_log::Recovered;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A replica that is on the disk of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,4 +96,28 @@ fn stored_replica(
         }
         Err(error) => (stored, Some(error.to_string())),
     }
+}
+
+/// The rows of a replica. Of one that the log knows nothing of there may be what a drop has left.
+pub(crate) fn open_rows(
+    shared: &Shared,
+    key: &ReplicaKey,
+    is_stored: bool,
+) -> Result<(u64, StoredRows<TreeStore>), String> {
+    let (engine, folder) = (&shared.engine, &shared.folder);
+    let generations = folders::generations(folder, key).map_err(|error| error.to_string())?;
+    let next = generations.iter().max().map_or(0, |last| last + 1);
+    let chosen = if is_stored {
+        folders::choose(engine, folder, key, &generations)
+    } else {
+        folders::remove(engine, folder, key, &generations).map(|()| None)
+    };
+    let (generation, store) = match chosen.map_err(|error| error.to_string())? {
+        Some(chosen) => chosen,
+        None => {
+            let store = engine.open(&folders::of(folder, key, next)).map_err(|error| error.to_string())?;
+            (next, Arc::new(store))
+        }
+    };
+    StoredRows::open(store).map(|rows| (generation, rows)).map_err(|error| error.to_string())
 }

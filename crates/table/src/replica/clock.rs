@@ -1,8 +1,9 @@
 //! The clock of a shard while no client writes: rows end by the times of writes, which go through the log, so that they end alike on all
-//! replicas. When a row's time has come and no write has, the leader logs one that does nothing.
+//! replicas. When a row's time has come and no write has, the leader logs one that does nothing; and when changes of a feed have been
+//! kept for long enough.
 
 use super::LocalReplica;
-use crate::limits::CLOCK_MS;
+use crate::limits::{CLOCK_MS, FEED_REMOVAL_MS};
 use crate::stored::write;
 use partage_core::base::time::Millis;
 use partage_core::service::table::replication::Event;
@@ -12,7 +13,10 @@ use tokio::sync::oneshot;
 impl LocalReplica {
     /// When the clock is to be moved on.
     pub(super) fn clock_at(&self) -> Millis {
-        let Some(end) = self.rows.next_end().filter(|_| self.machine.status().has_begun) else {
+        // Changes need not go at the moment at which their time is over, and many go at once.
+        let removal = self.rows.next_removal().map(|due| due + FEED_REMOVAL_MS);
+        let ends = [self.rows.next_end(), removal].into_iter().flatten().min();
+        let Some(end) = ends.filter(|_| self.machine.status().has_begun) else {
             return Millis::NEVER;
         };
         let until_end = end.saturating_sub(partage_clock::unix_ms());

@@ -136,12 +136,13 @@ impl LocalReplica {
     }
 
     /// The snapshot is on disk, as a whole.
-    fn install(&mut self, position: LogPosition, rows: StoredRows<TreeStore>) {
+    fn install(&mut self, position: LogPosition, mut rows: StoredRows<TreeStore>) {
         if !self.takes_part() || !self.machine.takes_snapshot(position) {
             drop(rows);
             return self.give_up_filling();
         }
         let Some(incoming) = self.incoming.take() else { return };
+        rows.keep_changes(self.replica_settings.feed());
         self.queue.direct.set_rows(Some(rows.for_readers()));
         let former = std::mem::replace(&mut self.rows, rows);
         let generation = std::mem::replace(&mut self.generation, incoming.generation);

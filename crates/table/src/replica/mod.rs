@@ -115,7 +115,8 @@ pub(crate) struct Opening {
 
 impl LocalReplica {
     pub(crate) fn open(queue: Arc<ReplicaQueue>, shared: Arc<Shared>, opening: Opening) -> LocalReplica {
-        let Opening { settings, incarnation, is_new, stored, rows, generation } = opening;
+        let Opening { settings, incarnation, is_new, stored, mut rows, generation } = opening;
+        rows.keep_changes(settings.feed());
         let me = (queue.key.placement, incarnation);
         let (replica_settings, settings) = (settings, settings.replication);
         let machine = Replica::recover(me, settings, stored, shared.clock.now(), is_new);

@@ -46,13 +46,18 @@ impl LocalReplica {
     /// Applies entries; the outcomes of writes are kept until the machine says that they may be told.
     pub(super) fn apply(&mut self, entries: &[Entry]) {
         let keeps = self.requests.has_writes();
-        let began = self.shared.clock.nanos();
+        let (began, mut newest) = (self.shared.clock.nanos(), None);
         for entry in entries {
             match self.rows.apply_entry(entry) {
                 Ok((outcome, changes)) => {
                     if let Some(outcome) = outcome.filter(|_| keeps) {
                         self.requests.keep(entry.position, outcome, self.settings.in_flight_entries);
                     }
+                    newest = changes
+                        .iter()
+                        .any(|(key, value)| keys::is_change(key) && value.is_some())
+                        .then_some(entry.position)
+                        .or(newest);
                     self.keep_for_children(entry.position, changes);
                     if let Some(check) = self.rows.take_check() {
                         self.begin_check(check);
@@ -62,6 +67,9 @@ impl LocalReplica {
             }
         }
         self.shared.times.apply.observe(seconds(began, self.shared.clock.nanos()));
+        if let Some(newest) = newest {
+            self.shared.newest_changes.applied(&self.queue.key, newest);
+        }
         self.tell_children();
     }
 
@@ -185,6 +193,7 @@ impl LocalReplica {
         queue.direct.publish(None);
         queue.direct.set_rows(None);
         drop((rows, incoming, outgoing));
+        shared.newest_changes.forget(&queue.key);
         refuse(queue.close(), &Stopped::Closed);
         if shared.registry.ended().is_none() {
             shared.registry.closed(&queue.key, presence);

@@ -4,21 +4,27 @@
 //! Indexes (`index/`) are changed in the group that changes their rows. How the shard stands, which indexes it has, and the first
 //! entries of the two lists by time (`times.rs`) are kept in memory beside the store.
 
+mod changes;
 mod index;
+mod oldest;
 mod pinned;
 mod scan;
 mod times;
 
 use crate::direct::ClockBound;
 use crate::limits::ANSWER_PART_BYTES;
+use crate::stored::changes::{encode_change, encode_removed};
 use crate::stored::values::{
     decode_answered, decode_row, decode_standing, encode_answered, encode_row, encode_standing,
 };
 use crate::stored::{Malformed, index as stored_index, keys, write};
 use crate::transport::StoredChange;
 use bytes::Bytes;
+use changes::Feed;
+pub use changes::{ChangesPage, FoundChange};
 pub(crate) use index::{IndexRange, IndexRead, IndexedRow, entry_of, read_definitions};
 use partage_core::keyspace::key::Key;
+use partage_core::service::table::feed::{FeedSettings, Place, Removed};
 use partage_core::service::table::index::Definition;
 use partage_core::service::table::replication::{Entry, EntryKind, LogPosition};
 use partage_core::service::table::rows::{
@@ -65,6 +71,8 @@ pub struct StoredRows<S> {
     indexes: Vec<Definition>,
     /// A check that the last entry has asked for.
     check: Option<AskedCheck>,
+    /// Beside the others, as most tables have none.
+    feed: Box<Feed>,
 }
 
 /// A check that an entry of the log asks for.
@@ -92,7 +100,8 @@ impl<S: Store> StoredRows<S> {
         let answers = RefCell::new(read_answers(&*store)?);
         let clock = Arc::new(AtomicU64::new(standing.clock_ms));
         let indexes = read_definitions(&store.snapshot()?)?;
-        Ok(StoredRows { store, standing, clock, ends, answers, indexes, check: None })
+        let feed = Box::new(Feed { removed: Self::read_removed(&store)?, ..Feed::default() });
+        Ok(StoredRows { store, standing, clock, ends, answers, indexes, check: None, feed })
     }
 
     /// The store.
@@ -211,6 +220,13 @@ impl<S: Store> StoredRows<S> {
             Record::Standing(standing) => {
                 changes.push((Bytes::from_static(keys::STANDING), Some(encode_standing(standing).into())));
             }
+            Record::Change(entry, key, change) => {
+                let value = change.as_ref().map(|change| encode_change(change).into());
+                changes.push((keys::change(*entry, key.as_bytes()).into(), value));
+            }
+            Record::Removed(removed) => {
+                changes.push((Bytes::from_static(keys::REMOVED), Some(encode_removed(removed).into())));
+            }
         }
         Ok(())
     }
@@ -223,6 +239,8 @@ impl<S: Store> StoredRows<S> {
             Record::AnswerOf(at_ms, id, true) => self.answers.get_mut().insert((at_ms, id)),
             Record::AnswerOf(at_ms, id, false) => self.answers.get_mut().remove(&(at_ms, id)),
             Record::Standing(standing) => self.standing = standing,
+            Record::Change(entry, key, change) => self.take_up_change(entry, key, change.as_ref()),
+            Record::Removed(removed) => self.feed.removed = removed,
             Record::Row(..) | Record::Answer(..) => {}
         }
     }
@@ -317,7 +335,21 @@ impl<S: Store> Records for StoredRows<S> {
     fn standing(&self) -> Result<Standing, RowsError> {
         Ok(self.standing)
     }
+
+    fn feed(&self) -> Option<FeedSettings> {
+        self.feed.settings
+    }
+
+    fn changes(&self, until_ms: u64, most: usize, bytes: usize) -> Result<Vec<Place>, RowsError> {
+        self.old_changes(until_ms, most, bytes)
+    }
+
+    fn removed(&self) -> Result<Removed, RowsError> {
+        Ok(self.feed.removed.clone())
+    }
 }
 
+#[cfg(test)]
+mod feed_tests;
 #[cfg(test)]
 mod tests;

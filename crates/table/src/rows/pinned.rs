@@ -8,6 +8,7 @@ use crate::backup::{Chunk, Cutter};
 use crate::stored::keys;
 use crate::stored::values::decode_row;
 use partage_core::keyspace::key::Key;
+use partage_core::service::table::feed::FeedSettings;
 use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::{Direction, Snapshot, Store};
 use std::fmt;
@@ -16,6 +17,8 @@ use std::fmt;
 pub struct PinnedRows<S> {
     pub(super) snapshot: S,
     pub(super) clock_ms: u64,
+    /// How changes are kept, of a table with a feed.
+    pub(super) feed: Option<FeedSettings>,
 }
 
 impl<S: Snapshot> fmt::Debug for PinnedRows<S> {
@@ -30,7 +33,8 @@ impl<S: Store> StoredRows<S> {
     /// # Errors
     /// The store cannot be read.
     pub(crate) fn pin(&self) -> Result<PinnedRows<S::Snapshot>, RowsError> {
-        Ok(PinnedRows { snapshot: self.store.snapshot()?, clock_ms: self.standing.clock_ms })
+        let (clock_ms, feed) = (self.standing.clock_ms, self.feed.settings);
+        Ok(PinnedRows { snapshot: self.store.snapshot()?, clock_ms, feed })
     }
 }
 

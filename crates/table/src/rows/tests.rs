@@ -59,6 +59,7 @@ impl Model {
                 Record::AnswerOf(at, id, true) => drop(self.answers_of.insert((at, id))),
                 Record::AnswerOf(at, id, false) => drop(self.answers_of.remove(&(at, id))),
                 Record::Standing(standing) => self.standing = standing,
+                Record::Change(..) | Record::Removed(_) => panic!("it has no feed"),
             }
         }
         Some(outcome)

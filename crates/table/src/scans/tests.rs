@@ -19,6 +19,7 @@ fn brief(sharding: Sharding, partition_key: PartitionKey) -> KeyspaceBrief {
         min_in_sync: 2,
         kind: KeyspaceKind::Table,
         values: partage_core::keyspace::RowValues::Bytes,
+        feed_ms: 0,
     }
 }
 

@@ -22,6 +22,7 @@ pub(super) fn replica_settings(brief: &KeyspaceBrief) -> ReplicaSettings {
         partition_key: brief.partition_key,
         sharding: brief.sharding,
         values: brief.values,
+        feed_ms: brief.feed_ms,
     }
 }
 

@@ -7,7 +7,7 @@ use partage_core::service::table::replication::LogPosition;
 
 /// What is left of a form.
 #[derive(Debug)]
-pub(super) struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     form: &'static str,
     bytes: &'a [u8],
     whole: usize,
@@ -15,7 +15,7 @@ pub(super) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     /// Begins to read, with the version.
-    pub(super) fn begin(form: &'static str, bytes: &'a [u8], version: u8) -> Result<Cursor<'a>, Malformed> {
+    pub(crate) fn begin(form: &'static str, bytes: &'a [u8], version: u8) -> Result<Cursor<'a>, Malformed> {
         let mut cursor = Cursor { form, bytes, whole: bytes.len() };
         match cursor.u8("the version")? {
             found if found == version => Ok(cursor),
@@ -26,11 +26,11 @@ impl<'a> Cursor<'a> {
     }
 
     /// What is wrong with a part of which `read` bytes were read.
-    pub(super) fn wrong(&self, part: &'static str, read: usize, why: impl Into<String>) -> Malformed {
+    pub(crate) fn wrong(&self, part: &'static str, read: usize, why: impl Into<String>) -> Malformed {
         Malformed { form: self.form, part, at: self.whole - self.bytes.len() - read, why: why.into() }
     }
 
-    pub(super) fn bytes(&mut self, count: usize, part: &'static str) -> Result<&'a [u8], Malformed> {
+    pub(crate) fn bytes(&mut self, count: usize, part: &'static str) -> Result<&'a [u8], Malformed> {
         let left = self.bytes.len();
         let (taken, rest) = self
             .bytes
@@ -40,37 +40,37 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
-    pub(super) fn rest(&mut self) -> &'a [u8] {
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.bytes)
     }
 
-    pub(super) fn u8(&mut self, part: &'static str) -> Result<u8, Malformed> {
+    pub(crate) fn u8(&mut self, part: &'static str) -> Result<u8, Malformed> {
         self.bytes(1, part).map(|mut bytes| bytes.get_u8())
     }
 
-    pub(super) fn u16(&mut self, part: &'static str) -> Result<u16, Malformed> {
+    pub(crate) fn u16(&mut self, part: &'static str) -> Result<u16, Malformed> {
         self.bytes(2, part).map(|mut bytes| bytes.get_u16())
     }
 
-    pub(super) fn u32(&mut self, part: &'static str) -> Result<u32, Malformed> {
+    pub(crate) fn u32(&mut self, part: &'static str) -> Result<u32, Malformed> {
         self.bytes(4, part).map(|mut bytes| bytes.get_u32())
     }
 
-    pub(super) fn u64(&mut self, part: &'static str) -> Result<u64, Malformed> {
+    pub(crate) fn u64(&mut self, part: &'static str) -> Result<u64, Malformed> {
         self.bytes(8, part).map(|mut bytes| bytes.get_u64())
     }
 
-    pub(super) fn i64(&mut self, part: &'static str) -> Result<i64, Malformed> {
+    pub(crate) fn i64(&mut self, part: &'static str) -> Result<i64, Malformed> {
         self.bytes(8, part).map(|mut bytes| bytes.get_i64())
     }
 
-    pub(super) fn position(&mut self, part: &'static str) -> Result<LogPosition, Malformed> {
+    pub(crate) fn position(&mut self, part: &'static str) -> Result<LogPosition, Malformed> {
         let mut bytes = self.bytes(16, part)?;
         Ok(LogPosition { epoch: Epoch(bytes.get_u64()), index: bytes.get_u64() })
     }
 
     /// A byte of which only these bits may be set.
-    pub(super) fn flags(&mut self, known: u8, part: &'static str) -> Result<u8, Malformed> {
+    pub(crate) fn flags(&mut self, known: u8, part: &'static str) -> Result<u8, Malformed> {
         let flags = self.u8(part)?;
         match flags & !known {
             0 => Ok(flags),
@@ -78,7 +78,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    pub(super) fn end(self) -> Result<(), Malformed> {
+    pub(crate) fn end(self) -> Result<(), Malformed> {
         match self.bytes.len() {
             0 => Ok(()),
             left => Err(self.wrong("the end", 0, format!("is followed by {left} bytes"))),

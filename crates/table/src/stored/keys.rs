@@ -8,11 +8,16 @@
 //! 05                      how the shard stands
 //! 06 index u64 · value · key    an entry of an index, of the row of the key; the value is empty
 //! 07 index u64            an index
+//! 08 epoch u64 · index u64 · key   the change that the entry there has made of the row, of a table with a feed
+//! 09                      up to where changes are removed
 //! ```
 
 use bytes::BufMut;
+use partage_core::base::id::Epoch;
 use partage_core::keyspace::key::Key;
+use partage_core::service::table::feed::Place;
 use partage_core::service::table::index::{self, IndexId};
+use partage_core::service::table::replication::LogPosition;
 use partage_core::service::table::rows::RequestId;
 
 const ROW: u8 = 1;
@@ -21,12 +26,19 @@ const ANSWER: u8 = 3;
 const ANSWER_OF: u8 = 4;
 const INDEX_ENTRY: u8 = 6;
 const INDEX: u8 = 7;
+const CHANGE: u8 = 8;
 
 /// Bytes of an index entry's key before the value.
 const INDEX_HEAD: usize = 9;
 
 /// Of how the shard stands.
 pub(crate) const STANDING: &[u8] = &[5];
+
+/// Of up to where changes are removed.
+pub(crate) const REMOVED: &[u8] = &[9];
+
+/// The first key, and the key behind the last one, of changes.
+pub(crate) const ALL_CHANGES: (&[u8], &[u8]) = (&[CHANGE], &[CHANGE + 1]);
 
 /// The first key, and the key behind the last one, of the times when rows end.
 pub(crate) const ALL_ENDS: (&[u8], &[u8]) = (&[ENDS], &[ENDS + 1]);
@@ -68,6 +80,7 @@ pub(crate) fn row_of(stored: &[u8]) -> Option<&[u8]> {
         (&ROW, key) => Some(key),
         (&ENDS, rest) => rest.get(8..),
         (&INDEX_ENTRY, _) => parse_index_entry(stored).map(|entry| entry.key),
+        (&CHANGE, rest) => rest.get(16..),
         _ => None,
     }
 }
@@ -164,4 +177,24 @@ pub(crate) const ALL_INDEXES: (&[u8], &[u8]) = (&[INDEX], &[INDEX + 1]);
 /// Whether a stored record is an index itself.
 pub(crate) fn is_index(stored: &[u8]) -> bool {
     stored.first() == Some(&INDEX)
+}
+
+/// Of a change; the empty key gives the first one that a change of the entry may have.
+pub(crate) fn change(entry: LogPosition, key: &[u8]) -> Vec<u8> {
+    [&[CHANGE], &entry.epoch.0.to_be_bytes()[..], &entry.index.to_be_bytes(), key].concat()
+}
+
+/// Whether a stored record is a change.
+pub(crate) fn is_change(stored: &[u8]) -> bool {
+    stored.first() == Some(&CHANGE)
+}
+
+/// The entry of a change, and its key: none if it is no such key.
+pub(crate) fn parse_change(stored: &[u8]) -> Option<Place> {
+    let (&[kind], rest) = stored.split_first_chunk()?;
+    let (epoch, rest) = rest.split_first_chunk()?;
+    let (index, key) = rest.split_first_chunk()?;
+    let entry = LogPosition { epoch: Epoch(u64::from_be_bytes(*epoch)), index: u64::from_be_bytes(*index) };
+    let key = Key::new(key).ok()?;
+    (kind == CHANGE).then_some((entry, key))
 }

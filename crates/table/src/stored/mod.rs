@@ -6,12 +6,16 @@
 //! | values: a row, an outcome, how the shard stands | `values.rs` |
 //! | the payload of an entry | `write.rs`, and `index.rs` of one that is about indexes |
 //! | an index | `index.rs` |
+//! | values of the change feed: a change, up to where changes are removed | `changes.rs` |
+//! | bounds of shards | `bounds.rs` |
 //!
 //! They stand here and not in `wire`, as the forms of the log and of the engine stand with those: this driver alone writes and
 //! reads them, a network carries them as bytes, and `wire` would bring gRPC to a crate that has no network. Numbers are
 //! big-endian. Each value and each payload begins with its version, and what is read is checked to its last byte.
 
-mod cursor;
+pub(crate) mod bounds;
+pub(crate) mod changes;
+pub(crate) mod cursor;
 pub mod index;
 pub(crate) mod keys;
 #[cfg(test)]

@@ -59,6 +59,11 @@ pub(crate) fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
+/// The same of milliseconds.
+pub(crate) fn is_zero_ms(ms: &u64) -> bool {
+    *ms == 0
+}
+
 /// A word of core as the JSON forms write it: `UnloadFinal` is `unload_final`.
 pub fn word(role_or_state: impl std::fmt::Display) -> String {
     let mut word = String::new();

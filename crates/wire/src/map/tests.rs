@@ -74,6 +74,7 @@ fn what_is_encoded_once_says_the_same_and_takes_up_the_settings_of_the_keyspace(
         min_in_sync: 0,
         kind: partage_core::keyspace::KeyspaceKind::App,
         values: partage_core::keyspace::RowValues::Bytes,
+        feed_ms: 0,
     };
     let said = |brief| MapEvent {
         news: MapNews::Changed { brief, resync: false, diff: diff.clone() },

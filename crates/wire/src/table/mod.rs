@@ -4,6 +4,7 @@
 pub mod backup;
 mod bulk;
 mod bytes;
+mod feed;
 pub mod grpc;
 mod index;
 
@@ -12,6 +13,7 @@ pub use bulk::{
     GetResult, PutAnswer, PutOutcome, PutRequest, PutResult, PutRow,
 };
 pub use bytes::BytesText;
+pub use feed::{ChangeText, ChangeVerb, FeedPage, NodeFeedAnswer, NodeFeedRequest, ShardChange, ShardFeed};
 pub use index::{
     CheckAnswer, CheckDifference, CheckUnchecked, DigestForm, IndexAnswer, IndexCreate, IndexList, PartForm,
     PlacedRow, RangeForm, ShardIndex, ShardIndexAnswer, ShardIndexRequest, ShardPage, SumForm,

@@ -212,6 +212,7 @@ pub fn briefs() -> impl Strategy<Value = KeyspaceBrief> {
                 min_in_sync: if ownership == Ownership::Replicated { 2 } else { 0 },
                 kind,
                 values: if kind == KeyspaceKind::Table { RowValues::Json } else { RowValues::Bytes },
+                feed_ms: if kind == KeyspaceKind::Table { 600_000 } else { 0 },
             }
         },
     )

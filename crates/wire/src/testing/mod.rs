@@ -182,6 +182,7 @@ pub fn keyspaces_sharded(sharding: Sharding) -> impl Strategy<Value = Keyspace> 
                 durable: durable || ownership == Ownership::Replicated,
                 min_in_sync: if ownership == Ownership::Replicated { replicas } else { 0 },
                 values: if kind == KeyspaceKind::Table { RowValues::Json } else { RowValues::Bytes },
+                feed_ms: if kind == KeyspaceKind::Table { 600_000 } else { 0 },
             }
         },
     )

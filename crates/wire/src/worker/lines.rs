@@ -179,6 +179,7 @@ mod tests {
                 min_in_sync: 0,
                 kind: partage_core::keyspace::KeyspaceKind::App,
                 values: partage_core::keyspace::RowValues::Bytes,
+                feed_ms: 0,
             }],
             changed: vec![Order {
                 replica: replica.clone(),

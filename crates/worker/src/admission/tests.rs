@@ -48,6 +48,7 @@ impl Leader {
             min_in_sync: 0,
             kind: partage_core::keyspace::KeyspaceKind::App,
             values: partage_core::keyspace::RowValues::Bytes,
+            feed_ms: 0,
         };
         let order = Leader::order_to(ReplicaState::Live);
         let in_flight =

@@ -194,5 +194,6 @@ fn brief(name: KeyspaceName) -> KeyspaceBrief {
         min_in_sync: 0,
         kind: partage_core::keyspace::KeyspaceKind::App,
         values: partage_core::keyspace::RowValues::Bytes,
+        feed_ms: 0,
     }
 }

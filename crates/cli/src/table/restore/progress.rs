@@ -95,6 +95,7 @@ impl Progress {
             partition_key: None,
             // Its rows are no JSON, whatever those of the table are.
             values: None,
+            feed_ms: 0,
             constraint: Constraint::default(),
             resharding: progress_resharding(),
             ..like.clone()

@@ -295,6 +295,7 @@ mod tests {
             min_in_sync: 0,
             kind: KeyspaceKind::App,
             values: partage_core::keyspace::RowValues::Bytes,
+            feed_ms: 0,
         };
         (map, brief)
     }

@@ -168,6 +168,55 @@ pub fn overlap(these: &Bounds, those: &Bounds) -> bool {
     }
 }
 
+/// The keys that lie in both; none if there are none.
+pub fn intersection(these: &Bounds, those: &Bounds) -> Option<Bounds> {
+    if !overlap(these, those) {
+        return None;
+    }
+    match (these, those) {
+        (Bounds::Keys(a), Bounds::Keys(b)) => {
+            let begin = (&a.begin).max(&b.begin).clone();
+            let ends = [&a.end, &b.end].into_iter().filter(|end| !end.is_empty());
+            let end = ends.min().cloned().unwrap_or(Key::empty());
+            Some(Bounds::Keys(KeyRange { begin, end }))
+        }
+        (Bounds::Hashes(a), Bounds::Hashes(b)) => {
+            let (first, last) = (a.first.max(b.first), a.last.min(b.last));
+            Some(Bounds::Hashes(HashRange { first, last }))
+        }
+        (Bounds::Slot(a), Bounds::Slot(b)) => {
+            let of = common_multiple([a.of(), b.of()])?;
+            a.refined(of).map(Bounds::Slot).find(|slot| holds(those, slot))
+        }
+        (other, _) => Some(other.clone()),
+    }
+}
+
+/// The keys of `whole` that do not lie in `part`, in stretches or slots.
+pub fn without(whole: &Bounds, part: &Bounds) -> Vec<Bounds> {
+    match (whole, intersection(whole, part)) {
+        (_, None) => vec![whole.clone()],
+        (Bounds::Keys(whole), Some(Bounds::Keys(part))) => {
+            let left = (whole.begin < part.begin)
+                .then(|| KeyRange { begin: whole.begin.clone(), end: part.begin.clone() });
+            let goes_on = !part.end.is_empty() && part.end != whole.end;
+            let right = goes_on.then(|| KeyRange { begin: part.end.clone(), end: whole.end.clone() });
+            left.into_iter().chain(right).map(Bounds::Keys).collect()
+        }
+        (Bounds::Hashes(whole), Some(Bounds::Hashes(part))) => {
+            let left =
+                (whole.first < part.first).then(|| HashRange { first: whole.first, last: part.first - 1 });
+            let right =
+                (part.last < whole.last).then(|| HashRange { first: part.last + 1, last: whole.last });
+            left.into_iter().chain(right).map(Bounds::Hashes).collect()
+        }
+        (Bounds::Slot(whole), Some(Bounds::Slot(part))) => {
+            whole.refined(part.of()).filter(|slot| *slot != part).map(Bounds::Slot).collect()
+        }
+        (_, Some(_)) => Vec::new(),
+    }
+}
+
 /// Whether every key of `inner` lies in `outer`.
 pub fn holds(outer: &Bounds, inner: &Bounds) -> bool {
     match (outer, inner) {

@@ -46,6 +46,7 @@ fn brief(map: &ShardMap) -> KeyspaceBrief {
         min_in_sync: 0,
         kind: crate::keyspace::KeyspaceKind::App,
         values: crate::keyspace::RowValues::Bytes,
+        feed_ms: 0,
     }
 }
 

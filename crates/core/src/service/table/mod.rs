@@ -9,8 +9,10 @@
 //! | [`index`] | what a secondary index has of a row, and in which order |
 //! | [`check`] | where the replicas of a shard differ, or an index and the rows |
 //! | [`rows`] | what an entry does to the rows of the shard |
+//! | [`feed`] | which changes of rows are kept, and what a reader of them has |
 
 pub mod check;
+pub mod feed;
 pub mod filter;
 pub mod index;
 pub mod member;

@@ -93,6 +93,7 @@ impl Fixture {
             durable: self.durable,
             min_in_sync: 0,
             values: crate::keyspace::RowValues::Bytes,
+            feed_ms: 0,
             kind: crate::keyspace::KeyspaceKind::App,
         };
         let orders = Orders {

@@ -110,6 +110,7 @@ impl From<&Keyspace> for proto::Keyspace {
             durable: keyspace.durable,
             min_in_sync: keyspace.min_in_sync,
             values: values(keyspace.values),
+            feed_ms: keyspace.feed_ms,
         }
     }
 }
@@ -148,6 +149,7 @@ impl TryFrom<proto::Keyspace> for Keyspace {
             durable: form.durable,
             min_in_sync: form.min_in_sync,
             values: word(&form.values, default.values, "values")?,
+            feed_ms: form.feed_ms,
             ..default
         })
     }
@@ -165,6 +167,7 @@ impl From<&KeyspaceBrief> for proto::KeyspaceBrief {
             durable: brief.durable,
             min_in_sync: brief.min_in_sync,
             values: values(brief.values),
+            feed_ms: brief.feed_ms,
             // What it was before it was told.
             kind: if brief.kind == KeyspaceKind::App { String::new() } else { brief.kind.word().to_owned() },
         }
@@ -184,6 +187,7 @@ impl TryFrom<proto::KeyspaceBrief> for KeyspaceBrief {
             durable: form.durable,
             min_in_sync: form.min_in_sync,
             values: word(&form.values, RowValues::Bytes, "values")?,
+            feed_ms: form.feed_ms,
             kind: if form.kind.is_empty() { KeyspaceKind::App } else { form.kind.parse().at("kind")? },
         })
     }

@@ -157,6 +157,10 @@ pub struct Keyspace {
     /// absent = `bytes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<String>,
+    /// For a table: the time for which its change feed keeps changes, in milliseconds, 1000 to 604800000; absent = 0, and it has
+    /// no feed.
+    #[serde(default, skip_serializing_if = "crate::json::is_zero_ms")]
+    pub feed_ms: u64,
 }
 
 impl From<&core::Keyspace> for Keyspace {
@@ -178,6 +182,7 @@ impl From<&core::Keyspace> for Keyspace {
             durable: keyspace.durable,
             min_in_sync: keyspace.min_in_sync,
             values: (keyspace.values != core::RowValues::Bytes).then(|| keyspace.values.to_string()),
+            feed_ms: keyspace.feed_ms,
         }
     }
 }
@@ -202,6 +207,7 @@ impl TryFrom<Keyspace> for core::Keyspace {
             durable: form.durable,
             min_in_sync: form.min_in_sync,
             values: word(form.values, "values")?.unwrap_or(default.values),
+            feed_ms: form.feed_ms,
             ..default
         })
     }

@@ -46,6 +46,7 @@ pub(super) fn manifest() -> Manifest {
             sharding: Sharding::KeyRange {},
             partition_key: None,
             values: None,
+            feed_ms: 0,
             ownership: Some("replicated".into()),
             replicas: Some(3),
             policy: None,

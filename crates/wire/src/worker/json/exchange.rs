@@ -371,6 +371,9 @@ pub struct KeyspaceBrief {
     /// For a table: the values that its rows may have: `bytes`, `json`; absent = `bytes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<String>,
+    /// For a table: the time for which its change feed keeps changes, in milliseconds; absent = 0, and it has no feed.
+    #[serde(default, skip_serializing_if = "crate::json::is_zero_ms")]
+    pub feed_ms: u64,
 }
 
 /// A lease: the worker may act until `lease_ms` after it sent the heartbeat, by its own clock.
@@ -422,6 +425,7 @@ impl From<&core::Orders> for Orders {
             min_in_sync: brief.min_in_sync,
             kind: brief.kind.to_string(),
             values: (brief.values != RowValues::Bytes).then(|| brief.values.to_string()),
+            feed_ms: brief.feed_ms,
         };
         let lease =
             |lease: core::LeaseRenewal| Lease { sent_at_ms: lease.sent_at.0, lease_ms: lease.lease_ms };

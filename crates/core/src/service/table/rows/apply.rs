@@ -4,6 +4,7 @@ use super::draft::{Draft, Stop};
 use super::{Answered, Outcome, Record, Records, Request, RequestId, Row, Standing, Write};
 use crate::keyspace::key::Key;
 use crate::limits;
+use crate::service::table::feed;
 use crate::service::table::replication::LogPosition;
 
 /// What follows from an entry.
@@ -29,6 +30,9 @@ pub fn apply<R: Records>(records: &R, version: LogPosition, write: &Write) -> Re
     };
     draft.remove_ended()?;
     let (mut changes, former) = draft.records();
+    if let Some(settings) = records.feed() {
+        changes.extend(feed::remove_old(records, settings, standing.clock_ms, &changes)?);
+    }
     if let Some(request) = write.request.filter(|_| is_first) {
         standing.answers += 1;
         let answered =

@@ -3,6 +3,7 @@
 use super::{Action, Condition, Done, Expiry, Now, Operation, Record, Records, Refusal, Row, Value};
 use crate::keyspace::key::Key;
 use crate::limits;
+use crate::service::table::feed::Change;
 use crate::service::table::replication::LogPosition;
 use std::collections::BTreeMap;
 
@@ -22,6 +23,8 @@ struct Changed {
     before: Option<Row>,
     now: Option<Row>,
     was_read: bool,
+    /// It is gone as its time had come.
+    ended: bool,
 }
 
 pub(super) struct Draft<'a, R: Records> {
@@ -77,7 +80,8 @@ impl<'a, R: Records> Draft<'a, R> {
             return None;
         }
         let row = Row { value: value.clone(), version: self.version, expires_ms: None };
-        self.changed.insert(key.clone(), Changed { before: None, now: Some(row), was_read: false });
+        self.changed
+            .insert(key.clone(), Changed { before: None, now: Some(row), was_read: false, ended: false });
         let now = Some(Now { bytes: value.len(), number: None, expires_ms: None });
         Some(Done { existed: false, former: None, now })
     }
@@ -87,23 +91,30 @@ impl<'a, R: Records> Draft<'a, R> {
         for (_, key) in self.records.ended(self.clock_ms, limits::EXPIRED_ROWS_REMOVED)? {
             if self.now(&key)?.is_some_and(|row| !row.is_there(self.clock_ms)) {
                 self.put(&key, None)?;
+                self.changed.entry(key).and_modify(|changed| changed.ended = true);
             }
         }
         Ok(())
     }
 
-    /// What is to be stored, and of each row among that what it was before, if that is wanted.
+    /// What is to be stored, with the changes of rows if the shard keeps them; and of each row among that what it was before, if
+    /// that is wanted.
     pub(super) fn records(self) -> (Vec<Record>, Vec<Option<Row>>) {
-        let wants_former = self.records.wants_former();
+        let (wants_former, keeps_changes) = (self.records.wants_former(), self.records.feed().is_some());
         let ends = |row: &Option<Row>| row.as_ref().and_then(|row| row.expires_ms);
         let (mut records, mut former) = (Vec::new(), Vec::new());
-        for (key, Changed { before, now, was_read }) in self.changed {
+        for (key, Changed { before, now, was_read, ended: has_ended }) in self.changed {
             let (ended, ending) = (ends(&before), ends(&now));
             if ended != ending {
                 records.extend(ended.map(|at| Record::Ends(at, key.clone(), false)));
                 records.extend(ending.map(|at| Record::Ends(at, key.clone(), true)));
             }
-            if before != now || !was_read {
+            let has_changed = before != now || !was_read;
+            if has_changed && keeps_changes {
+                let change = Change::of(now.as_ref(), has_ended, self.clock_ms);
+                records.push(Record::Change(self.version, key.clone(), Some(change)));
+            }
+            if has_changed {
                 records.push(Record::Row(key, now));
                 if wants_former {
                     former.push(before);
@@ -160,11 +171,11 @@ impl<'a, R: Records> Draft<'a, R> {
                 if !changed.was_read {
                     (changed.before, changed.was_read) = (self.records.row(key)?, true);
                 }
-                changed.now = row;
+                (changed.now, changed.ended) = (row, false);
             }
             None => {
                 let before = self.records.row(key)?;
-                self.changed.insert(key.clone(), Changed { before, now: row, was_read: true });
+                self.changed.insert(key.clone(), Changed { before, now: row, was_read: true, ended: false });
             }
         }
         Ok(())

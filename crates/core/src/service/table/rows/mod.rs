@@ -12,12 +12,15 @@
 //! | rows whose time has come | each entry removes up to [`limits::EXPIRED_ROWS_REMOVED`] of them; an entry without operations does only that |
 //! | a request that comes twice | the outcome of a write with a request id is kept for [`limits::ANSWER_KEPT_MS`] by the shard's clock, and the latest [`limits::ANSWERS_KEPT`] at most; the same id again changes nothing and gets the first outcome |
 //!
+//! A table with a change feed also keeps what became of each row ([`super::feed`]).
+//!
 //! What is kept are *records* ([`Record`]): rows, the times when rows end, outcomes, and how the shard stands. An engine stores
 //! them as bytes in one order; the forms are in `crates/table`, whose driver alone reads and writes them.
 
 use crate::keyspace::key::Key;
 use crate::keyspace::sharding::PartitionKey;
 use crate::limits;
+use crate::service::table::feed::{Change, FeedSettings, Place, Removed};
 use crate::service::table::replication::LogPosition;
 use std::sync::Arc;
 
@@ -225,6 +228,10 @@ pub enum Record {
     AnswerOf(u64, RequestId, bool),
     /// How the shard stands.
     Standing(Standing),
+    /// The change that the entry at that position has made of a row, of a table with a feed.
+    Change(LogPosition, Key, Option<Change>),
+    /// Up to where changes are removed, of a table with a feed.
+    Removed(Removed),
 }
 
 /// What is stored, as reads and writes see it. Errors are those of the storage.
@@ -256,6 +263,22 @@ pub trait Records {
 
     /// How the shard stands.
     fn standing(&self) -> Result<Standing, Self::Error>;
+
+    /// How changes are kept; none: they are not.
+    fn feed(&self) -> Option<FeedSettings> {
+        None
+    }
+
+    /// The first changes in the order of their places, as long as they are of `until_ms` or before: `most`, or as many as have
+    /// `bytes` of values, whichever are fewer; one at least, if there is one.
+    fn changes(&self, _until_ms: u64, _most: usize, _bytes: usize) -> Result<Vec<Place>, Self::Error> {
+        Ok(Vec::new())
+    }
+
+    /// Up to where changes are removed.
+    fn removed(&self) -> Result<Removed, Self::Error> {
+        Ok(Removed::default())
+    }
 }
 
 /// A write that is refused before it enters a log.

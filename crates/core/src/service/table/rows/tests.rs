@@ -55,6 +55,7 @@ impl Memory {
                 Record::AnswerOf(at, id, true) => assert!(self.answers_of.insert((at, id))),
                 Record::AnswerOf(at, id, false) => assert!(self.answers_of.remove(&(at, id))),
                 Record::Standing(standing) => self.standing = standing,
+                Record::Change(..) | Record::Removed(_) => panic!("it has no feed"),
             }
         }
         let ends = self.rows.iter().filter_map(|(key, row)| Some((row.expires_ms?, key.clone()))).collect();

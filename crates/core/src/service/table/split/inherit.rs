@@ -2,7 +2,8 @@
 //!
 //! | record | goes to |
 //! |---|---|
-//! | a row, and when it ends | the child that holds its key |
+//! | a row, when it ends, and its changes | the child that holds its key |
+//! | up to where changes are removed | each child; of several parents for the keys of each ([`Removed::joined`](super::super::feed::Removed::joined)) |
 //! | the outcome of a request, and of when it is | each child: it does not name the key that was asked about |
 //! | how the shard stands | each child; of several parents the latest clock, and all outcomes |
 
@@ -13,9 +14,9 @@ use crate::service::table::rows::{Record, Standing};
 /// Whether the child that holds the keys for which `holds` says so takes that record, as it is or as it has changed.
 pub fn takes(record: &Record, holds: impl Fn(&Key) -> bool) -> bool {
     match record {
-        Record::Row(key, _) | Record::Ends(_, key, _) => holds(key),
+        Record::Row(key, _) | Record::Ends(_, key, _) | Record::Change(_, key, _) => holds(key),
         Record::Answer(..) | Record::AnswerOf(..) => takes_outcomes(),
-        Record::Standing(_) => true,
+        Record::Standing(_) | Record::Removed(_) => true,
     }
 }
 

@@ -120,6 +120,11 @@ impl Base {
         Base { node, bounds, settings, parts: BTreeMap::new(), serves: false, phase: Phase::Taking }
     }
 
+    /// What a parent held, as far as an order has said.
+    pub fn held(&self, parent: ShardId) -> Option<&Bounds> {
+        self.parts.get(&parent)?.bounds.as_ref()
+    }
+
     /// An order: these are the parents' replicas, all of them that can be asked. `serves`: the switch was.
     pub fn ordered(&mut self, now: Millis, parents: Vec<Parent>, serves: bool) -> Vec<Effect> {
         self.serves = serves;

@@ -1,0 +1,141 @@
+//! Change feeds over HTTP: of a table for clients, of the shards of one node for other nodes.
+
+use super::answer::{error, malformed, refused};
+use super::rows::not_scanned;
+use crate::feed::{FeedError, FeedRequest, FeedStart, FeedToken, Feeds, GONE, for_client};
+use crate::limits;
+use axum::Json;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, RawQuery, State};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use partage_core::base::id::ShardId;
+use partage_wire::table::{FeedPage, NodeFeedRequest};
+use partage_worker::KeyspaceName;
+use std::time::Duration;
+
+/// Changes of a page, if the request does not say.
+const CHANGES: usize = 100;
+
+/// The feed of a table, as axum has it.
+pub(super) const FEED: &str = "/v1/tables/{table}/feed";
+
+/// Changes of shards, for other nodes.
+pub(super) const SHARDS: &str = "/v1/tables/{table}/feed/shards";
+
+/// `GET /v1/tables/<table>/feed`
+pub(super) async fn of_table(
+    State(feeds): State<Feeds>,
+    Path(table): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let asked = match parse(&table, query.as_deref().unwrap_or_default()) {
+        Ok(asked) => asked,
+        Err(why) => return malformed(&why),
+    };
+    match feeds.page(&asked).await {
+        Ok(page) => {
+            let changes = page.changes.into_iter().map(for_client).collect();
+            Json(FeedPage { changes, next: page.next.text() }).into_response()
+        }
+        Err(why) => not_read(why),
+    }
+}
+
+fn not_read(why: FeedError) -> Response {
+    let (status, kind) = match why {
+        FeedError::Refused(why) => return refused(&why),
+        FeedError::Table(why) => return not_scanned(why),
+        FeedError::NoFeed(_) => (StatusCode::CONFLICT, "refused"),
+        FeedError::NoShard(..) => (StatusCode::NOT_FOUND, "not_found"),
+        FeedError::TooManyShards(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+        FeedError::Token(_) | FeedError::OtherShards(..) => (StatusCode::BAD_REQUEST, "malformed"),
+        FeedError::Late(_) => (StatusCode::GONE, GONE),
+    };
+    error(status, kind, &why.to_string(), "")
+}
+
+fn parse(table: &str, query: &str) -> Result<FeedRequest, String> {
+    let table = KeyspaceName::new(table).map_err(|error| error.to_string())?;
+    let (shard, start, wait) = (None, FeedStart::Oldest, Duration::ZERO);
+    let mut asked = FeedRequest { table, shard, start, most: CHANGES, wait };
+    for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+        let wrong = |way: &str| format!("{name}={value}: {way}");
+        match &*name {
+            "after" if value == "now" => asked.start = FeedStart::Now,
+            "after" => {
+                let token = FeedToken::parse(&value).map_err(|error| error.to_string())?;
+                asked.start = FeedStart::After(token);
+            }
+            "shard" => {
+                let number = value.parse().map_err(|_| wrong("give the number of a shard"))?;
+                asked.shard = Some(ShardId(number));
+            }
+            "limit" => {
+                let most = limits::SCAN_ROWS;
+                let number = value.parse().ok().filter(|number| (1..=most).contains(number));
+                asked.most = number.ok_or_else(|| wrong(&format!("give a number from 1 to {most}")))?;
+            }
+            "wait_ms" => {
+                let most = limits::FEED_WAIT;
+                let wait = value.parse().ok().map(Duration::from_millis).filter(|wait| *wait <= most);
+                let way = || wrong(&format!("give a number from 0 to {}", most.as_millis()));
+                asked.wait = wait.ok_or_else(way)?;
+            }
+            other => {
+                return Err(format!(
+                    "a feed has no parameter {other:?}: it has after, shard, limit and wait_ms"
+                ));
+            }
+        }
+    }
+    Ok(asked)
+}
+
+/// `POST /v1/tables/<table>/feed/shards`
+pub(super) async fn of_shards(State(feeds): State<Feeds>, Path(table): Path<String>, body: Body) -> Response {
+    let table = match KeyspaceName::new(&table) {
+        Ok(table) => table,
+        Err(why) => return malformed(&why.to_string()),
+    };
+    let Ok(body) = to_bytes(body, limits::FEED_REQUEST_BYTES).await else {
+        return malformed("the request is too long");
+    };
+    let asked: NodeFeedRequest = match serde_json::from_slice(&body) {
+        Ok(asked) => asked,
+        Err(why) => return malformed(&why.to_string()),
+    };
+    match feeds.own(&table, &asked).await {
+        Ok(answer) => Json(answer).into_response(),
+        Err(why) => malformed(&why.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_says_from_where_on_changes_are_wanted() {
+        let plain = parse("stock", "").unwrap();
+        assert_eq!(
+            (plain.start, plain.most, plain.wait, plain.shard),
+            (FeedStart::Oldest, 100, Duration::ZERO, None)
+        );
+        let asked = parse("stock", "after=now&limit=1000&wait_ms=25000&shard=7").unwrap();
+        assert_eq!((asked.start, asked.most, asked.shard), (FeedStart::Now, 1_000, Some(ShardId(7))));
+        assert_eq!(asked.wait, Duration::from_secs(25));
+        for (bad, named) in [
+            ("limit=0", "limit=0"),
+            ("limit=1001", "1 to 1000"),
+            ("wait_ms=25001", "0 to 25000"),
+            ("wait_ms=x", "wait_ms=x"),
+            ("shard=a", "shard=a"),
+            ("after=abc", "damaged"),
+            ("token=abc", "\"token\""),
+        ] {
+            let why = parse("stock", bad).unwrap_err();
+            assert!(why.contains(named), "{bad}: {why}");
+        }
+    }
+}
