@@ -1,7 +1,6 @@
 //! Change feeds over HTTP: of a table for clients, of the shards of one node for other nodes.
 
-use super::answer::{error, malformed, refused};
-use super::rows::not_scanned;
+use super::answer::{self, error, malformed, refused};
 use crate::feed::{FeedError, FeedRequest, FeedStart, FeedToken, Feeds, GONE, for_client};
 use crate::limits;
 use axum::Json;
@@ -45,7 +44,7 @@ pub(super) async fn of_table(
 fn not_read(why: FeedError) -> Response {
     let (status, kind) = match why {
         FeedError::Refused(why) => return refused(&why),
-        FeedError::Table(why) => return not_scanned(why),
+        FeedError::Table(why) => return answer::failed(&why.into()),
         FeedError::NoFeed(_) => (StatusCode::CONFLICT, "refused"),
         FeedError::NoShard(..) => (StatusCode::NOT_FOUND, "not_found"),
         FeedError::TooManyShards(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),

@@ -28,6 +28,7 @@ fn brief(sharding: Sharding, partition_key: PartitionKey) -> KeyspaceBrief {
         min_in_sync: 2,
         kind: KeyspaceKind::Table,
         values: RowValues::Bytes,
+        feed_ms: 0,
     }
 }
 
