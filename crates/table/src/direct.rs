@@ -5,6 +5,9 @@
 //! thread of a connection looks at the rows itself, if they are in memory. Everything else, and whatever is not certain, goes through
 //! the queue of the replica.
 //!
+//! A time is published after the entries are applied that the event which allows it has committed, and is taken back before anything
+//! is done by which another replica may lead.
+//!
 //! Why such a read is linearizable: take the moment at which the reader sees the published time, or, if the replica has begun to
 //! lead only after the reader looked at the clock, the moment at which it has begun. The read is under way then, no other replica
 //! leads, and all that was acknowledged is applied here. The rows are read after it, and no applied entry is ever taken back.
@@ -38,6 +41,14 @@ impl DirectReads {
     pub(crate) fn publish(&self, until: Option<Millis>) {
         let until = until.map_or(0, |until| until.0);
         if self.until.load(Ordering::Relaxed) != until {
+            self.until.store(until, Ordering::Release);
+        }
+    }
+
+    /// Takes back what is published beyond `until`.
+    pub(crate) fn withdraw(&self, until: Option<Millis>) {
+        let until = until.map_or(0, |until| until.0);
+        if self.until.load(Ordering::Relaxed) > until {
             self.until.store(until, Ordering::Release);
         }
     }
@@ -113,6 +124,11 @@ mod tests {
         assert_eq!(found(99, "stays", 0), None, "it is on the disk now");
         apply(&mut rows, 4, 1_600, "stays", Expiry::Never);
         assert!(found(99, "stays", 4).is_some());
+        direct.withdraw(Some(Millis(200)));
+        assert!(found(99, "stays", 4).is_some());
+        direct.withdraw(Some(Millis(99)));
+        assert_eq!(found(99, "stays", 4), None, "it was taken back");
+        direct.publish(Some(Millis(100)));
         direct.publish(None);
         assert_eq!(found(99, "stays", 0), None, "the replica does not lead any more");
         direct.publish(Some(Millis(100)));

@@ -69,6 +69,9 @@ pub const JOIN_PENDING_BYTES: usize = 64 << 20;
 /// Changes of so many bytes go together into the store of a merged shard that is not open yet.
 pub const JOIN_GROUP_BYTES: usize = 256 << 10;
 
+/// So many bytes of changes are added to it at a time, and its parents may not close while more wait.
+pub const JOIN_STEP_BYTES: usize = 1 << 20;
+
 /// The stores of a shard that forms are flushed with so many bytes in memory: what is not flushed when the parents have closed,
 /// requests wait for.
 pub const BASE_FLUSH_BYTES: usize = 4 << 20;
@@ -286,6 +289,10 @@ pub const FEED_WAIT: Duration = Duration::from_secs(25);
 /// How long another node is left to wait for changes of its shards, before it says that there are none: less than
 /// [`SHARD_ANSWER`].
 pub const FEED_NODE_WAIT: Duration = Duration::from_secs(5);
+
+/// How long a node reads on through changes that are not the reader's, of rows that were in another shard, also where the reader does
+/// not wait.
+pub const FEED_READ_ON: Duration = Duration::from_secs(1);
 
 /// How long a node that waits for changes rests when there are some, before it reads them: a burst is read as one.
 pub const FEED_REST: Duration = Duration::from_millis(5);

@@ -7,13 +7,13 @@
 //! | the store lags little | the parents may close |
 //! | they have closed | the last changes, and what is not of a row (outcomes, how the shards stand), are added |
 //!
-//! The store's positions are one less than the furthest of its parts: so whatever came last, the position at which the log of the child
+//! The store's positions count its groups, and stay below the furthest of its parts: so whatever came last, the position at which the log of the child
 //! begins is behind them. If it cannot be kept up (changes wait for too long, a store fails, a part is replaced), all is joined
 //! when the parents have closed, as if this had never begun.
 
 use super::joining::ParentStore;
 use super::{BaseWork, LocalBase, State, joining};
-use crate::limits::{BASE_FLUSH_BYTES, JOIN_GROUP_BYTES, JOIN_PENDING_BYTES};
+use crate::limits::{BASE_FLUSH_BYTES, JOIN_GROUP_BYTES, JOIN_PENDING_BYTES, JOIN_STEP_BYTES};
 use crate::node::{Shared, folders};
 use crate::rows::RowsError;
 use crate::transport::{StoredChange, change_bytes};
@@ -21,7 +21,11 @@ use partage_core::base::id::Epoch;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::{Change, Store, TreeSnapshot, TreeStore};
+use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// The index of the store when it has the rows that are copied.
+const FIRST: u64 = 1;
 
 /// How far it is.
 #[derive(Default)]
@@ -43,7 +47,7 @@ pub(super) struct Changes {
     generation: u64,
     /// The store has all up to this index, but for what waits.
     at: u64,
-    waiting: Vec<StoredChange>,
+    waiting: VecDeque<StoredChange>,
     bytes: usize,
     is_flushing: bool,
 }
@@ -53,16 +57,21 @@ pub(super) struct Early {
     pub(super) store: Arc<TreeStore>,
     pub(super) generation: u64,
     at: u64,
-    waiting: Vec<StoredChange>,
+    waiting: VecDeque<StoredChange>,
 }
 
 fn at(index: u64) -> LogPosition {
     LogPosition { epoch: Epoch(0), index }
 }
 
-fn apply(store: &TreeStore, from: u64, to: LogPosition, changes: &[StoredChange]) -> Result<(), RowsError> {
+fn apply<'a>(
+    store: &TreeStore,
+    from: u64,
+    to: LogPosition,
+    changes: impl IntoIterator<Item = &'a StoredChange>,
+) -> Result<(), RowsError> {
     let changes: Vec<Change<'_>> =
-        changes.iter().map(|(key, value)| Change { key, value: value.as_deref() }).collect();
+        changes.into_iter().map(|(key, value)| Change { key, value: value.as_deref() }).collect();
     Ok(store.apply(at(from), to, &changes)?)
 }
 
@@ -100,33 +109,35 @@ impl Early {
 impl LocalBase {
     /// Whether the rows of all parents are in one store, or are not going to be before these close.
     pub(super) fn is_joined(&self) -> bool {
-        let is_one = self.parts.len() < 2 && self.incoming.is_empty();
-        is_one || matches!(self.early, EarlyJoin::Following(..) | EarlyJoin::GivenUp)
+        match &self.early {
+            _ if self.parts.len() < 2 => true,
+            EarlyJoin::Following(changes, _) => changes.bytes < JOIN_STEP_BYTES,
+            EarlyJoin::GivenUp => true,
+            EarlyJoin::Awaited | EarlyJoin::Copying(_) => false,
+        }
     }
 
     /// Begins when all parents have given what they had.
     pub(super) fn tend_early_join(&mut self) {
         let may = matches!((&self.early, &self.state), (EarlyJoin::Awaited, State::Taking));
-        if !may || self.parts.len() < 2 || !self.base.is_ready() || !self.incoming.is_empty() {
+        if !may || self.parts.len() < 2 || !self.base.is_ready() || self.closing.is_some() {
             return;
         }
-        let furthest = self.parts.values().map(|part| part.at).max().unwrap_or_default();
         let snapshots: Result<Vec<TreeSnapshot>, _> =
             self.parts.values().map(|part| part.store.snapshot()).collect();
         // Two empty shards are joined at once.
-        let (Ok(snapshots), Some(index)) = (snapshots, furthest.checked_sub(1).filter(|index| *index > 0))
-        else {
+        let Some(snapshots) = snapshots.ok().filter(|_| self.last_index() >= FIRST) else {
             self.early = EarlyJoin::GivenUp;
             return;
         };
         let generation = self.next_generation;
         self.next_generation += 1;
-        self.early = EarlyJoin::Copying(Changes { generation, at: index, ..Changes::default() });
+        self.early = EarlyJoin::Copying(Changes { generation, at: FIRST, ..Changes::default() });
         let folder = folders::of(&self.shared.folder, &self.queue.key, generation);
         let (engine, queue) = (self.shared.engine.clone(), Arc::clone(&self.queue));
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
-            let result = joining::copy_rows(&engine, &snapshots, &folder, at(index));
+            let result = joining::copy_rows(&engine, &snapshots, &folder, at(FIRST));
             drop(snapshots);
             queue.add(|waiting| waiting.base_done.push(BaseWork::Copied { generation, result }));
         });
@@ -165,18 +176,31 @@ impl LocalBase {
         }
     }
 
-    /// Adds what waits, when it is much.
-    fn catch_up(&mut self) {
-        let furthest = self.parts.values().map(|part| part.at).max().unwrap_or_default();
+    /// The last index that the store may have before the parents have closed.
+    fn last_index(&self) -> u64 {
+        self.parts.values().map(|part| part.at).max().unwrap_or_default().saturating_sub(1)
+    }
+
+    /// Adds what waits, when it is much: a part of it, as this thread has other replicas to serve, and the rest when it is served again.
+    pub(super) fn catch_up(&mut self) {
+        let last = self.last_index();
         let EarlyJoin::Following(changes, store) = &mut self.early else { return };
-        let index = furthest.saturating_sub(1);
-        if changes.bytes < JOIN_GROUP_BYTES || index <= changes.at {
+        if changes.bytes < JOIN_GROUP_BYTES || changes.at >= last {
             return;
         }
-        match apply(store, changes.at, at(index), &changes.waiting) {
+        let (mut count, mut bytes) = (0, 0);
+        while bytes < JOIN_STEP_BYTES && count < changes.waiting.len() {
+            bytes += change_bytes(&changes.waiting[count]);
+            count += 1;
+        }
+        match apply(store, changes.at, at(changes.at + 1), changes.waiting.iter().take(count)) {
             Ok(()) => {
-                (changes.at, changes.bytes) = (index, 0);
-                changes.waiting.clear();
+                changes.at += 1;
+                changes.bytes = changes.bytes.saturating_sub(bytes);
+                changes.waiting.drain(..count);
+                if changes.bytes >= JOIN_GROUP_BYTES {
+                    self.queue.wake();
+                }
                 self.flush_joined();
             }
             Err(error) => {
@@ -336,18 +360,16 @@ mod tests {
             for step in before {
                 parents.write(tick(), step);
             }
-            let index = parents.furthest() - 1;
             let snapshots: Vec<_> = parents.stores().iter().map(|(store, _)| store.snapshot().unwrap()).collect();
-            let store = joining::copy_rows(&engine, &snapshots, &folder.path().join("early"), at(index)).unwrap();
-            let mut early = Early { store, generation: 1, at: index, waiting: Vec::new() };
+            let store = joining::copy_rows(&engine, &snapshots, &folder.path().join("early"), at(FIRST)).unwrap();
+            let mut early = Early { store, generation: 1, at: FIRST, waiting: VecDeque::new() };
             for step in after {
                 let changes = parents.write(tick(), step);
                 early.waiting.extend(changes.into_iter().filter(|(key, _)| joining::is_of_row(key)));
-                let index = parents.furthest() - 1;
-                if early.waiting.len() >= group && index > early.at {
-                    apply(&early.store, early.at, at(index), &early.waiting).unwrap();
-                    early.at = index;
-                    early.waiting.clear();
+                if early.waiting.len() >= group && early.at < parents.furthest() - 1 {
+                    apply(&early.store, early.at, at(early.at + 1), early.waiting.iter().take(group)).unwrap();
+                    early.at += 1;
+                    early.waiting.drain(..group);
                 }
             }
             let end = at(parents.furthest());

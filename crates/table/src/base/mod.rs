@@ -268,6 +268,7 @@ impl LocalBase {
             self.carry_out(effects);
         }
         self.tend_early_join();
+        self.catch_up();
         if self.base.is_ready() && self.is_joined() {
             // A caller that has gone does not see its answer.
             for answer in self.when_ready.drain(..) {
@@ -293,6 +294,11 @@ impl LocalBase {
             parts.map(|(shard, part)| (Arc::clone(&part.store), self.base.held(*shard).cloned())).collect();
         let only = self.parts.values().next().filter(|part| parts.len() == 1 && part.at == position.index);
         let only = only.map(|part| (part.generation, Arc::clone(&part.store)));
+        // What is still being stored of a snapshot ends before it is removed, and that before the log has anything of the replica: a folder
+        // with the rows of one parent only must not be there then.
+        for (_, incoming) in std::mem::take(&mut self.incoming) {
+            self.remove(incoming.generation, incoming.store);
+        }
         let early = self.take_early_join();
         let generation = only.as_ref().map_or(self.next_generation, |(generation, _)| *generation);
         self.next_generation = self.next_generation.max(generation + 1);

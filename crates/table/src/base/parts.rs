@@ -80,6 +80,9 @@ impl LocalBase {
     /// A chunk of a snapshot comes.
     pub(super) fn take_chunk(&mut self, from: PlacementId, chunk: SnapshotChunk) {
         let position = chunk.position;
+        if !matches!(self.state, State::Taking) {
+            return self.send_to_parent(from, Packet::Useless { position });
+        }
         let is_it = |one: &&mut IncomingPart| (one.from, one.position) == (from, position);
         let Some(incoming) = self.incoming.values_mut().find(is_it) else {
             return self.send_to_parent(from, Packet::Useless { position });

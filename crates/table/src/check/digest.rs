@@ -96,6 +96,8 @@ impl<S: Snapshot> Digesting<S> {
                 let known = self.indexes.iter().position(|index| index.id == entry.index);
                 (known.map_or(STRAY, |at| INDEXES + at), self.range_of(entry.key))
             }
+            // Of a feed: they are compared between replicas, and with nothing else.
+            (None, Some(_)) if keys::is_change(stored) => (OTHERS, 0),
             (None, Some(key)) => (ENDS, self.range_of(key)),
             (None, None) => (OTHERS, 0),
         };

@@ -42,15 +42,16 @@ impl Checks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A check begins. False: too many are here, and the replica is not summed up.
+    /// A check begins. False: too many are here, or the entry was logged twice and the first one counts; the replica is not summed up.
     pub(crate) fn begin(&self, now: Millis, replica: &ReplicaKey, number: u64) -> bool {
         let mut checks = self.lock();
         checks.retain(|_, (began, _)| now < *began + CHECK_LIFE_MS);
-        let has_room = checks.len() < CHECKS_KEPT;
-        if has_room {
-            checks.insert((replica.clone(), number), (now, CheckState::Working));
+        let of = (replica.clone(), number);
+        let begins = checks.len() < CHECKS_KEPT && !checks.contains_key(&of);
+        if begins {
+            checks.insert(of, (now, CheckState::Working));
         }
-        has_room
+        begins
     }
 
     /// A check is done, or has failed. One that was forgotten meanwhile stays so.

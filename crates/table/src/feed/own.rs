@@ -22,6 +22,8 @@ struct Asked {
     progress: Option<Progress>,
     /// The last change that its replica had applied before it was read, if it was read.
     read_at: Option<Option<LogPosition>>,
+    /// Nothing follows on what was read.
+    is_end: bool,
 }
 
 /// Reads the changes that a reader lacks of some shards, in that order as long as there is room; waits where there are none.
@@ -33,19 +35,23 @@ pub(super) async fn read(
     limits: Limits,
 ) -> Vec<ShardChanges> {
     let until = Instant::now() + limits.wait;
+    let read_on_until = until.max(Instant::now() + limits::FEED_READ_ON);
     let mut heard = tables.node().newest_changes().heard();
-    let asked = shards.into_iter().map(|shard| Asked { shard, progress: None, read_at: None });
+    let asked = shards.into_iter().map(|shard| Asked { shard, progress: None, read_at: None, is_end: true });
     let mut asked: Vec<Asked> = asked.collect();
     loop {
         heard.mark_unchanged();
         let found = read_news(tables, table, progress, (&mut asked, limits.most)).await;
-        if found.iter().any(ShardChanges::is_news) || Instant::now() >= until {
+        // What is passed over, as it is of rows that were in another shard, is not waited for.
+        let is_end = asked.iter().all(|one| one.is_end);
+        let patience = if is_end { until } else { read_on_until };
+        if found.iter().any(ShardChanges::is_news) || Instant::now() >= patience {
             let is_found = |shard: ShardId| found.iter().any(|one| one.shard == shard);
             let others = asked.iter().filter(|one| one.read_at.is_some() && !is_found(one.shard));
             let others: Vec<ShardChanges> = others.map(Asked::unchanged).collect();
             return found.into_iter().chain(others).collect();
         }
-        if matches!(timeout_at(until, heard.changed()).await, Ok(Ok(()))) {
+        if is_end && matches!(timeout_at(until, heard.changed()).await, Ok(Ok(()))) {
             sleep(limits::FEED_REST).await;
         }
     }
@@ -54,7 +60,7 @@ pub(super) async fn read(
 impl Asked {
     fn unchanged(&self) -> ShardChanges {
         let progress = self.progress.clone().unwrap_or_default();
-        let page = ChangesPage { changes: Vec::new(), progress };
+        let page = ChangesPage { changes: Vec::new(), progress, is_end: self.is_end };
         ShardChanges { shard: self.shard, read: Ok(page) }
     }
 }
@@ -79,13 +85,14 @@ async fn read_news(
             continue;
         };
         let newest = tables.node().newest_changes().of(&replica);
-        if one.read_at == Some(newest) {
+        if one.is_end && one.read_at == Some(newest) {
             continue;
         }
         let progress = one.progress.clone().unwrap_or_else(|| progress.within(&bounds));
         let read = read_replica(tables, &replica, progress, (left, bytes)).await;
         if let Ok(page) = &read {
             (one.progress, one.read_at) = (Some(page.progress.clone()), Some(newest));
+            one.is_end = page.is_end;
             left -= left.min(page.changes.len());
             bytes = bytes.saturating_sub(page.bytes());
         }
@@ -105,7 +112,7 @@ async fn read_replica(
     (most, bytes): (usize, usize),
 ) -> Result<ChangesPage, Fault> {
     if progress.is_empty() {
-        return Ok(ChangesPage { changes: Vec::new(), progress });
+        return Ok(ChangesPage { changes: Vec::new(), progress, is_end: true });
     }
     let pinned = tables.pin(replica, Consistency::Any).await.map_err(Fault::Refused)?;
     let stopped = |why: String| Fault::Refused(Refused::new(Refusal::Stopped, why));

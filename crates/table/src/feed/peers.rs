@@ -87,7 +87,7 @@ fn understood(leader: &Leader, answer: ShardFeed) -> Option<ShardChanges> {
     }
     let progress = FeedToken::parse(&next?).ok()?.progress;
     let changes = changes.into_iter().map(from_node).collect::<Option<_>>()?;
-    Some(ShardChanges { shard, read: Ok(ChangesPage { changes, progress }) })
+    Some(ShardChanges { shard, read: Ok(ChangesPage { changes, progress, is_end: true }) })
 }
 
 /// What another node is answered.

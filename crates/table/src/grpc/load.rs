@@ -48,7 +48,17 @@ pub(super) async fn load(
     let mut number = 0;
     while let Some(message) = messages.message().await? {
         let done = take(service, &mut load, &mut summary, number, message).await;
-        done.map_err(|why| status::with(&why, [("messages", number.to_string())]))?;
+        done.map_err(|why| {
+            let counts = &summary.0;
+            let metadata = [
+                ("messages", number),
+                ("written", counts.written),
+                ("not_met", counts.not_met),
+                ("unknown", counts.unknown),
+                ("failed", counts.failed),
+            ];
+            status::with(&why, metadata.map(|(name, count)| (name, count.to_string())))
+        })?;
         number += 1;
     }
     if load.is_none() {

@@ -89,6 +89,15 @@ impl Indexes {
                 }
             }
         }
+        // A request that was sent again may have been logged twice, and a replica that came by a snapshot have seen the second one only.
+        let earliest = digests.values().map(|(position, _)| *position).min();
+        let (digests, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            digests.into_iter().partition(|(_, (position, _))| Some(*position) == earliest);
+        for node in others.into_keys() {
+            let reason = "it was summed up as of another entry of the log: check again".to_owned();
+            let node = Some(node.to_string());
+            answer.unchecked.push(CheckUnchecked { shard: id.0, node, index: None, reason });
+        }
         answer.shards += u64::from(!digests.is_empty());
         answer.replicas += digests.len() as u64;
         let digests: BTreeMap<_, Digest> =

@@ -305,16 +305,20 @@ impl LocalReplica {
     fn tell_machine(&mut self, event: Event) {
         let now = self.shared.clock.now();
         let effects = self.machine.handle(now, event);
-        self.publish_reads();
+        self.queue.direct.withdraw(self.reads_until());
         for effect in effects {
             self.carry_out(now, effect);
         }
+        self.publish_reads();
     }
 
     /// Says until when readers may look at the rows themselves.
     fn publish_reads(&self) {
-        let until = if self.takes_part() { self.machine.reads_until() } else { None };
-        self.queue.direct.publish(until);
+        self.queue.direct.publish(self.reads_until());
+    }
+
+    fn reads_until(&self) -> Option<Millis> {
+        if self.takes_part() { self.machine.reads_until() } else { None }
     }
 
     fn carry_out(&mut self, now: Millis, effect: Effect) {

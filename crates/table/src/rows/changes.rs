@@ -39,6 +39,8 @@ pub struct ChangesPage {
     pub changes: Vec<FoundChange>,
     /// How far its reader is with them.
     pub progress: Progress,
+    /// Nothing follows. If not, the page may be empty all the same: what was looked at is not of this reader.
+    pub is_end: bool,
 }
 
 impl ChangesPage {
@@ -143,7 +145,9 @@ impl<S: Snapshot> PinnedRows<S> {
         most: usize,
         bytes: usize,
     ) -> Result<Result<ChangesPage, Gone>, RowsError> {
-        let Some(settings) = self.feed else { return Ok(Ok(ChangesPage { changes: Vec::new(), progress })) };
+        let Some(settings) = self.feed else {
+            return Ok(Ok(ChangesPage { changes: Vec::new(), progress, is_end: true }));
+        };
         let removed = match self.snapshot.get(keys::REMOVED)? {
             Some(bytes) => decode_removed(&bytes)?,
             None => Removed::default(),
@@ -179,6 +183,7 @@ impl<S: Snapshot> PinnedRows<S> {
             }
             last = Some(place);
         }
-        Ok(Ok(ChangesPage { changes, progress: reader.end(last, next.as_ref(), self.snapshot.position()) }))
+        let progress = reader.end(last, next.as_ref(), self.snapshot.position());
+        Ok(Ok(ChangesPage { changes, progress, is_end: next.is_none() }))
     }
 }

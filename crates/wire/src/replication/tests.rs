@@ -89,11 +89,11 @@ fn the_form_is_what_it_was() {
     let expected = [
         &b"\x0a\x0c\x0a\x06orders\x10\x01\x18\x0c"[..], // to
         b"\x10\x0b",                                    // from
-        b"\x1a\x21\x08\x03",                            // append, its epoch
+        b"\x1a\x23\x08\x03",                            // append, its epoch
         b"\x12\x04\x08\x02\x10\x06",                    // before
         b"\x1a\x06\x08\x03\x10\x07\x18\x01",            // the first entry
         b"\x1a\x0b\x08\x03\x10\x08\x18\x02\x22\x03row", // the second one
-        b"\x20\x05\x28\x09",                            // committed, sent
+        b"\x20\x05\x28\x09\x38\x01",                    // committed, sent, that enough have these
     ];
     assert_eq!(bytes, expected.concat());
 }

@@ -3,6 +3,7 @@
 use crate::clock::{Clock, True};
 use crate::replication::engine::Engine;
 use partage_core::base::id::{Epoch, Incarnation, PlacementId};
+use partage_core::base::time::Millis;
 use partage_core::service::table::replication::{LogPosition, LogWrite, Replica, Stored, Wish};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,6 +22,8 @@ pub struct Local {
     pub machine: Replica,
     pub engine: Engine,
     pub report: Report,
+    /// Until when readers may look at what is applied, as its driver has published it.
+    pub published: Option<Millis>,
     /// When it last found its leader silent.
     pub silent_at: True,
     pub is_syncing: bool,

@@ -44,8 +44,16 @@ impl World {
         let name = (placement, at.incarnation);
         let machine = Replica::recover(name, settings, disk.stored.clone(), now, is_new);
         let (engine, report) = (disk.engine.clone(), Report::default());
-        let local =
-            Local { shard, machine, engine, report, silent_at: 0, is_syncing: false, tick_at: True::MAX };
+        let local = Local {
+            shard,
+            machine,
+            engine,
+            report,
+            published: None,
+            silent_at: 0,
+            is_syncing: false,
+            tick_at: True::MAX,
+        };
         at.replicas.insert(placement, local);
         let life = at.incarnation;
         self.places.insert(placement, (node, shard));
@@ -86,8 +94,14 @@ impl World {
         let now = at.clock.read(self.now);
         let Some(local) = at.replicas.get_mut(&placement) else { return Ok(()) };
         let effects = local.machine.handle(now, event);
+        // Of two options the least is none.
+        local.published = local.published.min(local.machine.reads_until());
         for effect in effects {
             self.carry_out(node, placement, effect)?;
+            self.direct_reads_are_fresh(node)?;
+        }
+        if let Some(local) = self.nodes[node].replicas.get_mut(&placement) {
+            local.published = local.machine.reads_until();
         }
         self.wake(node, placement);
         Ok(())

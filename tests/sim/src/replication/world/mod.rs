@@ -287,22 +287,19 @@ impl World {
                 }
             }
         }
-        self.direct_reads_are_fresh()
+        (0..self.nodes.len()).try_for_each(|node| self.direct_reads_are_fresh(node))
     }
 
     /// D2: whoever may be read without being asked has applied all that was acknowledged.
-    fn direct_reads_are_fresh(&self) -> Result<(), String> {
-        for node in self.nodes.iter().filter(|node| node.is_up) {
-            let now = node.clock.read(self.now);
-            for (placement, local) in &node.replicas {
-                let last = self.oracle.acknowledged(local.shard).map_or(0, |last| last.index);
-                let may = local.machine.reads_until().is_some_and(|until| now < until);
-                if may && local.engine.at.index < last {
-                    let has = local.engine.at;
-                    return Err(format!(
-                        "D2: {placement} may be read, has {has}, and {last} was acknowledged"
-                    ));
-                }
+    pub(super) fn direct_reads_are_fresh(&self, node: usize) -> Result<(), String> {
+        let node = &self.nodes[node];
+        let now = node.clock.read(self.now);
+        for (placement, local) in node.replicas.iter().filter(|_| node.is_up) {
+            let last = self.oracle.acknowledged(local.shard).map_or(0, |last| last.index);
+            let may = local.published.is_some_and(|until| now < until);
+            if may && local.engine.at.index < last {
+                let has = local.engine.at;
+                return Err(format!("D2: {placement} may be read, has {has}, and {last} was acknowledged"));
             }
         }
         Ok(())

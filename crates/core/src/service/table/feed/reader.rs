@@ -5,7 +5,7 @@
 
 use super::{FeedSettings, Part, Place, Progress, Reached, Removed, Since};
 use crate::keyspace::key::Key;
-use crate::keyspace::sharding::Bounds;
+use crate::keyspace::sharding::{Bounds, geometry};
 use crate::service::table::replication::LogPosition;
 
 /// Changes that a reader lacks are removed.
@@ -16,6 +16,32 @@ pub struct Gone {
     pub bounds: Bounds,
     /// What it has.
     pub reached: Reached,
+}
+
+/// The same, where what is to be read from the oldest change on begins behind what is removed: for the keys of each shard that was merged
+/// into this one by itself, as their logs had other indexes.
+fn from_oldest(progress: Progress, removed: &Removed) -> Progress {
+    let mut parts = Vec::new();
+    for part in progress.into_parts() {
+        if part.since != Since::Oldest {
+            parts.push(part);
+            continue;
+        }
+        let mut rest = vec![part.bounds];
+        let mut cut = Vec::new();
+        for (known, _) in &removed.parts {
+            let common: Vec<_> = rest.iter().filter_map(|one| geometry::intersection(one, known)).collect();
+            rest = common.iter().fold(rest, |rest, common| {
+                rest.iter().flat_map(|one| geometry::without(one, common)).collect()
+            });
+            cut.extend(common);
+        }
+        parts.extend(cut.into_iter().chain(rest).map(|bounds| {
+            let since = Since::After(Reached::all_of(removed.within(&bounds)));
+            Part { bounds, since }
+        }));
+    }
+    Progress::new(parts)
 }
 
 /// One reading of one shard.
@@ -38,6 +64,7 @@ impl Reader {
         removed: &Removed,
         newest: Option<LogPosition>,
     ) -> Result<Reader, Gone> {
+        let progress = from_oldest(progress, removed);
         let reached = |part: &Part| {
             let last = removed.within(&part.bounds);
             match &part.since {

@@ -26,8 +26,10 @@ impl Replica {
 
     /// Until when what is applied here may be read as a linearizable read, without asking this machine again; none: not at all.
     ///
-    /// The driver publishes this after each event and before it carries out the effects of that, as one of them may end it. A reader
-    /// that has seen it, and that time is not over, may then look at the rows: all that was acknowledged before is among them.
+    /// The driver publishes this. Before it carries out the effects of an event it takes back what is published and not in this any
+    /// more, as one of them may let another replica lead; it publishes more only after them, as one of them may apply what was
+    /// acknowledged by a former leader. A reader that has seen a time that is not over may then look at the rows: all that was
+    /// acknowledged before is among them.
     pub fn reads_until(&self) -> Option<Millis> {
         let late = if planted::is(Planted::LateReaders) { self.settings.promise_ms } else { 0 };
         let until = self.relies_until().filter(|_| !self.closes() && self.damage.is_none());
