@@ -5,7 +5,6 @@ use partage_core::base::name::IndexName;
 use partage_core::service::table::filter::Path;
 use partage_core::service::table::index::{IndexChange, IndexState};
 use partage_core::service::table::replication::Consistency;
-use partage_core::service::table::rows::Write;
 
 /// The states of the indexes that a replica has.
 async fn states(cluster: &Cluster, node: u64) -> Vec<(String, IndexState)> {
@@ -34,10 +33,9 @@ async fn are_ready(cluster: &Cluster, node: u64, count: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_is_built_on_by_the_next_leader_and_comes_to_all_replicas() {
     let mut cluster = Cluster::started().await;
-    for batch in 0..5 {
-        let rows = (0..500).map(|row| put(&format!("{batch}-{row}"), format!("{{\"n\": {row}}}")));
-        let operations = rows.flat_map(|write| write.operations).collect();
-        cluster.write(1, &Write { operations, ..put("", "") }).await;
+    // More than one step of a build takes.
+    for row in 0..700 {
+        cluster.write(1, &put(&format!("k{row}"), format!("{{\"n\": {row}}}"))).await;
     }
     let name = |of: &str| IndexName::new(of).unwrap();
     for of in ["one", "other"] {
