@@ -277,7 +277,7 @@ pub const CHECK_RANGE_ROWS: u64 = 256;
 /// Bytes of the body of any request to a node.
 pub const BODY_BYTES: usize = partage_core::limits::BATCH_BYTES + (64 << 10);
 
-/// How much later than its time is over a change of a feed may go while nobody writes: so one entry removes many.
+/// How much later than its time is over a change of a feed may go while no client writes: so one entry removes many.
 pub const FEED_REMOVAL_MS: u64 = 1_000;
 
 /// Bytes of keys and values on one page of a feed, unless its first change alone has more.

@@ -111,7 +111,10 @@ impl LocalBase {
     pub(super) fn is_joined(&self) -> bool {
         match &self.early {
             _ if self.parts.len() < 2 => true,
-            EarlyJoin::Following(changes, _) => changes.bytes < JOIN_STEP_BYTES,
+            // Where the parents' logs are short, no position is left for what waits: it is added when they have closed.
+            EarlyJoin::Following(changes, _) => {
+                changes.bytes < JOIN_STEP_BYTES || changes.at >= self.last_index()
+            }
             EarlyJoin::GivenUp => true,
             EarlyJoin::Awaited | EarlyJoin::Copying(_) => false,
         }

@@ -290,7 +290,7 @@ impl World {
         (0..self.nodes.len()).try_for_each(|node| self.direct_reads_are_fresh(node))
     }
 
-    /// D2: whoever may be read without being asked has applied all that was acknowledged.
+    /// D2: a replica that may be read without being asked has applied all that was acknowledged.
     pub(super) fn direct_reads_are_fresh(&self, node: usize) -> Result<(), String> {
         let node = &self.nodes[node];
         let now = node.clock.read(self.now);

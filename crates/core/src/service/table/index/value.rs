@@ -10,7 +10,7 @@
 //! left. Numbers that are worth the same have the same bytes, as filters find them equal.
 //!
 //! Of a long text the first [`limits::INDEX_TEXT_BYTES`] are in the index. Those that begin with the same bytes stand there in the order of
-//! their keys, and whoever asks for one looks at the row.
+//! their keys, and a query looks at the row.
 
 use crate::limits;
 use crate::service::table::filter::{Number, Scalar};

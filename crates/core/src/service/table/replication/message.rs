@@ -26,7 +26,7 @@ pub struct Append {
     pub entries: Vec<Entry>,
     /// Up to which index entries are committed.
     pub committed: u64,
-    /// As many replicas as a write needs have these: whoever waits for one of them may be answered.
+    /// As many replicas as a write needs have these: a replica may answer the requests that wait for one of them.
     pub is_enough: bool,
     /// When the leader sent this, by its clock.
     pub sent: Millis,
