@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::io::{Error, Result};
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Clients, each with one write at a time.
@@ -20,6 +20,9 @@ const CLIENTS: u64 = 32;
 /// Numbers that one client writes, over and over: the shard does not grow while it is measured.
 const OF_A_CLIENT: u64 = 1_000;
 
+/// How long a write may take at most; then the run fails.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
 /// How a stretch of writes went.
 #[derive(Debug, Default)]
 struct Stretch {
@@ -27,19 +30,43 @@ struct Stretch {
     refused: Vec<String>,
 }
 
-/// The writes of all clients in the present stretch.
+/// The writes of all clients in the present stretch, and how many each client has had answered since the start.
 #[derive(Debug, Default)]
-struct Record(Mutex<Stretch>);
+struct Record {
+    stretch: Mutex<Stretch>,
+    answered: [AtomicU64; CLIENTS as usize],
+}
 
 impl Record {
-    fn take(&self) -> Stretch {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    fn lock(&self) -> MutexGuard<'_, Stretch> {
+        self.stretch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, took: Duration, refused: Option<String>) {
-        let mut stretch = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    fn take(&self) -> Stretch {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn note(&self, client: u64, took: Duration, refused: Option<String>) {
+        let mut stretch = self.lock();
         stretch.took.push(took);
         stretch.refused.extend(refused);
+        self.answered[client as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits until each client has had two more answers: one to a write that it may be waiting for, one to a write that it sends
+    /// afterwards. Without that a write that stalls beyond the stretch is missing in it.
+    fn all_have_answers(&self) -> Result<()> {
+        let count =
+            || self.answered.iter().map(|answered| answered.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        let before = count();
+        let until = now() + ANSWER_WITHIN;
+        while before.iter().zip(count()).any(|(before, now)| now < before + 2) {
+            if now() > until {
+                return Err(Error::other(format!("a client has no answer within {ANSWER_WITHIN:?}")));
+            }
+            rest(5);
+        }
+        Ok(())
     }
 }
 
@@ -95,6 +122,7 @@ fn steps(cluster: &mut Cluster, record: &Record, time: Duration, times: u64) -> 
             one(cluster, step)?;
             let took = now() - begin;
             rest(500);
+            record.all_have_answers()?;
             let (during, seconds) = (record.take(), (now() - begin).as_secs_f64());
             tell(step, took, before, (during, seconds));
             cluster.settles()?;
@@ -165,7 +193,7 @@ fn writes(at: SocketAddr, client: u64, record: &Record, ended: &AtomicBool) -> B
                 Some(error.to_string())
             }
         };
-        record.note(now() - begin, refused);
+        record.note(client, now() - begin, refused);
     }
     written
 }

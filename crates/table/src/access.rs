@@ -20,6 +20,7 @@ use partage_wire::json::ErrorBody;
 use partage_worker::http::{Sharded, ShardedService};
 use partage_worker::{Admission, Guard, KeyspaceName, Worker};
 use std::fmt;
+use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tower::{Layer, ServiceExt};
 
@@ -85,7 +86,7 @@ impl TableClient {
         let Some(key) = write.operations.first().map(|operation| operation.key.clone()) else {
             return Err(empty().into());
         };
-        let until = Instant::now() + PATIENCE;
+        let (until, mut rest) = (Instant::now() + PATIENCE, Rest::new());
         loop {
             let attempt = match self.worker.enter(table, key.as_bytes(), Access::Write) {
                 Admission::Serve(guard) => self.write_here(&guard, &write).await,
@@ -100,7 +101,7 @@ impl TableClient {
             match attempt {
                 Attempt::Done(outcome) => return Ok(outcome?),
                 Attempt::Again(refused) if Instant::now() >= until => return Err(refused.into()),
-                Attempt::Again(_) => sleep(RETRY).await,
+                Attempt::Again(_) => rest.rest().await,
             }
         }
     }
@@ -160,7 +161,7 @@ impl TableClient {
         elsewhere: impl Fn(&Key) -> Option<E>,
     ) -> Result<ReadAnswer, E> {
         let access = if consistency == Consistency::Linearizable { Access::Write } else { Access::Read };
-        let until = Instant::now() + PATIENCE;
+        let (until, mut rest) = (Instant::now() + PATIENCE, Rest::new());
         loop {
             let attempt = match self.worker.enter(table, key.as_bytes(), access) {
                 Admission::Serve(guard) => {
@@ -188,7 +189,7 @@ impl TableClient {
             if Instant::now() >= until {
                 return Err(refused.into());
             }
-            sleep(RETRY).await;
+            rest.rest().await;
         }
     }
 
@@ -263,6 +264,20 @@ impl TableClient {
             (_, None) => Refusal::Unknown,
         };
         settled(Err(Refused::new(refusal, error.message)))
+    }
+}
+
+/// How long a request rests before it is sent again.
+struct Rest(Duration);
+
+impl Rest {
+    fn new() -> Rest {
+        Rest(RETRY[0])
+    }
+
+    async fn rest(&mut self) {
+        sleep(self.0).await;
+        self.0 = (self.0 * 2).min(RETRY[1]);
     }
 }
 

@@ -51,6 +51,10 @@ pub const ANSWER_PART_BYTES: usize = 1 << 20;
 /// Bytes of rows in one chunk of a snapshot: large against a round trip, small against what may wait.
 pub const CHUNK_BYTES: usize = 256 << 10;
 
+/// Bytes of rows that a store which is being filled gathers for one run: one such is in memory for each snapshot that a node takes, of
+/// which other nodes send [`SNAPSHOTS_SENT`] each.
+pub const RUN_BYTES: usize = 4 << 20;
+
 /// Snapshots that a node sends at a time: each keeps files and memory of its store.
 pub const SNAPSHOTS_SENT: usize = 4;
 
@@ -127,8 +131,9 @@ pub const OPENING_MS: u64 = 5_000;
 /// end and a coordinator replaces a follower that has died, with default settings.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a request that this node sends on rests before it is sent again, while the shard changes hands.
-pub const RETRY: Duration = Duration::from_millis(50);
+/// How long a request rests before it is sent again, while the shard changes hands: twice as long each time, from the first to
+/// the last of these. A change of leaders takes some milliseconds.
+pub const RETRY: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
 
 /// How long such a request rests before it looks again, if no leader begins before that.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(50);

@@ -4,8 +4,8 @@
 //! those of the whole: of two that differ the later one counts, on each replica alike. So rows, which are most of it, can be copied
 //! while the parents still change ([`copy_rows`], then each change), and what is left ([`rest`]) when they have closed.
 
-use crate::limits::{CHUNK_BYTES, JOIN_REST_BYTES};
-use crate::rows::{RowsError, read_definitions};
+use crate::limits::JOIN_REST_BYTES;
+use crate::rows::{Filling, RowsError, read_definitions};
 use crate::stored::changes::{decode_removed, encode_removed};
 use crate::stored::values::{answered_at, decode_standing, encode_standing};
 use crate::stored::{index as stored_index, keys};
@@ -15,9 +15,7 @@ use partage_core::service::table::index::{self, Definition};
 use partage_core::service::table::replication::LogPosition;
 use partage_core::service::table::rows::{RequestId, Standing};
 use partage_core::service::table::split::inherit;
-use partage_engine::replica::{
-    Direction, Engine, Row, Rows, Snapshot, Store, TreeEngine, TreeSnapshot, TreeStore,
-};
+use partage_engine::replica::{Direction, Row, Rows, Snapshot, Store, TreeEngine, TreeSnapshot, TreeStore};
 use std::collections::BTreeSet;
 use std::iter::Peekable;
 use std::path::Path;
@@ -33,17 +31,15 @@ pub(super) fn join(
     folder: &Path,
     position: LogPosition,
 ) -> Result<Arc<TreeStore>, RowsError> {
-    let store = engine.open(folder)?;
     let snapshots = snapshots(parts)?;
-    let mut joined = Joined { into: &store, position, chunk: Vec::new(), bytes: 0 };
+    let mut joined = Joined { filling: Filling::begin(engine, folder)?, position };
     merge_rows(&snapshots, keys::ALL_ROWS_AND_ENDS, |row| joined.add(row))?;
     merge_outcomes(&snapshots, |row| joined.add(row))?;
     merge_rows(&snapshots, keys::ALL_INDEX_ENTRIES, |row| joined.add(row))?;
     indexes(&snapshots)?.into_iter().try_for_each(|row| joined.add(row))?;
     merge_rows(&snapshots, keys::ALL_CHANGES, |row| joined.add(row))?;
     removed_row(parts, &snapshots)?.into_iter().try_for_each(|row| joined.add(row))?;
-    joined.end()?;
-    Ok(Arc::new(store))
+    joined.end()
 }
 
 fn snapshots(parts: &[ParentStore]) -> Result<Vec<TreeSnapshot>, RowsError> {
@@ -62,13 +58,11 @@ pub(super) fn copy_rows(
     folder: &Path,
     position: LogPosition,
 ) -> Result<Arc<TreeStore>, RowsError> {
-    let store = engine.open(folder)?;
-    let mut joined = Joined { into: &store, position, chunk: Vec::new(), bytes: 0 };
+    let mut joined = Joined { filling: Filling::begin(engine, folder)?, position };
     merge_rows(snapshots, keys::ALL_ROWS_AND_ENDS, |row| joined.add(row))?;
     merge_rows(snapshots, keys::ALL_INDEX_ENTRIES, |row| joined.add(row))?;
     merge_rows(snapshots, keys::ALL_CHANGES, |row| joined.add(row))?;
-    joined.end()?;
-    Ok(Arc::new(store))
+    joined.end()
 }
 
 /// What [`copy_rows`] leaves out: none if it is so much that all is to be joined anew.
@@ -225,27 +219,20 @@ fn later_outcome(
     Ok(of_it.map(|(row, _)| row))
 }
 
-/// The store that is filled.
-struct Joined<'a> {
-    into: &'a TreeStore,
+/// The store that is filled, as of a position.
+struct Joined {
+    filling: Filling,
     position: LogPosition,
-    chunk: Vec<Row>,
-    bytes: usize,
 }
 
-impl Joined<'_> {
+impl Joined {
     fn add(&mut self, row: Row) -> Result<(), RowsError> {
-        self.bytes += row.key.len() + row.value.len();
-        self.chunk.push(row);
-        if self.bytes >= CHUNK_BYTES {
-            self.bytes = 0;
-            self.into.fill(self.position, &std::mem::take(&mut self.chunk), false)?;
-        }
-        Ok(())
+        self.filling.add(self.position, row)
     }
 
-    fn end(self) -> Result<(), RowsError> {
-        Ok(self.into.fill(self.position, &self.chunk, true)?)
+    fn end(mut self) -> Result<Arc<TreeStore>, RowsError> {
+        self.filling.end(self.position)?;
+        Ok(Arc::clone(self.filling.store()))
     }
 }
 
@@ -262,7 +249,7 @@ mod tests {
     use partage_core::service::table::rows::{
         Action, Condition, Expiry, Operation, Outcome, Records, Request, Write,
     };
-    use partage_engine::replica::Options;
+    use partage_engine::replica::{Engine, Options};
 
     fn at(index: u64) -> LogPosition {
         LogPosition { epoch: Epoch(0), index }

@@ -25,7 +25,7 @@ use crate::node::{Shared, folders, open_rows};
 use crate::queue::{Command, ReplicaQueue, Waiting};
 use crate::registry::Presence;
 use crate::replica::{LocalReplica, Opening, refuse_closed};
-use crate::rows::{RowsError, StoredRows};
+use crate::rows::{Filling, RowsError, StoredRows};
 use crate::settings::ReplicaSettings;
 use crate::transport::{Packet, ParentAsk};
 use early::EarlyJoin;
@@ -58,7 +58,7 @@ pub(crate) enum BaseWork {
         generation: u64,
         number: u64,
         is_last: bool,
-        result: Result<Arc<TreeStore>, RowsError>,
+        result: Result<Filling, RowsError>,
     },
     /// The rows of all parents are copied into one store, in that folder.
     Copied { generation: u64, result: Result<Arc<TreeStore>, RowsError> },
@@ -297,7 +297,7 @@ impl LocalBase {
         // What is still being stored of a snapshot ends before it is removed, and that before the log has anything of the replica: a folder
         // with the rows of one parent only must not be there then.
         for (_, incoming) in std::mem::take(&mut self.incoming) {
-            self.remove(incoming.generation, incoming.store);
+            self.remove(incoming.generation, incoming.filling);
         }
         let early = self.take_early_join();
         let generation = only.as_ref().map_or(self.next_generation, |(generation, _)| *generation);
@@ -410,7 +410,7 @@ impl LocalBase {
             self.remove(part.generation, Some(part.store));
         }
         for (_, incoming) in std::mem::take(&mut self.incoming) {
-            self.remove(incoming.generation, incoming.store);
+            self.remove(incoming.generation, incoming.filling);
         }
         self.drop_early_join();
         self.base = Base::new(self.shared.node().clone(), self.order.bounds.clone(), Settings::default());
@@ -418,7 +418,7 @@ impl LocalBase {
     }
 
     /// Removes a folder, after all that was to be done with its store.
-    fn remove(&self, generation: u64, store: Option<Arc<TreeStore>>) {
+    fn remove<S: Send + 'static>(&self, generation: u64, store: Option<S>) {
         let (shared, key) = (Arc::clone(&self.shared), self.queue.key.clone());
         self.shared.pool.add(self.queue.key.placement, move || {
             drop(store);

@@ -7,12 +7,12 @@
 use super::{BaseWork, LocalBase, State};
 use crate::limits::BASE_FLUSH_BYTES;
 use crate::node::folders;
-use crate::rows::RowsError;
+use crate::rows::{Filling, RowsError};
 use crate::transport::{Packet, ParentGiven, SnapshotChunk, StoredChange};
 use partage_core::base::id::{Epoch, PlacementId, ShardId};
 use partage_core::service::table::replication::LogPosition;
 use partage_core::service::table::split::{Given, Taken, What};
-use partage_engine::replica::{Change, Engine, Store, TreeStore};
+use partage_engine::replica::{Change, Store, TreeStore};
 use std::sync::Arc;
 
 /// What one parent had.
@@ -33,7 +33,7 @@ pub(super) struct IncomingPart {
     /// The number of the chunk that is under way, or is wanted.
     next: u64,
     /// None until the first chunk is stored, and while one is.
-    pub(super) store: Option<Arc<TreeStore>>,
+    pub(super) filling: Option<Filling>,
     is_busy: bool,
 }
 
@@ -65,14 +65,14 @@ impl LocalBase {
             if known.is_busy || (known.from, known.position) == (from, position) {
                 return;
             }
-            let (generation, store) = (known.generation, known.store.clone());
-            self.incoming.remove(&parent);
-            self.remove(generation, store);
+            let generation = known.generation;
+            let former = self.incoming.remove(&parent);
+            self.remove(generation, former.and_then(|former| former.filling));
         }
         let generation = self.next_generation;
         self.next_generation += 1;
         let incoming =
-            IncomingPart { given, from, position, generation, next: 0, store: None, is_busy: false };
+            IncomingPart { given, from, position, generation, next: 0, filling: None, is_busy: false };
         self.incoming.insert(parent, incoming);
         self.base.heard(self.shared.clock.now(), parent);
     }
@@ -100,7 +100,7 @@ impl LocalBase {
     fn fill(&mut self, parent: ShardId, chunk: SnapshotChunk) {
         let Some(incoming) = self.incoming.get_mut(&parent) else { return };
         incoming.is_busy = true;
-        let (store, generation) = (incoming.store.take(), incoming.generation);
+        let (filling, generation) = (incoming.filling.take(), incoming.generation);
         let position = at(useful(&incoming.given));
         let folder = folders::of(&self.shared.folder, &self.queue.key, generation);
         let (engine, queue) = (self.shared.engine.clone(), Arc::clone(&self.queue));
@@ -108,15 +108,18 @@ impl LocalBase {
         self.shared.pool.add(self.queue.key.placement, move || {
             let SnapshotChunk { number, rows, is_last, .. } = chunk;
             let fill = || {
-                let store = match store {
-                    Some(store) => store,
-                    None => Arc::new(engine.open(&folder)?),
+                let mut filling = match filling {
+                    Some(filling) => filling,
+                    None => Filling::begin(&engine, &folder)?,
                 };
                 // A parent that has applied nothing has no rows, and its part no position.
                 if position.index > 0 {
-                    store.fill(position, &rows, is_last)?;
+                    rows.iter().cloned().try_for_each(|row| filling.add(position, row))?;
+                    if is_last {
+                        filling.end(position)?;
+                    }
                 }
-                Ok(store)
+                Ok(filling)
             };
             let result = fill();
             let done = BaseWork::Filled { parent, generation, number, is_last, result };
@@ -131,18 +134,19 @@ impl LocalBase {
         generation: u64,
         number: u64,
         is_last: bool,
-        result: Result<Arc<TreeStore>, RowsError>,
+        result: Result<Filling, RowsError>,
     ) {
         let is_it = |one: &&mut IncomingPart| one.generation == generation;
         // What was given up is removed already.
         let Some(incoming) = self.incoming.get_mut(&parent).filter(is_it) else { return };
         incoming.is_busy = false;
-        let store = match result {
-            Ok(store) => store,
+        let filling = match result {
+            Ok(filling) => filling,
             Err(error) => return self.begin_anew(&error.to_string()),
         };
+        let store = Arc::clone(filling.store());
         incoming.next = number + 1;
-        incoming.store = Some(Arc::clone(&store));
+        incoming.filling = Some(filling);
         let (from, position) = (incoming.from, incoming.position);
         self.base.heard(self.shared.clock.now(), parent);
         self.send_to_parent(from, Packet::Stored { position, number });

@@ -8,17 +8,17 @@ use super::LocalReplica;
 use super::storage::WorkDone;
 use crate::limits::SNAPSHOT_PATIENCE_MS;
 use crate::node::folders;
-use crate::rows::{RowsError, StoredRows};
+use crate::rows::{Filling, RowsError, StoredRows};
 use crate::transport::{Packet, SnapshotChunk};
 use partage_core::base::id::PlacementId;
 use partage_core::base::time::Millis;
 use partage_core::service::table::replication::{Event, LogPosition};
-use partage_engine::replica::{Engine, Store, TreeStore};
+use partage_engine::replica::{Engine, TreeStore};
 use std::sync::Arc;
 
 /// What a stored chunk leaves.
 pub(crate) struct Filled {
-    store: Arc<TreeStore>,
+    filling: Filling,
     /// When it was the last chunk.
     rows: Option<StoredRows<TreeStore>>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Incoming {
     /// The number of the chunk that is under way, or is wanted.
     next: u64,
     /// None until the first chunk is stored.
-    store: Option<Arc<TreeStore>>,
+    filling: Option<Filling>,
     is_busy: bool,
     heard: Millis,
 }
@@ -81,12 +81,12 @@ impl LocalReplica {
         let generation = self.next_generation;
         self.next_generation += 1;
         self.incoming =
-            Some(Incoming { from, position, generation, next: 0, store: None, is_busy: false, heard: now });
+            Some(Incoming { from, position, generation, next: 0, filling: None, is_busy: false, heard: now });
     }
 
     fn give_up_filling(&mut self) {
-        if let Some(Incoming { generation, store, .. }) = self.incoming.take() {
-            self.remove_folder(generation, store);
+        if let Some(Incoming { generation, filling, .. }) = self.incoming.take() {
+            self.remove_folder(generation, filling);
         }
     }
 
@@ -94,18 +94,22 @@ impl LocalReplica {
         let Some(incoming) = &mut self.incoming else { return };
         incoming.is_busy = true;
         let folder = folders::of(&self.shared.folder, &self.queue.key, incoming.generation);
-        let (store, engine) = (incoming.store.take(), self.shared.engine.clone());
+        let (filling, engine) = (incoming.filling.take(), self.shared.engine.clone());
         let queue = Arc::clone(&self.queue);
         self.shared.pool.add(self.queue.key.placement, move || {
             let SnapshotChunk { position, number, rows, is_last } = chunk;
             let fill = || {
-                let store = match store {
-                    Some(store) => store,
-                    None => Arc::new(engine.open(&folder)?),
+                let mut filling = match filling {
+                    Some(filling) => filling,
+                    None => Filling::begin(&engine, &folder)?,
                 };
-                store.fill(position, &rows, is_last)?;
-                let rows = if is_last { Some(StoredRows::open(Arc::clone(&store))?) } else { None };
-                Ok(Filled { store, rows })
+                rows.iter().cloned().try_for_each(|row| filling.add(position, row))?;
+                if !is_last {
+                    return Ok(Filled { filling, rows: None });
+                }
+                filling.end(position)?;
+                let rows = StoredRows::open(Arc::clone(filling.store()))?;
+                Ok(Filled { filling, rows: Some(rows) })
             };
             let result = fill();
             queue.add(|waiting| waiting.done.push(WorkDone::Filled { position, number, result }));
@@ -118,9 +122,9 @@ impl LocalReplica {
         incoming.is_busy = false;
         let from = incoming.from;
         match result {
-            Ok(Filled { store, rows }) => {
+            Ok(Filled { filling, rows }) => {
                 incoming.next = number + 1;
-                incoming.store = Some(store);
+                incoming.filling = Some(filling);
                 self.send(from, Packet::Stored { position, number });
                 if let Some(rows) = rows {
                     self.install(position, rows);
@@ -154,7 +158,7 @@ impl LocalReplica {
     }
 
     /// Removes a folder, after all that was to be done with its store.
-    fn remove_folder(&self, generation: u64, store: Option<Arc<TreeStore>>) {
+    fn remove_folder<S: Send + 'static>(&self, generation: u64, store: Option<S>) {
         let folder = folders::of(&self.shared.folder, &self.queue.key, generation);
         let engine = self.shared.engine.clone();
         self.shared.pool.add(self.queue.key.placement, move || {

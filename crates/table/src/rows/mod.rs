@@ -5,6 +5,7 @@
 //! entries of the two lists by time (`times.rs`) are kept in memory beside the store.
 
 mod changes;
+mod fill;
 mod index;
 mod oldest;
 mod pinned;
@@ -22,6 +23,7 @@ use crate::transport::StoredChange;
 use bytes::Bytes;
 use changes::Feed;
 pub use changes::{ChangesPage, FoundChange};
+pub(crate) use fill::Filling;
 pub(crate) use index::{IndexRange, IndexRead, IndexedRow, entry_of, read_definitions};
 use partage_core::keyspace::key::Key;
 use partage_core::service::table::feed::{FeedSettings, Place, Removed};

@@ -44,6 +44,8 @@ pub struct Replica {
     pub(super) promise: Promise,
     pub(super) order: Option<Order>,
     pub(super) lead: Option<Lead>,
+    /// The last epoch under which this process led and leads no more, if the next leader has not been told.
+    pub(super) let_go: Option<Epoch>,
     /// Writes that this replica admitted as a leader, and that were not committed when it stopped to lead: see `outliving.rs`.
     pub(super) outliving: VecDeque<Uncommitted>,
     pub(super) following: Following,
@@ -114,6 +116,7 @@ impl Replica {
             promise,
             order: None,
             lead: None,
+            let_go: None,
             outliving: VecDeque::new(),
             following: Following::begin(Epoch(0), now),
             reads: VecDeque::new(),
@@ -238,8 +241,9 @@ impl Replica {
             return;
         }
         if leads.is_some_and(|leads| leads <= epoch) {
-            self.let_go(leader);
+            self.step_down();
         }
+        self.tell_let_go(leader);
         if leader == self.me
             && let Some(Order { epoch, configuration, in_sync, .. }) = self.order.clone()
         {
@@ -333,9 +337,13 @@ impl Replica {
         self.effects.extend(refused);
     }
 
-    /// Leads no more: writes that are in the log may or may not come to be committed, and wait to hear of it.
+    /// Leads no more: from now on nothing is read or acknowledged under its epoch. Writes that are in the log may or may not come to be
+    /// committed, and wait to hear of it. If it had begun, it has let go, as only then had leaders before it let go, too.
     pub(super) fn step_down(&mut self) {
         let Some(lead) = self.lead.take() else { return };
+        if lead.has_begun() || lead.phase == Phase::Closed || planted::is(Planted::HastyLetGo) {
+            self.let_go = Some(lead.epoch);
+        }
         self.outlive(lead.uncommitted);
         let leader = self.leader_elsewhere();
         for read in self.reads.drain(..) {

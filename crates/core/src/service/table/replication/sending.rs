@@ -163,8 +163,11 @@ impl Replica {
         let base = self.log.base().index;
         let Some(lead) = &mut self.lead else { return };
         if reply.fence > lead.epoch {
-            // Somebody else leads, whether the order has come or not.
+            // Another replica leads, whether the order has come or not: mostly the one that refuses.
             self.step_down();
+            if let Some(epoch) = self.let_go {
+                self.effects.push(Effect::Send(from, Message::LetGo(epoch)));
+            }
             return;
         }
         let Some(follower) = lead.followers.get_mut(&from) else { return };

@@ -10,11 +10,10 @@
 //! says then, [`Message::LetGo`], replaces the promise that the heir would wait for. Any leader that hears that it was replaced says so; if
 //! the message is lost, the next leader waits.
 
-use super::lead::{Lead, Phase};
+use super::lead::Phase;
 use super::message::Message;
 use super::{Effect, Replica};
 use crate::base::id::{Epoch, PlacementId};
-use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
 
 impl Replica {
@@ -58,15 +57,12 @@ impl Replica {
         }
     }
 
-    /// Another leads: from now on nothing is read under the former epoch, and writes are answered by what the next leader commits. The
-    /// next leader hears so if this one had begun, as only then had leaders before it let go, too.
-    pub(super) fn let_go(&mut self, next: PlacementId) {
-        let had_begun = |lead: &&Lead| {
-            lead.has_begun() || lead.phase == Phase::Closed || planted::is(Planted::HastyLetGo)
-        };
-        let had_begun = self.lead.as_ref().filter(had_begun).map(|lead| lead.epoch);
-        self.step_down();
-        if let Some(epoch) = had_begun.filter(|_| next != self.me) {
+    /// Tells the next leader that this one has let go, if it has and has not said so. It may have stopped to lead before it heard who leads:
+    /// a replica that hears the order first refuses what it is sent.
+    pub(super) fn tell_let_go(&mut self, next: PlacementId) {
+        if next != self.me
+            && let Some(epoch) = self.let_go.take()
+        {
             self.effects.push(Effect::Send(next, Message::LetGo(epoch)));
         }
     }

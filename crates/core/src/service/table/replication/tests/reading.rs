@@ -89,6 +89,38 @@ fn a_leader_that_lets_go_spares_the_next_one_the_wait() {
 }
 
 #[test]
+fn a_leader_that_is_refused_before_it_hears_the_order_spares_the_next_one_the_wait_too() {
+    let next = |group: &Group| {
+        let mut order = group.order.clone();
+        order.leader = P2;
+        (order.epoch, order.configuration) = (order.epoch.next(), order.configuration.next());
+        order
+    };
+    // The heir refuses what it is sent, and is told at once.
+    let mut group = Group::of_three();
+    let order = next(&group);
+    group.tell(P2, Event::Order(order.clone()));
+    group.write(P1, 1);
+    assert!(group.heard(P2, &Effect::Began(Epoch(2))));
+    // What the leader says then is lost: it says it again when it hears the order.
+    let mut group = Group::of_three();
+    group.tell(P2, Event::Order(order.clone()));
+    let refusal = message::Reply {
+        epoch: Epoch(1),
+        fence: Epoch(2),
+        incarnation: Incarnation(1),
+        sent: group.now,
+        clock: group.now,
+        matched: 0,
+        ends: None,
+    };
+    group.replicas.get_mut(&P1).unwrap().handle(group.now, Event::Message(P2, Message::Reply(refusal)));
+    assert!(!group.heard(P2, &Effect::Began(Epoch(2))));
+    group.tell(P1, Event::Order(order));
+    assert!(group.heard(P2, &Effect::Began(Epoch(2))));
+}
+
+#[test]
 fn a_lead_is_handed_over_without_a_wait_when_the_heir_has_all() {
     let mut group = Group::of_three();
     group.slow = set(&[P2]);
