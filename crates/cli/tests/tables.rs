@@ -239,7 +239,16 @@ fn a_scan_finds_what_its_filter_wants_and_a_table_of_json_takes_nothing_else() {
     let made = up.table(&["create", "parts", "--values", "json", "--shards", "4", "--wait"], "");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let shown = up.table(&["show", "parts"], "");
-    assert!(String::from_utf8_lossy(&shown.stdout).contains("json"), "{shown:?}");
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(text.contains("json") && text.ends_with("index          none\n"), "{text}");
+    let indexed = up.table(&["index", "create", "parts", "by-size", "--field", "size", "--wait"], "");
+    assert!(indexed.status.success(), "{indexed:?}");
+    let shown = up.table(&["show", "parts"], "");
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(text.contains("index          by-size of field size: ready, 4 of 4 shards are ready"), "{text}");
+    let shown = up.table(&["show", "parts", "--json"], "");
+    let told: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!((&told["name"], &told["indexes"][0]["field"]), (&json!("parts"), &json!("size")), "{told}");
     let rows: Vec<Value> = (0..900)
         .map(|number| {
             let section = if number % 3 == 0 { "net" } else { "web" };

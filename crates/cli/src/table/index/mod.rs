@@ -64,7 +64,8 @@ pub(super) async fn ask<T: serde::de::DeserializeOwned>(
         .map_err(|error| Failure::failed(format!("the answer of the node is not understood: {error}")))
 }
 
-async fn indexes(nodes: &TableNodes, table: &str) -> Result<Vec<IndexAnswer>, Failure> {
+/// The indexes of a table.
+pub(super) async fn indexes(nodes: &TableNodes, table: &str) -> Result<Vec<IndexAnswer>, Failure> {
     let list: IndexList = ask(nodes, table, Method::GET, &path(table, None), Bytes::new()).await?;
     Ok(list.indexes)
 }
