@@ -287,12 +287,12 @@ fn to_try_of_tables(at: &Addresses, usual_port: bool) -> Vec<(String, &'static s
     let node = at.table_nodes.get(stays).map_or("", |node| &node.address);
     let redis = at.resp.get(stays).and_then(|address| address.rsplit(':').next()).unwrap_or_default();
     let partage = |command: String| in_cluster(at, usual_port, &command);
+    let is_alone = at.table_nodes.len() == 1;
+    let written =
+        if is_alone { "on its disk when it returns" } else { "on the disks of two nodes when it returns" };
     let post = |what: &str| format!("curl -X POST -H 'partage-request: 1' http://{control}/{what}/{leader}");
-    vec![
-        (
-            format!("partage table put inventory {KEY} 3 --node {node}"),
-            "on the disks of two nodes when it returns",
-        ),
+    let mut tries = vec![
+        (format!("partage table put inventory {KEY} 3 --node {node}"), written),
         (format!("curl -i http://{node}/v1/tables/inventory/keys/{KEY}"), "any node answers; see etag"),
         (format!("redis-cli -p {redis} INCRBY {KEY} 2"), "the same table for any client of Redis"),
         (
@@ -308,7 +308,12 @@ fn to_try_of_tables(at: &Addresses, usual_port: bool) -> Vec<(String, &'static s
             "split the shard at its median, while requests go on",
         ),
         (partage("shard list inventory --long".to_owned()), "watch it: before, meanwhile and after"),
-    ]
+    ];
+    if is_alone {
+        // No other node answers while the only one is dead.
+        tries.retain(|(command, _)| !command.starts_with("partage table get"));
+    }
+    tries
 }
 
 /// A command about the cluster, with its coordinator where that is not at the usual port.
