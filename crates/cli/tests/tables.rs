@@ -45,8 +45,11 @@ impl Answer {
 
 impl Up {
     fn start() -> Up {
-        let mut process =
-            partage().args(["up", "--port", "0", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut process = partage()
+            .args(["up", "--port", "0", "--json", "--empty-table"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let at: Value = serde_json::from_str(&line).unwrap();
@@ -54,7 +57,10 @@ impl Up {
         let nodes = nodes.map(|node| node.as_str().unwrap_or_else(|| node["address"].as_str().unwrap()));
         let (nodes, coordinator) = (nodes.map(str::to_owned).collect(), at["coordinator"].as_str().unwrap());
         let resp = at["resp"][0].as_str().unwrap().to_owned();
-        Up { process, coordinator: coordinator.to_owned(), nodes, resp }
+        let up = Up { process, coordinator: coordinator.to_owned(), nodes, resp };
+        let made = up.table(&["create", "stock", "--shards", "6", "--wait"], "");
+        assert!(made.status.success(), "{made:?}");
+        up
     }
 
     /// Asks the node of that number.
@@ -76,7 +82,7 @@ impl Up {
     }
 
     fn post(&self, node: usize, path: &str, body: &Value) -> Answer {
-        self.ask(node, "POST", &format!("/v1/tables/inventory/{path}"), "", &body.to_string())
+        self.ask(node, "POST", &format!("/v1/tables/stock/{path}"), "", &body.to_string())
     }
 
     /// A command about tables, with what it reads.
@@ -132,7 +138,7 @@ fn several_rows_are_written_and_read_with_one_outcome_for_each() {
     }
     let large = "x".repeat(1 << 20);
     for number in 0..6 {
-        let put = up.ask(0, "PUT", &format!("/v1/tables/inventory/keys/large-{number}"), "", &large);
+        let put = up.ask(0, "PUT", &format!("/v1/tables/stock/keys/large-{number}"), "", &large);
         assert_eq!(put.status, 204);
     }
     let keys: Vec<String> = (0..6).map(|number| format!("large-{number}")).collect();
@@ -161,7 +167,7 @@ fn several_rows_are_written_and_read_with_one_outcome_for_each() {
     }
     let none = up.ask(0, "POST", "/v1/tables/none/get", "", r#"{"keys":["a"]}"#);
     assert_eq!(none.error(), (404, "not_found"), "{}", none.body);
-    assert_eq!(up.ask(0, "GET", "/v1/tables/inventory/get", "", "").error(), (405, "malformed"));
+    assert_eq!(up.ask(0, "GET", "/v1/tables/stock/get", "", "").error(), (405, "malformed"));
 }
 
 #[test]
@@ -233,7 +239,16 @@ fn a_scan_finds_what_its_filter_wants_and_a_table_of_json_takes_nothing_else() {
     let made = up.table(&["create", "parts", "--values", "json", "--shards", "4", "--wait"], "");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let shown = up.table(&["show", "parts"], "");
-    assert!(String::from_utf8_lossy(&shown.stdout).contains("json"), "{shown:?}");
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(text.contains("json") && text.ends_with("index          none\n"), "{text}");
+    let indexed = up.table(&["index", "create", "parts", "by-size", "--field", "size", "--wait"], "");
+    assert!(indexed.status.success(), "{indexed:?}");
+    let shown = up.table(&["show", "parts"], "");
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(text.contains("index          by-size of field size: ready, 4 of 4 shards are ready"), "{text}");
+    let shown = up.table(&["show", "parts", "--json"], "");
+    let told: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!((&told["name"], &told["indexes"][0]["field"]), (&json!("parts"), &json!("size")), "{told}");
     let rows: Vec<Value> = (0..900)
         .map(|number| {
             let section = if number % 3 == 0 { "net" } else { "web" };
@@ -301,7 +316,7 @@ fn rows_of_files_are_loaded_and_those_that_cannot_be_are_named() {
     }
     file += "7,name anew,1\n8,too few\n9,name,many\n";
     let load = |more: &[&str], input: &str| {
-        let output = up.table(&[&["load", "inventory", "--json"], more].concat(), input);
+        let output = up.table(&[&["load", "stock", "--json"], more].concat(), input);
         let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         (output.status.code().unwrap(), told, String::from_utf8_lossy(&output.stderr).into_owned())
     };
@@ -319,9 +334,9 @@ fn rows_of_files_are_loaded_and_those_that_cannot_be_are_named() {
         (&json!(3_003), &json!(3_004)),
         "{told}"
     );
-    let row = up.ask(1, "GET", "/v1/tables/inventory/keys/7", "", "");
+    let row = up.ask(1, "GET", "/v1/tables/stock/keys/7", "", "");
     assert_eq!(row.body, json!({ "id": "7", "name": "name anew", "size": 1 }), "the last row of a key stays");
-    let scanned = up.table(&["scan", "inventory", "--limit", "5000", "--json"], "");
+    let scanned = up.table(&["scan", "stock", "--limit", "5000", "--json"], "");
     let rows = String::from_utf8(scanned.stdout).unwrap();
     assert_eq!(rows.lines().count(), 3_000);
 

@@ -29,7 +29,7 @@ fn partage() -> Command {
 
 impl Up {
     fn start() -> Up {
-        Up::with(&[])
+        Up::with(&["--empty-table"])
     }
 
     fn with(flags: &[&str]) -> Up {
@@ -379,19 +379,145 @@ fn d10_the_table_has_what_redis_clients_wrote_after_the_process_was_killed() {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path().display().to_string();
     for round in 1..=2 {
-        let mut up = Up::with(&["--data-dir", &data_dir]);
+        let mut up = Up::with(&["--data-dir", &data_dir, "--empty-table"]);
         let listeners: Vec<_> = up.at["resp"].as_array().unwrap().to_vec();
         assert_eq!(listeners.len(), 3);
         for (number, listener) in listeners.iter().enumerate() {
             let address = listener.as_str().unwrap();
             for key in 0..10 {
-                let before = if round == 1 { "$-1".to_owned() } else { format!("v{key}") };
+                let before = if round == 1 { "$-1".to_owned() } else { key.to_string() };
                 assert_eq!(redis(address, &format!("GET n{number}-{key}")), before);
-                assert_eq!(redis(address, &format!("SET n{number}-{key} v{key}")), "+OK");
+                assert_eq!(redis(address, &format!("SET n{number}-{key} {key}")), "+OK");
             }
             assert_eq!(redis(address, "INCR rounds"), format!(":{}", 3 * (round - 1) + number + 1));
         }
         up.process.kill().unwrap();
         up.process.wait().unwrap();
+    }
+}
+
+/// The last part of what `up` says about its table, once that is loaded.
+fn loaded(up: &Up) -> Value {
+    let node = up.at["table_nodes"][0]["address"].as_str().unwrap();
+    let mut found = Value::Null;
+    eventually("the index of the table is ready", || {
+        let (status, body) = request(node, "GET", "/v1/tables/inventory/indexes");
+        found = serde_json::from_str::<Value>(&body).unwrap_or_default()["indexes"][0].clone();
+        status == 200 && found["state"] == "ready"
+    });
+    found
+}
+
+/// Keys of a section, by the index.
+fn games(up: &Up) -> usize {
+    let node = up.at["table_nodes"][0]["address"].as_str().unwrap();
+    let (mut count, mut token) = (0, String::new());
+    loop {
+        let path =
+            format!("/v1/tables/inventory/indexes/section?equals=games&limit=1000&keys_only=true{token}");
+        let (status, body) = request(node, "GET", &path);
+        assert_eq!(status, 200, "{body}");
+        let page: Value = serde_json::from_str(&body).unwrap();
+        count += page["rows"].as_array().unwrap().len();
+        match page["next"].as_str() {
+            Some(next) => token = format!("&token={next}"),
+            None => return count,
+        }
+    }
+}
+
+#[test]
+fn the_table_has_the_package_index_also_where_loading_was_broken_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path().display().to_string();
+    let flags = ["--data-dir", &data_dir];
+    let mut first = Up::with(&flags);
+    let node = first.at["table_nodes"][0]["address"].as_str().unwrap().to_owned();
+    let has = |key: &str| request(&node, "GET", &format!("/v1/tables/inventory/keys/{key}")).0 == 200;
+    eventually("loading has begun", || has("0ad"));
+    let changed =
+        partage().args(["table", "put", "inventory", "0ad", "7", "--node", &node]).output().unwrap();
+    assert!(changed.status.success(), "{changed:?}");
+    first.process.kill().unwrap();
+    first.process.wait().unwrap();
+
+    let mut second = Up::with(&flags);
+    let index = loaded(&second);
+    assert_eq!((&index["name"], &index["ready"]), (&json!("section"), &index["shards"]), "{index}");
+    let found = games(&second);
+    assert_eq!(found, 1107, "all packages of the section but 0ad, which has another value now");
+    let node = second.at["table_nodes"][0]["address"].as_str().unwrap().to_owned();
+    let own = request(&node, "GET", "/v1/tables/inventory/keys/0ad");
+    assert_eq!(own, (200, "7".to_owned()), "what was written meanwhile stays");
+    second.process.kill().unwrap();
+    second.process.wait().unwrap();
+
+    let third = Up::with(&flags);
+    loaded(&third);
+    assert_eq!(games(&third), found);
+}
+
+/// The commands that `up` prints about its table, each as it stands there, once it has said that the table is loaded.
+#[test]
+fn the_commands_about_the_table_work_as_they_are_printed() {
+    let mut command = partage();
+    command.args(["up", "--port", "0"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut up = Up { process: command.spawn().unwrap(), at: Value::Null };
+    let printed = BufReader::new(up.process.stdout.take().unwrap()).lines();
+    let printed: Vec<String> =
+        printed.map(Result::unwrap).take_while(|line| !line.contains("Ctrl-C stops")).collect();
+    let mut said = BufReader::new(up.process.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let done = said.find(|line| line.contains("inventory")).unwrap();
+    assert!(
+        done.starts_with("inventory: 63436 rows are loaded; index section is ready in 6 shards"),
+        "{done}"
+    );
+
+    let table = printed.iter().skip_while(|line| !line.starts_with("`inventory` is a table"));
+    let commands: Vec<String> = table
+        .filter_map(|line| line.strip_prefix("  "))
+        .map(|line| line.split("  ").next().unwrap().trim().to_owned())
+        .collect();
+    assert_eq!(commands.len(), 10, "{commands:#?}");
+    for (number, (command, shows)) in commands
+        .iter()
+        .zip([
+            "version ",
+            "HTTP/1.1 200 OK",
+            "5",
+            "0ad",
+            "leader on t",
+            "is dead",
+            "5",
+            "is up at",
+            "split shard",
+            "served",
+        ])
+        .enumerate()
+    {
+        let has_redis = Command::new("redis-cli").arg("--version").output().is_ok();
+        let command = match command.strip_prefix("redis-cli") {
+            Some(_) if !has_redis => commands[0].replace("apple 3", "apple 5"),
+            _ => command.clone(),
+        };
+        let shows = if number == 2 && !has_redis { "version " } else { shows };
+        let binary = env!("CARGO_BIN_EXE_partage");
+        let script = format!("partage() {{ {binary} \"$@\"; }}\n{command}");
+        // A leader that has just begun reports its median with a heartbeat.
+        eventually("the shard can be split", || {
+            let tried = script.replace("--wait", "--dry-run");
+            number != 8 || Command::new("bash").args(["-uc", &tried]).output().unwrap().status.success()
+        });
+        let output = Command::new("bash").args(["-uc", &script]).output().unwrap();
+        let said =
+            [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
+        assert!(output.status.success() && said.contains(shows), "$ {command}\n{said}");
+    }
+
+    let coordinator = printed.iter().find_map(|line| line.strip_prefix("  coordinator  http://")).unwrap();
+    for (shards, code) in [("1", 0), ("2", 2)] {
+        let create = ["table", "create", "one", "--sharding", "key-range", "--shards", shards, "--wait"];
+        let made = partage().args(create).args(["--coordinator", coordinator]).output().unwrap();
+        assert_eq!(made.status.code(), Some(code), "{made:?}");
     }
 }

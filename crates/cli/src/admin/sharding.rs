@@ -131,7 +131,8 @@ impl ShardingArgs {
             let help = format!("leave it out, or say --sharding {}", of.join(" or --sharding "));
             return Err(Failure::usage(format!("{flag} means nothing with --sharding {word}")).help(help));
         }
-        if self.shards.is_some() && word == KEY_RANGE && self.sample.is_none() {
+        let is_cut = self.shards.is_some_and(|shards| shards != 1 || !self.split.is_empty());
+        if is_cut && word == KEY_RANGE && self.sample.is_none() {
             return Err(Failure::usage("--shards cannot cut key ranges: nobody knows where the keys are")
                 .help("cut with --split KEY,KEY or --sample FILE, or begin with one shard, which splits as it grows"));
         }

@@ -1,19 +1,28 @@
 //! Verbs about tables as keyspaces: they ask a coordinator.
 
+use super::backup::cluster::nodes;
+use super::index::indexes;
 use super::restore::{is_progress, progress_table};
+use super::rows::TableNodes;
 use crate::admin::{
     Ahead, ConstraintArgs, KeyspaceCommand, ReshardingArgs, ShardingArgs, ShardingSpec, Wait, Yes, begin,
     sharding_text, span,
 };
 use crate::client::{ApiClient, DryRun};
+use crate::http::segment;
 use crate::output::{Failure, Output, say, table};
 use clap::Args;
 use partage_core::keyspace::KeyspaceKind;
 use partage_wire::json::{Command, Constraint, Keyspace, Keyspaces, Resharding, Throttle};
+use partage_wire::table::IndexAnswer;
+use serde::Serialize;
 use std::time::Duration;
 
 const REPLICATION: &str = "Replication and placement";
 const REQUEST: &str = "Request";
+
+/// How long the nodes of a table may take to say which indexes it has.
+const INDEXES: Duration = Duration::from_secs(5);
 
 /// `partage table create`
 #[derive(Debug, Args)]
@@ -143,8 +152,46 @@ impl ShowArgs {
         if unfinished(&all.keyspaces).any(|table| table == name) {
             say(&format!("warning: table {name} is not whole: a restore of it has not ended"));
         }
-        KeyspaceCommand::Show { name, client }.run(output).await
+        let is_one = all.keyspaces.iter().any(|keyspace| keyspace.name == name && is_table(keyspace));
+        let indexes = if is_one { indexes_of(&client, &name).await } else { Some(Vec::new()) };
+        if indexes.is_none() {
+            say(&format!(
+                "warning: the indexes are not known: no node answers for all shards of table {name}"
+            ));
+        }
+        if output.is_json() {
+            let keyspace = client.get(&format!("/v1/keyspaces/{}", segment(&name))).await?;
+            return output.json(&Shown { keyspace, indexes });
+        }
+        KeyspaceCommand::Show { name, client }.run(output).await?;
+        let lines = match indexes {
+            None => vec!["not known".to_owned()],
+            Some(indexes) if indexes.is_empty() => vec!["none".to_owned()],
+            Some(indexes) => indexes.into_iter().map(index_text).collect(),
+        };
+        lines.iter().for_each(|line| output.text(&format!("{:<15}{line}", "index")));
+        Ok(())
     }
+}
+
+/// A table with its indexes, as `show --json` prints it.
+#[derive(Debug, Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    keyspace: Keyspace,
+    /// Null where they are not known.
+    indexes: Option<Vec<IndexAnswer>>,
+}
+
+fn index_text(index: IndexAnswer) -> String {
+    let IndexAnswer { name, field, state, ready, shards } = index;
+    format!("{name} of field {field}: {state}, {ready} of {shards} shards are ready")
+}
+
+/// The indexes of a table; none if its nodes do not say them in time.
+async fn indexes_of(client: &ApiClient, name: &str) -> Option<Vec<IndexAnswer>> {
+    let nodes = TableNodes::at(nodes(client).await.ok()?.into_values().collect());
+    tokio::time::timeout(INDEXES, indexes(&nodes, name)).await.ok()?.ok()
 }
 
 /// `partage table drop`

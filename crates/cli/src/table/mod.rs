@@ -14,6 +14,9 @@ mod rows;
 mod scan;
 mod serve;
 
+pub use index::{create_whole as create_index, is_there as has_index};
+pub use load::load_absent;
+pub use rows::TableNodes;
 pub use serve::LISTEN;
 
 use crate::output::{Failure, Output};

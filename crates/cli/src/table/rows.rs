@@ -27,7 +27,7 @@ const EXPIRES_MS: &str = "partage-expires-ms";
 
 /// Which node is asked.
 #[derive(Debug, Clone, Args)]
-pub(super) struct TableNodes {
+pub struct TableNodes {
     /// Nodes of tables, as host:port separated by commas; the command asks the first one that answers
     #[arg(
         long,
@@ -88,6 +88,11 @@ pub(super) fn request_name() -> Result<HeaderValue, Failure> {
 }
 
 impl TableNodes {
+    /// These nodes, each as host:port.
+    pub fn at(node: Vec<String>) -> TableNodes {
+        TableNodes { node }
+    }
+
     /// The answer of the first node that gives one; asks again while a shard changes hands.
     pub(super) async fn ask(
         &self,

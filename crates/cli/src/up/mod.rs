@@ -45,6 +45,9 @@ const TABLE_NODES_FROM: u16 = 90;
 /// How many there are at the most.
 const TABLE_NODES: u16 = 3;
 
+/// The key that the commands to try are about.
+const KEY: &str = "apple";
+
 /// How long everything may take to be there.
 const READY: Duration = Duration::from_secs(60);
 
@@ -64,6 +67,9 @@ pub struct UpArgs {
     /// from + 96, and nodes that are added any free port; 0 takes free ports for all
     #[arg(long, default_value_t = PORT)]
     port: u16,
+    /// Do not load the package index into the table
+    #[arg(long)]
+    empty_table: bool,
 }
 
 /// The addresses, as `--json` prints them.
@@ -80,6 +86,9 @@ struct Addresses {
     table_nodes: Vec<NodeAddress>,
     /// Where they listen for clients of Redis.
     resp: Vec<String>,
+    /// The shard of the table in which [`KEY`] is, and the node that leads it.
+    #[serde(skip)]
+    shard: Option<(u64, String)>,
 }
 
 #[derive(Debug, Serialize)]
@@ -123,7 +132,12 @@ impl UpArgs {
             output.text(&welcome(&parts.addresses, self.port == PORT, self.data_dir.is_some()));
         }
         output.flush();
+        let nodes = parts.addresses.table_nodes.iter().map(|node| node.address.clone()).collect();
+        let filling = (!self.empty_table).then(|| tokio::spawn(fill(nodes)));
         signals.asked_to_stop().await;
+        if let Some(filling) = filling {
+            filling.abort();
+        }
         parts.stop().await;
         Ok(())
     }
@@ -163,6 +177,7 @@ impl UpArgs {
             dataset_source: manager.dataset().folder().display().to_string(),
             table_nodes,
             resp: manager.redis(),
+            shard: sample::shard_of(&client, KEY).await?,
         };
         Ok(Parts { coordinator, manager, proxy, addresses, _temporary: temporary })
     }
@@ -243,41 +258,76 @@ impl UpArgs {
     }
 }
 
-/// The commands to try with the table.
-fn to_try_of_tables(at: &Addresses) -> Vec<(String, &'static str)> {
-    let node = at.table_nodes.first().map_or("", |node| &node.address);
-    let last = at.table_nodes.last().map_or("", |node| &node.address);
+/// Loads the table while everything runs already, and says when that is done.
+async fn fill(nodes: Vec<String>) {
+    match sample::fill_inventory(nodes).await {
+        Ok(what) => say(&what),
+        Err(failure) => say(&format!(
+            "warning: {} is not loaded: {}; the next `partage up` in this --data-dir goes on",
+            sample::TABLE,
+            failure.what()
+        )),
+    }
+}
+
+/// What the death of a leader of the table does, with so many nodes.
+fn of_its_death(nodes: usize) -> &'static str {
+    match nodes {
+        1 => "kill the only node of the table: its rows are back when it is added again",
+        2 => "kill its leader: the other node answers reads some seconds later; writes wait for both",
+        _ => "kill its leader: another node leads some seconds later; nothing is lost",
+    }
+}
+
+/// The commands to try with the table. No node that they name is the leader that they kill, unless there is one node alone.
+fn to_try_of_tables(at: &Addresses, usual_port: bool) -> Vec<(String, &'static str)> {
     let control = &at.control;
-    let redis = at.resp.first().and_then(|address| address.rsplit(':').next()).unwrap_or_default();
-    vec![
+    let (shard, leader) = at.shard.clone().unwrap_or_else(|| (1, "t1".to_owned()));
+    let stays = at.table_nodes.iter().position(|node| node.id != leader).unwrap_or_default();
+    let node = at.table_nodes.get(stays).map_or("", |node| &node.address);
+    let redis = at.resp.get(stays).and_then(|address| address.rsplit(':').next()).unwrap_or_default();
+    let partage = |command: String| in_cluster(at, usual_port, &command);
+    let is_alone = at.table_nodes.len() == 1;
+    let written =
+        if is_alone { "on its disk when it returns" } else { "on the disks of two nodes when it returns" };
+    let post = |what: &str| format!("curl -X POST -H 'partage-request: 1' http://{control}/{what}/{leader}");
+    let mut tries = vec![
+        (format!("partage table put inventory {KEY} 3 --node {node}"), written),
+        (format!("curl -i http://{node}/v1/tables/inventory/keys/{KEY}"), "any node answers; see etag"),
+        (format!("redis-cli -p {redis} INCRBY {KEY} 2"), "the same table for any client of Redis"),
         (
-            format!("partage table put inventory apple 3 --node {node}"),
-            "on the disks of two nodes when it returns",
+            format!("partage table index query inventory section --equals games --limit 5 --node {node}"),
+            "packages of a section, once `up` says that the table is loaded",
         ),
+        (partage(format!("explain inventory {KEY}")), "which shard, who leads it, and why"),
+        (post("kill"), of_its_death(at.table_nodes.len())),
+        (format!("partage table get inventory {KEY} --node {node}"), "what was written last"),
+        (post("add"), "it comes back with what it has stored, and catches up"),
         (
-            format!("partage table get inventory apple --node {last}"),
-            "any node answers, with what was written last",
+            partage(format!("shard split inventory s{shard} --wait")),
+            "split the shard at its median, while requests go on",
         ),
-        (format!("curl -i http://{node}/v1/tables/inventory/keys/apple"), "the same over HTTP; see etag"),
-        (format!("redis-cli -p {redis} INCRBY apple 2"), "the same table for any client of Redis"),
-        (
-            format!("curl -X POST -H 'partage-request: 1' http://{control}/kill/t2"),
-            "its shards are led by others some seconds later; nothing is lost",
-        ),
-        (
-            format!("curl -X POST -H 'partage-request: 1' http://{control}/add/t2"),
-            "it comes back with what it has stored, and catches up",
-        ),
-    ]
+        (partage("shard list inventory --long".to_owned()), "watch it: before, meanwhile and after"),
+    ];
+    if is_alone {
+        // No other node answers while the only one is dead.
+        tries.retain(|(command, _)| !command.starts_with("partage table get"));
+    }
+    tries
+}
+
+/// A command about the cluster, with its coordinator where that is not at the usual port.
+fn in_cluster(at: &Addresses, usual_port: bool, command: &str) -> String {
+    match usual_port {
+        true => format!("partage {command}"),
+        false => format!("partage {command} --coordinator {}", at.coordinator),
+    }
 }
 
 /// The commands to try, with what each does.
 fn to_try(at: &Addresses, usual_port: bool) -> Vec<(String, &'static str)> {
     let Addresses { coordinator, router, control, .. } = at;
-    let partage = |command: &str| match usual_port {
-        true => format!("partage {command}"),
-        false => format!("partage {command} --coordinator {coordinator}"),
-    };
+    let partage = |command: &str| in_cluster(at, usual_port, command);
     vec![
         (format!("curl http://{router}/packages/libc6"), "look a package up"),
         (format!("curl -X PUT http://{router}/notes/hello -d hi"), "write something, and read it back"),
@@ -319,7 +369,7 @@ fn welcome(at: &Addresses, usual_port: bool, keeps: bool) -> String {
         nodes.iter().map(|node| format!("{} at {}", node.id, node.address)).collect::<Vec<_>>().join(", ")
     };
     let (tries, of_datasets) = (to_try(at, usual_port), to_try_of_datasets(at));
-    let of_tables = to_try_of_tables(at);
+    let of_tables = to_try_of_tables(at, usual_port);
     let all = tries.iter().chain(&of_datasets).chain(&of_tables);
     let width = all.map(|(command, _)| command.chars().count()).max().unwrap_or(0);
     let (tries, of_datasets) = (in_columns(&tries, width), in_columns(&of_datasets, width));
@@ -350,6 +400,7 @@ A version is a folder of files: copy one there to a later name, and all nodes lo
 {of_datasets}
 
 `inventory` is a table: each of its rows is on the disks of several nodes before a write is acknowledged.
+The package index is loaded into it while you read this, by key, with an index of the field `section`.
 
 {of_tables}
 
@@ -390,6 +441,7 @@ mod tests {
                 dataset_source: "/tmp/source".into(),
                 table_nodes: vec![node("t1", 91), node("t2", 92)],
                 resp: vec![at(96), at(97)],
+                shard: Some((1, "t2".into())),
             };
             let text = welcome(&addresses, port == 7400, true);
             let explained =
@@ -402,12 +454,14 @@ mod tests {
             let columns: std::collections::BTreeSet<usize> = explained.filter_map(begins).collect();
             assert_eq!(columns.len(), 1, "{text}");
             assert!(text.contains("Notes are in the memory"), "{text}");
+            let nodes_named = text.lines().filter(|line| line.contains(&at(92))).count();
+            assert_eq!(nodes_named, 1, "only where its address is, as t2 is the one that is killed: {text}");
         }
     }
 
     #[test]
     fn ports_that_do_not_fit_are_told_before_anything_starts() {
-        let up = |port, nodes| UpArgs { nodes, data_dir: None, port };
+        let up = |port, nodes| UpArgs { nodes, data_dir: None, port, empty_table: false };
         assert!(up(0, 64).check_ports().is_ok());
         assert!(up(65_437, 3).check_ports().is_ok());
         let told = up(65_438, 3).check_ports().unwrap_err().to_string();

@@ -64,7 +64,8 @@ pub(super) async fn ask<T: serde::de::DeserializeOwned>(
         .map_err(|error| Failure::failed(format!("the answer of the node is not understood: {error}")))
 }
 
-async fn indexes(nodes: &TableNodes, table: &str) -> Result<Vec<IndexAnswer>, Failure> {
+/// The indexes of a table.
+pub(super) async fn indexes(nodes: &TableNodes, table: &str) -> Result<Vec<IndexAnswer>, Failure> {
     let list: IndexList = ask(nodes, table, Method::GET, &path(table, None), Bytes::new()).await?;
     Ok(list.indexes)
 }
@@ -95,13 +96,9 @@ pub struct CreateArgs {
 impl CreateArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let create = IndexCreate { name: self.name.clone(), field: self.field.clone() };
-        let body = serde_json::to_vec(&create).map_err(Failure::failed)?.into();
-        let query = if self.dry_run { "?dry_run=true" } else { "" };
-        let path = path(&self.table, None) + query;
-        let mut found: IndexAnswer = ask(&self.nodes, &self.table, Method::POST, &path, body).await?;
+        let mut found = create(&self.nodes, &self.table, &self.name, &self.field, self.dry_run).await?;
         if self.wait {
-            found = self.ready().await?;
+            found = ready(&self.nodes, &self.table, &self.name, Duration::from_secs(self.wait_s)).await?;
         }
         if output.is_json() {
             return output.json(&found);
@@ -113,28 +110,59 @@ impl CreateArgs {
         }
         Ok(())
     }
+}
 
-    async fn ready(&self) -> Result<IndexAnswer, Failure> {
-        let until = Instant::now() + Duration::from_secs(self.wait_s);
-        loop {
-            let found = indexes(&self.nodes, &self.table).await?;
-            let Some(index) = found.into_iter().find(|index| index.name == self.name) else {
-                return Err(Failure::failed(format!("index {} was dropped meanwhile", self.name)));
-            };
-            if index.state == "ready" {
-                return Ok(index);
-            }
-            if Instant::now() >= until {
-                let IndexAnswer { name, state, ready, shards, .. } = index;
-                let what = format!(
-                    "index {name} is {state} after {} s: {ready} of {shards} shards are ready",
-                    self.wait_s
-                );
-                return Err(Failure::not_done(what).help("`partage table index list` shows how far it is"));
-            }
-            sleep(REST).await;
+/// Asks for an index; one that is there with the same field stays.
+async fn create(
+    nodes: &TableNodes,
+    table: &str,
+    name: &str,
+    field: &str,
+    dry_run: bool,
+) -> Result<IndexAnswer, Failure> {
+    let create = IndexCreate { name: name.to_owned(), field: field.to_owned() };
+    let body = serde_json::to_vec(&create).map_err(Failure::failed)?.into();
+    let path = path(table, None) + if dry_run { "?dry_run=true" } else { "" };
+    ask(nodes, table, Method::POST, &path, body).await
+}
+
+/// Waits until the index is ready, for `wait` at most.
+async fn ready(nodes: &TableNodes, table: &str, name: &str, wait: Duration) -> Result<IndexAnswer, Failure> {
+    let until = Instant::now() + wait;
+    loop {
+        let found = indexes(nodes, table).await?;
+        let Some(index) = found.into_iter().find(|index| index.name == name) else {
+            return Err(Failure::failed(format!("index {name} was dropped meanwhile")));
+        };
+        if index.state == "ready" {
+            return Ok(index);
         }
+        if Instant::now() >= until {
+            let IndexAnswer { name, state, ready, shards, .. } = index;
+            let what = format!(
+                "index {name} is {state} after {} s: {ready} of {shards} shards are ready",
+                wait.as_secs()
+            );
+            return Err(Failure::not_done(what).help("`partage table index list` shows how far it is"));
+        }
+        sleep(REST).await;
     }
+}
+
+/// Whether the table has an index of that name, in some shards at least.
+pub async fn is_there(nodes: &TableNodes, table: &str, name: &str) -> Result<bool, Failure> {
+    Ok(indexes(nodes, table).await?.iter().any(|index| index.name == name))
+}
+
+/// Creates an index, also where only some shards have it, and waits until it is ready.
+pub async fn create_whole(
+    nodes: &TableNodes,
+    table: &str,
+    name: &str,
+    field: &str,
+) -> Result<IndexAnswer, Failure> {
+    create(nodes, table, name, field, false).await?;
+    ready(nodes, table, name, WAIT).await
 }
 
 /// `partage table index list`

@@ -35,6 +35,9 @@ const REQUEST_BYTES: usize = 512 << 10;
 /// Requests that are read and not sent yet.
 const READ_AHEAD: usize = 4;
 
+/// Requests at a time, unless told otherwise.
+const PARALLEL: u16 = 4;
+
 /// Failed rows that the summary names; it counts the others.
 const NAMED: usize = 1_000;
 
@@ -65,7 +68,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "FIELD")]
     number: Vec<String>,
     /// Number of requests at a time
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, default_value_t = PARALLEL, value_parser = clap::value_parser!(u16).range(1..=64))]
     parallel: u16,
     #[command(flatten)]
     dry: DryRun,
@@ -158,7 +161,14 @@ impl LoadArgs {
         let (give, found) = mpsc::channel(READ_AHEAD);
         let reading = spawn_blocking(move || read(file, format, &fields, &give));
         let mut summary = Summary::default();
-        let loaded = self.load(found, &bar, &mut summary).await;
+        let destination = Destination {
+            table: self.table.clone(),
+            nodes: self.nodes.clone(),
+            parallel: self.parallel,
+            is_dry: self.dry.dry_run,
+            only_absent: false,
+        };
+        let loaded = destination.load(found, &bar, &mut summary).await;
         let read = reading.await.map_err(Failure::failed)?;
         bar.finish_and_clear();
         self.report(&summary, output)?;
@@ -175,42 +185,6 @@ impl LoadArgs {
                 Err(Failure::refused(format!("{failed} rows {verb}")).kind("rows_failed").help(help))
             }
         }
-    }
-
-    /// Sends what is read until there is no more, or until nothing can be sent any more.
-    async fn load(
-        &self,
-        mut found: mpsc::Receiver<Found>,
-        bar: &ProgressBar,
-        summary: &mut Summary,
-    ) -> Result<(), Failure> {
-        let (mut under_way, mut keys) = (JoinSet::new(), BTreeSet::new());
-        while let Some(next) = found.recv().await {
-            let (rows, read) = match next {
-                Found::Bad(bad) => {
-                    summary.fail(bad.line, None, bad.why);
-                    continue;
-                }
-                Found::Rows(rows, read) => (rows, read),
-            };
-            bar.set_position(read);
-            if self.dry.dry_run {
-                summary.loaded += rows.len() as u64;
-                summary.bytes += rows.iter().map(|row| (row.key.len() + row.value.len()) as u64).sum::<u64>();
-                continue;
-            }
-            while under_way.len() >= usize::from(self.parallel)
-                || rows.iter().any(|row| keys.contains(&row.key))
-            {
-                take_one(&mut under_way, &mut keys, summary).await?;
-            }
-            keys.extend(rows.iter().map(|row| row.key.clone()));
-            under_way.spawn(send(self.nodes.clone(), self.table.clone(), rows));
-        }
-        while !under_way.is_empty() {
-            take_one(&mut under_way, &mut keys, summary).await?;
-        }
-        Ok(())
     }
 
     fn report(&self, summary: &Summary, output: &mut Output) -> Result<(), Failure> {
@@ -234,6 +208,86 @@ impl LoadArgs {
         let verb = if is_dry { "would load" } else { "loaded" };
         output.text(&format!("{verb} {loaded} rows with {bytes} bytes into {}, {failed} failed", self.table));
         Ok(())
+    }
+}
+
+/// Where rows go, and how.
+#[derive(Debug, Clone)]
+struct Destination {
+    table: String,
+    nodes: TableNodes,
+    /// Number of requests at a time.
+    parallel: u16,
+    is_dry: bool,
+    /// A row that is there stays as it is, and counts as loaded.
+    only_absent: bool,
+}
+
+impl Destination {
+    /// Sends what is read until there is no more, or until nothing can be sent any more.
+    async fn load(
+        &self,
+        mut found: mpsc::Receiver<Found>,
+        bar: &ProgressBar,
+        summary: &mut Summary,
+    ) -> Result<(), Failure> {
+        let (mut under_way, mut keys) = (JoinSet::new(), BTreeSet::new());
+        while let Some(next) = found.recv().await {
+            let (rows, read) = match next {
+                Found::Bad(bad) => {
+                    summary.fail(bad.line, None, bad.why);
+                    continue;
+                }
+                Found::Rows(rows, read) => (rows, read),
+            };
+            bar.set_position(read);
+            if self.is_dry {
+                summary.loaded += rows.len() as u64;
+                summary.bytes += rows.iter().map(|row| (row.key.len() + row.value.len()) as u64).sum::<u64>();
+                continue;
+            }
+            while under_way.len() >= usize::from(self.parallel)
+                || rows.iter().any(|row| keys.contains(&row.key))
+            {
+                take_one(&mut under_way, &mut keys, summary).await?;
+            }
+            keys.extend(rows.iter().map(|row| row.key.clone()));
+            under_way.spawn(send(self.clone(), rows));
+        }
+        while !under_way.is_empty() {
+            take_one(&mut under_way, &mut keys, summary).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Loads JSON lines whose field `key` is the key, with the whole line as the value. Rows that are there stay as they are, so that it may be
+/// done again. Returns how many rows the file has.
+///
+/// # Errors
+/// A line that cannot be read or written, or nodes that do not answer.
+pub async fn load_absent(
+    table: &str,
+    nodes: TableNodes,
+    key: &str,
+    file: impl Read + Send + 'static,
+) -> Result<u64, Failure> {
+    let fields =
+        Fields { key: vec![key.to_owned()], separator: String::new(), value: None, number: Vec::new() };
+    let destination =
+        Destination { table: table.to_owned(), nodes, parallel: PARALLEL, is_dry: false, only_absent: true };
+    let (give, found) = mpsc::channel(READ_AHEAD);
+    let reading = spawn_blocking(move || read(Box::new(file), Format::Jsonl, &fields, &give));
+    let mut summary = Summary::default();
+    let loaded = destination.load(found, &ProgressBar::hidden(), &mut summary).await;
+    let read = reading.await.map_err(Failure::failed)?;
+    loaded.and(read)?;
+    match summary.failures.first() {
+        None => Ok(summary.loaded),
+        Some((line, _, why)) => Err(Failure::failed(format!(
+            "{} rows were not loaded, the first of line {line}: {why}",
+            summary.failed
+        ))),
     }
 }
 
@@ -305,7 +359,8 @@ async fn take_one(
 }
 
 /// Sends rows, and those that have no outcome again, under the same name.
-async fn send(nodes: TableNodes, table: String, rows: Vec<Row>) -> Sent {
+async fn send(to: Destination, rows: Vec<Row>) -> Sent {
+    let Destination { table, nodes, only_absent, .. } = to;
     let mut headers = HeaderMap::new();
     headers.insert(IDEMPOTENCY_KEY, request_name()?);
     let path = format!("/v1/tables/{}/put", segment(&table));
@@ -314,7 +369,8 @@ async fn send(nodes: TableNodes, table: String, rows: Vec<Row>) -> Sent {
     let now_ms = partage_clock::unix_ms();
     let (mut open, mut done) = (rows, Vec::new());
     loop {
-        let reply = nodes.ask(Method::POST, &path, headers.clone(), body(&open, now_ms)?.into()).await?;
+        let reply =
+            nodes.ask(Method::POST, &path, headers.clone(), body(&open, now_ms, only_absent)?.into()).await?;
         if !matches!(reply.status, StatusCode::OK | StatusCode::MULTI_STATUS) {
             return Err(refusal(&table, &reply));
         }
@@ -327,7 +383,10 @@ async fn send(nodes: TableNodes, table: String, rows: Vec<Row>) -> Sent {
         }
         let is_late = Instant::now() >= until;
         let mut again = Vec::new();
-        for (row, result) in open.into_iter().zip(answer.results) {
+        for (row, mut result) in open.into_iter().zip(answer.results) {
+            if only_absent && result.outcome == PutOutcome::NotMet {
+                result.outcome = PutOutcome::Written;
+            }
             if is_open(&result) && !is_late {
                 again.push(row);
             } else {
@@ -342,14 +401,14 @@ async fn send(nodes: TableNodes, table: String, rows: Vec<Row>) -> Sent {
     }
 }
 
-fn body(rows: &[Row], now_ms: u64) -> Result<Vec<u8>, Failure> {
+fn body(rows: &[Row], now_ms: u64, only_absent: bool) -> Result<Vec<u8>, Failure> {
     let form = |row: &Row| PutRow {
         key: BytesText::from(&row.key[..]),
         value: Some(BytesText::from(&row.value[..])),
         json: None,
         ttl_ms: row.expires_ms.map(|end| end.saturating_sub(now_ms)),
         if_version: None,
-        if_absent: false,
+        if_absent: only_absent,
     };
     serde_json::to_vec(&PutRequest { rows: rows.iter().map(form).collect() }).map_err(Failure::failed)
 }
