@@ -34,6 +34,7 @@
 //! | what a replica has, summed up to be compared | `check/mod.rs` |
 //! | how the change feed of a table is read, from all shards | `feed/mod.rs` |
 //! | what a backup reads of a shard, and how it is cut into chunks | `backup/mod.rs` |
+//! | what all tokens have around them | `token_frame.rs` |
 //! | which values are JSON, and what a filter sees of them | `json.rs` |
 //! | how records and writes look on disk | `stored/mod.rs` |
 //!
@@ -82,6 +83,7 @@ mod settings;
 pub mod stored;
 mod table_error;
 mod timing;
+mod token_frame;
 mod transport;
 
 pub use error::{OpenError, ReadError, ReplicaError, WriteError};

@@ -26,11 +26,11 @@ mod token;
 pub(crate) use json::for_client;
 pub(crate) use newest::NewestChanges;
 pub(crate) use peers::GONE;
-pub use token::{FeedToken, FeedTokenError};
+pub use token::FeedToken;
 
 use crate::limits;
 use crate::rows::{ChangesPage, FoundChange};
-use crate::scans::{self, Maps, Peers, ScanError, Scans};
+use crate::scans::{self, Maps, Peers, ScanError, Scans, TokenError};
 use crate::service::{Refusal, Refused, Tables};
 use futures::stream::{FuturesUnordered, StreamExt};
 use partage_core::base::id::ShardId;
@@ -104,7 +104,7 @@ pub enum FeedError {
     OtherShards(KeyspaceName, ShardId),
     /// The token is of no use.
     #[error("{0}")]
-    Token(#[from] FeedTokenError),
+    Token(#[from] TokenError),
     /// The token would not fit into a request.
     #[error(
         "table {0} has more shards than one token has room for: read its shards one by one, with `shard`"
@@ -340,7 +340,7 @@ impl Feeds {
         &self,
         table: &KeyspaceName,
         asked: &NodeFeedRequest,
-    ) -> Result<NodeFeedAnswer, FeedTokenError> {
+    ) -> Result<NodeFeedAnswer, TokenError> {
         let after = FeedToken::parse(&asked.after)?;
         let wait = Duration::from_millis(asked.wait_ms).min(limits::FEED_NODE_WAIT);
         let limits = Limits { most: asked.limit.min(limits::SCAN_ROWS), wait };

@@ -36,7 +36,9 @@ impl CheckToken {
     /// # Errors
     /// It is none.
     pub fn parse(text: &str) -> Result<CheckToken, TokenError> {
-        text.parse().map(CheckToken).map_err(|_| TokenError::Damaged)
+        text.parse()
+            .map(CheckToken)
+            .map_err(|_| TokenError::Damaged("leave token out to begin at the first shard"))
     }
 }
 

@@ -25,12 +25,13 @@ mod maps;
 mod peers;
 mod token;
 
+pub use crate::token_frame::TokenError;
 pub(crate) use json::{for_client, for_node, from_node};
 pub(crate) use maps::Maps;
 pub(crate) use peers::consistency_query;
 pub(crate) use peers::{Peers, TABLES, refusal};
-pub(crate) use token::{Place, checksum};
-pub use token::{Token, TokenError};
+pub(crate) use token::Place;
+pub use token::Token;
 
 use crate::limits;
 use crate::rows::{ScanPage, ScanRange, ScannedRow};

@@ -76,7 +76,10 @@ fn a_token_is_used_with_its_own_table_only() {
     let why = token.check(&other).unwrap_err().to_string();
     assert!(why.contains("of table stock, not of table orders"), "{why}");
     let anew = KeyspaceBrief { first_shard: ShardId(9), ..stock.clone() };
-    assert_eq!(token.check(&anew), Err(TokenError::FormerTable(stock.name.clone())));
+    assert_eq!(
+        token.check(&anew),
+        Err(TokenError::FormerTable(stock.name.clone(), "leave token out to begin at the first row"))
+    );
     let named = brief(Sharding::Named, PartitionKey::Whole);
     assert_eq!(begin(&named, &whole), Err(ScanError::Named(named.name.clone())));
 }

@@ -1,23 +1,23 @@
-//! Where a scan of a table goes on: a place in the order of its shards, and a key.
+//! Where a scan of a table goes on: a place in the order of its shards, and a key, in [the frame of tokens](crate::token_frame).
 //!
 //! ```text
-//! version u8 · name length u8 · name of the table · first shard u64 · kind of place u8 · place · key · checksum u32
+//! kind of place u8 · place · key
 //! ```
 //!
-//! The text is base64url without padding. The first shard tells a table from a dropped one of the same name. A place is the
-//! lower bound of a shard, not its id, so that a token stays good when shards are split.
+//! A place is the lower bound of a shard, not its id, so that a token stays good when shards are split.
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bytes::{Buf, BufMut};
+use crate::stored::cursor::Cursor;
+use crate::token_frame::{TokenError, TokenFrame};
+use bytes::BufMut;
 use partage_core::base::id::ShardId;
 use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::{Bounds, Position, Sharding};
 use partage_core::node::exchange::KeyspaceBrief;
-use xxhash_rust::xxh3::xxh3_64;
 
-const VERSION: u8 = 1;
+const FRAME: TokenFrame =
+    TokenFrame { name: "a token of a scan", version: 1, anew: "leave token out to begin at the first row" };
+
 const KEY: u8 = 1;
 const POINT: u8 = 2;
 const SLOT: u8 = 3;
@@ -82,54 +82,27 @@ pub struct Token {
     pub(super) key: Key,
 }
 
-/// A token that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TokenError {
-    /// It is no token, or one that was changed or cut.
-    #[error(
-        "the token is damaged: give `next` of the last page as it is, or leave token out to begin at the first row"
-    )]
-    Damaged,
-    /// It is of another table.
-    #[error("the token is of table {of}, not of table {asked}: give the `next` of a page of this table")]
-    OtherTable {
-        /// What it is of.
-        of: KeyspaceName,
-        /// What is scanned.
-        asked: KeyspaceName,
-    },
-    /// The table was dropped and created anew.
-    #[error(
-        "table {0} was created anew after the token was given: leave token out to begin at the first row"
-    )]
-    FormerTable(KeyspaceName),
-}
-
 impl Token {
     /// As text.
     pub fn text(&self) -> String {
-        let name = self.table.as_str().as_bytes();
-        let mut bytes = vec![VERSION, u8::try_from(name.len()).unwrap_or(u8::MAX)];
-        bytes.extend_from_slice(name);
-        bytes.put_u64(self.first_shard.0);
-        match &self.place {
-            Place::Key(key) => {
-                bytes.put_u8(KEY);
-                bytes.put_u16(u16::try_from(key.as_bytes().len()).unwrap_or(u16::MAX));
-                bytes.extend_from_slice(key.as_bytes());
+        FRAME.text(&self.table, self.first_shard, |bytes| {
+            match &self.place {
+                Place::Key(key) => {
+                    bytes.put_u8(KEY);
+                    bytes.put_u16(u16::try_from(key.as_bytes().len()).unwrap_or(u16::MAX));
+                    bytes.put_slice(key.as_bytes());
+                }
+                Place::Point(point) => {
+                    bytes.put_u8(POINT);
+                    bytes.put_u64(*point);
+                }
+                Place::Slot(slot) => {
+                    bytes.put_u8(SLOT);
+                    bytes.put_u32(*slot);
+                }
             }
-            Place::Point(point) => {
-                bytes.put_u8(POINT);
-                bytes.put_u64(*point);
-            }
-            Place::Slot(slot) => {
-                bytes.put_u8(SLOT);
-                bytes.put_u32(*slot);
-            }
-        }
-        bytes.extend_from_slice(self.key.as_bytes());
-        bytes.put_u32(checksum(&bytes));
-        URL_SAFE_NO_PAD.encode(bytes)
+            bytes.put_slice(self.key.as_bytes());
+        })
     }
 
     /// Reads a text.
@@ -137,59 +110,35 @@ impl Token {
     /// # Errors
     /// It is none that [`Token::text`] gives.
     pub fn parse(text: &str) -> Result<Token, TokenError> {
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| TokenError::Damaged)?;
-        let (whole, sum) = bytes.split_last_chunk::<4>().ok_or(TokenError::Damaged)?;
-        if u32::from_be_bytes(*sum) != checksum(whole) {
-            return Err(TokenError::Damaged);
-        }
-        decode(whole).ok_or(TokenError::Damaged)
+        FRAME.parse(text, |table, first_shard, cursor| {
+            let place = place(cursor)?;
+            let key = Key::new(cursor.rest()).ok()?;
+            Some(Token { table, first_shard, place, key })
+        })
     }
 
     /// Whether it may be used with a table.
     pub(super) fn check(&self, brief: &KeyspaceBrief) -> Result<(), TokenError> {
-        if self.table != brief.name {
-            return Err(TokenError::OtherTable { of: self.table.clone(), asked: brief.name.clone() });
-        }
-        if self.first_shard != brief.first_shard || !self.place.is_of(brief.sharding) {
-            return Err(TokenError::FormerTable(brief.name.clone()));
-        }
-        Ok(())
+        FRAME.check((&self.table, self.first_shard), brief, self.place.is_of(brief.sharding))
     }
 }
 
-pub(crate) fn checksum(bytes: &[u8]) -> u32 {
-    // Its low half: against slips, not against malice, which could scan from any key anyway.
-    (xxh3_64(bytes) & u64::from(u32::MAX)) as u32
-}
-
-fn decode(mut bytes: &[u8]) -> Option<Token> {
-    if bytes.try_get_u8().ok()? != VERSION {
-        return None;
-    }
-    let (name, rest) = {
-        let length = bytes.try_get_u8().ok()?;
-        bytes.split_at_checked(length.into())?
-    };
-    let table = KeyspaceName::new(std::str::from_utf8(name).ok()?).ok()?;
-    bytes = rest;
-    let first_shard = ShardId(bytes.try_get_u64().ok()?);
-    let place = match bytes.try_get_u8().ok()? {
+fn place(cursor: &mut Cursor<'_>) -> Option<Place> {
+    match cursor.u8("the kind of a place").ok()? {
         KEY => {
-            let length = bytes.try_get_u16().ok()?;
-            let (key, rest) = bytes.split_at_checked(length.into())?;
-            bytes = rest;
-            Place::Key(Key::new(key).ok()?)
+            let length = cursor.u16("the length of a key").ok()?;
+            Some(Place::Key(Key::new(cursor.bytes(length.into(), "a key").ok()?).ok()?))
         }
-        POINT => Place::Point(bytes.try_get_u64().ok()?),
-        SLOT => Place::Slot(bytes.try_get_u32().ok()?),
-        _ => return None,
-    };
-    Some(Token { table, first_shard, place, key: Key::new(bytes).ok()? })
+        POINT => cursor.u64("a point").ok().map(Place::Point),
+        SLOT => cursor.u32("a slot").ok().map(Place::Slot),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::token_frame::tests::spoilt;
     use proptest::prelude::*;
 
     fn place() -> impl Strategy<Value = Place> {
@@ -210,11 +159,9 @@ mod tests {
             let token = Token { table, first_shard: ShardId(first), place, key };
             let text = token.text();
             prop_assert_eq!(Token::parse(&text), Ok(token));
-            let mut bytes = URL_SAFE_NO_PAD.decode(&text).unwrap();
-            let at = at.index(bytes.len());
-            bytes[at] ^= by;
-            prop_assert_eq!(Token::parse(&URL_SAFE_NO_PAD.encode(&bytes)), Err(TokenError::Damaged));
-            prop_assert_eq!(Token::parse(&text[..text.len() - 1]), Err(TokenError::Damaged));
+            for spoilt in spoilt(&text, at, by) {
+                prop_assert_eq!(Token::parse(&spoilt), Err(TokenError::Damaged(FRAME.anew)));
+            }
         }
     }
 }
