@@ -63,9 +63,11 @@ impl Waiting {
     fn add(&mut self, change: StoredChange) {
         self.bytes += change_bytes(&change);
         let (key, value) = change;
-        if let Some(former) = self.changes.insert(key.clone(), value) {
-            self.bytes -= change_bytes(&(key, former));
+        // The former key goes too: it may keep the packet that it came with.
+        if let Some(former) = self.changes.remove_entry(&key) {
+            self.bytes -= change_bytes(&former);
         }
+        self.changes.insert(key, value);
     }
 
     /// Some changes, of not much more than so many bytes.

@@ -31,7 +31,7 @@ impl Filling {
     /// # Errors
     /// What the store says.
     pub(crate) fn add(&mut self, position: LogPosition, row: Row) -> Result<(), RowsError> {
-        self.bytes += row.key.len() + row.value.len();
+        self.bytes += size_of::<Row>() + row.key.len() + row.value.len();
         self.rows.push(row);
         if self.bytes >= RUN_BYTES {
             self.bytes = 0;
