@@ -106,7 +106,7 @@ impl Words for Health {
 }
 
 impl Words for Role {
-    const WORDS: &'static [Role] = &Role::ALL;
+    const WORDS: &'static [Role] = &[Role::Leader, Role::Follower];
 }
 
 impl Words for ReplicaState {

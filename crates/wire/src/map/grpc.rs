@@ -47,7 +47,6 @@ impl From<Role> for proto::Role {
         match role {
             Role::Leader => proto::Role::Leader,
             Role::Follower => proto::Role::Follower,
-            Role::ReadReplica => proto::Role::ReadReplica,
         }
     }
 }
@@ -57,11 +56,9 @@ pub(crate) fn role(number: i32) -> Result<Role, Malformed> {
     match proto::Role::try_from(number) {
         Ok(proto::Role::Leader) => Ok(Role::Leader),
         Ok(proto::Role::Follower) => Ok(Role::Follower),
-        Ok(proto::Role::ReadReplica) => Ok(Role::ReadReplica),
-        Ok(proto::Role::Unspecified) | Err(_) => Err(Malformed::new(
-            "role",
-            format!("{number} is no role: give 1 (leader), 2 (follower) or 3 (read replica)"),
-        )),
+        Ok(proto::Role::Unspecified) | Err(_) => {
+            Err(Malformed::new("role", format!("{number} is no role: give 1 (leader) or 2 (follower)")))
+        }
     }
 }
 

@@ -36,7 +36,6 @@ struct Sketched {
     placement: Option<PlacementId>,
     node: NodeId,
     stays: bool,
-    /// It is live, and may lead.
     live: bool,
 }
 
@@ -94,7 +93,7 @@ impl Sketch<'_> {
                     placement: Some(r.placement),
                     node: r.node.clone(),
                     stays: r.state.is_staying(),
-                    live: r.state == ReplicaState::Live && !r.is_read_replica(),
+                    live: r.state == ReplicaState::Live,
                 })
                 .collect()
         })
