@@ -5,7 +5,7 @@
 //! layer ([`Sharded`]), which finds the node and follows the maps.
 
 use crate::http::{self, Internal};
-use crate::limits::{PATIENCE, RETRY};
+use crate::limits::{FIRST_RETRY, LAST_RETRY, PATIENCE};
 use crate::node::ReadAnswer;
 use crate::service::{Refusal, Refused, Tables};
 use ::http::{Request, StatusCode};
@@ -86,7 +86,7 @@ impl TableClient {
         let Some(key) = write.operations.first().map(|operation| operation.key.clone()) else {
             return Err(empty().into());
         };
-        let (until, mut rest) = (Instant::now() + PATIENCE, Rest::new());
+        let (until, mut backoff) = (Instant::now() + PATIENCE, Backoff::new());
         loop {
             let attempt = match self.worker.enter(table, key.as_bytes(), Access::Write) {
                 Admission::Serve(guard) => self.write_here(&guard, &write).await,
@@ -101,7 +101,7 @@ impl TableClient {
             match attempt {
                 Attempt::Done(outcome) => return Ok(outcome?),
                 Attempt::Again(refused) if Instant::now() >= until => return Err(refused.into()),
-                Attempt::Again(_) => rest.rest().await,
+                Attempt::Again(_) => backoff.wait().await,
             }
         }
     }
@@ -161,7 +161,7 @@ impl TableClient {
         elsewhere: impl Fn(&Key) -> Option<E>,
     ) -> Result<ReadAnswer, E> {
         let access = if consistency == Consistency::Linearizable { Access::Write } else { Access::Read };
-        let (until, mut rest) = (Instant::now() + PATIENCE, Rest::new());
+        let (until, mut backoff) = (Instant::now() + PATIENCE, Backoff::new());
         loop {
             let attempt = match self.worker.enter(table, key.as_bytes(), access) {
                 Admission::Serve(guard) => {
@@ -189,7 +189,7 @@ impl TableClient {
             if Instant::now() >= until {
                 return Err(refused.into());
             }
-            rest.rest().await;
+            backoff.wait().await;
         }
     }
 
@@ -268,16 +268,16 @@ impl TableClient {
 }
 
 /// How long a request rests before it is sent again.
-struct Rest(Duration);
+struct Backoff(Duration);
 
-impl Rest {
-    fn new() -> Rest {
-        Rest(RETRY[0])
+impl Backoff {
+    fn new() -> Backoff {
+        Backoff(FIRST_RETRY)
     }
 
-    async fn rest(&mut self) {
+    async fn wait(&mut self) {
         sleep(self.0).await;
-        self.0 = (self.0 * 2).min(RETRY[1]);
+        self.0 = (self.0 * 2).min(LAST_RETRY);
     }
 }
 

@@ -131,9 +131,12 @@ pub const OPENING_MS: u64 = 5_000;
 /// end and a coordinator replaces a follower that has died, with default settings.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a request rests before it is sent again, while the shard changes hands: twice as long each time, from the first to
-/// the last of these. A change of leaders takes some milliseconds.
-pub const RETRY: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
+/// How long a request rests before it is sent again for the first time, while the shard changes hands, which takes some
+/// milliseconds; then twice as long each time, up to [`LAST_RETRY`].
+pub const FIRST_RETRY: Duration = Duration::from_millis(2);
+
+/// How long such a request rests at most before it is sent again.
+pub const LAST_RETRY: Duration = Duration::from_millis(50);
 
 /// How long such a request rests before it looks again, if no leader begins before that.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(50);
