@@ -103,10 +103,28 @@ impl Refusal {
     }
 }
 
-/// Whether it may soon be otherwise at this very replica.
-pub(super) fn passes(failed: &Failed) -> bool {
-    use Failed::{HandingOver, NoPromises, NotBegun, TooFewInSync};
-    matches!(failed, NotBegun | HandingOver | NoPromises | TooFewInSync { .. })
+/// The errors of a replica that was asked.
+pub(super) trait ReplicaError: Into<Refused> {
+    /// What its replication refused.
+    fn failed(&self) -> Option<&Failed>;
+
+    /// Whether it may soon be otherwise at this very replica.
+    fn passes(&self) -> bool {
+        use Failed::{HandingOver, NoPromises, NotBegun, TooFewInSync};
+        matches!(self.failed(), Some(NotBegun | HandingOver | NoPromises | TooFewInSync { .. }))
+    }
+}
+
+impl ReplicaError for WriteError {
+    fn failed(&self) -> Option<&Failed> {
+        if let WriteError::Refused(failed) = self { Some(failed) } else { None }
+    }
+}
+
+impl ReplicaError for ReadError {
+    fn failed(&self) -> Option<&Failed> {
+        if let ReadError::Refused(failed) = self { Some(failed) } else { None }
+    }
 }
 
 impl From<WriteError> for Refused {
@@ -143,14 +161,7 @@ impl Tables {
     /// [`Refusal::Unknown`], or a refusal by which nothing was done.
     pub async fn write(&self, replica: &ReplicaKey, write: Write) -> Result<Outcome, Refused> {
         self.0.counts.write();
-        let until = Instant::now() + limits::PATIENCE;
-        loop {
-            match self.0.node.write(replica, write.clone()).await {
-                Ok(outcome) => return Ok(outcome),
-                Err(WriteError::Refused(failed)) if passes(&failed) && self.waits(until).await => {}
-                Err(error) => return Err(self.refused(error.into())),
-            }
-        }
+        self.patiently(|| self.0.node.write(replica, write.clone())).await
     }
 
     /// Reads from a replica, a state that has all entries up to the index `at_least` (0: any).
@@ -165,14 +176,7 @@ impl Tables {
         at_least: u64,
     ) -> Result<ReadAnswer, Refused> {
         self.0.counts.read(consistency);
-        let until = Instant::now() + limits::PATIENCE;
-        loop {
-            match self.0.node.read(replica, key, consistency, at_least).await {
-                Ok(answer) => return Ok(answer),
-                Err(ReadError::Refused(failed)) if passes(&failed) && self.waits(until).await => {}
-                Err(error) => return Err(self.refused(error.into())),
-            }
-        }
+        self.patiently(|| self.0.node.read(replica, key, consistency, at_least)).await
     }
 
     pub(super) fn count_write(&self) {
@@ -200,14 +204,7 @@ impl Tables {
         at_least: u64,
     ) -> Result<ScanPage, Refused> {
         self.0.counts.read(consistency);
-        let until = Instant::now() + limits::PATIENCE;
-        loop {
-            match self.0.node.scan(replica, range.clone(), consistency, at_least).await {
-                Ok(page) => return Ok(page),
-                Err(ReadError::Refused(failed)) if passes(&failed) && self.waits(until).await => {}
-                Err(error) => return Err(self.refused(error.into())),
-            }
-        }
+        self.patiently(|| self.0.node.scan(replica, range.clone(), consistency, at_least)).await
     }
 
     /// Pins a replica's rows.
@@ -220,24 +217,27 @@ impl Tables {
         consistency: Consistency,
     ) -> Result<PinnedRows<TreeSnapshot>, Refused> {
         self.0.counts.read(consistency);
+        self.patiently(|| self.0.node.pin(replica, consistency)).await
+    }
+
+    /// Asks a replica until it answers something other than what may pass, for [`limits::PATIENCE`] at most. It is asked again when a
+    /// leader begins on this node, and every [`limits::LOOK_AGAIN`].
+    pub(super) async fn patiently<T, E: ReplicaError, F: Future<Output = Result<T, E>>>(
+        &self,
+        ask: impl Fn() -> F,
+    ) -> Result<T, Refused> {
         let until = Instant::now() + limits::PATIENCE;
+        let mut began = None;
         loop {
-            match self.0.node.pin(replica, consistency).await {
-                Ok(pinned) => return Ok(pinned),
-                Err(ReadError::Refused(failed)) if passes(&failed) && self.waits(until).await => {}
+            match ask().await {
+                Ok(answer) => return Ok(answer),
+                Err(error) if error.passes() && Instant::now() < until => match &mut began {
+                    // A leader may have begun since the replica refused: it is asked once more before anything is waited for.
+                    None => began = Some(self.0.notices.began()),
+                    Some(began) => drop(timeout(limits::LOOK_AGAIN, began.changed()).await),
+                },
                 Err(error) => return Err(self.refused(error.into())),
             }
         }
-    }
-
-    /// Waits until a leader begins on this node, or for a moment. False: `until` is over.
-    pub(super) async fn waits(&self, until: Instant) -> bool {
-        if Instant::now() >= until {
-            return false;
-        }
-        let mut began = self.0.notices.began();
-        // Either is a reason to look again.
-        let _ = timeout(limits::LOOK_AGAIN, began.changed()).await;
-        true
     }
 }

@@ -25,7 +25,8 @@
 //! until its orders arrive rather than send the request back to where it has just come from. That is the
 //! moment between the two ends of a move hearing of it.
 //!
-//! A request that is sent on and breaks is not sent again: nobody knows whether it was carried out.
+//! A request that is sent on and breaks is not sent again: it may have been carried out. The same holds when the
+//! owner stops answering with the connection open, as a stopped process does: see `hop`.
 //!
 //! A worker that has left closes each HTTP/1 connection with its next answer, so that no client sends a request
 //! into a server that is about to end; HTTP/2 says that itself. End the server gracefully after
@@ -37,19 +38,14 @@ pub use crate::locate::Locate;
 use crate::locate::{Finder, Located, Locator};
 use crate::worker::Worker;
 use axum::Router;
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header};
-use http_body::{Frame, SizeHint};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::map::Access;
-use partage_dialer::Dialer;
 use partage_wire::json::{ErrorBody, Owner};
 pub use partage_wire::request::headers::{
     EPOCH, GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO,
@@ -59,13 +55,18 @@ use partage_wire::request::unavailable;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt};
+
+mod guarded_body;
+mod hop;
+
+use guarded_body::GuardedBody;
+use hop::{HopError, Hops};
 
 /// Where [`router`] answers.
 pub const WORKER_PATH: &str = "/partage/worker";
@@ -155,14 +156,12 @@ pub fn sharded(worker: &Worker, key_of: impl KeyOf, inner: Router) -> Router {
     Router::new().fallback_service(Sharded::new(worker, key_of).layer(inner))
 }
 
-type HopClient = Client<HttpConnector, Body>;
-
 /// The layer behind [`sharded`], for services that are not axum routers.
 #[derive(Clone)]
 pub struct Sharded {
     worker: Worker,
     key_of: Arc<dyn Fn(&Parts) -> Aim + Send + Sync>,
-    client: HopClient,
+    hops: Hops,
     hold: Duration,
     locator: Locator,
 }
@@ -170,13 +169,15 @@ pub struct Sharded {
 impl Sharded {
     /// With [`limits::HOLD`] of patience.
     pub fn new(worker: &Worker, key_of: impl KeyOf) -> Sharded {
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_max_idle_per_host(limits::HOP_IDLE)
-            .build(Dialer::PEER.http());
         let finder = Finder::new(worker.node().clone(), worker.shared().coordinators.clone());
         let locator = Locator::Maps(Arc::new(finder));
-        Sharded { worker: worker.clone(), key_of: Arc::new(key_of), client, hold: limits::HOLD, locator }
+        Sharded {
+            worker: worker.clone(),
+            key_of: Arc::new(key_of),
+            hops: Hops::new(),
+            hold: limits::HOLD,
+            locator,
+        }
     }
 
     /// Asks `locate` where the worker does not know, instead of following the maps: for a service that has a
@@ -388,9 +389,8 @@ impl Sharded {
         if let Some(sequence) = ours.max(sequence) {
             request.headers_mut().insert(GENERATION, sequence.into());
         }
-        match self.client.request(request).await {
-            Ok(response) => {
-                let mut response = response.map(Body::new);
+        match self.hops.send(address, request).await {
+            Ok(mut response) => {
                 let theirs = number(response.headers(), &GENERATION);
                 if let (StatusCode::MISDIRECTED_REQUEST, Some(theirs)) = (response.status(), theirs) {
                     self.locator.lags(target, theirs);
@@ -399,14 +399,20 @@ impl Sharded {
                 response.headers_mut().insert(PROXIED_TO, value(node));
                 response
             }
-            Err(error) if error.is_connect() => self.unavailable(
+            Err(HopError::NotConnected) => self.unavailable(
                 unavailable::UNREACHABLE,
                 &format!("the owner, node {node}, does not answer at {address}; nothing was done"),
                 AGAIN,
             ),
-            Err(_) => {
+            Err(HopError::Broken) => {
                 let text = format!(
                     "the connection to the owner, node {node}, broke: the request may have been carried out"
+                );
+                self.refusal(StatusCode::BAD_GATEWAY, ErrorBody::told("broken", text, LOOK))
+            }
+            Err(HopError::Silent) => {
+                let text = format!(
+                    "the owner, node {node}, has the request and answers nothing any more: it may be carried out, also later"
                 );
                 self.refusal(StatusCode::BAD_GATEWAY, ErrorBody::told("broken", text, LOOK))
             }
@@ -488,60 +494,4 @@ where
 
 fn is_short(body: &Body) -> bool {
     body.size_hint().upper().is_some_and(|bytes| bytes <= limits::BUFFERED_BYTES as u64)
-}
-
-fn handed_over() -> axum::Error {
-    axum::Error::new("the shard was handed over")
-}
-
-/// A long answer's body: it may read the shard to its end, so its request stays in flight until then, or until
-/// it is told to go. A client that reads slowly stops the reading, not the telling: a task waits for that.
-struct GuardedBody {
-    body: Body,
-    guard: Weak<Guard>,
-    /// Dropped with the body: the task ends.
-    _open: oneshot::Sender<()>,
-}
-
-impl GuardedBody {
-    fn new(body: Body, guard: Arc<Guard>) -> GuardedBody {
-        let (open, closed) = oneshot::channel::<()>();
-        let weak = Arc::downgrade(&guard);
-        tokio::spawn(async move {
-            tokio::select! {
-                _ = closed => {}
-                () = guard.cancelled() => {}
-            }
-        });
-        GuardedBody { body, guard: weak, _open: open }
-    }
-}
-
-impl HttpBody for GuardedBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let this = &mut *self;
-        let Some(guard) = this.guard.upgrade().filter(|guard| guard.mine_all_along()) else {
-            return Poll::Ready(Some(Err(handed_over())));
-        };
-        let polled = guard.meter(|| Pin::new(&mut this.body).poll_frame(context));
-        // Asked again: the frame was read while the lease ran, or it is not sent.
-        match polled {
-            Poll::Ready(_) if !guard.mine_all_along() => Poll::Ready(Some(Err(handed_over()))),
-            polled => polled,
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
