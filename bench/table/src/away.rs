@@ -39,7 +39,7 @@ pub fn bench(run: &Run) -> Done {
         told.count(Outcome::Unknown, back, end),
         told.longest_stall(back, end, &|_| true).as_secs_f64() * 1e3,
     ));
-    told.failures.iter().for_each(|failure| say(&format!("    {failure}")));
+    told.show_failures(away);
     fill::none_is_lost(&told.lies)?;
     match failed.iter().sum::<usize>() + failed_reads {
         0 => Ok(()),

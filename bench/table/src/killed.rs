@@ -44,7 +44,8 @@ pub fn bench(run: &Run) -> Done {
     let mut cluster = Cluster::start(run, "partage", shards)?;
     say(&format!("{shards} shards on {NODES} nodes are served after {:.1} s", (now() - begin).as_secs_f64()));
     let mut lies = Vec::new();
-    for how in [How::Killed, How::Stopped] {
+    let ways = [(How::Killed, "killed"), (How::Stopped, "stopped")];
+    for (how, _) in ways.into_iter().filter(|(_, name)| run.measures(name)) {
         let mut figures = Times::default();
         for _ in 0..times {
             lose(&mut cluster, how, &mut figures, &mut lies)?;
@@ -100,7 +101,7 @@ fn lose(cluster: &mut Cluster, how: How, figures: &mut Times, lies: &mut Vec<Str
         .until_all(lost_at, &is_followed)
         .ok_or("a shard that the lost node followed was never written again")?;
     let stall = told.longest_stall(lost_at, end, &is_followed);
-    let back = told.longest_stall(end, now(), &|_| true);
+    let back = told.stall(end, now(), &|_| true);
     say(&format!(
         "t{victim} is {how}: each of {} shards that it led written again after {:.0} ms, each of {} others after {:.0} ms, \
          longest stall of these {:.0} ms; then {} refused and {} unknown writes, {} failed reads; longest stall when it is back {:.0} ms",
@@ -112,9 +113,19 @@ fn lose(cluster: &mut Cluster, how: How, figures: &mut Times, lies: &mut Vec<Str
         told.count(Outcome::Refused, lost_at, end),
         told.count(Outcome::Unknown, lost_at, end),
         told.failed_reads.len(),
-        back.as_secs_f64() * 1e3,
+        back.map_or(0.0, |stall| (stall.ended - stall.begun).as_secs_f64()) * 1e3,
     ));
-    told.failures.iter().take(2).for_each(|failure| say(&format!("    {failure}")));
+    if let Some(stall) = back {
+        let after = |at: std::time::Instant| at.saturating_duration_since(lost_at).as_secs_f64();
+        say(&format!(
+            "    the node is back after {:.1} s; row {} had that stall from {:.1} s to {:.1} s",
+            after(end),
+            stall.row,
+            after(stall.begun),
+            after(stall.ended)
+        ));
+    }
+    told.show_failures(lost_at);
     figures.led.push(until_led);
     figures.followed.push(until_followed);
     figures.stalls.push(stall);

@@ -6,8 +6,8 @@
 
 use crate::resp::{self, Answer, Connection};
 use crate::rows::{self, key, value};
-use bench_gauge::{now, rest};
-use std::collections::BTreeSet;
+use bench_gauge::{now, rest, say};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, Result};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const AGAIN_MS: u64 = 20;
 const ROWS: usize = 50;
 /// Longer than any server makes a client wait.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Failures that are kept to be shown.
+/// Kinds of failures that each client keeps to be shown.
 const SHOWN: usize = 10;
 
 /// How a write ended.
@@ -50,6 +50,28 @@ pub struct Write {
     pub outcome: Outcome,
 }
 
+/// Failures of one kind.
+#[derive(Debug, Clone, Copy)]
+pub struct Failures {
+    /// How many there were.
+    pub count: u64,
+    /// When the first came.
+    pub first: Instant,
+    /// When the last came.
+    pub last: Instant,
+}
+
+/// A row that could not be written for a while.
+#[derive(Debug, Clone, Copy)]
+pub struct Stall {
+    /// The number of the row.
+    pub row: u64,
+    /// When the first write was sent that was not acknowledged, or was so at last.
+    pub begun: Instant,
+    /// When a write was acknowledged.
+    pub ended: Instant,
+}
+
 /// What all clients were told.
 #[derive(Debug, Default)]
 pub struct Told {
@@ -61,8 +83,8 @@ pub struct Told {
     pub longest_read: Duration,
     /// Reads that were not answered, and when they were sent.
     pub failed_reads: Vec<Instant>,
-    /// What failed, some of it.
-    pub failures: Vec<String>,
+    /// What failed, by what was said of it.
+    pub failures: BTreeMap<String, Failures>,
     /// What was read and cannot be so: acknowledged writes that are lost.
     pub lies: Vec<String>,
 }
@@ -163,7 +185,11 @@ impl Load {
             told.reads += of.reads;
             told.longest_read = told.longest_read.max(of.longest_read);
             told.failed_reads.extend(of.failed_reads);
-            told.failures.extend(of.failures);
+            for (why, failures) in of.failures {
+                let all = told.failures.entry(why).or_insert(Failures { count: 0, ..failures });
+                all.count += failures.count;
+                (all.first, all.last) = (all.first.min(failures.first), all.last.max(failures.last));
+            }
             told.lies.extend(of.lies);
         }
         Ok(told)
@@ -231,8 +257,13 @@ impl Client {
     }
 
     fn fail(&mut self, why: &str) {
-        if self.told.failures.len() < SHOWN {
-            self.told.failures.push(why.to_owned());
+        let kinds = self.told.failures.len();
+        if kinds < SHOWN || self.told.failures.contains_key(why) {
+            let (first, last) = (now(), now());
+            let failures =
+                self.told.failures.entry(why.to_owned()).or_insert(Failures { count: 0, first, last });
+            failures.count += 1;
+            failures.last = last;
         }
     }
 
@@ -363,18 +394,33 @@ impl Told {
     /// The longest stall of a write to these rows that ended within that time: from its sending, or that of the first before it
     /// that was not acknowledged, to an acknowledgement.
     pub fn longest_stall(&self, from: Instant, to: Instant, is_of: &dyn Fn(u64) -> bool) -> Duration {
-        let mut waits = std::collections::BTreeMap::new();
-        let mut longest = Duration::ZERO;
+        self.stall(from, to, is_of).map_or(Duration::ZERO, |stall| stall.ended - stall.begun)
+    }
+
+    /// The same, with its row and its moments; none if nothing was acknowledged within that time.
+    pub fn stall(&self, from: Instant, to: Instant, is_of: &dyn Fn(u64) -> bool) -> Option<Stall> {
+        let mut waits = BTreeMap::new();
+        let mut longest: Option<Stall> = None;
         for write in self.writes.iter().filter(|write| is_of(write.row)) {
             let begun = *waits.entry(write.row).or_insert(write.sent);
             if write.outcome == Outcome::Acknowledged {
                 waits.remove(&write.row);
-                if (from..to).contains(&write.ended) {
-                    longest = longest.max(write.ended - begun);
+                let stall = Stall { row: write.row, begun, ended: write.ended };
+                let is_longer = |longest: Stall| stall.ended - stall.begun > longest.ended - longest.begun;
+                if (from..to).contains(&stall.ended) && longest.is_none_or(is_longer) {
+                    longest = Some(stall);
                 }
             }
         }
         longest
+    }
+
+    /// Says what failed, with seconds since that moment.
+    pub fn show_failures(&self, since: Instant) {
+        let after = |at: Instant| at.saturating_duration_since(since).as_secs_f64();
+        for (why, Failures { count, first, last }) in &self.failures {
+            say(&format!("    {count} from {:.1} s to {:.1} s: {why}", after(*first), after(*last)));
+        }
     }
 
     /// Writes with that outcome that were sent within that time.

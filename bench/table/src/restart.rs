@@ -26,7 +26,7 @@ pub fn bench(run: &Run) -> Done {
         let settled = now() - started;
         load.rounds(4)?;
         let told = load.finish()?;
-        told.failures.iter().take(2).for_each(|failure| say(&format!("    {failure}")));
+        told.show_failures(started);
         told.lies.iter().take(2).for_each(|lie| say(&format!("    {lie}")));
         let until = told.until_all(started, &|_| true).ok_or("a shard is not written again")?;
         say(&format!(

@@ -253,3 +253,46 @@ async fn d3_a_node_that_sleeps_and_wakes_answers_nothing_that_is_out_of_date() {
     }
     load.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_was_sent_on_to_a_node_that_then_sleeps_has_an_answer() {
+    const ROWS: usize = 60;
+    let cluster = cluster().await;
+    let http = Http::default();
+    let awake = [cluster.node("t1").address.clone()];
+    for number in 0..ROWS {
+        put(&http, &awake, &format!("asleep-{number}")).await;
+    }
+    assert!(leads(&cluster, "t2").await > 0, "t2 leads something");
+    cluster.node("t2").process.pause();
+    // Of these some are sent on to t2 before any node knows that it sleeps. Its connections stay open.
+    let asked = (0..ROWS).map(|number| {
+        let (http, address) = (http.clone(), awake[0].clone());
+        tokio::spawn(async move {
+            let path = format!("/v1/tables/stock/keys/asleep-{number}");
+            (
+                http.ask(Method::PUT, &address, &path, &[], "2").await,
+                http.ask(Method::GET, &address, &path, &[], "").await,
+            )
+        })
+    });
+    for answers in asked.collect::<Vec<_>>() {
+        let (written, read) = answers.await.unwrap();
+        for answer in [written.unwrap(), read.unwrap()] {
+            let is_definite = matches!(
+                answer.status,
+                StatusCode::OK
+                    | StatusCode::NO_CONTENT
+                    | StatusCode::BAD_GATEWAY
+                    | StatusCode::GATEWAY_TIMEOUT
+                    | StatusCode::SERVICE_UNAVAILABLE
+            );
+            assert!(is_definite, "{}: {}", answer.status, answer.text());
+        }
+    }
+    for number in 0..ROWS {
+        put(&http, &awake, &format!("asleep-{number}")).await;
+    }
+    cluster.node("t2").process.wake();
+    cluster.admin.settled().await;
+}

@@ -19,6 +19,7 @@ use crate::base::id::{ClusterId, Epoch, Generation, Incarnation, SessionDigest, 
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
+use crate::keyspace::Ownership;
 use crate::limits;
 use crate::node::NodeSpec;
 use crate::node::exchange::Registration;
@@ -416,9 +417,11 @@ impl Worker {
 
     fn run_one(&mut self, now: Millis, key: &ReplicaKey) -> Vec<Action> {
         let Some(local) = self.local_replicas.get_mut(key) else { return Vec::new() };
-        let is_durable = self.keyspaces.get(&key.keyspace).is_some_and(|brief| brief.durable);
+        let brief = self.keyspaces.get(&key.keyspace);
+        let is_durable = brief.is_some_and(|brief| brief.durable);
         let mut actions = Vec::new();
         local.durable = is_durable;
+        local.replicated = brief.is_some_and(|brief| brief.ownership == Ownership::Replicated);
         if is_durable {
             local.admit_loss();
         }

@@ -130,6 +130,10 @@ pub struct LocalReplica {
     damaged: bool,
     /// Whether its data outlives its processes: then the service notes each epoch under which it follows, too.
     pub(super) durable: bool,
+    /// Whether replication among the replicas of its shard settles which of them may write and read. Then a leader that is to lead
+    /// under a later epoch goes on: the set of those that store its writes is another one. A drain would wait for writes that may
+    /// wait for followers, and these for the leader. And what lags behind is brought up to date as it is, without an `unload`.
+    pub(super) replicated: bool,
 }
 
 impl LocalReplica {
@@ -154,6 +158,7 @@ impl LocalReplica {
             store: 0,
             damaged: false,
             durable: false,
+            replicated: false,
         }
     }
 
@@ -282,7 +287,7 @@ impl LocalReplica {
         let granted = self.order.granted && order.epoch == self.order.epoch;
         self.order = Order { granted: order.granted || granted, ..order };
         self.forget_laid_down();
-        if self.is_shut_and_unloaded() {
+        if self.runs_nothing() {
             // Nothing of it runs, so there is nothing that the order could end: nobody waits until it can be loaded.
             self.carried_out = self.order.epoch;
         }
@@ -349,8 +354,8 @@ impl LocalReplica {
             (At::Ready, ReplicaState::Live) => self.open(now),
             (At::Serving, _) if self.unhealthy.is_some() || self.has_laid_down() => self.shut(now),
             (At::Serving, ReplicaState::Live) => self.adjust(now),
-            // To load what serves: the coordinator's state was restored from before the replica had loaded. Another
-            // leads by now and has what this one lacks, so it is unloaded, and loads anew.
+            // To load what serves: it was taken out of the in-sync set; or the coordinator's state was restored from before the
+            // replica had loaded. Another leads by now and has what this one lacks.
             (At::Serving, ReplicaState::Load | ReplicaState::Unload | ReplicaState::UnloadFinal) => {
                 self.shut(now)
             }
@@ -413,6 +418,10 @@ impl LocalReplica {
                 }
                 self.note_served();
                 self.carry_out()
+            }
+            (Role::Leader, Role::Leader) if self.replicated => {
+                self.carried_out = self.order.epoch;
+                self.open(now)
             }
             // A leader stops before it does anything else; it goes on when it is drained. Also one that is to
             // lead under a later epoch: it has missed orders, and another has led in between (O1, O7).
@@ -558,16 +567,21 @@ impl LocalReplica {
             self.carried_out = self.order.epoch;
             self.at = At::Ready;
             self.open(now)
+        } else if self.wanted() == ReplicaState::Load && self.unhealthy.is_none() && self.replicated {
+            self.carried_out = self.order.epoch;
+            self.at = At::Idle;
+            self.load(now)
         } else {
             self.call(Callback::Unload, now)
         }
     }
 
-    /// Whether the gate is shut, `unload` has returned, and `serve` was not called since.
-    fn is_shut_and_unloaded(&self) -> bool {
+    /// Whether the gate is shut, nothing that served runs any more, and `serve` was not called since.
+    fn runs_nothing(&self) -> bool {
         let unloaded =
             matches!(self.at, At::Unloaded | At::Calling(Callback::Load, _) | At::Resting(Callback::Load, _));
-        unloaded && self.gate == Gate::Shut
+        let lags = self.at == At::Idle && self.has_data;
+        (unloaded || lags) && self.gate == Gate::Shut
     }
 
     /// When [`LocalReplica::next`] may have something by itself.

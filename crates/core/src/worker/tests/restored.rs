@@ -38,6 +38,64 @@ fn l1_d1_what_serves_and_is_to_load_is_unloaded_and_loads_anew() {
     assert_eq!(tasks(fixture.worker.drained(Millis(9), &replica())), [Task::Call(Callback::Unload)]);
 }
 
+/// A set without a follower that is silent has a later epoch. Writes may wait for that follower, and it for a leader of that epoch.
+#[test]
+fn l1_a_replicated_leader_goes_on_under_a_later_epoch_and_drains_nothing() {
+    let mut fixture = Fixture { ownership: Ownership::Replicated, durable: true, ..Fixture::new() };
+    fixture.order(1, order(ReplicaState::Live, Role::Leader, 17, true));
+    fixture.done(2, Callback::Load);
+    fixture.done(3, Callback::Serve(Role::Leader, Epoch(17)));
+    let serve = Callback::Serve(Role::Leader, Epoch(18));
+    // Before it is granted, and after.
+    assert_eq!(fixture.order(5, order(ReplicaState::Live, Role::Leader, 18, false)), []);
+    assert!(matches!(fixture.judge(5, Access::Write), Verdict::Serve(_)));
+    assert_eq!(fixture.order(6, order(ReplicaState::Live, Role::Leader, 18, true)), [Task::Call(serve)]);
+    assert!(matches!(fixture.judge(6, Access::Write), Verdict::Serve(_)));
+    assert_eq!(fixture.reported(), (Phase::Serving, Epoch(18)));
+    assert_eq!(fixture.done(7, serve), []);
+    assert!(matches!(fixture.judge(7, Access::Write), Verdict::Serve(_)));
+    // An exclusive one has missed that another led.
+    let mut fixture = Fixture::leading(17);
+    assert_eq!(fixture.order(5, order(ReplicaState::Live, Role::Leader, 18, true)), [Task::AwaitRequests]);
+}
+
+#[test]
+fn a_replicated_follower_that_lags_loads_anew_as_it_is_and_unloads_only_to_leave() {
+    let following = || {
+        let mut fixture = Fixture { ownership: Ownership::Replicated, durable: true, ..Fixture::new() };
+        fixture.order(1, order(ReplicaState::Live, Role::Follower, 17, true));
+        fixture.done(2, Callback::Load);
+        fixture.done(3, Callback::Serve(Role::Follower, Epoch(17)));
+        fixture
+    };
+    let load = |epoch, granted| order(ReplicaState::Load, Role::Follower, epoch, granted);
+    let mut fixture = following();
+    assert_eq!(fixture.order(5, load(18, false)), [Task::AwaitRequests]);
+    assert!(!matches!(fixture.judge(5, Access::Read), Verdict::Serve(_)));
+    assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), []);
+    assert_eq!(fixture.reported(), (Phase::Loading, Epoch(18)));
+    // A later epoch of its leader ends nothing here.
+    fixture.order(7, load(19, false));
+    assert_eq!(fixture.reported(), (Phase::Loading, Epoch(19)));
+    assert_eq!(fixture.order(8, load(19, true)), [Task::Call(Callback::Load)]);
+    assert_eq!(fixture.done(9, Callback::Load), []);
+    assert_eq!(fixture.reported(), (Phase::Ready, Epoch(19)));
+
+    for leaves in [ReplicaState::Unload, ReplicaState::UnloadFinal] {
+        let mut fixture = following();
+        fixture.order(5, load(18, false));
+        fixture.worker.drained(Millis(6), &replica());
+        let tasks = fixture.order(7, order(leaves, Role::Follower, 18, true));
+        assert_eq!(tasks, [Task::Call(Callback::Unload)], "the service has it open");
+    }
+    // One that the service cannot serve is unloaded first.
+    let mut fixture = following();
+    fixture.worker.unhealthy(Millis(5), &replica(), "its disk died".to_owned());
+    assert_eq!(fixture.order(6, load(18, true)), []);
+    let tasks = tasks(fixture.worker.drained(Millis(7), &replica()));
+    assert_eq!(tasks, [Task::Call(Callback::Unload)]);
+}
+
 /// As a copy it could come to lead before it has what others have.
 #[test]
 fn d1_a_copy_that_is_deleted_is_reported_and_loads_when_it_is_ordered_to() {
