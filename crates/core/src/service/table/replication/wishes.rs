@@ -1,7 +1,7 @@
 //! Wishes: which set a leader asks the coordinator for (rules 1 and 5).
 //!
-//! A follower that is silent, or stores nothing, is asked out, so that writes go on without it; one that has all that is committed
-//! is asked in; one that was asked in and not taken rests, as each answer is a commit of the map. One wish at a time. It ends with an order of a later configuration; a refusal ends its repetition only: a copy
+//! A follower that is silent, or stores nothing, is asked out, so that writes go on without it; later, if they would not go on. One that
+//! has all that is committed is asked in; one that was asked in and not taken rests, as each answer is a commit of the map. One wish at a time. It ends with an order of a later configuration; a refusal ends its repetition only: a copy
 //! of it may be under way and be taken yet, so what was asked for stays required until the configuration changes. For that
 //! the leader asks for the set as it is.
 
@@ -12,6 +12,11 @@ use crate::base::id::{Configuration, Epoch, PlacementId};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
 use std::collections::BTreeSet;
+
+/// How many times as long a leader waits for a follower without which too few are in sync for a write. It gains little by asking
+/// that one out, as writes are refused then and only reads go on; and a shard of which only the leader is in sync has nobody to take over.
+/// On a machine that is busy for a moment all leaders would do that at once.
+const NEEDED_PATIENCE: u64 = 4;
 
 /// A wish that was sent.
 #[derive(Debug, Clone)]
@@ -70,19 +75,25 @@ impl Replica {
     fn wanted_set(&self, now: Millis) -> BTreeSet<PlacementId> {
         let (Some(order), Some(lead)) = (&self.order, &self.lead) else { return BTreeSet::new() };
         let mut wanted = BTreeSet::from([self.me]);
+        let is_member = |placement: &PlacementId| order.in_sync.contains(placement);
         for (placement, follower) in &lead.followers {
-            let is_member = order.in_sync.contains(placement);
-            let stays = is_member && !self.is_lost(follower, now);
-            if stays || (!is_member && self.has_caught_up(follower, now)) {
+            let stays = is_member(placement) && !self.is_lost(follower, now, 1);
+            if stays || (!is_member(placement) && self.has_caught_up(follower, now)) {
                 wanted.insert(*placement);
             }
+        }
+        if wanted.len() < self.settings.min_in_sync {
+            let members = lead.followers.iter().filter(|(placement, _)| is_member(placement));
+            let needed = members.filter(|(_, follower)| !self.is_lost(follower, now, NEEDED_PATIENCE));
+            wanted.extend(needed.map(|(placement, _)| *placement));
         }
         wanted
     }
 
-    fn is_lost(&self, follower: &Follower, now: Millis) -> bool {
-        now.since(follower.heard) >= self.settings.follower_patience_ms
-            || now.since(follower.progress) >= self.settings.follower_stall_ms
+    /// Whether a follower is silent, or stores nothing, for so many times as long as the leader is patient.
+    fn is_lost(&self, follower: &Follower, now: Millis, times: u64) -> bool {
+        now.since(follower.heard) >= times * self.settings.follower_patience_ms
+            || now.since(follower.progress) >= times * self.settings.follower_stall_ms
     }
 
     /// Whether a follower may be asked in: it has all that is committed, of which the first entry of this epoch is the

@@ -17,6 +17,23 @@ fn d1_a_silent_follower_is_asked_out_and_required_until_the_map_has_changed() {
 }
 
 #[test]
+fn a_silent_follower_without_which_no_write_is_admitted_is_asked_out_later() {
+    let mut group = Group::new(Settings::default(), &[P1, P2, P3], &[P1, P2]);
+    group.cut = set(&[P2, P3]);
+    group.pass(1_900);
+    assert_eq!(group.wish(P1), None, "without it writes would be refused");
+    group.pass(700);
+    assert_eq!(group.wish(P1).unwrap().in_sync, set(&[P1]));
+    // Of two that are silent none is asked out sooner: without both of them no write is admitted.
+    let mut group = Group::of_three();
+    group.cut = set(&[P2, P3]);
+    group.pass(1_900);
+    assert_eq!(group.wish(P1), None);
+    group.pass(700);
+    assert_eq!(group.wish(P1).unwrap().in_sync, set(&[P1]));
+}
+
+#[test]
 fn a_follower_that_stores_nothing_is_asked_out() {
     let mut group = Group::of_three();
     group.slow = set(&[P2]);
