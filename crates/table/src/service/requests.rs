@@ -115,7 +115,7 @@ impl From<WriteError> for Refused {
             WriteError::Invalid(_) | WriteError::TooLarge { .. } => Refusal::Invalid,
             WriteError::NotOpen => Refusal::Soon,
             WriteError::Busy => Refusal::Busy,
-            WriteError::LogIsFull => Refusal::NoRoom,
+            WriteError::DiskIsFull => Refusal::NoRoom,
             WriteError::Stopped(_) => Refusal::Stopped,
             WriteError::Refused(failed) => Refusal::of(failed),
             WriteError::Unknown(_) => Refusal::Unknown,
