@@ -16,7 +16,7 @@ const SETTINGS: &str = "heartbeat_ms = 200\nlease_ms = 2500\ndead_after_ms = 300
                         brake_share = 1.0\n";
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A process, killed when dropped.
 pub struct Process(pub Child);
@@ -225,7 +225,7 @@ impl Cluster {
 
     /// What the node measures.
     pub fn metrics(&self, number: usize) -> String {
-        let answer = ask(&self.nodes[number].address, "GET", "/metrics", &[], &[]).unwrap();
+        let answer = ask(&self.nodes[number].address, "GET", "/partage/worker/metrics", &[], &[]).unwrap();
         String::from_utf8(answer.body).unwrap()
     }
 
@@ -334,6 +334,15 @@ impl Cluster {
             .iter()
             .map(|one| one["name"].as_str().unwrap().to_owned())
             .collect()
+    }
+
+    /// Of the map of a table: what a person gives who gives data up.
+    pub fn generation(&self, table: &str) -> String {
+        let said = self.run(&["shard", "force-join", table, "1", "--node", "t1", "--generation", "0"]);
+        let after =
+            said.err.split_once(&format!("keyspace {table} is at ")).map(|(_, after)| after.to_owned());
+        let after = after.unwrap_or_else(|| "0".to_owned());
+        after.chars().take_while(char::is_ascii_digit).collect()
     }
 
     /// The number of the node that leads a shard.

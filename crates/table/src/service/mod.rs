@@ -161,6 +161,13 @@ impl Tables {
         let owner = Arc::clone(&notices) as Arc<dyn crate::Owner>;
         let transport = Arc::clone(&network) as Arc<dyn crate::Transport>;
         let (node, found) = Node::open(settings, identity, disk, transport, owner)?;
+        for (found, why) in found.iter().filter_map(|found| Some((found, found.damaged.as_ref()?))) {
+            let ReplicaKey { keyspace, shard, placement } = &found.replica;
+            tracing::error!(
+                %keyspace, %shard, %placement,
+                "damaged: {why}: the replica neither leads nor serves, and is filled again from another node"
+            );
+        }
         let orders = Mutex::default();
         Ok(Tables(Arc::new(Inner {
             node,
