@@ -345,6 +345,16 @@ impl Cluster {
         after.chars().take_while(char::is_ascii_digit).collect()
     }
 
+    /// A check of the table compares everything, and nothing differs.
+    #[track_caller]
+    pub fn nothing_differs(&self, table: &str) {
+        eventually("a check finds nothing", || {
+            let said = self.table(&["check", table]);
+            assert_ne!(said.code, Some(1), "{said:?}");
+            if said.code == Some(0) { Ok(()) } else { Err(format!("{said:?}")) }
+        });
+    }
+
     /// The number of the node that leads a shard.
     pub fn leader(&self, shard: &Value) -> usize {
         let leads = |replica: &&Value| replica["role"] == "leader";

@@ -48,15 +48,6 @@ fn read_all(cluster: &Cluster, node: usize, rows: &Rows) {
     }
 }
 
-#[track_caller]
-fn nothing_differs(cluster: &Cluster) {
-    eventually("all replicas have the same", || {
-        let said = cluster.table(&["check", "stock"]);
-        assert_ne!(said.code, Some(1), "{said:?}");
-        if said.code == Some(0) { Ok(()) } else { Err(format!("{said:?}")) }
-    });
-}
-
 /// The segment of a node's log that has the most, and a place in the value of a row at about so many percent of that.
 fn in_a_value(data_dir: &Path, percent: usize) -> (PathBuf, u64) {
     let (path, end) = segment(data_dir);
@@ -119,7 +110,7 @@ fn a_flipped_bit_in_the_midst_of_a_log_is_told_and_its_replica_is_filled_again()
             .any(|line| line.contains("damaged") && line.contains(name(&segment)) && line.contains("byte "));
         assert!(says, "the damage at byte {at} is not told: {logged}");
         eventually("its replicas are filled again", || are_whole(&cluster));
-        nothing_differs(&cluster);
+        cluster.nothing_differs("stock");
         read_all(&cluster, node, &rows);
     }
 }
@@ -143,13 +134,9 @@ fn a_flipped_bit_in_a_run_is_told_and_its_replica_is_filled_again() {
     read_all(&cluster, node, &rows);
     eventually("all have all", || are_whole(&cluster));
     // A check reads everything: what no read has met is found now.
-    eventually("all replicas have the same", || {
-        let said = cluster.table(&["check", "stock"]);
-        assert_ne!(said.code, Some(1), "{said:?}");
-        if said.code == Some(0) { Ok(()) } else { Err(format!("{said:?}")) }
-    });
+    cluster.nothing_differs("stock");
     eventually("all have all", || are_whole(&cluster));
-    nothing_differs(&cluster);
+    cluster.nothing_differs("stock");
     read_all(&cluster, node, &rows);
     let logged = cluster.logged(node);
     let folder = run.parent().unwrap().parent().unwrap();

@@ -74,18 +74,6 @@ fn of_beginning(keys: Vec<String>) -> Vec<String> {
     keys.into_iter().filter(|key| !key.starts_with('w')).collect()
 }
 
-#[track_caller]
-fn nothing_differs(cluster: &Cluster) {
-    eventually("a check finds nothing", || {
-        let said = cluster.table(&["check", "parts"]);
-        assert_ne!(said.code, Some(1), "{said:?}");
-        match said.code {
-            Some(0) => Ok(()),
-            _ => Err(format!("{said:?}")),
-        }
-    });
-}
-
 /// Writes rows of its own until it is told to stop; says what each should have then.
 fn writer(
     nodes: Arc<Vec<String>>,
@@ -162,7 +150,7 @@ fn an_index_is_built_on_a_filled_table_and_asked_while_everything_changes() {
     }
     let sizes = query(&addresses, 1, "by-size?from=10&to=20&limit=3");
     assert_eq!(sizes, (10..20).map(|number| format!("k{number:05}")).collect::<Vec<_>>());
-    nothing_differs(&cluster);
+    cluster.nothing_differs("parts");
 
     // A leader is killed: others lead, and have the index.
     let shard = cluster.shards("parts")[0].clone();
@@ -206,7 +194,7 @@ fn an_index_is_built_on_a_filled_table_and_asked_while_everything_changes() {
             assert_eq!(found.contains(key), *has == of, "{key} has {has:?}, and index says {of}");
         }
     }
-    nothing_differs(&cluster);
+    cluster.nothing_differs("parts");
     let listed = cluster.table(&["index", "list", "parts"]).json();
     let names: Vec<&str> =
         listed["indexes"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
@@ -217,7 +205,7 @@ fn an_index_is_built_on_a_filled_table_and_asked_while_everything_changes() {
     let (status, gone) =
         ask_json(&addresses[1], "GET", "/v1/tables/parts/indexes/by-section?equals=s1", "").unwrap();
     assert_eq!((status, &gone["error"]["kind"]), (404, &json!("not_found")), "{gone}");
-    nothing_differs(&cluster);
+    cluster.nothing_differs("parts");
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub enum Refusal {
     TooFewInSync,
     /// Too many requests wait. Nothing was done.
     Busy,
-    /// The disk of the leader's log is full. Nothing was done.
+    /// The disk of the leader is full. Nothing was done.
     NoRoom,
     /// The replica has stopped: its disk has failed. Nothing was done.
     Stopped,
