@@ -1,6 +1,6 @@
 //! The nodes that have all of a shard do not come back: the shard says what it waits for, and a person lets it go on with what is left.
 
-use crate::cluster::{Cluster, eventually};
+use crate::cluster::{Cluster, Said, eventually, put};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -24,24 +24,33 @@ fn says(cluster: &Cluster, arguments: &[&str], part: &str) -> String {
     })
 }
 
+#[track_caller]
+fn are_in_sync(cluster: &Cluster, wanted: &[&str]) {
+    eventually("these are in sync", || match in_sync(cluster) {
+        nodes if nodes == wanted => Ok(()),
+        nodes => Err(format!("{nodes:?} and not {wanted:?}")),
+    });
+}
+
+/// `partage shard force-join` with the copy of the first node.
+fn join(cluster: &Cluster, more: &[&str]) -> Said {
+    let generation = cluster.generation("stock");
+    let join = ["shard", "force-join", "stock", "1", "--node", "t1", "--generation", &generation];
+    cluster.run(&[&join[..], more].concat())
+}
+
 #[test]
 fn t16_a_person_lets_a_shard_go_on_with_a_replica_that_was_not_in_sync() {
     let mut cluster = Cluster::start(3);
     cluster.create(&["stock", "--shards", "1"]);
-    eventually("all are in sync", || match in_sync(&cluster) {
-        nodes if nodes.len() == 3 => Ok(()),
-        nodes => Err(format!("{nodes:?}")),
-    });
+    are_in_sync(&cluster, &["t1", "t2", "t3"]);
     (0..20).for_each(|n| cluster.put("stock", format!("early-{n}").as_bytes(), "", b"1"));
 
     // One node is away while the others take writes; then these end.
     cluster.nodes[0].process.kill();
-    eventually("two are in sync", || match in_sync(&cluster) {
-        nodes if nodes == ["t2", "t3"] => Ok(()),
-        nodes => Err(format!("{nodes:?}")),
-    });
+    are_in_sync(&cluster, &["t2", "t3"]);
     let address = cluster.nodes[1].address.clone();
-    crate::cluster::put(&address, "stock", b"late", "", b"1");
+    put(&address, "stock", b"late", "", b"1");
     cluster.nodes[1].process.kill();
     cluster.nodes[2].process.kill();
     cluster.start_again(0);
@@ -56,11 +65,6 @@ fn t16_a_person_lets_a_shard_go_on_with_a_replica_that_was_not_in_sync() {
         Some("led") => Ok(()),
         other => Err(format!("{other:?}")),
     });
-    let join = |cluster: &Cluster, more: &[&str]| {
-        let generation = cluster.generation("stock");
-        let join = ["shard", "force-join", "stock", "1", "--node", "t1", "--generation", &generation];
-        cluster.run(&[&join[..], more].concat())
-    };
     join(&cluster, &[]).refused(4, &["has not ended", "wait until it serves"]);
     let answer = cluster.get("stock", b"late");
     assert_eq!((answer.status, answer.body), (200, b"1".to_vec()));
@@ -68,11 +72,8 @@ fn t16_a_person_lets_a_shard_go_on_with_a_replica_that_was_not_in_sync() {
     // The same again, and their disks are lost.
     cluster.nodes[0].process.kill();
     cluster.start_again(2);
-    eventually("two are in sync", || match in_sync(&cluster) {
-        nodes if nodes == ["t2", "t3"] => Ok(()),
-        nodes => Err(format!("{nodes:?}")),
-    });
-    crate::cluster::put(&address, "stock", b"lost", "", b"1");
+    are_in_sync(&cluster, &["t2", "t3"]);
+    put(&address, "stock", b"lost", "", b"1");
     for node in [1, 2] {
         cluster.nodes[node].process.kill();
         std::fs::remove_dir_all(&cluster.nodes[node].data_dir).unwrap();
@@ -105,9 +106,6 @@ fn t16_a_person_lets_a_shard_go_on_with_a_replica_that_was_not_in_sync() {
     });
     assert_eq!(cluster.get("stock", b"lost").status, 404);
     cluster.put("stock", b"after", "", b"1");
-    eventually("all are in sync", || match in_sync(&cluster) {
-        nodes if nodes.len() == 3 => Ok(()),
-        nodes => Err(format!("{nodes:?}")),
-    });
+    are_in_sync(&cluster, &["t1", "t2", "t3"]);
     cluster.nothing_differs("stock");
 }

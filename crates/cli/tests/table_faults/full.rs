@@ -71,8 +71,7 @@ fn a_node_whose_disk_is_full_lays_its_leads_down_goes_on_reading_and_takes_part_
         0 => Ok(()),
         leads => Err(format!("{leads}")),
     });
-    let given_up = full.elapsed();
-    println!("its leads were laid down in {given_up:?}");
+    println!("its leads were laid down in {:?}", full.elapsed());
     let goes_on = |what: &str, writes: usize| {
         let before = writers.count();
         eventually(what, || match writers.count() {
