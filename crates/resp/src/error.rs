@@ -24,7 +24,7 @@ pub fn reply(error: &RequestError) -> Reply {
             format!("NOREPLICAS Not enough good replicas to write: {why}; nothing was done")
         }
         RequestError::Busy(why) => format!("TRYAGAIN {why}; nothing was done"),
-        RequestError::LogIsFull(why) => format!("MISCONF {why}; nothing was done"),
+        RequestError::DiskIsFull(why) => format!("MISCONF {why}; nothing was done"),
         RequestError::NotServed(why) => format!("CLUSTERDOWN Hash slot not served: {why}; nothing was done"),
         RequestError::Invalid(why) => format!("ERR {why}"),
         RequestError::Moved { slot, address } => format!("MOVED {slot} {address}"),

@@ -142,9 +142,9 @@ pub enum RequestError {
     /// A queue is full; nothing was done.
     #[error("{0}")]
     Busy(String),
-    /// The disk of the log is full; nothing was done.
+    /// The disk of the leader is full; nothing was done.
     #[error("{0}")]
-    LogIsFull(String),
+    DiskIsFull(String),
     /// The shard has no leader at this moment, or it cannot be reached; nothing was done.
     #[error("{0}")]
     NotServed(String),

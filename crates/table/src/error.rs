@@ -75,9 +75,11 @@ pub enum WriteError {
     /// Too many requests wait for the replica.
     #[error("too many requests wait for the replica: try again later")]
     Busy,
-    /// The log has no room.
-    #[error("the disk of the log is full, and nothing was written: free room")]
-    LogIsFull,
+    /// The disk has no room for the log or for a store.
+    #[error(
+        "the disk of the shard's leader is full, and nothing was written: free room on it, or write again when another node leads"
+    )]
+    DiskIsFull,
     /// The replica has stopped, as its store failed.
     #[error("the replica has stopped: {0}")]
     Stopped(String),

@@ -127,6 +127,13 @@ pub const STREAMS: usize = 1_024;
 
 /// How long a stream may take for its first message, which is sent with its head.
 pub const OPENING_MS: u64 = 5_000;
+
+/// A node whose disk is full looks after so long whether it leads again, and lays that down too.
+pub const LAY_DOWN_AGAIN: Duration = Duration::from_secs(1);
+
+/// A store that found no room for its rows tries again after so long, in milliseconds, as the log does.
+pub const FLUSH_AGAIN_MS: u64 = 1_000;
+
 /// How long a request waits for a leader that has just changed to begin: above the time in which the promises to a former leader
 /// end and a coordinator replaces a follower that has died, with default settings.
 pub const PATIENCE: Duration = Duration::from_secs(5);

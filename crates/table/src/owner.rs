@@ -18,10 +18,10 @@ pub enum Notice {
     Damaged(ReplicaKey, String),
     /// The store of the replica has failed, and it takes part in nothing until the owner has closed and opened it.
     Failed(ReplicaKey, String),
-    /// The log has no room: writes are refused until there is.
-    LogIsFull(String),
-    /// The log has room again.
-    LogHasRoom,
+    /// The disk has no room for the log or for a store: writes are refused until there is.
+    DiskIsFull(String),
+    /// There is room again for the log and all stores.
+    DiskHasRoom,
     /// The log is longer than it should be because of a replica that is not open: the owner opens it, or drops it.
     HoldsLog(ReplicaKey),
     /// The disk of the log has failed. Nothing is acknowledged any more: the owner drops the node, and may open it again.

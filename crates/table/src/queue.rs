@@ -138,6 +138,8 @@ pub(crate) struct ReplicaQueue {
     pub(crate) values: RowValues,
     /// The replica is a child's that takes its base, and takes part in nothing yet.
     is_base: AtomicBool,
+    /// The replica was told to close. That takes as long as its disk does, and with a full one until there is room.
+    is_closing: AtomicBool,
     /// For reads that do not wait for the thread of the replica.
     pub(crate) direct: DirectReads,
     pub(crate) figures: Figures,
@@ -152,9 +154,20 @@ impl ReplicaQueue {
         (partition_key, values): (PartitionKey, RowValues),
         ready: Arc<ReadyList>,
     ) -> ReplicaQueue {
-        let (is_base, direct, waiting) = (AtomicBool::new(false), DirectReads::default(), Mutex::default());
-        let figures = Figures::default();
-        ReplicaQueue { key, number, partition_key, values, is_base, direct, figures, waiting, ready }
+        let (is_base, is_closing) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (direct, figures, waiting) = (DirectReads::default(), Figures::default(), Mutex::default());
+        ReplicaQueue {
+            key,
+            number,
+            partition_key,
+            values,
+            is_base,
+            is_closing,
+            direct,
+            figures,
+            waiting,
+            ready,
+        }
     }
 
     /// Whether the replica is a child's that takes its base.
@@ -164,6 +177,15 @@ impl ReplicaQueue {
 
     pub(crate) fn set_base(&self, is_base: bool) {
         self.is_base.store(is_base, Ordering::Release);
+    }
+
+    /// Whether the replica is about to close, and takes part in nothing any more.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn begin_to_close(&self) {
+        self.is_closing.store(true, Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {

@@ -5,7 +5,7 @@ use crate::queue::ReplicaQueue;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::replication::Stored;
 use partage_log::Report;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
@@ -31,6 +31,19 @@ pub(crate) const FORGET: u64 = u64::MAX;
 /// What is to be done when a replica is forgotten by the log.
 type Forgotten = Box<dyn FnOnce() + Send>;
 
+/// What the disk has no room for.
+#[derive(Debug, Default)]
+struct Full {
+    log: bool,
+    stores: BTreeSet<ReplicaKey>,
+}
+
+impl Full {
+    fn is_anything(&self) -> bool {
+        self.log || !self.stores.is_empty()
+    }
+}
+
 /// The replicas of a node.
 pub(crate) struct Registry {
     queues: RwLock<BTreeMap<ReplicaKey, Arc<ReplicaQueue>>>,
@@ -38,6 +51,8 @@ pub(crate) struct Registry {
     /// Replicas whose records the log's queue had no room for: each at most once for each time that it was told to try.
     waiting_for_room: Mutex<Vec<Arc<ReplicaQueue>>>,
     forgotten: Mutex<BTreeMap<ReplicaKey, Forgotten>>,
+    full: Mutex<Full>,
+    /// Whether something is [`Full`].
     is_full: AtomicBool,
     ended: OnceLock<String>,
     owner: Arc<dyn Owner>,
@@ -54,6 +69,7 @@ impl Registry {
             presences: Mutex::new(presences),
             waiting_for_room: Mutex::default(),
             forgotten: Mutex::default(),
+            full: Mutex::default(),
             is_full: AtomicBool::new(false),
             ended: OnceLock::new(),
             owner,
@@ -85,6 +101,7 @@ impl Registry {
     pub(crate) fn closed(&self, key: &ReplicaKey, presence: Presence) {
         self.queues.write().unwrap_or_else(PoisonError::into_inner).remove(key);
         self.presences().insert(key.clone(), presence);
+        self.store_has_room(key);
     }
 
     /// A child's replica has its base, and takes part from now on.
@@ -111,6 +128,34 @@ impl Registry {
         }
     }
 
+    /// The disk has no room for what the store of a replica has in memory, as the system says it.
+    pub(crate) fn store_is_full(&self, key: &ReplicaKey, why: &str) {
+        self.change_full(why, |full| {
+            full.stores.insert(key.clone());
+        });
+    }
+
+    /// All that the store of a replica had in memory is on disk, or gone.
+    pub(crate) fn store_has_room(&self, key: &ReplicaKey) {
+        if self.is_full() {
+            self.change_full("", |full| {
+                full.stores.remove(key);
+            });
+        }
+    }
+
+    fn change_full(&self, why: &str, change: impl FnOnce(&mut Full)) {
+        let mut full = lock(&self.full);
+        change(&mut full);
+        let is_full = full.is_anything();
+        if self.is_full.swap(is_full, Ordering::AcqRel) == is_full {
+            return;
+        }
+        // Under the lock, so that the owner hears of changes in their order.
+        self.tell(if is_full { Notice::DiskIsFull(why.to_owned()) } else { Notice::DiskHasRoom });
+    }
+
+    /// Whether the disk has no room for the log or for a store, so that writes are refused.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Acquire)
     }
@@ -146,17 +191,13 @@ impl Registry {
                 self.make_room();
             }
             Report::Full(error) => {
-                self.is_full.store(true, Ordering::Release);
-                self.tell(Notice::LogIsFull(error.to_string()));
+                self.change_full(&error.to_string(), |full| full.log = true);
                 // What is flushed and trimmed gives room back as soon as the log can write again.
                 for queue in self.queues() {
                     queue.add(|waiting| waiting.holds_log = true);
                 }
             }
-            Report::HasRoom => {
-                self.is_full.store(false, Ordering::Release);
-                self.tell(Notice::LogHasRoom);
-            }
+            Report::HasRoom => self.change_full("", |full| full.log = false),
             Report::Holding(keys) => {
                 for key in keys {
                     match self.queue(&key) {

@@ -96,7 +96,7 @@ fn a_backup_goes_on_after_the_death_of_a_leader() {
         }
     });
     // The last node may lead the shards that are read then, or not; both must do.
-    cluster.nodes[2].0.kill();
+    cluster.nodes[2].process.kill();
     let ended = backing_up.wait_with_output().unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     cluster.table(&["restore", &folder, "copy", "--replicas", "2"]).json();

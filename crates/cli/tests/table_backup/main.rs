@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of processes waits by the clock")]
 
+#[path = "../table_cluster/mod.rs"]
 mod cluster;
 mod damage;
 mod interrupted;
@@ -86,9 +87,14 @@ fn a_second_backup_after_few_changes_writes_little_from_whichever_replica_it_is_
 
     // Another replica leads, and has other runs.
     let led = cluster.leader(&cluster.shards("stock")[0]);
-    cluster.nodes[led].0.kill();
-    let others: Vec<String> =
-        cluster.nodes.iter().enumerate().filter(|(n, _)| *n != led).map(|(_, node)| node.1.clone()).collect();
+    cluster.nodes[led].process.kill();
+    let others: Vec<String> = cluster
+        .nodes
+        .iter()
+        .enumerate()
+        .filter(|(n, _)| *n != led)
+        .map(|(_, node)| node.address.clone())
+        .collect();
     put(&others[0], "stock", b"00100", "", b"changed");
     put(&others[0], "stock", b"00100-added", "", b"new");
     let second = cluster.backup("stock");
@@ -110,7 +116,7 @@ fn what_was_acknowledged_before_a_backup_is_in_it_and_nothing_that_was_not_writt
     let writers: Vec<_> = (0..3)
         .map(|thread| {
             let (stop, counts, address) =
-                (Arc::clone(&stop), Arc::clone(&counts), cluster.nodes[thread].1.clone());
+                (Arc::clone(&stop), Arc::clone(&counts), cluster.nodes[thread].address.clone());
             std::thread::spawn(move || {
                 for turn in 1_u64.. {
                     let key = format!("{thread}-{:03}", turn % 40).into_bytes();

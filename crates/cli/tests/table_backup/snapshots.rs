@@ -9,7 +9,7 @@ fn a_snapshot_of_a_shard_stays_as_it_is_while_rows_are_written() {
     let rows: Rows = (0..120_u64).map(|n| (n.to_be_bytes().to_vec(), noise(n, 40))).collect();
     rows.iter().for_each(|(key, value)| cluster.put("stock", key, "", value));
     let shard = cluster.shards("stock")[0]["shard"].as_u64().unwrap();
-    let (node, path) = (&cluster.nodes[0].1, format!("/v1/tables/stock/shards/{shard}/snapshots"));
+    let (node, path) = (&cluster.nodes[0].address, format!("/v1/tables/stock/shards/{shard}/snapshots"));
     let made = ask(node, "POST", &path, &[], &[]).unwrap();
     assert_eq!(made.status, 201, "{made:?}");
     let id = made.json()["snapshot"].as_str().unwrap().to_owned();

@@ -343,7 +343,7 @@ async fn a_leader_dies(cluster: &mut Cluster, clients: &mut [Client]) {
 
 #[test]
 fn tables_are_read_and_written_over_grpc() {
-    let mut cluster = Cluster::start(&[&[], &[], &[]]);
+    let mut cluster = Cluster::with_flags(&[&[], &[], &[]]);
     cluster.create(&["stock", "--shards", "4"]);
     cluster.create(&["carts", "--partition-key", "hash-tag", "--shards", "4"]);
     cluster.create(&["loaded", "--shards", "4"]);

@@ -7,6 +7,7 @@
     reason = "a test stops at the first surprise, and waits by the clock"
 )]
 
+#[path = "../table_cluster/mod.rs"]
 mod cluster;
 mod grpc;
 mod redis;

@@ -102,7 +102,7 @@ impl Drop for Survivor {
 
 #[test]
 fn clients_of_a_cluster_find_the_leaders_and_go_on_when_one_is_killed() {
-    let mut cluster = Cluster::start(&[REDIRECTS, REDIRECTS, REDIRECTS]);
+    let mut cluster = Cluster::with_flags(&[REDIRECTS, REDIRECTS, REDIRECTS]);
     cluster.create(CARTS);
     let resp: Vec<String> = cluster.nodes.iter().map(|node| node.resp.clone()).collect();
     for at in &resp {
@@ -153,7 +153,7 @@ fn clients_of_a_cluster_find_the_leaders_and_go_on_when_one_is_killed() {
 
 #[test]
 fn a_node_asks_on_where_it_is_told_to_or_cannot_redirect() {
-    let cluster = Cluster::start(&[REDIRECTS, NO_LISTENER, FORWARDS]);
+    let cluster = Cluster::with_flags(&[REDIRECTS, NO_LISTENER, FORWARDS]);
     cluster.create(CARTS);
     cluster.create(&["stock", "--shards", "3"]);
     let (redirects, forwards) = (&cluster.nodes[0].resp, &cluster.nodes[2].resp);

@@ -1,13 +1,8 @@
 //! The change feed of a table on real processes: what a reader gets while leaders die and shards split and merge, and when it is too late.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    dead_code,
-    reason = "a test of processes waits by the clock, and uses a part of the cluster of others"
-)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of processes waits by the clock")]
 
-#[path = "../table_backup/cluster.rs"]
+#[path = "../table_cluster/mod.rs"]
 mod cluster;
 
 use cluster::{Cluster, ask, bytes, coded, eventually, put};
@@ -98,9 +93,9 @@ fn disturb(cluster: &Cluster) {
         Some(words(&[&["shard", "merge", "stock", &low, &high], &wait[..]].concat()))
     });
     let leader = cluster.leader(&serving(cluster)[0]);
-    let pid = cluster.nodes[leader].0.0.id().to_string();
+    let pid = cluster.nodes[leader].process.0.id().to_string();
     assert!(std::process::Command::new("kill").args(["-9", &pid]).status().unwrap().success());
-    put(&cluster.nodes[(leader + 1) % 3].1, "stock", b"key-9", "", b"after the leader's death");
+    put(&cluster.nodes[(leader + 1) % 3].address, "stock", b"key-9", "", b"after the leader's death");
 }
 
 #[test]
@@ -110,7 +105,7 @@ fn each_acknowledged_write_is_in_the_feed_in_order_over_the_death_of_a_leader_a_
     let shown = cluster.table(&["show", "stock"]).json();
     assert_eq!(shown["feed_ms"].as_u64().or(shown["keyspace"]["feed_ms"].as_u64()), Some(600_000), "{shown}");
     cluster.put("stock", b"key-0", "", b"first");
-    let all: Vec<String> = cluster.nodes.iter().map(|(_, address)| address.clone()).collect();
+    let all: Vec<String> = cluster.addresses();
     let (stop, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let acknowledged = Mutex::new(BTreeMap::new());
     let mut reader = std::thread::scope(|scope| {
@@ -168,7 +163,7 @@ fn a_feed_is_followed_resumed_and_refused() {
     let cluster = Cluster::start(2);
     cluster.create(&["stock", "--shards", "4", "--replicas", "2", "--feed", "2s"]);
     cluster.create(&["plain", "--shards", "1", "--replicas", "2"]);
-    let all: Vec<String> = cluster.nodes.iter().map(|(_, address)| address.clone()).collect();
+    let all: Vec<String> = cluster.addresses();
     for key in ["a", "b", "c"] {
         cluster.put("stock", key.as_bytes(), "", b"1");
     }

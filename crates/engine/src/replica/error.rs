@@ -20,6 +20,16 @@ pub enum Error {
         /// The error that the operating system gave.
         source: io::Error,
     },
+    /// The disk is full. Nothing was written, and the store goes on.
+    #[error("{}: {doing}: {source}; nothing was written: free room on the disk, and write again", path.display())]
+    NoRoom {
+        /// The folder of the store.
+        path: PathBuf,
+        /// What was done.
+        doing: &'static str,
+        /// The error that the operating system gave.
+        source: io::Error,
+    },
     /// What is on the disk is not what was written.
     #[error("{}: damaged ({what}); remove the store and fill it from another replica", path.display())]
     Damaged {
@@ -112,5 +122,10 @@ impl Error {
     /// Whether the disk has lost something, so that the store must be filled from another replica.
     pub fn is_damage(&self) -> bool {
         matches!(self, Error::Damaged { .. })
+    }
+
+    /// Whether there was no room, and nothing else is wrong: the same succeeds when there is.
+    pub fn is_no_room(&self) -> bool {
+        matches!(self, Error::NoRoom { .. })
     }
 }

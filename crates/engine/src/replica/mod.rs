@@ -95,7 +95,7 @@ pub trait Store: Send + Sync {
     fn unflushed_bytes(&self) -> usize;
 
     /// Writes all groups to the disk that were applied before the call, and says up to where they are. Others are applied
-    /// meanwhile.
+    /// meanwhile. After [`Error::NoRoom`] all rows are as they were, and the driver flushes again when there is room.
     fn flush(&self) -> Result<LogPosition, Error>;
 
     /// Adds a chunk of another replica's snapshot at `position` to a store that is new or is being filled from the same snapshot.

@@ -69,7 +69,7 @@ impl Engine for SimulatedEngine {
             Condition::Usable { flushed } => flushed,
             Condition::Filling { .. } => LogPosition::default(),
         };
-        let memory = Memory { rows: stored.rows, applied, unflushed_bytes: 0, broken: None };
+        let memory = Memory { rows: stored.rows, applied, unflushed_bytes: 0 };
         Ok(SimulatedStore {
             engine: self.clone(),
             folder: folder.to_owned(),
@@ -89,7 +89,6 @@ struct Memory {
     rows: Map,
     applied: LogPosition,
     unflushed_bytes: usize,
-    broken: Option<String>,
 }
 
 /// A store of a [`SimulatedEngine`].
@@ -107,14 +106,11 @@ impl SimulatedStore {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn broken(&self, why: String) -> Error {
-        Error::Broken { path: self.folder.clone(), why }
-    }
-
     /// The memory of a store that the last crash has not ended.
     fn alive(&self) -> Result<MutexGuard<'_, Memory>, Error> {
         if self.engine.disk().crashes != self.crashes {
-            return Err(self.broken("its process has crashed".to_owned()));
+            let why = "its process has crashed".to_owned();
+            return Err(Error::Broken { path: self.folder.clone(), why });
         }
         Ok(self.memory())
     }
@@ -127,27 +123,11 @@ impl SimulatedStore {
         }
     }
 
-    /// The memory of a store to which no write has failed.
-    fn whole(&self) -> Result<MutexGuard<'_, Memory>, Error> {
-        let memory = self.alive()?;
-        match &memory.broken {
-            Some(why) => Err(self.broken(why.clone())),
-            None => Ok(memory),
-        }
-    }
-
-    /// The same if the store is usable.
-    fn writable(&self) -> Result<MutexGuard<'_, Memory>, Error> {
-        drop(self.usable()?);
-        self.whole()
-    }
-
-    fn write(&self, memory: &mut Memory, stored: Stored) -> Result<(), Error> {
+    fn write(&self, stored: Stored) -> Result<(), Error> {
         let mut disk = self.engine.disk();
         if disk.refuses_writes {
-            memory.broken = Some("the simulated disk refused a write".to_owned());
             let source = io::Error::from(io::ErrorKind::StorageFull);
-            return Err(Error::Io {
+            return Err(Error::NoRoom {
                 path: self.folder.clone(),
                 doing: "write to the simulated disk",
                 source,
@@ -171,7 +151,7 @@ impl Store for SimulatedStore {
     }
 
     fn apply(&self, before: LogPosition, position: LogPosition, changes: &[Change<'_>]) -> Result<(), Error> {
-        let mut memory = self.writable()?;
+        let mut memory = self.usable()?;
         check_group(memory.applied, before, position, changes)?;
         let rows = Arc::make_mut(&mut memory.rows);
         for change in changes {
@@ -203,22 +183,22 @@ impl Store for SimulatedStore {
     }
 
     fn flush(&self) -> Result<LogPosition, Error> {
-        let mut memory = self.writable()?;
+        let mut memory = self.usable()?;
         let flushed = memory.applied;
         let stored = Stored { rows: memory.rows.clone(), condition: Condition::Usable { flushed } };
-        self.write(&mut memory, stored)?;
+        self.write(stored)?;
         memory.unflushed_bytes = 0;
         Ok(flushed)
     }
 
     fn fill(&self, position: LogPosition, rows: &[Row], is_last: bool) -> Result<(), Error> {
-        let mut memory = self.whole()?;
+        let mut memory = self.alive()?;
         let has = self.condition();
         check_chunk(&has, memory.applied, position, rows)?;
         let mut filled = memory.rows.clone();
         Arc::make_mut(&mut filled).extend(rows.iter().map(|row| (row.key.clone(), row.value.clone())));
         let condition = condition_after(&has, position, rows, is_last);
-        self.write(&mut memory, Stored { rows: filled.clone(), condition })?;
+        self.write(Stored { rows: filled.clone(), condition })?;
         memory.rows = filled;
         if is_last {
             memory.applied = position;
@@ -227,7 +207,7 @@ impl Store for SimulatedStore {
     }
 
     fn compact(&self) -> Result<bool, Error> {
-        self.whole().map(|_| false)
+        self.alive().map(|_| false)
     }
 
     fn size(&self) -> Size {

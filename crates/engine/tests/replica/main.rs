@@ -9,5 +9,7 @@
 mod cases;
 mod crash;
 mod filling;
+mod full;
 mod harness;
 mod model;
+mod small_disk;

@@ -19,7 +19,7 @@ fn errors_of_the_table_have_words_that_clients_know() {
             "-NOREPLICAS Not enough good replicas to write: 1 of 2; nothing was done",
         ),
         (RequestError::Busy("full".into()), "-TRYAGAIN full; nothing was done"),
-        (RequestError::LogIsFull("no room".into()), "-MISCONF no room; nothing was done"),
+        (RequestError::DiskIsFull("no room".into()), "-MISCONF no room; nothing was done"),
         (
             RequestError::NotServed("no leader".into()),
             "-CLUSTERDOWN Hash slot not served: no leader; nothing was done",

@@ -70,7 +70,7 @@
 //! | 422 | `request_id_taken` | another write had this idempotency key |
 //! | 503 | `soon`, `too_few_in_sync`, `busy`, `stopped`, `too_old` | nothing was done; try again |
 //! | 504 | `unknown_outcome` | the write may or may not have been done |
-//! | 507 | `no_room` | the disk of the leader's log is full; nothing was done |
+//! | 507 | `no_room` | the disk of the leader is full; nothing was done |
 
 mod answer;
 mod backup;

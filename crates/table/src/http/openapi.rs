@@ -73,7 +73,7 @@ fn read_row() {}
         (status = 204, description = "Written; `etag` has the version, `partage-existed` whether there was a row"),
         (status = 412, body = ErrorBody, description = "the condition does not hold"),
         (status = 422, body = ErrorBody, description = "another write had this idempotency key"),
-        (status = 507, body = ErrorBody, description = "the disk of the leader's log is full"),
+        (status = 507, body = ErrorBody, description = "the disk of the leader is full"),
     )
 )]
 fn put_row() {}
@@ -91,7 +91,7 @@ fn put_row() {}
         (status = 204, description = "Deleted; `partage-existed` says whether there was a row"),
         (status = 412, body = ErrorBody, description = "the condition does not hold"),
         (status = 422, body = ErrorBody, description = "another write had this idempotency key"),
-        (status = 507, body = ErrorBody, description = "the disk of the leader's log is full"),
+        (status = 507, body = ErrorBody, description = "the disk of the leader is full"),
     )
 )]
 fn delete_row() {}
@@ -128,7 +128,7 @@ fn scan() {}
         (status = 409, body = ErrorBody, description = "an operation cannot be done on the row that is there"),
         (status = 412, body = ErrorBody, description = "a condition does not hold"),
         (status = 422, body = ErrorBody, description = "another write had this idempotency key"),
-        (status = 507, body = ErrorBody, description = "the disk of the leader's log is full"),
+        (status = 507, body = ErrorBody, description = "the disk of the leader is full"),
     )
 )]
 fn batch() {}

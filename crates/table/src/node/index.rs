@@ -23,7 +23,7 @@ impl Node {
         }
         let queue = self.queue(replica).ok_or(WriteError::NotOpen)?;
         if registry.is_full() {
-            return Err(WriteError::LogIsFull);
+            return Err(WriteError::DiskIsFull);
         }
         let payload = index::encode_change(partage_clock::unix_ms(), change);
         let (answer, outcome) = oneshot::channel();

@@ -291,6 +291,7 @@ impl Node {
         if !queue.add_command(Command::Close(answer)) {
             return Err(not_open());
         }
+        queue.begin_to_close();
         closed.await.map_err(|_| self.ended())
     }
 
@@ -415,7 +416,7 @@ impl Node {
         write.check(queue.partition_key)?;
         json::check(&write, queue.values)?;
         if registry.is_full() {
-            return Err(WriteError::LogIsFull);
+            return Err(WriteError::DiskIsFull);
         }
         let write = Write { at_ms: partage_clock::unix_ms(), ..write };
         let payload = write::encode(&write);

@@ -10,9 +10,9 @@ impl Node {
         self.queue(replica).is_some_and(|queue| queue.is_base())
     }
 
-    /// Whether a replica is open: one that takes its base is not.
+    /// Whether a replica is open: one that takes its base is not, nor one that is about to close.
     pub fn is_open(&self, replica: &ReplicaKey) -> bool {
-        self.queue(replica).is_some_and(|queue| !queue.is_base())
+        self.queue(replica).is_some_and(|queue| !queue.is_base() && !queue.is_closing())
     }
 
     /// Whether a replica is stored here, undamaged, and neither open nor about to be.

@@ -43,6 +43,9 @@ pub(super) fn presences(
     let failed = |source| OpenError::Folder { path: folders::rows(folder), doing: "read the folder", source };
     let mut generations = folders::list(folder).map_err(failed)?;
     let Recovered { replicas, damaged, places, .. } = recovered;
+    for place in &places {
+        tracing::error!(folder = %folders::log(folder).display(), "the log is damaged: {}", place.damage);
+    }
     let hides = places.iter().find(|place| place.may_hide_a_replica).map(|place| place.damage.to_string());
     let mut found: BTreeMap<ReplicaKey, (Stored, Option<String>)> = BTreeMap::new();
     for (key, damage) in damaged {

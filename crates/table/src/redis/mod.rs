@@ -132,7 +132,7 @@ impl From<Refused> for RequestError {
             Refusal::Invalid => RequestError::Invalid(message),
             Refusal::TooFewInSync => RequestError::TooFewInSync(message),
             Refusal::Busy => RequestError::Busy(message),
-            Refusal::NoRoom => RequestError::LogIsFull(message),
+            Refusal::NoRoom => RequestError::DiskIsFull(message),
             Refusal::Soon | Refusal::Stopped | Refusal::TooOld => RequestError::NotServed(message),
             Refusal::Unknown => RequestError::Unknown(message),
         }

@@ -154,6 +154,7 @@ impl LocalReplica {
         drop(former);
         self.remove_folder(generation, Some(store));
         self.giving.replaced();
+        self.has_room();
         self.hear(Event::Installed(position));
     }
 

@@ -15,6 +15,7 @@
 //! | state | what it does |
 //! |---|---|
 //! | running | all of the above |
+//! | without room to flush | all of the above, but the node refuses writes and lays its leads down; it flushes again until there is room |
 //! | failed: the store refuses | answers what waits, and nothing else, until it is closed; opened again, it applies the log from what is flushed |
 //! | damaged | the same, until it is dropped |
 //! | closing | flushes, trims its log, and goes when all of that is on disk |
@@ -88,6 +89,8 @@ pub(crate) struct LocalReplica {
     /// What was reported last, and when.
     reported: Option<(ReplicationReport, Millis)>,
     is_flushing: bool,
+    /// When to flush again, after there was no room.
+    flush_again: Option<Millis>,
     /// When it said last how it stands.
     stood: Millis,
     /// When the clock of the shard was moved on without a write.
@@ -137,6 +140,7 @@ impl LocalReplica {
             reporter: Reporter::default(),
             reported: None,
             is_flushing: false,
+            flush_again: None,
             stood: Millis(0),
             clock_moved: Millis(0),
             logged_step: None,
@@ -270,6 +274,7 @@ impl LocalReplica {
             return Millis::NEVER;
         }
         let times = [
+            self.flush_again.filter(|_| !self.is_flushing).unwrap_or(Millis::NEVER),
             self.requests.held_until(),
             self.note_at(),
             self.snapshots_wake_at(),
@@ -289,7 +294,7 @@ impl LocalReplica {
             Command::Close(answer) => {
                 self.requests.end(&Stopped::Closed);
                 self.outgoing.clear();
-                self.closing.get_or_insert_with(|| Closing::new(answer));
+                self.closing.get_or_insert_with(Closing::new).add(answer);
                 self.publish_reads();
             }
         }

@@ -3,7 +3,7 @@
 use super::filling::Filled;
 use super::requests::{Stopped, refuse};
 use super::{LocalReplica, State};
-use crate::limits::MEDIAN_ENTRIES;
+use crate::limits::{FLUSH_AGAIN_MS, MEDIAN_ENTRIES};
 use crate::node::Shared;
 use crate::owner::Notice;
 use crate::registry::Presence;
@@ -30,15 +30,22 @@ pub(crate) enum WorkDone {
 /// How far a replica is that is closed.
 #[derive(Debug)]
 pub(super) struct Closing {
-    answer: Option<oneshot::Sender<()>>,
+    /// Who waits for it.
+    answers: Vec<oneshot::Sender<()>>,
     has_flushed: bool,
     has_trimmed: bool,
     is_done: bool,
 }
 
 impl Closing {
-    pub(super) fn new(answer: oneshot::Sender<()>) -> Closing {
-        Closing { answer: Some(answer), has_flushed: false, has_trimmed: false, is_done: false }
+    pub(super) fn new() -> Closing {
+        Closing { answers: Vec::new(), has_flushed: false, has_trimmed: false, is_done: false }
+    }
+
+    /// Another one waits for it: the owner asks again when that takes long.
+    pub(super) fn add(&mut self, answer: oneshot::Sender<()>) {
+        self.answers.retain(|answer| !answer.is_closed());
+        self.answers.push(answer);
     }
 }
 
@@ -97,6 +104,7 @@ impl LocalReplica {
                     // The rows came as a snapshot meanwhile.
                     _ if generation != self.generation => {}
                     Ok(position) if matches!(self.state, State::Running) => {
+                        self.has_room();
                         self.tell_machine(Event::Flushed(position));
                         compact_later(
                             &self.shared,
@@ -105,6 +113,11 @@ impl LocalReplica {
                         );
                     }
                     Ok(_) => {}
+                    // The rows are in memory and in the log as before.
+                    Err(error) if error.is_no_room() => {
+                        self.flush_again = Some(self.shared.clock.now() + FLUSH_AGAIN_MS);
+                        self.shared.registry.store_is_full(&self.queue.key, &error.to_string());
+                    }
                     Err(error) => self.stop(&error),
                 }
             }
@@ -120,15 +133,26 @@ impl LocalReplica {
         if self.closing.is_some() {
             return self.tend_closing();
         }
-        if self.is_flushing || !self.takes_part() {
+        let waits_for_room = self.flush_again.is_some_and(|at| self.shared.clock.now() < at);
+        if self.is_flushing || waits_for_room || !self.takes_part() {
             return;
         }
         let store = self.rows.store();
         if self.trims && store.flushed() == store.applied() {
             self.trims = false;
             self.hear(Event::Trim);
-        } else if self.trims || store.unflushed_bytes() >= self.shared.settings.flush_bytes {
+        } else if self.trims
+            || self.flush_again.is_some()
+            || store.unflushed_bytes() >= self.shared.settings.flush_bytes
+        {
             self.flush();
+        }
+    }
+
+    /// What the store had in memory is on disk, or another store has taken its place.
+    pub(super) fn has_room(&mut self) {
+        if self.flush_again.take().is_some() {
+            self.shared.registry.store_has_room(&self.queue.key);
         }
     }
 
@@ -182,7 +206,7 @@ impl LocalReplica {
 
     /// Lets go of everything, and says what is on disk.
     pub(crate) fn let_go(mut self) {
-        let answer = self.closing.as_mut().and_then(|closing| closing.answer.take());
+        let answers = self.closing.take().map(|closing| closing.answers).unwrap_or_default();
         let LocalReplica { queue, shared, machine, rows, incoming, outgoing, state, .. } = self;
         let presence = match (state, machine.damage()) {
             (State::Damaged(why), _) => Presence::Damaged(why),
@@ -198,7 +222,7 @@ impl LocalReplica {
         if shared.registry.ended().is_none() {
             shared.registry.closed(&queue.key, presence);
         }
-        if let Some(answer) = answer {
+        for answer in answers {
             // An owner that has gone hears nothing.
             let _ = answer.send(());
         }

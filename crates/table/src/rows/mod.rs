@@ -60,6 +60,11 @@ impl RowsError {
             RowsError::Malformed(_) => true,
         }
     }
+
+    /// Whether there was no room on the disk, and nothing else is wrong.
+    pub fn is_no_room(&self) -> bool {
+        matches!(self, RowsError::Store(error) if error.is_no_room())
+    }
 }
 
 /// The rows of one stored replica.

@@ -79,8 +79,9 @@ impl Tables {
             refused.get_or_create(&Label("reason", refusal.word())).inc_by(get(counter));
         }
         registry.register("refused", "Requests that were refused, by reason", refused);
-        let is_full = u64::from(*self.is_full().borrow());
-        registry.register("log_is_full", "1 while the disk of the log has no room", ConstGauge::new(is_full));
+        let is_full = u64::from(self.full().borrow().is_some());
+        let help = "1 while the disk has no room for the log or for a store";
+        registry.register("disk_is_full", help, ConstGauge::new(is_full));
         let in_sync = self.in_sync();
         registry.register(
             "replicas_ordered",

@@ -8,7 +8,7 @@ use crate::limits::{MEMBERS_BYTES, MEMBERS_STEP};
 use partage_core::base::id::{ClusterId, Epoch};
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::exchange::{ReplicaKey, Stored};
-use partage_journal::{AppendError, Damage, Disk, FileHeader, LogFile, read};
+use partage_journal::{AppendError, Damage, Disk, FileHeader, LogFile, is_full, read};
 use partage_wire::stored::table_members::{MemberChange, decode, encode};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ pub enum MembersError {
         what: String,
     },
     /// There is no room for a change; nothing was written.
-    #[error("{}: no room for a change of what is stored here: free room on the disk", .0.display())]
+    #[error("{}: the disk is full, and nothing was written: free room on it", .0.display())]
     Full(PathBuf),
     /// A write has failed, so it is not known what the file has.
     #[error("{0}; start the node again")]
@@ -187,7 +187,10 @@ impl Memberships {
         path: &Path,
         has_log: bool,
     ) -> Result<(Memberships, Option<Damage>), MembersError> {
-        let failed = |source| MembersError::Disk { path: path.to_owned(), source };
+        let failed = |source| match is_full(&source) {
+            true => MembersError::Full(path.to_owned()),
+            false => MembersError::Disk { path: path.to_owned(), source },
+        };
         let unreadable = |what: String| MembersError::Unreadable { path: path.to_owned(), what };
         let (mut known, mut damage) = (Known::default(), None);
         let store = match disk.read(path) {

@@ -26,13 +26,14 @@ pub use memberships::{MembersError, Membership, Memberships};
 pub use requests::{Refusal, Refused};
 
 use crate::error::{OpenError, ReplicaError};
+use crate::limits;
 use crate::network::{NetworkTransport, PacketSink};
 use crate::node::{Identity, Node, StoredReplica, folders};
 use crate::settings::NodeSettings;
 use crate::transport::Packet;
 use children::{Medians, replica_settings};
 use counts::RequestCounts;
-use notices::{Happened, Notices};
+use notices::Notices;
 use partage_core::base::id::{Epoch, Incarnation, PlacementId, ShardId};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::map::Role;
@@ -41,8 +42,8 @@ use partage_core::node::load::{Load, Profile};
 use partage_core::service::table::member;
 use partage_journal::Disk;
 use partage_worker::{
-    Assignment, DropReason, Failure, Handler, KeyspaceBrief, Order, Ownership, Peer, ReplicaKey,
-    ReplicationReports, Stored, StoredReplicas, Worker, async_trait,
+    Assignment, DropReason, Failure, Handler, KeyspaceBrief, LayDownError, NoSuccessor, Order, Ownership,
+    Peer, ReplicaKey, ReplicationReports, Stored, StoredReplicas, Worker, async_trait,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -160,6 +161,13 @@ impl Tables {
         let owner = Arc::clone(&notices) as Arc<dyn crate::Owner>;
         let transport = Arc::clone(&network) as Arc<dyn crate::Transport>;
         let (node, found) = Node::open(settings, identity, disk, transport, owner)?;
+        for (found, why) in found.iter().filter_map(|found| Some((found, found.damaged.as_ref()?))) {
+            let ReplicaKey { keyspace, shard, placement } = &found.replica;
+            tracing::error!(
+                %keyspace, %shard, %placement,
+                "damaged: {why}: the replica neither leads nor serves, and is filled again from another node"
+            );
+        }
         let orders = Mutex::default();
         Ok(Tables(Arc::new(Inner {
             node,
@@ -190,34 +198,56 @@ impl Tables {
         self.0.notices.ended()
     }
 
-    /// Whether the disk of the log is full, so that writes are refused.
-    pub fn is_full(&self) -> watch::Receiver<bool> {
-        self.0.notices.is_full()
+    /// Why the disk has no room, while that is so: writes are refused.
+    pub fn full(&self) -> watch::Receiver<Option<String>> {
+        self.0.notices.full()
     }
 
     /// Acts upon what the replicas say, through the worker that has them: runs until it is dropped.
     pub async fn attend(self, worker: Worker) {
+        tokio::join!(self.attend_stopped(&worker), self.attend_full(&worker));
+    }
+
+    async fn attend_stopped(&self, worker: &Worker) {
         loop {
-            let Happened { stopped, full } = self.0.notices.next().await;
-            for (replica, why) in stopped {
+            for (replica, why) in self.0.notices.next().await.stopped {
                 // A worker that has stopped serves nothing.
                 let _ = worker.report_unhealthy(&replica.keyspace, replica.shard, why).await;
-            }
-            if let Some(why) = full {
-                self.lay_down_leads(&worker, &why).await;
             }
         }
     }
 
-    /// A node without room for its log takes no writes: others lead instead.
+    /// A node without room takes no writes: others lead instead. It looks again and again while that is so: a lead may have come
+    /// since, or another replica that could lead.
+    async fn attend_full(&self, worker: &Worker) {
+        let mut full = self.full();
+        loop {
+            let why = full.borrow_and_update().clone();
+            match why {
+                Some(why) => {
+                    self.lay_down_leads(worker, &why).await;
+                    // Either is a reason to look again.
+                    let _ = tokio::time::timeout(limits::LAY_DOWN_AGAIN, full.changed()).await;
+                }
+                None => {
+                    if full.changed().await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
     async fn lay_down_leads(&self, worker: &Worker, why: &str) {
         for replica in worker.replicas() {
             let assignment = &replica.assignment;
             if assignment.role == Role::Leader && self.order_of(&assignment.replica).is_some() {
                 let (keyspace, shard) = (assignment.keyspace(), assignment.shard());
-                let reason = format!("the disk of its log is full: {why}");
-                if let Err(error) = worker.lay_down_lead(keyspace, shard, reason).await {
-                    tracing::warn!(%keyspace, %shard, "leads on, and refuses writes: {error}");
+                let reason = format!("its disk is full: {why}");
+                match worker.lay_down_lead(keyspace, shard, reason).await {
+                    // It has done so before, and another node does not lead yet.
+                    Ok(()) | Err(LayDownError::Refused(NoSuccessor::DoesNotLead)) => {}
+                    Err(error) => tracing::warn!(%keyspace, %shard, "leads on, and refuses writes: {error}"),
                 }
             }
         }

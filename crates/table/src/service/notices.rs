@@ -13,8 +13,6 @@ use tokio::sync::{Notify, watch};
 pub(super) struct Happened {
     /// Replicas that take part in nothing any more, and why.
     pub(super) stopped: BTreeMap<ReplicaKey, String>,
-    /// The log has no room; why, as the system says it.
-    pub(super) full: Option<String>,
 }
 
 /// Hears the replicas of a node.
@@ -25,7 +23,7 @@ pub(super) struct Notices {
     changed: Notify,
     /// Counts leads that have begun, so that requests which wait for one look again.
     began: watch::Sender<u64>,
-    is_full: watch::Sender<bool>,
+    full: watch::Sender<Option<String>>,
     ended: watch::Sender<Option<String>>,
 }
 
@@ -36,7 +34,7 @@ impl Notices {
             happened: Mutex::default(),
             changed: Notify::new(),
             began: watch::Sender::new(0),
-            is_full: watch::Sender::new(false),
+            full: watch::Sender::new(None),
             ended: watch::Sender::new(None),
         }
     }
@@ -66,9 +64,9 @@ impl Notices {
         self.began.subscribe()
     }
 
-    /// Whether the log has no room.
-    pub(super) fn is_full(&self) -> watch::Receiver<bool> {
-        self.is_full.subscribe()
+    /// Why the disk has no room, while that is so.
+    pub(super) fn full(&self) -> watch::Receiver<Option<String>> {
+        self.full.subscribe()
     }
 
     /// Why nothing is acknowledged any more, once that is so.
@@ -96,16 +94,13 @@ impl Owner for Notices {
                 tracing::error!(keyspace = %replica.keyspace, shard = %replica.shard, "stopped: {why}");
                 self.happens(|happened| drop(happened.stopped.insert(replica, why)));
             }
-            Notice::LogIsFull(why) => {
-                tracing::error!(
-                    "the disk of the log is full, and writes are refused until there is room: {why}"
-                );
-                self.is_full.send_replace(true);
-                self.happens(|happened| happened.full = Some(why));
+            Notice::DiskIsFull(why) => {
+                tracing::error!("the disk is full, and writes are refused until there is room: {why}");
+                self.full.send_replace(Some(why));
             }
-            Notice::LogHasRoom => {
-                tracing::info!("the disk of the log has room again");
-                self.is_full.send_replace(false);
+            Notice::DiskHasRoom => {
+                tracing::info!("the disk has room again");
+                self.full.send_replace(None);
             }
             Notice::HoldsLog(replica) => {
                 let (keyspace, shard) = (&replica.keyspace, replica.shard);

@@ -45,7 +45,7 @@ pub enum Refusal {
     TooFewInSync,
     /// Too many requests wait. Nothing was done.
     Busy,
-    /// The disk of the leader's log is full. Nothing was done.
+    /// The disk of the leader is full. Nothing was done.
     NoRoom,
     /// The replica has stopped: its disk has failed. Nothing was done.
     Stopped,
@@ -133,7 +133,7 @@ impl From<WriteError> for Refused {
             WriteError::Invalid(_) | WriteError::TooLarge { .. } => Refusal::Invalid,
             WriteError::NotOpen => Refusal::Soon,
             WriteError::Busy => Refusal::Busy,
-            WriteError::LogIsFull => Refusal::NoRoom,
+            WriteError::DiskIsFull => Refusal::NoRoom,
             WriteError::Stopped(_) => Refusal::Stopped,
             WriteError::Refused(failed) => Refusal::of(failed),
             WriteError::Unknown(_) => Refusal::Unknown,

@@ -193,7 +193,7 @@ async fn a_full_log_refuses_writes_and_goes_on_when_there_is_room() {
         )
         .await
         {
-            Ok(Err(WriteError::LogIsFull)) => Some(WriteError::LogIsFull),
+            Ok(Err(WriteError::DiskIsFull)) => Some(WriteError::DiskIsFull),
             _ => None,
         }
     });
@@ -202,14 +202,14 @@ async fn a_full_log_refuses_writes_and_goes_on_when_there_is_room() {
     disk.is_full.store(false, Ordering::Release);
     for write in waiting {
         match write.await.unwrap() {
-            Ok(_) | Err(WriteError::LogIsFull) => {}
+            Ok(_) | Err(WriteError::DiskIsFull) => {}
             Err(WriteError::Refused(Failed::TooFewInSync { .. } | Failed::NotBegun)) => {}
             Err(error) => panic!("{error}"),
         }
     }
     cluster.write(1, &put("c", "3")).await;
     assert_eq!(cluster.read(1, "c").await, Some(b"3".to_vec()));
-    assert!(cluster.world.has_heard(|_, notice| matches!(notice, Notice::LogHasRoom)));
+    assert!(cluster.world.has_heard(|_, notice| matches!(notice, Notice::DiskHasRoom)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

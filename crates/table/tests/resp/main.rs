@@ -112,7 +112,7 @@ impl Table for OneReplica {
             WriteError::Invalid(_) | WriteError::TooLarge { .. } => RequestError::Invalid(error.to_string()),
             WriteError::NotOpen | WriteError::Stopped(_) => RequestError::NotServed(error.to_string()),
             WriteError::Busy => RequestError::Busy(error.to_string()),
-            WriteError::LogIsFull => RequestError::LogIsFull(error.to_string()),
+            WriteError::DiskIsFull => RequestError::DiskIsFull(error.to_string()),
             WriteError::Refused(failed) => refused(failed),
             WriteError::Unknown(why) => RequestError::Unknown(why.clone()),
         })

@@ -11,6 +11,7 @@
 //! The library does not compare the list with its checksum when it opens a store, so that a flipped bit in it could put an older
 //! run before a newer one. This module does.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -59,24 +60,54 @@ pub(super) fn prepare(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether `current` and the list that it names are as they were written.
-pub(super) fn check_list(path: &Path) -> Result<(), Error> {
+/// The files of runs and of separated values that there are, also those that no list names.
+pub(super) fn files(path: &Path) -> Result<BTreeSet<PathBuf>, Error> {
+    let mut files = BTreeSet::new();
+    for inner in [RUNS, VALUES] {
+        let inner = path.join(inner);
+        files.extend(names(&inner)?.iter().map(|name| inner.join(name)));
+    }
+    Ok(files)
+}
+
+/// Removes what a write has left that found no room: files that are not among those of `before`, and the list of files that is not
+/// in use.
+pub(super) fn take_back(path: &Path, before: &BTreeSet<PathBuf>, list: u64) -> Result<(), Error> {
+    for file in files(path)?.difference(before) {
+        remove_file(file)?;
+    }
+    match fs::remove_file(path.join(format!("v{list}"))) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Error::Io { path: path.to_owned(), doing: "remove a list of files", source: error })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The number and the checksum of the list that `current` names.
+pub(super) fn current_list(path: &Path) -> Result<(u64, u128), Error> {
     let current = path.join(CURRENT);
-    let damaged = |path: &Path, what: &str| Error::Damaged { path: path.to_owned(), what: what.to_owned() };
     let bytes = fs::read(&current).map_err(failed(&current, "read the file"))?;
     let parts = bytes.split_first_chunk().and_then(|(number, rest)| {
         let (checksum, kind) = rest.split_first_chunk()?;
         (kind == [0]).then_some((u64::from_le_bytes(*number), u128::from_le_bytes(*checksum)))
     });
-    let Some((number, checksum)) = parts else {
-        return Err(damaged(&current, "it has not the form of such a file"));
-    };
+    parts.ok_or_else(|| Error::Damaged {
+        path: current,
+        what: "it has not the form of such a file".to_owned(),
+    })
+}
+
+/// Whether `current` and the list that it names are as they were written.
+pub(super) fn check_list(path: &Path) -> Result<(), Error> {
+    let damaged = |path: &Path, what: &str| Error::Damaged { path: path.to_owned(), what: what.to_owned() };
+    let (number, checksum) = current_list(path)?;
     let list = path.join(format!("v{number}"));
     match fs::read(&list) {
         Ok(bytes) if xxh3_128(&bytes) == checksum => Ok(()),
         Ok(_) => Err(damaged(&list, "its checksum is not the one in the file `current`")),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            Err(damaged(&current, "it names a list of files that is not there"))
+            Err(damaged(&path.join(CURRENT), "it names a list of files that is not there"))
         }
         Err(source) => Err(Error::Io { path: list, doing: "read the file", source }),
     }

@@ -118,9 +118,12 @@ impl Library {
         Ok(last.transpose()?.map(|(key, _)| key))
     }
 
-    /// Adds a run as a whole, on the disk when the call returns. Stored keys ascend.
+    /// Adds a run as a whole, on the disk when the call returns. Stored keys ascend. Nothing else writes to the tree meanwhile.
+    ///
+    /// # Errors
+    /// After [`Error::NoRoom`] all is as it was.
     pub(super) fn ingest(&self, rows: impl Iterator<Item = Entry>) -> Result<(), Error> {
-        guarded(&self.folder, "write a run", || {
+        self.wholly("write a run", || {
             let (mut run, mut is_separated) = (self.tree.ingestion()?, false);
             for (key, value) in rows {
                 match value {
@@ -141,17 +144,44 @@ impl Library {
         Ok(())
     }
 
-    /// One step of compaction. Says whether something changed.
+    /// A write that changes the tree as a whole or not at all. If the disk is full, what was written of it is removed again: else
+    /// the next attempt had less room than this one.
+    fn wholly<T>(
+        &self,
+        doing: &'static str,
+        write: impl FnOnce() -> lsm_tree::Result<T>,
+    ) -> Result<T, Error> {
+        let before = folder::files(&self.folder)?;
+        match guarded(&self.folder, doing, write) {
+            Err(Error::Io { source, .. }) if is_full(&source) => {
+                let path = self.folder.clone();
+                let list = guarded(&path, "list the files", || Ok(self.tree.current_version().id()))?;
+                if folder::current_list(&path)?.0 != list {
+                    // The new list is in use on the disk, and the tree does not know it.
+                    return Err(Error::Io { path, doing, source });
+                }
+                folder::take_back(&path, &before, list + 1)?;
+                Err(Error::NoRoom { path, doing, source })
+            }
+            done => done,
+        }
+    }
+
+    /// One step of compaction. Says whether something changed. Nothing else writes to the tree meanwhile.
+    ///
+    /// # Errors
+    /// After [`Error::NoRoom`] all is as it was.
     pub(super) fn compact(&self) -> Result<bool, Error> {
         let kept = self.kept();
         let strategy =
             Leveled::default().with_l0_threshold(DUE_RUNS).with_table_target_size(self.run_file_bytes);
-        let has_changed = guarded(&self.folder, "compact", || {
-            let before = self.tree.current_version().id();
-            self.tree.compact(Arc::new(strategy), kept)?;
-            Ok(self.tree.current_version().id() != before)
-        })
-        .map_err(|error| damage::name_file(self, None, error))?;
+        let has_changed = self
+            .wholly("compact", || {
+                let before = self.tree.current_version().id();
+                self.tree.compact(Arc::new(strategy), kept)?;
+                Ok(self.tree.current_version().id() != before)
+            })
+            .map_err(|error| damage::name_file(self, None, error))?;
         if has_changed && self.tree.blob_file_count() > 0 {
             // Compaction may have copied values to a new file. The library has synced that, and not its name.
             folder::sync(&self.folder.join(folder::VALUES))?;
@@ -295,6 +325,12 @@ fn meaning(folder: &Path, doing: &'static str, error: lsm_tree::Error) -> Error 
 fn is_damage(error: &io::Error) -> bool {
     use ErrorKind::{InvalidData, InvalidInput, NotFound, UnexpectedEof};
     matches!(error.kind(), UnexpectedEof | NotFound | InvalidData | InvalidInput)
+}
+
+/// Whether an error says that there is no room: the disk is full, or a quota is used up, or the process may not make a file any
+/// larger.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {

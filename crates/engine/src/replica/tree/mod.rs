@@ -133,7 +133,7 @@ pub struct TreeStore {
     state: RwLock<State>,
     /// One flush or filling at a time.
     writing: Mutex<()>,
-    /// One step of compaction at a time.
+    /// One step of compaction, or one write of a run, at a time: each must know which files are its own.
     compacting: Mutex<()>,
 }
 
@@ -167,9 +167,22 @@ impl TreeStore {
         })
     }
 
-    /// Does a write to the disk. If it fails, it is unknown what of it is there.
+    /// Does a write to the disk. If it fails for another reason than that there is no room, it is unknown what of it is there.
     fn disk<T>(&self, write: impl FnOnce(&Library) -> Result<T, Error>) -> Result<T, Error> {
-        write(&self.library).inspect_err(|error| self.write().broken = Some(error.to_string()))
+        let _one = self.compacting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_whole(&self.read())?;
+        let written = write(&self.library);
+        if let Err(error) = &written
+            && !error.is_no_room()
+        {
+            self.break_off(error);
+        }
+        written
+    }
+
+    /// The store must be opened again.
+    fn break_off(&self, error: &Error) {
+        self.write().broken = Some(error.to_string());
     }
 
     /// Compacts while the first level has so many runs that another one might not be stored.
@@ -319,7 +332,9 @@ impl Store for TreeStore {
             self.disk(|library| library.ingest(first.into_iter().chain(rows)))?;
         }
         if is_last {
-            self.disk(|library| library.ingest(std::iter::once(state_row(position, true))))?;
+            // The rows of the chunk are there, so that it cannot be added again.
+            let end = self.disk(|library| library.ingest(std::iter::once(state_row(position, true))));
+            end.inspect_err(|error| self.break_off(error))?;
         }
         let mut state = self.write();
         state.condition = condition_after(&has, position, rows, is_last);
@@ -330,8 +345,6 @@ impl Store for TreeStore {
     }
 
     fn compact(&self) -> Result<bool, Error> {
-        let _one = self.compacting.lock().unwrap_or_else(PoisonError::into_inner);
-        self.check_whole(&self.read())?;
         self.disk(Library::compact)
     }
 

@@ -1,4 +1,6 @@
-//! A coordinator and nodes of tables as processes of their own, and commands against them.
+//! A coordinator and nodes of tables as processes of their own, and commands against them: for all test programs of tables.
+
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -14,22 +16,21 @@ const SETTINGS: &str = "heartbeat_ms = 200\nlease_ms = 2500\ndead_after_ms = 300
                         brake_share = 1.0\n";
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A process, killed when dropped.
 pub struct Process(pub Child);
 
 impl Process {
-    /// Starts a role and waits for the line that says where it listens.
-    fn role(arguments: &[&str], name: &str, log: &Path) -> (Process, String) {
-        let mut command = partage(arguments);
-        let log = std::fs::File::create(log).unwrap();
+    /// Starts a command and waits for the line, of JSON, that says where it listens.
+    fn start(mut command: Command, log: &Path) -> (Process, Value) {
+        let log = std::fs::File::options().append(true).create(true).open(log).unwrap();
         let command = command.arg("--json").stdout(Stdio::piped()).stderr(log);
         let mut process = Process(command.spawn().unwrap());
         let mut line = String::new();
         BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let said: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{arguments:?}: {line:?}"));
-        (process, said[name].as_str().unwrap().to_owned())
+        let said = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{command:?}: {line:?}"));
+        (process, said)
     }
 
     /// Ends it as `kill -9` does.
@@ -123,6 +124,12 @@ pub fn ask(
     Ok(Answer { status, head, body: answer[end + 4..].to_vec() })
 }
 
+/// The status and the JSON of an answer over HTTP; none if there was none.
+pub fn ask_json(address: &str, method: &str, path: &str, body: &str) -> Option<(u16, Value)> {
+    let answer = ask(address, method, path, &[], body.as_bytes()).ok()?;
+    Some((answer.status, serde_json::from_slice(&answer.body).unwrap_or(Value::Null)))
+}
+
 #[track_caller]
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
     let until = Instant::now() + PATIENCE;
@@ -142,9 +149,21 @@ pub fn coded(key: &[u8]) -> String {
 
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A coordinator and some nodes.
+/// A node of tables.
+pub struct Node {
+    pub process: Process,
+    /// Over HTTP and gRPC.
+    pub address: String,
+    /// Over Redis' protocol, if it listens for that.
+    pub resp: String,
+    /// Where it has its data.
+    pub data_dir: PathBuf,
+    flags: Vec<String>,
+}
+
+/// A coordinator and some nodes: `t1`, `t2` and so on.
 pub struct Cluster {
-    pub nodes: Vec<(Process, String)>,
+    pub nodes: Vec<Node>,
     _coordinator: Process,
     address: String,
     dir: TempDir,
@@ -152,22 +171,72 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn start(nodes: usize) -> Cluster {
+        Cluster::with_flags(&vec![&[][..]; nodes])
+    }
+
+    /// One node for each list of flags.
+    pub fn with_flags(nodes: &[&[&str]]) -> Cluster {
         let dir = TempDir::new().unwrap();
         let file = dir.path().join("coordinator.toml");
         std::fs::write(&file, SETTINGS).unwrap();
         let state = dir.path().join("state");
         let arguments = ["coordinator", "--listen", "127.0.0.1:0", "--data-dir", state.to_str().unwrap()];
-        let arguments = [&arguments[..], &["--config", file.to_str().unwrap()]].concat();
-        let (coordinator, address) =
-            Process::role(&arguments, "coordinator", &dir.path().join("coordinator.log"));
-        let node = |number: usize| {
-            let (id, folder) = (format!("t{number}"), dir.path().join(format!("t{number}")));
-            let arguments = ["table", "serve", "--id", &id, "--listen", "127.0.0.1:0", "--join", &address];
-            let arguments = [&arguments[..], &["--data-dir", folder.to_str().unwrap()]].concat();
-            Process::role(&arguments, "address", &dir.path().join(format!("{id}.log")))
-        };
-        let nodes = (1..=nodes).map(node).collect();
-        Cluster { nodes, _coordinator: coordinator, address, dir }
+        let command = partage(&[&arguments[..], &["--config", file.to_str().unwrap()]].concat());
+        let (coordinator, said) = Process::start(command, &dir.path().join("coordinator.log"));
+        let address = said["coordinator"].as_str().unwrap().to_owned();
+        let mut cluster = Cluster { nodes: Vec::new(), _coordinator: coordinator, address, dir };
+        for flags in nodes {
+            let data_dir = cluster.path(&Cluster::id(cluster.nodes.len()));
+            cluster.add(flags, data_dir);
+        }
+        cluster
+    }
+
+    /// Starts another node, which has its data in that folder.
+    pub fn add(&mut self, flags: &[&str], data_dir: PathBuf) {
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let node = self.node(self.nodes.len(), "127.0.0.1:0", flags, data_dir);
+        self.nodes.push(node);
+    }
+
+    fn node(&self, number: usize, listen: &str, flags: Vec<String>, data_dir: PathBuf) -> Node {
+        let id = Cluster::id(number);
+        let arguments = ["table", "serve", "--id", &id, "--listen", listen, "--join", &self.address];
+        let mut command = partage(&[&arguments[..], &["--data-dir", data_dir.to_str().unwrap()]].concat());
+        command.args(&flags);
+        let (process, said) = Process::start(command, &self.log_of(number));
+        let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
+        Node { process, address: text("address"), resp: text("resp"), data_dir, flags }
+    }
+
+    /// The name of the node with that number, from 0.
+    pub fn id(number: usize) -> String {
+        format!("t{}", number + 1)
+    }
+
+    fn log_of(&self, number: usize) -> PathBuf {
+        self.path(&format!("{}.log", Cluster::id(number)))
+    }
+
+    /// What the node has logged, in all its starts.
+    pub fn logged(&self, number: usize) -> String {
+        std::fs::read_to_string(self.log_of(number)).unwrap()
+    }
+
+    /// What the node measures.
+    pub fn metrics(&self, number: usize) -> String {
+        let answer = ask(&self.nodes[number].address, "GET", "/partage/worker/metrics", &[], &[]).unwrap();
+        String::from_utf8(answer.body).unwrap()
+    }
+
+    /// Starts a node again that was killed, with what it has stored.
+    pub fn start_again(&mut self, number: usize) {
+        let Node { address, flags, data_dir, .. } = &self.nodes[number];
+        self.nodes[number] = self.node(number, address, flags.clone(), data_dir.clone());
+    }
+
+    pub fn addresses(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.address.clone()).collect()
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -179,9 +248,11 @@ impl Cluster {
         self.path("backups").to_str().unwrap().to_owned()
     }
 
+    /// A command; any node may be asked.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = partage(arguments);
-        command.env("PARTAGE_COORDINATOR", &self.address).env("PARTAGE_TABLE_NODE", &self.nodes[0].1);
+        command.env("PARTAGE_COORDINATOR", &self.address);
+        command.env("PARTAGE_TABLE_NODE", self.addresses().join(","));
         command
     }
 
@@ -210,12 +281,12 @@ impl Cluster {
     /// Puts a row, and again until a node has done it.
     #[track_caller]
     pub fn put(&self, table: &str, key: &[u8], query: &str, value: &[u8]) {
-        put(&self.nodes[0].1, table, key, query, value);
+        put(&self.nodes[0].address, table, key, query, value);
     }
 
     pub fn delete(&self, table: &str, key: &[u8]) {
         let path = format!("/v1/tables/{table}/keys/{}", coded(key));
-        eventually("a row is deleted", || match ask(&self.nodes[0].1, "DELETE", &path, &[], &[]) {
+        eventually("a row is deleted", || match ask(&self.nodes[0].address, "DELETE", &path, &[], &[]) {
             Ok(answer) if answer.status == 204 => Ok(()),
             other => Err(format!("{other:?}")),
         });
@@ -223,7 +294,7 @@ impl Cluster {
 
     pub fn get(&self, table: &str, key: &[u8]) -> Answer {
         let path = format!("/v1/tables/{table}/keys/{}", coded(key));
-        eventually("a row is read", || match ask(&self.nodes[0].1, "GET", &path, &[], &[]) {
+        eventually("a row is read", || match ask(&self.nodes[0].address, "GET", &path, &[], &[]) {
             Ok(answer) if matches!(answer.status, 200 | 404) => Ok(answer),
             other => Err(format!("{other:?}")),
         })
@@ -234,7 +305,7 @@ impl Cluster {
         let (mut rows, mut token) = (Rows::new(), String::new());
         loop {
             let path = format!("/v1/tables/{table}/rows?limit=1000{token}");
-            let page = eventually("a page", || match ask(&self.nodes[0].1, "GET", &path, &[], &[]) {
+            let page = eventually("a page", || match ask(&self.nodes[0].address, "GET", &path, &[], &[]) {
                 Ok(answer) if answer.status == 200 => Ok(answer.json()),
                 other => Err(format!("{other:?}")),
             });
@@ -247,15 +318,17 @@ impl Cluster {
         }
     }
 
+    /// What the coordinator answers to a `GET`.
+    pub fn told(&self, path: &str) -> Value {
+        ask(&self.address, "GET", path, &[], &[]).unwrap().json()
+    }
+
     pub fn shards(&self, table: &str) -> Vec<Value> {
-        let path = format!("/v1/keyspaces/{table}/shards");
-        let page = ask(&self.address, "GET", &path, &[], &[]).unwrap().json();
-        page["shards"].as_array().unwrap().clone()
+        self.told(&format!("/v1/keyspaces/{table}/shards"))["shards"].as_array().unwrap().clone()
     }
 
     pub fn keyspaces(&self) -> Vec<String> {
-        let all = ask(&self.address, "GET", "/v1/keyspaces", &[], &[]).unwrap().json();
-        all["keyspaces"]
+        self.told("/v1/keyspaces")["keyspaces"]
             .as_array()
             .unwrap()
             .iter()
@@ -263,7 +336,26 @@ impl Cluster {
             .collect()
     }
 
-    /// The address of the node that leads a shard.
+    /// Of the map of a table: what a person gives who gives data up.
+    pub fn generation(&self, table: &str) -> String {
+        let said = self.run(&["shard", "force-join", table, "1", "--node", "t1", "--generation", "0"]);
+        let after =
+            said.err.split_once(&format!("keyspace {table} is at ")).map(|(_, after)| after.to_owned());
+        let after = after.unwrap_or_else(|| "0".to_owned());
+        after.chars().take_while(char::is_ascii_digit).collect()
+    }
+
+    /// A check of the table compares everything, and nothing differs.
+    #[track_caller]
+    pub fn nothing_differs(&self, table: &str) {
+        eventually("a check finds nothing", || {
+            let said = self.table(&["check", table]);
+            assert_ne!(said.code, Some(1), "{said:?}");
+            if said.code == Some(0) { Ok(()) } else { Err(format!("{said:?}")) }
+        });
+    }
+
+    /// The number of the node that leads a shard.
     pub fn leader(&self, shard: &Value) -> usize {
         let leads = |replica: &&Value| replica["role"] == "leader";
         let leader = shard["replicas"].as_array().unwrap().iter().find(leads).unwrap();

@@ -1,0 +1,117 @@
+//! The disk of one node is full: it refuses writes, gives its leads up, goes on reading, says why, and takes part again by itself when
+//! there is room.
+
+use crate::cluster::{Cluster, ask, coded, eventually};
+use crate::small_disk::SmallDisk;
+use crate::writers::{Writers, are_there};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+const SHARDS: usize = 6;
+
+/// The replicas of one node, of all shards of a table.
+fn replicas_of(cluster: &Cluster, table: &str, node: usize) -> Vec<Value> {
+    let id = Cluster::id(node);
+    let shards = cluster.shards(table).into_iter();
+    let replicas = shards.flat_map(|shard| shard["replicas"].as_array().unwrap().clone());
+    replicas.filter(|replica| replica["node"] == *id).collect()
+}
+
+fn leads(cluster: &Cluster, table: &str, node: usize) -> usize {
+    replicas_of(cluster, table, node).iter().filter(|replica| replica["role"] == "leader").count()
+}
+
+/// The node has all replicas of the table, live and in sync.
+fn is_whole(cluster: &Cluster, table: &str, node: usize) -> Result<(), String> {
+    let replicas = replicas_of(cluster, table, node);
+    let whole = |replica: &&Value| replica["state"] == "live" && replica["in_sync"] == true;
+    match replicas.iter().filter(whole).count() {
+        SHARDS => Ok(()),
+        _ => Err(format!("{replicas:?}")),
+    }
+}
+
+/// Reads a row through that node, as old as it may be, and says which node had it.
+fn read(cluster: &Cluster, table: &str, key: &[u8], node: usize) -> (Vec<u8>, String) {
+    let path = format!("/v1/tables/{table}/keys/{}?consistency=any", coded(key));
+    let answer = ask(&cluster.nodes[node].address, "GET", &path, &[], &[]).unwrap();
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let node = answer.header("partage-node").unwrap().to_owned();
+    (answer.body, node)
+}
+
+#[test]
+fn a_node_whose_disk_is_full_lays_its_leads_down_goes_on_reading_and_takes_part_again_when_there_is_room() {
+    let mut cluster = Cluster::start(2);
+    let folder = cluster.path("small");
+    std::fs::create_dir(&folder).unwrap();
+    let Some(disk) = SmallDisk::new(&folder, 600) else { return };
+    cluster.add(&[], disk.path().join("t3"));
+    cluster.create(&["stock", "--shards", &SHARDS.to_string()]);
+    eventually("all three nodes have all", || is_whole(&cluster, "stock", 2));
+    eventually("the third node leads", || match leads(&cluster, "stock", 2) {
+        0 => Err("none".to_owned()),
+        _ => Ok(()),
+    });
+    cluster.put("stock", b"before", "", b"it was full");
+
+    // As much as one segment of the log, and more than a store keeps in memory.
+    let writers = Writers::start(&cluster, "stock", &[0, 1], 50_000);
+    disk.fill(0);
+    eventually("it says that its disk is full", || {
+        let metrics = cluster.metrics(2);
+        if metrics.contains("partage_table_disk_is_full 1") {
+            Ok(())
+        } else {
+            Err(format!("{}", writers.count()))
+        }
+    });
+    let full = Instant::now();
+    eventually("it leads nothing", || match leads(&cluster, "stock", 2) {
+        0 => Ok(()),
+        leads => Err(format!("{leads}")),
+    });
+    println!("its leads were laid down in {:?}", full.elapsed());
+    let goes_on = |what: &str, writes: usize| {
+        let before = writers.count();
+        eventually(what, || match writers.count() {
+            count if count > before + writes => Ok(()),
+            count => Err(format!("{count} writes, and {before} before")),
+        });
+    };
+    // Its log has room for a while, and so long its replicas are in sync and read.
+    if is_whole(&cluster, "stock", 2).is_ok() {
+        let said = read(&cluster, "stock", b"before", 2);
+        let own = (b"it was full".to_vec(), Cluster::id(2));
+        assert!(said == own || is_whole(&cluster, "stock", 2).is_err(), "{said:?}");
+    }
+    goes_on("writes go on at other nodes", 100);
+    eventually("its log is full, and other nodes go on without it", || {
+        match is_whole(&cluster, "stock", 2) {
+            Ok(()) => Err("it is in sync".to_owned()),
+            Err(_) => Ok(()),
+        }
+    });
+    goes_on("writes go on without it", 200);
+    for _ in 0..20 {
+        assert_eq!(read(&cluster, "stock", b"before", 2).0, b"it was full", "it answers reads");
+        assert_eq!(leads(&cluster, "stock", 2), 0);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let logged = cluster.logged(2);
+    assert!(logged.contains("the disk is full, and writes are refused"), "{logged}");
+    assert!(!logged.contains("stopped: "), "no replica stops: {logged}");
+
+    disk.clear();
+    let room = Instant::now();
+    goes_on("writes go on when there is room again", 50);
+    let acknowledged = writers.stop();
+    eventually("it takes part in all shards again", || is_whole(&cluster, "stock", 2));
+    println!("it is in sync {:?} after there was room", room.elapsed());
+    eventually("it says that there is room", || {
+        let metrics = cluster.metrics(2);
+        if metrics.contains("partage_table_disk_is_full 0") { Ok(()) } else { Err(metrics) }
+    });
+    are_there(&cluster, "stock", &acknowledged);
+    cluster.nothing_differs("stock");
+}
