@@ -6,6 +6,7 @@
 mod cluster;
 mod damage;
 mod interrupted;
+mod named;
 mod snapshots;
 
 use cluster::{Cluster, Rows, files, noise, put};

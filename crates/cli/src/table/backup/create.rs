@@ -13,8 +13,9 @@ use indicatif::{HumanBytes, ProgressBar};
 use partage_clock::unix_ms;
 use partage_core::base::count::counted;
 use partage_wire::json::Keyspace;
+use partage_wire::json::Sharding;
 use partage_wire::table::backup::ContentDigest;
-use partage_wire::table::backup::manifest::{ChunkEntry, Manifest, ShardBackup, gap};
+use partage_wire::table::backup::manifest::{ChunkEntry, IndexEntry, Manifest, ShardBackup, gap};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -136,6 +137,7 @@ impl CreateArgs {
         output: &mut Output,
     ) -> Result<(), Failure> {
         let began_ms = unix_ms();
+        let indexes = self.indexes(&settings, shards).await?;
         let location = Location::create(&self.location)?;
         let (base, there) = self.base(&location).await?;
         let bar = drawn(
@@ -152,7 +154,7 @@ impl CreateArgs {
             written: Mutex::default(),
             bar,
         });
-        let mut shards = self.read(&backup).await?;
+        let mut shards = self.read(&backup, &settings.sharding).await?;
         shards.sort_by(|one, other| one.begin.cmp(&other.begin));
         backup.bar.finish_and_clear();
         let written = *backup.written.lock().unwrap_or_else(PoisonError::into_inner);
@@ -163,6 +165,7 @@ impl CreateArgs {
             ended_ms: unix_ms(),
             by: env!("CARGO_PKG_VERSION").to_owned(),
             settings,
+            indexes,
             base: base.map(|base| base.id),
             shards,
             chunks_written: written.chunks,
@@ -172,8 +175,22 @@ impl CreateArgs {
         told(&manifest, &location, output)
     }
 
+    /// The indexes of the table. One without a partition has none.
+    async fn indexes(&self, settings: &Keyspace, shards: &[ShardView]) -> Result<Vec<IndexEntry>, Failure> {
+        if matches!(settings.sharding, Sharding::Named {}) && shards.is_empty() {
+            return Ok(Vec::new());
+        }
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match cluster::indexes(&self.client, &self.table).await {
+                Err(error) if error.is_not_reachable() && Instant::now() < until => sleep(REST).await,
+                other => return other,
+            }
+        }
+    }
+
     /// Reads all shards, and those anew that are split, merged or moved meanwhile.
-    async fn read(&self, backup: &Arc<Backup>) -> Result<Vec<ShardBackup>, Failure> {
+    async fn read(&self, backup: &Arc<Backup>, sharding: &Sharding) -> Result<Vec<ShardBackup>, Failure> {
         let mut read: Vec<ShardBackup> = Vec::new();
         let (mut until, mut broken) = (Instant::now() + PATIENCE, 0);
         let mut last = "its shards do not hold every key".to_owned();
@@ -182,7 +199,7 @@ impl CreateArgs {
                 Ok(now) => {
                     let wanted = missing(now, &mut read);
                     read.sort_by(|one, other| one.begin.cmp(&other.begin));
-                    if wanted.is_empty() && gap(&read).is_none() {
+                    if wanted.is_empty() && gap(sharding, &read).is_none() {
                         return Ok(read);
                     }
                     let before = (read.len(), backup.bar.position());
@@ -235,13 +252,13 @@ impl CreateArgs {
 }
 
 fn told(manifest: &Manifest, location: &Location, output: &mut Output) -> Result<(), Failure> {
-    let Manifest { id, table, shards, chunks_written, bytes_written, base, .. } = manifest;
+    let Manifest { id, table, shards, chunks_written, bytes_written, base, indexes, .. } = manifest;
     let (rows, chunks) = (manifest.rows(), manifest.chunks().count());
     if output.is_json() {
         return output.json(&json!({
             "backup": id, "table": table, "location": location.to_string(), "shards": shards.len(), "rows": rows,
             "content_bytes": manifest.content_bytes(), "chunks": chunks, "chunks_written": chunks_written,
-            "bytes_written": bytes_written, "base": base,
+            "bytes_written": bytes_written, "base": base, "indexes": indexes,
         }));
     }
     output.text(&format!(
