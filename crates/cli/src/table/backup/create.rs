@@ -3,6 +3,7 @@
 use super::cluster::{self, ShardView};
 use super::coverage::missing;
 use super::location::{Listed, Location};
+use super::marker::{Marker, Work};
 use super::shard::{Backup, Base, Interrupted};
 use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output, say};
@@ -65,8 +66,13 @@ impl CreateArgs {
             return self.foresee(&shards, output).await;
         }
         let mut signals = StopSignals::listen()?;
-        let work = self.take(settings, &shards, output);
-        let Some(ended) = signals.unless_asked(work).await else {
+        let location = Location::create(&self.location)?;
+        let id = id(unix_ms());
+        let marker = Marker::put(&location, Work::Write, &id).await?;
+        let work = self.take((id, settings), &shards, (&location, &marker), output);
+        let ended = signals.unless_asked(marker.during(work)).await;
+        marker.remove().await;
+        let Some(ended) = ended else {
             return Err(Failure::interrupted("interrupted: the location has no new backup")
                 .help("run the same command again: chunks that are written are not written again"));
         };
@@ -132,14 +138,15 @@ impl CreateArgs {
 
     async fn take(
         &self,
-        settings: Keyspace,
+        (id, settings): (String, Keyspace),
         shards: &[ShardView],
+        (location, marker): (&Location, &Marker),
         output: &mut Output,
     ) -> Result<(), Failure> {
+        marker.alone_with_writers().await?;
         let began_ms = unix_ms();
         let indexes = self.indexes(&settings, shards).await?;
-        let location = Location::create(&self.location)?;
-        let (base, there) = self.base(&location).await?;
+        let (base, there) = self.base(location).await?;
         let bar = drawn(
             ProgressBar::new(shards.iter().map(|shard| shard.size_bytes).sum())
                 .with_message(self.table.clone()),
@@ -159,7 +166,7 @@ impl CreateArgs {
         backup.bar.finish_and_clear();
         let written = *backup.written.lock().unwrap_or_else(PoisonError::into_inner);
         let manifest = Manifest {
-            id: id(began_ms),
+            id,
             table: self.table.clone(),
             began_ms,
             ended_ms: unix_ms(),
@@ -171,8 +178,8 @@ impl CreateArgs {
             chunks_written: written.chunks,
             bytes_written: written.bytes,
         };
-        location.put_manifest(&manifest).await?;
-        told(&manifest, &location, output)
+        marker.put_manifest(&manifest).await?;
+        told(&manifest, location, output)
     }
 
     /// The indexes of the table. One without a partition has none.
@@ -273,7 +280,7 @@ fn told(manifest: &Manifest, location: &Location, output: &mut Output) -> Result
 }
 
 /// An id: the time, so that later backups come later in a listing, and what tells two of one moment apart.
-fn id(at_ms: u64) -> String {
+pub(super) fn id(at_ms: u64) -> String {
     let random = partage_random::bytes::<4>().map(|byte| format!("{byte:02x}")).concat();
     format!("{}-{random}", stamp(at_ms))
 }
