@@ -667,7 +667,12 @@ def table_backup_cases():
     assert first == "partage table backup 1", first
     assert json.loads(text)["shards"][0]["chunks"][0]["digest"] == name
     manifest = "\n".join([first, hashlib.sha256(text.encode()).hexdigest(), text])
-    return {"rows": held["rows"], "content": content.hex(), "name": name, "chunk": chunk.hex(), "manifest": manifest}
+    first, digest, text = held["second_manifest"].split("\n", 2)
+    assert first == "partage table backup 2", first
+    assert json.loads(text)["shards"][0]["begin"] == {"name": "a"} and json.loads(text)["indexes"]
+    second = "\n".join([first, hashlib.sha256(text.encode()).hexdigest(), text])
+    computed = {"rows": held["rows"], "content": content.hex(), "name": name, "chunk": chunk.hex()}
+    return computed | {"manifest": manifest, "second_manifest": second}
 
 
 def ask_others():

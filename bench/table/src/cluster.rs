@@ -11,7 +11,7 @@ use partage_wire::json::{ReplicaPhase, Shard, Shards};
 use std::io::{Error, Result};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 /// Nodes, each of which has a replica of each shard.
@@ -143,10 +143,15 @@ impl Cluster {
             .args(words)
             .args(["--coordinator", &self.coordinator.at.to_string()])
             .output()?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(Error::other(format!("{words:?}: {}", String::from_utf8_lossy(&output.stderr)))),
-        }
+        succeeded(words, &output)
+    }
+
+    /// Creates an index of the table, and waits until it is ready.
+    pub fn create_index(&self, name: &str, field: &str) -> Result<()> {
+        let node = self.nodes[0].at.to_string();
+        let words = ["table", "index", "create", TABLE, name, "--field", field, "--wait", "--node", &node];
+        let output = Command::new(&self.program).args(words).output()?;
+        succeeded(&words, &output)
     }
 
     /// Changes a shard of the table, and waits until that is done: the verb of `partage shard`, and what follows the name.
@@ -245,6 +250,13 @@ fn coordinator(program: &std::path::Path, folder: &std::path::Path, at: SocketAd
     let mut command = Command::new(program);
     command.args(["coordinator", "--listen", &at.to_string()]).arg("--data-dir").arg(folder.join("state"));
     command
+}
+
+fn succeeded(words: &[&str], output: &Output) -> Result<()> {
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Error::other(format!("{words:?}: {}", String::from_utf8_lossy(&output.stderr)))),
+    }
 }
 
 fn is_settled(shard: &Shard) -> bool {

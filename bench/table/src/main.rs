@@ -4,6 +4,7 @@ mod away;
 mod cluster;
 mod fill;
 mod floor;
+mod indexed;
 mod killed;
 mod latency;
 mod load;
@@ -20,7 +21,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use tempfile::TempDir;
 
-const USAGE: &str = "bench-table [writes | latency | reads | killed | restart | away | reshape] [--quick] \
+const USAGE: &str = "bench-table [writes | indexed | latency | reads | killed | restart | away | reshape] [--quick] \
     [--seconds N] [--rounds N] [--shards N] [--keys N] [--times N] [--mib N] [--only NAME,NAME] [--folder FOLDER]";
 
 /// What a command gives back.
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     let command = words.first().map(String::as_str).filter(|word| !word.starts_with("--"));
     let done = match command.unwrap_or("writes") {
         "writes" => Run::new(&words).and_then(|run| writes::bench(&run)),
+        "indexed" => Run::new(&words).and_then(|run| indexed::bench(&run)),
         "latency" => Run::new(&words).and_then(|run| latency::bench(&run)),
         "reads" => Run::new(&words).and_then(|run| reads::bench(&run)),
         "killed" => Run::new(&words).and_then(|run| killed::bench(&run)),
@@ -49,6 +51,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The median of figures; not a number if there is none.
+pub fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// What all commands are told, and where they work.

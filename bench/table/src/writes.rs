@@ -6,7 +6,7 @@ use crate::peers::etcd::Etcd;
 use crate::peers::postgres::{self, Postgres};
 use crate::peers::redis;
 use crate::rows::{key, value};
-use crate::{Done, Run, floor, resp};
+use crate::{Done, Run, floor, median, resp};
 use bench_gauge::client::{self, Draw, Pressure, Protocol, Seen};
 use bench_gauge::{Running, say};
 use std::collections::BTreeMap;
@@ -63,10 +63,6 @@ pub fn bench(run: &Run) -> Done {
 }
 
 fn tell(figures: BTreeMap<(usize, &str), Vec<(f64, f64)>>) {
-    let median = |mut figures: Vec<f64>| {
-        figures.sort_by(f64::total_cmp);
-        figures[figures.len() / 2]
-    };
     let medians: BTreeMap<_, _> = figures
         .into_iter()
         .map(|(of, figures)| {

@@ -301,6 +301,9 @@ pub const FEED_BYTES: usize = SCAN_BYTES;
 /// How long a request may wait for changes: below what clients and what stands between give up after.
 pub const FEED_WAIT: Duration = Duration::from_secs(25);
 
+/// How soon a stream of changes that has none may give a page all the same: a client that wants it sooner would ask all leaders again and again.
+pub const FEED_IDLE: Duration = Duration::from_millis(100);
+
 /// How long another node is left to wait for changes of its shards, before it says that there are none: less than
 /// [`SHARD_ANSWER`].
 pub const FEED_NODE_WAIT: Duration = Duration::from_secs(5);

@@ -2,6 +2,7 @@
 
 use crate::access::TableClient;
 use crate::bulk::Bulk;
+use crate::feed::Feeds;
 use crate::grpc::{self, TableService};
 use crate::http;
 use crate::limits;
@@ -175,11 +176,14 @@ impl TableNode {
         let (metrics, counted) = (door.clone(), tables.clone());
         let client = TableClient::new(&worker, &tables);
         let bulk = Bulk::new(client.clone(), &scans);
+        let feeds = Feeds::new(id.clone(), &scans);
+        let service =
+            TableService::new(bulk.clone(), scans.clone(), feeds.clone(), close.subscribe()).server();
         let packets = PacketService::new(id, Arc::new(tables.clone())).server();
         let routes = router_with(&worker, move || metrics.text("partage_worker") + &counted.metrics())
             .route_service(PACKETS, packets)
-            .route_service(grpc::PATH, TableService::new(bulk.clone(), scans.clone()).server())
-            .merge(http::routes(&worker, tables.clone(), scans.clone(), bulk))
+            .route_service(grpc::PATH, service)
+            .merge(http::routes(&worker, tables.clone(), (scans.clone(), feeds), bulk))
             .merge(http::backup_routes(client.clone()));
         let server = tokio::spawn(door.listen(config.listener, TowerService::new(routes), closed));
         let clients = (client, scans.clone());

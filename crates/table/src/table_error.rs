@@ -7,11 +7,13 @@
 //! | `TooLarge` | `too_large` | 413 | `RESOURCE_EXHAUSTED` |
 //! | `NoTable` | `not_found` | 404 | `NOT_FOUND` |
 //! | `NotMet` | `not_met` | 412 | `ABORTED` |
-//! | `NotDone` | `refused` | 409 | `FAILED_PRECONDITION` |
+//! | `NotDone`, `NoFeed` | `refused` | 409 | `FAILED_PRECONDITION` |
+//! | `Gone` | `gone` | 410 | `OUT_OF_RANGE` |
 //! | `RequestIdTaken` | `request_id_taken` | 422 | `ALREADY_EXISTS` |
 //! | `Refused` | that of its [`Refusal`] | 400, 503, 504, 507 | `INVALID_ARGUMENT`, `UNAVAILABLE`, `UNKNOWN`, `RESOURCE_EXHAUSTED` |
 
 use crate::bulk::BatchError;
+use crate::feed::{FeedError, GONE};
 use crate::scans::ScanError;
 use crate::service::{Refusal, Refused};
 use partage_core::service::table::replication::LogPosition;
@@ -38,7 +40,7 @@ pub(crate) enum TableError {
         /// The way out.
         help: &'static str,
     },
-    /// There is no such table.
+    /// There is no such table, or no such shard of it.
     #[error("{0}")]
     NoTable(String),
     /// A condition does not hold; nothing was done.
@@ -52,6 +54,12 @@ pub(crate) enum TableError {
     /// An operation cannot be done on the row that is there; nothing was done.
     #[error("{0}")]
     NotDone(String),
+    /// The table keeps no changes.
+    #[error("{0}")]
+    NoFeed(String),
+    /// What the request goes on from is no longer kept.
+    #[error("{0}")]
+    Gone(String),
     /// Another write had the same idempotency key; nothing was done.
     #[error("another write had this idempotency-key")]
     RequestIdTaken,
@@ -74,7 +82,8 @@ impl TableError {
             TableError::TooLarge { .. } => "too_large",
             TableError::NoTable(_) => "not_found",
             TableError::NotMet { .. } => "not_met",
-            TableError::NotDone(_) => "refused",
+            TableError::NotDone(_) | TableError::NoFeed(_) => "refused",
+            TableError::Gone(_) => GONE,
             TableError::RequestIdTaken => "request_id_taken",
             TableError::Refused(why) => why.refusal.word(),
         }
@@ -86,7 +95,7 @@ impl TableError {
             TableError::Malformed(_) | TableError::Invalid(_) => "mend the request",
             TableError::TooLarge { help, .. } => help,
             // The message has it.
-            TableError::NoTable(_) => "",
+            TableError::NoTable(_) | TableError::NoFeed(_) | TableError::Gone(_) => "",
             TableError::NotMet { .. } | TableError::NotDone(_) => "read the row, and decide anew",
             TableError::RequestIdTaken => "give each write its own",
             TableError::Refused(why) => match why.refusal {
@@ -152,6 +161,20 @@ impl From<ScanError> for TableError {
             ScanError::Refused(why) => why.into(),
             ScanError::NoTable(_) => TableError::NoTable(why.to_string()),
             ScanError::Named(_) | ScanError::Token(_) => TableError::Malformed(why.to_string()),
+        }
+    }
+}
+
+impl From<FeedError> for TableError {
+    fn from(why: FeedError) -> TableError {
+        match why {
+            FeedError::Refused(why) => why.into(),
+            FeedError::Table(why) => why.into(),
+            FeedError::NoFeed(_) => TableError::NoFeed(why.to_string()),
+            FeedError::NoShard(..) => TableError::NoTable(why.to_string()),
+            FeedError::TooManyShards(_) => TableError::TooLarge { message: why.to_string(), help: "" },
+            FeedError::Token(_) | FeedError::OtherShards(..) => TableError::Malformed(why.to_string()),
+            FeedError::Late(_) => TableError::Gone(why.to_string()),
         }
     }
 }

@@ -24,7 +24,7 @@ pub struct FeedArgs {
     /// List changes behind this token, which an earlier run has printed; now = only changes to come [default: all that are kept]
     #[arg(long, value_name = "TOKEN")]
     after: Option<String>,
-    /// Go on when all changes are listed, and list new ones as they are made
+    /// Go on when all changes are listed that there were at the start, and list new ones as they are made
     #[arg(long)]
     follow: bool,
     /// Maximum number of changes to list [default: no limit]
@@ -37,10 +37,18 @@ pub struct FeedArgs {
     nodes: TableNodes,
 }
 
+/// Where a reader is.
+struct Place {
+    after: Option<String>,
+    /// Of one that does not follow: which parts of the table it has not read to their end; none: it has all.
+    left: Option<String>,
+}
+
 impl FeedArgs {
-    async fn page(&self, most: u64, after: Option<&String>, waits: bool) -> Result<FeedPage, Failure> {
+    async fn page(&self, most: u64, place: &Place, waits: bool) -> Result<FeedPage, Failure> {
         let mut path = format!("/v1/tables/{}/feed?limit={}", segment(&self.table), most.min(PAGE));
-        path.extend(after.iter().map(|after| format!("&after={}", segment(after))));
+        path.extend(place.after.iter().map(|after| format!("&after={}", segment(after))));
+        path.extend(place.left.iter().map(|left| format!("&left={}", segment(left))));
         path.extend(self.shard.iter().map(|shard| format!("&shard={shard}")));
         if waits {
             path += &format!("&wait_ms={WAIT_MS}");
@@ -54,10 +62,10 @@ impl FeedArgs {
     }
 
     /// A page; one that follows asks again for a while when no node answers.
-    async fn next(&self, most: u64, after: Option<&String>, waits: bool) -> Result<FeedPage, Failure> {
+    async fn next(&self, most: u64, place: &Place, waits: bool) -> Result<FeedPage, Failure> {
         let until = Instant::now() + PATIENCE;
         loop {
-            match self.page(most, after, waits).await {
+            match self.page(most, place, waits).await {
                 Err(why) if self.follow && why.is_not_reachable() && Instant::now() < until => {}
                 other => return other,
             }
@@ -67,19 +75,22 @@ impl FeedArgs {
 
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let (mut left, mut after, mut waits) = (self.limit.unwrap_or(u64::MAX), self.after.clone(), false);
-        while left > 0 && !output.is_broken() {
-            let page = self.next(left, after.as_ref(), waits).await?;
+        let (mut most, mut waits) = (self.limit.unwrap_or(u64::MAX), false);
+        let left = (!self.follow).then(|| "all".to_owned());
+        let mut place = Place { after: self.after.clone(), left };
+        while most > 0 && !output.is_broken() {
+            let mut page = self.next(most, &place, waits).await?;
+            let left = page.left.take();
             print(&page, output)?;
-            left = left.saturating_sub(page.changes.len() as u64);
-            let is_first_of_now = after.as_deref() == Some("now");
-            after = Some(page.next);
-            if page.changes.is_empty() && !self.follow {
+            most = most.saturating_sub(page.changes.len() as u64);
+            let is_first_of_now = place.after.as_deref() == Some("now");
+            place = Place { after: Some(page.next), left };
+            if place.left.is_none() && !self.follow {
                 break;
             }
             waits = self.follow && (page.changes.is_empty() || is_first_of_now || waits);
         }
-        if let Some(after) = after.filter(|_| !output.is_json()) {
+        if let Some(after) = place.after.filter(|_| !output.is_json()) {
             say(&format!("to go on: --after {after}"));
         }
         Ok(())

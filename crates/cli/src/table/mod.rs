@@ -14,7 +14,7 @@ mod rows;
 mod scan;
 mod serve;
 
-pub use index::{create_whole as create_index, is_there as has_index};
+pub use index::{WAIT as INDEX_WAIT, create_whole as create_index, is_there as has_index};
 pub use load::load_absent;
 pub use rows::TableNodes;
 pub use serve::LISTEN;

@@ -3,7 +3,7 @@
 use super::sample_dataset::{DATASET, PACKAGES};
 use crate::client::ApiClient;
 use crate::output::Failure;
-use crate::table::{TableNodes, create_index, has_index, load_absent};
+use crate::table::{INDEX_WAIT, TableNodes, create_index, has_index, load_absent};
 use flate2::read::GzDecoder;
 use partage_core::keyspace::map::Role;
 use partage_wire::json::{Command, Explanation, KeyText, Keyspace, Presplit, Resharding, Sharding, Summary};
@@ -101,7 +101,7 @@ pub async fn fill_inventory(nodes: Vec<String>) -> Result<String, Failure> {
         let loaded = load_absent(TABLE, nodes.clone(), "package", GzDecoder::new(PACKAGES)).await?;
         format!("{loaded} rows are loaded")
     };
-    let index = create_index(&nodes, TABLE, INDEX, INDEX).await?;
+    let index = create_index(&nodes, TABLE, INDEX, INDEX, INDEX_WAIT).await?;
     Ok(format!("{TABLE}: {rows}; index {} is {} in {} shards", index.name, index.state, index.shards))
 }
 

@@ -7,6 +7,8 @@
 mod cluster;
 mod damage;
 mod interrupted;
+mod named;
+mod prune;
 mod snapshots;
 
 use cluster::{Cluster, Rows, files, noise, put};

@@ -310,6 +310,20 @@ async fn streams(clients: &mut [Client]) {
     let details = status.get_error_details();
     assert_eq!(details.error_info().unwrap().metadata["messages"], "1", "{status:?}");
     assert!(status.message().starts_with("row 7: "), "{status:?}");
+    // A message that cannot be read ends it too, and says what was done before.
+    for large in [vec![row("a", vec![0; 6 * MIB])], vec![row("a", ""); 5_000]] {
+        let mut bad = messages("", 1_000);
+        bad[1].rows = large;
+        let status = clients[0].load(tokio_stream::iter(bad)).await.unwrap_err();
+        assert!(matches!(status.code(), Code::OutOfRange | Code::ResourceExhausted), "{status:?}");
+        let details = status.get_error_details();
+        let info = details.error_info().unwrap();
+        assert_eq!(info.reason, "too_large");
+        for (name, value) in [("messages", "1"), ("written", "500"), ("failed", "0"), ("outcome", "not_done")]
+        {
+            assert_eq!(info.metadata[name], value, "{name}: {status:?}");
+        }
+    }
     let mut other = messages("", 1_000);
     other[1].table = "stock".into();
     refused(clients[0].load(tokio_stream::iter(other)).await, Code::InvalidArgument, "malformed");

@@ -4,8 +4,10 @@
 
 #[path = "../table_cluster/mod.rs"]
 mod cluster;
+mod grpc;
 
 use cluster::{Cluster, ask, bytes, coded, eventually, put};
+use grpc::StreamReader;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -108,7 +110,7 @@ fn each_acknowledged_write_is_in_the_feed_in_order_over_the_death_of_a_leader_a_
     let all: Vec<String> = cluster.addresses();
     let (stop, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let acknowledged = Mutex::new(BTreeMap::new());
-    let mut reader = std::thread::scope(|scope| {
+    let (mut reader, mut stream) = std::thread::scope(|scope| {
         let (all, stop, done, acknowledged) = (&all, &stop, &done, &acknowledged);
         let writers: Vec<_> = (1..7)
             .map(|key| scope.spawn(move || write(all, &format!("key-{key}"), stop, acknowledged)))
@@ -120,16 +122,22 @@ fn each_acknowledged_write_is_in_the_feed_in_order_over_the_death_of_a_leader_a_
             }
             reader
         });
+        let streaming = scope.spawn(move || StreamReader::default().read(all, done));
         let disturbed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| disturb(&cluster)));
         std::thread::sleep(Duration::from_secs(2));
         stop.store(true, Ordering::Relaxed);
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         done.store(true, Ordering::Relaxed);
         disturbed.unwrap();
-        reading.join().unwrap()
+        (reading.join().unwrap(), streaming.join().unwrap())
     });
     let acknowledged = acknowledged.into_inner().unwrap();
     assert!(acknowledged.len() == 6 && acknowledged.values().all(|of| of.len() > 20), "{acknowledged:?}");
+    let living =
+        all.iter().find(|node| ask(node, "GET", "/partage/worker/metrics", &[], &[]).is_ok()).unwrap();
+    stream.read_rest(living);
+    stream.check(&acknowledged);
+    assert!(stream.seen[&b"key-0"[..]].len() == 1 && stream.seen.contains_key(&b"key-9"[..]));
     let is_missing = |reader: &Reader| {
         acknowledged.iter().any(|(key, numbers)| {
             let last = numbers.last().unwrap().to_string();
@@ -224,4 +232,36 @@ fn a_feed_is_followed_resumed_and_refused() {
     assert_eq!(refused("/v1/tables/stock/feed?after=abc"), (400, "malformed".to_owned()));
     let said = cluster.table(&["create", "bad", "--feed", "30d"]);
     said.refused(2, &["604800000"]);
+}
+
+#[test]
+fn one_that_does_not_follow_ends_while_writers_go_on_and_has_what_was_written_before_it_began() {
+    let cluster = Cluster::start(2);
+    cluster.create(&["stock", "--shards", "4", "--replicas", "2", "--feed", "10m"]);
+    let all: Vec<String> = cluster.nodes.iter().map(|(_, address)| address.clone()).collect();
+    let stop = AtomicBool::new(false);
+    let acknowledged = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        let (all, stop, acknowledged) = (&all, &stop, &acknowledged);
+        let writers: Vec<_> = (0..8)
+            .map(|key| scope.spawn(move || write(all, &format!("key-{key}"), stop, acknowledged)))
+            .collect();
+        let listed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for _ in 0..5 {
+                std::thread::sleep(Duration::from_millis(300));
+                let before = acknowledged.lock().unwrap().clone();
+                let begun = Instant::now();
+                let said = cluster.run(&["table", "feed", "stock"]);
+                assert!(said.code == Some(0) && begun.elapsed() < Duration::from_secs(20), "{said:?}");
+                for (key, numbers) in &before {
+                    let last = format!("put\t{key}\t{}", numbers.last().unwrap());
+                    assert!(said.out.lines().any(|line| line == last), "{last:?} is not in {}", said.out);
+                }
+            }
+        }));
+        stop.store(true, Ordering::Relaxed);
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        listed.unwrap();
+    });
+    assert!(acknowledged.into_inner().unwrap().len() == 8);
 }

@@ -12,17 +12,20 @@
 //! | order | of one key the order of its writes; of different keys of one shard that too, unless the shard was merged; of shards none |
 //! | how often | once, from token to token; a reader that goes on from an older token gets the changes behind that again |
 //! | what a page has | as many changes as it may, of all shards that have some; which shard comes first changes from page to page, so that none waits for ever for another |
+//! | where one ends that does not follow | where each part of the table had its end when the reader began, or behind that ([`EndsLeft`]) |
 //! | waiting | a leader whose shards have nothing is left to wait ([`limits::FEED_NODE_WAIT`]) before it says so; the first that has something ends the page |
 //! | a shard that does not answer | the others' changes are given, and the token stays where it is for that shard. If no shard has changes, the request ends with an error after [`limits::PATIENCE`], or when it has waited |
 //!
 //! `core` says what a token has and when it is too old ([`partage_core::service::table::feed`]).
 
+mod ends;
 mod json;
 mod newest;
 mod own;
 mod peers;
 mod token;
 
+pub use ends::EndsLeft;
 pub(crate) use json::for_client;
 pub(crate) use newest::NewestChanges;
 pub(crate) use peers::GONE;
@@ -31,7 +34,7 @@ pub use token::FeedToken;
 use crate::limits;
 use crate::rows::{ChangesPage, FoundChange};
 use crate::scans::{self, Maps, Peers, ScanError, Scans, TokenError};
-use crate::service::{Refusal, Refused, Tables};
+use crate::service::{FeedStream, Refusal, Refused, Tables};
 use futures::stream::{FuturesUnordered, StreamExt};
 use partage_core::base::id::ShardId;
 use partage_core::base::name::{KeyspaceName, NodeId};
@@ -72,6 +75,8 @@ pub struct FeedRequest {
     pub most: usize,
     /// How long to wait where there are none; [`limits::FEED_WAIT`] at most counts.
     pub wait: Duration,
+    /// Whether ends that were reached count ([`TableChanges::ended`]): leaders make sure of them.
+    pub ends: bool,
 }
 
 /// A page of the feed of a table.
@@ -81,6 +86,8 @@ pub struct TableChanges {
     pub changes: Vec<(ShardId, FoundChange)>,
     /// Where to go on.
     pub next: FeedToken,
+    /// The bounds that were read to an end which they had after the page was asked for.
+    pub ended: Vec<Bounds>,
 }
 
 /// Why a page was not read.
@@ -157,14 +164,17 @@ impl ShardChanges {
 struct Limits {
     most: usize,
     wait: Duration,
+    ends: bool,
 }
 
 /// What the leaders have answered.
+#[derive(Default)]
 struct Round {
     /// How far the reader is, of those parts that were read.
     read: Vec<Part>,
     changes: Vec<(ShardId, FoundChange)>,
     bytes: usize,
+    ended: Vec<Bounds>,
     refused: Option<Refused>,
     late: Option<String>,
 }
@@ -187,6 +197,11 @@ impl Feeds {
         Feeds { node, tables: scans.tables().clone(), maps, peers, turn: Arc::default() }
     }
 
+    /// Counts a stream of pages as long as that is kept.
+    pub(crate) fn stream(&self) -> FeedStream {
+        self.tables.feed_stream()
+    }
+
     /// Reads a page.
     ///
     /// # Errors
@@ -198,6 +213,7 @@ impl Feeds {
         let brief = scans::table(&cache, &asked.table, patience).await?;
         let mut at = begin(&brief, &asked.start)?;
         let mut changes = cache.changes();
+        let mut ended = Vec::new();
         loop {
             changes.mark_unchanged();
             let is_now = at.progress.parts().iter().any(|part| part.since == Since::Now);
@@ -208,13 +224,14 @@ impl Feeds {
             };
             let leaders = self.leaders(&cache, &brief.name, &at.progress, asked.shard)?;
             let round = tokio::select! {
-                round = self.round(leaders, &at, Limits { most, wait }) => round,
+                round = self.round(leaders, &at, Limits { most, wait, ends: asked.ends }) => round,
                 // Leaders that wait may no longer be those.
                 Ok(()) = changes.changed(), if !wait.is_zero() => continue,
             };
             if let Some(why) = round.late {
                 return Err(FeedError::Late(why));
             }
+            ended.extend(round.ended);
             let read = Progress::new(round.read);
             at.progress = match asked.shard.filter(|_| round.refused.is_none()) {
                 Some(_) => read,
@@ -225,14 +242,14 @@ impl Feeds {
             }
             let now = Instant::now();
             match round.refused {
-                _ if !round.changes.is_empty() => return page(round.changes, at),
+                _ if !round.changes.is_empty() => return page(round.changes, at, ended),
                 Some(why) if now >= patience.max(until) || !passes(&why) => return Err(why.into()),
                 Some(_) => {
                     // Another map, or a moment, is a reason to look again.
                     let _ = timeout_at(now + limits::LOOK_AGAIN, changes.changed()).await;
                 }
                 None if is_now && now < patience => sleep(limits::FEED_REST).await,
-                None if now >= until => return page(Vec::new(), at),
+                None if now >= until => return page(Vec::new(), at, ended),
                 None => {}
             }
         }
@@ -280,7 +297,7 @@ impl Feeds {
         at: &FeedToken,
         limits: Limits,
     ) -> Round {
-        let mut round = Round { read: Vec::new(), changes: Vec::new(), bytes: 0, refused: None, late: None };
+        let mut round = Round::default();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut leaders: Vec<_> = leaders.into_iter().collect();
         let count = leaders.len().max(1);
@@ -343,7 +360,7 @@ impl Feeds {
     ) -> Result<NodeFeedAnswer, TokenError> {
         let after = FeedToken::parse(&asked.after)?;
         let wait = Duration::from_millis(asked.wait_ms).min(limits::FEED_NODE_WAIT);
-        let limits = Limits { most: asked.limit.min(limits::SCAN_ROWS), wait };
+        let limits = Limits { most: asked.limit.min(limits::SCAN_ROWS), wait, ends: asked.ends };
         let shards = asked.shards.iter().map(|shard| ShardId(*shard));
         let found = own::read(&self.tables, table, &after.progress, shards, limits).await;
         Ok(peers::answer(&after, found))
@@ -359,6 +376,9 @@ impl Round {
                 let has_room = count <= most && bytes <= limits::FEED_BYTES;
                 if page.changes.is_empty() || self.changes.is_empty() || has_room {
                     self.bytes = bytes;
+                    if page.is_end {
+                        self.ended.extend(page.progress.parts().iter().map(|part| part.bounds.clone()));
+                    }
                     self.changes.extend(page.changes.into_iter().map(|change| (shard, change)));
                     self.read.extend(page.progress.into_parts());
                 }
@@ -369,9 +389,13 @@ impl Round {
     }
 }
 
-fn page(changes: Vec<(ShardId, FoundChange)>, next: FeedToken) -> Result<TableChanges, FeedError> {
+fn page(
+    changes: Vec<(ShardId, FoundChange)>,
+    next: FeedToken,
+    ended: Vec<Bounds>,
+) -> Result<TableChanges, FeedError> {
     match next.text().len() {
-        0..=limits::FEED_TOKEN_CHARACTERS => Ok(TableChanges { changes, next }),
+        0..=limits::FEED_TOKEN_CHARACTERS => Ok(TableChanges { changes, next, ended }),
         _ => Err(FeedError::TooManyShards(next.table)),
     }
 }

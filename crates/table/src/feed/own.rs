@@ -1,7 +1,8 @@
 //! Changes of shards that a node has replicas of.
 //!
 //! Any replica may be read: what it has applied is committed, and one that lags gives the same changes later. Leaders are asked, as they
-//! have them first.
+//! have them first. Where an end counts, it is that of a linearizable read: a leader that has just begun may not have applied yet what
+//! the one before has acknowledged.
 
 use super::{Fault, Limits, ShardChanges};
 use crate::limits;
@@ -41,7 +42,7 @@ pub(super) async fn read(
     let mut asked: Vec<Asked> = asked.collect();
     loop {
         heard.mark_unchanged();
-        let found = read_news(tables, table, progress, (&mut asked, limits.most)).await;
+        let found = read_news(tables, table, progress, (&mut asked, limits)).await;
         // What is passed over, as it is of rows that were in another shard, is not waited for.
         let is_end = asked.iter().all(|one| one.is_end);
         let patience = if is_end { until } else { read_on_until };
@@ -70,11 +71,12 @@ async fn read_news(
     tables: &Tables,
     table: &KeyspaceName,
     progress: &Progress,
-    (asked, most): (&mut [Asked], usize),
+    (asked, asked_for): (&mut [Asked], Limits),
 ) -> Vec<ShardChanges> {
-    let (mut found, mut left, mut bytes) = (Vec::new(), most, limits::FEED_BYTES);
+    let (mut found, mut left, mut bytes) = (Vec::new(), asked_for.most, limits::FEED_BYTES);
+    let consistency = if asked_for.ends { Consistency::Linearizable } else { Consistency::Any };
     for one in asked {
-        if bytes == 0 || (left == 0 && most > 0) {
+        if bytes == 0 || (left == 0 && asked_for.most > 0) {
             break;
         }
         let Some((replica, bounds)) = tables.replica_of(table, one.shard) else {
@@ -89,7 +91,7 @@ async fn read_news(
             continue;
         }
         let progress = one.progress.clone().unwrap_or_else(|| progress.within(&bounds));
-        let read = read_replica(tables, &replica, progress, (left, bytes)).await;
+        let read = read_replica(tables, (&replica, consistency), progress, (left, bytes)).await;
         if let Ok(page) = &read {
             (one.progress, one.read_at) = (Some(page.progress.clone()), Some(newest));
             one.is_end = page.is_end;
@@ -107,14 +109,14 @@ fn not_here(table: &KeyspaceName, shard: ShardId) -> Refused {
 
 async fn read_replica(
     tables: &Tables,
-    replica: &ReplicaKey,
+    (replica, consistency): (&ReplicaKey, Consistency),
     progress: Progress,
     (most, bytes): (usize, usize),
 ) -> Result<ChangesPage, Fault> {
     if progress.is_empty() {
         return Ok(ChangesPage { changes: Vec::new(), progress, is_end: true });
     }
-    let pinned = tables.pin(replica, Consistency::Any).await.map_err(Fault::Refused)?;
+    let pinned = tables.pin(replica, consistency).await.map_err(Fault::Refused)?;
     let stopped = |why: String| Fault::Refused(Refused::new(Refusal::Stopped, why));
     let reading = spawn_blocking(move || pinned.changes(progress, most, bytes));
     let read = reading.await.map_err(|error| stopped(format!("the node stopped: {error}")))?;

@@ -58,6 +58,7 @@ async fn exchange(
         shards: shards.iter().map(|shard| shard.0).collect(),
         limit: limits.most,
         wait_ms: u64::try_from(limits.wait.as_millis()).unwrap_or(u64::MAX),
+        ends: limits.ends,
     };
     let body = serde_json::to_vec(&asked).map_err(|error| error.to_string())?;
     let request = Request::post(uri).body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())?;
@@ -73,7 +74,7 @@ async fn exchange(
 }
 
 fn understood(leader: &Leader, answer: ShardFeed) -> Option<ShardChanges> {
-    let ShardFeed { shard, changes, next, error } = answer;
+    let ShardFeed { shard, changes, next, more, error } = answer;
     let shard = ShardId(shard);
     if let Some(ErrorDetail { kind, message, .. }) = error {
         let fault = match Refusal::of_word(&kind) {
@@ -87,15 +88,17 @@ fn understood(leader: &Leader, answer: ShardFeed) -> Option<ShardChanges> {
     }
     let progress = FeedToken::parse(&next?).ok()?.progress;
     let changes = changes.into_iter().map(from_node).collect::<Option<_>>()?;
-    Some(ShardChanges { shard, read: Ok(ChangesPage { changes, progress, is_end: true }) })
+    Some(ShardChanges { shard, read: Ok(ChangesPage { changes, progress, is_end: !more }) })
 }
 
 /// What another node is answered.
 pub(super) fn answer(after: &FeedToken, found: Vec<ShardChanges>) -> NodeFeedAnswer {
     let shard = |ShardChanges { shard, read }: ShardChanges| {
-        let mut answer = ShardFeed { shard: shard.0, changes: Vec::new(), next: None, error: None };
+        let mut answer =
+            ShardFeed { shard: shard.0, changes: Vec::new(), next: None, more: false, error: None };
         match read {
             Ok(page) => {
+                answer.more = !page.is_end;
                 answer.next = Some(FeedToken { progress: page.progress, ..after.clone() }.text());
                 answer.changes = page.changes.into_iter().map(for_node).collect();
             }

@@ -1,13 +1,16 @@
 //! How answers look as messages.
 
 use crate::bulk::Got;
+use crate::feed::TableChanges;
 use crate::http::version_text;
 use crate::node::ReadAnswer;
-use crate::rows::ScannedRow;
+use crate::rows::{FoundChange, ScannedRow};
 use crate::scans::{TablePage, Token};
 use crate::service::{Refusal, Refused};
 use crate::table_error::TableError;
+use partage_core::base::id::ShardId;
 use partage_core::keyspace::key::Key;
+use partage_core::service::table::feed::ChangeKind;
 use partage_core::service::table::replication::LogPosition;
 use partage_core::service::table::rows::{Done, Outcome, Row};
 use partage_wire::proto::table as proto;
@@ -103,6 +106,28 @@ pub(super) fn page(page: &TablePage) -> proto::ScanPage {
     };
     let token = page.next.as_ref().map(Token::text).unwrap_or_default();
     proto::ScanPage { rows: page.rows.iter().map(row).collect(), token }
+}
+
+fn change((shard, found): (ShardId, FoundChange)) -> proto::Change {
+    let kind = match found.change.kind {
+        ChangeKind::Put => proto::change::Kind::Put,
+        ChangeKind::Delete => proto::change::Kind::Delete,
+        ChangeKind::Expired => proto::change::Kind::Expired,
+    };
+    proto::Change {
+        key: found.key.as_bytes().to_vec(),
+        kind: kind.into(),
+        value: found.change.value.map(|value| value.to_vec()),
+        version: version_text(found.version),
+        at_ms: found.change.at_ms,
+        expires_ms: found.change.expires_ms,
+        shard: shard.0,
+    }
+}
+
+pub(super) fn changes(page: TableChanges) -> proto::FeedPage {
+    let token = page.next.text();
+    proto::FeedPage { changes: page.changes.into_iter().map(change).collect(), token }
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
 //! What messages of clients say. An error is a sentence with the way out, with the words of the fields.
 
+use super::feed::Feed;
 use crate::bulk::{Batch, PutItem, check_count, check_rows, condition};
+use crate::feed::{EndsLeft, FeedRequest, FeedStart, FeedToken};
 use crate::http::{consistency_of, idempotency_name, named, version};
 use crate::limits;
 use crate::rows::ScanRange;
 use crate::scans::{TableScan, Token};
 use crate::table_error::TableError;
 use http::HeaderValue;
+use partage_core::base::id::ShardId;
 use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::key::Key;
 use partage_core::limits::VALUE_BYTES;
@@ -17,6 +20,7 @@ use partage_wire::proto::table as proto;
 use partage_wire::proto::table::operation::Action as ActionForm;
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An operation, and its time to live.
 pub(super) type Timed = (Operation, Option<u64>);
@@ -157,16 +161,54 @@ fn row(form: proto::PutRow) -> Result<PutItem, TableError> {
     Ok(PutItem { key: key(&form.key)?, value: form.value.into(), ttl_ms: form.ttl_ms, condition })
 }
 
-/// A scan, and how many rows it may have.
-pub(super) fn scan(asked: proto::ScanRequest) -> Result<(TableScan, u64), TableError> {
-    let most = match usize::try_from(asked.page_rows) {
-        Ok(0) => limits::SCAN_ROWS,
-        Ok(rows) if rows <= limits::SCAN_ROWS => rows,
+/// How much a page may have; 0 is the most.
+fn page_size(name: &str, asked: u32) -> Result<usize, TableError> {
+    let most = limits::SCAN_ROWS;
+    match usize::try_from(asked) {
+        Ok(0) => Ok(most),
+        Ok(size) if size <= most => Ok(size),
+        _ => Err(malformed(format!("{name} {asked}: give a number from 1 to {most}"))),
+    }
+}
+
+/// A feed.
+pub(super) fn feed(asked: proto::FeedRequest) -> Result<Feed, TableError> {
+    let page_changes = page_size("page_changes", asked.page_changes)?;
+    let (least, most) = (limits::FEED_IDLE, limits::FEED_WAIT);
+    let idle = match Duration::from_millis(asked.idle_ms.into()) {
+        Duration::ZERO => most,
+        _ if !asked.follow => return Err(malformed("idle_ms is for a stream with follow: leave it out")),
+        idle if (least..=most).contains(&idle) => idle,
         _ => {
-            let (rows, most) = (asked.page_rows, limits::SCAN_ROWS);
-            return Err(malformed(format!("page_rows {rows}: give a number from 1 to {most}")));
+            let (asked, least, most) = (asked.idle_ms, least.as_millis(), most.as_millis());
+            return Err(malformed(format!("idle_ms {asked}: give a number from {least} to {most}")));
         }
     };
+    let start = match asked.after.as_str() {
+        "" => FeedStart::Oldest,
+        "now" => FeedStart::Now,
+        token => FeedStart::After(FeedToken::parse(token).map_err(malformed)?),
+    };
+    let asked_for = FeedRequest {
+        table: table(&asked.table)?,
+        shard: asked.shard.map(ShardId),
+        start,
+        most: page_changes,
+        wait: Duration::ZERO,
+        ends: !asked.follow,
+    };
+    Ok(Feed {
+        asked: asked_for,
+        page_changes,
+        left: if asked.limit == 0 { u64::MAX } else { asked.limit },
+        idle: if asked.follow { idle } else { Duration::ZERO },
+        ends: (!asked.follow).then_some(EndsLeft::All),
+    })
+}
+
+/// A scan, and how many rows it may have.
+pub(super) fn scan(asked: proto::ScanRequest) -> Result<(TableScan, u64), TableError> {
+    let most = page_size("page_rows", asked.page_rows)?;
     let to = asked.to.as_deref().map(key).transpose()?;
     let range = ScanRange {
         from: key(&asked.from)?,
@@ -216,6 +258,39 @@ mod tests {
         }
         let huge = put(proto::PutRequest { ttl_ms: Some(u64::MAX), ..put_of(b"a", 0) }).unwrap();
         assert!(matches!(huge.operations[0].action, Action::Put(_, Expiry::At(u64::MAX))));
+    }
+
+    #[test]
+    fn a_feed_follows_or_ends() {
+        let asked = proto::FeedRequest { table: "t".into(), ..Default::default() };
+        let plain = feed(asked.clone()).unwrap();
+        assert_eq!((plain.page_changes, plain.left, plain.idle), (1_000, u64::MAX, Duration::ZERO));
+        assert_eq!((&plain.ends, plain.asked.ends), (&Some(EndsLeft::All), true));
+        assert_eq!((plain.asked.start, plain.asked.shard), (FeedStart::Oldest, None));
+        let follow = proto::FeedRequest {
+            after: "now".into(),
+            follow: true,
+            shard: Some(7),
+            page_changes: 3,
+            limit: 9,
+            idle_ms: 100,
+            ..asked.clone()
+        };
+        let followed = feed(follow.clone()).unwrap();
+        assert_eq!((followed.page_changes, followed.left, followed.idle), (3, 9, Duration::from_millis(100)));
+        assert_eq!((followed.ends, followed.asked.ends, followed.asked.wait), (None, false, Duration::ZERO));
+        assert_eq!((followed.asked.start, followed.asked.shard), (FeedStart::Now, Some(ShardId(7))));
+        for (bad, named) in [
+            (proto::FeedRequest { page_changes: 1_001, ..asked.clone() }, "page_changes 1001"),
+            (proto::FeedRequest { idle_ms: 99, ..follow.clone() }, "idle_ms 99"),
+            (proto::FeedRequest { idle_ms: 25_001, ..follow.clone() }, "100 to 25000"),
+            (proto::FeedRequest { follow: false, ..follow.clone() }, "follow"),
+            (proto::FeedRequest { after: "abc".into(), ..asked.clone() }, "damaged"),
+            (proto::FeedRequest { table: "no/name".into(), ..asked }, "name"),
+        ] {
+            let why = feed(bad).unwrap_err();
+            assert!(why.word() == "malformed" && why.to_string().contains(named), "{named}: {why}");
+        }
     }
 
     #[test]

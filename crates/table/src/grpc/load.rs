@@ -46,19 +46,12 @@ pub(super) async fn load(
     let mut load = None;
     let mut summary = Summary::default();
     let mut number = 0;
-    while let Some(message) = messages.message().await? {
+    loop {
+        // A stream that breaks, or a message that cannot be read, ends the load as well.
+        let next = messages.message().await.map_err(|why| status::more(&why, summary.metadata(number)))?;
+        let Some(message) = next else { break };
         let done = take(service, &mut load, &mut summary, number, message).await;
-        done.map_err(|why| {
-            let counts = &summary.0;
-            let metadata = [
-                ("messages", number),
-                ("written", counts.written),
-                ("not_met", counts.not_met),
-                ("unknown", counts.unknown),
-                ("failed", counts.failed),
-            ];
-            status::with(&why, metadata.map(|(name, count)| (name, count.to_string())))
-        })?;
+        done.map_err(|why| status::with(&why, summary.metadata(number)))?;
         number += 1;
     }
     if load.is_none() {
@@ -98,6 +91,19 @@ async fn take(
 struct Summary(proto::LoadResponse, usize);
 
 impl Summary {
+    /// What an error says of the messages that were done before it.
+    fn metadata(&self, messages: u64) -> [(&'static str, String); 5] {
+        let counts = &self.0;
+        let metadata = [
+            ("messages", messages),
+            ("written", counts.written),
+            ("not_met", counts.not_met),
+            ("unknown", counts.unknown),
+            ("failed", counts.failed),
+        ];
+        metadata.map(|(name, count)| (name, count.to_string()))
+    }
+
     fn take(&mut self, item: &PutItem, result: proto::PutResult) {
         use put_result::Outcome::{Failed, NotMet, Unknown, Unspecified, Written};
         let Summary(said, bytes) = self;

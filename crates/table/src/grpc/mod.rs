@@ -1,7 +1,7 @@
 //! Tables over gRPC: the service `partage.table.v1.Table`, at the address of the node.
 //!
 //! What a request means is decided where HTTP has it decided: single keys in [`crate::access`], several in [`crate::bulk`], scans in
-//! [`crate::scans`], errors in `table_error.rs`. Here messages become those requests, and answers become messages.
+//! [`crate::scans`], feeds in [`crate::feed`], errors in `table_error.rs`. Here messages become those requests, and answers become messages.
 //!
 //! | question | file |
 //! |---|---|
@@ -9,14 +9,17 @@
 //! | how an answer looks | `answer.rs` |
 //! | which status an error has | `status.rs` |
 //! | what a stream of rows does | `load.rs` |
+//! | what a stream of changes does | `feed.rs` |
 
 mod answer;
+mod feed;
 mod form;
 mod load;
 mod status;
 
 use crate::access::TableClient;
 use crate::bulk::{Batch, Bulk, Get, Put};
+use crate::feed::Feeds;
 use crate::limits;
 use crate::scans::{Scans, TableScan};
 use crate::service::{Refusal, Refused};
@@ -27,6 +30,7 @@ use partage_core::base::name::KeyspaceName;
 use partage_core::service::table::rows::Write;
 use partage_wire::proto::table as proto;
 use partage_wire::proto::table::table_server::{Table, TableServer};
+use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming};
 
 /// Where the service is.
@@ -38,12 +42,14 @@ pub struct TableService {
     client: TableClient,
     bulk: Bulk,
     scans: Scans,
+    feeds: Feeds,
+    closed: watch::Receiver<bool>,
 }
 
 impl TableService {
-    /// Of the node that `bulk` asks.
-    pub fn new(bulk: Bulk, scans: Scans) -> TableService {
-        TableService { client: bulk.client().clone(), bulk, scans }
+    /// Of the node that `bulk` asks. Streams that follow end when `closed` is true, or its sender is gone.
+    pub fn new(bulk: Bulk, scans: Scans, feeds: Feeds, closed: watch::Receiver<bool>) -> TableService {
+        TableService { client: bulk.client().clone(), bulk, scans, feeds, closed }
     }
 
     /// As a service of gRPC.
@@ -139,6 +145,7 @@ fn answered<T>(answer: Result<T, TableError>) -> Result<Response<T>, Status> {
 #[tonic::async_trait]
 impl Table for TableService {
     type ScanStream = BoxStream<'static, Result<proto::ScanPage, Status>>;
+    type FeedStream = BoxStream<'static, Result<proto::FeedPage, Status>>;
 
     async fn get(&self, request: Request<proto::GetRequest>) -> Result<Response<proto::GetResponse>, Status> {
         answered(self.read(request.into_inner()).await)
@@ -193,5 +200,10 @@ impl Table for TableService {
         request: Request<Streaming<proto::LoadRequest>>,
     ) -> Result<Response<proto::LoadResponse>, Status> {
         load::load(self, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn feed(&self, request: Request<proto::FeedRequest>) -> Result<Response<Self::FeedStream>, Status> {
+        let feed = form::feed(request.into_inner()).map_err(|why| status::of(&why))?;
+        Ok(Response::new(feed::pages(self.feeds.clone(), self.closed.clone(), feed)))
     }
 }

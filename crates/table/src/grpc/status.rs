@@ -26,13 +26,26 @@ pub(super) fn with<const N: usize>(why: &TableError, more: [(&str, String); N]) 
     grpc::status(code(why), why.word(), why.to_string(), metadata, why.retry_after())
 }
 
+/// A status of the protocol, for a message that did not come or cannot be read, with more metadata. It has done nothing.
+pub(super) fn more<const N: usize>(why: &Status, more: [(&str, String); N]) -> Status {
+    let reason = match why.code() {
+        Code::OutOfRange | Code::ResourceExhausted => "too_large",
+        Code::InvalidArgument => "malformed",
+        _ => "broken",
+    };
+    let outcome = ("outcome", "not_done".to_owned());
+    let metadata = more.into_iter().chain([outcome]).map(|(name, value)| (name.to_owned(), value));
+    grpc::more(why, reason, metadata)
+}
+
 fn code(why: &TableError) -> Code {
     match why {
         TableError::Malformed(_) | TableError::Invalid(_) => Code::InvalidArgument,
         TableError::TooLarge { .. } => Code::ResourceExhausted,
         TableError::NoTable(_) => Code::NotFound,
         TableError::NotMet { .. } => Code::Aborted,
-        TableError::NotDone(_) => Code::FailedPrecondition,
+        TableError::NotDone(_) | TableError::NoFeed(_) => Code::FailedPrecondition,
+        TableError::Gone(_) => Code::OutOfRange,
         TableError::RequestIdTaken => Code::AlreadyExists,
         TableError::Refused(why) => match why.refusal {
             Refusal::Invalid => Code::InvalidArgument,
@@ -52,6 +65,25 @@ mod tests {
     use partage_core::base::id::Epoch;
     use partage_core::service::table::replication::LogPosition;
     use tonic_types::StatusExt;
+
+    #[test]
+    fn a_message_that_does_not_come_says_what_was_done_before() {
+        let counts = || [("messages", "3".to_owned()), ("written", "1500".to_owned())];
+        let read = |status: &Status, name: &str| {
+            let details = status.get_error_details();
+            let info = details.error_info().cloned().unwrap();
+            (info.reason, info.metadata.get(name).cloned())
+        };
+        let broken = more(&Status::cancelled("the client is gone"), counts());
+        assert_eq!((broken.code(), broken.message()), (Code::Cancelled, "the client is gone"));
+        assert_eq!(read(&broken, "written"), ("broken".to_owned(), Some("1500".to_owned())));
+        assert_eq!(read(&broken, "outcome").1.as_deref(), Some("not_done"));
+        // What the error says already stays.
+        let too_large = of(&TableError::too_many("2000 rows"));
+        let with = more(&too_large, counts());
+        assert_eq!(read(&with, "messages"), ("too_large".to_owned(), Some("3".to_owned())));
+        assert_eq!(read(&with, "help"), read(&too_large, "help"));
+    }
 
     #[test]
     fn an_error_says_whether_the_write_may_be_done_and_when_to_ask_again() {

@@ -93,7 +93,8 @@ fn status(why: &TableError) -> StatusCode {
         TableError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         TableError::NoTable(_) => StatusCode::NOT_FOUND,
         TableError::NotMet { .. } => StatusCode::PRECONDITION_FAILED,
-        TableError::NotDone(_) => StatusCode::CONFLICT,
+        TableError::NotDone(_) | TableError::NoFeed(_) => StatusCode::CONFLICT,
+        TableError::Gone(_) => StatusCode::GONE,
         TableError::RequestIdTaken => StatusCode::UNPROCESSABLE_ENTITY,
         TableError::Refused(why) => match why.refusal {
             Refusal::Invalid => StatusCode::BAD_REQUEST,

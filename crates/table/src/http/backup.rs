@@ -107,11 +107,11 @@ fn how_fresh(query: &str) -> Result<Consistency, String> {
 
 fn told(pinned: &Pinned) -> PinnedSnapshot {
     let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let (begin, end) = PlaceForm::of(&pinned.bounds).map_or((None, None), |(begin, end)| (Some(begin), end));
+    let (begin, end) = PlaceForm::of(&pinned.bounds);
     PinnedSnapshot {
         snapshot: pinned.id.clone(),
         shard: pinned.replica.shard.0,
-        begin,
+        begin: Some(begin),
         end,
         position: version_text(pinned.rows.position()),
         clock_ms: pinned.rows.clock_ms(),

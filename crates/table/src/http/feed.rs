@@ -1,13 +1,12 @@
 //! Change feeds over HTTP: of a table for clients, of the shards of one node for other nodes.
 
-use super::answer::{self, error, malformed, refused};
-use crate::feed::{FeedError, FeedRequest, FeedStart, FeedToken, Feeds, GONE, for_client};
+use super::answer::{self, malformed};
+use crate::feed::{EndsLeft, FeedRequest, FeedStart, FeedToken, Feeds, for_client};
 use crate::limits;
 use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, RawQuery, State};
 use axum::response::{IntoResponse, Response};
-use http::StatusCode;
 use partage_core::base::id::ShardId;
 use partage_wire::table::{FeedPage, NodeFeedRequest};
 use partage_worker::KeyspaceName;
@@ -28,36 +27,32 @@ pub(super) async fn of_table(
     Path(table): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Response {
-    let asked = match parse(&table, query.as_deref().unwrap_or_default()) {
+    let (asked, left) = match parse(&table, query.as_deref().unwrap_or_default()) {
         Ok(asked) => asked,
         Err(why) => return malformed(&why),
     };
     match feeds.page(&asked).await {
         Ok(page) => {
+            let left = left.and_then(|left| left.after(&page)).map(|left| left.text());
             let changes = page.changes.into_iter().map(for_client).collect();
-            Json(FeedPage { changes, next: page.next.text() }).into_response()
+            Json(FeedPage { changes, next: page.next.text(), left }).into_response()
         }
-        Err(why) => not_read(why),
+        Err(why) => answer::failed(&why.into()),
     }
 }
 
-fn not_read(why: FeedError) -> Response {
-    let (status, kind) = match why {
-        FeedError::Refused(why) => return refused(&why),
-        FeedError::Table(why) => return answer::failed(&why.into()),
-        FeedError::NoFeed(_) => (StatusCode::CONFLICT, "refused"),
-        FeedError::NoShard(..) => (StatusCode::NOT_FOUND, "not_found"),
-        FeedError::TooManyShards(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-        FeedError::Token(_) | FeedError::OtherShards(..) => (StatusCode::BAD_REQUEST, "malformed"),
-        FeedError::Late(_) => (StatusCode::GONE, GONE),
-    };
-    error(status, kind, &why.to_string(), "")
-}
-
-fn parse(table: &str, query: &str) -> Result<FeedRequest, String> {
+/// What is asked for, and of a reader that does not follow what it has left.
+fn parse(table: &str, query: &str) -> Result<(FeedRequest, Option<EndsLeft>), String> {
     let table = KeyspaceName::new(table).map_err(|error| error.to_string())?;
-    let (shard, start, wait) = (None, FeedStart::Oldest, Duration::ZERO);
-    let mut asked = FeedRequest { table, shard, start, most: CHANGES, wait };
+    let mut asked = FeedRequest {
+        table,
+        shard: None,
+        start: FeedStart::Oldest,
+        most: CHANGES,
+        wait: Duration::ZERO,
+        ends: false,
+    };
+    let mut left = None;
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
         let wrong = |way: &str| format!("{name}={value}: {way}");
         match &*name {
@@ -81,14 +76,20 @@ fn parse(table: &str, query: &str) -> Result<FeedRequest, String> {
                 let way = || wrong(&format!("give a number from 0 to {}", most.as_millis()));
                 asked.wait = wait.ok_or_else(way)?;
             }
+            "left" if value == "all" => left = Some(EndsLeft::All),
+            "left" => {
+                let token = FeedToken::parse(&value).map_err(|error| error.to_string())?;
+                left = Some(EndsLeft::Of(token));
+            }
             other => {
                 return Err(format!(
-                    "a feed has no parameter {other:?}: it has after, shard, limit and wait_ms"
+                    "a feed has no parameter {other:?}: it has after, left, shard, limit and wait_ms"
                 ));
             }
         }
     }
-    Ok(asked)
+    asked.ends = left.is_some();
+    Ok((asked, left))
 }
 
 /// `POST /v1/tables/<table>/feed/shards`
@@ -116,12 +117,14 @@ mod tests {
 
     #[test]
     fn a_query_says_from_where_on_changes_are_wanted() {
-        let plain = parse("stock", "").unwrap();
+        let (plain, left) = parse("stock", "").unwrap();
+        assert_eq!((plain.ends, left), (false, None));
         assert_eq!(
             (plain.start, plain.most, plain.wait, plain.shard),
             (FeedStart::Oldest, 100, Duration::ZERO, None)
         );
-        let asked = parse("stock", "after=now&limit=1000&wait_ms=25000&shard=7").unwrap();
+        let (asked, left) = parse("stock", "after=now&limit=1000&wait_ms=25000&shard=7&left=all").unwrap();
+        assert_eq!((asked.ends, left), (true, Some(EndsLeft::All)));
         assert_eq!((asked.start, asked.most, asked.shard), (FeedStart::Now, 1_000, Some(ShardId(7))));
         assert_eq!(asked.wait, Duration::from_secs(25));
         for (bad, named) in [
@@ -131,6 +134,7 @@ mod tests {
             ("wait_ms=x", "wait_ms=x"),
             ("shard=a", "shard=a"),
             ("after=abc", "damaged"),
+            ("left=abc", "damaged"),
             ("token=abc", "\"token\""),
         ] {
             let why = parse("stock", bad).unwrap_err();

@@ -51,6 +51,7 @@
 //! | parameter | says |
 //! |---|---|
 //! | `after` | behind which page: its `next`; `now`: what comes from now on; else from the oldest change on |
+//! | `left` | of a reader that does not follow: `all` with the first page, then the `left` of the page before. One without `left` has come to where each shard had its end when the first page was asked for |
 //! | `limit` | how many changes the page has at most: 1 to 1000, else 100 |
 //! | `wait_ms` | how long to wait where there are none: 0 to 25000, else 0 |
 //! | `shard` | only the changes of this shard |
@@ -115,8 +116,7 @@ pub(crate) use internal::Internal;
 pub(crate) use parse::{consistency_of, idempotency_name, named, version, version_text};
 
 /// The rows of all tables, for the node that `worker` is.
-pub fn routes(worker: &Worker, tables: Tables, scans: Scans, bulk: Bulk) -> Router {
-    let feeds = Feeds::new(worker.node().clone(), &scans);
+pub fn routes(worker: &Worker, tables: Tables, (scans, feeds): (Scans, Feeds), bulk: Bulk) -> Router {
     let fed = Router::new()
         .route(feed::FEED, get(feed::of_table))
         .route(feed::SHARDS, post(feed::of_shards))

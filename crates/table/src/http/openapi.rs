@@ -242,6 +242,7 @@ fn check() {}
     params(
         ("table" = String, Path, description = "The name of the table"),
         ("after" = Option<String>, Query, description = "`next` of the page before; now: what comes from now on; absent: from the oldest change on"),
+        ("left" = Option<String>, Query, description = "Of a reader that does not follow: all with the first page, then `left` of the page before; a page without `left` has come to where each shard had its end when the first page was asked for"),
         ("limit" = Option<u64>, Query, description = "How many changes the page has at most; absent: 100"),
         ("wait_ms" = Option<u64>, Query, description = "How long to wait where there are none, in milliseconds; absent: 0"),
         ("shard" = Option<u64>, Query, description = "Only the changes of this shard"),

@@ -46,12 +46,12 @@ impl From<Place> for PlaceForm {
     }
 }
 
-impl From<PlaceForm> for Place {
-    fn from(form: PlaceForm) -> Place {
-        match form {
-            PlaceForm::Key(KeyBytes(key)) => Place::Key(key),
-            PlaceForm::Point(point) => Place::Point(point),
-            PlaceForm::Slot(slot) => Place::Slot(slot),
-        }
+/// Where a scan goes on; none: no scan goes on there.
+pub(super) fn place(form: PlaceForm) -> Option<Place> {
+    match form {
+        PlaceForm::Key(KeyBytes(key)) => Some(Place::Key(key)),
+        PlaceForm::Point(point) => Some(Place::Point(point)),
+        PlaceForm::Slot(slot) => Some(Place::Slot(slot)),
+        PlaceForm::Name(_) => None,
     }
 }

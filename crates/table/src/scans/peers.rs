@@ -1,7 +1,6 @@
 //! Asking another node for rows: of a shard that it leads, or of several keys.
 
-use super::json::from_node;
-use super::token::Place;
+use super::json::{from_node, place};
 use super::{Leader, ShardPage, soon};
 use crate::limits;
 use crate::rows::ScanRange;
@@ -112,7 +111,11 @@ pub(crate) fn consistency_query(consistency: Consistency) -> String {
 fn read(body: &[u8]) -> Option<ShardPage> {
     let ShardRows { rows, next, after } = serde_json::from_slice(body).ok()?;
     let rows = rows.into_iter().map(from_node).collect::<Option<_>>()?;
-    Some(ShardPage { rows, next: next.map(|key| key.0), after: after.map(Place::from) })
+    let after = match after {
+        Some(after) => Some(place(after)?),
+        None => None,
+    };
+    Some(ShardPage { rows, next: next.map(|key| key.0), after })
 }
 
 /// Why another node has not done what it was asked for.

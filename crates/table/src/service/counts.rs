@@ -23,6 +23,17 @@ pub(super) struct RequestCounts {
     reads: [AtomicU64; READS.len()],
     /// In the order of [`Refusal::ALL`].
     refused: [AtomicU64; Refusal::ALL.len()],
+    feed_streams: AtomicU64,
+}
+
+/// A stream of changes that a client holds open.
+#[derive(Debug)]
+pub(crate) struct FeedStream(Tables);
+
+impl Drop for FeedStream {
+    fn drop(&mut self) {
+        self.0.0.counts.feed_streams.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl RequestCounts {
@@ -62,6 +73,12 @@ fn counter(registry: &mut Registry, name: &str, help: &str, value: u64) {
 }
 
 impl Tables {
+    /// Counts a stream of changes as long as it is kept.
+    pub(crate) fn feed_stream(&self) -> FeedStream {
+        self.0.counts.feed_streams.fetch_add(1, Ordering::Relaxed);
+        FeedStream(self.clone())
+    }
+
     /// What the tables of this node do, in the text form of Prometheus.
     pub fn metrics(&self) -> String {
         let mut registry = Registry::with_prefix("partage_table");
@@ -98,6 +115,11 @@ impl Tables {
             "replicas_forming",
             "Replicas of new shards, of splits and merges, that take what the old ones have",
             ConstGauge::new(self.node().forming() as u64),
+        );
+        registry.register(
+            "feed_streams",
+            "Streams of changes that clients of gRPC hold open",
+            ConstGauge::new(get(&counts.feed_streams)),
         );
         self.register_replicas(&mut registry);
         network(&mut registry, self.0.network.counts());

@@ -32,6 +32,7 @@ use crate::node::{Identity, Node, StoredReplica, folders};
 use crate::settings::NodeSettings;
 use crate::transport::Packet;
 use children::{Medians, replica_settings};
+pub(crate) use counts::FeedStream;
 use counts::RequestCounts;
 use notices::Notices;
 use partage_core::base::id::{Epoch, Incarnation, PlacementId, ShardId};

@@ -12,6 +12,10 @@ pub struct FeedPage {
     pub changes: Vec<ChangeText>,
     /// What to give as `after` to go on behind these changes.
     pub next: String,
+    /// Where `left` was given: what to give as `left` with the next page. Absent: the end that each part of the table had when its first
+    /// page was asked for is reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<String>,
 }
 
 /// What became of a row.
@@ -58,6 +62,9 @@ pub struct NodeFeedRequest {
     pub limit: usize,
     /// How long to wait where there are none.
     pub wait_ms: u64,
+    /// An end of a shard counts only if nothing was acknowledged behind it before the request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ends: bool,
 }
 
 /// What a node answers to [`NodeFeedRequest`]: of each shard what it has.
@@ -76,6 +83,9 @@ pub struct ShardFeed {
     pub changes: Vec<ShardChange>,
     /// What the reader has of the shard with these, as a token; none where there is an error.
     pub next: Option<String>,
+    /// Something may follow on these.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more: bool,
     /// Why the shard is not read.
     pub error: Option<ErrorDetail>,
 }
@@ -115,12 +125,14 @@ mod tests {
             at_ms: 9,
             expires_ms: None,
         };
-        let shard = ShardFeed { shard: 3, changes: vec![change], next: Some("t".into()), error: None };
+        let shard =
+            ShardFeed { shard: 3, changes: vec![change], next: Some("t".into()), more: false, error: None };
         let answer = NodeFeedAnswer { shards: vec![shard] };
         let golden = r#"{"shards":[{"shard":3,"changes":[{"key":"YQA=","change":"expired","value":null,"epoch":2,"index":7,"at_ms":9,"expires_ms":null}],"next":"t","error":null}]}"#;
         assert_eq!(serde_json::to_string(&answer).expect("text"), golden);
         assert_eq!(serde_json::from_str::<NodeFeedAnswer>(golden).expect("an answer"), answer);
-        let request = NodeFeedRequest { after: "t".into(), shards: vec![3], limit: 5, wait_ms: 6 };
+        let request =
+            NodeFeedRequest { after: "t".into(), shards: vec![3], limit: 5, wait_ms: 6, ends: false };
         let golden = r#"{"after":"t","shards":[3],"limit":5,"wait_ms":6}"#;
         assert_eq!(serde_json::to_string(&request).expect("text"), golden);
     }

@@ -35,6 +35,17 @@ pub fn status(
     Status::with_error_details(code, message, details)
 }
 
+/// A status with more metadata. One that has no reason yet gets that one.
+pub fn more(why: &Status, reason: &str, metadata: impl IntoIterator<Item = (String, String)>) -> Status {
+    let details = why.get_error_details();
+    let info = details.error_info();
+    let reason = info.map_or(reason, |info| &info.reason);
+    let mut all: HashMap<String, String> = metadata.into_iter().collect();
+    all.extend(info.into_iter().flat_map(|info| info.metadata.clone()));
+    let retry = details.retry_info().and_then(|retry| retry.retry_delay);
+    status(why.code(), reason, why.message(), all, retry)
+}
+
 /// Protobuf, with at most [`FIELDS`] fields in a message.
 #[derive(Debug, Clone)]
 pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);

@@ -88,13 +88,14 @@ pub enum PlaceForm {
     Point(u64),
     /// A slot.
     Slot(u32),
+    /// A named partition, which is a shard as a whole. Their order has no meaning.
+    Name(String),
 }
 
 impl PlaceForm {
-    /// Where a shard with these bounds begins, and where the next one does, which the last one has not got. None of named
-    /// partitions, which have no order.
-    pub fn of(bounds: &Bounds) -> Option<(PlaceForm, Option<PlaceForm>)> {
-        Some(match bounds {
+    /// Where a shard with these bounds begins, and where the next one does, which the last one and named partitions have not got.
+    pub fn of(bounds: &Bounds) -> (PlaceForm, Option<PlaceForm>) {
+        match bounds {
             Bounds::Keys(range) => {
                 let end = (!range.end.is_empty()).then(|| PlaceForm::Key(KeyBytes(range.end.clone())));
                 (PlaceForm::Key(KeyBytes(range.begin.clone())), end)
@@ -106,8 +107,8 @@ impl PlaceForm {
                 let next = slot.number() + 1;
                 (PlaceForm::Slot(slot.number()), (next < slot.of()).then_some(PlaceForm::Slot(next)))
             }
-            Bounds::Name(_) => return None,
-        })
+            Bounds::Name(name) => (PlaceForm::Name(name.to_string()), None),
+        }
     }
 
     /// Whether no shard begins before it.
@@ -116,6 +117,7 @@ impl PlaceForm {
             PlaceForm::Key(KeyBytes(key)) => key.is_empty(),
             PlaceForm::Point(point) => *point == 0,
             PlaceForm::Slot(slot) => *slot == 0,
+            PlaceForm::Name(_) => false,
         }
     }
 }

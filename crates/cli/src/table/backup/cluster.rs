@@ -3,11 +3,14 @@
 use crate::client::ApiClient;
 use crate::http::segment;
 use crate::output::Failure;
+use crate::table::index;
+use crate::table::rows::TableNodes;
 use partage_core::keyspace::map::Role;
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::Health;
 use partage_wire::json::{Keyspace, Keyspaces, Nodes, ShardStage, Shards};
 use partage_wire::table::PlaceForm;
+use partage_wire::table::backup::manifest::IndexEntry;
 use std::collections::BTreeMap;
 
 /// A shard that serves.
@@ -17,7 +20,7 @@ pub struct ShardView {
     pub shard: u64,
     /// Where it begins.
     pub begin: PlaceForm,
-    /// Where the next one begins; none: this is the last one.
+    /// Where the next one begins; none: this is the last one, or a named partition.
     pub end: Option<PlaceForm>,
     /// The address of the node that leads it; none: at this moment no node does.
     pub leader: Option<String>,
@@ -36,7 +39,7 @@ pub async fn keyspaces(client: &ApiClient) -> Result<Vec<Keyspace>, Failure> {
 /// The settings of a table.
 ///
 /// # Errors
-/// There is none of that name, or its shards have no order.
+/// There is none of that name.
 pub async fn settings(client: &ApiClient, name: &str) -> Result<Keyspace, Failure> {
     let found = keyspaces(client).await?.into_iter().find(|keyspace| keyspace.name == name);
     let list = "`partage table list` lists the tables";
@@ -62,10 +65,33 @@ pub async fn nodes(client: &ApiClient) -> Result<BTreeMap<String, String>, Failu
     Ok(is_there.map(|node| (node.id, node.address)).collect())
 }
 
+/// The indexes of a table, by name, but for those that are being dropped.
+///
+/// # Errors
+/// No node answers, or an index is of different fields in different shards.
+pub async fn indexes(client: &ApiClient, table: &str) -> Result<Vec<IndexEntry>, Failure> {
+    let nodes = TableNodes::at(nodes(client).await?.into_values().collect());
+    let mut entries = Vec::new();
+    for found in index::indexes(&nodes, table).await? {
+        match found.state.as_str() {
+            "dropping" => {}
+            "conflicting" => {
+                let what =
+                    format!("index {} of table {table} is of different fields in its shards", found.name);
+                return Err(Failure::refused(what)
+                    .help("drop it, and create it anew: a restored table has it as it is in the backup"));
+            }
+            _ => entries.push(IndexEntry { name: found.name, field: found.field }),
+        }
+    }
+    entries.sort();
+    Ok(entries)
+}
+
 /// The shards of a table that serve, by their numbers.
 ///
 /// # Errors
-/// No coordinator answers, or the shards have no order.
+/// No coordinator answers.
 pub async fn shards(client: &ApiClient, table: &str) -> Result<Vec<ShardView>, Failure> {
     let nodes = nodes(client).await?;
     let (mut views, mut after) = (Vec::new(), None);
@@ -74,11 +100,7 @@ pub async fn shards(client: &ApiClient, table: &str) -> Result<Vec<ShardView>, F
         let page: Shards = client.get(&format!("/v1/keyspaces/{}/shards{page}", segment(table))).await?;
         for shard in page.shards.into_iter().filter(|shard| shard.stage.is(ShardStage::Serving)) {
             let bounds = Bounds::try_from(shard.bounds).map_err(Failure::failed)?;
-            let (begin, end) = PlaceForm::of(&bounds).ok_or_else(|| {
-                Failure::refused(format!("table {table} has named partitions, which have no order")).help(
-                    "backups are of tables with other shardings: read and write each partition yourself",
-                )
-            })?;
+            let (begin, end) = PlaceForm::of(&bounds);
             let leads = shard.replicas.iter().find(|replica| replica.role.is(Role::Leader));
             let leader = leads.and_then(|replica| nodes.get(&replica.node).cloned());
             let size_bytes =

@@ -2,7 +2,8 @@
 //!
 //! What was read of a shard that is not there any more is as good as before: it has every write that was acknowledged before the
 //! backup began. So a split of a shard that was read asks for nothing, and its children are read if it was not. A merge of shards
-//! of which not all were read is read as a whole; what it overlaps is dropped, as each key must come once.
+//! of which not all were read is read as a whole; what it overlaps is dropped, as each key must come once. A named partition is neither
+//! split nor merged.
 
 use super::cluster::ShardView;
 use partage_wire::table::PlaceForm;
@@ -15,6 +16,9 @@ fn is_before(place: &PlaceForm, end: Option<&PlaceForm>) -> bool {
 
 /// Whether what was read has every key of a shard.
 fn is_read(shard: &ShardView, read: &[ShardBackup]) -> bool {
+    if matches!(shard.begin, PlaceForm::Name(_)) {
+        return read.iter().any(|one| one.begin == shard.begin);
+    }
     let mut at = &shard.begin;
     loop {
         let has = |one: &&ShardBackup| one.begin <= *at && is_before(at, one.end.as_ref());
@@ -27,14 +31,18 @@ fn is_read(shard: &ShardView, read: &[ShardBackup]) -> bool {
     }
 }
 
+/// Whether a shard that was not read has keys of what was read.
+fn overlap(shard: &ShardView, read: &ShardBackup) -> bool {
+    let is_name = matches!(shard.begin, PlaceForm::Name(_));
+    !is_name && is_before(&read.begin, shard.end.as_ref()) && is_before(&shard.begin, read.end.as_ref())
+}
+
 /// The shards to read of those that there are now. Drops what was read and would come twice.
 pub fn missing(now: Vec<ShardView>, read: &mut Vec<ShardBackup>) -> Vec<ShardView> {
     let mut missing = Vec::new();
     for shard in now {
         if !is_read(&shard, read) {
-            read.retain(|one| {
-                !(is_before(&one.begin, shard.end.as_ref()) && is_before(&shard.begin, one.end.as_ref()))
-            });
+            read.retain(|one| !overlap(&shard, one));
             missing.push(shard);
         }
     }
@@ -68,6 +76,17 @@ mod tests {
         assert_eq!(case(&children, &[read(1, 0, 10)]), (vec![2], vec![1]));
         assert_eq!(case(&children, &[read(2, 10, 0)]), (vec![3, 4], vec![2]));
         assert_eq!(case(&children, &[]), (vec![3, 4, 2], vec![]));
+    }
+
+    #[test]
+    fn each_named_partition_is_read_for_itself() {
+        let name =
+            |shard, name: &str| ShardView { begin: PlaceForm::Name(name.to_owned()), ..view(shard, 0, 0) };
+        let had = |shard, of: &str| ShardBackup { begin: name(shard, of).begin, ..read(shard, 0, 0) };
+        let now = [name(1, "a"), name(2, "b"), name(3, "c")];
+        assert_eq!(case(&now, &[]), (vec![1, 2, 3], vec![]));
+        assert_eq!(case(&now, &[had(2, "b")]), (vec![1, 3], vec![2]));
+        assert_eq!(case(&now[1..], &[had(1, "a"), had(2, "b")]), (vec![3], vec![1, 2]));
     }
 
     #[test]

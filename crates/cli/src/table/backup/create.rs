@@ -3,6 +3,7 @@
 use super::cluster::{self, ShardView};
 use super::coverage::missing;
 use super::location::{Listed, Location};
+use super::marker::{Marker, Work};
 use super::shard::{Backup, Base, Interrupted};
 use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output, say};
@@ -13,8 +14,9 @@ use indicatif::{HumanBytes, ProgressBar};
 use partage_clock::unix_ms;
 use partage_core::base::count::counted;
 use partage_wire::json::Keyspace;
+use partage_wire::json::Sharding;
 use partage_wire::table::backup::ContentDigest;
-use partage_wire::table::backup::manifest::{ChunkEntry, Manifest, ShardBackup, gap};
+use partage_wire::table::backup::manifest::{ChunkEntry, IndexEntry, Manifest, ShardBackup, gap};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -64,8 +66,13 @@ impl CreateArgs {
             return self.foresee(&shards, output).await;
         }
         let mut signals = StopSignals::listen()?;
-        let work = self.take(settings, &shards, output);
-        let Some(ended) = signals.unless_asked(work).await else {
+        let location = Location::create(&self.location)?;
+        let id = id(unix_ms());
+        let marker = Marker::put(&location, Work::Write, &id).await?;
+        let work = self.take((id, settings), &shards, (&location, &marker), output);
+        let ended = signals.unless_asked(marker.during(work)).await;
+        marker.remove().await;
+        let Some(ended) = ended else {
             return Err(Failure::interrupted("interrupted: the location has no new backup")
                 .help("run the same command again: chunks that are written are not written again"));
         };
@@ -131,13 +138,15 @@ impl CreateArgs {
 
     async fn take(
         &self,
-        settings: Keyspace,
+        (id, settings): (String, Keyspace),
         shards: &[ShardView],
+        (location, marker): (&Location, &Marker),
         output: &mut Output,
     ) -> Result<(), Failure> {
+        marker.alone_with_writers().await?;
         let began_ms = unix_ms();
-        let location = Location::create(&self.location)?;
-        let (base, there) = self.base(&location).await?;
+        let indexes = self.indexes(&settings, shards).await?;
+        let (base, there) = self.base(location).await?;
         let bar = drawn(
             ProgressBar::new(shards.iter().map(|shard| shard.size_bytes).sum())
                 .with_message(self.table.clone()),
@@ -152,28 +161,43 @@ impl CreateArgs {
             written: Mutex::default(),
             bar,
         });
-        let mut shards = self.read(&backup).await?;
+        let mut shards = self.read(&backup, &settings.sharding).await?;
         shards.sort_by(|one, other| one.begin.cmp(&other.begin));
         backup.bar.finish_and_clear();
         let written = *backup.written.lock().unwrap_or_else(PoisonError::into_inner);
         let manifest = Manifest {
-            id: id(began_ms),
+            id,
             table: self.table.clone(),
             began_ms,
             ended_ms: unix_ms(),
             by: env!("CARGO_PKG_VERSION").to_owned(),
             settings,
+            indexes,
             base: base.map(|base| base.id),
             shards,
             chunks_written: written.chunks,
             bytes_written: written.bytes,
         };
-        location.put_manifest(&manifest).await?;
-        told(&manifest, &location, output)
+        marker.put_manifest(&manifest).await?;
+        told(&manifest, location, output)
+    }
+
+    /// The indexes of the table. One without a partition has none.
+    async fn indexes(&self, settings: &Keyspace, shards: &[ShardView]) -> Result<Vec<IndexEntry>, Failure> {
+        if matches!(settings.sharding, Sharding::Named {}) && shards.is_empty() {
+            return Ok(Vec::new());
+        }
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match cluster::indexes(&self.client, &self.table).await {
+                Err(error) if error.is_not_reachable() && Instant::now() < until => sleep(REST).await,
+                other => return other,
+            }
+        }
     }
 
     /// Reads all shards, and those anew that are split, merged or moved meanwhile.
-    async fn read(&self, backup: &Arc<Backup>) -> Result<Vec<ShardBackup>, Failure> {
+    async fn read(&self, backup: &Arc<Backup>, sharding: &Sharding) -> Result<Vec<ShardBackup>, Failure> {
         let mut read: Vec<ShardBackup> = Vec::new();
         let (mut until, mut broken) = (Instant::now() + PATIENCE, 0);
         let mut last = "its shards do not hold every key".to_owned();
@@ -182,7 +206,7 @@ impl CreateArgs {
                 Ok(now) => {
                     let wanted = missing(now, &mut read);
                     read.sort_by(|one, other| one.begin.cmp(&other.begin));
-                    if wanted.is_empty() && gap(&read).is_none() {
+                    if wanted.is_empty() && gap(sharding, &read).is_none() {
                         return Ok(read);
                     }
                     let before = (read.len(), backup.bar.position());
@@ -235,13 +259,13 @@ impl CreateArgs {
 }
 
 fn told(manifest: &Manifest, location: &Location, output: &mut Output) -> Result<(), Failure> {
-    let Manifest { id, table, shards, chunks_written, bytes_written, base, .. } = manifest;
+    let Manifest { id, table, shards, chunks_written, bytes_written, base, indexes, .. } = manifest;
     let (rows, chunks) = (manifest.rows(), manifest.chunks().count());
     if output.is_json() {
         return output.json(&json!({
             "backup": id, "table": table, "location": location.to_string(), "shards": shards.len(), "rows": rows,
             "content_bytes": manifest.content_bytes(), "chunks": chunks, "chunks_written": chunks_written,
-            "bytes_written": bytes_written, "base": base,
+            "bytes_written": bytes_written, "base": base, "indexes": indexes,
         }));
     }
     output.text(&format!(
@@ -256,7 +280,7 @@ fn told(manifest: &Manifest, location: &Location, output: &mut Output) -> Result
 }
 
 /// An id: the time, so that later backups come later in a listing, and what tells two of one moment apart.
-fn id(at_ms: u64) -> String {
+pub(super) fn id(at_ms: u64) -> String {
     let random = partage_random::bytes::<4>().map(|byte| format!("{byte:02x}")).concat();
     format!("{}-{random}", stamp(at_ms))
 }

@@ -42,7 +42,7 @@ impl ListArgs {
                 "ended_ms": manifest.ended_ms, "by": manifest.by, "shards": manifest.shards.len(),
                 "rows": manifest.rows(), "content_bytes": manifest.content_bytes(),
                 "chunks": manifest.chunks().count(), "chunks_written": manifest.chunks_written,
-                "bytes_written": manifest.bytes_written, "base": manifest.base,
+                "bytes_written": manifest.bytes_written, "base": manifest.base, "indexes": manifest.indexes,
             }));
             rows.add_row([
                 manifest.id.clone(),

@@ -25,9 +25,20 @@ const LEVEL: i32 = 1;
 const TABLES: &str = "tables";
 const CHUNKS: &str = "chunks";
 
+/// Where commands say that they are at work.
+const MARKERS: &str = "markers";
+
+/// Bytes of a marker.
+const MARKER_BYTES: u64 = 64;
+
 /// A place with backups. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Location(Arc<Source>);
+pub struct Location {
+    source: Arc<Source>,
+    /// Of a test: each request takes one, so that the command stops in between.
+    #[cfg(test)]
+    steps: Option<Arc<tokio::sync::Semaphore>>,
+}
 
 /// A backup, as a listing has it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,7 +97,7 @@ impl FileError {
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.url())
+        f.write_str(self.source.url())
     }
 }
 
@@ -106,11 +117,35 @@ impl Location {
             return Err(Failure::usage(what));
         }
         let opened = Source::open_objects(url, &environment());
-        opened.map(|source| Location(Arc::new(source))).map_err(|error| match error.kind {
+        opened.map(Location::of).map_err(|error| match error.kind {
             SourceErrorKind::NotThere => Failure::refused(format!("there is no folder {url}"))
                 .help("name the folder, or a URL such as s3://bucket/prefix, that backups were written to"),
             _ => Failure::usage(error),
         })
+    }
+
+    fn of(source: Source) -> Location {
+        Location {
+            source: Arc::new(source),
+            #[cfg(test)]
+            steps: None,
+        }
+    }
+
+    /// The same location, for a command that makes so many requests and stops.
+    #[cfg(test)]
+    pub fn stopping(&self, steps: Arc<tokio::sync::Semaphore>) -> Location {
+        Location { steps: Some(steps), ..self.clone() }
+    }
+
+    /// Where a request goes to.
+    #[cfg_attr(not(test), expect(clippy::unused_async, reason = "a test stops a command here"))]
+    async fn source(&self) -> &Source {
+        #[cfg(test)]
+        if let Some(steps) = &self.steps {
+            steps.acquire().await.unwrap().forget();
+        }
+        &self.source
     }
 
     /// The same, to write to: a folder is made if it is not there.
@@ -135,7 +170,7 @@ impl Location {
     /// # Errors
     /// The store does not list.
     pub async fn backups(&self) -> Result<Vec<Listed>, Failure> {
-        let objects = self.0.list_objects(TABLES).await.map_err(Failure::failed)?;
+        let objects = self.source().await.list_objects(TABLES).await.map_err(Failure::failed)?;
         let listed = objects.iter().filter_map(|object| {
             let [TABLES, table, id] = object.path.split('/').collect::<Vec<_>>()[..] else { return None };
             Some(Listed { table: table.to_owned(), id: id.to_owned() })
@@ -172,7 +207,7 @@ impl Location {
     /// It is damaged, or cannot be read.
     pub async fn manifest(&self, listed: &Listed) -> Result<Manifest, FileError> {
         let path = listed.path();
-        let bytes = self.0.get_object(&path, MANIFEST_BYTES).await?;
+        let bytes = self.source().await.get_object(&path, MANIFEST_BYTES).await?;
         let wrong = |error| FileError::Manifest(format!("{self}/{path}"), error);
         Manifest::open(&bytes, &listed.table, &listed.id).map_err(wrong)
     }
@@ -184,7 +219,67 @@ impl Location {
     pub async fn put_manifest(&self, manifest: &Manifest) -> Result<(), Failure> {
         let listed = Listed { table: manifest.table.clone(), id: manifest.id.clone() };
         let bytes = manifest.encode().map_err(Failure::failed)?;
-        self.0.put_new_object(&listed.path(), bytes.into()).await.map_err(Failure::failed)
+        self.source().await.put_new_object(&listed.path(), bytes.into()).await.map_err(Failure::failed)
+    }
+
+    /// Removes a manifest: from then on there is no such backup.
+    ///
+    /// # Errors
+    /// The store refuses.
+    pub async fn remove_manifest(&self, table: &str, id: &str) -> Result<(), Failure> {
+        let listed = Listed { table: table.to_owned(), id: id.to_owned() };
+        self.source().await.delete_object(&listed.path()).await.map_err(Failure::failed)
+    }
+
+    /// Removes a chunk.
+    ///
+    /// # Errors
+    /// The store refuses.
+    pub async fn remove_chunk(&self, digest: ContentDigest) -> Result<(), Failure> {
+        self.source().await.delete_object(&chunk_path(digest)).await.map_err(Failure::failed)
+    }
+
+    /// Puts a marker, or renews it.
+    ///
+    /// # Errors
+    /// The store refuses.
+    pub async fn put_marker(&self, name: &str, at_ms: u64) -> Result<(), Failure> {
+        let path = format!("{MARKERS}/{name}");
+        self.source().await.put_object(&path, at_ms.to_string().into()).await.map_err(Failure::failed)
+    }
+
+    /// The markers that there are, and when each was renewed last: none if that is not understood.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub async fn markers(&self) -> Result<Vec<(String, Option<u64>)>, Failure> {
+        let listed = self.source().await.list_objects(MARKERS).await.map_err(Failure::failed)?;
+        let mut markers = Vec::new();
+        for object in listed {
+            let Some(name) = object.path.strip_prefix(MARKERS).and_then(|name| name.strip_prefix('/')) else {
+                continue;
+            };
+            match self.source().await.get_object(&object.path, MARKER_BYTES).await {
+                Ok(text) => {
+                    let at_ms = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
+                    markers.push((name.to_owned(), at_ms));
+                }
+                Err(SourceError { kind: SourceErrorKind::NotThere, .. }) => {}
+                Err(SourceError { kind: SourceErrorKind::TooLong { .. }, .. }) => {
+                    markers.push((name.to_owned(), None));
+                }
+                Err(error) => return Err(Failure::failed(error)),
+            }
+        }
+        Ok(markers)
+    }
+
+    /// Removes a marker.
+    ///
+    /// # Errors
+    /// The store refuses.
+    pub async fn remove_marker(&self, name: &str) -> Result<(), Failure> {
+        self.source().await.delete_object(&format!("{MARKERS}/{name}")).await.map_err(Failure::failed)
     }
 
     /// The chunks that there are, with the bytes of their files; whether they are sound is not looked at.
@@ -192,7 +287,7 @@ impl Location {
     /// # Errors
     /// The store does not list.
     pub async fn chunks(&self) -> Result<BTreeMap<ContentDigest, u64>, Failure> {
-        let objects = self.0.list_objects(CHUNKS).await.map_err(Failure::failed)?;
+        let objects = self.source().await.list_objects(CHUNKS).await.map_err(Failure::failed)?;
         let chunk = |object: partage_dataset::source::Object| {
             let digest = object.path.rsplit('/').next()?.parse().ok()?;
             (object.path == chunk_path(digest) && object.bytes > HEAD_BYTES as u64)
@@ -213,7 +308,7 @@ impl Location {
     ) -> Result<u64, Failure> {
         let packed = spawn_blocking(move || pack(rows, &content)).await.map_err(Failure::failed)??;
         let bytes = packed.len() as u64;
-        self.0.put_object(&chunk_path(digest), packed.into()).await.map_err(Failure::failed)?;
+        self.source().await.put_object(&chunk_path(digest), packed.into()).await.map_err(Failure::failed)?;
         Ok(bytes)
     }
 
@@ -223,7 +318,7 @@ impl Location {
     /// The file is damaged, or cannot be read.
     pub async fn chunk(&self, entry: &ChunkEntry) -> Result<Vec<u8>, FileError> {
         let (entry, path) = (entry.clone(), chunk_path(entry.digest.0));
-        let file = self.0.get_object(&path, FILE_BYTES).await?;
+        let file = self.source().await.get_object(&path, FILE_BYTES).await?;
         let name = format!("{self}/{path}");
         let unpacked = spawn_blocking(move || unpack(&file, &entry)).await;
         let unpacked = unpacked.map_err(|error| FileError::Stopped(name.clone(), error.to_string()))?;

@@ -5,6 +5,7 @@
 //! | where backups are, and how their files are read and written | [`location`] |
 //! | which shards a table has now, and who leads them | [`cluster`] |
 //! | how the rows of one shard are read | `shard.rs` |
+//! | who writes and removes at this moment, and why no backup loses a chunk | `marker.rs` |
 //! | which shards are still wanted while they are split, merged and moved | `coverage.rs` |
 //!
 //! Why the command writes the files and not the nodes, and why chunks are cut as they are: see `partage_table::backup`.
@@ -14,6 +15,8 @@ mod coverage;
 mod create;
 mod list;
 pub mod location;
+mod marker;
+mod prune;
 mod shard;
 pub mod verify;
 
@@ -27,6 +30,8 @@ pub enum BackupCommand {
     Create(Box<create::CreateArgs>),
     /// List the backups in a folder or object store
     List(list::ListArgs),
+    /// Remove all but the newest backups of each table, and the chunks that no backup needs then
+    Prune(prune::PruneArgs),
     /// Read all files of backups, and check each bit
     Verify(verify::VerifyArgs),
 }
@@ -37,6 +42,7 @@ impl BackupCommand {
         match self {
             BackupCommand::Create(args) => args.run(output).await,
             BackupCommand::List(args) => args.run(output).await,
+            BackupCommand::Prune(args) => args.run(output).await,
             BackupCommand::Verify(args) => args.run(output).await,
         }
     }

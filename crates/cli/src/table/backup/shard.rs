@@ -169,10 +169,12 @@ impl Backup {
         // A snapshot that is not ended is forgotten after a while.
         let _ = self.ask(leader, Method::DELETE, &snapshot, HeaderMap::new()).await;
         let chunks = read?;
-        let Some(begin) = pinned.begin else {
-            return Err(Interrupted::Again("the shard has no order".into()));
+        let PinnedSnapshot { shard, begin, end, position, clock_ms, .. } = pinned;
+        let Some(begin) = begin else {
+            return Err(Interrupted::Again(format!(
+                "{leader} does not say which named partition shard {shard} is: it has an earlier version"
+            )));
         };
-        let PinnedSnapshot { shard, end, position, clock_ms, .. } = pinned;
         Ok(ShardBackup { shard, begin, end, position, clock_ms, chunks })
     }
 

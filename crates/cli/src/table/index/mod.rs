@@ -38,7 +38,7 @@ impl IndexCommand {
 }
 
 /// How long `--wait` waits, unless told otherwise.
-const WAIT: Duration = Duration::from_secs(600);
+pub const WAIT: Duration = Duration::from_secs(600);
 
 fn path(table: &str, index: Option<&str>) -> String {
     let table = segment(table);
@@ -154,15 +154,16 @@ pub async fn is_there(nodes: &TableNodes, table: &str, name: &str) -> Result<boo
     Ok(indexes(nodes, table).await?.iter().any(|index| index.name == name))
 }
 
-/// Creates an index, also where only some shards have it, and waits until it is ready.
+/// Creates an index, also where only some shards have it, and waits until it is ready, for `wait` at most.
 pub async fn create_whole(
     nodes: &TableNodes,
     table: &str,
     name: &str,
     field: &str,
+    wait: Duration,
 ) -> Result<IndexAnswer, Failure> {
     create(nodes, table, name, field, false).await?;
-    ready(nodes, table, name, WAIT).await
+    ready(nodes, table, name, wait).await
 }
 
 /// `partage table index list`

@@ -1,7 +1,8 @@
 //! `partage table restore`: a new table with the rows of a backup.
 //!
 //! ```text
-//!  verify all files ─► create NEW.restore, take the lock in it ─► create NEW ─► load chunks, note each ─► drop NEW.restore
+//!  verify all files ─► create NEW.restore, take the lock in it ─► create NEW, register its named partitions
+//!                   ─► load chunks, note each ─► create its indexes, wait until they are ready ─► drop NEW.restore
 //! ```
 //!
 //! The coordinator gives the new table numbers that nothing had before (M5): it is a table like any other, with as many shards and
@@ -20,6 +21,8 @@ mod progress;
 use super::backup::cluster;
 use super::backup::location::{Listed, Location};
 use super::backup::verify;
+use super::index;
+use super::rows::TableNodes;
 use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output, say};
 use crate::role::StopSignals;
@@ -27,13 +30,29 @@ use clap::Args;
 use indicatif::HumanBytes;
 use loading::Loading;
 use partage_core::base::count::counted;
-use partage_wire::json::{Command, Keyspace};
+use partage_wire::json::{Command, Keyspace, Sharding};
+use partage_wire::table::PlaceForm;
 use partage_wire::table::backup::manifest::Manifest;
 use plan::table;
 use progress::{Begun, Progress};
 use serde_json::json;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 pub use progress::{is_progress, progress_table};
+
+/// Named partitions that one command registers.
+const PARTITIONS: usize = 1_000;
+
+/// How long the shards of the new table may take until each has a leader that an index can be created at.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long an index may take to be built. A restore that is interrupted meanwhile waits for it when it goes on.
+const BUILDING: Duration = Duration::from_secs(24 * 3_600);
+
+/// Rest between two tries.
+const REST: Duration = Duration::from_millis(300);
 
 /// `partage table restore`
 #[derive(Debug, Args)]
@@ -45,7 +64,7 @@ pub struct RestoreArgs {
     /// Backup to restore [default: the latest, if all backups there are of one table]
     #[arg(long, value_name = "ID")]
     backup: Option<String>,
-    /// Number of shards of the new table [default: as many as the backup has]
+    /// Number of shards of the new table [default: as many as the backup has, whose named partitions stay as they are]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     shards: Option<u32>,
     /// Number of replicas of each shard [default: that of the table that was backed up]
@@ -103,6 +122,10 @@ impl RestoreArgs {
         let location = Location::open(&self.location)?;
         let listed = location.choose(self.backup.as_deref()).await?;
         let manifest = location.manifest(&listed).await.map_err(|error| error.failure())?;
+        if self.shards.is_some() && matches!(manifest.settings.sharding, Sharding::Named {}) {
+            let what = format!("backup {} has named partitions: their number cannot be chosen", manifest.id);
+            return Err(Failure::usage(what).help("leave --shards out"));
+        }
         self.found(&cluster::keyspaces(&self.client).await?)?;
         let wanted = self.wanted(&manifest);
         if !self.skip_verify {
@@ -131,6 +154,7 @@ impl RestoreArgs {
             output.json(&json!({
                 "dry_run": true, "backup": manifest.id, "of_table": manifest.table, "table": self.table, "rows": rows,
                 "content_bytes": bytes, "verified": !self.skip_verify, "summary": foreseen.summary,
+                "partitions": manifest.partitions(), "indexes": manifest.indexes,
             }))?;
             return Ok(None);
         }
@@ -143,6 +167,12 @@ impl RestoreArgs {
             HumanBytes(bytes)
         ));
         output.text(&format!("would: {}", foreseen.summary));
+        if let Some(partitions) = Some(manifest.partitions().len()).filter(|count| *count > 0) {
+            output.text(&format!("would: register {}", counted(partitions, "partition")));
+        }
+        for index in &manifest.indexes {
+            output.text(&format!("would: create index {} of field {}", index.name, index.field));
+        }
         Ok(None)
     }
 
@@ -232,10 +262,47 @@ impl RestoreArgs {
         } else {
             say(&format!("table {} is there in parts: the restore goes on", self.table));
         }
-        let nodes = cluster::nodes(&self.client).await?.into_values().collect();
+        self.register(manifest.partitions()).await?;
+        let nodes: Vec<String> = cluster::nodes(&self.client).await?.into_values().collect();
+        let all = TableNodes::at(nodes.clone());
         let loading = Loading::new(location.clone(), self.table.clone(), nodes, self.parallel.into());
         let loaded = loading.all(manifest, &begun.done, progress, output.is_json()).await?;
+        for index in &manifest.indexes {
+            self.index(&all, &index.name, &index.field).await?;
+        }
         Ok((loaded, is_new))
+    }
+
+    /// Registers those named partitions that the table has not got yet.
+    async fn register(&self, mut partitions: Vec<String>) -> Result<(), Failure> {
+        if partitions.is_empty() {
+            return Ok(());
+        }
+        let there: BTreeSet<PlaceForm> =
+            cluster::shards(&self.client, &self.table).await?.into_iter().map(|shard| shard.begin).collect();
+        partitions.retain(|name| !there.contains(&PlaceForm::Name(name.clone())));
+        for some in partitions.chunks(PARTITIONS) {
+            let command = Command::RegisterPartitions {
+                keyspace: self.table.clone(),
+                partitions: some.to_vec(),
+                replicas: None,
+                ahead: false,
+            };
+            self.client.command(command, false).await?;
+        }
+        Ok(())
+    }
+
+    /// Creates an index, or goes on with one that an earlier try has created, and waits until it is ready.
+    async fn index(&self, nodes: &TableNodes, name: &str, field: &str) -> Result<(), Failure> {
+        say(&format!("building index {name} of field {field}"));
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match index::create_whole(nodes, &self.table, name, field, BUILDING).await {
+                Err(error) if error.is_not_reachable() && Instant::now() < until => sleep(REST).await,
+                ended => return ended.map(drop),
+            }
+        }
     }
 
     fn told(
@@ -250,6 +317,7 @@ impl RestoreArgs {
             return output.json(&json!({
                 "backup": manifest.id, "of_table": manifest.table, "table": self.table, "rows": manifest.rows(),
                 "written": written, "there": there, "ended": ended, "loaded_before": before, "resumed": !is_new,
+                "partitions": manifest.partitions().len(), "indexes": manifest.indexes,
             }));
         }
         let mut text =
@@ -257,6 +325,9 @@ impl RestoreArgs {
         let others = [(before, "loaded before"), (there, "there already"), (ended, "whose time has passed")];
         for (rows, what) in others.into_iter().filter(|(rows, _)| *rows > 0) {
             text += &format!(", {rows} {what}");
+        }
+        for index in &manifest.indexes {
+            text += &format!(", index {} is ready", index.name);
         }
         output.text(&text);
         Ok(())

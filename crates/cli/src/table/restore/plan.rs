@@ -57,7 +57,7 @@ pub fn table(
 fn begins(manifest: &Manifest) -> Vec<KeyText> {
     let key = |place: &PlaceForm| match place {
         PlaceForm::Key(KeyBytes(key)) => Some(KeyText::from(key)),
-        PlaceForm::Point(_) | PlaceForm::Slot(_) => None,
+        PlaceForm::Point(_) | PlaceForm::Slot(_) | PlaceForm::Name(_) => None,
     };
     manifest.shards.iter().skip(1).filter_map(|shard| key(&shard.begin)).collect()
 }

@@ -4,7 +4,7 @@ use super::ContentDigest;
 use super::chunk::{self, ChunkFile, Codec};
 use super::manifest::Manifest;
 use super::rows::{BackupRow, RowReader};
-use super::tests::manifest;
+use super::tests::{manifest, second_form};
 use crate::json::{from_hex, to_hex};
 use serde_json::Value;
 
@@ -46,4 +46,13 @@ fn a_manifest_of_the_first_form_is_read() {
     let stored = golden["manifest"].as_str().unwrap().as_bytes();
     let read = Manifest::open(stored, &whole.table, &whole.id);
     assert_eq!(read, Ok(whole), "now: {:?}", String::from_utf8(manifest().encode().unwrap()));
+}
+
+#[test]
+fn a_manifest_of_the_second_form_is_read_and_written() {
+    let golden = golden();
+    let whole = second_form();
+    let stored = golden["second_manifest"].as_str().unwrap();
+    assert_eq!(Manifest::open(stored.as_bytes(), &whole.table, &whole.id).as_ref(), Ok(&whole));
+    assert_eq!(String::from_utf8(whole.encode().unwrap()).unwrap(), stored);
 }

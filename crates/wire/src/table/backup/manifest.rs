@@ -6,15 +6,20 @@
 //! {"id":"20261128T065456.789Z-3f0c9a11","table":"stock",…}
 //! ```
 //!
-//! Readers ignore fields that they do not know. A form that they would misunderstand gets another number in the first line.
+//! Readers ignore fields that they do not know. A form that they would misunderstand gets another number in the first line: 2 stands for a
+//! table with indexes, which readers of the first form would leave out, or with named partitions. Other backups are written in the
+//! first form, and any program reads them.
 
 use super::ContentDigest;
-use crate::json::Keyspace;
+use crate::json::{Keyspace, Sharding};
 use crate::table::{KeyBytes, PlaceForm};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The first line.
 const FIRST: &str = "partage table backup 1\n";
+
+/// That of a backup which has more than readers of the first form know.
+const SECOND: &str = "partage table backup 2\n";
 
 /// What the first line of each such form begins with.
 const KIND: &str = "partage table backup ";
@@ -37,15 +42,27 @@ pub struct Manifest {
     pub by: String,
     /// The settings of the table.
     pub settings: Keyspace,
+    /// The indexes of the table when the backup began, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub indexes: Vec<IndexEntry>,
     /// The backup whose chunks were expected to be there; none: there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
-    /// The shards, in the order of their bounds: together they hold every key.
+    /// The shards, in the order of their bounds: together they hold every key. Named partitions stand in the order of their names.
     pub shards: Vec<ShardBackup>,
     /// Chunks that this backup has written; the others were there.
     pub chunks_written: u64,
     /// Bytes of the files of these.
     pub bytes_written: u64,
+}
+
+/// An index of the table that was backed up: not its entries, which follow from the rows.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct IndexEntry {
+    /// Its name.
+    pub name: String,
+    /// Which field of the JSON values it is of.
+    pub field: String,
 }
 
 /// A shard in a backup.
@@ -55,7 +72,7 @@ pub struct ShardBackup {
     pub shard: u64,
     /// Where it begins.
     pub begin: PlaceForm,
-    /// Where the next one begins; none: this is the last one.
+    /// Where the next one begins; none: this is the last one, or a named partition.
     pub end: Option<PlaceForm>,
     /// The place in its log that it was read at, as versions of rows are written: all writes up to there are in the backup, and no
     /// later one.
@@ -105,7 +122,7 @@ pub enum ManifestError {
     #[error("it is no manifest of a backup of a table: it does not begin with {KIND:?}")]
     Kind,
     /// It has a later form.
-    #[error("it has the form {0:?}, and this program knows {FIRST:?}: use a later one")]
+    #[error("it has the form {0:?}, and this program knows {FIRST:?} and {SECOND:?}: use a later one")]
     Form(String),
     /// A bit of it is not as it was written, or it is cut.
     #[error("it is damaged: the SHA-256 of its text is {found}, and it says {said:?}")]
@@ -139,7 +156,8 @@ impl Manifest {
     pub fn encode(&self) -> Result<Vec<u8>, serde_json::Error> {
         let text = serde_json::to_vec(self)?;
         let digest = ContentDigest::of(&text);
-        let mut bytes = format!("{FIRST}{digest}\n").into_bytes();
+        let first = if self.has_more() { SECOND } else { FIRST };
+        let mut bytes = format!("{first}{digest}\n").into_bytes();
         bytes.extend_from_slice(&text);
         Ok(bytes)
     }
@@ -149,7 +167,8 @@ impl Manifest {
     /// # Errors
     /// What is wrong with it.
     pub fn open(bytes: &[u8], table: &str, id: &str) -> Result<Manifest, ManifestError> {
-        let Some(rest) = bytes.strip_prefix(FIRST.as_bytes()) else {
+        let rest = [FIRST, SECOND].into_iter().find_map(|line| bytes.strip_prefix(line.as_bytes()));
+        let Some(rest) = rest else {
             let line: Vec<u8> = bytes.iter().take(64).take_while(|byte| **byte != b'\n').copied().collect();
             let line = String::from_utf8_lossy(&line).into_owned();
             return Err(if line.starts_with(KIND) { ManifestError::Form(line) } else { ManifestError::Kind });
@@ -164,10 +183,24 @@ impl Manifest {
         if manifest.table != table || manifest.id != id {
             return Err(ManifestError::Moved { id: manifest.id, table: manifest.table });
         }
-        match gap(&manifest.shards) {
+        match gap(&manifest.settings.sharding, &manifest.shards) {
             Some(shard) => Err(ManifestError::Gap(shard)),
             None => Ok(manifest),
         }
+    }
+
+    /// Whether a reader of the first form would lose something.
+    fn has_more(&self) -> bool {
+        !self.indexes.is_empty() || matches!(self.settings.sharding, Sharding::Named {})
+    }
+
+    /// The named partitions.
+    pub fn partitions(&self) -> Vec<String> {
+        let name = |shard: &ShardBackup| match &shard.begin {
+            PlaceForm::Name(name) => Some(name.clone()),
+            PlaceForm::Key(_) | PlaceForm::Point(_) | PlaceForm::Slot(_) => None,
+        };
+        self.shards.iter().filter_map(name).collect()
     }
 
     /// All chunks, in the order of shards and keys.
@@ -187,8 +220,14 @@ impl Manifest {
 }
 
 /// The first of these shards, which are in the order of their bounds, behind which there is a gap or an overlap, and 0 if the
-/// first place is missing; none: they hold every key once.
-pub fn gap(shards: &[ShardBackup]) -> Option<u64> {
+/// first place is missing; none: they hold every key once. Of named partitions, of which there may be none, each comes once.
+pub fn gap(sharding: &Sharding, shards: &[ShardBackup]) -> Option<u64> {
+    if matches!(sharding, Sharding::Named {}) {
+        let is_name = |shard: &ShardBackup| matches!(shard.begin, PlaceForm::Name(_)) && shard.end.is_none();
+        let other = shards.iter().find(|shard| !is_name(shard));
+        let twice = shards.array_windows().find(|[one, next]| one.begin >= next.begin).map(|[one, _]| one);
+        return other.or(twice).map(|shard| shard.shard);
+    }
     let Some((first, last)) = shards.first().zip(shards.last()) else { return Some(0) };
     if !first.begin.is_first() {
         return Some(0);

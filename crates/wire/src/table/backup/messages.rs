@@ -26,7 +26,7 @@ pub struct PinnedSnapshot {
     pub snapshot: String,
     /// The shard.
     pub shard: u64,
-    /// Where the shard begins; absent for named partitions.
+    /// Where the shard begins. Earlier nodes leave it out for named partitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begin: Option<PlaceForm>,
     /// Where the next shard begins; absent: this is the last one.

@@ -1,7 +1,7 @@
 //! Of each form: what is written is read, each flipped bit and each cut is refused.
 
 use super::chunk::{self, ChunkError, ChunkFile, Codec};
-use super::manifest::{ChunkEntry, DigestText, Manifest, ManifestError, ShardBackup};
+use super::manifest::{ChunkEntry, DigestText, IndexEntry, Manifest, ManifestError, ShardBackup};
 use super::rows::{BackupRow, RowReader};
 use super::*;
 use crate::json::{Keyspace, Resharding, Sharding, Throttle};
@@ -59,6 +59,7 @@ pub(super) fn manifest() -> Manifest {
             durable: true,
             min_in_sync: 2,
         },
+        indexes: vec![],
         base: None,
         shards: vec![
             shard(1, PlaceForm::Key(key(b"")), Some(middle.clone()), vec![chunk]),
@@ -67,6 +68,17 @@ pub(super) fn manifest() -> Manifest {
         chunks_written: 1,
         bytes_written: 64,
     }
+}
+
+/// Of a table with named partitions and indexes.
+pub(super) fn second_form() -> Manifest {
+    let mut manifest = manifest();
+    manifest.settings.sharding = Sharding::Named {};
+    for (shard, name) in manifest.shards.iter_mut().zip(["a", "b"]) {
+        (shard.begin, shard.end) = (PlaceForm::Name(name.to_owned()), None);
+    }
+    manifest.indexes = vec![IndexEntry { name: "by-size".into(), field: "size".into() }];
+    manifest
 }
 
 fn flipped(bytes: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> {
@@ -118,18 +130,21 @@ fn d8_each_flipped_bit_and_each_cut_of_a_chunk_is_refused() {
 
 #[test]
 fn d8_each_flipped_bit_and_each_cut_of_a_manifest_is_refused() {
-    let manifest = manifest();
-    let bytes = manifest.encode().unwrap();
-    let open = |bytes: &[u8]| Manifest::open(bytes, "stock", &manifest.id);
-    assert_eq!(open(&bytes).as_ref(), Ok(&manifest));
-    for (bit, bytes) in flipped(&bytes) {
-        assert!(open(&bytes).is_err(), "bit {bit}");
+    let first = manifest();
+    let open = |bytes: &[u8]| Manifest::open(bytes, "stock", &first.id);
+    for manifest in [first.clone(), second_form()] {
+        let bytes = manifest.encode().unwrap();
+        assert_eq!(open(&bytes).as_ref(), Ok(&manifest));
+        for (bit, bytes) in flipped(&bytes) {
+            assert!(open(&bytes).is_err(), "bit {bit}");
+        }
+        for end in 0..bytes.len() {
+            assert!(open(&bytes[..end]).is_err(), "cut at {end}");
+        }
     }
-    for end in 0..bytes.len() {
-        assert!(open(&bytes[..end]).is_err(), "cut at {end}");
-    }
+    let bytes = first.encode().unwrap();
     assert!(matches!(Manifest::open(&bytes, "other", &manifest.id), Err(ManifestError::Moved { .. })));
-    assert!(matches!(open(b"partage table backup 2\n"), Err(ManifestError::Form(_))));
+    assert!(matches!(open(b"partage table backup 3\n"), Err(ManifestError::Form(_))));
 }
 
 #[test]
@@ -149,6 +164,29 @@ fn shards_of_a_manifest_hold_every_key_once() {
     ] {
         assert_eq!(broken(change), Err(ManifestError::Gap(shard)));
     }
+}
+
+#[test]
+fn named_partitions_of_a_manifest_come_once() {
+    let whole = second_form();
+    assert_eq!(whole.partitions(), ["a", "b"]);
+    let opened = |change: fn(&mut Vec<ShardBackup>)| {
+        let mut manifest = whole.clone();
+        change(&mut manifest.shards);
+        Manifest::open(&manifest.encode().unwrap(), "stock", &whole.id).map(|read| read.shards.len())
+    };
+    assert_eq!((opened(|_| ()), opened(Vec::clear)), (Ok(2), Ok(0)));
+    assert_eq!(opened(|shards| shards[1].begin = shards[0].begin.clone()), Err(ManifestError::Gap(1)));
+    assert_eq!(opened(|shards| shards[1].begin = PlaceForm::Slot(3)), Err(ManifestError::Gap(2)));
+    assert_eq!(opened(|shards| shards.swap(0, 1)), Err(ManifestError::Gap(2)));
+}
+
+#[test]
+fn only_what_readers_of_the_first_form_would_lose_makes_the_second_one() {
+    let line = |manifest: &Manifest| manifest.encode().unwrap()[..22].to_vec();
+    let indexed = Manifest { indexes: second_form().indexes, ..manifest() };
+    assert_eq!(line(&manifest()), b"partage table backup 1");
+    assert_eq!((line(&indexed), line(&second_form())), (b"partage table backup 2".to_vec(), line(&indexed)));
 }
 
 #[test]
