@@ -84,6 +84,8 @@ pub(crate) enum Command {
     WhenReady(oneshot::Sender<()>),
     /// Answered when it takes part: at once, but for a child's that has not its whole base.
     WhenOpen(oneshot::Sender<()>),
+    /// Answered when it has had all that was acknowledged at some time since it was opened.
+    WhenFresh(oneshot::Sender<()>),
     /// It stops, with all of it on disk.
     Close(oneshot::Sender<()>),
 }

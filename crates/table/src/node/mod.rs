@@ -259,6 +259,14 @@ impl Node {
         self.when(replica, Command::WhenOpen).await
     }
 
+    /// Returns when a replica has had all that was acknowledged at some time since it was opened, so that it may be read from.
+    ///
+    /// # Errors
+    /// It is not open, or was closed before.
+    pub async fn when_fresh(&self, replica: &ReplicaKey) -> Result<(), ReplicaError> {
+        self.when(replica, Command::WhenFresh).await
+    }
+
     async fn when(
         &self,
         replica: &ReplicaKey,

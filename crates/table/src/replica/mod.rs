@@ -59,6 +59,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use storage::Closing;
 pub(crate) use storage::WorkDone;
+use tokio::sync::oneshot;
 
 /// Whether the replica takes part.
 #[derive(Debug)]
@@ -100,6 +101,8 @@ pub(crate) struct LocalReplica {
     incoming: Option<Incoming>,
     /// The next folder that is filled.
     next_generation: u64,
+    /// Who waits until it may be read from.
+    when_fresh: Option<oneshot::Sender<()>>,
     closing: Option<Closing>,
 }
 
@@ -145,6 +148,7 @@ impl LocalReplica {
             giving: Giving::default(),
             incoming: None,
             next_generation: generation + 1,
+            when_fresh: None,
             closing: None,
         }
     }
@@ -258,6 +262,11 @@ impl LocalReplica {
             self.note_committed(now);
             self.tend_clock(now);
             self.tend_indexes(now);
+            if self.machine.age_ms(now).is_some()
+                && let Some(waits) = self.when_fresh.take()
+            {
+                let _ = waits.send(());
+            }
             self.report(now);
             self.say_how_it_stands(now);
         }
@@ -286,9 +295,12 @@ impl LocalReplica {
             Command::Size(answer) => drop(answer.send(self.rows.store().size())),
             Command::Median(answer) => self.median(answer),
             Command::WhenReady(answer) | Command::WhenOpen(answer) => drop(answer.send(())),
+            // Who asked before has given up.
+            Command::WhenFresh(answer) => self.when_fresh = Some(answer),
             Command::Close(answer) => {
                 self.requests.end(&Stopped::Closed);
                 self.outgoing.clear();
+                self.when_fresh = None;
                 self.closing.get_or_insert_with(|| Closing::new(answer));
                 self.publish_reads();
             }

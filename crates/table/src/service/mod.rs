@@ -259,6 +259,32 @@ impl Tables {
         open.filter(|(key, _)| self.0.node.is_open(key)).last()
     }
 
+    /// Opens what is stored of a replica, or begins it.
+    async fn open_stored(&self, shard: &Assignment) -> Result<(), Failure> {
+        let replica = &shard.replica;
+        let cluster = shard.cluster.ok_or("no coordinator has taken this node in")?;
+        self.0.members.set_cluster(cluster).await?;
+        let order = self.order_of(replica);
+        let takes_base = order.as_ref().is_some_and(|order| self.takes_base(order));
+        let served = self.0.members.of(replica).map_or(Epoch(0), |membership| membership.served);
+        let membership = Membership { bounds: shard.bounds.clone(), served, forms: takes_base };
+        self.0.members.set(replica, membership).await?;
+        let settings = replica_settings(&shard.brief);
+        match order {
+            Some(order) if takes_base => {
+                self.0.node.form_replica(&order, settings)?;
+                // A later one may have come meanwhile.
+                self.order_again(replica);
+                self.0.node.when_ready(replica).await?;
+            }
+            _ => {
+                self.0.node.open_replica(replica, settings, !shard.had_data).await?;
+                self.order_again(replica);
+            }
+        }
+        Ok(())
+    }
+
     /// How a replica is named when the worker registers. One of which not even the keys are known counts for nothing.
     fn stored_replica(&self, found: &StoredReplica) -> Stored {
         let (replica, store) = (found.replica.clone(), self.0.members.store());
@@ -304,38 +330,23 @@ impl Handler for Tables {
             let what = format!("keyspace {keyspace} is of kind table and not replicated");
             return Err(format!("{what}: create tables with `partage table create`").into());
         }
-        if self.0.node.is_open(replica) {
-            return Ok(());
+        if !self.0.node.is_open(replica) {
+            self.open_stored(shard).await?;
         }
-        let cluster = shard.cluster.ok_or("no coordinator has taken this node in")?;
-        self.0.members.set_cluster(cluster).await?;
-        let order = self.order_of(replica);
-        let takes_base = order.as_ref().is_some_and(|order| self.takes_base(order));
-        let served = self.0.members.of(replica).map_or(Epoch(0), |membership| membership.served);
-        let membership = Membership { bounds: shard.bounds.clone(), served, forms: takes_base };
-        self.0.members.set(replica, membership).await?;
-        let settings = replica_settings(&shard.brief);
-        match order {
-            Some(order) if takes_base => {
-                self.0.node.form_replica(&order, settings)?;
-                // A later one may have come meanwhile.
-                self.order_again(replica);
-                self.0.node.when_ready(replica).await?;
-            }
-            _ => {
-                self.0.node.open_replica(replica, settings, !shard.had_data).await?;
-                self.order_again(replica);
-            }
+        // A read replica says itself that it has caught up: no leader asks for it to be in sync.
+        if shard.role == Role::ReadReplica {
+            self.0.node.when_fresh(replica).await?;
         }
         Ok(())
     }
 
-    /// The epoch says how late the copy is, should all others be lost. A child's replica serves when it has all that its parents
-    /// had, on its disk.
-    async fn serve(&self, shard: &Assignment, _: Role, epoch: Epoch) -> Result<(), Failure> {
+    /// A read replica is no copy, whatever it has answered. The epoch says how late a copy is, should all others be lost. A child's
+    /// replica serves when it has all that its parents had, on its disk.
+    async fn serve(&self, shard: &Assignment, role: Role, epoch: Epoch) -> Result<(), Failure> {
         let replica = &shard.replica;
         self.0.node.when_open(replica).await?;
         let known = self.0.members.of(replica).map_or(Epoch(0), |membership| membership.served);
+        let epoch = if role == Role::ReadReplica { Epoch(0) } else { epoch };
         let membership = Membership { bounds: shard.bounds.clone(), served: known.max(epoch), forms: false };
         Ok(self.0.members.set(replica, membership).await?)
     }

@@ -43,6 +43,7 @@
 mod replicated;
 mod stored;
 
+pub(crate) use replicated::lacks_member;
 pub(crate) use stored::{handing_over, is_reported_lost};
 
 use crate::base::id::{Configuration, Epoch, Incarnation, PlacementId, ShardId};
@@ -114,6 +115,10 @@ pub trait ReplicaView {
     /// Whether the followers of a replicated shard do not hear its leader, and the coordinator does not, either.
     fn is_silenced(&self, _shard: &Shard, _leader: &Replica) -> bool {
         false
+    }
+    /// Whether the process of a member lives, or is waited for.
+    fn is_expected(&self, member: &Replica) -> bool {
+        !self.has_ended(&member.node, member.incarnation)
     }
     /// How many replicas of a replicated shard must have a write before it is acknowledged.
     fn min_in_sync(&self) -> usize {
@@ -202,8 +207,11 @@ fn remove_ended(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Res
 
 fn settle_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let is_replicated = view.ownership() == Ownership::Replicated;
-    if is_replicated && replicated::settle_wish(edit, id, view)? {
-        return Ok(());
+    if is_replicated {
+        if replicated::settle_wish(edit, id, view)? {
+            return Ok(());
+        }
+        replicated::fill_members(edit, id, view)?;
     }
     let placements: Vec<_> = edit.shard(id)?.replicas.iter().map(|r| r.placement).collect();
     for placement in placements {
@@ -214,6 +222,14 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> R
         }
         let phase = view.phase(placement);
         match (replica.state, phase) {
+            (ReplicaState::Load, Some(Phase::Ready)) if replica.is_read_replica() => {
+                replicated::open_to_reads(edit, id, &replica, view)?;
+            }
+            (ReplicaState::Live, _) if replica.is_read_replica() => {
+                if cannot_lead(&replica, phase, view) {
+                    edit.leave(id, placement)?;
+                }
+            }
             (ReplicaState::Load, Some(Phase::Ready)) if is_replicated => {
                 if !shard.has_in_sync_set() {
                     replicated::begin(edit, id, placement)?;
