@@ -2,10 +2,10 @@
 
 use super::super::admin::Command;
 use super::durable::{REPLACE_AFTER_MS, cluster_of, durable, kill, start};
-use super::test_cluster::{BEAT_MS, TestCluster, name, node, settings};
+use super::test_cluster::{BEAT_MS, Hang, TestCluster, name, node, settings};
 use crate::base::id::{Configuration, ShardId, TransactionId};
 use crate::base::name::NodeId;
-use crate::keyspace::map::{Shard, ShardMap};
+use crate::keyspace::map::{Role, Shard, ShardMap};
 use crate::keyspace::{Keyspace, Ownership, Resharding};
 use crate::node::load::Load;
 use std::collections::{BTreeMap, BTreeSet};
@@ -248,4 +248,61 @@ fn l1_a_read_replica_becomes_a_member_when_a_member_does_not_come_back() {
     read_hot(&mut test, 9_000.0, (REPLACE_AFTER_MS / 1_000) as u32 + 20);
     let now = in_sync(test.map().shards().next().unwrap());
     assert!(now.len() == 2 && now.contains(node.as_str()), "{:#?} {:#?}", test.map(), test.notices);
+}
+
+/// It was to leave for another read replica. It is a member by then, and leads: the set needs it.
+#[test]
+fn l1_a_read_replica_that_is_moved_and_becomes_a_member_does_not_leave_for_its_successor() {
+    for loses_leader in [false, true] {
+        let mut test = hot_table(5);
+        read_hot(&mut test, 9_000.0, 30);
+        let moved = read_replicas(&test)[0].clone();
+        let shard = test.map().shards().next().unwrap().clone();
+        let placement = shard.replicas.iter().find(|r| r.node == moved).unwrap().placement;
+        let taken: BTreeSet<_> = shard.replicas.iter().map(|r| r.node.clone()).collect();
+        let free: Vec<_> = test.workers.keys().filter(|node| !taken.contains(*node)).cloned().collect();
+        free.iter().for_each(|node| drop(test.hangs.insert(node.clone(), Hang::Load)));
+        test.drain(moved.as_str());
+        read_hot(&mut test, 9_000.0, 10);
+        let replaces = |test: &TestCluster| {
+            test.map().shards().next().unwrap().replicas.iter().any(|r| r.replaces() == Some(placement))
+        };
+        assert!(replaces(&test), "{:#?}", test.map());
+        let members: Vec<_> = shard.in_sync().collect();
+        let lost = members.iter().find(|r| (r.role == Role::Leader) == loses_leader).unwrap();
+        kill(&mut test, lost.node.as_str()[1..].parse().unwrap());
+        read_hot(&mut test, 9_000.0, (REPLACE_AFTER_MS / 1_000) as u32 + 20);
+        let now = in_sync(test.map().shards().next().unwrap());
+        assert!(now.contains(moved.as_str()) && now.len() == 2, "{:#?} {:#?}", test.map(), test.notices);
+        test.hangs.clear();
+        // From here on the set never lacks one, and somebody leads.
+        for _ in 0..60 {
+            read_hot(&mut test, 9_000.0, 1);
+            let shard = test.map().shards().next().unwrap();
+            assert!(
+                shard.in_sync().count() >= 2 && shard.leader().is_some(),
+                "{shard:#?} {:#?}",
+                test.notices
+            );
+        }
+        let shard = test.map().shards().next().unwrap();
+        assert!(shard.replicas.iter().all(|r| r.node != moved), "it is drained: {shard:#?}");
+        assert_eq!((shard.in_sync().count(), read_replicas(&test).len()), (2, 1), "{shard:#?}");
+        assert!(shard.is_settled(), "{shard:#?} {:#?}", test.plans());
+    }
+}
+
+/// Its service says that it hears no leader any more: requests go to others, and another comes in its place.
+#[test]
+fn k12_a_read_replica_that_fails_leaves_and_another_comes() {
+    let mut test = hot_table(4);
+    read_hot(&mut test, 9_000.0, 30);
+    let (node, before) = (read_replicas(&test)[0].clone(), in_sync(test.map().shards().next().unwrap()));
+    let id = test.map().shards().next().unwrap().id;
+    test.fails.insert((id, node.clone()));
+    read_hot(&mut test, 9_000.0, 30);
+    let shard = test.map().shards().next().unwrap();
+    assert_eq!(in_sync(shard), before, "{shard:#?}");
+    let now = read_replicas(&test);
+    assert!(now.len() == 1 && now[0] != node, "{shard:#?} {:#?}", test.notices);
 }

@@ -269,8 +269,10 @@ impl<'a> Edit<'a> {
         Ok(placement)
     }
 
-    /// A read replica becomes a follower: its leader asks it into the in-sync set when it has all. It serves again then.
+    /// A read replica becomes a follower: its leader asks it into the in-sync set when it has all. It serves again then. What was
+    /// to take its place as a read replica takes nobody's: a member does not leave for one.
     pub fn make_member(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
+        self.take_over_from_none(id, placement)?;
         let replica = self.replica_mut(id, placement)?;
         replica.role = Role::Follower;
         match replica.state {
@@ -400,12 +402,16 @@ impl<'a> Edit<'a> {
     pub fn remove_replica(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
         let led = self.replica_mut(id, placement)?.role == Role::Leader;
         self.take_out(id, placement)?;
-        let shard = self.shard_mut(id)?;
-        shard.replicas.retain(|r| r.placement != placement);
-        for replica in shard.replicas.iter_mut().filter(|r| r.replaces() == Some(placement)) {
-            replica.predecessor = None;
-        }
+        self.shard_mut(id)?.replicas.retain(|r| r.placement != placement);
+        self.take_over_from_none(id, placement)?;
         if led { self.raise_epoch(id) } else { Ok(()) }
+    }
+
+    /// No replica is to take the place of that one any more.
+    fn take_over_from_none(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
+        let replicas = self.shard_mut(id)?.replicas.iter_mut();
+        replicas.filter(|r| r.replaces() == Some(placement)).for_each(|r| r.predecessor = None);
+        Ok(())
     }
 
     /// The one moment of a split or merge: `parents` close, `children` serve, all under epochs above every

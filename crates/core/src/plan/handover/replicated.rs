@@ -26,10 +26,10 @@
 //!
 //! | seen of a read replica                                   | becomes                                    |
 //! |----------------------------------------------------------|--------------------------------------------|
-//! | `Load`, `Ready`, as it has caught up; the leader serves  | `Live`; what it replaces leaves            |
-//! | `Live`, and its service fails, or never begins           | `Unload`                                   |
+//! | `Load`, `Ready`, as it has caught up; the leader serves  | `Live`; the read replica that it replaces leaves |
+//! | `Live`, and its service fails, or never begins; the leader serves | `Unload`                          |
 //! | its process ended, or has nothing of it                  | removed ([`super::stored`]): another comes in its place while the shard is hot |
-//! | the shard has fewer members than it should, those counted whose nodes are waited for | a follower in `Load`: the leader asks it in, as any |
+//! | the shard has fewer members than it should, those counted whose nodes are waited for | a follower in `Load`: the leader asks it in, as any; what was to replace it replaces none |
 //!
 //! A split or merge (`service/table/split` has the way of the data): at the switch a child's in-sync set are its replicas on nodes
 //! on which a parent is in sync, if they are enough; else the switch waits. The others stay in `Load`. The parents keep their
@@ -148,8 +148,31 @@ pub(super) fn begin(edit: &mut Edit<'_>, id: ShardId, first: PlacementId) -> Res
     edit.lead(id, first)
 }
 
-/// A read replica has caught up: it answers reads. What it replaces leaves.
-pub(super) fn open_to_reads(
+/// The steps of a read replica that no other replica has. Returns whether its state is one of those.
+pub(super) fn settle_read_replica(
+    edit: &mut Edit<'_>,
+    id: ShardId,
+    replica: &Replica,
+    view: &dyn ReplicaView,
+) -> Result<bool, EditError> {
+    let phase = view.phase(replica.placement);
+    match (replica.state, phase) {
+        _ if !replica.is_read_replica() => return Ok(false),
+        (ReplicaState::Load, Some(Phase::Ready)) => open_to_reads(edit, id, replica, view)?,
+        // While no leader serves, none has anything later, and another could not be filled.
+        (ReplicaState::Live, _)
+            if super::cannot_lead(replica, phase, view) && super::leader_serves(edit.shard(id)?, view) =>
+        {
+            edit.leave(id, replica.placement)?;
+        }
+        (ReplicaState::Live, _) => {}
+        (ReplicaState::Load | ReplicaState::Unload | ReplicaState::UnloadFinal, _) => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// A read replica has caught up: it answers reads. What it replaces leaves, unless that has become a member meanwhile.
+fn open_to_reads(
     edit: &mut Edit<'_>,
     id: ShardId,
     ready: &Replica,
@@ -159,7 +182,8 @@ pub(super) fn open_to_reads(
     if !super::leader_serves(shard, view) {
         return Ok(());
     }
-    let replaced = ready.replaces().and_then(|old| shard.replica(old)).filter(|old| old.state.is_staying());
+    let leaves = |old: &&Replica| old.state.is_staying() && old.is_read_replica();
+    let replaced = ready.replaces().and_then(|old| shard.replica(old)).filter(leaves);
     let replaced = replaced.map(|old| old.placement);
     edit.step(id, ready.placement, ReplicaState::Live)?;
     replaced.map_or(Ok(()), |old| edit.leave(id, old))
