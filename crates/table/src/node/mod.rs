@@ -11,6 +11,7 @@ use crate::check::Checks;
 use crate::error::{OpenError, ReadError, ReplicaError, WriteError};
 use crate::event_loop::{self, Local};
 use crate::feed::NewestChanges;
+use crate::figures::Standing;
 use crate::json;
 use crate::owner::Owner;
 use crate::pool::Pool;
@@ -379,6 +380,13 @@ impl Node {
         let (answer, status) = oneshot::channel();
         let added = self.queue(replica)?.add_command(Command::Status(answer));
         if added { status.await.ok() } else { None }
+    }
+
+    /// How a replica stands at this moment, in the words of metrics; none if it is not open.
+    pub(crate) async fn standing(&self, replica: &ReplicaKey) -> Option<Standing> {
+        let (answer, standing) = oneshot::channel();
+        let added = self.queue(replica)?.add_command(Command::Standing(answer));
+        if added { standing.await.ok() } else { None }
     }
 
     /// How much the store of a replica has; none if it is not open.

@@ -31,7 +31,7 @@ mod storage;
 
 use crate::ReadAnswer;
 use crate::error::ReadError;
-use crate::figures::Standing;
+use crate::figures::{Standing, Taken};
 use crate::limits::STANDING_MS;
 use crate::node::Shared;
 use crate::owner::Notice;
@@ -269,6 +269,9 @@ impl LocalReplica {
             }
             self.report(now);
             self.say_how_it_stands(now);
+        } else {
+            // It does not get to be fresh any more.
+            self.when_fresh = None;
         }
         self.tend_storage();
     }
@@ -292,6 +295,7 @@ impl LocalReplica {
         match command {
             Command::Transfer(heir) => self.hear(Event::Transfer(heir)),
             Command::Status(answer) => drop(answer.send(self.machine.status())),
+            Command::Standing(answer) => drop(answer.send(self.standing(self.shared.clock.now()))),
             Command::Size(answer) => drop(answer.send(self.rows.store().size())),
             Command::Median(answer) => self.median(answer),
             Command::WhenReady(answer) | Command::WhenOpen(answer) => drop(answer.send(())),
@@ -300,7 +304,6 @@ impl LocalReplica {
             Command::Close(answer) => {
                 self.requests.end(&Stopped::Closed);
                 self.outgoing.clear();
-                self.when_fresh = None;
                 self.closing.get_or_insert_with(|| Closing::new(answer));
                 self.publish_reads();
             }
@@ -437,14 +440,22 @@ impl LocalReplica {
             return;
         }
         self.stood = now;
+        self.queue.figures.set(self.standing(now));
+    }
+
+    fn standing(&self, now: Millis) -> Standing {
         let (status, size) = (self.machine.status(), self.rows.store().size());
-        self.queue.figures.set(Standing {
+        Standing {
             leads: status.has_begun,
             in_sync: self.order.as_ref().map_or(0, |order| order.in_sync.len()),
             lag_ms: self.machine.age_ms(now),
+            taken: Taken {
+                end: status.end.index,
+                chunks: self.incoming.as_ref().map_or(0, Incoming::stored_chunks),
+            },
             log_bytes: status.log_bytes as u64,
             store_bytes: size.disk_bytes + size.unflushed_bytes,
-        });
+        }
     }
 
     fn tell_owner(&self, notice: impl FnOnce(ReplicaKey) -> Notice) {

@@ -12,6 +12,7 @@
 //! | what a node knows of its stored replicas before it hears a coordinator | `memberships.rs` |
 //! | what becomes of what the replicas say | `notices.rs` |
 //! | what it does with children and parents, of splits and merges; where a shard would be cut | `children.rs` |
+//! | what the worker hears of read replicas | `read_replicas.rs` |
 //! | how a request gets to its replica, and waits for a leader that has just changed | `requests.rs` |
 
 mod busiest;
@@ -20,6 +21,7 @@ mod counts;
 mod index;
 mod memberships;
 mod notices;
+mod read_replicas;
 mod requests;
 
 pub use memberships::{MembersError, Membership, Memberships};
@@ -35,6 +37,7 @@ use counts::RequestCounts;
 use notices::{Happened, Notices};
 use partage_core::base::id::{Epoch, Incarnation, PlacementId, ShardId};
 use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::Role;
 use partage_core::keyspace::sharding::{Bounds, Sharding};
 use partage_core::node::load::{Load, Profile};
@@ -195,8 +198,12 @@ impl Tables {
         self.0.notices.is_full()
     }
 
-    /// Acts upon what the replicas say, through the worker that has them: runs until it is dropped.
+    /// Acts upon what the replicas say, and looks at the read replicas, through the worker that has them: runs until it is dropped.
     pub async fn attend(self, worker: Worker) {
+        tokio::join!(self.hear_notices(&worker), self.look_at_read_replicas(&worker));
+    }
+
+    async fn hear_notices(&self, worker: &Worker) {
         loop {
             let Happened { stopped, full } = self.0.notices.next().await;
             for (replica, why) in stopped {
@@ -204,7 +211,7 @@ impl Tables {
                 let _ = worker.report_unhealthy(&replica.keyspace, replica.shard, why).await;
             }
             if let Some(why) = full {
-                self.lay_down_leads(&worker, &why).await;
+                self.lay_down_leads(worker, &why).await;
             }
         }
     }
@@ -243,6 +250,13 @@ impl Tables {
             // Under the lock, so that a later change comes later.
             self.0.network.set_addresses(&addresses);
         }
+    }
+
+    /// The replicas of this node that are ordered to be read from only, and in which state.
+    fn read_replicas(&self) -> Vec<(ReplicaKey, ReplicaState)> {
+        let orders = self.orders();
+        let ordered = orders.latest.values().filter(|order| order.role == Role::ReadReplica);
+        ordered.map(|order| (order.replica.clone(), order.state)).collect()
     }
 
     fn order_of(&self, replica: &ReplicaKey) -> Option<Order> {
