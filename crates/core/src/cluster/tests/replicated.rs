@@ -261,7 +261,7 @@ fn l1_a_read_replica_that_is_moved_and_becomes_a_member_does_not_leave_for_its_s
         let placement = shard.replicas.iter().find(|r| r.node == moved).unwrap().placement;
         let taken: BTreeSet<_> = shard.replicas.iter().map(|r| r.node.clone()).collect();
         let free: Vec<_> = test.workers.keys().filter(|node| !taken.contains(*node)).cloned().collect();
-        free.iter().for_each(|node| drop(test.hangs.insert(node.clone(), Hang::Load)));
+        test.hangs.extend(free.into_iter().map(|node| (node, Hang::Load)));
         test.drain(moved.as_str());
         read_hot(&mut test, 9_000.0, 10);
         let replaces = |test: &TestCluster| {

@@ -173,7 +173,7 @@ pub struct DumpReplica {
     pub node: String,
     /// The incarnation of that node on which the replica was placed.
     pub incarnation: u64,
-    /// The role of the replica: `leader`, `follower`, `read replica`.
+    /// The role of the replica: `leader`, `follower`, `read_replica`.
     pub role: String,
     /// The state of the replica: `load`, `live`, `unload`, `unload_final`.
     pub state: String,
