@@ -7,6 +7,7 @@ use crate::base::id::{Configuration, ShardId, TransactionId};
 use crate::base::name::NodeId;
 use crate::keyspace::map::{Role, Shard, ShardMap};
 use crate::keyspace::{Keyspace, Ownership, Resharding};
+use crate::node::exchange::Phase;
 use crate::node::load::Load;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -300,6 +301,8 @@ fn k12_a_read_replica_that_fails_leaves_and_another_comes() {
     let (node, before) = (read_replicas(&test)[0].clone(), in_sync(test.map().shards().next().unwrap()));
     let id = test.map().shards().next().unwrap().id;
     test.fails.insert((id, node.clone()));
+    let held = test.workers.get_mut(&node).unwrap().holds.values_mut();
+    held.for_each(|(_, phase)| *phase = Phase::failed(1, "it hears no leader".to_owned()));
     read_hot(&mut test, 9_000.0, 30);
     let shard = test.map().shards().next().unwrap();
     assert_eq!(in_sync(shard), before, "{shard:#?}");
