@@ -277,8 +277,8 @@ fn l1_a_read_replica_that_is_moved_and_becomes_a_member_does_not_leave_for_its_s
         assert!(now.contains(moved.as_str()) && now.len() == 2, "{:#?} {:#?}", test.map(), test.notices);
         test.hangs.clear();
         // From here on the set never lacks one, and somebody leads.
-        for _ in 0..60 {
-            read_hot(&mut test, 9_000.0, 1);
+        for _ in 0..60_000 / BEAT_MS {
+            test.run(BEAT_MS);
             let shard = test.map().shards().next().unwrap();
             assert!(
                 shard.in_sync().count() >= 2 && shard.leader().is_some(),

@@ -299,6 +299,8 @@ fn d1_no_member_leaves_for_a_read_replica() {
     assert_eq!(settled(&moved), ([Some(Live), Some(Unload), Some(Live)], vec![1, 2]), "a read replica does");
     let beside = with_read_replicas(PlacementId(2));
     assert_eq!(settled(&beside), ([Some(Live), Some(Live), Some(Live)], vec![1, 2]));
+    let led = with_read_replicas(PlacementId(1));
+    assert_eq!(settled(&led), ([Some(Live), Some(Live), Some(Live)], vec![1, 2]), "nor does the leader");
     let made = committed(&moved, |edit| edit.make_member(ShardId(1), PlacementId(5)).unwrap());
     let shard = made.shard(ShardId(1)).unwrap();
     assert_eq!(shard.replica(PlacementId(6)).unwrap().replaces(), None);
