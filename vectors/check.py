@@ -563,6 +563,49 @@ def metadata_cases():
     return {**held, "records": records, "head": {**head, "message": message.hex()}}
 
 
+# ── Roles of replicas ───────────────────────────────────────────────────────────────────────────────────
+
+ROLES = {"leader": 1, "follower": 2, "read replica": 3}
+STATES = {"Load": 1, "Live": 2, "Unload": 3, "UnloadFinal": 4}
+
+
+def groups(value):
+    """A number in groups of 7 bits, lowest first."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def fields(*pairs):
+    """A protobuf message of numbers and of bytes; numbers that are 0 are left out."""
+    out = b""
+    for tag, value in pairs:
+        if isinstance(value, bytes):
+            out += groups(tag << 3 | 2) + groups(len(value)) + value
+        elif value:
+            out += groups(tag << 3) + groups(value)
+    return out
+
+
+def role_cases():
+    """Computes the message from what is said of the map, by crates/wire/proto/partage/v1/map.proto."""
+    held = json.loads((HERE / "roles.json").read_text())
+    nodes, replicas = [], []
+    for at, one in enumerate(held["replicas"]):
+        nodes.append((5, fields((1, one["node"].encode()), (2, one["incarnation"]))))
+        role, state = ROLES[one["role"]], STATES[one["state"]]
+        numbers = (1, one["placement"]), (2, at), (3, role), (4, state), (6, int(one["in_sync"]))
+        replicas.append((7, fields(*numbers)))
+    every_key = fields((1, b""))
+    shard = fields((1, 1), (2, held["epoch"]), (3, every_key), *replicas, (8, held["configuration"]))
+    to = fields((1, 1), (2, bytes.fromhex(held["transaction"])))
+    head = (1, held["keyspace"].encode()), (2, b""), (3, to), (4, b"")
+    message = fields(*head, *nodes, (6, shard), (8, 2), (9, len(replicas) + 1))
+    return {**held, "message": message.hex()}
+
+
 # ── Other people's implementations ──────────────────────────────────────────────────────────────────────
 
 JAVA = """
@@ -732,6 +775,7 @@ def main():
     files["store.json"] = store_cases
     files["partitions.json"] = partition_cases
     files["table_backup.json"] = table_backup_cases
+    files["roles.json"] = role_cases
     if "--write" in sys.argv:
         for name, cases in files.items():
             (HERE / name).write_text(json.dumps(cases(), indent=1, ensure_ascii=True) + "\n")

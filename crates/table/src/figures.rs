@@ -12,10 +12,21 @@ pub(crate) struct Standing {
     pub(crate) in_sync: usize,
     /// How old what is applied may be, in milliseconds: 0 at a leader, none if it is not known.
     pub(crate) lag_ms: Option<u64>,
+    /// What it has taken of its leader's log, or of a snapshot: it changes while the replica gets on.
+    pub(crate) taken: Taken,
     /// Bytes of log that it keeps.
     pub(crate) log_bytes: u64,
     /// Bytes of its files, and of its rows in memory.
     pub(crate) store_bytes: u64,
+}
+
+/// How far a follower has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Taken {
+    /// The index of the last entry of its log.
+    pub(crate) end: u64,
+    /// Chunks of the snapshot that comes, as far as they are stored.
+    pub(crate) chunks: u64,
 }
 
 /// Of one replica, since it was opened.

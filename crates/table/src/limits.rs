@@ -92,6 +92,13 @@ pub const BUSIEST: usize = 20;
 /// How often a leader without writes moves the clock of its shard on while rows end: so much later than it ends a row may go.
 pub const CLOCK_MS: u64 = 50;
 
+/// How often a node looks at its read replicas: whether they get on, and whether they are fresh enough.
+pub const READ_REPLICAS_LOOK: Duration = Duration::from_secs(1);
+
+/// A read replica whose rows are older than this answers nothing any more, as its leader sends it nothing: well above the time in
+/// which another leader begins, with default settings.
+pub const READ_REPLICA_AGE_MS: u64 = 30_000;
+
 /// The longest wait of a loop, in milliseconds: condition variables stand still while the machine sleeps.
 pub const LOOK_MS: u64 = 1_000;
 

@@ -9,7 +9,7 @@ use crate::base::BaseWork;
 use crate::direct::DirectReads;
 use crate::error::{ReadError, WriteError};
 use crate::event_loop::Local;
-use crate::figures::Figures;
+use crate::figures::{Figures, Standing};
 use crate::limits;
 use crate::node::ReadAnswer;
 use crate::replica::WorkDone;
@@ -76,6 +76,8 @@ pub(crate) enum Command {
     Transfer(PlacementId),
     /// How it stands.
     Status(oneshot::Sender<Status>),
+    /// How it stands, by the clock of now: metrics have the last time that its thread said so.
+    Standing(oneshot::Sender<Standing>),
     /// How much its store has.
     Size(oneshot::Sender<Size>),
     /// A key that halves its rows; none where they are few, or not known.
@@ -84,6 +86,8 @@ pub(crate) enum Command {
     WhenReady(oneshot::Sender<()>),
     /// Answered when it takes part: at once, but for a child's that has not its whole base.
     WhenOpen(oneshot::Sender<()>),
+    /// Answered when it has had all that was acknowledged at some time since it was opened.
+    WhenFresh(oneshot::Sender<()>),
     /// It stops, with all of it on disk.
     Close(oneshot::Sender<()>),
 }

@@ -4,6 +4,7 @@
 //! must stay readable.
 
 use crate::json::{self, to_hex};
+use crate::proto;
 use crate::stored::{StoreEncoder, StoreOp, read};
 use partage_core::base::id::{Generation, Incarnation, PlanId, ShardId, TransactionId};
 use partage_core::base::name::NodeId;
@@ -11,15 +12,17 @@ use partage_core::cluster::{ClusterRecord, Drain, KeyspaceRecord, NodeRecord, Sh
 use partage_core::keyspace::Keyspace;
 use partage_core::keyspace::key::{Key, KeyRange};
 use partage_core::keyspace::lifecycle::ReplicaState;
-use partage_core::keyspace::map::{MapDiff, Shard, ShardMap, Stage};
+use partage_core::keyspace::map::{MapDiff, Replica, Shard, ShardMap, Stage};
 use partage_core::keyspace::sharding::{Bounds, Sharding};
 use partage_core::node::NodeSpec;
 use partage_core::plan::{Change, Origin, Plan, Planned, Status};
+use prost::Message;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 const STORED: &str = include_str!("../../../vectors/stored.json");
 const MAPS: &str = include_str!("../../../vectors/maps.json");
+const ROLES: &str = include_str!("../../../vectors/roles.json");
 
 fn keyspace() -> Keyspace {
     Keyspace::new("users".parse().unwrap(), Sharding::KeyRange)
@@ -156,6 +159,50 @@ fn shard(shard: &Shard) -> Value {
         "parents": shard.parents().iter().map(|id| id.0).collect::<Vec<_>>(),
         "replicas": replicas.collect::<Vec<_>>(),
     })
+}
+
+/// A shard of a table: `n1` leads, `n2` is in sync, `n3` is there to be read from.
+fn roles() -> MapDiff {
+    let name = "stock".parse().unwrap();
+    let empty = ShardMap::empty(name, Sharding::KeyRange, keyspace().partition_key);
+    let mut edit = empty.edit();
+    let id = edit.create_shard(Bounds::Keys(KeyRange::new(Key::empty(), Key::empty()).unwrap())).unwrap();
+    let node = |at: u64| (NodeId::new(&format!("n{at}")).unwrap(), Incarnation(at));
+    let member = [1, 2].map(|at| edit.add_replica(id, &node(at).0, node(at).1, None).unwrap());
+    let read = edit.add_read_replica(id, &node(3).0, node(3).1, None).unwrap();
+    for placement in [member[0], member[1], read] {
+        edit.step(id, placement, ReplicaState::Live).unwrap();
+    }
+    member.into_iter().for_each(|placement| edit.take_in(id, placement).unwrap());
+    edit.lead(id, member[0]).unwrap();
+    edit.commit(TransactionId([1; 20]))
+}
+
+#[test]
+fn roles_are_the_numbers_of_the_vectors() {
+    let golden: Value = serde_json::from_str(ROLES).unwrap();
+    let (diff, shard) = (roles(), roles().changed[0].clone());
+    let replica = |replica: &Replica| {
+        json!({
+            "placement": replica.placement.0,
+            "node": replica.node.as_str(),
+            "incarnation": replica.incarnation.0,
+            "role": replica.role.to_string(),
+            "state": replica.state.to_string(),
+            "in_sync": replica.in_sync,
+        })
+    };
+    let made = json!({
+        "keyspace": diff.keyspace.as_str(),
+        "transaction": to_hex(&[1; 20]),
+        "epoch": shard.epoch.0,
+        "configuration": shard.configuration.0,
+        "replicas": shard.replicas.iter().map(replica).collect::<Vec<_>>(),
+        "message": to_hex(&proto::MapDiff::from(&diff).encode_to_vec()),
+    });
+    assert_eq!(made, golden, "now: {}", serde_json::to_string_pretty(&made).unwrap());
+    let read = proto::MapDiff::decode(&*proto::MapDiff::from(&diff).encode_to_vec()).unwrap();
+    assert_eq!(MapDiff::try_from(read), Ok(diff));
 }
 
 fn map(map: &ShardMap) -> Value {

@@ -274,7 +274,7 @@ impl Handler for Service {
                 // not only this shard: after a split or merge the last writes are with the parents.
                 self.catch_up(assignment, &shard).await?;
             }
-            Role::Follower => {
+            Role::Follower | Role::ReadReplica => {
                 for peer in assignment.sources().iter().filter(|peer| peer.role == Role::Leader) {
                     match self.peers.fetch(peer, assignment, &shard).await {
                         Ok(()) => {}

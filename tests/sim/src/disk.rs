@@ -289,7 +289,7 @@ pub fn serve(
                 return Err(format!("no replica of {part} answers"));
             }
         }
-        Role::Follower => {
+        Role::Follower | Role::ReadReplica => {
             let mut leaders = sources.into_iter().filter(|peer| peer.role == Role::Leader);
             if !leaders.all(|peer| fetch(scene, node, space, order, peer)) && !is_caught_up {
                 return Err("its leader does not answer".to_owned());

@@ -120,7 +120,9 @@ impl Service {
             let (at, storage) = (KeyAt { keyspace, key }, &mut scene.oracles.storage);
             let seen = match order.role {
                 Role::Leader => storage.open(at, order.replica.shard, epoch, order.replica.placement),
-                Role::Follower => Some(storage.seen(at, storage.life_of(keyspace, order.replica.shard))),
+                Role::Follower | Role::ReadReplica => {
+                    Some(storage.seen(at, storage.life_of(keyspace, order.replica.shard)))
+                }
             };
             let seen = seen.ok_or_else(|| format!("storage has seen an epoch later than {epoch}"))?;
             self.copies.insert((at, seen.life), seen);

@@ -187,6 +187,12 @@ pub enum Planted {
     LateReaders,
     /// D1: a replica that leads no more takes any committed entry at the place of a write for that write.
     AnyEntry,
+    /// D1: a leader takes the disk of a read replica for that of a member.
+    CountedReader,
+    /// D1: a leader asks for a read replica to be in sync.
+    AskedReader,
+    /// D2: a read replica answers linearizable reads.
+    ReaderLeads,
     /// O8: a child of a table opens before its parents' logs have ended.
     EarlyChild,
     /// D1: a child of a table acknowledges what follows on a base that is not on its disk.
@@ -203,7 +209,7 @@ impl Planted {
         [Planted::Majority, Planted::Head, Planted::Stale, Planted::Leave, Planted::Creation, Planted::Anew];
 
     /// Those that the simulator of replicas of tables must catch.
-    pub const REPLICATION: [Planted; 16] = [
+    pub const REPLICATION: [Planted; 19] = [
         Planted::EarlyLeaver,
         Planted::OldConfiguration,
         Planted::EarlyNewcomer,
@@ -220,6 +226,9 @@ impl Planted {
         Planted::HastyLetGo,
         Planted::LateReaders,
         Planted::AnyEntry,
+        Planted::CountedReader,
+        Planted::AskedReader,
+        Planted::ReaderLeads,
     ];
 
     /// Those that the simulator of dataset nodes must catch.

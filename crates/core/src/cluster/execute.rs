@@ -12,13 +12,14 @@ use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
 use crate::cluster::event;
-use crate::keyspace::Throttle;
 use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::{Edit, EditError, Replica, Role, Shard};
 use crate::keyspace::sharding::Bounds;
+use crate::keyspace::{Ownership, Throttle};
 use crate::limits;
 use crate::node::Health;
 use crate::node::exchange::Phase;
+use crate::plan::handover;
 use crate::plan::throttle::{self, Meter};
 use crate::plan::{Change, Origin, Plan, Progress, Status};
 use std::collections::{BTreeMap, BTreeSet};
@@ -215,7 +216,11 @@ impl Cluster {
                 if under_way.counts.loads_on.get(node).is_some_and(|loads| *loads >= most) {
                     return Err(NotNow::Throttled(Until::Loads { node: node.clone(), is_repair }));
                 }
-                self.add(edit, *shard, node, None, at)?;
+                // What a hot shard gets beyond its members is there to be read from.
+                let is_replicated = keyspace.record.keyspace.ownership == Ownership::Replicated;
+                let lacks = handover::lacks_member(edit.shard(*shard)?, &self.view(keyspace, at.now));
+                let reads = plan.origin.is_automatic() && is_replicated && !lacks;
+                self.add(edit, (*shard, reads), node, None, at)?;
                 under_way.counts.count_load(node, 1);
                 Ok(())
             }
@@ -285,7 +290,7 @@ impl Cluster {
         if on(&old.node) >= limit(&old.node) || on(to) >= limit(to) {
             return Err(NotNow::Throttled(Until::Anything));
         }
-        self.add(edit, shard, to, Some(from), at)?;
+        self.add(edit, (shard, old.is_read_replica()), to, Some(from), at)?;
         if planted::is(Planted::O11) {
             edit.leave(shard, from)?;
         }
@@ -326,14 +331,17 @@ impl Cluster {
     fn add(
         &self,
         edit: &mut Edit<'_>,
-        shard: ShardId,
+        (shard, reads): (ShardId, bool),
         node: &NodeId,
         replaces: Option<PlacementId>,
         at: Moment,
     ) -> Result<PlacementId, NotNow> {
         self.open(at, node)?;
         let incarnation = self.nodes.get(node).map(|node| node.record.incarnation).unwrap_or_default();
-        Ok(edit.add_replica(shard, node, incarnation, replaces)?)
+        match reads {
+            true => Ok(edit.add_read_replica(shard, node, incarnation, replaces)?),
+            false => Ok(edit.add_replica(shard, node, incarnation, replaces)?),
+        }
     }
 
     /// M7, asked again when a change begins: the plan was checked a while ago. A coordinator that has just begun has not heard
@@ -361,7 +369,7 @@ impl Cluster {
         let bounds = children.iter().map(|(bounds, _)| bounds.clone()).collect();
         let ids = edit.form_shards(bounds, parents)?;
         for (id, (_, nodes)) in ids.into_iter().zip(children) {
-            nodes.iter().try_for_each(|node| self.add(edit, id, node, None, at).map(drop))?;
+            nodes.iter().try_for_each(|node| self.add(edit, (id, false), node, None, at).map(drop))?;
         }
         Ok(())
     }
@@ -475,10 +483,10 @@ fn remove(
         }
         Some(successor) if leads => edit.lead(shard, successor)?,
         // Another one still loads.
-        None if is_last_copy && !current.staying().all(is_it) => {
+        None if is_last_copy && !current.members().all(is_it) => {
             return Err(NotNow::Throttled(Until::Anything));
         }
-        None if current.staying().all(is_it) => {
+        None if current.members().all(is_it) => {
             return Err(NotNow::Impossible(format!(
                 "{placement} is the last replica of {shard}: add one elsewhere first"
             )));

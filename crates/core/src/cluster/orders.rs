@@ -226,6 +226,13 @@ impl ReplicaView for KeyspaceView<'_> {
                 >= members
     }
 
+    fn is_expected(&self, member: &Replica) -> bool {
+        let replace_after_ms = self.keyspace.record.keyspace.throttle.replace_after_ms;
+        let is_waited_for = |node: &NodeState| self.now < node.ended_at + replace_after_ms;
+        !self.has_ended(&member.node, member.incarnation)
+            || self.nodes.get(&member.node).is_some_and(|node| node.record.ended && is_waited_for(node))
+    }
+
     fn min_in_sync(&self) -> usize {
         self.keyspace.record.keyspace.min_in_sync as usize
     }

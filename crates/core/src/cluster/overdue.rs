@@ -245,7 +245,7 @@ impl KeyspaceState {
                 match replica.role {
                     Role::Leader => may_begin && !(serves && is_current),
                     // It may have led before: then the next leader waits until it has ended that.
-                    Role::Follower => !serves || !(may_begin || is_current),
+                    Role::Follower | Role::ReadReplica => !serves || !(may_begin || is_current),
                 }
             }
             (ReplicaState::Unload, Some(Phase::Unloaded | Phase::Kept | Phase::Dropped)) => !is_current,
@@ -420,7 +420,7 @@ impl Cluster {
         match step.state {
             ReplicaState::Load => !has_source(),
             // Followers begin when their leader has what its parents had. One that was to lead before lets go first.
-            ReplicaState::Live if step.role == Role::Follower => {
+            ReplicaState::Live if step.role != Role::Leader => {
                 let begins_later = keyspace.inherits(shard) && !has_source();
                 // Nor does one that may be older than copies which the coordinator has not heard of since a restore.
                 (begins_later || keyspace.restored.awaits_comparison(shard.id))

@@ -52,6 +52,9 @@ pub(super) fn progress_of(change: &Change, keyspace: &KeyspaceState) -> Progress
         Change::Move { shard, from, to } => match map.shard(*shard) {
             None => gone(),
             Some(shard) if shard.replica(*from).is_none() => arrival(shard, to),
+            Some(shard) if stays_beside(shard, *from, to) => {
+                Progress::Dropped(format!("replica {from} has become a member meanwhile, and stays"))
+            }
             Some(shard) if arrival(shard, to) == Progress::Done => {
                 // The new one has taken over. A node that keeps the old one holds up no plan (L4).
                 let old = shard.replica(*from);
@@ -79,6 +82,13 @@ pub(super) fn progress_of(change: &Change, keyspace: &KeyspaceState) -> Progress
         Change::Split { shard, .. } => family_progress(keyspace, &[*shard]),
         Change::Merge { shards, .. } => family_progress(keyspace, shards),
     }
+}
+
+/// Whether both stay, and neither takes the other's place: a read replica that was to be moved was made a member.
+fn stays_beside(shard: &Shard, old: PlacementId, to: &NodeId) -> bool {
+    let mut staying = shard.staying();
+    shard.replica(old).is_some_and(|old| old.state.is_staying())
+        && staying.any(|r| r.node == *to && r.placement != old && r.replaces() != Some(old))
 }
 
 fn arrival(shard: &Shard, node: &NodeId) -> Progress {

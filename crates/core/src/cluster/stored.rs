@@ -416,7 +416,7 @@ impl Cluster {
                 shard.had_data()
                     && (has_left
                         || is_missing()
-                        || is_best(shard.staying().collect())
+                        || is_best(shard.members().collect())
                         || is_best(hands_over()))
             };
             let shards = keyspace.hosted.on(id).filter_map(|shard| keyspace.map.shard(shard));

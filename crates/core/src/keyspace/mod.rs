@@ -201,7 +201,8 @@ pub struct Resharding {
     pub window_ms: u64,
     /// A key with more than this share of its shard's requests is isolated instead of split around.
     pub hot_key_share: f64,
-    /// Most replicas a read-hot shard is given; the keyspace's own count or less = none extra.
+    /// Most replicas a read-hot shard is given; the keyspace's own count or less = none extra. Of a table: beyond its own
+    /// count they are read replicas.
     pub max_replicas: u32,
     /// Never fewer shards than this by merging.
     pub min_shards: u32,

@@ -382,14 +382,14 @@ impl Numbers {
     }
 
     fn enter(&mut self, shard: &Shard) {
-        for replica in shard.live() {
+        for replica in shard.readable() {
             let number = self.of(&replica.node);
             self.references[number as usize] += 1;
         }
     }
 
     fn leave(&mut self, shard: &Shard) {
-        for replica in shard.live() {
+        for replica in shard.readable() {
             if let Some(number) = self.by_id.get(&replica.node).copied() {
                 self.references[number as usize] -= 1;
                 self.free_if_unused(number);
@@ -402,7 +402,7 @@ impl Numbers {
             let node = self.by_id.get(&replica.node).copied()?;
             Some(ReplicaEntry { node, incarnation: replica.incarnation, role: replica.role })
         };
-        let mut replicas: Vec<ReplicaEntry> = shard.live().filter_map(entry).collect();
+        let mut replicas: Vec<ReplicaEntry> = shard.readable().filter_map(entry).collect();
         replicas.sort_by_key(|replica| replica.role != Role::Leader);
         ShardRoute { shard: shard.id, epoch: shard.epoch, replicas: replicas.into() }
     }

@@ -229,7 +229,7 @@ impl Entry {
     fn judge(&self, position: Position<'_>, access: Access, lapsed: bool) -> Verdict {
         let serves = match (self.gate, access) {
             (Gate::Open(..), Access::Read) | (Gate::Open(Role::Leader, _), Access::Write) => true,
-            (Gate::Open(Role::Follower, _), Access::Write) | (Gate::Shut, _) => false,
+            (Gate::Open(Role::Follower | Role::ReadReplica, _), Access::Write) | (Gate::Shut, _) => false,
         };
         match (self.gate, self.state) {
             (Gate::Open(role, epoch), _) if serves && !lapsed => {

@@ -226,7 +226,12 @@ impl LocalBase {
             }
             Command::Close(answer) => drop(self.closing.get_or_insert(answer)),
             // It has none of these: the answers are dropped.
-            Command::Status(_) | Command::Size(_) | Command::Median(_) | Command::Transfer(_) => {}
+            Command::Status(_)
+            | Command::Standing(_)
+            | Command::Size(_)
+            | Command::Median(_)
+            | Command::Transfer(_)
+            | Command::WhenFresh(_) => {}
         }
     }
 

@@ -11,6 +11,7 @@ use crate::check::Checks;
 use crate::error::{OpenError, ReadError, ReplicaError, WriteError};
 use crate::event_loop::{self, Local};
 use crate::feed::NewestChanges;
+use crate::figures::Standing;
 use crate::json;
 use crate::owner::Owner;
 use crate::pool::Pool;
@@ -259,6 +260,14 @@ impl Node {
         self.when(replica, Command::WhenOpen).await
     }
 
+    /// Returns when a replica has had all that was acknowledged at some time since it was opened, so that it may be read from.
+    ///
+    /// # Errors
+    /// It is not open, or was closed before.
+    pub async fn when_fresh(&self, replica: &ReplicaKey) -> Result<(), ReplicaError> {
+        self.when(replica, Command::WhenFresh).await
+    }
+
     async fn when(
         &self,
         replica: &ReplicaKey,
@@ -372,6 +381,13 @@ impl Node {
         let (answer, status) = oneshot::channel();
         let added = self.queue(replica)?.add_command(Command::Status(answer));
         if added { status.await.ok() } else { None }
+    }
+
+    /// How a replica stands at this moment, in the words of metrics; none if it is not open.
+    pub(crate) async fn standing(&self, replica: &ReplicaKey) -> Option<Standing> {
+        let (answer, standing) = oneshot::channel();
+        let added = self.queue(replica)?.add_command(Command::Standing(answer));
+        if added { standing.await.ok() } else { None }
     }
 
     /// How much the store of a replica has; none if it is not open.

@@ -41,6 +41,11 @@ impl Incoming {
     pub(super) fn is_busy(&self) -> bool {
         self.is_busy
     }
+
+    /// How many chunks are stored.
+    pub(super) fn stored_chunks(&self) -> u64 {
+        self.next
+    }
 }
 
 impl LocalReplica {

@@ -32,7 +32,7 @@ mod storage;
 
 use crate::ReadAnswer;
 use crate::error::ReadError;
-use crate::figures::Standing;
+use crate::figures::{Standing, Taken};
 use crate::limits::STANDING_MS;
 use crate::node::Shared;
 use crate::owner::Notice;
@@ -60,6 +60,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use storage::Closing;
 pub(crate) use storage::WorkDone;
+use tokio::sync::oneshot;
 
 /// Whether the replica takes part.
 #[derive(Debug)]
@@ -103,6 +104,8 @@ pub(crate) struct LocalReplica {
     incoming: Option<Incoming>,
     /// The next folder that is filled.
     next_generation: u64,
+    /// Who waits until it may be read from.
+    when_fresh: Option<oneshot::Sender<()>>,
     closing: Option<Closing>,
 }
 
@@ -149,6 +152,7 @@ impl LocalReplica {
             giving: Giving::default(),
             incoming: None,
             next_generation: generation + 1,
+            when_fresh: None,
             closing: None,
         }
     }
@@ -262,8 +266,16 @@ impl LocalReplica {
             self.note_committed(now);
             self.tend_clock(now);
             self.tend_indexes(now);
+            if self.machine.age_ms(now).is_some()
+                && let Some(waits) = self.when_fresh.take()
+            {
+                let _ = waits.send(());
+            }
             self.report(now);
             self.say_how_it_stands(now);
+        } else {
+            // It does not get to be fresh any more.
+            self.when_fresh = None;
         }
         self.tend_storage();
     }
@@ -288,9 +300,12 @@ impl LocalReplica {
         match command {
             Command::Transfer(heir) => self.hear(Event::Transfer(heir)),
             Command::Status(answer) => drop(answer.send(self.machine.status())),
+            Command::Standing(answer) => drop(answer.send(self.standing(self.shared.clock.now()))),
             Command::Size(answer) => drop(answer.send(self.rows.store().size())),
             Command::Median(answer) => self.median(answer),
             Command::WhenReady(answer) | Command::WhenOpen(answer) => drop(answer.send(())),
+            // Who asked before has given up.
+            Command::WhenFresh(answer) => self.when_fresh = Some(answer),
             Command::Close(answer) => {
                 self.requests.end(&Stopped::Closed);
                 self.outgoing.clear();
@@ -430,14 +445,22 @@ impl LocalReplica {
             return;
         }
         self.stood = now;
+        self.queue.figures.set(self.standing(now));
+    }
+
+    fn standing(&self, now: Millis) -> Standing {
         let (status, size) = (self.machine.status(), self.rows.store().size());
-        self.queue.figures.set(Standing {
+        Standing {
             leads: status.has_begun,
             in_sync: self.order.as_ref().map_or(0, |order| order.in_sync.len()),
             lag_ms: self.machine.age_ms(now),
+            taken: Taken {
+                end: status.end.index,
+                chunks: self.incoming.as_ref().map_or(0, Incoming::stored_chunks),
+            },
             log_bytes: status.log_bytes as u64,
             store_bytes: size.disk_bytes + size.unflushed_bytes,
-        });
+        }
     }
 
     fn tell_owner(&self, notice: impl FnOnce(ReplicaKey) -> Notice) {

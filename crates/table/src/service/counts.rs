@@ -105,6 +105,11 @@ impl Tables {
             "Replicas that the coordinator has ordered",
             ConstGauge::new(in_sync.len() as u64),
         );
+        registry.register(
+            "read_replicas",
+            "Those of them that are read replicas of hot shards: no leader waits for them",
+            ConstGauge::new(self.read_replicas().len() as u64),
+        );
         let least = in_sync.iter().map(|(_, count)| *count).min().unwrap_or_default();
         registry.register(
             "least_in_sync",

@@ -12,6 +12,7 @@
 //! | what a node knows of its stored replicas before it hears a coordinator | `memberships.rs` |
 //! | what becomes of what the replicas say | `notices.rs` |
 //! | what it does with children and parents, of splits and merges; where a shard would be cut | `children.rs` |
+//! | what the worker hears of read replicas | `read_replicas.rs` |
 //! | how a request gets to its replica, and waits for a leader that has just changed | `requests.rs` |
 
 mod busiest;
@@ -20,6 +21,7 @@ mod counts;
 mod index;
 mod memberships;
 mod notices;
+mod read_replicas;
 mod requests;
 
 pub use memberships::{MembersError, Membership, Memberships};
@@ -37,6 +39,7 @@ use counts::RequestCounts;
 use notices::Notices;
 use partage_core::base::id::{Epoch, Incarnation, PlacementId, ShardId};
 use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::Role;
 use partage_core::keyspace::sharding::{Bounds, Sharding};
 use partage_core::node::load::{Load, Profile};
@@ -204,9 +207,13 @@ impl Tables {
         self.0.notices.full()
     }
 
-    /// Acts upon what the replicas say, through the worker that has them: runs until it is dropped.
+    /// Acts upon what the replicas say, and looks at the read replicas, through the worker that has them: runs until it is dropped.
     pub async fn attend(self, worker: Worker) {
-        tokio::join!(self.attend_stopped(&worker), self.attend_full(&worker));
+        tokio::join!(
+            self.attend_stopped(&worker),
+            self.attend_full(&worker),
+            self.look_at_read_replicas(&worker)
+        );
     }
 
     async fn attend_stopped(&self, worker: &Worker) {
@@ -276,6 +283,13 @@ impl Tables {
         }
     }
 
+    /// The replicas of this node that are ordered to be read from only, and in which state.
+    fn read_replicas(&self) -> Vec<(ReplicaKey, ReplicaState)> {
+        let orders = self.orders();
+        let ordered = orders.latest.values().filter(|order| order.role == Role::ReadReplica);
+        ordered.map(|order| (order.replica.clone(), order.state)).collect()
+    }
+
     fn order_of(&self, replica: &ReplicaKey) -> Option<Order> {
         self.orders().latest.get(replica).cloned()
     }
@@ -288,6 +302,32 @@ impl Tables {
             orders.latest.range(first..).take_while(|(key, _)| key.keyspace == *table && key.shard == shard);
         let open = of_shard.map(|(key, order)| (key.clone(), order.bounds.clone()));
         open.filter(|(key, _)| self.0.node.is_open(key)).last()
+    }
+
+    /// Opens what is stored of a replica, or begins it.
+    async fn open_stored(&self, shard: &Assignment) -> Result<(), Failure> {
+        let replica = &shard.replica;
+        let cluster = shard.cluster.ok_or("no coordinator has taken this node in")?;
+        self.0.members.set_cluster(cluster).await?;
+        let order = self.order_of(replica);
+        let takes_base = order.as_ref().is_some_and(|order| self.takes_base(order));
+        let served = self.0.members.of(replica).map_or(Epoch(0), |membership| membership.served);
+        let membership = Membership { bounds: shard.bounds.clone(), served, forms: takes_base };
+        self.0.members.set(replica, membership).await?;
+        let settings = replica_settings(&shard.brief);
+        match order {
+            Some(order) if takes_base => {
+                self.0.node.form_replica(&order, settings)?;
+                // A later one may have come meanwhile.
+                self.order_again(replica);
+                self.0.node.when_ready(replica).await?;
+            }
+            _ => {
+                self.0.node.open_replica(replica, settings, !shard.had_data).await?;
+                self.order_again(replica);
+            }
+        }
+        Ok(())
     }
 
     /// How a replica is named when the worker registers. One of which not even the keys are known counts for nothing.
@@ -335,38 +375,23 @@ impl Handler for Tables {
             let what = format!("keyspace {keyspace} is of kind table and not replicated");
             return Err(format!("{what}: create tables with `partage table create`").into());
         }
-        if self.0.node.is_open(replica) {
-            return Ok(());
+        if !self.0.node.is_open(replica) {
+            self.open_stored(shard).await?;
         }
-        let cluster = shard.cluster.ok_or("no coordinator has taken this node in")?;
-        self.0.members.set_cluster(cluster).await?;
-        let order = self.order_of(replica);
-        let takes_base = order.as_ref().is_some_and(|order| self.takes_base(order));
-        let served = self.0.members.of(replica).map_or(Epoch(0), |membership| membership.served);
-        let membership = Membership { bounds: shard.bounds.clone(), served, forms: takes_base };
-        self.0.members.set(replica, membership).await?;
-        let settings = replica_settings(&shard.brief);
-        match order {
-            Some(order) if takes_base => {
-                self.0.node.form_replica(&order, settings)?;
-                // A later one may have come meanwhile.
-                self.order_again(replica);
-                self.0.node.when_ready(replica).await?;
-            }
-            _ => {
-                self.0.node.open_replica(replica, settings, !shard.had_data).await?;
-                self.order_again(replica);
-            }
+        // A read replica says itself that it has caught up: no leader asks for it to be in sync.
+        if shard.role == Role::ReadReplica {
+            self.0.node.when_fresh(replica).await?;
         }
         Ok(())
     }
 
-    /// The epoch says how late the copy is, should all others be lost. A child's replica serves when it has all that its parents
-    /// had, on its disk.
-    async fn serve(&self, shard: &Assignment, _: Role, epoch: Epoch) -> Result<(), Failure> {
+    /// A read replica is no copy, whatever it has answered. The epoch says how late a copy is, should all others be lost. A child's
+    /// replica serves when it has all that its parents had, on its disk.
+    async fn serve(&self, shard: &Assignment, role: Role, epoch: Epoch) -> Result<(), Failure> {
         let replica = &shard.replica;
         self.0.node.when_open(replica).await?;
         let known = self.0.members.of(replica).map_or(Epoch(0), |membership| membership.served);
+        let epoch = if role == Role::ReadReplica { Epoch(0) } else { epoch };
         let membership = Membership { bounds: shard.bounds.clone(), served: known.max(epoch), forms: false };
         Ok(self.0.members.set(replica, membership).await?)
     }

@@ -106,7 +106,7 @@ impl Words for Health {
 }
 
 impl Words for Role {
-    const WORDS: &'static [Role] = &[Role::Leader, Role::Follower];
+    const WORDS: &'static [Role] = &Role::ALL;
 }
 
 impl Words for ReplicaState {

@@ -47,6 +47,7 @@ impl From<Role> for proto::Role {
         match role {
             Role::Leader => proto::Role::Leader,
             Role::Follower => proto::Role::Follower,
+            Role::ReadReplica => proto::Role::ReadReplica,
         }
     }
 }
@@ -56,9 +57,11 @@ pub(crate) fn role(number: i32) -> Result<Role, Malformed> {
     match proto::Role::try_from(number) {
         Ok(proto::Role::Leader) => Ok(Role::Leader),
         Ok(proto::Role::Follower) => Ok(Role::Follower),
-        Ok(proto::Role::Unspecified) | Err(_) => {
-            Err(Malformed::new("role", format!("{number} is no role: give 1 (leader) or 2 (follower)")))
-        }
+        Ok(proto::Role::ReadReplica) => Ok(Role::ReadReplica),
+        Ok(proto::Role::Unspecified) | Err(_) => Err(Malformed::new(
+            "role",
+            format!("{number} is no role: give 1 (leader), 2 (follower) or 3 (read replica)"),
+        )),
     }
 }
 

@@ -106,7 +106,7 @@ pub fn beats() -> impl Strategy<Value = Beat> {
 }
 
 fn roles() -> impl Strategy<Value = Role> {
-    select(vec![Role::Leader, Role::Follower])
+    select(Role::ALL.to_vec())
 }
 
 fn states() -> impl Strategy<Value = ReplicaState> {

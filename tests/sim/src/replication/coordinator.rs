@@ -1,9 +1,10 @@
-//! A coordinator as small as it can be: it holds the maps, takes wishes (rule 5), changes leaders (rule 7), and gives out new
-//! placements and incarnations. What it has committed it never loses; it may be away for long.
+//! A coordinator as small as it can be: it holds the maps, takes wishes (rule 5), changes leaders (rule 7), gives out new
+//! placements and incarnations, and makes read replicas members. What it has committed it never loses; it may be away for long.
 
 use crate::clock::{MS, True};
 use crate::draw::Draw;
 use crate::replication::node::Report;
+use crate::replication::weather::Weather;
 use partage_core::base::id::{Configuration, Epoch, Incarnation, PlacementId};
 use partage_core::base::name::NodeId;
 use partage_core::base::planted::{self, Planted};
@@ -38,10 +39,13 @@ pub struct Coordinator {
     dead_after: True,
     /// How often the leader of a shard has changed.
     pub changes: u64,
+    /// How many read replicas were made members.
+    pub promoted: u64,
 }
 
 impl Coordinator {
-    pub fn new(nodes: usize, shards: usize, replicas: usize, dead_after: True) -> Coordinator {
+    pub fn new(weather: &Weather) -> Coordinator {
+        let Weather { nodes, shards, replicas, readers, dead_after, .. } = *weather;
         let heard = vec![(0, Incarnation(1)); nodes];
         let mut coordinator = Coordinator {
             maps: Vec::new(),
@@ -52,10 +56,13 @@ impl Coordinator {
             last_placement: 0,
             dead_after,
             changes: 0,
+            promoted: 0,
         };
         for shard in 0..shards {
-            let peers: Vec<_> = (0..replicas).map(|at| coordinator.new_peer((shard + at) % nodes)).collect();
-            let in_sync = peers.iter().map(|peer| peer.placement).collect();
+            let all = 0..replicas + readers;
+            let mut peers: Vec<_> = all.map(|at| coordinator.new_peer((shard + at) % nodes)).collect();
+            peers.iter_mut().skip(replicas).for_each(|peer| peer.may_join = false);
+            let in_sync = peers.iter().filter(|peer| peer.may_join).map(|peer| peer.placement).collect();
             let leader = peers[0].placement;
             let (epoch, configuration) = (Epoch(1), Configuration(1));
             coordinator.maps.push(Order { epoch, configuration, leader, in_sync, peers, closes: false });
@@ -73,6 +80,23 @@ impl Coordinator {
     pub fn node_of(&self, shard: usize, placement: PlacementId) -> Option<usize> {
         let peer = self.maps[shard].peers.iter().find(|peer| peer.placement == placement)?;
         (0..self.heard.len()).find(|node| name(*node) == peer.node)
+    }
+
+    /// Whether it is there to be read from only.
+    pub fn is_reader(&self, shard: usize, placement: PlacementId) -> bool {
+        let mut peers = self.maps[shard].peers.iter();
+        peers.any(|peer| peer.placement == placement && !peer.may_join)
+    }
+
+    /// A read replica becomes a member. Returns whether there was one.
+    pub fn promote(&mut self, shard: usize) -> bool {
+        let Some(reader) = self.maps[shard].peers.iter_mut().find(|peer| !peer.may_join) else {
+            return false;
+        };
+        reader.may_join = true;
+        self.generation += 1;
+        self.promoted += 1;
+        true
     }
 
     /// It has been away until now, and excuses the silence meanwhile.
@@ -136,7 +160,9 @@ impl Coordinator {
 
     fn takes(&mut self, shard: usize, wish: &Wish, draw: &mut Draw) -> bool {
         let map = &mut self.maps[shard];
-        let has = |placement: &PlacementId| map.peers.iter().any(|peer| peer.placement == *placement);
+        let has = |placement: &PlacementId| {
+            map.peers.iter().any(|peer| peer.placement == *placement && peer.may_join)
+        };
         let is_current = wish.configuration == map.configuration || planted::is(Planted::OldConfiguration);
         let is_right = is_current
             && wish.epoch == map.epoch
@@ -213,7 +239,8 @@ impl Coordinator {
         }
     }
 
-    /// A replica out of sync whose node is long dead makes room for one on a node that has none.
+    /// A replica out of sync whose node is long dead makes room for one on a node that has none. If it was a member, and there
+    /// is a read replica, that one becomes a member, and the new one a read replica.
     fn replace(&mut self, now: True, shard: usize, draw: &mut Draw) {
         let map = &self.maps[shard];
         let is_gone = |peer: &&Peer| {
@@ -232,7 +259,8 @@ impl Coordinator {
         let free: Vec<_> = (0..self.heard.len()).filter(|node| !has(&self.maps[shard], *node)).collect();
         let node = draw.pick(&free).copied().or_else(|| self.node_of(shard, gone));
         if let Some(node) = node.filter(|_| !self.maps[shard].in_sync.contains(&gone)) {
-            let peer = self.new_peer(node);
+            let is_reader = self.is_reader(shard, gone) || self.promote(shard);
+            let peer = Peer { may_join: !is_reader, ..self.new_peer(node) };
             let peers = &mut self.maps[shard].peers;
             peers.retain(|peer| peer.placement != gone);
             peers.push(peer);

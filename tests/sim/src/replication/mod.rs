@@ -9,7 +9,9 @@
 //!
 //! After every step the [oracle](oracle::Oracle) looks: every member of the map's in-sync set has on disk what was acknowledged
 //! (D1), logs agree as far as they are committed (D1), nothing is acknowledged or read under an epoch when a later one has begun (O2,
-//! D2), each operation of a client comes after what was seen before it began (D2), and bounded reads keep their bounds. Then all faults stop, and
+//! D2), each operation of a client comes after what was seen before it began (D2), and bounded reads keep their bounds. In every
+//! other seed shards have read replicas: none of them is in sync, is asked for, counts for an acknowledgement, leads or answers what
+//! only a leader may, unless it was made a member. Then all faults stop, and
 //! everything serves (L1), with the coordinator away, too.
 
 mod clients;

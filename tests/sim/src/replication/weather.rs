@@ -11,6 +11,8 @@ pub struct Weather {
     pub shards: usize,
     /// Replicas of each shard, as far as nodes suffice.
     pub replicas: usize,
+    /// Read replicas of each shard besides: in every other seed.
+    pub readers: usize,
     pub settings: Settings,
     /// How long there are faults.
     pub faults_for: True,
@@ -57,6 +59,7 @@ impl Weather {
             nodes,
             shards: draw.between(1, 4) as usize,
             replicas,
+            readers: 0,
             settings,
             faults_for: draw.between(15_000, 30_000) * MS,
             fault_every: draw.between(150, 900) * MS,
@@ -70,5 +73,11 @@ impl Weather {
             flush: draw.between(200, 3_000) * MS,
             dead_after: draw.between(1_500, 4_000) * MS,
         }
+    }
+
+    /// The same with so many read replicas of each shard, and nodes enough for them.
+    #[must_use]
+    pub fn with_readers(self, readers: usize) -> Weather {
+        Weather { readers, nodes: self.nodes.max(self.replicas + readers), ..self }
     }
 }

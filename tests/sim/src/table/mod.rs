@@ -16,7 +16,8 @@ use crate::node::Node;
 use crate::scene::Scene;
 use partage_core::base::id::{Epoch, Incarnation, PlacementId};
 use partage_core::base::time::Millis;
-use partage_core::keyspace::map::ShardMap;
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::{self, ShardMap};
 use partage_core::node::exchange::{self, ReplicaKey};
 use partage_core::service::table::member::{self, Reporter};
 use partage_core::service::table::replication::{
@@ -224,6 +225,9 @@ impl Node {
             return self.finish(scene, op, attempt, Outcome::NotNow("the replica is not open"));
         }
         let request = request_of(op, attempt);
+        if is_read_replica(scene, replica, replica.placement) {
+            scene.count("requests to read replicas of tables");
+        }
         let event = match deed {
             Some(deed) => replication::Event::Write(vec![(request, encode(key, op, deed))]),
             None if leads => replication::Event::Read(request, Consistency::Linearizable, 0),
@@ -301,6 +305,12 @@ impl Node {
             Effect::Answer(request, answer) => self.table_answers(scene, replica, request, answer),
             Effect::Wish(wish) => {
                 scene.count("wishes of tables");
+                if let Some(reader) = wish.in_sync.iter().find(|one| is_read_replica(scene, replica, **one)) {
+                    scene.violate(
+                        "D1",
+                        format!("{replica:?} asks for the read replica {reader} to be in sync"),
+                    );
+                }
                 local.reporter.wishes(wish);
             }
             Effect::LeaderSilent(epoch) => {
@@ -415,6 +425,10 @@ impl Node {
         let Some((key, leads)) = process.service.asked(op, attempt) else { return };
         let Some(local) = process.service.tables.get(replica) else { return };
         let seen = local.applied.seen(key);
+        let is_leaders = leads || matches!(answer, Ok(Answer::Written(_)));
+        if answer.is_ok() && is_leaders && is_read_replica(scene, replica, replica.placement) {
+            scene.violate("D2", format!("{replica:?}, a read replica, answers {answer:?} as a leader does"));
+        }
         let outcome = match answer {
             Ok(Answer::Written(at)) => {
                 scene.oracles.storage.tables.acknowledged(replica, at);
@@ -455,10 +469,19 @@ impl Node {
     }
 }
 
-/// L1, once faults have stopped: every replica is in sync, and the leader serves, with all that is committed.
+/// Whether the latest map has that replica of a shard as one that is there to be read from only. Then it has never been anything
+/// else.
+fn is_read_replica(scene: &Scene, of: &ReplicaKey, placement: PlacementId) -> bool {
+    let shard = scene.oracles.maps.latest(&of.keyspace).and_then(|map| map.shard(of.shard));
+    shard.and_then(|shard| shard.replica(placement)).is_some_and(map::Replica::is_read_replica)
+}
+
+/// L1, once faults have stopped: every member is in sync, read replicas serve, and the leader, with all that is committed.
 pub fn unserved(map: &ShardMap, nodes: &[Node], tables: &Tables) -> Vec<String> {
+    let is_live = |replica: &map::Replica| replica.state == ReplicaState::Live;
     let shards = map.shards().filter_map(|shard| {
-        let all: BTreeSet<_> = shard.replicas.iter().map(|replica| replica.placement).collect();
+        let all = shard.replicas.iter().filter(|replica| !(replica.is_read_replica() && is_live(replica)));
+        let all: BTreeSet<_> = all.map(|replica| replica.placement).collect();
         let in_sync: BTreeSet<_> = shard.in_sync().map(|replica| replica.placement).collect();
         let leads = shard.leader().is_some_and(|leader| {
             let placement = leader.placement;

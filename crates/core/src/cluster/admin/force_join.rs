@@ -300,14 +300,14 @@ impl Cluster {
     /// Why a node has no copy to choose, and who has.
     fn nothing_stored(&self, name: &KeyspaceName, shard: &Shard, id: &NodeId) -> AdminError {
         let catches_up = |r: &&Replica| {
-            r.node == *id && r.state == ReplicaState::Load && !stored::has_ended(&self.nodes, r)
+            let is_none =
+                r.state == ReplicaState::Load || r.is_read_replica() && r.state == ReplicaState::Live;
+            r.node == *id && is_none && !stored::has_ended(&self.nodes, r)
         };
         if let Some(replica) = shard.replicas.iter().find(catches_up) {
             let placement = replica.placement;
             return AdminError::Refused {
-                problem: format!(
-                    "the process on {id} waits to catch up as {placement}, and has not said what it has"
-                ),
+                problem: format!("the process on {id} follows as {placement}, and has not said what it has"),
                 way_out: "start that process again: it then names what it has stored, and that can be chosen"
                     .into(),
             };

@@ -157,7 +157,7 @@ impl Cluster {
 
     /// The nodes of a shard, the leader's first, all of which must be able to take a child.
     pub(super) fn homes(&self, at: Moment, shard: &Shard) -> Result<Vec<NodeId>, AdminError> {
-        let mut replicas: Vec<_> = shard.staying().collect();
+        let mut replicas: Vec<_> = shard.members().collect();
         replicas.sort_by_key(|r| (r.role != Role::Leader, r.placement));
         let nodes: Vec<_> = replicas.into_iter().map(|r| r.node.clone()).collect();
         if nodes.is_empty() {

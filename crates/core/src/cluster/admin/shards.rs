@@ -56,6 +56,13 @@ impl Cluster {
         if replica.role == Role::Leader {
             return Ok(Intent::new(format!("{to} leads shard {id} of keyspace {name} already"), vec![]));
         }
+        if replica.is_read_replica() {
+            return Err(AdminError::Conflict {
+                problem: format!("the replica of shard {id} on {to} is a read replica"),
+                way_out: "only a member of the in-sync set can lead: choose one, see `partage shard show`"
+                    .into(),
+            });
+        }
         let summary = format!("let {to} lead shard {id} of keyspace {name}");
         let change = Change::Lead { shard: id, placement: replica.placement };
         self.planned(at, by, name, Intent::new(summary, vec![]), vec![change])

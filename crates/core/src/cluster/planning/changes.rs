@@ -195,7 +195,12 @@ fn change(input: &PlanningInput, shard: &Shard, decision: &Decision, busy: bool)
         (Some(from), Some(to)) if !busy && is_free(to, Some(from)) => {
             Some(Change::Move { shard: shard.id, from: from.placement, to: to.clone() })
         }
-        (Some(from), None) if !busy => Some(Change::Remove { shard: shard.id, placement: from.placement }),
+        // The policy knows nodes only: of a shard with read replicas one of those goes.
+        (Some(from), None) if !busy => {
+            let goes =
+                if from.is_read_replica() { None } else { shard.staying().find(|r| r.is_read_replica()) };
+            Some(Change::Remove { shard: shard.id, placement: goes.unwrap_or(from).placement })
+        }
         _ => None,
     }
 }

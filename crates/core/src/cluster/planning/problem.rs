@@ -291,7 +291,7 @@ fn metric(name: &str, tolerance: f64) -> Metric {
 
 /// The mean over the replicas of a shard that have reported.
 pub(super) fn measured(keyspace: &KeyspaceState, shard: &Shard) -> Option<[f64; METRICS.len()]> {
-    let reported = shard.live().filter_map(|r| keyspace.observed.get(&r.placement)?.load());
+    let reported = shard.readable().filter_map(|r| keyspace.observed.get(&r.placement)?.load());
     mean(&reported.collect::<Vec<_>>())
 }
 

@@ -49,7 +49,8 @@ impl Cluster {
         let reports = replicas.iter().filter_map(|r| keyspace.observed.get(&r.placement)?.load());
         let carried = Carried::of(reports)?;
         // Children begin on these nodes, and nothing new is placed on a closed one (M7).
-        replicas.iter().all(|r| self.closed(at, &r.node).is_none()).then_some(carried)
+        let mut members = replicas.iter().filter(|r| !r.is_read_replica());
+        members.all(|r| self.closed(at, &r.node).is_none()).then_some(carried)
     }
 
     fn report_advice(&mut self, name: &KeyspaceName, advice: Vec<String>) {

@@ -228,6 +228,9 @@ impl Cluster {
             return Some(Step::Survey(run, survey));
         }
         run.heard = survey.heard;
+        if let Some(keyspace) = self.keyspaces.get_mut(name) {
+            survey.short.drain(..).for_each(|id| keyspace.settling.note_news(id));
+        }
         run.proposals = self.reshape(at, name, std::mem::take(&mut survey.carried));
         let keyspace = self.keyspaces.get(name)?;
         let input = self.planning_input(at, keyspace, *survey, &run.proposals);

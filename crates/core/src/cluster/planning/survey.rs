@@ -13,10 +13,11 @@ use super::problem::{self, Fixed, PlanningInput};
 use super::waiting::Waiting;
 use crate::base::id::ShardId;
 use crate::base::name::NodeId;
-use crate::keyspace::map::Shard;
+use crate::keyspace::map::{Replica, Shard};
 use crate::node::load::{Load, METRICS};
 use crate::placement::{self, NodeSpec, Placement, Problem, Rule, Standing};
 use crate::plan::Change;
+use crate::plan::handover;
 use crate::plan::reshard::{Carried, Proposals};
 use std::collections::BTreeMap;
 
@@ -52,6 +53,8 @@ pub(super) struct Survey {
     /// many of their replicas may stay.
     unjudged: Vec<(u32, Unjudged)>,
     pub(super) heard: KnownLoads,
+    /// Shards with read replicas, of which one is to become a member.
+    pub(super) short: Vec<ShardId>,
 }
 
 /// Why it cannot be told whether a shard is hot, and how many of its replicas are on nodes that are not to be emptied.
@@ -110,6 +113,7 @@ impl Cluster {
             carried: Vec::new(),
             unjudged: Vec::new(),
             heard: KnownLoads { any: false, all: true },
+            short: Vec::new(),
         }
     }
 
@@ -144,6 +148,11 @@ impl Cluster {
             survey.fixed.add(shard.id, &known, problem::measured(keyspace, shard));
             return;
         }
+        if shard.staying().any(Replica::is_read_replica)
+            && handover::lacks_member(shard, &self.view(keyspace, at.now))
+        {
+            survey.short.push(shard.id);
+        }
         let name = keyspace.record.keyspace.name.as_str();
         survey.shards.push(shard.id);
         survey.hashes.push(problem::hash(name, &shard.id.0.to_le_bytes()));
@@ -153,7 +162,7 @@ impl Cluster {
         let staying = known.iter().filter(stays).count() as u32;
         survey.current.push(known);
         let mut loads: Vec<&Load> = Vec::with_capacity(shard.replicas.len());
-        for replica in shard.live() {
+        for replica in shard.readable() {
             let load = keyspace.observed.get(&replica.placement).and_then(|seen| seen.load());
             survey.heard.any |= load.is_some();
             survey.heard.all &= load.is_some();

@@ -126,7 +126,7 @@ impl Disks {
         let inherits = order.peers.iter().any(|peer| !is_own(peer));
         let is_source = |peer: &&Peer| match order.role {
             Role::Leader => !is_own(peer),
-            Role::Follower => inherits && is_own(peer) && peer.role == Role::Leader,
+            Role::Follower | Role::ReadReplica => inherits && is_own(peer) && peer.role == Role::Leader,
         };
         let mut parts: BTreeMap<ShardId, Option<BTreeSet<u128>>> = BTreeMap::new();
         for peer in order.peers.iter().filter(is_source) {

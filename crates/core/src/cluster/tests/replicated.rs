@@ -2,10 +2,13 @@
 
 use super::super::admin::Command;
 use super::durable::{REPLACE_AFTER_MS, cluster_of, durable, kill, start};
-use super::test_cluster::{BEAT_MS, TestCluster, name, node, settings};
+use super::test_cluster::{BEAT_MS, Hang, TestCluster, name, node, settings};
 use crate::base::id::{Configuration, ShardId, TransactionId};
-use crate::keyspace::map::{Shard, ShardMap};
-use crate::keyspace::{Keyspace, Ownership};
+use crate::base::name::NodeId;
+use crate::keyspace::map::{Role, Shard, ShardMap};
+use crate::keyspace::{Keyspace, Ownership, Resharding};
+use crate::node::exchange::Phase;
+use crate::node::load::Load;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn replicated(shards: u32, replicas: u32) -> Keyspace {
@@ -170,4 +173,139 @@ fn d10_who_was_taken_out_does_not_lead_while_the_set_is_away() {
     test.run(10_000);
     assert_eq!(test.served().len(), 8, "{:#?}", test.notices);
     assert!(all_in_sync(&test, &["n0", "n1"]), "{:#?}", test.map());
+}
+
+/// Runs for so many seconds while readers ask for the first shard so often, spread over the replicas that answer them.
+fn read_hot(test: &mut TestCluster, rate: f64, seconds: u32) {
+    for _ in 0..seconds {
+        let shard = test.map().shards().next().unwrap().clone();
+        let each = rate / shard.readable().count().max(1) as f64;
+        test.loads.insert(shard.id, Load { requests_per_s: each, ..Load::default() });
+        test.run(1_000);
+        for replica in test.map().shards().flat_map(|shard| &shard.replicas) {
+            assert!(!(replica.is_read_replica() && replica.in_sync), "D1: {replica:?}");
+        }
+    }
+}
+
+fn hot_table(nodes: usize) -> TestCluster {
+    let resharding = Resharding {
+        split_requests_per_s: 1_000.0,
+        window_ms: 4_000,
+        max_replicas: 3,
+        ..Resharding::default()
+    };
+    cluster_of(nodes, Keyspace { resharding, ..replicated(1, 2) })
+}
+
+fn read_replicas(test: &TestCluster) -> Vec<NodeId> {
+    let shard = test.map().shards().next().unwrap();
+    shard.readable().filter(|r| r.is_read_replica()).map(|r| r.node.clone()).collect()
+}
+
+#[test]
+fn k12_a_hot_shard_of_a_table_gets_a_read_replica_beside_its_set_and_gives_it_back() {
+    let mut test = hot_table(4);
+    let before = in_sync(test.map().shards().next().unwrap());
+    read_hot(&mut test, 9_000.0, 30);
+    let shard = test.map().shards().next().unwrap().clone();
+    assert_eq!((shard.readable().count(), shard.live().count()), (3, 2), "{shard:#?} {:#?}", test.notices);
+    assert_eq!((read_replicas(&test).len(), in_sync(&shard)), (1, before.clone()), "{shard:#?}");
+    // Its node is emptied: another comes in its place, and is a read replica, too.
+    let node = read_replicas(&test)[0].clone();
+    test.drain(node.as_str());
+    read_hot(&mut test, 9_000.0, 30);
+    let now = read_replicas(&test);
+    assert!(now.len() == 1 && now[0] != node, "{:#?} {:#?}", test.map(), test.notices);
+    read_hot(&mut test, 100.0, 30);
+    let shard = test.map().shards().next().unwrap();
+    assert_eq!((read_replicas(&test), in_sync(shard)), (vec![], before), "{:#?}", test.notices);
+    assert!(shard.is_settled() && shard.replicas.len() == 2, "{shard:#?}");
+}
+
+#[test]
+fn k12_a_read_replica_that_dies_is_removed_and_no_set_changes() {
+    let mut test = hot_table(4);
+    read_hot(&mut test, 9_000.0, 30);
+    let (node, before) = (read_replicas(&test)[0].clone(), test.map().shards().next().unwrap().clone());
+    kill(&mut test, node.as_str()[1..].parse().unwrap());
+    read_hot(&mut test, 9_000.0, 60);
+    let now = test.map().shards().next().unwrap();
+    assert_eq!((in_sync(now), now.epoch), (in_sync(&before), before.epoch), "{now:#?}");
+    assert!(now.replicas.iter().all(|r| r.node != node), "{now:#?}");
+    assert_eq!(read_replicas(&test).len(), 1, "the node that is left has one: {:#?}", test.notices);
+}
+
+/// There is no other node: the set would stay below `min_in_sync`, and writes be refused.
+#[test]
+fn l1_a_read_replica_becomes_a_member_when_a_member_does_not_come_back() {
+    let mut test = hot_table(3);
+    read_hot(&mut test, 9_000.0, 30);
+    let node = read_replicas(&test)[0].clone();
+    let lost = in_sync(test.map().shards().next().unwrap()).into_iter().next().unwrap();
+    kill(&mut test, lost[1..].parse().unwrap());
+    read_hot(&mut test, 9_000.0, 20);
+    assert_eq!(read_replicas(&test), vec![node.clone()], "the member is waited for: {:#?}", test.map());
+    read_hot(&mut test, 9_000.0, (REPLACE_AFTER_MS / 1_000) as u32 + 20);
+    let now = in_sync(test.map().shards().next().unwrap());
+    assert!(now.len() == 2 && now.contains(node.as_str()), "{:#?} {:#?}", test.map(), test.notices);
+}
+
+/// It was to leave for another read replica. It is a member by then, and leads: the set needs it.
+#[test]
+fn l1_a_read_replica_that_is_moved_and_becomes_a_member_does_not_leave_for_its_successor() {
+    for loses_leader in [false, true] {
+        let mut test = hot_table(5);
+        read_hot(&mut test, 9_000.0, 30);
+        let moved = read_replicas(&test)[0].clone();
+        let shard = test.map().shards().next().unwrap().clone();
+        let placement = shard.replicas.iter().find(|r| r.node == moved).unwrap().placement;
+        let taken: BTreeSet<_> = shard.replicas.iter().map(|r| r.node.clone()).collect();
+        let free: Vec<_> = test.workers.keys().filter(|node| !taken.contains(*node)).cloned().collect();
+        test.hangs.extend(free.into_iter().map(|node| (node, Hang::Load)));
+        test.drain(moved.as_str());
+        read_hot(&mut test, 9_000.0, 10);
+        let replaces = |test: &TestCluster| {
+            test.map().shards().next().unwrap().replicas.iter().any(|r| r.replaces() == Some(placement))
+        };
+        assert!(replaces(&test), "{:#?}", test.map());
+        let members: Vec<_> = shard.in_sync().collect();
+        let lost = members.iter().find(|r| (r.role == Role::Leader) == loses_leader).unwrap();
+        kill(&mut test, lost.node.as_str()[1..].parse().unwrap());
+        read_hot(&mut test, 9_000.0, (REPLACE_AFTER_MS / 1_000) as u32 + 20);
+        let now = in_sync(test.map().shards().next().unwrap());
+        assert!(now.contains(moved.as_str()) && now.len() == 2, "{:#?} {:#?}", test.map(), test.notices);
+        test.hangs.clear();
+        // From here on the set never lacks one, and somebody leads.
+        for _ in 0..60_000 / BEAT_MS {
+            test.run(BEAT_MS);
+            let shard = test.map().shards().next().unwrap();
+            assert!(
+                shard.in_sync().count() >= 2 && shard.leader().is_some(),
+                "{shard:#?} {:#?}",
+                test.notices
+            );
+        }
+        let shard = test.map().shards().next().unwrap();
+        assert!(shard.replicas.iter().all(|r| r.node != moved), "it is drained: {shard:#?}");
+        assert_eq!((shard.in_sync().count(), read_replicas(&test).len()), (2, 1), "{shard:#?}");
+        assert!(shard.is_settled(), "{shard:#?} {:#?}", test.plans());
+    }
+}
+
+/// Its service says that it hears no leader any more: requests go to others, and another comes in its place.
+#[test]
+fn k12_a_read_replica_that_fails_leaves_and_another_comes() {
+    let mut test = hot_table(4);
+    read_hot(&mut test, 9_000.0, 30);
+    let (node, before) = (read_replicas(&test)[0].clone(), in_sync(test.map().shards().next().unwrap()));
+    let id = test.map().shards().next().unwrap().id;
+    test.fails.insert((id, node.clone()));
+    let held = test.workers.get_mut(&node).unwrap().holds.values_mut();
+    held.for_each(|(_, phase)| *phase = Phase::failed(1, "it hears no leader".to_owned()));
+    read_hot(&mut test, 9_000.0, 30);
+    let shard = test.map().shards().next().unwrap();
+    assert_eq!(in_sync(shard), before, "{shard:#?}");
+    let now = read_replicas(&test);
+    assert!(now.len() == 1 && now[0] != node, "{shard:#?} {:#?}", test.notices);
 }

@@ -389,7 +389,9 @@ impl TestCluster {
             let leads = order.role == Role::Leader && (closes || *phase == Phase::Serving);
             let is_member = |peer: &&Peer| match peer.state {
                 ReplicaState::Live => peer.in_sync && there(peer).is_some(),
-                ReplicaState::Load => held_there(order, peer) == Some(&Phase::Ready),
+                ReplicaState::Load => {
+                    peer.role != Role::ReadReplica && held_there(order, peer) == Some(&Phase::Ready)
+                }
                 ReplicaState::Unload => closes && peer.in_sync && there(peer).is_some(),
                 ReplicaState::UnloadFinal => false,
             };

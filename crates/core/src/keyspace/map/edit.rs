@@ -55,6 +55,14 @@ pub enum EditError {
         /// The placement id of the replica that was to lead.
         placement: PlacementId,
     },
+    /// A read replica is never in the in-sync set.
+    #[error("replica {placement} of shard {shard} is a read replica: {}", self.way_out())]
+    ReadReplica {
+        /// Of which shard.
+        shard: ShardId,
+        /// The placement id of the replica that was to be taken in.
+        placement: PlacementId,
+    },
     /// A stage that the operation does not fit.
     #[error("shard {shard} is {stage}: {}", self.way_out())]
     WrongStage {
@@ -85,6 +93,7 @@ impl EditError {
             EditError::AlreadyThere { .. } => "choose another node".to_owned(),
             EditError::NotLive { .. } => "only a replica in Live can lead, or be in sync".to_owned(),
             EditError::NotInSync { .. } => "only a member of the in-sync set can lead".to_owned(),
+            EditError::ReadReplica { .. } => "make it a follower before".to_owned(),
             EditError::WrongStage { .. } => "wait until what is under way has ended".to_owned(),
             EditError::Limit { limit, .. } => format!("the limit is {limit}"),
         }
@@ -242,9 +251,37 @@ impl<'a> Edit<'a> {
             return Ok(());
         }
         let led = replica.role == Role::Leader;
-        replica.role = Role::Follower;
+        replica.role = replica.role.without_lead();
         self.take_out(id, placement)?;
         if led { self.raise_epoch(id) } else { Ok(()) }
+    }
+
+    /// A new replica in `Load` that is there to be read from only: see [`Edit::add_replica`].
+    pub fn add_read_replica(
+        &mut self,
+        id: ShardId,
+        node: &NodeId,
+        incarnation: Incarnation,
+        replaces: Option<PlacementId>,
+    ) -> Result<PlacementId, EditError> {
+        let placement = self.add_replica(id, node, incarnation, replaces)?;
+        self.replica_mut(id, placement)?.role = Role::ReadReplica;
+        Ok(placement)
+    }
+
+    /// A read replica becomes a follower: its leader asks it into the in-sync set when it has all. It serves again then. What was
+    /// to take its place as a read replica takes nobody's: a member does not leave for one.
+    pub fn make_member(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
+        self.take_over_from_none(id, placement)?;
+        let replica = self.replica_mut(id, placement)?;
+        replica.role = Role::Follower;
+        match replica.state {
+            ReplicaState::Live => {
+                let incarnation = replica.incarnation;
+                self.begin_anew(id, placement, incarnation, ReplicaState::Load)
+            }
+            ReplicaState::Load | ReplicaState::Unload | ReplicaState::UnloadFinal => Ok(()),
+        }
     }
 
     /// Takes a live replica into the in-sync set: its leader has asked for it, or the shard has no data yet.
@@ -252,6 +289,9 @@ impl<'a> Edit<'a> {
         let replica = self.replica_mut(id, placement)?;
         if replica.state != ReplicaState::Live {
             return Err(EditError::NotLive { shard: id, placement, state: replica.state });
+        }
+        if replica.is_read_replica() {
+            return Err(EditError::ReadReplica { shard: id, placement });
         }
         let is_new = !std::mem::replace(&mut replica.in_sync, true);
         if is_new { self.configure(id) } else { Ok(()) }
@@ -292,9 +332,7 @@ impl<'a> Edit<'a> {
         if by_set {
             self.configure(id)?;
         }
-        for replica in &mut self.shard_mut(id)?.replicas {
-            replica.role = if replica.placement == placement { Role::Leader } else { Role::Follower };
-        }
+        self.give_lead(id, placement)?;
         self.raise_epoch(id)
     }
 
@@ -321,10 +359,11 @@ impl<'a> Edit<'a> {
         if closes {
             self.configure(id)?;
         } else if state != ReplicaState::Live {
-            replica.role = Role::Follower;
+            replica.role = replica.role.without_lead();
             self.take_out(id, placement)?;
         } else if !replica.in_sync && self.shard(id)?.has_in_sync_set() {
-            // A person has chosen it.
+            // A person has chosen it, be it a read replica.
+            self.replica_mut(id, placement)?.role = Role::Follower;
             self.take_in(id, placement)?;
         } else if led && self.shard(id)?.has_in_sync_set() {
             self.configure(id)?;
@@ -363,12 +402,16 @@ impl<'a> Edit<'a> {
     pub fn remove_replica(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
         let led = self.replica_mut(id, placement)?.role == Role::Leader;
         self.take_out(id, placement)?;
-        let shard = self.shard_mut(id)?;
-        shard.replicas.retain(|r| r.placement != placement);
-        for replica in shard.replicas.iter_mut().filter(|r| r.replaces() == Some(placement)) {
-            replica.predecessor = None;
-        }
+        self.shard_mut(id)?.replicas.retain(|r| r.placement != placement);
+        self.take_over_from_none(id, placement)?;
         if led { self.raise_epoch(id) } else { Ok(()) }
+    }
+
+    /// No replica is to take the place of that one any more.
+    fn take_over_from_none(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
+        let replicas = self.shard_mut(id)?.replicas.iter_mut();
+        replicas.filter(|r| r.replaces() == Some(placement)).for_each(|r| r.predecessor = None);
+        Ok(())
     }
 
     /// The one moment of a split or merge: `parents` close, `children` serve, all under epochs above every
@@ -401,11 +444,17 @@ impl<'a> Edit<'a> {
         if !self.replica_mut(id, placement)?.in_sync {
             return Err(EditError::NotInSync { shard: id, placement });
         }
-        for replica in &mut self.shard_mut(id)?.replicas {
-            replica.role = if replica.placement == placement { Role::Leader } else { Role::Follower };
-        }
+        self.give_lead(id, placement)?;
         self.configure(id)?;
         self.raise_epoch(id)
+    }
+
+    fn give_lead(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
+        for replica in &mut self.shard_mut(id)?.replicas {
+            let leads = replica.placement == placement;
+            replica.role = if leads { Role::Leader } else { replica.role.without_lead() };
+        }
+        Ok(())
     }
 
     /// The closer of a shard has asked for an in-sync set without that replica.

@@ -35,8 +35,25 @@ use std::num::NonZeroU64;
 pub enum Role {
     /// Accepts writes (and, in exclusive mode, is the owner). At most one per shard.
     Leader,
-    /// Serves reads, follows the leader.
+    /// Serves reads, follows the leader, and may take its place.
     Follower,
+    /// Serves reads, of a hot shard of a replicated keyspace: follows the leader, which waits for nothing of it. It is never in the
+    /// in-sync set, and never leads; the coordinator may make it a follower.
+    ReadReplica,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Role; 3] = [Role::Leader, Role::Follower, Role::ReadReplica];
+
+    /// What it is when it does not lead (any more).
+    #[must_use]
+    pub fn without_lead(self) -> Role {
+        match self {
+            Role::Leader | Role::Follower => Role::Follower,
+            Role::ReadReplica => Role::ReadReplica,
+        }
+    }
 }
 
 impl fmt::Display for Role {
@@ -44,6 +61,7 @@ impl fmt::Display for Role {
         f.pad(match self {
             Role::Leader => "leader",
             Role::Follower => "follower",
+            Role::ReadReplica => "read replica",
         })
     }
 }
@@ -79,6 +97,11 @@ pub struct Replica {
 }
 
 impl Replica {
+    /// Whether it is there to be read from only.
+    pub fn is_read_replica(&self) -> bool {
+        self.role == Role::ReadReplica
+    }
+
     /// The replica that leaves when this one serves: make before break (O11).
     pub fn replaces(&self) -> Option<PlacementId> {
         self.predecessor.map(PlacementId::from)
@@ -178,8 +201,18 @@ impl Shard {
         self.replicas.iter().filter(|r| r.state.is_staying())
     }
 
-    /// Replicas that serve.
+    /// Its members: replicas that stay, without those that are there to be read from only.
+    pub fn members(&self) -> impl Iterator<Item = &Replica> {
+        self.staying().filter(|r| !r.is_read_replica())
+    }
+
+    /// Members that serve.
     pub fn live(&self) -> impl Iterator<Item = &Replica> {
+        self.readable().filter(|r| !r.is_read_replica())
+    }
+
+    /// Replicas that answer reads: members and read replicas that serve.
+    pub fn readable(&self) -> impl Iterator<Item = &Replica> {
         self.replicas.iter().filter(|r| r.state == ReplicaState::Live)
     }
 
@@ -219,7 +252,7 @@ impl Shard {
     /// It is wanted no more: all its replicas leave, none leads, and none needs to be in sync.
     fn leave_whole(&mut self) {
         for replica in &mut self.replicas {
-            replica.role = Role::Follower;
+            replica.role = replica.role.without_lead();
             replica.in_sync = false;
             replica.state = replica.state.leaving();
         }

@@ -57,6 +57,9 @@ pub enum Finding {
     /// D1: a leader that may lack acknowledged writes.
     #[error("D1: shard {0} is led by {1}, which is not in its in-sync set")]
     LeaderNotInSync(ShardId, PlacementId),
+    /// D1: what is there to be read from only.
+    #[error("D1: shard {0} has the read replica {1} in its in-sync set")]
+    ReadReplicaInSync(ShardId, PlacementId),
     /// D1: another in-sync set or leader, under the same configuration or an earlier one.
     #[error("D1: shard {0} has another in-sync set or leader, and its configuration {1} is not a later one")]
     SameConfiguration(ShardId, Configuration),
@@ -166,6 +169,8 @@ fn shard_alone(sharding: Sharding, shard: &Shard) -> Vec<Finding> {
     };
     let not_live = shard.in_sync().filter(|r| !counts(r));
     findings.extend(not_live.map(|r| Finding::InSync(shard.id, r.placement, r.state)));
+    let read = shard.in_sync().filter(|r| r.is_read_replica());
+    findings.extend(read.map(|r| Finding::ReadReplicaInSync(shard.id, r.placement)));
     let outsider = shard.leader().filter(|leader| shard.has_in_sync_set() && !leader.in_sync);
     findings.extend(outsider.map(|leader| Finding::LeaderNotInSync(shard.id, leader.placement)));
     let leaders = || shard.replicas.iter().filter(|r| r.role == Role::Leader);

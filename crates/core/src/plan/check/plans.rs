@@ -36,6 +36,7 @@ struct Sketched {
     placement: Option<PlacementId>,
     node: NodeId,
     stays: bool,
+    /// It is live, and may lead.
     live: bool,
 }
 
@@ -93,7 +94,7 @@ impl Sketch<'_> {
                     placement: Some(r.placement),
                     node: r.node.clone(),
                     stays: r.state.is_staying(),
-                    live: r.state == ReplicaState::Live,
+                    live: r.state == ReplicaState::Live && !r.is_read_replica(),
                 })
                 .collect()
         })

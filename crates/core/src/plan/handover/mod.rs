@@ -43,6 +43,7 @@
 mod replicated;
 mod stored;
 
+pub(crate) use replicated::lacks_member;
 pub(crate) use stored::{handing_over, is_reported_lost};
 
 use crate::base::id::{Configuration, Epoch, Incarnation, PlacementId, ShardId};
@@ -114,6 +115,10 @@ pub trait ReplicaView {
     /// Whether the followers of a replicated shard do not hear its leader, and the coordinator does not, either.
     fn is_silenced(&self, _shard: &Shard, _leader: &Replica) -> bool {
         false
+    }
+    /// Whether the process of a member lives, or is waited for.
+    fn is_expected(&self, member: &Replica) -> bool {
+        !self.has_ended(&member.node, member.incarnation)
     }
     /// How many replicas of a replicated shard must have a write before it is acknowledged.
     fn min_in_sync(&self) -> usize {
@@ -202,65 +207,20 @@ fn remove_ended(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Res
 
 fn settle_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let is_replicated = view.ownership() == Ownership::Replicated;
-    if is_replicated && replicated::settle_wish(edit, id, view)? {
-        return Ok(());
+    if is_replicated {
+        if replicated::settle_wish(edit, id, view)? {
+            return Ok(());
+        }
+        replicated::fill_members(edit, id, view)?;
     }
     let placements: Vec<_> = edit.shard(id)?.replicas.iter().map(|r| r.placement).collect();
     for placement in placements {
-        let shard = edit.shard(id)?;
-        let Some(replica) = shard.replica(placement).cloned() else { continue };
+        let Some(replica) = edit.shard(id)?.replica(placement).cloned() else { continue };
         if view.has_ended(&replica.node, replica.incarnation) && view.is_durable() {
             continue;
         }
-        let phase = view.phase(placement);
-        match (replica.state, phase) {
-            (ReplicaState::Load, Some(Phase::Ready)) if is_replicated => {
-                if !shard.has_in_sync_set() {
-                    replicated::begin(edit, id, placement)?;
-                }
-            }
-            (ReplicaState::Load, Some(Phase::Ready)) => promote(edit, id, &replica, view)?,
-            (ReplicaState::Load, _) if is_in_vain(&replica, view) && has_source(shard, view) => {
-                edit.leave(id, placement)?;
-            }
-            (ReplicaState::Live, _)
-                if is_replicated && replica.role == Role::Leader && view.is_silenced(shard, &replica) =>
-            {
-                if let Some(next) = successor(shard, placement, view) {
-                    replicated::replace_silent_leader(edit, id, placement, next)?;
-                }
-            }
-            (ReplicaState::Live, phase)
-                if replica.role == Role::Leader && cannot_lead(&replica, phase, view) =>
-            {
-                let other = || stored::other_beginner(edit, shard, &replica, view);
-                if let Some(next) = successor(shard, placement, view).or_else(other) {
-                    edit.lead(id, next)?;
-                }
-            }
-            (ReplicaState::Unload, _) if has_let_go(&replica, view) => {
-                let targets_have_all = !is_replicated || replicated::targets_have_all(shard, view);
-                if is_known_to_serve(shard, view) && targets_have_all || shard.epoch == Epoch(0) {
-                    edit.step(id, placement, ReplicaState::UnloadFinal)?;
-                }
-            }
-            (ReplicaState::UnloadFinal, _) if is_gone(&replica, view) => {
-                edit.remove_replica(id, placement)?
-            }
-            (
-                ReplicaState::Load | ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal,
-                Some(
-                    Phase::Loading
-                    | Phase::Ready
-                    | Phase::Serving
-                    | Phase::Unloading
-                    | Phase::Unloaded
-                    | Phase::Kept
-                    | Phase::Dropped
-                    | Phase::Failed(_),
-                )
-                | None,
-            ) => {}
+        if !replicated::settle_read_replica(edit, id, &replica, view)? {
+            settle_replica(edit, id, &replica, view)?;
         }
     }
     if edit.shard(id)?.leader().is_none() {
@@ -269,6 +229,64 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> R
         let candidate =
             successor(shard, PlacementId(0), view).or(shard.copies().find(lives).map(|r| r.placement));
         candidate.map_or(Ok(()), |placement| edit.lead(id, placement))?;
+    }
+    Ok(())
+}
+
+/// The next step of one replica of a serving shard: see the table of the module.
+fn settle_replica(
+    edit: &mut Edit<'_>,
+    id: ShardId,
+    replica: &Replica,
+    view: &dyn ReplicaView,
+) -> Result<(), EditError> {
+    let is_replicated = view.ownership() == Ownership::Replicated;
+    let placement = replica.placement;
+    let (shard, phase) = (edit.shard(id)?, view.phase(placement));
+    match (replica.state, phase) {
+        (ReplicaState::Load, Some(Phase::Ready)) if is_replicated => {
+            if !shard.has_in_sync_set() {
+                replicated::begin(edit, id, placement)?;
+            }
+        }
+        (ReplicaState::Load, Some(Phase::Ready)) => promote(edit, id, replica, view)?,
+        (ReplicaState::Load, _) if is_in_vain(replica, view) && has_source(shard, view) => {
+            edit.leave(id, placement)?;
+        }
+        (ReplicaState::Live, _)
+            if is_replicated && replica.role == Role::Leader && view.is_silenced(shard, replica) =>
+        {
+            if let Some(next) = successor(shard, placement, view) {
+                replicated::replace_silent_leader(edit, id, placement, next)?;
+            }
+        }
+        (ReplicaState::Live, phase) if replica.role == Role::Leader && cannot_lead(replica, phase, view) => {
+            let other = || stored::other_beginner(edit, shard, replica, view);
+            if let Some(next) = successor(shard, placement, view).or_else(other) {
+                edit.lead(id, next)?;
+            }
+        }
+        (ReplicaState::Unload, _) if has_let_go(replica, view) => {
+            let targets_have_all = !is_replicated || replicated::targets_have_all(shard, view);
+            if is_known_to_serve(shard, view) && targets_have_all || shard.epoch == Epoch(0) {
+                edit.step(id, placement, ReplicaState::UnloadFinal)?;
+            }
+        }
+        (ReplicaState::UnloadFinal, _) if is_gone(replica, view) => edit.remove_replica(id, placement)?,
+        (
+            ReplicaState::Load | ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal,
+            Some(
+                Phase::Loading
+                | Phase::Ready
+                | Phase::Serving
+                | Phase::Unloading
+                | Phase::Unloaded
+                | Phase::Kept
+                | Phase::Dropped
+                | Phase::Failed(_),
+            )
+            | None,
+        ) => {}
     }
     Ok(())
 }

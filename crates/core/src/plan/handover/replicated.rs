@@ -21,6 +21,16 @@
 //!
 //! A shard that nobody has led yet has no data: its first replica that is ready is its in-sync set, and leads.
 //!
+//! A hot shard may have *read replicas* beside its members: they follow the leader's log, and answer reads. No leader asks them in,
+//! none waits for them, and none of them leads.
+//!
+//! | seen of a read replica                                   | becomes                                    |
+//! |----------------------------------------------------------|--------------------------------------------|
+//! | `Load`, `Ready`, as it has caught up; the leader serves  | `Live`; the read replica that it replaces leaves |
+//! | `Live`, and its service fails, or never begins; the leader serves | `Unload`                          |
+//! | its process ended, or has nothing of it                  | removed ([`super::stored`]): another comes in its place while the shard is hot |
+//! | the shard has fewer members than it should, those counted whose nodes are waited for | a follower in `Load`: the leader asks it in, as any; what was to replace it replaces none |
+//!
 //! A split or merge (`service/table/split` has the way of the data): at the switch a child's in-sync set are its replicas on nodes
 //! on which a parent is in sync, if they are enough; else the switch waits. The others stay in `Load`. The parents keep their
 //! in-sync sets, in `Unload`, and their leaders as closers, until every child's replica in sync serves:
@@ -96,7 +106,7 @@ impl<'a> Wish<'a> {
             let phase = view.phase(r.placement);
             matches!(phase, Some(Phase::Ready | Phase::Serving)) && !view.has_ended(&r.node, r.incarnation)
         };
-        let newcomers = shard.staying().filter(|r| self.has(r) && !r.in_sync).filter(could_serve);
+        let newcomers = shard.members().filter(|r| self.has(r) && !r.in_sync).filter(could_serve);
         newcomers.map(|r| r.placement).collect()
     }
 
@@ -138,6 +148,72 @@ pub(super) fn begin(edit: &mut Edit<'_>, id: ShardId, first: PlacementId) -> Res
     edit.lead(id, first)
 }
 
+/// The steps of a read replica that no other replica has. Returns whether its state is one of those.
+pub(super) fn settle_read_replica(
+    edit: &mut Edit<'_>,
+    id: ShardId,
+    replica: &Replica,
+    view: &dyn ReplicaView,
+) -> Result<bool, EditError> {
+    let phase = view.phase(replica.placement);
+    match (replica.state, phase) {
+        _ if !replica.is_read_replica() => return Ok(false),
+        (ReplicaState::Load, Some(Phase::Ready)) => open_to_reads(edit, id, replica, view)?,
+        // While no leader serves, none has anything later, and another could not be filled.
+        (ReplicaState::Live, _)
+            if super::cannot_lead(replica, phase, view) && super::leader_serves(edit.shard(id)?, view) =>
+        {
+            edit.leave(id, replica.placement)?;
+        }
+        (ReplicaState::Live, _) => {}
+        (ReplicaState::Load | ReplicaState::Unload | ReplicaState::UnloadFinal, _) => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// A read replica has caught up: it answers reads. What it replaces leaves, unless that has become a member meanwhile.
+fn open_to_reads(
+    edit: &mut Edit<'_>,
+    id: ShardId,
+    ready: &Replica,
+    view: &dyn ReplicaView,
+) -> Result<(), EditError> {
+    let shard = edit.shard(id)?;
+    if !super::leader_serves(shard, view) {
+        return Ok(());
+    }
+    let leaves = |old: &&Replica| old.state.is_staying() && old.is_read_replica();
+    let replaced = ready.replaces().and_then(|old| shard.replica(old)).filter(leaves);
+    let replaced = replaced.map(|old| old.placement);
+    edit.step(id, ready.placement, ReplicaState::Live)?;
+    replaced.map_or(Ok(()), |old| edit.leave(id, old))
+}
+
+/// Whether a replicated shard has fewer members than it should.
+pub(crate) fn lacks_member(shard: &Shard, view: &dyn ReplicaView) -> bool {
+    let members = shard.members().filter(|r| view.is_expected(r)).count();
+    view.ownership() == Ownership::Replicated && members < view.wanted(shard.id)
+}
+
+/// A read replica takes the place of a member that is missing: it is nearly there.
+pub(super) fn fill_members(
+    edit: &mut Edit<'_>,
+    id: ShardId,
+    view: &dyn ReplicaView,
+) -> Result<(), EditError> {
+    let shard = edit.shard(id)?;
+    let acts = |r: &&Replica| {
+        r.is_read_replica()
+            && view.sends_heartbeats(&r.node, r.incarnation)
+            && !super::stored::cannot_act(r, view)
+    };
+    let next = shard.staying().filter(acts).min_by_key(|r| (r.state != ReplicaState::Live, r.placement));
+    match next.map(|r| r.placement).filter(|_| lacks_member(shard, view)) {
+        Some(next) => edit.make_member(id, next),
+        None => Ok(()),
+    }
+}
+
 /// A leader that is silent is taken out of the set when another member has come to lead: the new leader would wait for it.
 pub(super) fn replace_silent_leader(
     edit: &mut Edit<'_>,
@@ -164,7 +240,7 @@ pub(super) fn is_enough(edit: &Edit<'_>, child: &Shard, view: &dyn ReplicaView) 
         return true;
     }
     let parents = || child.parents().iter().filter_map(|id| edit.shard(*id).ok());
-    let stays = |node: &NodeId| parents().any(|parent| parent.staying().any(|r| r.node == *node));
+    let stays = |node: &NodeId| parents().any(|parent| parent.members().any(|r| r.node == *node));
     child.replicas.iter().filter(|r| stays(&r.node)).count() >= view.min_in_sync()
 }
 

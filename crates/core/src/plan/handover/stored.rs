@@ -22,6 +22,7 @@
 //! | `Load`                       | has copies enough, or any, if its node is back without it | any        | removed                          |
 //! | `Unload`                     | the leader serves                   | any                              | removed                          |
 //! | `UnloadFinal`                | any                                 | any                              | removed                          |
+//! | a read replica, in `Load` or `Live` | any                          | any, not older than a restore    | removed: it is no copy           |
 //!
 //! Those that go on without a copy do so under a later epoch, which each of them has stored before the leader acknowledges
 //! anything under it.
@@ -83,6 +84,7 @@ fn settle_all(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Resul
         return ended.into_iter().try_for_each(|placement| edit.remove_replica(id, placement));
     }
     settle_copies(edit, id, view)?;
+    remove_read_replicas(edit, id, view)?;
     let shard = edit.shard(id)?;
     let ended: Vec<_> = shard.replicas.iter().filter(|r| has_ended(r, view)).cloned().collect();
     for replica in ended {
@@ -95,6 +97,16 @@ fn settle_all(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Resul
         }
     }
     Ok(())
+}
+
+/// Read replicas that cannot act: nobody waits for them. After a restore, one that is away may have become a member since.
+fn remove_read_replicas(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
+    let shard = edit.shard(id)?;
+    let is_out = |r: &&Replica| {
+        r.is_read_replica() && r.state.is_staying() && cannot_act(r, view) && !view.may_be_later(shard, r)
+    };
+    let out: Vec<_> = shard.replicas.iter().filter(is_out).map(|r| r.placement).collect();
+    out.into_iter().try_for_each(|placement| edit.remove_replica(id, placement))
 }
 
 fn has_ended(replica: &Replica, view: &dyn ReplicaView) -> bool {
@@ -325,7 +337,7 @@ pub(super) fn has_last_writes(parent: &Shard) -> bool {
 /// The replicas of a closing parent that have everything that was acknowledged before the switch.
 pub(crate) fn handing_over(parent: &Shard) -> impl Iterator<Item = &Replica> {
     let closes = matches!(parent.stage(), Stage::Closing(_));
-    parent.replicas.iter().filter(move |r| closes && r.state == ReplicaState::Unload)
+    parent.replicas.iter().filter(move |r| closes && r.state == ReplicaState::Unload && !r.is_read_replica())
 }
 
 /// Whether every copy of a shard serves: then it has fetched what it lacked when it was made one.

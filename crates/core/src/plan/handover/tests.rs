@@ -134,7 +134,7 @@ fn settled(seen: &Seen) -> (Vec<(ReplicaState, u64)>, Option<PlacementId>) {
     (states, shard.leader().map(|r| r.placement))
 }
 
-use ReplicaState::{Live, Load};
+use ReplicaState::{Live, Load, Unload};
 
 #[test]
 fn d1_a_follower_that_a_leader_may_go_on_without_is_no_copy_when_it_is_back() {
@@ -269,6 +269,42 @@ fn t14_what_is_possible_of_a_wish_is_granted_in_one_commit() {
     assert_eq!((set, leader), (vec![2, 4], Some(4)), "what takes the leader's place leads");
     let (set, leader, grown) = after_wish(&asks(&[1, 2, 3, 9]));
     assert_eq!((set, leader, grown), (vec![1, 2, 3], Some(1), 1), "one is unknown");
+}
+
+/// `b` is in sync, and `e` is a read replica; `f` loads, to be read from in the place of `replaced`.
+fn with_read_replicas(replaced: PlacementId) -> ShardMap {
+    committed(&in_sync(), |edit| {
+        let [e, f] = ["e", "f"].map(|name| NodeId::new(name).unwrap());
+        let read = edit.add_read_replica(ShardId(1), &e, Incarnation(1), None).unwrap();
+        edit.step(ShardId(1), read, ReplicaState::Live).unwrap();
+        edit.add_read_replica(ShardId(1), &f, Incarnation(1), Some(replaced)).unwrap();
+    })
+}
+
+#[test]
+fn d1_no_member_leaves_for_a_read_replica() {
+    let ready = Seen {
+        ownership: Some(Ownership::Replicated),
+        phases: [(PlacementId(6), Some(Phase::Ready))].into(),
+        wish: Some((in_sync().shard(ShardId(1)).unwrap().epoch, Configuration(0), vec![])),
+        ..Seen::default()
+    };
+    let settled = |map: &ShardMap| {
+        let map = committed(map, |edit| settle(edit, ShardId(1), &ready).unwrap());
+        let shard = map.shard(ShardId(1)).unwrap();
+        let states = [2, 5, 6].map(|placement| shard.replica(PlacementId(placement)).map(|r| r.state));
+        (states, shard.in_sync().map(|r| r.placement.0).collect::<Vec<_>>())
+    };
+    let moved = with_read_replicas(PlacementId(5));
+    assert_eq!(settled(&moved), ([Some(Live), Some(Unload), Some(Live)], vec![1, 2]), "a read replica does");
+    let beside = with_read_replicas(PlacementId(2));
+    assert_eq!(settled(&beside), ([Some(Live), Some(Live), Some(Live)], vec![1, 2]));
+    let led = with_read_replicas(PlacementId(1));
+    assert_eq!(settled(&led), ([Some(Live), Some(Live), Some(Live)], vec![1, 2]), "nor does the leader");
+    let made = committed(&moved, |edit| edit.make_member(ShardId(1), PlacementId(5)).unwrap());
+    let shard = made.shard(ShardId(1)).unwrap();
+    assert_eq!(shard.replica(PlacementId(6)).unwrap().replaces(), None);
+    assert_eq!(settled(&made), ([Some(Live), Some(Load), Some(Live)], vec![1, 2]), "it catches up");
 }
 
 /// Who loses the place in the set catches up anew, and others can tell by the epoch that they went on without it.

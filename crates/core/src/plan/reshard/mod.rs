@@ -85,18 +85,19 @@ pub struct Candidate<'a> {
 impl Candidate<'_> {
     /// How many nodes serve it.
     fn copies(&self) -> usize {
-        self.shard.live().count()
+        self.shard.readable().count()
     }
 
-    /// Its nodes, the leader's first. Children begin there: there the data is.
+    /// The nodes of its members, the leader's first. Children begin there: there the data is.
     fn nodes(&self) -> Vec<NodeId> {
-        leader_first(self.shard).into_iter().map(|replica| replica.node.clone()).collect()
+        let members = leader_first(self.shard).into_iter().filter(|replica| !replica.is_read_replica());
+        members.map(|replica| replica.node.clone()).collect()
     }
 }
 
 /// The live replicas of a shard, the leader first.
 pub fn leader_first(shard: &Shard) -> Vec<&Replica> {
-    let mut replicas: Vec<_> = shard.live().collect();
+    let mut replicas: Vec<_> = shard.readable().collect();
     replicas.sort_by_key(|replica| (replica.role != Role::Leader, replica.placement));
     replicas
 }

@@ -19,14 +19,19 @@ pub fn order(order: &exchange::Order, node: &NodeId, incarnation: Incarnation) -
     let others = || order.peers.iter().filter(|peer| peer.shard == order.replica.shard);
     let leader = match order.role {
         Role::Leader => Some(me),
-        Role::Follower => others().find(|peer| peer.role == Role::Leader).map(|peer| peer.placement),
+        Role::Follower | Role::ReadReplica => {
+            others().find(|peer| peer.role == Role::Leader).map(|peer| peer.placement)
+        }
     };
-    let own = Peer { placement: me, node: node.clone(), incarnation, may_join: order.state.is_staying() };
+    // The leader sends a read replica what it sends to all, waits for nothing of it, and never asks it into the set.
+    let may_join = |role: Role, state: ReplicaState| role != Role::ReadReplica && state.is_staying();
+    let own =
+        Peer { placement: me, node: node.clone(), incarnation, may_join: may_join(order.role, order.state) };
     let peers = others().map(|peer| Peer {
         placement: peer.placement,
         node: peer.node.clone(),
         incarnation: peer.incarnation,
-        may_join: peer.state.is_staying(),
+        may_join: may_join(peer.role, peer.state),
     });
     let in_sync = others().filter(|peer| peer.in_sync).map(|peer| peer.placement);
     Some(Order {
@@ -66,9 +71,10 @@ pub fn is_late(order: &exchange::Order) -> bool {
     order.state.is_staying() && !takes_base(order)
 }
 
-/// The replicas of the shards that a child was split or merged from, from which it may take its base.
+/// The members of the shards that a child was split or merged from, from which it may take its base.
 pub fn parents(order: &exchange::Order) -> Vec<Parent> {
-    let others = order.peers.iter().filter(|peer| peer.shard != order.replica.shard);
+    let others =
+        order.peers.iter().filter(|peer| peer.shard != order.replica.shard && peer.role != Role::ReadReplica);
     let parent = |peer: &exchange::Peer| Parent {
         shard: peer.shard,
         bounds: peer.bounds.clone(),

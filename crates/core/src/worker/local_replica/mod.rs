@@ -373,7 +373,9 @@ impl LocalReplica {
     }
 
     fn call(&mut self, callback: Callback, now: Millis) -> Option<Task> {
-        if let Callback::Serve(_, epoch) = callback {
+        if let Callback::Serve(role, epoch) = callback
+            && role != Role::ReadReplica
+        {
             self.served = self.served.max(epoch);
         }
         self.at = At::Calling(callback, now);
@@ -405,7 +407,7 @@ impl LocalReplica {
             return self.call(Callback::Serve(self.order.role, self.order.epoch), now);
         }
         // Its leader may wait for everybody else to have ended what they did under earlier epochs, and it for its leader.
-        if self.order.role == Role::Follower && self.gate == Gate::Shut { self.carry_out() } else { None }
+        if self.order.role != Role::Leader && self.gate == Gate::Shut { self.carry_out() } else { None }
     }
 
     /// While serving: to another role or epoch.
@@ -413,7 +415,8 @@ impl LocalReplica {
         let Gate::Open(role, epoch) = self.gate else { return self.open(now) };
         match (role, self.order.role) {
             _ if epoch == self.order.epoch && role == self.order.role => {
-                if self.durable && self.order.granted && self.served < epoch {
+                let is_copy = role != Role::ReadReplica;
+                if self.durable && self.order.granted && is_copy && self.served < epoch {
                     return self.open(now);
                 }
                 self.note_served();
@@ -425,23 +428,24 @@ impl LocalReplica {
             }
             // A leader stops before it does anything else; it goes on when it is drained. Also one that is to
             // lead under a later epoch: it has missed orders, and another has led in between (O1, O7).
-            (Role::Leader, Role::Follower | Role::Leader) => self.shut(now),
+            (Role::Leader, _) => self.shut(now),
             // The coordinator waits for that before it grants the leader the epoch: after a restore the epochs that copies
             // have stored say which is the latest.
-            (Role::Follower, Role::Follower) if self.durable && self.order.granted => self.open(now),
-            (Role::Follower, Role::Follower) => {
+            (_, Role::Follower | Role::ReadReplica) if self.durable && self.order.granted => self.open(now),
+            (_, Role::Follower | Role::ReadReplica) => {
                 self.gate = Gate::Open(role, self.order.epoch);
                 self.note_served();
                 self.carry_out()
             }
-            (Role::Follower, Role::Leader) => self.open(now),
+            (Role::Follower | Role::ReadReplica, Role::Leader) => self.open(now),
         }
     }
 
     /// Raises the epoch under which it has served, once the coordinator grants the order: after a restore the coordinator
     /// compares that epoch with other copies' before it grants anything.
     fn note_served(&mut self) {
-        if self.order.granted {
+        // A read replica is no copy, whatever it has answered.
+        if self.order.granted && self.order.role != Role::ReadReplica {
             self.served = self.served.max(self.order.epoch);
         }
     }

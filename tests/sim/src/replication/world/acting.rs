@@ -161,12 +161,19 @@ impl World {
             }
             Effect::Answer(request, answer) => return self.answer(node, placement, request, answer),
             Effect::Wish(wish) => {
+                if let Some(reader) = wish.in_sync.iter().find(|one| self.coordinator.is_reader(shard, **one))
+                {
+                    return Err(format!("D1: {placement} asks for the read replica {reader} to be in sync"));
+                }
                 local.report.wish = Some(wish);
                 self.after(0, Happening::Beat { node, life, again: false });
             }
             Effect::LeaderSilent(epoch) => {
                 local.report.silent = Some(epoch);
                 local.silent_at = self.now;
+            }
+            Effect::Began(epoch) if self.coordinator.is_reader(shard, placement) => {
+                return Err(format!("D1: the read replica {placement} leads under {epoch}"));
             }
             Effect::Began(epoch) => return self.began(node, shard, epoch),
             Effect::Snapshot(to) => self.send_snapshot(node, placement, to),
@@ -327,6 +334,14 @@ impl World {
         let local = &self.nodes[node].replicas[&placement];
         let value = local.engine.value(asked.key());
         let leads = local.machine.status().leads;
+        let is_reader = self.coordinator.is_reader(shard, placement);
+        let is_weak = matches!(asked, Asked::Read(_, Consistency::Bounded(_) | Consistency::Any));
+        if is_reader && answer.is_ok() {
+            self.outcome.readers.0 += 1;
+            if !is_weak {
+                return Err(format!("D2: the read replica {placement} answers {asked:?}"));
+            }
+        }
         match (&answer, asked) {
             (Ok(Answer::Written(at)), _) => {
                 let (disks, min) = (self.disks_with(shard, *at), self.weather.settings.min_in_sync);
@@ -363,8 +378,10 @@ impl World {
         Ok(())
     }
 
+    /// How many disks have it, those of read replicas not counted: one that is one now has never been anything else.
     fn disks_with(&self, shard: usize, at: LogPosition) -> usize {
-        let of_shard = self.places.iter().filter(|(_, (_, of))| *of == shard);
+        let is_reader = |placement: &PlacementId| self.coordinator.is_reader(shard, *placement);
+        let of_shard = self.places.iter().filter(|(one, (_, of))| *of == shard && !is_reader(one));
         of_shard.filter(|(placement, _)| self.disk(**placement).is_some_and(|disk| disk.has(at))).count()
     }
 

@@ -171,12 +171,16 @@ impl World {
         }
     }
 
-    /// A replica out of sync goes, and its data with it; a new one comes.
+    /// A replica out of sync goes, and its data with it; a new one comes. Or a read replica becomes a member.
     fn exchange(&mut self, shard: usize) {
+        let before = self.coordinator.generation;
+        let is_there = self.weather.readers > 0 && self.now >= self.coordinator.away;
+        if is_there && self.draw.chance(300) && self.coordinator.promote(shard) {
+            return self.push(before);
+        }
         let map = &self.coordinator.maps[shard];
         let out = map.peers.iter().map(|peer| peer.placement).find(|one| !map.in_sync.contains(one));
         if let Some(out) = out.filter(|_| self.now >= self.coordinator.away) {
-            let before = self.coordinator.generation;
             self.coordinator.exchange(shard, out, &mut self.draw);
             self.push(before);
         }

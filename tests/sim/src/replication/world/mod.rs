@@ -24,6 +24,9 @@ const SETTLES: True = 15 * SECOND;
 /// How long it then goes on without a coordinator.
 const ALONE: True = 10 * SECOND;
 
+/// The greatest age of what a read replica has when nothing is wrong, in milliseconds.
+const FRESH_MS: u64 = 1_000;
+
 /// What a run has shown.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcome {
@@ -49,6 +52,8 @@ pub struct Outcome {
     pub transfers: u64,
     /// Changes of in-sync sets that leaders asked for.
     pub wishes: u64,
+    /// Reads that read replicas answered, and read replicas that were made members.
+    pub readers: (u64, u64),
 }
 
 impl Outcome {
@@ -64,20 +69,31 @@ impl Outcome {
         self.snapshots += other.snapshots;
         self.transfers += other.transfers;
         self.wishes += other.wishes;
+        self.readers = (self.readers.0 + other.readers.0, self.readers.1 + other.readers.1);
     }
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Outcome {
-            steps, writes, outliving, reads, leaders, crashes, snapshots, transfers, wishes, ..
+            steps,
+            writes,
+            outliving,
+            reads,
+            leaders,
+            crashes,
+            snapshots,
+            transfers,
+            wishes,
+            readers,
+            ..
         } = self;
         write!(
             f,
             "{steps} steps; {} writes acknowledged ({outliving} after the lead), {} unknown; {} linearizable, {} bounded and {} other reads; \
              {} changes of leaders, {} began; {crashes} crashes, {snapshots} snapshots, {transfers} transfers, \
-             {wishes} wishes granted",
-            writes.0, writes.1, reads.0, reads.1, reads.2, leaders.0, leaders.1
+             {wishes} wishes granted; {} reads answered by read replicas, {} of which became members",
+            writes.0, writes.1, reads.0, reads.1, reads.2, leaders.0, leaders.1, readers.0, readers.1
         )
     }
 }
@@ -159,6 +175,7 @@ pub fn run_with_words(seed: u64, words: Option<usize>) -> (Outcome, Vec<String>)
     let mut world = World::new(seed, words);
     let broken = world.run().err();
     let (writes, changes) = (world.oracle.writes() as u64, world.coordinator.changes);
+    world.outcome.readers.1 = world.coordinator.promoted;
     let mut outcome = Outcome { broken, hash: world.trace.hash(), ..world.outcome };
     (outcome.writes.0, outcome.leaders.0) = (writes, changes);
     (outcome, world.trace.words().cloned().collect())
@@ -167,9 +184,10 @@ pub fn run_with_words(seed: u64, words: Option<usize>) -> (Outcome, Vec<String>)
 impl World {
     fn new(seed: u64, words: Option<usize>) -> World {
         let mut draw = Draw::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x7ab1e);
-        let weather = Weather::drawn(&mut draw);
-        let Weather { nodes, shards, replicas, dead_after, .. } = weather;
-        let coordinator = Coordinator::new(nodes, shards, replicas, dead_after);
+        let readers = if seed % 2 == 1 { 1 + (seed / 2 % 2) as usize } else { 0 };
+        let weather = Weather::drawn(&mut draw).with_readers(readers);
+        let Weather { nodes, shards, .. } = weather;
+        let coordinator = Coordinator::new(&weather);
         let mut world = World {
             now: 0,
             sequence: 0,
@@ -274,8 +292,12 @@ impl World {
     }
 
     /// After every step: each member of each in-sync set has on its disk what was acknowledged last, and by that all before it.
+    /// No read replica is one of them.
     fn holds(&self) -> Result<(), String> {
         for (shard, map) in self.coordinator.maps.iter().enumerate() {
+            if let Some(reader) = map.in_sync.iter().find(|one| self.coordinator.is_reader(shard, **one)) {
+                return Err(format!("D1: the read replica {reader} is in sync under {}", map.configuration));
+            }
             let Some(last) = self.oracle.acknowledged(shard) else { continue };
             for placement in &map.in_sync {
                 if !self.disk(*placement).is_some_and(|disk| disk.has(last)) {
@@ -310,15 +332,13 @@ impl World {
         self.nodes[*node].disks.get(&placement)
     }
 
-    /// When nothing has failed for long: everybody is in sync, and has all.
+    /// When nothing has failed for long: every member is in sync, and has all, and what read replicas have is fresh.
     fn holds_in_the_end(&self) -> Result<(), String> {
         for (shard, map) in self.coordinator.maps.iter().enumerate() {
-            if map.in_sync.len() != map.peers.len() {
-                return Err(format!(
-                    "L1: of {} replicas of shard {shard} {} are in sync",
-                    map.peers.len(),
-                    map.in_sync.len()
-                ));
+            let members = map.peers.iter().filter(|peer| peer.may_join).count();
+            if map.in_sync.len() != members {
+                let in_sync = map.in_sync.len();
+                return Err(format!("L1: of {members} members of shard {shard} {in_sync} are in sync"));
             }
             for peer in &map.peers {
                 let placement = peer.placement;
@@ -327,6 +347,11 @@ impl World {
                     .get(&placement)
                     .and_then(|(node, _)| self.nodes[*node].replicas.get(&placement));
                 let local = local.ok_or_else(|| format!("L1: {placement} is not there"))?;
+                let clock = self.places.get(&placement).map(|(node, _)| &self.nodes[*node].clock);
+                let age = clock.and_then(|clock| local.machine.age_ms(clock.read(self.now)));
+                if !peer.may_join && age.is_none_or(|age| age > FRESH_MS) {
+                    return Err(format!("L1: the read replica {placement} is {age:?} ms old"));
+                }
                 let leads = local.machine.status().has_begun;
                 if leads != (placement == map.leader) {
                     return Err(format!("L1: {placement} leads: {leads}, and the leader is {}", map.leader));

@@ -173,6 +173,13 @@ impl Replica {
         let Some(lead) = &self.lead else { return };
         let matched = |placement: PlacementId| lead.followers.get(&placement).map_or(0, |one| one.matched);
         let mut have: Vec<u64> = self.required().map(matched).collect();
+        if planted::is(Planted::CountedReader) {
+            let readers = lead.followers.values().filter(|follower| !follower.may_join);
+            if let (Some(reads), Some(least)) = (readers.map(|one| one.matched).max(), have.iter_mut().min())
+            {
+                *least = (*least).max(reads);
+            }
+        }
         have.push(self.durable.synced());
         let (begin, epoch) = (lead.begin, lead.epoch);
         if let Some(index) = commit::committed(&have, begin, self.is_enough()) {

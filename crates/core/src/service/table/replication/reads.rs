@@ -71,6 +71,7 @@ impl Replica {
     /// What a leader answers; none if it waits for promises.
     fn read_as_leader(&self, now: Millis) -> Option<Result<Answer, Failed>> {
         match self.phase() {
+            None if planted::is(Planted::ReaderLeads) && self.is_read_from_only() => Some(self.read(Some(0))),
             None => Some(Err(Failed::NotLeader(self.leader_elsewhere()))),
             Some(_) if self.closes() => Some(Err(Failed::Closed)),
             Some(Phase::Closed) => Some(Err(Failed::Closed)),
@@ -80,6 +81,12 @@ impl Replica {
                 may.then(|| self.read(Some(0)))
             }
         }
+    }
+
+    /// Whether the coordinator has ordered that it never joins the in-sync set.
+    fn is_read_from_only(&self) -> bool {
+        let peers = self.order.iter().flat_map(|order| &order.peers);
+        peers.into_iter().any(|peer| peer.placement == self.me && !peer.may_join)
     }
 
     fn read(&self, age_ms: Option<u64>) -> Result<Answer, Failed> {

@@ -101,7 +101,7 @@ impl Replica {
     fn has_caught_up(&self, follower: &Follower, now: Millis) -> bool {
         let has_begun = self.lead.as_ref().is_some_and(|lead| lead.phase == Phase::Leading);
         (has_begun || planted::is(Planted::EarlyNewcomer))
-            && follower.may_join
+            && (follower.may_join || planted::is(Planted::AskedReader))
             && follower.rest.is_none_or(|(_, until)| now >= until)
             && follower.matched >= self.committed
             && follower.replied_to.is_some()

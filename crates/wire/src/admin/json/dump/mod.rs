@@ -173,7 +173,7 @@ pub struct DumpReplica {
     pub node: String,
     /// The incarnation of that node on which the replica was placed.
     pub incarnation: u64,
-    /// The role of the replica: `leader`, `follower`.
+    /// The role of the replica: `leader`, `follower`, `read_replica`.
     pub role: String,
     /// The state of the replica: `load`, `live`, `unload`, `unload_final`.
     pub state: String,
@@ -386,7 +386,7 @@ impl TryFrom<DumpReplica> for map::Replica {
             let known = known.join(", ");
             Malformed::new(field, format!("{given:?} is no {field}: choose one of {known}"))
         };
-        let roles = [Role::Leader, Role::Follower];
+        let roles = Role::ALL;
         let role = roles.into_iter().find(|role| word(role) == form.role);
         let state = ReplicaState::ALL.into_iter().find(|state| word(state) == form.state);
         Ok(map::Replica {
