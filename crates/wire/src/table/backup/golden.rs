@@ -49,10 +49,9 @@ fn a_manifest_of_the_first_form_is_read() {
 }
 
 #[test]
-fn a_manifest_of_the_second_form_is_read_and_written() {
+fn a_manifest_of_the_second_form_is_read() {
     let golden = golden();
     let whole = second_form();
     let stored = golden["second_manifest"].as_str().unwrap();
-    assert_eq!(Manifest::open(stored.as_bytes(), &whole.table, &whole.id).as_ref(), Ok(&whole));
-    assert_eq!(String::from_utf8(whole.encode().unwrap()).unwrap(), stored);
+    assert_eq!(Manifest::open(stored.as_bytes(), &whole.table, &whole.id), Ok(whole));
 }

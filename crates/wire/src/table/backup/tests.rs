@@ -143,7 +143,7 @@ fn d8_each_flipped_bit_and_each_cut_of_a_manifest_is_refused() {
         }
     }
     let bytes = first.encode().unwrap();
-    assert!(matches!(Manifest::open(&bytes, "other", &manifest.id), Err(ManifestError::Moved { .. })));
+    assert!(matches!(Manifest::open(&bytes, "other", &first.id), Err(ManifestError::Moved { .. })));
     assert!(matches!(open(b"partage table backup 3\n"), Err(ManifestError::Form(_))));
 }
 
