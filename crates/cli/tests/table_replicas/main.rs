@@ -7,7 +7,7 @@
     reason = "a test of processes waits by the clock, and uses a part of the cluster of others"
 )]
 
-#[path = "../table_backup/cluster.rs"]
+#[path = "../table_cluster/mod.rs"]
 mod cluster;
 
 use cluster::{Cluster, ask, coded, eventually};
@@ -65,13 +65,13 @@ fn own_reads(address: &str, kind: &str) -> u64 {
 }
 
 fn signal(cluster: &Cluster, node: usize, signal: &str) {
-    let pid = cluster.nodes[node].0.0.id().to_string();
+    let pid = cluster.nodes[node].process.0.id().to_string();
     assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
 }
 
 /// The read replica has what is written, and says how old that may be; what only the leader may answer it sends on.
 fn reads_are_answered(cluster: &Cluster, node: usize) {
-    let address = &cluster.nodes[node].1;
+    let address = &cluster.nodes[node].address;
     let read = |query: &str| {
         let path = format!("/v1/tables/stock/keys/{}{query}", coded(KEY));
         ask(address, "GET", &path, &[], &[]).unwrap()
@@ -100,7 +100,8 @@ fn writes_do_not_wait(cluster: &Cluster, node: usize) {
     let mut longest = Duration::ZERO;
     for number in 0..100 {
         let begun = Instant::now();
-        let put = ask(&cluster.nodes[leader].1, "PUT", &path, &[], format!("{number}").as_bytes()).unwrap();
+        let put =
+            ask(&cluster.nodes[leader].address, "PUT", &path, &[], format!("{number}").as_bytes()).unwrap();
         assert_eq!(put.status, 204, "{put:?}");
         longest = longest.max(begun.elapsed());
         std::thread::sleep(Duration::from_millis(20));
@@ -125,7 +126,8 @@ fn a_hot_shard_gets_a_read_replica_which_answers_reads_and_for_which_no_write_wa
     let before = shard(&cluster);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for (_, address) in &cluster.nodes {
+        for node in &cluster.nodes {
+            let address = &node.address;
             scope.spawn(|| read_on(address, &stop));
         }
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -90,7 +90,7 @@ fn a_replicated_follower_that_lags_loads_anew_as_it_is_and_unloads_only_to_leave
     }
     // One that the service cannot serve is unloaded first.
     let mut fixture = following();
-    fixture.worker.unhealthy(Millis(5), &replica(), "its disk died".to_owned());
+    fixture.worker.unhealthy(Millis(5), &replica(), "its disk died");
     assert_eq!(fixture.order(6, load(18, true)), []);
     let tasks = tasks(fixture.worker.drained(Millis(7), &replica()));
     assert_eq!(tasks, [Task::Call(Callback::Unload)]);
