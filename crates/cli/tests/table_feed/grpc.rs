@@ -236,7 +236,7 @@ fn a_feed_over_grpc_has_what_it_has_over_http_and_leaves_nothing_behind() {
     cluster.create(&["stock", "--shards", "4", "--replicas", "2", "--feed", "10m"]);
     cluster.create(&["brief", "--shards", "1", "--replicas", "2", "--feed", "1s"]);
     cluster.create(&["plain", "--shards", "1", "--replicas", "2"]);
-    let [first, second] = [0, 1].map(|at: usize| cluster.nodes[at].1.clone());
+    let [first, second] = [0, 1].map(|at: usize| cluster.nodes[at].address.clone());
     let runtime = runtime();
     cluster.put("brief", b"a", "", b"1");
     let page_of_one = proto::FeedRequest { limit: 1, ..of("brief") };
@@ -273,7 +273,7 @@ fn a_node_that_stops_ends_its_streams_and_another_one_goes_on() {
     let cluster = Cluster::start(3);
     cluster.create(&["stock", "--shards", "2", "--feed", "10m"]);
     cluster.put("stock", b"a", "", b"1");
-    let [first, second] = [0, 1].map(|at: usize| cluster.nodes[at].1.clone());
+    let [first, second] = [0, 1].map(|at: usize| cluster.nodes[at].address.clone());
     runtime().block_on(async {
         let mut pages = begun(&second, proto::FeedRequest { follow: true, ..of("stock") }).await;
         let mut token = String::new();
@@ -281,7 +281,7 @@ fn a_node_that_stops_ends_its_streams_and_another_one_goes_on() {
             let page = page(&mut pages).await.unwrap().unwrap();
             token = if page.changes.is_empty() { String::new() } else { page.token };
         }
-        let pid = cluster.nodes[1].0.0.id().to_string();
+        let pid = cluster.nodes[1].process.0.id().to_string();
         assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         let status = refused(page(&mut pages).await, Code::Unavailable, "stopped");
         assert!(status.get_error_details().retry_info().is_some(), "{status:?}");

@@ -238,7 +238,7 @@ fn a_feed_is_followed_resumed_and_refused() {
 fn one_that_does_not_follow_ends_while_writers_go_on_and_has_what_was_written_before_it_began() {
     let cluster = Cluster::start(2);
     cluster.create(&["stock", "--shards", "4", "--replicas", "2", "--feed", "10m"]);
-    let all: Vec<String> = cluster.nodes.iter().map(|(_, address)| address.clone()).collect();
+    let all: Vec<String> = cluster.addresses();
     let stop = AtomicBool::new(false);
     let acknowledged = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {

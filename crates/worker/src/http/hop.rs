@@ -177,7 +177,6 @@ mod tests {
     use axum::Router;
     use axum::routing::get;
     use std::net::SocketAddr;
-    use std::time::Instant;
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
 
@@ -235,11 +234,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         tokio::spawn(async move { axum::serve(listener, Router::new().route("/slow", get(slow))).await });
-        let (hops, begun) = (Hops::new(), Instant::now());
+        let hops = Hops::new();
         let answer = hops.send(&address.to_string(), request(address, "/slow")).await.expect("an answer");
         let body = axum::body::to_bytes(answer.into_body(), 100).await.expect("its body");
         assert_eq!(&body[..], b"done");
-        assert!(begun.elapsed() >= long);
         sleep(2 * limits::HOP_QUIET + limits::HOP_CHECK).await;
         assert!(hops.checks().is_empty(), "no request waits, so no check runs");
     }

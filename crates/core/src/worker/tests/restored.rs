@@ -41,10 +41,7 @@ fn l1_d1_what_serves_and_is_to_load_is_unloaded_and_loads_anew() {
 /// A set without a follower that is silent has a later epoch. Writes may wait for that follower, and it for a leader of that epoch.
 #[test]
 fn l1_a_replicated_leader_goes_on_under_a_later_epoch_and_drains_nothing() {
-    let mut fixture = Fixture { ownership: Ownership::Replicated, durable: true, ..Fixture::new() };
-    fixture.order(1, order(ReplicaState::Live, Role::Leader, 17, true));
-    fixture.done(2, Callback::Load);
-    fixture.done(3, Callback::Serve(Role::Leader, Epoch(17)));
+    let mut fixture = Fixture { durable: true, ..Fixture::leading_in(Ownership::Replicated, 17) };
     let serve = Callback::Serve(Role::Leader, Epoch(18));
     // Before it is granted, and after.
     assert_eq!(fixture.order(5, order(ReplicaState::Live, Role::Leader, 18, false)), []);
@@ -63,8 +60,9 @@ fn l1_a_replicated_leader_goes_on_under_a_later_epoch_and_drains_nothing() {
 fn a_replicated_follower_that_lags_loads_anew_as_it_is_and_unloads_only_to_leave() {
     let following = || {
         let mut fixture = Fixture { ownership: Ownership::Replicated, durable: true, ..Fixture::new() };
-        fixture.order(1, order(ReplicaState::Live, Role::Follower, 17, true));
+        fixture.order(1, order(ReplicaState::Load, Role::Follower, 17, true));
         fixture.done(2, Callback::Load);
+        fixture.order(3, order(ReplicaState::Live, Role::Follower, 17, true));
         fixture.done(3, Callback::Serve(Role::Follower, Epoch(17)));
         fixture
     };

@@ -18,9 +18,11 @@ fn d1_a_silent_follower_is_asked_out_and_required_until_the_map_has_changed() {
 
 #[test]
 fn a_silent_follower_without_which_no_write_is_admitted_is_asked_out_later() {
-    let mut group = Group::new(Settings::default(), &[P1, P2, P3], &[P1, P2]);
+    let mut group = Group::of_three();
     group.cut = set(&[P2, P3]);
-    group.pass(1_900);
+    group.pass(600);
+    group.order(|order| order.in_sync = set(&[P1, P2]));
+    group.pass(1_300);
     assert_eq!(group.wish(P1), None, "without it writes would be refused");
     group.pass(700);
     assert_eq!(group.wish(P1).unwrap().in_sync, set(&[P1]));

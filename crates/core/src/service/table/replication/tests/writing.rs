@@ -46,7 +46,7 @@ fn what_was_logged_waits_for_enough_to_be_in_sync() {
     let mut group = Group::of_three();
     group.cut = set(&[P2, P3]);
     group.write(P1, 1);
-    group.pass(600);
+    group.pass(2_100);
     assert_eq!(group.wish(P1).unwrap().in_sync, set(&[P1]));
     group.order(|order| order.in_sync = set(&[P1]));
     assert_eq!(group.ended(1), None, "one disk is too few");
