@@ -52,12 +52,15 @@ fn version(change: &proto::Change) -> (u64, u64) {
     (epoch.parse().unwrap(), index.parse().unwrap())
 }
 
+/// A value that was put, behind the entry that put it.
+type Put = ((u64, u64), Vec<u8>);
+
 /// What a reader of a stream has got.
 #[derive(Default)]
 pub struct StreamReader {
     token: String,
     /// Of each key the values that were put, with the entries that put them.
-    pub seen: BTreeMap<Vec<u8>, Vec<((u64, u64), Vec<u8>)>>,
+    pub seen: BTreeMap<Vec<u8>, Vec<Put>>,
     pub breaks: usize,
 }
 

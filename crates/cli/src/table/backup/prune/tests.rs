@@ -6,6 +6,7 @@ use partage_core::keyspace::key::Key;
 use partage_wire::table::backup::manifest::{ChunkEntry, DigestText, Manifest, ShardBackup};
 use partage_wire::table::backup::rows::BackupRow;
 use partage_wire::table::{KeyBytes, PlaceForm};
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -34,9 +35,8 @@ async fn write(location: Location, id: String, numbers: Vec<u64>) -> Result<(), 
         let mut chunks = Vec::new();
         for number in numbers {
             let (content, digest) = (content(number), digest(number));
-            if !there.contains_key(&digest) {
-                let bytes = location.put_chunk(digest, 1, content.clone().into()).await?;
-                there.insert(digest, bytes);
+            if let Entry::Vacant(missing) = there.entry(digest) {
+                missing.insert(location.put_chunk(digest, 1, content.clone().into()).await?);
             }
             let first = KeyBytes(Key::new(&number.to_be_bytes()).unwrap());
             let (content_bytes, file_bytes) = (content.len() as u64, there[&digest]);
