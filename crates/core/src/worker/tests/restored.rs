@@ -59,7 +59,7 @@ fn l1_a_replicated_leader_goes_on_under_a_later_epoch_and_drains_nothing() {
 #[test]
 fn a_replicated_follower_that_lags_loads_anew_as_it_is_and_unloads_only_to_leave() {
     let following = || {
-        let mut fixture = Fixture { ownership: Ownership::Replicated, durable: true, ..Fixture::new() };
+        let mut fixture = Fixture { ownership: Ownership::Replicated, ..Fixture::new() };
         fixture.order(1, order(ReplicaState::Load, Role::Follower, 17, true));
         fixture.done(2, Callback::Load);
         fixture.order(3, order(ReplicaState::Live, Role::Follower, 17, true));
