@@ -64,7 +64,7 @@ pub(super) fn pages(
 }
 
 async fn is_closed(mut closed: watch::Receiver<bool>) {
-    // Nobody closes a node that has ended by itself.
+    // A node that has ended by itself has no sender any more: that counts as closed.
     let _ = closed.wait_for(|closed| *closed).await;
 }
 

@@ -26,7 +26,8 @@
 //! moment between the two ends of a move hearing of it.
 //!
 //! A request that is sent on and breaks is not sent again: it may have been carried out. The same holds when the
-//! owner stops answering with the connection open, as a stopped process does: see `hop`.
+//! owner stops answering with the connection open, as a stopped process does: after [`limits::HOP_QUIET`] this node asks it
+//! whether it is there, and gives the request up when [`limits::HOP_CHECKS`] such questions in a row have no answer.
 //!
 //! A worker that has left closes each HTTP/1 connection with its next answer, so that no client sends a request
 //! into a server that is about to end; HTTP/2 says that itself. End the server gracefully after

@@ -117,7 +117,7 @@ impl Marker {
         Ok(Marker { location: location.clone(), name, renewed_ms: AtomicU64::new(now) })
     }
 
-    /// Waits until nobody prunes the location. From then on no prune removes a chunk, until this marker is removed.
+    /// Waits until no prune works on the location. From then on no prune removes a chunk, until this marker is removed.
     ///
     /// # Errors
     /// A prune goes on for long, or the store does not answer.

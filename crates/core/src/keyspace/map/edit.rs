@@ -270,7 +270,7 @@ impl<'a> Edit<'a> {
     }
 
     /// A read replica becomes a follower: its leader asks it into the in-sync set when it has all. It serves again then. What was
-    /// to take its place as a read replica takes nobody's: a member does not leave for one.
+    /// to take its place as a read replica takes no other's: a member does not leave for a read replica.
     pub fn make_member(&mut self, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
         self.take_over_from_none(id, placement)?;
         let replica = self.replica_mut(id, placement)?;

@@ -14,7 +14,7 @@ use crate::base::time::Millis;
 use std::collections::BTreeSet;
 
 /// How many times as long a leader waits for a follower without which too few are in sync for a write. It gains little by asking
-/// that one out, as writes are refused then and only reads go on; and a shard of which only the leader is in sync has nobody to take over.
+/// that one out, as writes are refused then and only reads go on; and of a shard of which only the leader is in sync no other replica may lead.
 /// On a machine that is busy for a moment all leaders would do that at once.
 const NEEDED_PATIENCE: u64 = 4;
 
