@@ -130,12 +130,6 @@ pub fn settings() -> Settings {
     Settings { files: files::for_connections(files::raise()), ..Settings::default() }
 }
 
-/// What every role does first: its state is private, and memory that a burst has used goes back to the system.
-pub fn prepare_process() {
-    make_state_private();
-    crate::memory::give_back_when_idle();
-}
-
 /// From here on, folders that the process makes are for its user alone (0700), and files too (0600): state has names, data and
 /// tokens in it. Commands that write state call this before they do. Roles close folders that were there before:
 /// [`partage_door::state::make_private`].

@@ -22,7 +22,6 @@ mod draw;
 mod hints;
 mod http;
 mod keys;
-mod memory;
 #[allow(dead_code, reason = "commands are added one by one, and not all words for an end are used yet")]
 mod output;
 mod redrawn;

@@ -9,6 +9,5 @@
 //! remove them. A call blocks until it is done.
 
 pub mod limits;
-pub mod memory;
 pub mod readonly;
 pub mod replica;

@@ -421,18 +421,20 @@ fn begin(session: &mut Session, arguments: Arguments<'_>, under_way: &VecDeque<K
         return Begun::Waits;
     }
     let begun = session.table().cloned().and_then(|table| {
-        let rows = parse(arguments, table.now_ms())?;
-        Ok((table, rows))
+        let now_ms = table.now_ms();
+        let rows = parse(arguments, now_ms)?;
+        Ok((table, rows, now_ms))
     });
     match begun {
         Err(refusal) => Begun::Done(refusal),
-        Ok((table, rows)) => {
+        Ok((table, rows, now_ms)) => {
             if writes {
                 session.last_written = rows.steps.last().map(|step| step.key.clone());
             }
-            let consistency = session.consistency();
-            let future = async move { execute::rows(&*table, &rows, consistency).await };
-            Begun::UnderWay { key, writes, future: future.boxed() }
+            match execute::begin(table, rows, session.consistency(), now_ms) {
+                execute::Begun::Done(reply) => Begun::Done(reply),
+                execute::Begun::UnderWay(future) => Begun::UnderWay { key, writes, future },
+            }
         }
     }
 }

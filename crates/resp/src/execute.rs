@@ -14,7 +14,7 @@ use crate::command::rows::{Combine, Does, Rows, Step, Written};
 use crate::error;
 use crate::limits;
 use crate::reply::Reply;
-use crate::table::{RequestError, Table, reads};
+use crate::table::{BegunRead, RequestError, Table, reads};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
@@ -23,6 +23,40 @@ use partage_core::keyspace::key::Key;
 use partage_core::limits::BATCH_OPERATIONS;
 use partage_core::service::table::replication::Consistency;
 use partage_core::service::table::rows::{Action, Condition, Expiry, Operation, Outcome, Row, Write};
+use std::sync::Arc;
+
+/// How a command begins.
+pub enum Begun {
+    /// It has its answer.
+    Done(Reply),
+    /// It is under way.
+    UnderWay(BoxFuture<'static, Reply>),
+}
+
+/// Begins a command at that time of day: one that reads a row which the table has at hand is answered at once.
+pub fn begin(table: Arc<dyn Table>, rows: Rows, consistency: Consistency, now_ms: u64) -> Begun {
+    let ([Step { key, does: Does::Read(how) }], Combine::One | Combine::Sum) =
+        (rows.steps.as_slice(), rows.combine)
+    else {
+        return Begun::UnderWay(async move { self::rows(&*table, &rows, consistency).await }.boxed());
+    };
+    let (key, how) = (key.clone(), *how);
+    let row = match Arc::clone(&table).begin_read(key.clone(), consistency) {
+        BegunRead::Now(row) => match settled(&*table, row, consistency) {
+            Ok(row) => return Begun::Done(how.answer(row, now_ms)),
+            Err(Unsettled) => None,
+        },
+        BegunRead::Later(row) => Some(row),
+    };
+    let answer = async move {
+        let row = match row {
+            Some(row) => resolve(&*table, &key, row.await?, consistency).await?,
+            None => read(&*table, &key, consistency).await?,
+        };
+        Ok::<_, RequestError>(how.answer(row, table.now_ms()))
+    };
+    Begun::UnderWay(answer.map(|reply| reply.unwrap_or_else(|error| error::reply(&error))).boxed())
+}
 
 /// What a command is answered with.
 pub async fn rows(table: &dyn Table, rows: &Rows, consistency: Consistency) -> Reply {
@@ -50,6 +84,16 @@ pub async fn read(
     consistency: Consistency,
 ) -> Result<Option<Row>, RequestError> {
     let row = table.read(key, consistency).await?;
+    resolve(table, key, row, consistency).await
+}
+
+/// What is there of a row that was read.
+async fn resolve(
+    table: &dyn Table,
+    key: &Key,
+    row: Option<Row>,
+    consistency: Consistency,
+) -> Result<Option<Row>, RequestError> {
     match settled(table, row, consistency) {
         Ok(row) => Ok(row),
         Err(Unsettled) => {

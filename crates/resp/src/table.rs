@@ -1,5 +1,7 @@
 //! A table as the listener sees it: any key, wherever its leader is. What stands behind the trait is not known here.
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::PartitionKey;
 use partage_core::service::table::replication::Consistency;
@@ -41,6 +43,11 @@ pub trait Table: Send + Sync + 'static {
     /// A row whose time to live has passed by the clock of the listener may be in the answer: the shard's own clock stands
     /// still while nothing is written. The listener then settles with a write whether the row is there.
     async fn read(&self, key: &Key, consistency: Consistency) -> Result<Option<Row>, RequestError>;
+
+    /// Begins to read one row, as [`Table::read`] does: a table that has the row at hand gives it at once.
+    fn begin_read(self: Arc<Self>, key: Key, consistency: Consistency) -> BegunRead {
+        BegunRead::Later(async move { self.read(&key, consistency).await }.boxed())
+    }
 
     /// Reads several rows of one partition, which are at most [`partage_core::limits::BATCH_OPERATIONS`], as they were at one
     /// moment.
@@ -124,6 +131,14 @@ pub trait Table: Send + Sync + 'static {
 
     /// The listener's own node, as others reach it.
     fn own_node(&self) -> SlotNode;
+}
+
+/// A read that has begun.
+pub enum BegunRead {
+    /// The row was at hand; none: it is not there.
+    Now(Option<Row>),
+    /// It has to be waited for.
+    Later(BoxFuture<'static, Result<Option<Row>, RequestError>>),
 }
 
 /// A write that only reads these rows.

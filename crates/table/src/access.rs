@@ -160,10 +160,43 @@ impl TableClient {
         at_least: u64,
         elsewhere: impl Fn(&Key) -> Option<E>,
     ) -> Result<ReadAnswer, E> {
-        let access = if consistency == Consistency::Linearizable { Access::Write } else { Access::Read };
+        let admission = self.admit_read(table, key, consistency);
+        self.read_admitted(admission, (table, key), consistency, at_least, elsewhere).await
+    }
+
+    fn admit_read(&self, table: &KeyspaceName, key: &Key, consistency: Consistency) -> Admission {
+        self.worker.enter(table, key.as_bytes(), access_of(consistency))
+    }
+
+    /// Begins to read the row of a key: reads it, if it is at hand; else says how the read was admitted, by which
+    /// [`TableClient::read_admitted`] goes on.
+    pub(crate) fn begin_read(
+        &self,
+        table: &KeyspaceName,
+        key: &Key,
+        consistency: Consistency,
+    ) -> Result<ReadAnswer, Admission> {
+        match self.admit_read(table, key, consistency) {
+            Admission::Serve(guard) => {
+                let found = self.tables.read_at_hand(&guard.permit().replica, key, consistency);
+                found.ok_or(Admission::Serve(guard))
+            }
+            other => Err(other),
+        }
+    }
+
+    /// As [`TableClient::read_or`], of a read that was admitted so.
+    pub(crate) async fn read_admitted<E: From<Refused>>(
+        &self,
+        mut admission: Admission,
+        (table, key): (&KeyspaceName, &Key),
+        consistency: Consistency,
+        at_least: u64,
+        elsewhere: impl Fn(&Key) -> Option<E>,
+    ) -> Result<ReadAnswer, E> {
         let (until, mut backoff) = (Instant::now() + PATIENCE, Backoff::new());
         loop {
-            let attempt = match self.worker.enter(table, key.as_bytes(), access) {
+            let attempt = match admission {
                 Admission::Serve(guard) => {
                     settled(self.tables.read(&guard.permit().replica, key, consistency, at_least).await)
                 }
@@ -190,6 +223,7 @@ impl TableClient {
                 return Err(refused.into());
             }
             backoff.wait().await;
+            admission = self.admit_read(table, key, consistency);
         }
     }
 
@@ -203,8 +237,7 @@ impl TableClient {
         key: &Key,
         consistency: Consistency,
     ) -> Result<ReadAnswer, Refused> {
-        let access = if consistency == Consistency::Linearizable { Access::Write } else { Access::Read };
-        match self.worker.enter(table, key.as_bytes(), access) {
+        match self.admit_read(table, key, consistency) {
             Admission::Serve(guard) => self.tables.read(&guard.permit().replica, key, consistency, 0).await,
             _ => Err(self.not_here()),
         }
@@ -265,6 +298,11 @@ impl TableClient {
         };
         settled(Err(Refused::new(refusal, error.message)))
     }
+}
+
+/// Only the leader answers linearizable reads.
+fn access_of(consistency: Consistency) -> Access {
+    if consistency == Consistency::Linearizable { Access::Write } else { Access::Read }
 }
 
 /// How long a request rests before it is sent again.

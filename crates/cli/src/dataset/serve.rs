@@ -3,7 +3,7 @@
 use super::neighbours::{self, GossipConfig, OwnAddress};
 use super::settings::{named, open, open_away};
 use crate::coordination::CoordinationArgs;
-use crate::door::{DoorArgs, prepare_process};
+use crate::door::{DoorArgs, make_state_private};
 use crate::output::{Failure, Output};
 use crate::role::{StopSignals, caught, left, log, read};
 use clap::Args;
@@ -100,7 +100,7 @@ impl ServeArgs {
         log(self.log_json, "info");
         let mut signals = StopSignals::listen()?;
         let hangup = caught(SignalKind::hangup())?;
-        prepare_process();
+        make_state_private();
         let file: DatasetNodeFile = read(self.config.as_deref())?;
         let no_source =
             || Failure::usage("the node has no source: give --source URL, or source in its configuration");

@@ -2,7 +2,7 @@
 
 use super::{StopSignals, log, read};
 use crate::coordination::CoordinationArgs;
-use crate::door::{DoorArgs, prepare_process};
+use crate::door::{DoorArgs, make_state_private};
 use crate::output::{Failure, Output, say};
 use clap::Args;
 use partage_coordinator::{Backing, Config, Coordinator, keeps_maps};
@@ -48,7 +48,7 @@ impl CoordinatorArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
         let mut signals = StopSignals::listen()?;
-        prepare_process();
+        make_state_private();
         let config = self.settled()?;
         if let Backing::Directory(folder) | Backing::Shared { data_dir: Some(folder), .. } = &config.backing {
             make_private(folder);

@@ -2,7 +2,7 @@
 //! `examples/kv`, which is there to be copied: a service of your own links the SDK the same way.
 
 use super::{StopSignals, left, log, read};
-use crate::door::{DoorArgs, prepare_process};
+use crate::door::{DoorArgs, make_state_private};
 use crate::output::{Failure, Output};
 use clap::Args;
 use partage_kv::{Config, Node, StartError};
@@ -48,7 +48,7 @@ impl NodeArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
         let mut signals = StopSignals::listen()?;
-        prepare_process();
+        make_state_private();
         let file: NodeFile = read(self.config.as_deref())?;
         let name = self.config.as_ref().map_or("the settings".to_owned(), |path| path.display().to_string());
         let no_id = || {

@@ -1,7 +1,7 @@
 //! `partage router`: an HTTP reverse proxy that knows which node has a key.
 
 use super::{StopSignals, log, read};
-use crate::door::{DoorArgs, prepare_process};
+use crate::door::{DoorArgs, make_state_private};
 use crate::output::{Failure, Output};
 use clap::Args;
 use partage_door::state::make_private;
@@ -60,7 +60,7 @@ impl RouterArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
         let mut signals = StopSignals::listen()?;
-        prepare_process();
+        make_state_private();
         let (coordinators, options, config) = self.settled()?;
         if let Some(folder) = options.maps_file.as_deref().and_then(folder_of_maps) {
             make_private(folder);

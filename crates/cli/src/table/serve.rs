@@ -1,6 +1,6 @@
 //! `partage table serve`: a node that stores and serves replicas of tables.
 
-use crate::door::{DoorArgs, prepare_process};
+use crate::door::{DoorArgs, make_state_private};
 use crate::output::{Failure, Output};
 use crate::role::{StopSignals, coordinators, left, log, read};
 use clap::Args;
@@ -71,7 +71,7 @@ impl ServeArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         log(self.log_json, "info");
         let mut signals = StopSignals::listen()?;
-        prepare_process();
+        make_state_private();
         let leave = Duration::from_secs(self.leave_s);
         let (id, config) = self.settled().await?;
         let Some(node) = signals.unless_asked(TableNode::start(config)).await else { return Ok(()) };

@@ -121,7 +121,7 @@ impl UpArgs {
         // Warnings would be read past: what happens is to be watched with the commands.
         log(false, "error");
         let mut signals = StopSignals::listen()?;
-        crate::door::prepare_process();
+        crate::door::make_state_private();
         self.check_ports()?;
         say(&self.begins());
         let Some(parts) = signals.unless_asked(self.start()).await else { return Ok(()) };

@@ -465,7 +465,7 @@ impl Node {
     }
 
     /// Reads a row here and now, from a replica that knows that it leads: such a read is as fresh as any; none: it must be asked.
-    fn read_directly(&self, replica: &ReplicaKey, key: &Key, at_least: u64) -> Option<ReadAnswer> {
+    pub(crate) fn read_directly(&self, replica: &ReplicaKey, key: &Key, at_least: u64) -> Option<ReadAnswer> {
         if self.shared.registry.ended().is_some() {
             return None;
         }

@@ -17,7 +17,9 @@ use partage_core::keyspace::sharding::PartitionKey;
 use partage_core::node::exchange::KeyspaceBrief;
 use partage_core::service::table::replication::Consistency;
 use partage_core::service::table::rows::{Outcome, Row, Write};
-use partage_resp::table::{Found, Page, RequestError, ScanFrom, SlotNode, SlotOwner, Table, Tables};
+use partage_resp::table::{
+    BegunRead, Found, Page, RequestError, ScanFrom, SlotNode, SlotOwner, Table, Tables,
+};
 use partage_worker::{Assignment, KeyspaceKind, KeyspaceName};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -165,6 +167,16 @@ impl Table for RedisTable {
     async fn read(&self, key: &Key, consistency: Consistency) -> Result<Option<Row>, RequestError> {
         let answer = self.client.read_or(&self.brief.name, key, consistency, 0, |key| self.moved(key)).await;
         Ok(answer?.row)
+    }
+
+    fn begin_read(self: Arc<Self>, key: Key, consistency: Consistency) -> BegunRead {
+        match self.client.begin_read(&self.brief.name, &key, consistency) {
+            Ok(found) => BegunRead::Now(found.row),
+            Err(admission) => BegunRead::Later(Box::pin(async move {
+                let (asked, moved) = ((&self.brief.name, &key), |key: &Key| self.moved(key));
+                Ok(self.client.read_admitted(admission, asked, consistency, 0, moved).await?.row)
+            })),
+        }
     }
 
     async fn scan(&self, from: ScanFrom, consistency: Consistency) -> Result<Page, RequestError> {

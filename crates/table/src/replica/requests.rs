@@ -6,7 +6,7 @@ use crate::queue::{Read, Waiting, WriteAnswer};
 use partage_core::base::time::Millis;
 use partage_core::service::table::replication::{Failed, LogPosition, Payload, Request};
 use partage_core::service::table::rows::Outcome;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Why all that wait are answered.
 #[derive(Debug, Clone)]
@@ -63,7 +63,8 @@ pub(super) struct Requests {
     writes: BTreeMap<Request, (WriteAnswer, u64)>,
     reads: BTreeMap<Request, Read>,
     held: Held,
-    outcomes: BTreeMap<LogPosition, Outcome>,
+    /// By position: they are kept in the order in which entries are applied.
+    outcomes: VecDeque<(LogPosition, Outcome)>,
 }
 
 impl Requests {
@@ -109,17 +110,16 @@ impl Requests {
 
     /// Keeps an outcome until the machine says that the write may be answered: no more of them than writes may be in flight.
     pub(super) fn keep(&mut self, position: LogPosition, outcome: Outcome, in_flight: usize) {
-        self.outcomes.insert(position, outcome);
+        self.outcomes.push_back((position, outcome));
         while self.outcomes.len() > in_flight + OUTCOMES_BEYOND {
-            self.outcomes.pop_first();
+            self.outcomes.pop_front();
         }
     }
 
     /// The write is committed, and applied here. Says when it was taken up.
     pub(super) fn written(&mut self, request: Request, position: LogPosition) -> Option<u64> {
-        let mut later = self.outcomes.split_off(&position);
-        let outcome = later.remove(&position);
-        self.outcomes = later;
+        while self.outcomes.pop_front_if(|(kept, _)| *kept < position).is_some() {}
+        let outcome = self.outcomes.pop_front_if(|(kept, _)| *kept == position).map(|(_, outcome)| outcome);
         let (answer, began) = self.writes.remove(&request)?;
         let lost = || WriteError::Unknown("its outcome was not kept".to_owned());
         // A client that has gone hears nothing.
