@@ -108,7 +108,8 @@ impl TableClient {
 
     async fn write_here(&self, guard: &Guard, write: &Write) -> Attempt<Outcome> {
         tokio::select! {
-            outcome = self.tables.write(&guard.permit().replica, write.clone()) => settled(outcome),
+            biased;
+            outcome = self.tables.write(&guard.permit().replica, write) => settled(outcome),
             () = guard.cancelled() => {
                 let what = "the shard had to be handed over before the write was done";
                 Attempt::Done(Err(Refused::new(Refusal::Unknown, what)))

@@ -48,7 +48,7 @@ fn running(command: &mut Command) -> Running {
 }
 
 fn up() -> Running {
-    running(Command::new(PARTAGE).args(["--json", "up", "--port", "0", "--nodes", "1"]))
+    running(Command::new(PARTAGE).args(["--json", "up", "--port", "0", "--nodes", "1", "--empty-table"]))
 }
 
 impl Running {

@@ -111,7 +111,7 @@ pub(super) async fn carry_out(tables: &Tables, guard: &Guard, body: Body) -> Res
     let Ok(asked) = write::decode(&body) else {
         return Ok(answer::malformed("the body is no write in its stored form"));
     };
-    let outcome = tables.write(&guard.permit().replica, asked).await?;
+    let outcome = tables.write(&guard.permit().replica, &asked).await?;
     let answered = Answered { at_ms: 0, fingerprint: 0, outcome };
     Ok(values::encode_answered(&answered).into_response())
 }

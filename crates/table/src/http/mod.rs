@@ -239,6 +239,6 @@ async fn write(
     let operation = Operation { key, condition, action, wants_former: false };
     // The node sets the time.
     let write = Write { at_ms: 0, request, operations: vec![operation] };
-    let outcome = tables.write(&guard.permit().replica, write).await?;
+    let outcome = tables.write(&guard.permit().replica, &write).await?;
     Ok(written(outcome))
 }

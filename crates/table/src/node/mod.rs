@@ -423,19 +423,18 @@ impl Node {
     ///
     /// # Errors
     /// [`WriteError::is_definite`] says whether it is certain that nothing was done.
-    pub async fn write(&self, replica: &ReplicaKey, write: Write) -> Result<Outcome, WriteError> {
+    pub async fn write(&self, replica: &ReplicaKey, write: &Write) -> Result<Outcome, WriteError> {
         let registry = &self.shared.registry;
         if let Some(why) = registry.ended() {
             return Err(WriteError::Stopped(why.to_owned()));
         }
         let queue = self.queue(replica).ok_or(WriteError::NotOpen)?;
         write.check(queue.partition_key)?;
-        json::check(&write, queue.values)?;
+        json::check(write, queue.values)?;
         if registry.is_full() {
             return Err(WriteError::DiskIsFull);
         }
-        let write = Write { at_ms: partage_clock::unix_ms(), ..write };
-        let payload = write::encode(&write);
+        let payload = write::encode_at(write, partage_clock::unix_ms());
         let (bytes, most) = (payload.len(), self.shared.settings.log.entry_bytes);
         if bytes > most {
             return Err(WriteError::TooLarge { bytes, most });

@@ -159,9 +159,9 @@ impl Tables {
     ///
     /// # Errors
     /// [`Refusal::Unknown`], or a refusal by which nothing was done.
-    pub async fn write(&self, replica: &ReplicaKey, write: Write) -> Result<Outcome, Refused> {
+    pub async fn write(&self, replica: &ReplicaKey, write: &Write) -> Result<Outcome, Refused> {
         self.0.counts.write();
-        self.patiently(|| self.0.node.write(replica, write.clone())).await
+        self.patiently(|| self.0.node.write(replica, write)).await
     }
 
     /// Reads from a replica, a state that has all entries up to the index `at_least` (0: any).

@@ -25,11 +25,16 @@ const WANTS_FORMER: u8 = 128;
 
 /// The payload. [`Write::check`] has found the write to be within the limits.
 pub fn encode(write: &Write) -> Vec<u8> {
+    encode_at(write, write.at_ms)
+}
+
+/// The payload of the write at that time, whatever `write` says.
+pub fn encode_at(write: &Write, at_ms: u64) -> Vec<u8> {
     let of_operations: usize =
         write.operations.iter().map(|one| 33 + one.key.as_bytes().len() + value_bytes(one)).sum();
     let mut bytes = Vec::with_capacity(36 + of_operations);
     bytes.put_u8(VERSION);
-    bytes.put_u64(write.at_ms);
+    bytes.put_u64(at_ms);
     bytes.put_u8(if write.request.is_some() { HAS_REQUEST } else { 0 });
     if let Some(request) = &write.request {
         bytes.put_slice(&request.id.0);

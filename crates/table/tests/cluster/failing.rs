@@ -184,7 +184,7 @@ async fn a_full_log_refuses_writes_and_goes_on_when_there_is_room() {
     let mut waiting = Vec::new();
     for number in 0..40 {
         let (node, write) = (cluster.node(1), put(&format!("k{number}"), vec![7; 20 << 10]));
-        waiting.push(tokio::spawn(async move { node.write(&replica(1, 1), write).await }));
+        waiting.push(tokio::spawn(async move { node.write(&replica(1, 1), &write).await }));
     }
     let refused = until("the log is full", async || {
         match tokio::time::timeout(

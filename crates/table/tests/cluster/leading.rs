@@ -61,7 +61,7 @@ async fn a_leader_that_is_cut_off_acknowledges_nothing_that_the_next_one_lacks()
     cluster.write(1, &put("a", "1")).await;
     cluster.cut(1, true);
     let (node, write) = (cluster.node(1), put("a", "lost"));
-    let lost = tokio::spawn(async move { node.write(&replica(1, 1), write).await });
+    let lost = tokio::spawn(async move { node.write(&replica(1, 1), &write).await });
     cluster.world.change(1, |shard| {
         (shard.leader, shard.in_sync) = (2, [2, 3].into());
         shard.epoch += 1;

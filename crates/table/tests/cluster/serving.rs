@@ -20,7 +20,7 @@ async fn what_is_written_is_read_at_the_leader_and_comes_to_the_others() {
     }
     let follower = cluster.read_once(1, 2, "k1", Consistency::Linearizable).await.unwrap_err();
     assert_eq!(follower, ReadError::Refused(Failed::NotLeader(Some(replica(1, 1).placement))));
-    let elsewhere = cluster.node(2).write(&replica(1, 2), put("k1", "x")).await.unwrap_err();
+    let elsewhere = cluster.node(2).write(&replica(1, 2), &put("k1", "x")).await.unwrap_err();
     assert!(elsewhere.is_definite() && elsewhere.leader() == Some(replica(1, 1).placement));
     let fresh = until("a follower knows that it is fresh", async || {
         cluster.read_once(1, 3, "k1", Consistency::Bounded(30_000)).await.ok()
@@ -78,7 +78,7 @@ async fn conditions_batches_and_limits_are_those_of_rows() {
     let refused = cluster.write_once(1, &large).await.unwrap_err();
     assert!(matches!(refused, WriteError::TooLarge { most, .. } if most == 400 << 10), "{refused}");
     let stranger = replica(9, 1);
-    assert_eq!(cluster.node(1).write(&stranger, put("a", "")).await, Err(WriteError::NotOpen));
+    assert_eq!(cluster.node(1).write(&stranger, &put("a", "")).await, Err(WriteError::NotOpen));
     let read = cluster.node(1).read(&stranger, &key("a"), Consistency::Any, 0).await;
     assert_eq!(read, Err(ReadError::NotOpen));
 }

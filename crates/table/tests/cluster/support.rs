@@ -372,7 +372,7 @@ impl Cluster {
 
     pub async fn write_once(&self, number: u64, write: &Write) -> Result<Outcome, WriteError> {
         let leader = self.world.shard(number).leader;
-        self.node(leader).write(&replica(number, leader), write.clone()).await
+        self.node(leader).write(&replica(number, leader), write).await
     }
 
     /// Writes, again and again until it is done: of a write without a request id that may be twice.

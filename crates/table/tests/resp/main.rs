@@ -108,7 +108,7 @@ impl Table for OneReplica {
     }
 
     async fn write(&self, write: Write) -> Result<Outcome, RequestError> {
-        self.0.write(&replica(), write).await.map_err(|error| match &error {
+        self.0.write(&replica(), &write).await.map_err(|error| match &error {
             WriteError::Invalid(_) | WriteError::TooLarge { .. } => RequestError::Invalid(error.to_string()),
             WriteError::NotOpen | WriteError::Stopped(_) => RequestError::NotServed(error.to_string()),
             WriteError::Busy => RequestError::Busy(error.to_string()),
