@@ -239,6 +239,7 @@ impl Tables {
         let mut full = self.full();
         loop {
             let why = full.borrow_and_update().clone();
+            worker.set_disk_full(why.is_some());
             match why {
                 Some(why) => {
                     self.lay_down_leads(worker, &why).await;

@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     pub changes: watch::Sender<u64>,
     /// Share of its capacity that foreground work takes, as the bits of a double.
     pub busy: AtomicU64,
+    /// The disk of the service has no room.
+    pub disk_full: AtomicBool,
     /// Nothing is held here any more and the process is about to end.
     pub has_left: AtomicBool,
     waiters: Semaphore,
@@ -142,6 +144,7 @@ impl Shared {
             published: ArcSwap::default(),
             changes: watch::Sender::new(0),
             busy: AtomicU64::new(0),
+            disk_full: AtomicBool::new(false),
             has_left: AtomicBool::new(false),
             waiters: Semaphore::new(limits::WAITERS),
             admissions: AdmissionCounters::default(),
