@@ -217,7 +217,7 @@ pub struct NodeState {
     has_no_lease: bool,
     /// Share of its capacity that foreground work takes, as it says.
     pub busy: f64,
-    /// It says that its disk has no room: see [`full_disk`].
+    /// It says that its disk has no room (`full_disk.rs`).
     pub disk_full: bool,
     /// Until when it gets leads back that it laid down while its disk was full; not stored.
     leads_back_until: Millis,
