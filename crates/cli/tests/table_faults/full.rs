@@ -58,6 +58,20 @@ fn is_told(cluster: &Cluster) {
     says(&["explain", "stock", "before"], "the disk of t3 is full");
 }
 
+/// There is room, nothing says otherwise, and the node gets its share of the leads.
+fn leads_again(cluster: &Cluster) {
+    eventually("it says that there is room", || {
+        let metrics = cluster.metrics(2);
+        if metrics.contains("partage_table_disk_is_full 0") { Ok(()) } else { Err(metrics) }
+    });
+    eventually("it leads again", || match leads(cluster, "stock", 2) {
+        0 | 1 => Err("less than its share".to_owned()),
+        _ => Ok(()),
+    });
+    let said = cluster.run(&["status"]);
+    assert!(!said.out.contains("full disk"), "{said:?}");
+}
+
 #[test]
 fn a_node_whose_disk_is_full_lays_its_leads_down_goes_on_reading_and_takes_part_again_when_there_is_room() {
     let mut cluster = Cluster::start(2);
@@ -127,17 +141,8 @@ fn a_node_whose_disk_is_full_lays_its_leads_down_goes_on_reading_and_takes_part_
     let acknowledged = writers.stop();
     eventually("it takes part in all shards again", || is_whole(&cluster, "stock", 2));
     println!("it is in sync {:?} after there was room", room.elapsed());
-    eventually("it says that there is room", || {
-        let metrics = cluster.metrics(2);
-        if metrics.contains("partage_table_disk_is_full 0") { Ok(()) } else { Err(metrics) }
-    });
-    eventually("it leads again", || match leads(&cluster, "stock", 2) {
-        0 | 1 => Err("less than its share".to_owned()),
-        _ => Ok(()),
-    });
+    leads_again(&cluster);
     println!("it leads {:?} after there was room", room.elapsed());
-    let said = cluster.run(&["status"]);
-    assert!(!said.out.contains("full disk"), "{said:?}");
     are_there(&cluster, "stock", &acknowledged);
     cluster.nothing_differs("stock");
 }
@@ -167,10 +172,11 @@ fn a_node_that_starts_on_a_full_disk_reads_what_it_has_and_a_new_one_says_what_i
     }
 
     cluster.start_again(2);
-    eventually("it reads", || match read(&cluster, "stock", b"before", 2) {
-        (value, node) if node == Cluster::id(2) => Ok(assert_eq!(value, b"it was full")),
+    let value = eventually("it reads", || match read(&cluster, "stock", b"before", 2) {
+        (value, node) if node == Cluster::id(2) => Ok(value),
         (_, node) => Err(format!("{node} reads")),
     });
+    assert_eq!(value, b"it was full");
     disk.clear();
     eventually("it takes part in all shards again", || is_whole(&cluster, "stock", 2));
     cluster.put("stock", b"after", "", b"there is room");

@@ -24,6 +24,7 @@
 
 use super::changes::{ChangeBuilder, DesiredChanges};
 use super::footprint::Count;
+use super::leaders::Candidate;
 use super::problem::PlanningInput;
 use super::survey::{KnownLoads, Survey};
 use super::{leaders, reshape};
@@ -330,7 +331,10 @@ impl Cluster {
             let may_lead = |node: &NodeId| self.nodes.get(node).filter(|_| self.closed(at, node).is_none());
             desired.rebalance = leaders::spread(keyspace, |node| {
                 let node = may_lead(node)?;
-                Some((node.record.spec.capacity, node.gets_leads_back(at.now)))
+                Some(Candidate {
+                    capacity: node.record.spec.capacity,
+                    gets_leads_back: node.gets_leads_back(at.now),
+                })
             });
         }
         let mut unplaced = solution.complaints(&input.problem);
