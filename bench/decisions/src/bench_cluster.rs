@@ -303,6 +303,7 @@ impl BenchCluster {
             leaving: Some(false),
             busy: 0.0,
             lease_expired: false,
+            disk_full: false,
         };
         let cluster = &mut self.cluster;
         let (answer, ms) = timed(|| cluster.beat(at, beat));

@@ -25,6 +25,9 @@ pub enum OpenError {
     /// What an ended drop has left cannot be removed.
     #[error("{0}")]
     Leftover(partage_engine::replica::Error),
+    /// A store needs room to be opened.
+    #[error("{0}; then start the node again")]
+    NoRoom(partage_engine::replica::Error),
     /// The system gives no thread.
     #[error("the system gives no thread ({0}): raise its limit, or run fewer nodes")]
     Thread(std::io::Error),

@@ -48,7 +48,8 @@
 //! # What was not done
 //!
 //! - The stores of merged shards are joined while requests wait; what a child took is taken anew after a restart.
-//! - A stored replica that its owner neither opens nor drops keeps its entries in the log ([`Notice::HoldsLog`]).
+//! - A stored replica that its owner neither opens nor drops keeps entries in the log that are not known to be committed
+//!   ([`Notice::HoldsLog`]).
 //! - Snapshots have no limit of bytes a second, and one that a crash interrupts is begun anew.
 //! - Stores are flushed by their size, or when the log wants room; nothing looks at the memory of all together.
 

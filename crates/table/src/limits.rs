@@ -138,6 +138,11 @@ pub const OPENING_MS: u64 = 5_000;
 /// A node whose disk is full looks after so long whether it leads again, and lays that down too.
 pub const LAY_DOWN_AGAIN: Duration = Duration::from_secs(1);
 
+/// A replica with fewer bytes in memory than this is closed without a flush, as a flush takes some ten milliseconds of the disk,
+/// and a node that is registered anew closes a thousand replicas at once. The log keeps their entries, which are applied again
+/// when the replica is opened: some milliseconds. When the log wants the room, they are flushed.
+pub const CLOSE_FLUSH_BYTES: usize = 256 << 10;
+
 /// A store that found no room for its rows tries again after so long, in milliseconds, as the log does.
 pub const FLUSH_AGAIN_MS: u64 = 1_000;
 

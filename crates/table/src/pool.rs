@@ -16,7 +16,8 @@ struct Tasks {
     filled: Condvar,
 }
 
-/// The tasks of all threads.
+/// The tasks of all threads. Cheap to clone.
+#[derive(Clone)]
 pub(crate) struct Pool(Vec<Arc<Tasks>>);
 
 impl Pool {

@@ -31,6 +31,9 @@ pub(crate) const FORGET: u64 = u64::MAX;
 /// What is to be done when a replica is forgotten by the log.
 type Forgotten = Box<dyn FnOnce() + Send>;
 
+/// Has the rows of a replica flushed that is not open.
+type FlushClosed = Box<dyn Fn(ReplicaKey) + Send + Sync>;
+
 /// What the disk has no room for.
 #[derive(Debug, Default)]
 struct Full {
@@ -51,6 +54,9 @@ pub(crate) struct Registry {
     /// Replicas whose records the log's queue had no room for: each at most once for each time that it was told to try.
     waiting_for_room: Mutex<Vec<Arc<ReplicaQueue>>>,
     forgotten: Mutex<BTreeMap<ReplicaKey, Forgotten>>,
+    /// Replicas that are not open, and have entries in the log which keep it longer than it should be.
+    holding: Mutex<BTreeSet<ReplicaKey>>,
+    flush_closed: OnceLock<FlushClosed>,
     full: Mutex<Full>,
     /// Whether something is [`Full`].
     is_full: AtomicBool,
@@ -69,6 +75,8 @@ impl Registry {
             presences: Mutex::new(presences),
             waiting_for_room: Mutex::default(),
             forgotten: Mutex::default(),
+            holding: Mutex::default(),
+            flush_closed: OnceLock::new(),
             full: Mutex::default(),
             is_full: AtomicBool::new(false),
             ended: OnceLock::new(),
@@ -95,7 +103,37 @@ impl Registry {
     pub(crate) fn opened(&self, queue: Arc<ReplicaQueue>) {
         let presence = if queue.is_base() { Presence::Base } else { Presence::Open };
         self.presences().insert(queue.key.clone(), presence);
+        let opened = Arc::clone(&queue);
         self.queues.write().unwrap_or_else(PoisonError::into_inner).insert(queue.key.clone(), queue);
+        if self.holds_no_more(&opened.key) {
+            opened.add(|waiting| waiting.holds_log = true);
+        }
+    }
+
+    /// By whom the rows of a replica are flushed that is not open: it must not wait.
+    pub(crate) fn flush_closed_by(&self, flush: FlushClosed) {
+        // Set once, when the node is opened.
+        let _ = self.flush_closed.set(flush);
+    }
+
+    /// The log wants the room of a replica's entries.
+    pub(crate) fn holds_log(&self, key: ReplicaKey) {
+        let added = self.queue(&key).and_then(|queue| queue.add(|waiting| waiting.holds_log = true));
+        if added.is_none() {
+            lock(&self.holding).insert(key.clone());
+            self.flush_closed.get().into_iter().for_each(|flush| flush(key.clone()));
+        }
+    }
+
+    /// The log needs nothing more of a replica that is not open, or the replica will be told; says whether the log waited for it.
+    pub(crate) fn holds_no_more(&self, key: &ReplicaKey) -> bool {
+        lock(&self.holding).remove(key)
+    }
+
+    /// What there was no room for to flush is tried again.
+    fn flush_holding(&self) {
+        let holding = lock(&self.holding).clone();
+        holding.into_iter().for_each(|key| self.holds_log(key));
     }
 
     pub(crate) fn closed(&self, key: &ReplicaKey, presence: Presence) {
@@ -197,15 +235,11 @@ impl Registry {
                     queue.add(|waiting| waiting.holds_log = true);
                 }
             }
-            Report::HasRoom => self.change_full("", |full| full.log = false),
-            Report::Holding(keys) => {
-                for key in keys {
-                    match self.queue(&key) {
-                        Some(queue) => drop(queue.add(|waiting| waiting.holds_log = true)),
-                        None => self.tell(Notice::HoldsLog(key)),
-                    }
-                }
+            Report::HasRoom => {
+                self.change_full("", |full| full.log = false);
+                self.flush_holding();
             }
+            Report::Holding(keys) => keys.into_iter().for_each(|key| self.holds_log(key)),
             Report::Ended(error) => self.end(error.to_string()),
         }
     }

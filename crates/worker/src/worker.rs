@@ -354,6 +354,13 @@ impl Worker {
         self.shared.busy.store(busy.to_bits(), Ordering::Relaxed);
     }
 
+    /// Says whether the disk of this node has no room, so that it takes no writes. While it is so, the coordinator places nothing
+    /// new here, and lets other nodes lead where they can; what the node leads it lays down itself
+    /// ([`Worker::lay_down_lead`]). The next beat says it.
+    pub fn set_disk_full(&self, disk_full: bool) {
+        self.shared.disk_full.store(disk_full, Ordering::Relaxed);
+    }
+
     /// Leaves gracefully (A13): asks the coordinator to have everything served elsewhere, goes on serving
     /// until it is, sends `leave`, and waits for [`limits::LINGER`]: a client that has not heard yet is told
     /// where to go, which a closed listener could not do. Call it on SIGTERM, keep the server running

@@ -17,7 +17,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use partage_wire::json::ErrorBody;
-use partage_worker::http::{Aim, METRICS_PATH, Sharded, Target, WORKER_PATH, router};
+use partage_worker::http::{ALIVE_PATH, Aim, METRICS_PATH, Sharded, Target, WORKER_PATH, router};
 use partage_worker::{
     Access, Admission, Assignment, CallbackTimeouts, Closures, Failure, Guard, NodeId, Ownership, Worker,
 };
@@ -214,6 +214,8 @@ async fn k19_a_request_is_forwarded_once_and_then_refused_with_a_hint() {
 
     assert_eq!(b.ask(&http, Method::GET, "/other", &[]).await.text(), "unsharded");
     assert!(b.ask(&http, Method::GET, WORKER_PATH, &[]).await.text().contains("\"node\":\"b\""));
+    let alive = b.ask(&http, Method::HEAD, ALIVE_PATH, &[("partage-hop", "1")]).await;
+    assert_eq!((alive.status, alive.text().as_str()), (StatusCode::NO_CONTENT, ""));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

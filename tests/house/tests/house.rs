@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use house::source::{Source, opening_finding, question_findings};
 use house::text::{Page, machine_path_findings, number_findings, numbers};
-use house::{dependencies, glossary, graph, levels, modules, tree};
+use house::{commits, dependencies, glossary, graph, levels, modules, tree};
 
 /// Fails with every finding on a line of its own.
 fn none(rule: &str, findings: &[String]) {
@@ -40,6 +40,14 @@ fn what_is_linked_has_a_licence_that_was_weighed_and_comes_from_one_registry() {
     assert!(linked.iter().any(|one| one.name == "tokio"), "{} crates", linked.len());
     none("dependencies", &dependencies::findings(&linked));
     none("versions", &dependencies::wildcard_findings(&tree::packages(&tree::root())));
+}
+
+#[test]
+fn commits_say_their_area_and_are_short() {
+    match commits::history(&tree::root()) {
+        Ok(history) => none("subjects of commits", &commits::findings(&history)),
+        Err(why) => println!("subjects of commits are not checked: {why}"),
+    }
 }
 
 #[test]

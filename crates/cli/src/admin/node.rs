@@ -126,6 +126,7 @@ async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
             (None, true) if !node.health.is(Health::Left) => format!("{},leaving", node.health),
             (None, _) => node.health.to_string(),
         };
+        let state = if node.disk_full { format!("{state},disk-full") } else { state };
         rows.add_row([
             node.id.clone(),
             state,

@@ -76,6 +76,10 @@ fn facts(detail: &NodeDetail) -> Vec<String> {
         format!("replicas   {}; leads {}", or_none(replicas.join(", ")), node.leaders),
     ];
     facts.extend(node.resp_address.iter().map(|at| format!("redis      clients reach it at {at}")));
+    if node.disk_full {
+        let disk = "full: the node takes no writes and gets nothing new; make room, and it goes on by itself";
+        facts.push(format!("disk       {disk}"));
+    }
     if let Some(why) = because {
         facts.insert(1, format!("           {}: {why}", node.health));
     }

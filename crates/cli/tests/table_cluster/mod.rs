@@ -199,10 +199,14 @@ impl Cluster {
         self.nodes.push(node);
     }
 
+    /// The command by which a node of that name starts.
+    pub fn serve(&self, id: &str, listen: &str, data_dir: &Path) -> Command {
+        let arguments = ["table", "serve", "--id", id, "--listen", listen, "--join", &self.address];
+        partage(&[&arguments[..], &["--data-dir", data_dir.to_str().unwrap()]].concat())
+    }
+
     fn node(&self, number: usize, listen: &str, flags: Vec<String>, data_dir: PathBuf) -> Node {
-        let id = Cluster::id(number);
-        let arguments = ["table", "serve", "--id", &id, "--listen", listen, "--join", &self.address];
-        let mut command = partage(&[&arguments[..], &["--data-dir", data_dir.to_str().unwrap()]].concat());
+        let mut command = self.serve(&Cluster::id(number), listen, &data_dir);
         command.args(&flags);
         let (process, said) = Process::start(command, &self.log_of(number));
         let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();

@@ -5,6 +5,7 @@ use crate::cluster::{Cluster, ask, coded, eventually};
 use crate::small_disk::SmallDisk;
 use crate::writers::{Writers, are_there};
 use serde_json::Value;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const SHARDS: usize = 6;
@@ -40,6 +41,37 @@ fn read(cluster: &Cluster, table: &str, key: &[u8], node: usize) -> (Vec<u8>, St
     (answer.body, node)
 }
 
+/// What people see of a node whose disk is full.
+fn is_told(cluster: &Cluster) {
+    let says = |arguments: &[&str], what: &str| {
+        let said = cluster.run(arguments);
+        assert!(said.out.contains(what), "{arguments:?} does not say {what:?}: {said:?}");
+    };
+    eventually("the coordinator knows", || {
+        let nodes = cluster.told("/v1/nodes");
+        let full = |node: &Value| node["id"] == "t3" && node["disk_full"] == true;
+        if nodes["nodes"].as_array().unwrap().iter().any(full) { Ok(()) } else { Err(nodes.to_string()) }
+    });
+    says(&["status"], "1 node has a full disk, so that no writes and no new replicas go there: t3");
+    says(&["node", "list"], "up,disk-full");
+    says(&["node", "show", "t3"], "disk       full");
+    says(&["explain", "stock", "before"], "the disk of t3 is full");
+}
+
+/// There is room, nothing says otherwise, and the node gets its share of the leads.
+fn leads_again(cluster: &Cluster) {
+    eventually("it says that there is room", || {
+        let metrics = cluster.metrics(2);
+        if metrics.contains("partage_table_disk_is_full 0") { Ok(()) } else { Err(metrics) }
+    });
+    eventually("it leads again", || match leads(cluster, "stock", 2) {
+        0 | 1 => Err("less than its share".to_owned()),
+        _ => Ok(()),
+    });
+    let said = cluster.run(&["status"]);
+    assert!(!said.out.contains("full disk"), "{said:?}");
+}
+
 #[test]
 fn a_node_whose_disk_is_full_lays_its_leads_down_goes_on_reading_and_takes_part_again_when_there_is_room() {
     let mut cluster = Cluster::start(2);
@@ -72,6 +104,7 @@ fn a_node_whose_disk_is_full_lays_its_leads_down_goes_on_reading_and_takes_part_
         leads => Err(format!("{leads}")),
     });
     println!("its leads were laid down in {:?}", full.elapsed());
+    is_told(&cluster);
     let goes_on = |what: &str, writes: usize| {
         let before = writers.count();
         eventually(what, || match writers.count() {
@@ -108,10 +141,44 @@ fn a_node_whose_disk_is_full_lays_its_leads_down_goes_on_reading_and_takes_part_
     let acknowledged = writers.stop();
     eventually("it takes part in all shards again", || is_whole(&cluster, "stock", 2));
     println!("it is in sync {:?} after there was room", room.elapsed());
-    eventually("it says that there is room", || {
-        let metrics = cluster.metrics(2);
-        if metrics.contains("partage_table_disk_is_full 0") { Ok(()) } else { Err(metrics) }
-    });
+    leads_again(&cluster);
+    println!("it leads {:?} after there was room", room.elapsed());
     are_there(&cluster, "stock", &acknowledged);
+    cluster.nothing_differs("stock");
+}
+
+#[test]
+fn a_node_that_starts_on_a_full_disk_reads_what_it_has_and_a_new_one_says_what_it_needs() {
+    let mut cluster = Cluster::start(2);
+    let folder = cluster.path("small");
+    std::fs::create_dir(&folder).unwrap();
+    let Some(disk) = SmallDisk::new(&folder, 300) else { return };
+    cluster.add(&[], disk.path().join("t3"));
+    cluster.create(&["stock", "--shards", &SHARDS.to_string()]);
+    eventually("all three nodes have all", || is_whole(&cluster, "stock", 2));
+    cluster.put("stock", b"before", "", b"it was full");
+    cluster.nodes[2].process.kill();
+    disk.fill(0);
+
+    let new = disk.path().join("t4");
+    let mut node = cluster.serve("t4", "127.0.0.1:0", &new).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("it ends", || node.try_wait().unwrap().map(drop).ok_or_else(|| "it runs".to_owned()));
+    let said = node.wait_with_output().unwrap();
+    let error = String::from_utf8_lossy(&said.stderr);
+    assert_eq!(said.status.code(), Some(1), "{error}");
+    let file = new.join("members");
+    for part in [file.to_str().unwrap(), "the disk is full", "65536 bytes", "free room"] {
+        assert!(error.contains(part), "{part:?} is not in {error}");
+    }
+
+    cluster.start_again(2);
+    let value = eventually("it reads", || match read(&cluster, "stock", b"before", 2) {
+        (value, node) if node == Cluster::id(2) => Ok(value),
+        (_, node) => Err(format!("{node} reads")),
+    });
+    assert_eq!(value, b"it was full");
+    disk.clear();
+    eventually("it takes part in all shards again", || is_whole(&cluster, "stock", 2));
+    cluster.put("stock", b"after", "", b"there is room");
     cluster.nothing_differs("stock");
 }

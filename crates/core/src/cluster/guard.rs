@@ -125,7 +125,7 @@ impl Cluster {
             standing: standing().count(),
             silent: standing().filter(is_silent).count().saturating_sub(dying.len()),
             // Also those that have held nothing yet: they may take the shards of others.
-            able: self.nodes.values().filter(|node| node.accepts(at.now, &self.settings)).count(),
+            able: self.nodes.values().filter(|node| node.stays_up(at.now, &self.settings)).count(),
             laden: dying.iter().filter_map(|id| self.nodes.get(id)).any(|node| node.held() > 0),
         }
     }
@@ -192,7 +192,7 @@ impl Cluster {
         let wanted: Vec<_> = wanted
             .filter(|node| !node.leaving && !node.has_never_held() && !self.is_written_off(node))
             .collect();
-        let answering = wanted.iter().filter(|node| node.accepts(at.now, &self.settings)).count();
+        let answering = wanted.iter().filter(|node| node.stays_up(at.now, &self.settings)).count();
         let verdict = brake::too_few(answering, wanted.len());
         // A coordinator that has just started has not heard anybody yet: no reason to alarm a person.
         if verdict.is_some() && at.now < self.started + self.settings.dead_after_ms {

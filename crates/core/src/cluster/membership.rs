@@ -67,6 +67,11 @@ impl NodeState {
 
     /// Whether something new may be placed here (M7).
     pub fn accepts(&self, now: Millis, settings: &crate::base::settings::Settings) -> bool {
+        self.stays_up(now, settings) && !self.disk_full
+    }
+
+    /// Whether it is up, and nothing is to leave it.
+    pub(super) fn stays_up(&self, now: Millis, settings: &crate::base::settings::Settings) -> bool {
         let stays = self.record.drain.is_none() && !self.leaving && !self.revoked;
         stays && self.signs.health(now, settings) == Health::Up
     }
@@ -303,6 +308,9 @@ impl Cluster {
             let wants = if leaving { "wants to leave" } else { "wants to stay after all" };
             self.tell_of(EventKind::NodeHealth, &id, format!("node {id} {wants}"));
             self.plan_soon(at, 0);
+        }
+        if self.nodes.get(&id).is_some_and(|node| node.disk_full != beat.disk_full) {
+            self.take_room(at, &id, beat.disk_full);
         }
         self.wake_unannounced(&id);
         self.wake_last_copies(&id, heard_before);

@@ -67,6 +67,7 @@ pub mod explain;
 mod faults;
 mod foreign;
 mod forget;
+mod full_disk;
 mod guard;
 mod hosted;
 mod kept;
@@ -216,6 +217,10 @@ pub struct NodeState {
     has_no_lease: bool,
     /// Share of its capacity that foreground work takes, as it says.
     pub busy: f64,
+    /// It says that its disk has no room (`full_disk.rs`).
+    pub disk_full: bool,
+    /// Until when it gets leads back that it laid down while its disk was full; not stored.
+    leads_back_until: Millis,
     /// What it should hold.
     orders: orders::OrderIndex,
     /// A map has named it since this coordinator leads, or it had ended before that. See [`reach`].

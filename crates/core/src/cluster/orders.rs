@@ -172,6 +172,10 @@ impl ReplicaView for KeyspaceView<'_> {
         })
     }
 
+    fn has_no_room(&self, node: &NodeId) -> bool {
+        self.nodes.get(node).is_some_and(|node| node.disk_full)
+    }
+
     fn sends_heartbeats(&self, node: &NodeId, incarnation: Incarnation) -> bool {
         self.nodes.get(node).is_some_and(|node| {
             let is_current = node.record.incarnation == incarnation;

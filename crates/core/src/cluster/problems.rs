@@ -32,7 +32,7 @@ impl fmt::Display for Problem {
     }
 }
 
-fn problem(what: String, way_out: impl Into<String>) -> Problem {
+pub(super) fn problem(what: String, way_out: impl Into<String>) -> Problem {
     Problem { what, way_out: way_out.into() }
 }
 
@@ -72,6 +72,7 @@ impl Cluster {
         told.extend(waiting_problem(summary));
         told.extend(hung_problem(summary));
         told.extend(self.silent_nodes_problem(at));
+        told.extend(self.full_disks_problem());
         if let Some((keyspace, shard, why)) = summary.set_aside.first() {
             let count = summary.set_aside.len();
             let what = format!("{} set aside, such as {shard} of {keyspace}: {why}", shards_are(count));
@@ -254,7 +255,7 @@ fn names(nodes: &[String]) -> String {
 }
 
 /// The first few by name, the others by their number.
-fn some_names(nodes: &[String]) -> String {
+pub(super) fn some_names(nodes: &[String]) -> String {
     let told: Vec<_> = nodes.iter().take(limits::NAMES_SHOWN).map(String::as_str).collect();
     match nodes.len() - told.len() {
         0 => told.join(", "),

@@ -68,7 +68,7 @@ impl Transition for LongUnreachableNodes {
                 None => {}
             }
         }
-        let reachable = nodes().filter(|(_, node)| node.accepts(at.now, &cluster.settings)).count();
+        let reachable = nodes().filter(|(_, node)| node.stays_up(at.now, &cluster.settings)).count();
         let is_borne = brake::are_unreachable_borne(silent.len(), reachable, standing, &cluster.settings);
         let moves_off = is_borne && cluster.record.brake.is_none();
         let is_cut_off = cluster.nodes.iter().map(|(id, node)| (id, node, moves_off && silent.contains(id)));

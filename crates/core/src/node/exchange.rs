@@ -284,6 +284,8 @@ pub struct Beat {
     pub busy: f64,
     /// The worker has no lease when it sends this: it serves nothing that is exclusive.
     pub lease_expired: bool,
+    /// The disk of the worker has no room: it takes no writes, and has others lead.
+    pub disk_full: bool,
 }
 
 impl Beat {

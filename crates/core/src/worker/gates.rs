@@ -142,11 +142,14 @@ impl Gates {
         self.tables.get(keyspace).map(|table| table.brief.generation)
     }
 
+    /// Whether the lease counts for that keyspace: also for one that this worker does not know.
+    pub fn is_leased(&self, keyspace: &KeyspaceName) -> bool {
+        self.tables.get(keyspace).is_none_or(|table| table.brief.ownership == Ownership::Exclusive)
+    }
+
     /// Whether the lease counts for that keyspace, and has lapsed.
     pub fn has_lapsed(&self, now: Millis, keyspace: &KeyspaceName) -> bool {
-        let exclusive =
-            self.tables.get(keyspace).is_none_or(|table| table.brief.ownership == Ownership::Exclusive);
-        exclusive && !self.lease.holds(now)
+        self.is_leased(keyspace) && !self.lease.holds(now)
     }
 
     /// What a request for some key of that shard would get at `now`, if its gate is open.

@@ -102,6 +102,7 @@ pub struct Worker {
     leaving: bool,
     may_go: bool,
     busy: f64,
+    disk_full: bool,
 }
 
 impl Worker {
@@ -128,6 +129,7 @@ impl Worker {
             leaving: false,
             may_go: false,
             busy: 0.0,
+            disk_full: false,
         }
     }
 
@@ -286,6 +288,11 @@ impl Worker {
     /// The share of this node's capacity that foreground work takes, 0 to 1.
     pub fn set_busy(&mut self, busy: f64) {
         self.busy = busy;
+    }
+
+    /// Whether the disk of this node has no room, as the next beat says.
+    pub fn set_disk_full(&mut self, disk_full: bool) {
+        self.disk_full = disk_full;
     }
 
     /// A newly measured load, reported with the next beat.
@@ -489,6 +496,7 @@ impl Worker {
             leaving: Some(self.leaving),
             busy: self.busy,
             lease_expired: !self.lease.holds(now),
+            disk_full: self.disk_full,
         })
     }
 

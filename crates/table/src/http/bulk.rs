@@ -18,9 +18,10 @@ use partage_core::keyspace::key::Key;
 use partage_core::node::exchange::KeyspaceBrief;
 use partage_core::service::table::replication::Consistency;
 use partage_core::service::table::rows::Answered;
-use partage_wire::json::parse;
+use partage_wire::json::{ErrorBody, parse};
 use partage_wire::table::{
-    BatchRequest, BytesText, GetAnswer, GetOutcome, GetRequest, PutAnswer, PutOutcome, PutRequest, PutRow,
+    BatchAnswer, BatchRequest, BytesText, GetAnswer, GetOutcome, GetRequest, PutAnswer, PutOutcome,
+    PutRequest, PutRow,
 };
 use partage_worker::KeyspaceName;
 use serde::de::DeserializeOwned;
@@ -106,7 +107,20 @@ fn status(failed: usize) -> StatusCode {
     if failed == 0 { StatusCode::OK } else { StatusCode::MULTI_STATUS }
 }
 
-/// `POST /v1/tables/<table>/get`
+/// Reads several keys, each for itself.
+#[utoipa::path(
+    post, path = "/v1/tables/{table}/get", tag = "rows", request_body = GetRequest,
+    params(
+        ("table" = String, Path, description = "The name of the table"),
+        ("consistency" = Option<String>, Query, description = "How fresh: linearizable (the default), bounded, any"),
+        ("bound_ms" = Option<u64>, Query, description = "With bounded: how old what is read may be, in milliseconds"),
+    ),
+    responses(
+        (status = 200, body = GetAnswer, description = "Each key is found or absent"),
+        (status = 207, body = GetAnswer, description = "Some keys have failed or are left out"),
+        (status = 404, body = ErrorBody, description = "there is no such table"),
+    )
+)]
 pub(super) async fn get(
     State(bulk): State<Bulk>,
     Path(name): Path<String>,
@@ -139,7 +153,19 @@ async fn got(bulk: &Bulk, name: &str, query: Option<&str>, body: Body) -> Result
     Ok((status(failed), Json(GetAnswer { rows, failed })).into_response())
 }
 
-/// `POST /v1/tables/<table>/put`
+/// Writes several rows, each for itself.
+#[utoipa::path(
+    post, path = "/v1/tables/{table}/put", tag = "rows", request_body = PutRequest,
+    params(
+        ("table" = String, Path, description = "The name of the table"),
+        ("idempotency-key" = Option<String>, Header, description = "The same again within ten minutes changes nothing"),
+    ),
+    responses(
+        (status = 200, body = PutAnswer, description = "All rows are written"),
+        (status = 207, body = PutAnswer, description = "Some rows are not written, or not known to be"),
+        (status = 404, body = ErrorBody, description = "there is no such table"),
+    )
+)]
 pub(super) async fn put(
     State(bulk): State<Bulk>,
     Path(name): Path<String>,
@@ -192,7 +218,22 @@ fn item(row: PutRow) -> Result<PutItem, String> {
     Ok(PutItem { key, value, ttl_ms: row.ttl_ms, condition })
 }
 
-/// `POST /v1/tables/<table>/batch`
+/// Operations within one partition key, done as one or not at all.
+#[utoipa::path(
+    post, path = "/v1/tables/{table}/batch", tag = "rows", request_body = BatchRequest,
+    params(
+        ("table" = String, Path, description = "The name of the table"),
+        ("idempotency-key" = Option<String>, Header, description = "The same again within ten minutes changes nothing"),
+    ),
+    responses(
+        (status = 200, body = BatchAnswer, description = "Done"),
+        (status = 404, body = ErrorBody, description = "there is no such table"),
+        (status = 409, body = ErrorBody, description = "an operation cannot be done on the row that is there"),
+        (status = 412, body = ErrorBody, description = "a condition does not hold"),
+        (status = 422, body = ErrorBody, description = "another write had this idempotency key"),
+        (status = 507, body = ErrorBody, description = "the disk of the leader is full"),
+    )
+)]
 pub(super) async fn batch(
     State(bulk): State<Bulk>,
     Path(name): Path<String>,

@@ -8,6 +8,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Path, RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use partage_core::base::id::ShardId;
+use partage_wire::json::ErrorBody;
 use partage_wire::table::{FeedPage, NodeFeedRequest};
 use partage_worker::KeyspaceName;
 use std::time::Duration;
@@ -21,7 +22,25 @@ pub(super) const FEED: &str = "/v1/tables/{table}/feed";
 /// Changes of shards, for other nodes.
 pub(super) const SHARDS: &str = "/v1/tables/{table}/feed/shards";
 
-/// `GET /v1/tables/<table>/feed`
+/// A page of the changes of a table that keeps them.
+#[utoipa::path(
+    operation_id = "feed",
+    get, path = "/v1/tables/{table}/feed", tag = "feed",
+    params(
+        ("table" = String, Path, description = "The name of the table"),
+        ("after" = Option<String>, Query, description = "`next` of the page before; now: what comes from now on; absent: from the oldest change on"),
+        ("left" = Option<String>, Query, description = "Of a reader that does not follow: all with the first page, then `left` of the page before; a page without `left` has come to where each shard had its end when the first page was asked for"),
+        ("limit" = Option<u64>, Query, description = "How many changes the page has at most; absent: 100"),
+        ("wait_ms" = Option<u64>, Query, description = "How long to wait where there are none, in milliseconds; absent: 0"),
+        ("shard" = Option<u64>, Query, description = "Only the changes of this shard"),
+    ),
+    responses(
+        (status = 200, body = FeedPage),
+        (status = 404, body = ErrorBody, description = "there is no such table, or no such shard"),
+        (status = 409, body = ErrorBody, description = "the table keeps no changes"),
+        (status = 410, body = ErrorBody, description = "changes behind `after` are no longer kept"),
+    )
+)]
 pub(super) async fn of_table(
     State(feeds): State<Feeds>,
     Path(table): Path<String>,

@@ -16,8 +16,8 @@ use partage_core::base::id::ShardId;
 use partage_core::base::name::IndexName;
 use partage_core::service::table::filter;
 use partage_core::service::table::index::Overview;
-use partage_wire::json::parse;
-use partage_wire::table::{IndexAnswer, IndexCreate, IndexList, RowsPage, ShardIndexRequest};
+use partage_wire::json::{ErrorBody, parse};
+use partage_wire::table::{CheckAnswer, IndexAnswer, IndexCreate, IndexList, RowsPage, ShardIndexRequest};
 use partage_worker::KeyspaceName;
 use serde::de::DeserializeOwned;
 
@@ -98,7 +98,13 @@ fn is_dry(query: Option<&str>) -> Result<bool, String> {
     Ok(is_dry)
 }
 
-/// `GET /v1/tables/<table>/indexes`
+/// The indexes of a table.
+#[utoipa::path(
+    operation_id = "list_indexes",
+    get, path = "/v1/tables/{table}/indexes", tag = "indexes",
+    params(("table" = String, Path, description = "The name of the table")),
+    responses((status = 200, body = IndexList), (status = 404, body = ErrorBody, description = "there is no such table"))
+)]
 pub(super) async fn list(State(indexes): State<Indexes>, Path(table): Path<String>) -> Response {
     let listed = async {
         let found = indexes.list(&table_of(&table)?).await.map_err(failed)?;
@@ -107,7 +113,20 @@ pub(super) async fn list(State(indexes): State<Indexes>, Path(table): Path<Strin
     listed.await.unwrap_or_else(|otherwise: Otherwise| *otherwise)
 }
 
-/// `POST /v1/tables/<table>/indexes`
+/// Creates an index of a field of JSON values.
+#[utoipa::path(
+    operation_id = "create_index",
+    post, path = "/v1/tables/{table}/indexes", tag = "indexes", request_body = IndexCreate,
+    params(
+        ("table" = String, Path, description = "The name of the table"),
+        ("dry_run" = Option<bool>, Query, description = "Only says whether it could be created"),
+    ),
+    responses(
+        (status = 200, body = IndexAnswer, description = "Each shard has begun it; it can be asked when it is ready"),
+        (status = 404, body = ErrorBody, description = "there is no such table"),
+        (status = 409, body = ErrorBody, description = "there is another index of that name, or there are too many"),
+    )
+)]
 pub(super) async fn create(
     State(indexes): State<Indexes>,
     Path(table): Path<String>,
@@ -125,7 +144,19 @@ pub(super) async fn create(
     created.await.unwrap_or_else(|otherwise: Otherwise| *otherwise)
 }
 
-/// `DELETE /v1/tables/<table>/indexes/<index>`
+/// Drops an index.
+#[utoipa::path(
+    delete, path = "/v1/tables/{table}/indexes/{index}", tag = "indexes",
+    params(
+        ("table" = String, Path, description = "The name of the table"),
+        ("index" = String, Path, description = "The name of the index"),
+        ("dry_run" = Option<bool>, Query, description = "Only says whether there is such an index"),
+    ),
+    responses(
+        (status = 200, body = IndexAnswer, description = "Each shard has begun to drop it"),
+        (status = 404, body = ErrorBody, description = "there is no such table, or no such index"),
+    )
+)]
 pub(super) async fn drop_index(
     State(indexes): State<Indexes>,
     Path((table, index)): Path<(String, String)>,
@@ -140,7 +171,28 @@ pub(super) async fn drop_index(
     dropped.await.unwrap_or_else(|otherwise: Otherwise| *otherwise)
 }
 
-/// `GET /v1/tables/<table>/indexes/<index>`
+/// Rows of a table by what an index has of them, in the order of values, and of keys where these are the same.
+#[utoipa::path(
+    operation_id = "query_index",
+    get, path = "/v1/tables/{table}/indexes/{index}", tag = "indexes",
+    params(
+        ("table" = String, Path, description = "The name of the table"),
+        ("index" = String, Path, description = "The name of the index"),
+        ("equals" = Option<String>, Query, description = "Only rows with this value: JSON, or a text as it stands"),
+        ("from" = Option<String>, Query, description = "Only rows with this value or a higher one of its kind"),
+        ("to" = Option<String>, Query, description = "Only rows with a lower value, of its kind"),
+        ("limit" = Option<u64>, Query, description = "How many rows the page has at most; absent: 100"),
+        ("token" = Option<String>, Query, description = "`next` of the page before"),
+        ("keys_only" = Option<bool>, Query, description = "Leaves the values out"),
+        ("consistency" = Option<String>, Query, description = "How fresh: linearizable (the default), bounded, any"),
+        ("bound_ms" = Option<u64>, Query, description = "With bounded: how old what is read may be, in milliseconds"),
+    ),
+    responses(
+        (status = 200, body = RowsPage),
+        (status = 404, body = ErrorBody, description = "there is no such table, or no such index"),
+        (status = 409, body = ErrorBody, description = "the index is being built or dropped"),
+    )
+)]
 pub(super) async fn query(
     State(indexes): State<Indexes>,
     Path((table, index)): Path<(String, String)>,
@@ -185,7 +237,15 @@ fn asked(table: KeyspaceName, name: IndexName, query: &str) -> Result<TableIndex
     Ok(TableIndexScan { table, name, query: text, most, with_values, consistency, token })
 }
 
-/// `POST /v1/tables/<table>/check`
+/// Compares the replicas of some shards, and the rows of each with its indexes.
+#[utoipa::path(
+    post, path = "/v1/tables/{table}/check", tag = "indexes",
+    params(
+        ("table" = String, Path, description = "The name of the table"),
+        ("token" = Option<String>, Query, description = "`next` of the answer before"),
+    ),
+    responses((status = 200, body = CheckAnswer), (status = 404, body = ErrorBody, description = "there is no such table"))
+)]
 pub(super) async fn check(
     State(indexes): State<Indexes>,
     Path(table): Path<String>,

@@ -1,17 +1,13 @@
 //! The API document of a node of tables, at `/v1/openapi.json`: what a client may ask for, and what it gets.
 //!
-//! Requests for one key have no handlers of their own, as the bytes of a key are no segment of a path, so the document is
-//! made of the functions below, which stand for the requests. Not in it are the paths by which nodes ask each other, and `/<table>/<key>`,
+//! Each handler says what it takes and gives. Requests for one key have one handler for all methods, as the bytes of a key are no
+//! segment of a path, so three functions below stand for them. Not in the document are the paths by which nodes ask each other, and `/<table>/<key>`,
 //! which is the same as `/v1/tables/<table>/keys/<key>`.
-#![expect(dead_code, reason = "the functions are there for the document that is made of them")]
 
+use super::{bulk, feed, indexes, rows};
 use crate::limits::{FEED_WAIT, SCAN_ROWS};
 use partage_core::limits::{FILTER_BYTES, NAME_BYTES};
 use partage_wire::json::ErrorBody;
-use partage_wire::table::{
-    BatchAnswer, BatchRequest, CheckAnswer, FeedPage, GetAnswer, GetRequest, IndexAnswer, IndexCreate,
-    IndexList, PutAnswer, PutRequest, RowsPage,
-};
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
@@ -25,16 +21,16 @@ pub(super) const PATH: &str = "/v1/openapi.json";
         read_row,
         put_row,
         delete_row,
-        scan,
-        batch,
-        get,
-        put,
-        feed,
-        list_indexes,
-        create_index,
-        query_index,
-        drop_index,
-        check
+        rows::of_table,
+        bulk::batch,
+        bulk::get,
+        bulk::put,
+        feed::of_table,
+        indexes::list,
+        indexes::create,
+        indexes::query,
+        indexes::drop_index,
+        indexes::check
     ),
     components(schemas(ErrorBody))
 )]
@@ -55,6 +51,7 @@ struct Document;
         (status = 404, body = ErrorBody, description = "there is no such row"),
     )
 )]
+#[expect(dead_code, reason = "it is there for the document")]
 fn read_row() {}
 
 /// Writes a row: the body is its value.
@@ -76,6 +73,7 @@ fn read_row() {}
         (status = 507, body = ErrorBody, description = "the disk of the leader is full"),
     )
 )]
+#[expect(dead_code, reason = "it is there for the document")]
 fn put_row() {}
 
 /// Deletes a row, which need not be there.
@@ -94,167 +92,8 @@ fn put_row() {}
         (status = 507, body = ErrorBody, description = "the disk of the leader is full"),
     )
 )]
+#[expect(dead_code, reason = "it is there for the document")]
 fn delete_row() {}
-
-/// A page of the rows of a table.
-#[utoipa::path(
-    get, path = "/v1/tables/{table}/rows", tag = "rows",
-    params(
-        ("table" = String, Path, description = "The name of the table"),
-        ("from" = Option<String>, Query, description = "From this key on: bytes, percent-encoded"),
-        ("to" = Option<String>, Query, description = "Before this key"),
-        ("prefix" = Option<String>, Query, description = "Only keys that begin so"),
-        ("limit" = Option<u64>, Query, description = "How many rows the page has at most; absent: 100"),
-        ("filter" = Option<String>, Query, description = "Only rows whose JSON values match, such as `section = \"net\" and size > 100`"),
-        ("token" = Option<String>, Query, description = "`next` of the page before"),
-        ("keys_only" = Option<bool>, Query, description = "Leaves the values out"),
-        ("consistency" = Option<String>, Query, description = "How fresh: linearizable (the default), bounded, any"),
-        ("bound_ms" = Option<u64>, Query, description = "With bounded: how old what is read may be, in milliseconds"),
-    ),
-    responses((status = 200, body = RowsPage), (status = 404, body = ErrorBody, description = "there is no such table"))
-)]
-fn scan() {}
-
-/// Operations within one partition key, done as one or not at all.
-#[utoipa::path(
-    post, path = "/v1/tables/{table}/batch", tag = "rows", request_body = BatchRequest,
-    params(
-        ("table" = String, Path, description = "The name of the table"),
-        ("idempotency-key" = Option<String>, Header, description = "The same again within ten minutes changes nothing"),
-    ),
-    responses(
-        (status = 200, body = BatchAnswer, description = "Done"),
-        (status = 404, body = ErrorBody, description = "there is no such table"),
-        (status = 409, body = ErrorBody, description = "an operation cannot be done on the row that is there"),
-        (status = 412, body = ErrorBody, description = "a condition does not hold"),
-        (status = 422, body = ErrorBody, description = "another write had this idempotency key"),
-        (status = 507, body = ErrorBody, description = "the disk of the leader is full"),
-    )
-)]
-fn batch() {}
-
-/// Reads several keys, each for itself.
-#[utoipa::path(
-    post, path = "/v1/tables/{table}/get", tag = "rows", request_body = GetRequest,
-    params(
-        ("table" = String, Path, description = "The name of the table"),
-        ("consistency" = Option<String>, Query, description = "How fresh: linearizable (the default), bounded, any"),
-        ("bound_ms" = Option<u64>, Query, description = "With bounded: how old what is read may be, in milliseconds"),
-    ),
-    responses(
-        (status = 200, body = GetAnswer, description = "Each key is found or absent"),
-        (status = 207, body = GetAnswer, description = "Some keys have failed or are left out"),
-        (status = 404, body = ErrorBody, description = "there is no such table"),
-    )
-)]
-fn get() {}
-
-/// Writes several rows, each for itself.
-#[utoipa::path(
-    post, path = "/v1/tables/{table}/put", tag = "rows", request_body = PutRequest,
-    params(
-        ("table" = String, Path, description = "The name of the table"),
-        ("idempotency-key" = Option<String>, Header, description = "The same again within ten minutes changes nothing"),
-    ),
-    responses(
-        (status = 200, body = PutAnswer, description = "All rows are written"),
-        (status = 207, body = PutAnswer, description = "Some rows are not written, or not known to be"),
-        (status = 404, body = ErrorBody, description = "there is no such table"),
-    )
-)]
-fn put() {}
-
-/// The indexes of a table.
-#[utoipa::path(
-    get, path = "/v1/tables/{table}/indexes", tag = "indexes",
-    params(("table" = String, Path, description = "The name of the table")),
-    responses((status = 200, body = IndexList), (status = 404, body = ErrorBody, description = "there is no such table"))
-)]
-fn list_indexes() {}
-
-/// Creates an index of a field of JSON values.
-#[utoipa::path(
-    post, path = "/v1/tables/{table}/indexes", tag = "indexes", request_body = IndexCreate,
-    params(
-        ("table" = String, Path, description = "The name of the table"),
-        ("dry_run" = Option<bool>, Query, description = "Only says whether it could be created"),
-    ),
-    responses(
-        (status = 200, body = IndexAnswer, description = "Each shard has begun it; it can be asked when it is ready"),
-        (status = 404, body = ErrorBody, description = "there is no such table"),
-        (status = 409, body = ErrorBody, description = "there is another index of that name, or there are too many"),
-    )
-)]
-fn create_index() {}
-
-/// Rows of a table by what an index has of them, in the order of values, and of keys where these are the same.
-#[utoipa::path(
-    get, path = "/v1/tables/{table}/indexes/{index}", tag = "indexes",
-    params(
-        ("table" = String, Path, description = "The name of the table"),
-        ("index" = String, Path, description = "The name of the index"),
-        ("equals" = Option<String>, Query, description = "Only rows with this value: JSON, or a text as it stands"),
-        ("from" = Option<String>, Query, description = "Only rows with this value or a higher one of its kind"),
-        ("to" = Option<String>, Query, description = "Only rows with a lower value, of its kind"),
-        ("limit" = Option<u64>, Query, description = "How many rows the page has at most; absent: 100"),
-        ("token" = Option<String>, Query, description = "`next` of the page before"),
-        ("keys_only" = Option<bool>, Query, description = "Leaves the values out"),
-        ("consistency" = Option<String>, Query, description = "How fresh: linearizable (the default), bounded, any"),
-        ("bound_ms" = Option<u64>, Query, description = "With bounded: how old what is read may be, in milliseconds"),
-    ),
-    responses(
-        (status = 200, body = RowsPage),
-        (status = 404, body = ErrorBody, description = "there is no such table, or no such index"),
-        (status = 409, body = ErrorBody, description = "the index is being built or dropped"),
-    )
-)]
-fn query_index() {}
-
-/// Drops an index.
-#[utoipa::path(
-    delete, path = "/v1/tables/{table}/indexes/{index}", tag = "indexes",
-    params(
-        ("table" = String, Path, description = "The name of the table"),
-        ("index" = String, Path, description = "The name of the index"),
-        ("dry_run" = Option<bool>, Query, description = "Only says whether there is such an index"),
-    ),
-    responses(
-        (status = 200, body = IndexAnswer, description = "Each shard has begun to drop it"),
-        (status = 404, body = ErrorBody, description = "there is no such table, or no such index"),
-    )
-)]
-fn drop_index() {}
-
-/// Compares the replicas of some shards, and the rows of each with its indexes.
-#[utoipa::path(
-    post, path = "/v1/tables/{table}/check", tag = "indexes",
-    params(
-        ("table" = String, Path, description = "The name of the table"),
-        ("token" = Option<String>, Query, description = "`next` of the answer before"),
-    ),
-    responses((status = 200, body = CheckAnswer), (status = 404, body = ErrorBody, description = "there is no such table"))
-)]
-fn check() {}
-
-/// A page of the changes of a table that keeps them.
-#[utoipa::path(
-    get, path = "/v1/tables/{table}/feed", tag = "feed",
-    params(
-        ("table" = String, Path, description = "The name of the table"),
-        ("after" = Option<String>, Query, description = "`next` of the page before; now: what comes from now on; absent: from the oldest change on"),
-        ("left" = Option<String>, Query, description = "Of a reader that does not follow: all with the first page, then `left` of the page before; a page without `left` has come to where each shard had its end when the first page was asked for"),
-        ("limit" = Option<u64>, Query, description = "How many changes the page has at most; absent: 100"),
-        ("wait_ms" = Option<u64>, Query, description = "How long to wait where there are none, in milliseconds; absent: 0"),
-        ("shard" = Option<u64>, Query, description = "Only the changes of this shard"),
-    ),
-    responses(
-        (status = 200, body = FeedPage),
-        (status = 404, body = ErrorBody, description = "there is no such table, or no such shard"),
-        (status = 409, body = ErrorBody, description = "the table keeps no changes"),
-        (status = 410, body = ErrorBody, description = "changes behind `after` are no longer kept"),
-    )
-)]
-fn feed() {}
 
 /// The document, with what can be answered to any request, and what parameters can be.
 pub(super) fn document() -> Value {
@@ -326,7 +165,7 @@ fn responses(operation: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{KEYS, bulk, feed, indexes, rows};
+    use crate::http::KEYS;
     use std::collections::BTreeSet;
 
     #[test]

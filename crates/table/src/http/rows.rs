@@ -15,6 +15,7 @@ use partage_core::base::id::ShardId;
 use partage_core::keyspace::key::Key;
 use partage_core::service::table::filter::Filter;
 use partage_core::service::table::replication::Consistency;
+use partage_wire::json::ErrorBody;
 use partage_wire::table::{KeyBytes, PlaceForm, RowsPage, ShardRows};
 use partage_worker::KeyspaceName;
 use percent_encoding::percent_decode_str;
@@ -121,7 +122,24 @@ pub(super) fn flag(name: &str, value: &str) -> Result<bool, String> {
     }
 }
 
-/// `GET /v1/tables/<table>/rows`
+/// A page of the rows of a table.
+#[utoipa::path(
+    operation_id = "scan",
+    get, path = "/v1/tables/{table}/rows", tag = "rows",
+    params(
+        ("table" = String, Path, description = "The name of the table"),
+        ("from" = Option<String>, Query, description = "From this key on: bytes, percent-encoded"),
+        ("to" = Option<String>, Query, description = "Before this key"),
+        ("prefix" = Option<String>, Query, description = "Only keys that begin so"),
+        ("limit" = Option<u64>, Query, description = "How many rows the page has at most; absent: 100"),
+        ("filter" = Option<String>, Query, description = "Only rows whose JSON values match, such as `section = \"net\" and size > 100`"),
+        ("token" = Option<String>, Query, description = "`next` of the page before"),
+        ("keys_only" = Option<bool>, Query, description = "Leaves the values out"),
+        ("consistency" = Option<String>, Query, description = "How fresh: linearizable (the default), bounded, any"),
+        ("bound_ms" = Option<u64>, Query, description = "With bounded: how old what is read may be, in milliseconds"),
+    ),
+    responses((status = 200, body = RowsPage), (status = 404, body = ErrorBody, description = "there is no such table"))
+)]
 pub(super) async fn of_table(
     State(scans): State<Scans>,
     Path(table): Path<String>,

@@ -1,6 +1,7 @@
 //! A node: one log, the stores of its replicas, and the threads that serve them.
 
 mod changes;
+mod closed;
 pub(crate) mod folders;
 mod index;
 mod presence;
@@ -145,6 +146,8 @@ impl Node {
             queues: AtomicU64::new(0),
             formed: AtomicU64::new(0),
         });
+        let flusher = closed::flusher(shared.pool.clone(), Arc::downgrade(&shared));
+        shared.registry.flush_closed_by(Box::new(flusher));
         let ready = (0..settings.replica_threads.max(1)).map(|_| Arc::default()).collect();
         let mut node = Node { shared, ready, replica_threads: Vec::new(), storage_threads };
         for ready in &node.ready {
@@ -242,44 +245,6 @@ impl Node {
         });
         self.shared.registry.opened(queue);
         Ok(())
-    }
-
-    /// Returns when a child's replica could serve as soon as its parents have closed.
-    ///
-    /// # Errors
-    /// It is not there, or was closed before.
-    pub async fn when_ready(&self, replica: &ReplicaKey) -> Result<(), ReplicaError> {
-        self.when(replica, Command::WhenReady).await
-    }
-
-    /// Returns when a child's replica has all that its parents had, on its disk, and is open.
-    ///
-    /// # Errors
-    /// It is not there, or was closed before.
-    pub async fn when_open(&self, replica: &ReplicaKey) -> Result<(), ReplicaError> {
-        self.when(replica, Command::WhenOpen).await
-    }
-
-    /// Returns when a replica has had all that was acknowledged at some time since it was opened, so that it may be read from.
-    ///
-    /// # Errors
-    /// It is not open, or was closed before.
-    pub async fn when_fresh(&self, replica: &ReplicaKey) -> Result<(), ReplicaError> {
-        self.when(replica, Command::WhenFresh).await
-    }
-
-    async fn when(
-        &self,
-        replica: &ReplicaKey,
-        command: fn(oneshot::Sender<()>) -> Command,
-    ) -> Result<(), ReplicaError> {
-        let not_open = || ReplicaError::NotOpen(replica.clone());
-        let queue = self.queue(replica).ok_or_else(not_open)?;
-        let (answer, so) = oneshot::channel();
-        if !queue.add_command(command(answer)) {
-            return Err(not_open());
-        }
-        so.await.map_err(|_| not_open())
     }
 
     fn new_queue(&self, replica: &ReplicaKey, settings: &ReplicaSettings) -> Arc<ReplicaQueue> {

@@ -1,8 +1,11 @@
 //! How replicas are there: open, stored, or taking their base.
 
 use super::Node;
+use crate::error::ReplicaError;
+use crate::queue::Command;
 use crate::registry::Presence;
 use partage_core::node::exchange::ReplicaKey;
+use tokio::sync::oneshot;
 
 impl Node {
     /// Whether a child's replica is here that takes what its parents have.
@@ -23,5 +26,43 @@ impl Node {
     /// Replicas of children here that take what their parents have.
     pub fn forming(&self) -> usize {
         self.shared.registry.queues().iter().filter(|queue| queue.is_base()).count()
+    }
+
+    /// Returns when a child's replica could serve as soon as its parents have closed.
+    ///
+    /// # Errors
+    /// It is not there, or was closed before.
+    pub async fn when_ready(&self, replica: &ReplicaKey) -> Result<(), ReplicaError> {
+        self.when(replica, Command::WhenReady).await
+    }
+
+    /// Returns when a child's replica has all that its parents had, on its disk, and is open.
+    ///
+    /// # Errors
+    /// It is not there, or was closed before.
+    pub async fn when_open(&self, replica: &ReplicaKey) -> Result<(), ReplicaError> {
+        self.when(replica, Command::WhenOpen).await
+    }
+
+    /// Returns when a replica has had all that was acknowledged at some time since it was opened, so that it may be read from.
+    ///
+    /// # Errors
+    /// It is not open, or was closed before.
+    pub async fn when_fresh(&self, replica: &ReplicaKey) -> Result<(), ReplicaError> {
+        self.when(replica, Command::WhenFresh).await
+    }
+
+    async fn when(
+        &self,
+        replica: &ReplicaKey,
+        command: fn(oneshot::Sender<()>) -> Command,
+    ) -> Result<(), ReplicaError> {
+        let not_open = || ReplicaError::NotOpen(replica.clone());
+        let queue = self.queue(replica).ok_or_else(not_open)?;
+        let (answer, so) = oneshot::channel();
+        if !queue.add_command(command(answer)) {
+            return Err(not_open());
+        }
+        so.await.map_err(|_| not_open())
     }
 }

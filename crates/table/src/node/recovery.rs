@@ -57,7 +57,7 @@ pub(super) fn presences(
             continue;
         }
         let generations = generations.remove(&key).unwrap_or_default();
-        let replica = stored_replica(engine, folder, &key, stored, &generations);
+        let replica = stored_replica(engine, folder, &key, stored, &generations)?;
         found.insert(key, replica);
     }
     for (key, generations) in generations {
@@ -90,15 +90,17 @@ fn stored_replica(
     key: &ReplicaKey,
     mut stored: Stored,
     generations: &[u64],
-) -> (Stored, Option<String>) {
-    match folders::choose(engine, folder, key, generations) {
+) -> Result<(Stored, Option<String>), OpenError> {
+    Ok(match folders::choose(engine, folder, key, generations) {
         Ok(store) => {
             stored.flushed = store.map_or(LogPosition::default(), |(_, store)| store.flushed());
             let damage = stored.damage().map(|damage| damage.to_string());
             (stored, damage)
         }
+        // Nothing is wrong with it: all of it is there as soon as the disk has room.
+        Err(error) if error.is_no_room() => return Err(OpenError::NoRoom(error)),
         Err(error) => (stored, Some(error.to_string())),
-    }
+    })
 }
 
 /// The rows of a replica. Of one that the log knows nothing of there may be what a drop has left.

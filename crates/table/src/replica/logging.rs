@@ -108,7 +108,14 @@ impl LocalReplica {
     /// Notes what is committed: of that only what is applied, which is on the own disk.
     pub(super) fn note_committed(&mut self, now: Millis) {
         if now >= self.note_at() {
-            let applied = self.rows.applied().index;
+            self.note_committed_now();
+        }
+    }
+
+    /// The same, when the replica closes: what is not flushed is applied again without waiting for a leader.
+    pub(super) fn note_committed_now(&mut self) {
+        let (applied, now) = (self.rows.applied().index, self.shared.clock.now());
+        if applied > self.logging.noted {
             (self.logging.noted, self.logging.noted_at) = (applied, now);
             self.submit(self.logging.last, Record::Committed(applied));
         }

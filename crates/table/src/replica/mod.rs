@@ -18,7 +18,7 @@
 //! | without room to flush | all of the above, but the node refuses writes and lays its leads down; it flushes again until there is room |
 //! | failed: the store refuses | answers what waits, and nothing else, until it is closed; opened again, it applies the log from what is flushed |
 //! | damaged | the same, until it is dropped |
-//! | closing | flushes, trims its log, and goes when all of that is on disk |
+//! | closing | flushes if there is much, trims its log, and goes when all of that is on disk |
 
 mod checking;
 mod clock;
@@ -97,6 +97,8 @@ pub(crate) struct LocalReplica {
     /// When the clock of the shard was moved on without a write.
     clock_moved: Millis,
     logged_step: LoggedStep,
+    /// Nothing was served yet.
+    begins: bool,
     /// The log wants the room of its entries.
     trims: bool,
     outgoing: BTreeMap<PlacementId, Outgoing>,
@@ -147,6 +149,7 @@ impl LocalReplica {
             stood: Millis(0),
             clock_moved: Millis(0),
             logged_step: None,
+            begins: true,
             trims: false,
             outgoing: BTreeMap::new(),
             giving: Giving::default(),
@@ -170,6 +173,10 @@ impl LocalReplica {
         }
         if let Some(why) = waiting.refused.take() {
             self.stop_damaged(why);
+        }
+        // All that its disk has is synced: what is known to be committed is applied before anything is read.
+        if std::mem::take(&mut self.begins) {
+            self.hear(Event::Synced(0));
         }
         if waiting.has_room || waiting.synced > 0 {
             self.try_room();

@@ -3,7 +3,7 @@
 use super::filling::Filled;
 use super::requests::{Stopped, refuse};
 use super::{LocalReplica, State};
-use crate::limits::{FLUSH_AGAIN_MS, MEDIAN_ENTRIES};
+use crate::limits::{CLOSE_FLUSH_BYTES, FLUSH_AGAIN_MS, MEDIAN_ENTRIES};
 use crate::node::Shared;
 use crate::owner::Notice;
 use crate::registry::Presence;
@@ -186,13 +186,15 @@ impl LocalReplica {
         }
         let is_running = matches!(self.state, State::Running);
         let store = self.rows.store();
-        if is_running && !closing.has_flushed && store.applied() != store.flushed() {
+        let is_much = store.unflushed_bytes() >= CLOSE_FLUSH_BYTES || self.trims;
+        if is_running && !closing.has_flushed && is_much && store.applied() != store.flushed() {
             closing.has_flushed = true;
             return self.flush();
         }
         if is_running && !closing.has_trimmed {
             closing.has_trimmed = true;
             self.tell_machine(Event::Trim);
+            self.note_committed_now();
         }
         if let Some(closing) = self.closing.as_mut().filter(|_| self.logging.is_synced()) {
             closing.is_done = true;
@@ -207,7 +209,7 @@ impl LocalReplica {
     /// Lets go of everything, and says what is on disk.
     pub(crate) fn let_go(mut self) {
         let answers = self.closing.take().map(|closing| closing.answers).unwrap_or_default();
-        let LocalReplica { queue, shared, machine, rows, incoming, outgoing, state, .. } = self;
+        let LocalReplica { queue, shared, machine, rows, incoming, outgoing, state, trims, .. } = self;
         let presence = match (state, machine.damage()) {
             (State::Damaged(why), _) => Presence::Damaged(why),
             (_, Some(damage)) => Presence::Damaged(damage.to_string()),
@@ -218,9 +220,14 @@ impl LocalReplica {
         queue.direct.set_rows(None);
         drop((rows, incoming, outgoing));
         shared.newest_changes.forget(&queue.key);
-        refuse(queue.close(), &Stopped::Closed);
+        let waiting = queue.close();
+        let holds_log = trims || waiting.holds_log;
+        refuse(waiting, &Stopped::Closed);
         if shared.registry.ended().is_none() {
             shared.registry.closed(&queue.key, presence);
+            if holds_log {
+                shared.registry.holds_log(queue.key.clone());
+            }
         }
         for answer in answers {
             // An owner that has gone hears nothing.

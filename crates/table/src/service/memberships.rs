@@ -8,7 +8,7 @@ use crate::limits::{MEMBERS_BYTES, MEMBERS_STEP};
 use partage_core::base::id::{ClusterId, Epoch};
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::exchange::{ReplicaKey, Stored};
-use partage_journal::{AppendError, Damage, Disk, FileHeader, LogFile, is_full, read};
+use partage_journal::{AppendError, Contents, Damage, Disk, FileHeader, LogFile, is_full, read, unfinished};
 use partage_wire::stored::table_members::{MemberChange, decode, encode};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -50,8 +50,17 @@ pub enum MembersError {
         what: String,
     },
     /// There is no room for a change; nothing was written.
-    #[error("{}: the disk is full, and nothing was written: free room on it", .0.display())]
-    Full(PathBuf),
+    #[error(
+        "{}: the disk is full, and nothing was written: free room on it. This file wants {bytes} bytes there, and the log \
+         beside it a segment at a time",
+        path.display()
+    )]
+    Full {
+        /// The file.
+        path: PathBuf,
+        /// How many bytes it was to grow by, or to have.
+        bytes: u64,
+    },
     /// A write has failed, so it is not known what the file has.
     #[error("{0}; start the node again")]
     Failed(String),
@@ -124,12 +133,10 @@ fn has(replica: &ReplicaKey, membership: &Membership, store: u64) -> MemberChang
 }
 
 impl Inner {
-    fn write_anew(&self, known: &Known) -> std::io::Result<LogFile> {
+    /// None: there is no room for that, and the file is as it was.
+    fn write_anew(&self, known: &Known) -> std::io::Result<Option<LogFile>> {
         let header = FileHeader { owner: self.store.into(), file_number: 1, step: MEMBERS_STEP };
-        let records = [encode(&known.changes(self.store))];
-        let file = LogFile::write(&*self.disk, &self.path, header, records.into_iter())?;
-        file.publish(&*self.disk)?;
-        Ok(file)
+        write_file(&*self.disk, &self.path, header, encode(&known.changes(self.store)))
     }
 
     fn write_waiting(&self, number: u64) -> Result<(), MembersError> {
@@ -152,7 +159,7 @@ impl Inner {
                 let mut waiting = lock(&self.waiting);
                 let later = std::mem::replace(&mut waiting.changes, changes);
                 waiting.changes.extend(later);
-                return Err(MembersError::Full(self.path.clone()));
+                return Err(MembersError::Full { path: self.path.clone(), bytes: MEMBERS_STEP.into() });
             }
             Err(AppendError::Unknown(why)) => {
                 writer.failed = Some(why.clone());
@@ -165,7 +172,9 @@ impl Inner {
         }
         if writer.file.end() > MEMBERS_BYTES.max(4 * writer.began_at) {
             match self.write_anew(&known) {
-                Ok(file) => (writer.began_at, writer.file) = (file.end(), file),
+                Ok(Some(file)) => (writer.began_at, writer.file) = (file.end(), file),
+                // The next change tries again.
+                Ok(None) => {}
                 Err(error) => {
                     writer.failed = Some(format!("writing `{}` anew: {error}", self.path.display()));
                 }
@@ -175,24 +184,61 @@ impl Inner {
     }
 }
 
+/// Writes the file anew, with one record. None: there is no room for that, and the file is as it was.
+fn write_file(
+    disk: &dyn Disk,
+    path: &Path,
+    header: FileHeader,
+    record: Vec<u8>,
+) -> std::io::Result<Option<LogFile>> {
+    match LogFile::write(disk, path, header, std::iter::once(record)) {
+        Ok(file) => file.publish(disk).map(|()| Some(file)),
+        Err(error) if is_full(&error) => {
+            // If it stays, the next one is written over it.
+            let _ = disk.remove(&unfinished(path));
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Begins the file of a node that starts. Where the disk has no room for a new one, and the file that is there is whole, the node
+/// goes on with that one.
+fn begin(
+    disk: &dyn Disk,
+    path: &Path,
+    header: FileHeader,
+    record: Vec<u8>,
+    whole: Option<(usize, Contents)>,
+) -> Result<LogFile, MembersError> {
+    let failed = |source| MembersError::Disk { path: path.to_owned(), source };
+    let bytes = (record.len().max(1) as u64).next_multiple_of(MEMBERS_STEP.into());
+    match (write_file(disk, path, header, record).map_err(failed)?, whole) {
+        (Some(file), _) => Ok(file),
+        (None, Some((bytes, contents))) => {
+            tracing::warn!(file = %path.display(), "the disk is full: the node starts with what it has");
+            LogFile::reopen(disk, path, bytes, &contents).map_err(failed)
+        }
+        (None, None) => Err(MembersError::Full { path: path.to_owned(), bytes }),
+    }
+}
+
 impl Memberships {
     /// Opens the file at `path`, or makes it for a node whose store has no number yet. Second: what is wrong with the file that was
     /// there. Then nothing is known of the replicas that are stored. `has_log`: there is a log beside the file, so that the file
     /// is not made anew.
     ///
     /// # Errors
-    /// The disk failed, or the number of the store is lost. Then nothing was written.
+    /// The disk failed, or the number of the store is lost. Then nothing was written. A full disk is no error where the file is
+    /// there and whole: it is added to as it is.
     pub fn open(
         disk: Arc<dyn Disk>,
         path: &Path,
         has_log: bool,
     ) -> Result<(Memberships, Option<Damage>), MembersError> {
-        let failed = |source| match is_full(&source) {
-            true => MembersError::Full(path.to_owned()),
-            false => MembersError::Disk { path: path.to_owned(), source },
-        };
+        let failed = |source| MembersError::Disk { path: path.to_owned(), source };
         let unreadable = |what: String| MembersError::Unreadable { path: path.to_owned(), what };
-        let (mut known, mut damage) = (Known::default(), None);
+        let (mut known, mut damage, mut whole) = (Known::default(), None, None);
         let store = match disk.read(path) {
             Ok(bytes) => {
                 let header = FileHeader::decode(&bytes);
@@ -203,8 +249,9 @@ impl Memberships {
                     decode(&payload)?.into_iter().for_each(|change| known.take(change));
                     Ok(())
                 });
-                if let Err(found) = read {
-                    (known, damage) = (Known::default(), Some(found));
+                match read {
+                    Ok(contents) => whole = Some((bytes.len(), contents)),
+                    Err(found) => (known, damage) = (Known::default(), Some(found)),
                 }
                 header.owner as u64
             }
@@ -216,9 +263,7 @@ impl Memberships {
             Err(error) => return Err(failed(error)),
         };
         let header = FileHeader { owner: store.into(), file_number: 1, step: MEMBERS_STEP };
-        let records = [encode(&known.changes(store))];
-        let file = LogFile::write(&*disk, path, header, records.into_iter()).map_err(failed)?;
-        file.publish(&*disk).map_err(failed)?;
+        let file = begin(&*disk, path, header, encode(&known.changes(store)), whole)?;
         let writer = Writer { began_at: file.end(), file, written: 0, failed: None };
         let inner = Inner {
             disk,
@@ -303,6 +348,7 @@ mod tests {
     use partage_core::base::id::{PlacementId, ShardId};
     use partage_core::keyspace::key::{Key, KeyRange};
     use partage_journal::RealDisk;
+    use partage_journal::faulty_disk::{Fault, FaultyDisk};
 
     fn key(placement: u64) -> ReplicaKey {
         let keyspace = "stock".parse().expect("a name");
@@ -378,6 +424,26 @@ mod tests {
             assert!(matches!(again(), Err(MembersError::Unreadable { .. })), "byte {at}");
             assert_eq!(std::fs::read(&path).expect("a file"), bytes, "the file is as it was");
         }
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_keeps_no_node_from_starting_that_has_started_before() {
+        let (disk, path) = (FaultyDisk::default(), Path::new("members"));
+        let open = || Memberships::open(Arc::new(disk.clone()), path, false);
+        disk.arm(0, Fault::Full);
+        let error = open().map(drop).expect_err("a file cannot be made").to_string();
+        assert!(error.starts_with("members: the disk is full") && error.contains("65536 bytes"), "{error}");
+        let (members, _) = open().expect("there is room");
+        members.set(&key(1), served(1)).await.expect("written");
+        drop(members);
+        disk.arm(0, Fault::Full);
+        let (members, damage) = open().expect("the file is there");
+        assert!(disk.fired() && damage.is_none(), "{damage:?}");
+        assert_eq!(members.of(&key(1)), Some(served(1)));
+        members.set(&key(2), served(2)).await.expect("the file has room for that");
+        drop(members);
+        let (members, damage) = open().expect("there is room");
+        assert_eq!((members.all().len(), damage), (2, None));
     }
 
     #[tokio::test]

@@ -44,7 +44,7 @@ use partage_core::keyspace::map::Role;
 use partage_core::keyspace::sharding::{Bounds, Sharding};
 use partage_core::node::load::{Load, Profile};
 use partage_core::service::table::member;
-use partage_journal::Disk;
+use partage_journal::{Disk, is_full};
 use partage_worker::{
     Assignment, DropReason, Failure, Handler, KeyspaceBrief, LayDownError, NoSuccessor, Order, Ownership,
     Peer, ReplicaKey, ReplicationReports, Stored, StoredReplicas, Worker, async_trait,
@@ -59,7 +59,7 @@ use tokio::sync::watch;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The folder cannot be made.
-    #[error("{}: {source}: name a folder that this process may write", path.display())]
+    #[error("{}: {source}: {}", path.display(), folder_help(source))]
     Folder {
         /// The folder.
         path: PathBuf,
@@ -75,6 +75,14 @@ pub enum StartError {
     /// The thread that opened has stopped.
     #[error("the start was given up: {0}")]
     Stopped(String),
+}
+
+/// The way out where a folder cannot be made.
+fn folder_help(error: &std::io::Error) -> &'static str {
+    match is_full(error) {
+        true => "free room on that disk, and start the node again",
+        false => "name a folder that this process may write",
+    }
 }
 
 /// The tables of one node. Cheap to clone.
@@ -231,6 +239,7 @@ impl Tables {
         let mut full = self.full();
         loop {
             let why = full.borrow_and_update().clone();
+            worker.set_disk_full(why.is_some());
             match why {
                 Some(why) => {
                     self.lay_down_leads(worker, &why).await;

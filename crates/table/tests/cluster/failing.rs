@@ -216,10 +216,12 @@ async fn a_full_log_refuses_writes_and_goes_on_when_there_is_room() {
 async fn a_store_that_fails_stops_its_replica_which_goes_on_when_it_is_opened_again() {
     let cluster = Cluster::started().await;
     cluster.add_shard(2).await;
+    // So much that it is flushed when the replica closes.
+    let value = vec![1; 40 << 10];
     for number in 0..10 {
-        cluster.write(1, &put(&format!("k{number}"), "1")).await;
+        cluster.write(1, &put(&format!("k{number}"), &value)).await;
     }
-    cluster.comes_to(1, 3, "k9", b"1").await;
+    cluster.comes_to(1, 3, "k9", &value).await;
     // The folder of its rows goes away under it, so that its flush fails.
     let rows = cluster.folder(3).join("rows/orders");
     let [folder]: [PathBuf; 1] = fs::read_dir(&rows)
@@ -240,6 +242,6 @@ async fn a_store_that_fails_stops_its_replica_which_goes_on_when_it_is_opened_ag
         cluster.open(1, 3).await;
         cluster.world.announce(1);
         cluster.in_sync(1, &[1, 2, 3]).await;
-        cluster.comes_to(1, 3, "k9", b"1").await;
+        cluster.comes_to(1, 3, "k9", &value).await;
     }
 }

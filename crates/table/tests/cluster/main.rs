@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test on real files and threads stops at its first surprise")]
 
+mod closing;
 mod failing;
 mod following;
 mod indexing;

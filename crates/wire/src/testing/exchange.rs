@@ -85,9 +85,9 @@ pub fn beats() -> impl Strategy<Value = Beat> {
         served,
         replication,
     });
-    let numbers = any::<(u64, u64, u64, u64, bool, bool, bool)>();
+    let numbers = any::<(u64, u64, u64, u64, bool, bool, bool, bool)>();
     (node_ids(), numbers, vec(report, 0..5), 0.0..=1.0f64).prop_map(|(node, numbers, reports, busy)| {
-        let (incarnation, sequence, sent_at, applied, whole, leaving, lease_expired) = numbers;
+        let (incarnation, sequence, sent_at, applied, whole, leaving, lease_expired, disk_full) = numbers;
         Beat {
             node,
             incarnation: Incarnation(incarnation),
@@ -101,6 +101,7 @@ pub fn beats() -> impl Strategy<Value = Beat> {
             leaving: Some(leaving),
             busy,
             lease_expired,
+            disk_full,
         }
     })
 }

@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     pub changes: watch::Sender<u64>,
     /// Share of its capacity that foreground work takes, as the bits of a double.
     pub busy: AtomicU64,
+    /// The disk of the service has no room.
+    pub disk_full: AtomicBool,
     /// Nothing is held here any more and the process is about to end.
     pub has_left: AtomicBool,
     waiters: Semaphore,
@@ -128,7 +130,8 @@ pub struct Guard {
     shared: Arc<Shared>,
     in_flight: Arc<InFlight>,
     permit: Permit,
-    lapses: u64,
+    /// [`Published::lapses`] when the request came in; none where the lease says nothing of who may serve.
+    lapses: Option<u64>,
     entered_at: EvictionEpoch,
 }
 
@@ -141,6 +144,7 @@ impl Shared {
             published: ArcSwap::default(),
             changes: watch::Sender::new(0),
             busy: AtomicU64::new(0),
+            disk_full: AtomicBool::new(false),
             has_left: AtomicBool::new(false),
             waiters: Semaphore::new(limits::WAITERS),
             admissions: AdmissionCounters::default(),
@@ -187,7 +191,7 @@ impl Shared {
             let same = Arc::ptr_eq(&seen, &again);
             if same || again.gates.still_holds(self.clock.now(), &permit) {
                 in_flight.asked(key);
-                let lapses = seen.lapses;
+                let lapses = seen.gates.is_leased(keyspace).then_some(seen.lapses);
                 return Admission::Serve(Guard {
                     shared: self.clone(),
                     in_flight,
@@ -292,13 +296,16 @@ impl Guard {
     }
 
     /// Whether this node has had the shard from the moment the request came in until now (A18). While the
-    /// guard lives the shard is not handed over, so only a lapsed lease or an eviction can end it. Ask after
+    /// guard lives the shard is not handed over, so only an eviction can end it, and in exclusive keyspaces a lapsed lease. Ask after
     /// the work and before the answer: what took longer than the lease must not be acknowledged. When it is false the
     /// request may have been carried out: tell the caller that its outcome is unknown.
     pub fn mine_all_along(&self) -> bool {
-        let published = self.shared.published.load();
-        let lapsed = published.gates.has_lapsed(self.shared.clock.now(), &self.permit.replica.keyspace);
-        !lapsed && published.lapses == self.lapses && !self.in_flight.is_evicted(self.entered_at)
+        let had_lease = self.lapses.is_none_or(|lapses| {
+            let published = self.shared.published.load();
+            let now = self.shared.clock.now();
+            published.lapses == lapses && !published.gates.has_lapsed(now, &self.permit.replica.keyspace)
+        });
+        had_lease && !self.in_flight.is_evicted(self.entered_at)
     }
 
     /// Returns when the request has run out of time and has to end: the shard waits to be handed over.

@@ -27,6 +27,10 @@ fn replica() -> ReplicaKey {
 
 impl Leader {
     fn new() -> Leader {
+        Leader::of(Ownership::Exclusive)
+    }
+
+    fn of(ownership: Ownership) -> Leader {
         let node = NodeId::new("a").unwrap();
         let mut machine = Machine::new(node.clone(), CallbackTimeouts::default());
         let welcome = Welcome {
@@ -41,7 +45,7 @@ impl Leader {
             name: keyspace(),
             sharding: Sharding::Fixed { hash: HashFunction::Xxh3_64, shards: 1 },
             partition_key: PartitionKey::default(),
-            ownership: Ownership::Exclusive,
+            ownership,
             generation: Generation::default(),
             first_shard: ShardId(1),
             durable: false,
@@ -102,10 +106,15 @@ impl Leader {
     }
 
     fn publish(&self) {
+        self.publish_after(0);
+    }
+
+    /// After so many leases that were renewed too late.
+    fn publish_after(&self, lapses: u64) {
         let held = Held { in_flight: self.in_flight.clone(), phase: Phase::Serving };
         let replicas = Arc::new(BTreeMap::from([(replica(), held)]));
-        self.shared
-            .publish(Published { gates: self.machine.gates(), replicas, ..Published::default() }, true);
+        let gates = self.machine.gates();
+        self.shared.publish(Published { gates, replicas, lapses, ..Published::default() }, true);
     }
 
     fn enter_by(&self, seen: arc_swap::Guard<Arc<Published>>) -> Admission {
@@ -135,6 +144,20 @@ fn a_gate_that_is_published_anew_but_still_open_lets_in() {
     assert_eq!(leader.in_flight.count(), 1);
     drop(admission);
     assert_eq!(leader.in_flight.count(), 0);
+}
+
+/// In the others something else than the lease says who may serve: followers, or nothing.
+#[test]
+fn a18_a_lease_that_lapsed_counts_in_exclusive_keyspaces_only() {
+    for ownership in [Ownership::Exclusive, Ownership::Replicated, Ownership::Eventual] {
+        let leader = Leader::of(ownership);
+        let Admission::Serve(guard) = leader.enter_by(leader.shared.published.load()) else {
+            panic!("{ownership:?}: the gate is open");
+        };
+        assert!(guard.mine_all_along(), "{ownership:?}");
+        leader.publish_after(1);
+        assert_eq!(guard.mine_all_along(), ownership != Ownership::Exclusive, "{ownership:?}");
+    }
 }
 
 #[tokio::test]

@@ -2,11 +2,11 @@
 //!
 //! A stopped process, and a machine that is cut off, leave their connections open: an answer of theirs would be waited for until
 //! they come back. How long a request may take is the service's affair, so it has no deadline. Instead, when a request or the next
-//! part of an answer has been waited for [`limits::HOP_QUIET`], the node is asked for what every node answers at once. When
+//! part of an answer has been waited for [`limits::HOP_QUIET`], the node is asked at [`ALIVE_PATH`], which costs it nothing. When
 //! [`limits::HOP_CHECKS`] such questions in a row have no answer, the request is given up: it may have been carried out, and it
 //! may still be. One check of a node serves all requests that wait for it.
 
-use super::{HOP, WORKER_PATH};
+use super::{ALIVE_PATH, HOP};
 use crate::limits;
 use axum::body::{Body, Bytes, HttpBody};
 use http::{HeaderValue, Method, Request, Response, Uri};
@@ -123,7 +123,7 @@ impl Hops {
 
     /// Whether the node answers anything at all.
     async fn answers(&self, address: &str) -> bool {
-        let Ok(uri) = format!("http://{address}{WORKER_PATH}").parse::<Uri>() else { return false };
+        let Ok(uri) = format!("http://{address}{ALIVE_PATH}").parse::<Uri>() else { return false };
         let mut request = Request::new(Body::empty());
         *request.method_mut() = Method::HEAD;
         *request.uri_mut() = uri;
@@ -177,6 +177,7 @@ mod tests {
     use axum::Router;
     use axum::routing::get;
     use std::net::SocketAddr;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
 
@@ -233,11 +234,18 @@ mod tests {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        tokio::spawn(async move { axum::serve(listener, Router::new().route("/slow", get(slow))).await });
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let alive = move || async move {
+            counted.fetch_add(1, Ordering::Relaxed);
+        };
+        let routes = Router::new().route("/slow", get(slow)).route(ALIVE_PATH, get(alive));
+        tokio::spawn(async move { axum::serve(listener, routes).await });
         let hops = Hops::new();
         let answer = hops.send(&address.to_string(), request(address, "/slow")).await.expect("an answer");
         let body = axum::body::to_bytes(answer.into_body(), 100).await.expect("its body");
         assert_eq!(&body[..], b"done");
+        assert!(asked.load(Ordering::Relaxed) > 0, "it was asked where that costs it nothing");
         sleep(2 * limits::HOP_QUIET + limits::HOP_CHECK).await;
         assert!(hops.checks().is_empty(), "no request waits, so no check runs");
     }

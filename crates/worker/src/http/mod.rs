@@ -72,6 +72,9 @@ use hop::{HopError, Hops};
 /// Where [`router`] answers.
 pub const WORKER_PATH: &str = "/partage/worker";
 
+/// Where [`router`] answers 204, with no look at what the node has: for one that asks whether the node answers at all.
+pub const ALIVE_PATH: &str = "/partage/worker/alive";
+
 /// Where [`router`] gives metrics in the text form of Prometheus.
 pub const METRICS_PATH: &str = "/partage/worker/metrics";
 
@@ -108,8 +111,8 @@ pub fn access_of(method: &Method) -> Access {
     if method == Method::GET || method == Method::HEAD { Access::Read } else { Access::Write }
 }
 
-/// Answers the coordinator's check-back at [`WORKER_PATH`] with [`about`], and `GET` of [`METRICS_PATH`] with
-/// [`Worker::metrics`].
+/// Answers the coordinator's check-back at [`WORKER_PATH`] with [`about`], the checks of other nodes at [`ALIVE_PATH`], and `GET`
+/// of [`METRICS_PATH`] with [`Worker::metrics`].
 pub fn router(worker: &Worker) -> Router {
     router_with(worker, String::new)
 }
@@ -120,6 +123,7 @@ pub fn router_with(worker: &Worker, more: impl Fn() -> String + Clone + Send + S
     let form = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
     Router::new()
         .route(WORKER_PATH, get(move || async move { axum::Json(about(&checked)) }))
+        .route(ALIVE_PATH, get(async || StatusCode::NO_CONTENT))
         .route(METRICS_PATH, get(move || async move { (form, measured.metrics() + &more()) }))
 }
 

@@ -3,7 +3,8 @@
 //! no data.
 //!
 //! Hysteresis: nothing happens while no node leads more than [`TRIGGER`] × its share and one; then hand-overs
-//! go on until none would bring two nodes nearer to each other.
+//! go on until none would bring two nodes nearer to each other. A node that laid its leads down while its disk was full, and has
+//! room again, is not left without any: then they begin as soon as it leads one less than its share.
 
 use super::super::KeyspaceState;
 use super::super::numbered::Numbered;
@@ -14,17 +15,28 @@ use crate::plan::{Change, Planned};
 /// How far above its share a node's leaders may be: the same as work stealing allows for replicas (A6).
 const TRIGGER: f64 = 1.3;
 
-/// The hand-overs that spread the leaders of a keyspace in which nothing is under way. `capacity` is that of
-/// a node which may lead more.
-pub(super) fn spread(keyspace: &KeyspaceState, capacity: impl Fn(&NodeId) -> Option<f64>) -> Vec<Planned> {
+/// A node that may lead more.
+pub(super) struct Candidate {
+    /// Its share of every load, relative to other nodes.
+    pub(super) capacity: f64,
+    /// It laid its leads down while its disk was full, and has room again.
+    pub(super) gets_leads_back: bool,
+}
+
+/// The hand-overs that spread the leaders of a keyspace in which nothing is under way. `may_lead` is none of a node that may
+/// lead nothing more.
+pub(super) fn spread(
+    keyspace: &KeyspaceState,
+    may_lead: impl Fn(&NodeId) -> Option<Candidate>,
+) -> Vec<Planned> {
     if !keyspace.settling.unsettled.is_empty() {
         return Vec::new();
     }
     // Nothing is under way, so whoever is named by the map holds something live; or its process has ended.
-    let named: Vec<(&NodeId, f64)> =
-        keyspace.hosted.nodes().filter_map(|node| Some((node, capacity(node)?))).collect();
+    let named: Vec<(&NodeId, Candidate)> =
+        keyspace.hosted.nodes().filter_map(|node| Some((node, may_lead(node)?))).collect();
     let nodes: Numbered = named.iter().map(|(node, _)| *node).collect();
-    let mut leads: Vec<(u32, f64)> = named.iter().map(|(_, capacity)| (0, *capacity)).collect();
+    let mut leads: Vec<(u32, f64)> = named.iter().map(|(_, candidate)| (0, candidate.capacity)).collect();
     let serving = || keyspace.map.shards().filter(|shard| shard.is_serving());
     let mut shards = 0;
     for shard in serving() {
@@ -35,7 +47,12 @@ pub(super) fn spread(keyspace: &KeyspaceState, capacity: impl Fn(&NodeId) -> Opt
     }
     let whole: f64 = leads.iter().map(|(_, capacity)| capacity).sum();
     let share = |capacity: f64| f64::from(shards) * capacity / whole;
-    if !leads.iter().any(|(count, capacity)| f64::from(*count) > TRIGGER * share(*capacity) + 1.0) {
+    let one_leads_too_much =
+        leads.iter().any(|(count, capacity)| f64::from(*count) > TRIGGER * share(*capacity) + 1.0);
+    let one_lacks_leads = named.iter().zip(&leads).any(|((_, candidate), (count, capacity))| {
+        candidate.gets_leads_back && f64::from(*count) + 1.0 <= share(*capacity)
+    });
+    if !one_leads_too_much && !one_lacks_leads {
         return Vec::new();
     }
     let mut planned = Vec::new();

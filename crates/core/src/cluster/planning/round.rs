@@ -24,6 +24,7 @@
 
 use super::changes::{ChangeBuilder, DesiredChanges};
 use super::footprint::Count;
+use super::leaders::Candidate;
 use super::problem::PlanningInput;
 use super::survey::{KnownLoads, Survey};
 use super::{leaders, reshape};
@@ -186,8 +187,9 @@ impl Cluster {
         let rebalance_ms = self.settings.rebalance_ms;
         let settled_at = self.last_join + self.settings.settle_ms;
         let replacement = self.keyspaces.get(name).map(|keyspace| self.next_replacement(at, keyspace));
+        let next = (at.now + rebalance_ms).min(self.next_look_at_leads(at));
         let keyspace = self.keyspaces.get_mut(name)?;
-        keyspace.planning.plan_due = (at.now + rebalance_ms).min(replacement.unwrap_or(Millis::NEVER));
+        keyspace.planning.plan_due = next.min(replacement.unwrap_or(Millis::NEVER));
         if self.record.brake.is_some() || keyspace.record.brake.is_some() {
             return None;
         }
@@ -327,7 +329,13 @@ impl Cluster {
         let (mut desired, input, solution) = builder.into_desired();
         if desired.is_empty() {
             let may_lead = |node: &NodeId| self.nodes.get(node).filter(|_| self.closed(at, node).is_none());
-            desired.rebalance = leaders::spread(keyspace, |node| Some(may_lead(node)?.record.spec.capacity));
+            desired.rebalance = leaders::spread(keyspace, |node| {
+                let node = may_lead(node)?;
+                Some(Candidate {
+                    capacity: node.record.spec.capacity,
+                    gets_leads_back: node.gets_leads_back(at.now),
+                })
+            });
         }
         let mut unplaced = solution.complaints(&input.problem);
         if keyspace.record.keyspace.mode == Mode::Manual && !desired.repair.is_empty() {

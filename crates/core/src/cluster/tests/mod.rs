@@ -7,6 +7,7 @@ mod durable;
 mod durable_reshard;
 mod events;
 mod fixed;
+mod full_disk;
 mod growth;
 mod guard;
 mod interrupted;

@@ -139,6 +139,8 @@ pub struct TestCluster {
     pub loads: BTreeMap<ShardId, Load>,
     /// How busy workers say that they are; 0 where nothing is said.
     pub busy: BTreeMap<NodeId, f64>,
+    /// Nodes whose disks have no room: they lead no more than one order long.
+    pub full: BTreeSet<NodeId>,
     /// The disks of the nodes, where services store what they serve.
     pub disks: Option<Disks>,
     transactions: u8,
@@ -211,6 +213,7 @@ impl TestCluster {
             progress: 0,
             loads: BTreeMap::new(),
             busy: BTreeMap::new(),
+            full: BTreeSet::new(),
             disks: None,
             transactions: 0,
         }
@@ -322,6 +325,11 @@ impl TestCluster {
             let fails = fails || lacks;
             let clings = self.clinging_shards.contains(&key.shard).then_some(Hang::Unload);
             let hangs = self.hanging_shards.contains(&key.shard).then_some(Hang::Load);
+            let lays_down = self.full.contains(name) && order.role == Role::Leader;
+            if lays_down && order.state == ReplicaState::Live {
+                *phase = Phase::failed(1, "its disk is full".to_owned());
+                continue;
+            }
             *phase = match hangs.or(clings).or(self.hangs.get(name).copied()) {
                 Some(hang) if hang.is_at(order.state) => hang.phase(phase),
                 _ if lacks && order.state == ReplicaState::Live => Phase::Ready,
@@ -363,6 +371,7 @@ impl TestCluster {
             leaving: Some(worker.leaving),
             busy: self.busy.get(name).copied().unwrap_or(0.0),
             lease_expired: !worker.lease.holds(at.now),
+            disk_full: self.full.contains(name),
         }
     }
 

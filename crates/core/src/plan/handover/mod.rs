@@ -88,6 +88,10 @@ pub trait ReplicaView {
     fn need_not_lead(&self, _node: &NodeId, _incarnation: Incarnation) -> bool {
         false
     }
+    /// Whether the disk of that node has no room, so that it takes no writes.
+    fn has_no_room(&self, _node: &NodeId) -> bool {
+        false
+    }
     /// What a worker may believe.
     fn ownership(&self) -> Ownership;
     /// Failed loads after which a replica is given up.
@@ -332,13 +336,15 @@ fn is_gone(replica: &Replica, view: &dyn ReplicaView) -> bool {
         || view.is_overdue(replica.placement, ReplicaState::UnloadFinal)
 }
 
-/// The live replica that should lead in the place of `except`: one that is known to serve.
+/// The live replica that should lead in the place of `except`: one that is known to serve, and takes writes if one of them does.
 fn successor(shard: &Shard, except: PlacementId, view: &dyn ReplicaView) -> Option<PlacementId> {
     let serves = |r: &&Replica| {
         let is_known = view.phase(r.placement) == Some(&Phase::Serving) || planted::is(Planted::UnknownHeir);
         is_known && !view.need_not_lead(&r.node, r.incarnation) && !view.has_ended(&r.node, r.incarnation)
     };
-    shard.copies().filter(|r| r.placement != except).find(serves).map(|r| r.placement)
+    let serving = || shard.copies().filter(|r| r.placement != except).filter(serves);
+    let next = serving().find(|r| !view.has_no_room(&r.node)).or_else(|| serving().next());
+    next.map(|r| r.placement)
 }
 
 /// Whether the leader is known to serve under the shard's epoch.

@@ -225,6 +225,7 @@ impl From<&NodeRow> for proto::NodeRow {
             draining: row.drain.as_ref().map(|drain| drain.reason.clone()),
             leaving: row.leaving,
             busy: row.busy,
+            disk_full: row.disk_full,
             replicas: row.replicas.iter().map(|(name, count)| (name.to_string(), *count as u64)).collect(),
             leaders: row.leaders as u64,
             requests_per_s,

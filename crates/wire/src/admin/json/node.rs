@@ -48,6 +48,9 @@ pub struct Node {
     pub up_to_date: bool,
     /// The share of its capacity that foreground work takes, 0 to 1, as the node reported it.
     pub busy: f64,
+    /// Whether the disk of the node has no room, as the node says: it takes no writes and gets nothing new.
+    #[serde(default)]
+    pub disk_full: bool,
     /// The numbers of replicas that the node should hold, by keyspace.
     pub replicas: BTreeMap<String, usize>,
     /// The number of those replicas that lead.
@@ -79,6 +82,7 @@ impl From<&core::NodeRow> for Node {
             leaving: row.leaving,
             up_to_date: row.is_up_to_date,
             busy: row.busy,
+            disk_full: row.disk_full,
             replicas: row.replicas.iter().map(|(name, count)| (name.to_string(), *count)).collect(),
             leaders: row.leaders,
             requests_per_s,

@@ -333,6 +333,7 @@ impl From<&Beat> for proto::Beat {
             leaving: beat.leaving.unwrap_or_default(),
             busy: beat.busy,
             lease_expired: beat.lease_expired,
+            disk_full: beat.disk_full,
         }
     }
 }
@@ -362,6 +363,7 @@ impl TryFrom<proto::Beat> for Beat {
             leaving: Some(form.leaving),
             busy: share(form.busy, "busy")?,
             lease_expired: form.lease_expired,
+            disk_full: form.disk_full,
         })
     }
 }

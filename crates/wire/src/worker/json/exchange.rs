@@ -242,6 +242,10 @@ pub struct Beat {
     /// just begun then waits before it grants the next lease, as another node may own the worker's shards.
     #[serde(default)]
     pub lease_expired: bool,
+    /// Whether the worker's disk has no room, so that it takes no writes: the coordinator places nothing new on the node, and
+    /// other nodes lead.
+    #[serde(default)]
+    pub disk_full: bool,
 }
 
 impl TryFrom<Beat> for core::Beat {
@@ -260,6 +264,7 @@ impl TryFrom<Beat> for core::Beat {
             leaving: form.leaving,
             busy: exchange::share(form.busy, "busy")?,
             lease_expired: form.lease_expired,
+            disk_full: form.disk_full,
         })
     }
 }

@@ -210,6 +210,11 @@ impl Stored {
         }
     }
 
+    /// Whether an entry closes the shard. Its children are told of that entry from the log, so it is not trimmed.
+    pub fn has_close(&self) -> bool {
+        self.entries.iter().any(|entry| entry.kind == EntryKind::Close)
+    }
+
     /// What is wrong with the log, or with how it joins what was flushed: [`Replica::recover`] finds the same.
     pub fn damage(&self) -> Option<Damage> {
         let mut last = self.base;

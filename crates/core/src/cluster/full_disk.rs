@@ -1,0 +1,74 @@
+//! Nodes that say that their disk has no room.
+//!
+//! Such a node takes no writes, so it lays its leads down (`local_replica/service_reports.rs`), and others lead. It goes on as a
+//! follower that reads, and comes back by itself:
+//!
+//! | while a node says that its disk is full | where |
+//! |---|---|
+//! | it gets nothing new, whoever plans it | [`Cluster::closed`] |
+//! | what it has stays: to copy that away needs no less room on another disk | `Cluster::standing` |
+//! | it leads only shards that no other replica can lead | `handover::successor` |
+//! | status and `explain` name it | here |
+//!
+//! When it has room again, its keyspaces are planned at once, and for [`limits::LEADS_BACK_MS`] it gets leads back up to its
+//! share. The hysteresis of [`super::planning`] alone would leave it without any: a node in a cluster of few shards may lead
+//! nothing before another one leads too much.
+
+use super::{Cluster, Moment, NodeState};
+use crate::base::count::counted_with;
+use crate::base::name::NodeId;
+use crate::base::time::Millis;
+use crate::cluster::event::{About, Actor, Event, EventKind, event};
+use crate::cluster::problems::{Problem, problem, some_names};
+use crate::keyspace::map::Shard;
+use crate::limits;
+
+impl NodeState {
+    /// Whether leads are given back to it that it laid down.
+    pub(super) fn gets_leads_back(&self, now: Millis) -> bool {
+        !self.disk_full && now < self.leads_back_until
+    }
+}
+
+impl Cluster {
+    /// A beat says something else of the node's disk than the one before.
+    pub(super) fn take_room(&mut self, at: Moment, id: &NodeId, disk_full: bool) {
+        let Some(node) = self.nodes.get_mut(id) else { return };
+        node.disk_full = disk_full;
+        if disk_full {
+            let text = format!("the disk of node {id} is full: it takes no writes, and lays its leads down");
+            let by = Actor::Node(id.clone());
+            self.tell_event(Event { by, alarm: true, ..event(EventKind::NodeHealth, About::node(id), text) });
+        } else {
+            node.leads_back_until = at.now + limits::LEADS_BACK_MS;
+            self.tell_of(EventKind::NodeHealth, id, format!("the disk of node {id} has room again"));
+            self.plan_soon(at, 0);
+        }
+    }
+
+    /// When to see again whether a node can get leads back.
+    pub(super) fn next_look_at_leads(&self, at: Moment) -> Millis {
+        let is_due = self.nodes.values().any(|node| node.gets_leads_back(at.now));
+        if is_due { at.now + limits::LEADS_LOOK_MS } else { Millis::NEVER }
+    }
+
+    /// Nodes that take no writes.
+    pub(super) fn full_disks_problem(&self) -> Option<Problem> {
+        let full = self.nodes.iter().filter(|(_, node)| node.disk_full && !node.record.ended);
+        let full: Vec<String> = full.map(|(id, _)| id.to_string()).collect();
+        let has = counted_with(full.len(), "node", ("has a full disk", "have full disks"));
+        let what = format!("{has}, so that no writes and no new replicas go there: {}", some_names(&full));
+        let way_out = "make room there (the log of a node says which folder is meant); it goes on, and leads again, by itself";
+        (!full.is_empty()).then(|| problem(what, way_out))
+    }
+
+    /// Which replicas of a shard take no writes, in sentences.
+    pub(super) fn without_room(&self, shard: &Shard) -> Vec<String> {
+        let nodes = shard.staying().filter_map(|replica| self.nodes.get_key_value(&replica.node));
+        let full = nodes.filter(|(_, node)| node.disk_full);
+        full.map(|(id, _)| {
+            format!("the disk of {id} is full: it reads, takes no writes, and leads only where no other replica can")
+        })
+        .collect()
+    }
+}

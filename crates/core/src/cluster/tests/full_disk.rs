@@ -1,0 +1,107 @@
+//! Nodes whose disks have no room: what goes there, who leads, and how leads come back.
+
+use super::durable::{cluster_of, durable};
+use super::test_cluster::{BEAT_MS, TestCluster, node, settings};
+use crate::base::id::ShardId;
+use crate::cluster::event::EventKind;
+use crate::keyspace::map::Shard;
+use crate::keyspace::{Keyspace, Ownership};
+use std::collections::BTreeMap;
+
+/// A few shards: so few that a node may lead none before another one leads too many.
+fn table(replicas: u32) -> Keyspace {
+    Keyspace { ownership: Ownership::Replicated, ..durable(4, replicas) }
+}
+
+fn led_by(test: &TestCluster, id: &str) -> usize {
+    test.map().shards().filter_map(Shard::leader).filter(|leader| leader.node == node(id)).count()
+}
+
+fn held_by(test: &TestCluster, id: &str) -> usize {
+    test.map().shards().filter(|shard| shard.replicas.iter().any(|r| r.node == node(id))).count()
+}
+
+fn leaders(test: &TestCluster) -> BTreeMap<ShardId, String> {
+    let led = test.map().shards().filter_map(|shard| Some((shard.id, shard.leader()?.node.to_string())));
+    led.collect()
+}
+
+/// A node that leads something, as each of three does.
+fn full_one(test: &mut TestCluster) {
+    assert!(led_by(test, "n0") > 0, "{:?}", leaders(test));
+    test.full.insert(node("n0"));
+    test.run(10 * BEAT_MS);
+}
+
+#[test]
+fn a_node_with_a_full_disk_leads_nothing_and_is_named() {
+    let mut test = cluster_of(3, table(3));
+    full_one(&mut test);
+    assert_eq!(led_by(&test, "n0"), 0, "{:?}", leaders(&test));
+    assert_eq!((held_by(&test, "n0"), test.served().len()), (4, 4), "it follows on, and others lead");
+    test.run(3 * settings().rebalance_ms);
+    assert_eq!(led_by(&test, "n0"), 0, "no balance gives it a lead: {:?}", leaders(&test));
+
+    let status = test.cluster.status(test.at());
+    let problems: Vec<String> = status.problems.iter().map(ToString::to_string).collect();
+    assert!(
+        problems.iter().any(|p| p.contains("1 node has a full disk") && p.contains("n0")),
+        "{problems:?}"
+    );
+    let rows = test.cluster.node_table(test.at());
+    let full: Vec<_> = rows.iter().filter(|row| row.disk_full).map(|row| row.node.to_string()).collect();
+    assert_eq!(full, ["n0"]);
+    let shard = test.map().shards().next().unwrap();
+    let told = test.cluster.without_room(shard);
+    assert!(told[0].contains("the disk of n0 is full"), "{told:?}");
+    assert!(test.events.iter().any(|event| {
+        event.kind == EventKind::NodeHealth && event.text.contains("the disk of node n0 is full")
+    }));
+}
+
+#[test]
+fn leads_come_back_to_a_node_that_has_room_again() {
+    let mut test = cluster_of(3, table(3));
+    full_one(&mut test);
+    test.full.clear();
+    // Two beats, a plan, and a hand-over.
+    test.run(20 * BEAT_MS);
+    assert_eq!(led_by(&test, "n0"), 1, "its share of four is one and a third: {:?}", leaders(&test));
+    let map = test.map().generation();
+    test.run(3 * settings().rebalance_ms);
+    assert_eq!(test.map().generation(), map, "M10, L2: and then nothing happens");
+    assert!(test.cluster.status(test.at()).problems.is_empty());
+}
+
+#[test]
+fn m7_nothing_new_is_placed_where_there_is_no_room() {
+    let mut test = cluster_of(3, table(2));
+    let before = held_by(&test, "n0");
+    test.full.insert(node("n0"));
+    test.run(2 * BEAT_MS);
+    // What is moved off goes to the third node, where else half of it would go to either.
+    test.drain("n1");
+    test.run(60_000);
+    assert_eq!(held_by(&test, "n0"), before, "{:#?}", test.map());
+    assert!(held_by(&test, "n1") > 0, "where it cannot go it stays: {:#?}", test.map());
+    test.full.clear();
+    test.run(60_000);
+    assert_eq!((held_by(&test, "n0"), held_by(&test, "n1")), (4, 0), "{:#?}", test.map());
+}
+
+/// Of two that could lead the one with room does. Where none has, the lead goes on from one to the other: reads want a leader.
+#[test]
+fn a_leader_that_has_to_go_is_followed_by_one_with_room() {
+    let mut test = cluster_of(3, table(3));
+    test.full.extend([node("n0"), node("n1")]);
+    test.run(10 * BEAT_MS);
+    assert_eq!(led_by(&test, "n2"), 4, "{:?}", leaders(&test));
+    test.full.insert(node("n2"));
+    test.run(10 * BEAT_MS);
+    let status = test.cluster.status(test.at());
+    let problems: Vec<String> = status.problems.iter().map(ToString::to_string).collect();
+    assert!(problems.iter().any(|p| p.contains("3 nodes have full disks")), "{problems:?}");
+    test.full.remove(&node("n1"));
+    test.run(10 * BEAT_MS);
+    assert_eq!(led_by(&test, "n1"), 4, "{:?}", leaders(&test));
+}

@@ -1,0 +1,123 @@
+//! Replicas that are closed, and what the log keeps for them.
+
+use crate::support::{Cluster, node_id, put, replica, until};
+use partage_table::{Notice, StoredReplica};
+
+/// What node 3 finds at its start of its replica of a shard.
+fn found(stored: &[StoredReplica], shard: u64) -> StoredReplica {
+    stored.iter().find(|one| one.replica == replica(shard, 3)).unwrap().clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_with_little_in_memory_is_closed_without_a_flush_and_has_all_when_it_is_opened() {
+    let mut cluster = Cluster::started().await;
+    cluster.add_shard(2).await;
+    for number in 0..20 {
+        cluster.write(1, &put(&format!("k{number}"), format!("v{number}"))).await;
+    }
+    cluster.write(2, &put("large", vec![7; 300 << 10])).await;
+    cluster.comes_to(1, 3, "k19", b"v19").await;
+    cluster.comes_to(2, 3, "large", &vec![7; 300 << 10]).await;
+    for shard in [1, 2] {
+        cluster.node(3).close_replica(&replica(shard, 3)).await.unwrap();
+    }
+    // In the same process.
+    cluster.open(1, 3).await;
+    cluster.comes_to(1, 3, "k19", b"v19").await;
+    cluster.node(3).close_replica(&replica(1, 3)).await.unwrap();
+    // In the next one, of which nobody says what is committed.
+    cluster.kill(3);
+    let stored = cluster.start(3);
+    let (little, much) = (found(&stored, 1), found(&stored, 2));
+    assert_eq!((little.flushed.index, little.damaged), (0, None), "nothing was flushed");
+    assert!(much.flushed.index > 0 && much.damaged.is_none(), "{much:?}");
+    cluster.open(1, 3).await;
+    cluster.comes_to(1, 3, "k19", b"v19").await;
+    cluster.open(2, 3).await;
+    for shard in [1, 2] {
+        cluster.world.announce(shard);
+        cluster.in_sync(shard, &[1, 2, 3]).await;
+    }
+    cluster.lead(1, 3);
+    for number in 0..20 {
+        let value = cluster.read(1, &format!("k{number}")).await;
+        assert_eq!(value, Some(format!("v{number}").into_bytes()));
+    }
+}
+
+/// Three nodes whose logs have few and small segments.
+async fn short_of_log() -> Cluster {
+    let mut cluster = Cluster::new();
+    cluster.settings.log.segment_bytes = 256 << 10;
+    cluster.settings.log.entry_bytes = 64 << 10;
+    cluster.settings.writer.segments = 3;
+    cluster.settings.flush_bytes = 64 << 10;
+    cluster.replica.replication.catch_up_log_bytes = 1;
+    cluster.start_all().await;
+    cluster.add_shard(1).await;
+    cluster.add_shard(2).await;
+    cluster
+}
+
+fn segments(cluster: &Cluster) -> usize {
+    std::fs::read_dir(cluster.folder(3).join("log")).unwrap().count()
+}
+
+/// Fills some forty segments with rows of the first shard.
+async fn fill(cluster: &Cluster) {
+    for number in 0..200 {
+        cluster.write(1, &put(&format!("f{}", number % 10), vec![number as u8; 50 << 10])).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_replica_does_not_keep_the_log_and_has_all_when_it_is_opened() {
+    let mut cluster = short_of_log().await;
+    cluster.write(2, &put("little", "1")).await;
+    cluster.comes_to(2, 3, "little", b"1").await;
+    cluster.node(3).close_replica(&replica(2, 3)).await.unwrap();
+    fill(&cluster).await;
+    until("the log shrinks", async || {
+        cluster.write(1, &put("f", "1")).await;
+        (segments(&cluster) < 12).then_some(())
+    })
+    .await;
+    let is_held = |notice: &Notice| *notice == Notice::HoldsLog(replica(2, 3));
+    assert!(!cluster.world.has_heard(|node, notice| *node == node_id(3) && is_held(notice)));
+    cluster.open(2, 3).await;
+    cluster.comes_to(2, 3, "little", b"1").await;
+    cluster.kill(3);
+    let stored = cluster.start(3);
+    assert!(found(&stored, 2).flushed.index > 0, "{stored:?}");
+    assert!(stored.iter().all(|one| one.damaged.is_none()), "{stored:?}");
+    cluster.open(1, 3).await;
+    cluster.open(2, 3).await;
+    for shard in [1, 2] {
+        cluster.world.announce(shard);
+        cluster.in_sync(shard, &[1, 2, 3]).await;
+    }
+    cluster.comes_to(2, 3, "little", b"1").await;
+    cluster.lead(2, 3);
+    assert_eq!(cluster.read(2, "little").await, Some(b"1".to_vec()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stored_replica_that_is_not_opened_after_a_start_does_not_keep_the_log() {
+    let mut cluster = short_of_log().await;
+    cluster.write(2, &put("little", "1")).await;
+    cluster.comes_to(2, 3, "little", b"1").await;
+    cluster.node(3).close_replica(&replica(2, 3)).await.unwrap();
+    cluster.kill(3);
+    cluster.start(3);
+    cluster.open(1, 3).await;
+    cluster.world.announce(1);
+    cluster.in_sync(1, &[1, 2, 3]).await;
+    fill(&cluster).await;
+    until("the log shrinks", async || {
+        cluster.write(1, &put("f", "1")).await;
+        (segments(&cluster) < 12).then_some(())
+    })
+    .await;
+    cluster.open(2, 3).await;
+    cluster.comes_to(2, 3, "little", b"1").await;
+}
