@@ -225,6 +225,13 @@ impl Cluster {
         self.nodes.push(node);
     }
 
+    /// The same, which listens there.
+    pub fn add_at(&mut self, listen: &str, flags: &[&str], data_dir: PathBuf) {
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let node = self.node(self.nodes.len(), listen, flags, data_dir, Vec::new());
+        self.nodes.push(node);
+    }
+
     fn node(
         &self,
         number: usize,

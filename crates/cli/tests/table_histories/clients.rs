@@ -175,7 +175,7 @@ impl Client {
             key: &key,
             value: Some(&*value).filter(|_| !matches!(kind, Kind::Get | Kind::Delete)),
             version: known.as_ref().filter(|_| kind == Kind::Swap).map(|(_, version)| *version),
-            name: Some(format!("{}-{value}", self.number)).filter(|_| is_write && self.names_writes),
+            name: Some(format!("{key}-{}-{value}", self.number)).filter(|_| is_write && self.names_writes),
         };
         let start = self.recorder.now();
         let told = self.ask(&asked);
