@@ -166,6 +166,10 @@ pub const LOAD_FLOORS: [f64; 3] = [50.0, 20.0, 67_108_864.0];
 /// for other nodes to have their turn, short enough that a mended node is found before a person waits.
 pub const AVOID_MS: u64 = 60_000;
 
+/// The same, in milliseconds, where what the node had stored was damaged: long enough that a disk that damages all it gets is not
+/// filled without a pause.
+pub const AVOID_DAMAGED_MS: u64 = 2_000;
+
 /// Ended processes that are remembered to tell a shard that kills from a bad release: with fewer nothing is lost, as
 /// so many deaths speak for no shard.
 pub const DEATHS: usize = 256;

@@ -75,6 +75,10 @@ struct Waiting {
     is_waiting: bool,
     /// So many wait for room.
     waiting_for_room: usize,
+    /// How many groups the thread has taken.
+    taken: u64,
+    /// The last one of them is being written.
+    is_writing: bool,
     is_stopped: bool,
 }
 
@@ -100,6 +104,7 @@ impl Queue {
     /// Waits for records; so many bytes of them, one at least. None: the queue was stopped and is empty.
     fn take(&self, most: usize) -> Option<Batch> {
         let mut waiting = self.lock();
+        waiting.is_writing = false;
         while waiting.records.is_empty() {
             if waiting.is_stopped {
                 return None;
@@ -119,6 +124,7 @@ impl Queue {
             batch.group.push((key, record));
             batch.numbers.push(number);
         }
+        (waiting.taken, waiting.is_writing) = (waiting.taken + 1, true);
         let has_waiting = waiting.waiting_for_room > 0;
         drop(waiting);
         if has_waiting {
@@ -242,6 +248,13 @@ impl GroupWriter {
             return Err((SubmitError::Full, record));
         }
         self.push(waiting, bytes, (key, number, record)).map_err(|record| (SubmitError::Stopped, record))
+    }
+
+    /// The number of the group that is being written, or for which there is no room yet; none: nothing waits. A disk that has the same one
+    /// for long stores nothing.
+    pub fn writing(&self) -> Option<u64> {
+        let waiting = self.queue.lock();
+        waiting.is_writing.then_some(waiting.taken)
     }
 
     fn is_full(&self, waiting: &Waiting, bytes: usize) -> bool {

@@ -33,6 +33,7 @@ pub(crate) struct Taken {
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     requests: AtomicU64,
+    steps: AtomicU64,
     standing: Mutex<Standing>,
 }
 
@@ -45,6 +46,16 @@ impl Figures {
     /// How many have.
     pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
+    }
+
+    /// A child's replica has taken something of what its parents had, or has joined a row of several.
+    pub(crate) fn step(&self) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often it has.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
     }
 
     /// Its thread says how it stands.

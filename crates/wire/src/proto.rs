@@ -9,6 +9,7 @@
 )]
 
 tonic::include_proto!("partage.v1");
+tonic::include_proto!("packets/partage.v1");
 
 /// Tables for clients.
 pub mod table {

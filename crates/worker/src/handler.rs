@@ -57,6 +57,12 @@ use std::sync::{Mutex, PoisonError};
 /// Why a callback could not do its work: a sentence, or any error. Shown to people as it is.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
+/// Why a `load` failed: what this node has stored of the replica is damaged, in these words. The coordinator waits for no further attempt,
+/// as for other failures: while another replica has the data, this one is deleted and loaded anew from there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Damaged(pub String);
+
 /// One replica that this worker has or is to have, as the newest order describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assignment {

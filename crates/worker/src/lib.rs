@@ -87,7 +87,7 @@ mod worker;
 pub use admission::{Admission, Guard, OwnershipHandle};
 pub use async_trait::async_trait;
 pub use error::{LayDownError, LeaveError, StartError};
-pub use handler::{Assignment, Closures, Failure, Handler, StoredReplicas};
+pub use handler::{Assignment, Closures, Damaged, Failure, Handler, StoredReplicas};
 pub use replication::ReplicationReports;
 pub use scope::Scope;
 pub use worker::{Builder, Health, Replica, Worker};

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod tools;
+
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -31,6 +33,12 @@ impl Process {
         BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let said = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{command:?}: {line:?}"));
         (process, said)
+    }
+
+    /// Sends it a signal, such as `-STOP`.
+    pub fn signal(&self, signal: &str) {
+        let pid = self.0.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
     /// Ends it as `kill -9` does.
@@ -107,8 +115,20 @@ pub fn ask(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> std::io::Result<Answer> {
+    ask_within(Duration::from_secs(20), address, method, path, headers, body)
+}
+
+/// The same, without an answer after so long.
+pub fn ask_within(
+    patience: Duration,
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> std::io::Result<Answer> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    stream.set_read_timeout(Some(patience))?;
     let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
     headers.iter().for_each(|(name, value)| head += &format!("{name}: {value}\r\n"));
     head += &format!("content-length: {}\r\n\r\n", body.len());
@@ -159,6 +179,7 @@ pub struct Node {
     /// Where it has its data.
     pub data_dir: PathBuf,
     flags: Vec<String>,
+    environment: Vec<(String, PathBuf)>,
 }
 
 /// A coordinator and some nodes: `t1`, `t2` and so on.
@@ -194,8 +215,20 @@ impl Cluster {
 
     /// Starts another node, which has its data in that folder.
     pub fn add(&mut self, flags: &[&str], data_dir: PathBuf) {
+        self.add_in(flags, data_dir, Vec::new());
+    }
+
+    /// The same, with these variables in its environment.
+    pub fn add_in(&mut self, flags: &[&str], data_dir: PathBuf, environment: Vec<(String, PathBuf)>) {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let node = self.node(self.nodes.len(), "127.0.0.1:0", flags, data_dir);
+        let node = self.node(self.nodes.len(), "127.0.0.1:0", flags, data_dir, environment);
+        self.nodes.push(node);
+    }
+
+    /// The same, which listens there.
+    pub fn add_at(&mut self, listen: &str, flags: &[&str], data_dir: PathBuf) {
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let node = self.node(self.nodes.len(), listen, flags, data_dir, Vec::new());
         self.nodes.push(node);
     }
 
@@ -205,12 +238,19 @@ impl Cluster {
         partage(&[&arguments[..], &["--data-dir", data_dir.to_str().unwrap()]].concat())
     }
 
-    fn node(&self, number: usize, listen: &str, flags: Vec<String>, data_dir: PathBuf) -> Node {
+    fn node(
+        &self,
+        number: usize,
+        listen: &str,
+        flags: Vec<String>,
+        data_dir: PathBuf,
+        environment: Vec<(String, PathBuf)>,
+    ) -> Node {
         let mut command = self.serve(&Cluster::id(number), listen, &data_dir);
-        command.args(&flags);
+        command.args(&flags).envs(environment.iter().map(|(name, value)| (name, value)));
         let (process, said) = Process::start(command, &self.log_of(number));
         let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
-        Node { process, address: text("address"), resp: text("resp"), data_dir, flags }
+        Node { process, address: text("address"), resp: text("resp"), data_dir, flags, environment }
     }
 
     /// The name of the node with that number, from 0.
@@ -235,8 +275,9 @@ impl Cluster {
 
     /// Starts a node again that was killed, with what it has stored.
     pub fn start_again(&mut self, number: usize) {
-        let Node { address, flags, data_dir, .. } = &self.nodes[number];
-        self.nodes[number] = self.node(number, address, flags.clone(), data_dir.clone());
+        let Node { address, flags, data_dir, environment, .. } = &self.nodes[number];
+        let (flags, data_dir, environment) = (flags.clone(), data_dir.clone(), environment.clone());
+        self.nodes[number] = self.node(number, address, flags, data_dir, environment);
     }
 
     pub fn addresses(&self) -> Vec<String> {

@@ -1,5 +1,6 @@
 //! Redis Cluster redirects: who answers for which key, and clients that follow, also over the death of a leader.
 
+use crate::cluster::tools::{go_program, tool};
 use crate::cluster::{Cluster, eventually};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -33,32 +34,13 @@ fn wait_for_slots(address: &str) {
     });
 }
 
-/// A file of what `./test setup` has installed for itself.
-fn tool(path: &str) -> PathBuf {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    cache.or_else(home).unwrap_or_default().join("partage/tools").join(path)
-}
-
 /// A script of the tests of the protocol.
 fn script(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../resp/tests/clients").join(path)
 }
 
 fn go_client() -> PathBuf {
-    let own = tool("redis/bin/go");
-    let go = if own.exists() { own } else { PathBuf::from("go") };
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-redis");
-    let mut build = Command::new(go);
-    build
-        .args(["build", "-o"])
-        .arg(&out)
-        .arg(".")
-        .current_dir(script("go"))
-        .env("GOFLAGS", "-buildvcs=false");
-    let built = build.output().expect("./test setup installs it");
-    assert!(built.status.success(), "{built:?}");
-    out
+    go_program(&script("go"), "go-redis")
 }
 
 /// A client that writes until it is told to end.

@@ -5,6 +5,7 @@ use crate::cluster::{Cluster, Rows, ask, coded, eventually, files, noise};
 use serde_json::Value;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 const ROWS: u64 = 300;
 
@@ -131,14 +132,18 @@ fn a_flipped_bit_in_a_run_is_told_and_its_replica_is_filled_again() {
     let run = runs.iter().max_by_key(|path| std::fs::metadata(path).unwrap().len()).unwrap();
     flip_at(run, std::fs::metadata(run).unwrap().len() / 2);
     cluster.start_again(node);
+    let begun = Instant::now();
     read_all(&cluster, node, &rows);
     eventually("all have all", || are_whole(&cluster));
     // A check reads everything: what no read has met is found now.
     cluster.nothing_differs("stock");
     eventually("all have all", || are_whole(&cluster));
+    assert!(begun.elapsed() < Duration::from_secs(30), "at once: {:?}", begun.elapsed());
     cluster.nothing_differs("stock");
     read_all(&cluster, node, &rows);
     let logged = cluster.logged(node);
+    let loads = logged.lines().filter(|line| line.contains("callback=Load") && line.contains("failed"));
+    assert!(loads.count() <= 1, "what is damaged is tried once: {logged}");
     let folder = run.parent().unwrap().parent().unwrap();
     let says = logged.lines().any(|line| line.contains("damaged") && line.contains(name(folder)));
     assert!(says, "the damage is not told with its file: {logged}");

@@ -8,6 +8,8 @@ mod damage;
 mod force_join;
 mod full;
 mod planted;
+mod slow;
 #[path = "../../../engine/tests/replica/small_disk.rs"]
 mod small_disk;
+mod wire;
 mod writers;

@@ -254,3 +254,35 @@ fn what_cannot_be_asked_is_refused_with_the_way_out() {
     cluster.table(&["check", "none"]).refused(4, &["no table none"]);
     assert_eq!(cluster.table(&["check", "parts"]).json()["replicas"], 12);
 }
+
+#[test]
+fn a_partition_that_is_registered_after_an_index_has_it_when_it_is_asked() {
+    let cluster = Cluster::start(3);
+    let named = ["--sharding", "named", "--partition-key", "hash-tag", "--partitions", "red,blue"];
+    cluster.create(&[&["parts"], &named[..]].concat());
+    let put = |room: &str, size: usize| {
+        let key = format!("{{{room}}}{size}");
+        cluster.put("parts", key.as_bytes(), "", json!({ "size": size }).to_string().as_bytes());
+        key
+    };
+    put("red", 1);
+    cluster.table(&["index", "create", "parts", "by-size", "--field", "size", "--wait"]).json();
+    cluster.table(&["index", "create", "parts", "gone", "--field", "gone", "--wait"]).json();
+    cluster.table(&["index", "drop", "parts", "gone", "--wait"]).json();
+    for (number, room) in ["green", "white"].into_iter().enumerate() {
+        let said = cluster.run(&["shard", "register", "parts", room, "--wait"]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let key = put(room, 5 + number);
+        let states = |cluster: &Cluster| {
+            let listed = cluster.table(&["index", "list", "parts"]).json();
+            let indexes = listed["indexes"].as_array().unwrap().iter();
+            indexes.map(|one| format!("{} {}", one["name"], one["state"])).collect::<Vec<_>>()
+        };
+        assert_eq!(states(&cluster), ["\"by-size\" \"incomplete\""]);
+        let path = format!("/v1/tables/parts/indexes/by-size?equals={}&keys_only=true", 5 + number);
+        let (status, page) = ask_json(&cluster.nodes[number].address, "GET", &path, "").unwrap();
+        assert_eq!((status, &page["rows"][0]["key"]), (200, &json!(key)), "{page}");
+        assert_eq!(states(&cluster), ["\"by-size\" \"ready\""], "what was dropped does not come back");
+    }
+    cluster.nothing_differs("parts");
+}

@@ -64,11 +64,6 @@ fn own_reads(address: &str, kind: &str) -> u64 {
     count.map_or(0, |count| count.parse().unwrap())
 }
 
-fn signal(cluster: &Cluster, node: usize, signal: &str) {
-    let pid = cluster.nodes[node].process.0.id().to_string();
-    assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
-}
-
 /// The read replica has what is written, and says how old that may be; what only the leader may answer it sends on.
 fn reads_are_answered(cluster: &Cluster, node: usize) {
     let address = &cluster.nodes[node].address;
@@ -96,7 +91,7 @@ fn writes_do_not_wait(cluster: &Cluster, node: usize) {
     let before = shard(cluster);
     let leader = cluster.leader(&before);
     let path = format!("/v1/tables/stock/keys/{}", coded(KEY));
-    signal(cluster, node, "-STOP");
+    cluster.nodes[node].process.signal("-STOP");
     let mut longest = Duration::ZERO;
     for number in 0..100 {
         let begun = Instant::now();
@@ -113,7 +108,7 @@ fn writes_do_not_wait(cluster: &Cluster, node: usize) {
         if is_there { Err(now.to_string()) } else { Ok(now) }
     });
     assert_eq!(set(&after), set(&before));
-    signal(cluster, node, "-CONT");
+    cluster.nodes[node].process.signal("-CONT");
 }
 
 #[test]

@@ -57,7 +57,9 @@ impl KeyspaceState {
                 self.observed.get(&replica.placement).map(|seen| seen.phase())
                 && failure.attempts > self.overdue.excused_attempts(replica.placement, at.now)
             {
-                let (until, why) = (at.now + limits::AVOID_MS, failure.reason.clone());
+                // What was damaged is deleted, and what comes next begins with nothing.
+                let avoid_ms = if failure.damaged { limits::AVOID_DAMAGED_MS } else { limits::AVOID_MS };
+                let (until, why) = (at.now + avoid_ms, failure.reason.clone());
                 let avoided = Avoided { until, why, hung: false, parents };
                 self.overdue.avoid.insert((old.id, replica.node.clone()), avoided);
                 self.plan_again(at);

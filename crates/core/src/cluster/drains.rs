@@ -345,7 +345,7 @@ impl Cluster {
             let phase = keyspace.observed.get(&successor.placement).map(|seen| seen.phase());
             return match phase {
                 Some(Phase::Failed(failure)) => {
-                    let Failure { attempts, reason } = &**failure;
+                    let Failure { attempts, reason, .. } = &**failure;
                     Some(format!(
                         "loading on {} failed {}: {reason}",
                         successor.node,

@@ -216,7 +216,7 @@ impl Cluster {
         for replica in &shard.replicas {
             let Some(seen) = keyspace.observed.get(&replica.placement) else { continue };
             if let Phase::Failed(failure) = seen.phase() {
-                let Failure { attempts, reason } = &**failure;
+                let Failure { attempts, reason, .. } = &**failure;
                 let times = counted(*attempts, "time");
                 told.push(format!("on {} it failed {times}: {reason}", replica.node));
             }

@@ -141,7 +141,7 @@ impl Cluster {
         }
         match (replica.state, phase) {
             (_, Some(Phase::Failed(failure))) => {
-                let Failure { attempts, reason } = &**failure;
+                let Failure { attempts, reason, .. } = &**failure;
                 format!("{node} to try again: it has failed {} ({reason})", counted(*attempts, "time"))
             }
             (ReplicaState::Load, Some(Phase::Ready)) => turn(shard),

@@ -170,7 +170,7 @@ impl Cluster {
                     let seen = keyspace.observed.get(&replica.placement).map(|seen| seen.phase());
                     let Some(Phase::Failed(failure)) = seen else { continue };
                     count += 1;
-                    let (id, node, Failure { attempts, reason }) = (shard.id, &replica.node, &**failure);
+                    let (id, node, Failure { attempts, reason, .. }) = (shard.id, &replica.node, &**failure);
                     first.get_or_insert_with(|| {
                         let times = counted(*attempts, "time");
                         format!("shard {id} of keyspace {name} on node {node} ({times}: {reason})")

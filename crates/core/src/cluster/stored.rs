@@ -247,6 +247,9 @@ impl KeyspaceState {
         let until = now + settings.dead_after_ms;
         if !self.has_source(seen, shard) {
             self.overdue.excused.insert(placement, Excuse { attempts: failure.attempts, until });
+        } else if failure.damaged {
+            // That is so whatever its source does.
+            self.overdue.excused.remove(&placement);
         } else {
             self.overdue.excused.entry(placement).or_insert(Excuse { attempts: 0, until });
         }

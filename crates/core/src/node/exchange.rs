@@ -114,12 +114,14 @@ pub struct Failure {
     pub attempts: u32,
     /// What the service said.
     pub reason: String,
+    /// What is stored of the replica is damaged: no further attempt can succeed.
+    pub damaged: bool,
 }
 
 impl Phase {
     /// [`Phase::Failed`], for so many attempts and what the service said last.
     pub fn failed(attempts: u32, reason: String) -> Phase {
-        Phase::Failed(Box::new(Failure { attempts, reason }))
+        Phase::Failed(Box::new(Failure { attempts, reason, damaged: false }))
     }
 }
 

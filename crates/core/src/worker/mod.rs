@@ -285,6 +285,13 @@ impl Worker {
         }
     }
 
+    /// The `load` of a replica that runs finds what is stored here damaged; that it failed is said next.
+    pub fn damaged(&mut self, replica: &ReplicaKey) {
+        if let Some(local) = self.local_replicas.get_mut(replica) {
+            local.damaged();
+        }
+    }
+
     /// The share of this node's capacity that foreground work takes, 0 to 1.
     pub fn set_busy(&mut self, busy: f64) {
         self.busy = busy;

@@ -145,6 +145,30 @@ fn the_queue_has_a_bound() {
 }
 
 #[test]
+fn the_group_that_is_being_written_is_known_by_its_number() {
+    let disk = FaultyDisk::default();
+    let (entered, has_entered) = sync_channel(100);
+    let (go_on, may_go_on) = sync_channel::<()>(100);
+    let writer = GroupWriter::start(open(&disk).0, quick(), move |_| {
+        entered.send(()).unwrap();
+        may_go_on.recv().unwrap();
+    });
+    let writer = writer.unwrap();
+    assert_eq!(writer.writing(), None);
+    for number in 1..=2 {
+        writer.submit(key(1), number, append(1, number, 10)).unwrap();
+        has_entered.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert_eq!(writer.writing(), Some(number));
+        assert_eq!(writer.writing(), Some(number), "for as long as it takes");
+        go_on.send(()).unwrap();
+        while writer.writing().is_some() {
+            std::thread::yield_now();
+        }
+    }
+    writer.stop().unwrap();
+}
+
+#[test]
 fn the_writer_deletes_segments_and_names_the_replicas_that_keep_one() {
     let disk = FaultyDisk::default();
     let (writer, reports) = start(&disk, WriterSettings { segments: 3, ..quick() });

@@ -174,7 +174,7 @@ impl LocalBase {
         let (engine, queue) = (self.shared.engine.clone(), Arc::clone(&self.queue));
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
-            let result = joining::copy_rows(&engine, &snapshots, &folder, at(FIRST));
+            let result = joining::copy_rows(&engine, &snapshots, &folder, at(FIRST), || queue.figures.step());
             drop(snapshots);
             queue.add(|waiting| waiting.base_done.push(BaseWork::Copied { generation, result }));
         });
@@ -392,7 +392,7 @@ mod tests {
                 parents.write(tick(), step);
             }
             let snapshots: Vec<_> = parents.stores().iter().map(|(store, _)| store.snapshot().unwrap()).collect();
-            let store = joining::copy_rows(&engine, &snapshots, &folder.path().join("early"), at(FIRST)).unwrap();
+            let store = joining::copy_rows(&engine, &snapshots, &folder.path().join("early"), at(FIRST), || ()).unwrap();
             let (mut index, mut waiting) = (FIRST, Waiting::default());
             for step in after {
                 let changes = parents.write(tick(), step);

@@ -51,17 +51,22 @@ pub(super) fn is_of_row(stored: &[u8]) -> bool {
     keys::row_of(stored).is_some()
 }
 
-/// A store in that folder that has what these snapshots have of single rows, as of a position before the last one.
+/// A store in that folder that has what these snapshots have of single rows, as of a position before the last one. Each record is told to
+/// `copied`.
 pub(super) fn copy_rows(
     engine: &TreeEngine,
     snapshots: &[TreeSnapshot],
     folder: &Path,
     position: LogPosition,
+    copied: impl Fn(),
 ) -> Result<Arc<TreeStore>, RowsError> {
     let mut joined = Joined { filling: Filling::begin(engine, folder)?, position };
-    merge_rows(snapshots, keys::ALL_ROWS_AND_ENDS, |row| joined.add(row))?;
-    merge_rows(snapshots, keys::ALL_INDEX_ENTRIES, |row| joined.add(row))?;
-    merge_rows(snapshots, keys::ALL_CHANGES, |row| joined.add(row))?;
+    for records in [keys::ALL_ROWS_AND_ENDS, keys::ALL_INDEX_ENTRIES, keys::ALL_CHANGES] {
+        merge_rows(snapshots, records, |row| {
+            copied();
+            joined.add(row)
+        })?;
+    }
     joined.end()
 }
 

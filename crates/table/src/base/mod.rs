@@ -372,7 +372,7 @@ impl LocalBase {
         self.shared.pool.add(self.queue.key.placement, move || {
             let (generation, result) = match open_rows(&shared, &queue.key, false) {
                 Ok((generation, rows)) => (generation, Ok(rows)),
-                Err(why) => (0, Err(why)),
+                Err(error) => (0, Err(error.why)),
             };
             queue.add(|waiting| waiting.base_done.push(BaseWork::Emptied { generation, result }));
         });

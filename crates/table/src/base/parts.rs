@@ -148,6 +148,7 @@ impl LocalBase {
         incoming.next = number + 1;
         incoming.filling = Some(filling);
         let (from, position) = (incoming.from, incoming.position);
+        self.queue.figures.step();
         self.base.heard(self.shared.clock.now(), parent);
         self.send_to_parent(from, Packet::Stored { position, number });
         if is_last && let Some(incoming) = self.incoming.remove(&parent) {
@@ -187,6 +188,7 @@ impl LocalBase {
             changes.iter().map(|(key, value)| Change { key, value: value.as_deref() }).collect();
         part.store.apply(at(part.at), at(to), &borrowed)?;
         part.at = to;
+        self.queue.figures.step();
         if part.store.unflushed_bytes() >= BASE_FLUSH_BYTES {
             self.flush(given.parent);
         }

@@ -10,7 +10,8 @@
 //! Which indexes a table has, its shards know: each has that in its log, with its rows. So indexes need no coordinator, children of splits
 //! and merges have those of their parents, and one place says whether an index is ready. A request to create or drop an index goes to all shards
 //! of the map, and to those that come from these meanwhile. To send it again changes nothing; if it broke off, the list says that the
-//! index is incomplete, and to send it again completes it.
+//! index is incomplete, and to send it again completes it. The shard of a partition that is registered later has no parents, and no
+//! index: the next query creates those that all shards before it have.
 //!
 //! | question | file |
 //! |---|---|
@@ -43,7 +44,7 @@ use partage_core::base::id::ShardId;
 use partage_core::base::name::{IndexName, KeyspaceName};
 use partage_core::limits::INDEXES;
 use partage_core::service::table::filter::Path;
-use partage_core::service::table::index::{Definition, Overview, TableState, overview};
+use partage_core::service::table::index::{Definition, Overview, TableState, lacking, overview};
 use partage_wire::table::{IndexCreate, ShardIndexAnswer, ShardIndexRequest};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
@@ -167,6 +168,20 @@ impl Indexes {
             self.change(table, &ShardIndexRequest::Drop(name.to_string())).await?;
         }
         Ok(Overview { state: TableState::Dropping, ready: 0, ..found })
+    }
+
+    /// Creates the indexes in the last shards that only these lack; says whether there were any.
+    ///
+    /// # Errors
+    /// A shard does not answer.
+    async fn complete(&self, table: &KeyspaceName) -> Result<bool, IndexError> {
+        let lacking = lacking(&self.definitions(table).await?);
+        for index in &lacking {
+            tracing::info!(%table, index = %index.name, "created in partitions that were registered after it");
+            let create = IndexCreate { name: index.name.to_string(), field: index.path.to_string() };
+            self.change(table, &ShardIndexRequest::Create(create)).await?;
+        }
+        Ok(!lacking.is_empty())
     }
 
     /// Asks all shards for a change.

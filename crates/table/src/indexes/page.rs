@@ -11,11 +11,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use partage_core::base::id::ShardId;
 use partage_core::base::name::{IndexName, KeyspaceName};
+use partage_core::keyspace::sharding::Sharding;
 use partage_core::service::table::index::{IndexId, Merge, TableState};
 use partage_core::service::table::replication::Consistency;
 use partage_wire::table::{PlacedRow, ShardIndexAnswer, ShardIndexRequest, ShardPage};
 use std::collections::{BTreeMap, BTreeSet};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 /// What a page is to have.
 #[derive(Debug, Clone, PartialEq)]
@@ -122,7 +123,7 @@ impl Gathered {
 }
 
 impl Indexes {
-    /// Reads a page, from all shards.
+    /// Reads a page, from all shards. Partitions that were registered after the index was created get it first.
     ///
     /// # Errors
     /// What to mend, or that the same page may be asked for again.
@@ -135,14 +136,24 @@ impl Indexes {
         if let Some(token) = &asked.token {
             token.check(&brief)?;
         }
-        let request = ShardIndexRequest::Page(of_shard(asked));
-        let most = asked.most.clamp(1, limits::SCAN_ROWS);
-        let merge = Merge::new(most, limits::INDEX_PAGE_BYTES);
-        let mut gathered = Gathered { merge, has: BTreeMap::new() };
-        let shards = self
-            .each_shard(&asked.table, until, &request, |shard, answer| gathered.take(shard, answer))
-            .await?;
-        let index = gathered.index(asked, &shards)?;
+        let mut may_complete = brief.sharding == Sharding::Named;
+        let mut has_completed = false;
+        let (gathered, shards, index) = loop {
+            let (gathered, shards) = self.gather(asked, until).await?;
+            match gathered.index(asked, &shards) {
+                Err(IndexError::NotReady { state: TableState::Incomplete, .. }) if may_complete => {
+                    may_complete = false;
+                    has_completed = self.complete(&asked.table).await?;
+                }
+                // Partitions that have just been registered have few rows.
+                Err(IndexError::NotReady { state: TableState::Building, .. })
+                    if has_completed && Instant::now() < until =>
+                {
+                    sleep(limits::LOOK_AGAIN).await;
+                }
+                index => break (gathered, shards, index?),
+            }
+        };
         if asked.token.as_ref().is_some_and(|token| token.index != index) {
             return Err(IndexError::OtherIndex);
         }
@@ -150,6 +161,24 @@ impl Indexes {
         let (table, first_shard) = (brief.name, brief.first_shard);
         let next = next.map(|place| IndexToken { table, first_shard, index, place });
         Ok(IndexPage { rows, next })
+    }
+}
+
+impl Indexes {
+    /// Asks all shards for their part of the page.
+    async fn gather(
+        &self,
+        asked: &TableIndexScan,
+        until: Instant,
+    ) -> Result<(Gathered, BTreeSet<ShardId>), IndexError> {
+        let request = ShardIndexRequest::Page(of_shard(asked));
+        let most = asked.most.clamp(1, limits::SCAN_ROWS);
+        let merge = Merge::new(most, limits::INDEX_PAGE_BYTES);
+        let mut gathered = Gathered { merge, has: BTreeMap::new() };
+        let shards = self
+            .each_shard(&asked.table, until, &request, |shard, answer| gathered.take(shard, answer))
+            .await?;
+        Ok((gathered, shards))
     }
 }
 

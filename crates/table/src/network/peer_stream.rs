@@ -102,7 +102,7 @@ impl PeerStream {
             return;
         }
         match failed.code() {
-            Code::FailedPrecondition | Code::InvalidArgument => {
+            Code::FailedPrecondition | Code::InvalidArgument | Code::DataLoss => {
                 tracing::warn!(%node, address, why, "the node refuses packets of replicas");
             }
             _ => tracing::info!(%node, address, why, "the stream of packets to a node ended"),

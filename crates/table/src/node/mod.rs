@@ -4,6 +4,7 @@ mod changes;
 mod closed;
 pub(crate) mod folders;
 mod index;
+mod opening;
 mod presence;
 mod recovery;
 
@@ -18,21 +19,21 @@ use crate::owner::Owner;
 use crate::pool::Pool;
 use crate::queue::{Command, Read, ReadyList, ReplicaQueue, Wanted};
 use crate::registry::{FORGET, Presence, Registry};
-use crate::replica::{LocalReplica, Opening};
 use crate::rows::{PinnedRows, ScanPage, ScanRange};
 use crate::settings::{NodeSettings, ReplicaSettings};
 use crate::stored::write;
 use crate::timing::WriteTimes;
 use crate::transport::{Packet, Transport};
+use opening::{Request, open_now, remove_now};
 use partage_clock::Clock;
 use partage_core::base::id::{Incarnation, PlacementId};
 use partage_core::base::name::NodeId;
 use partage_core::keyspace::key::Key;
 use partage_core::node::exchange::{self, ReplicaKey};
 use partage_core::service::table::member;
-use partage_core::service::table::replication::{Consistency, LogPosition, Status, Stored};
+use partage_core::service::table::replication::{Consistency, LogPosition, Status};
 use partage_core::service::table::rows::{Outcome, Row, Write};
-use partage_engine::replica::{Size, Store, TreeEngine, TreeSnapshot};
+use partage_engine::replica::{Size, TreeEngine, TreeSnapshot};
 use partage_journal::Disk;
 use partage_log::{GroupWriter, Log, Record};
 pub use recovery::StoredReplica;
@@ -497,14 +498,6 @@ impl Drop for Node {
     }
 }
 
-/// What a replica is to be opened with.
-struct Request {
-    queue: Arc<ReplicaQueue>,
-    settings: ReplicaSettings,
-    incarnation: Incarnation,
-    is_new: bool,
-}
-
 impl Shared {
     /// The node.
     pub(crate) fn node(&self) -> &NodeId {
@@ -525,36 +518,4 @@ impl Shared {
             self.transport.send(node, to, from, packet);
         }
     }
-}
-
-fn open_now(shared: &Arc<Shared>, request: Request, stored: Option<Box<Stored>>) -> Result<(), ReplicaError> {
-    let Request { queue, settings, incarnation, is_new } = request;
-    let key = queue.key.clone();
-    let opened = open_rows(shared, &key, stored.is_some());
-    let (generation, rows) = match opened {
-        Ok(opened) => opened,
-        Err(why) => {
-            let mut presences = shared.registry.presences();
-            match stored {
-                Some(stored) => drop(presences.insert(key.clone(), Presence::Stored(stored))),
-                None => drop(presences.remove(&key)),
-            }
-            return Err(ReplicaError::Store(key, why));
-        }
-    };
-    let is_new = is_new && stored.is_none();
-    let flushed = rows.store().flushed();
-    let stored = Stored { flushed, ..stored.map_or_else(Stored::default, |stored| *stored) };
-    let opening = Opening { settings, incarnation, is_new, stored, rows, generation };
-    let replica = LocalReplica::open(Arc::clone(&queue), Arc::clone(shared), opening);
-    queue.add(|waiting| waiting.replica = Some(Local::Replica(Box::new(replica))));
-    shared.registry.opened(queue);
-    Ok(())
-}
-
-/// The log has forgotten the replica.
-fn remove_now(shared: &Shared, key: ReplicaKey) -> Result<(), ReplicaError> {
-    let removed = shared.remove_folders(&key);
-    shared.registry.presences().remove(&key);
-    removed.map_err(|why| ReplicaError::NotRemoved(key, why))
 }

@@ -1,4 +1,4 @@
-//! How replicas are there: open, stored, or taking their base.
+//! How replicas are there: open, stored, or taking their base; and how the disk is.
 
 use super::Node;
 use crate::error::ReplicaError;
@@ -64,5 +64,21 @@ impl Node {
             return Err(not_open());
         }
         so.await.map_err(|_| not_open())
+    }
+
+    /// The number of the group of records that the log is writing; none: nothing waits for it.
+    pub(crate) fn writing(&self) -> Option<u64> {
+        self.shared.writer.writing()
+    }
+
+    /// Whether the disk has no room for the log or for a store.
+    pub(crate) fn is_full(&self) -> bool {
+        self.shared.registry.is_full()
+    }
+
+    /// Those replicas, and how often each has taken something since it began: it gets on while that changes.
+    pub(crate) fn forming_steps(&self) -> Vec<(ReplicaKey, u64)> {
+        let queues = self.shared.registry.queues().into_iter().filter(|queue| queue.is_base());
+        queues.map(|queue| (queue.key.clone(), queue.figures.steps())).collect()
     }
 }

@@ -11,11 +11,11 @@
 use super::{Shared, folders};
 use crate::error::OpenError;
 use crate::registry::Presence;
-use crate::rows::StoredRows;
+use crate::rows::{RowsError, StoredRows};
 use partage_core::base::id::Epoch;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::replication::{LogPosition, Stored};
-use partage_engine::replica::{Engine, Store, TreeEngine, TreeStore};
+use partage_engine::replica::{Engine, Error, Store, TreeEngine, TreeStore};
 use partage_log::Recovered;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -103,26 +103,49 @@ fn stored_replica(
     })
 }
 
+/// Why the rows of a replica were not opened.
+#[derive(Debug)]
+pub(crate) struct NotOpened {
+    pub(crate) why: String,
+    /// They are there and damaged, so that they will not be opened another time either.
+    pub(crate) is_damaged: bool,
+}
+
+impl From<Error> for NotOpened {
+    fn from(error: Error) -> NotOpened {
+        NotOpened { is_damaged: error.is_damage(), why: error.to_string() }
+    }
+}
+
+impl From<RowsError> for NotOpened {
+    fn from(error: RowsError) -> NotOpened {
+        NotOpened { is_damaged: error.is_damage(), why: error.to_string() }
+    }
+}
+
+impl From<std::io::Error> for NotOpened {
+    fn from(error: std::io::Error) -> NotOpened {
+        NotOpened { is_damaged: false, why: error.to_string() }
+    }
+}
+
 /// The rows of a replica. Of one that the log knows nothing of there may be what a drop has left.
 pub(crate) fn open_rows(
     shared: &Shared,
     key: &ReplicaKey,
     is_stored: bool,
-) -> Result<(u64, StoredRows<TreeStore>), String> {
+) -> Result<(u64, StoredRows<TreeStore>), NotOpened> {
     let (engine, folder) = (&shared.engine, &shared.folder);
-    let generations = folders::generations(folder, key).map_err(|error| error.to_string())?;
+    let generations = folders::generations(folder, key)?;
     let next = generations.iter().max().map_or(0, |last| last + 1);
     let chosen = if is_stored {
         folders::choose(engine, folder, key, &generations)
     } else {
         folders::remove(engine, folder, key, &generations).map(|()| None)
     };
-    let (generation, store) = match chosen.map_err(|error| error.to_string())? {
+    let (generation, store) = match chosen? {
         Some(chosen) => chosen,
-        None => {
-            let store = engine.open(&folders::of(folder, key, next)).map_err(|error| error.to_string())?;
-            (next, Arc::new(store))
-        }
+        None => (next, Arc::new(engine.open(&folders::of(folder, key, next))?)),
     };
-    StoredRows::open(store).map(|rows| (generation, rows)).map_err(|error| error.to_string())
+    Ok((generation, StoredRows::open(store)?))
 }

@@ -3,13 +3,14 @@
 
 use super::{Membership, Tables};
 use crate::error::ReplicaError;
-use crate::limits::{MEDIAN_BYTES, MEDIAN_CHANGE};
+use crate::limits::{CHILDREN_LOOK, MEDIAN_BYTES, MEDIAN_CHANGE};
 use crate::settings::ReplicaSettings;
 use partage_core::keyspace::key::Key;
 use partage_core::service::table::{member, replication};
-use partage_worker::{KeyspaceBrief, Order, ReplicaKey, Stored};
+use partage_worker::{KeyspaceBrief, Order, ReplicaKey, Stored, Worker};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use tokio::time::{MissedTickBehavior, interval};
 
 /// What a replica of a table is opened with.
 pub(super) fn replica_settings(brief: &KeyspaceBrief) -> ReplicaSettings {
@@ -71,6 +72,23 @@ impl Tables {
             damaged: false,
         };
         forming.map(stored).collect()
+    }
+
+    /// Tells the worker of each replica of a child that its load gets on, while it takes what its parents have: of a large shard
+    /// that may take longer than `load_ms`, and to begin anew would take as long again.
+    pub(super) async fn look_at_children(&self, worker: &Worker) {
+        let (mut looks, mut seen) = (interval(CHILDREN_LOOK), BTreeMap::new());
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            let now: BTreeMap<ReplicaKey, u64> = self.node().forming_steps().into_iter().collect();
+            // One that is seen for the first time begins.
+            let has_got_on = |(replica, steps): &(&ReplicaKey, &u64)| {
+                seen.get(*replica).is_some_and(|before| before != *steps)
+            };
+            now.iter().filter(has_got_on).for_each(|(replica, _)| worker.load_progressed(replica));
+            seen = now;
+        }
     }
 
     /// The replica hears its latest order again: it has begun after it came.

@@ -99,6 +99,9 @@ impl Tables {
         let is_full = u64::from(self.full().borrow().is_some());
         let help = "1 while the disk has no room for the log or for a store";
         registry.register("disk_is_full", help, ConstGauge::new(is_full));
+        let is_stalled = u64::from(self.0.is_stalled.load(Ordering::Relaxed));
+        let help = "1 while the log has stored nothing for seconds though records wait";
+        registry.register("disk_is_stalled", help, ConstGauge::new(is_stalled));
         let in_sync = self.in_sync();
         registry.register(
             "replicas_ordered",

@@ -12,12 +12,14 @@
 //! | what a node knows of its stored replicas before it hears a coordinator | `memberships.rs` |
 //! | what becomes of what the replicas say | `notices.rs` |
 //! | what it does with children and parents, of splits and merges; where a shard would be cut | `children.rs` |
+//! | a disk that is full, or stores nothing | `disk.rs` |
 //! | what the worker hears of read replicas | `read_replicas.rs` |
 //! | how a request gets to its replica, and waits for a leader that has just changed | `requests.rs` |
 
 mod busiest;
 mod children;
 mod counts;
+mod disk;
 mod index;
 mod memberships;
 mod notices;
@@ -28,7 +30,6 @@ pub use memberships::{MembersError, Membership, Memberships};
 pub use requests::{Refusal, Refused};
 
 use crate::error::{OpenError, ReplicaError};
-use crate::limits;
 use crate::network::{NetworkTransport, PacketSink};
 use crate::node::{Identity, Node, StoredReplica, folders};
 use crate::settings::NodeSettings;
@@ -46,12 +47,13 @@ use partage_core::node::load::{Load, Profile};
 use partage_core::service::table::member;
 use partage_journal::{Disk, is_full};
 use partage_worker::{
-    Assignment, DropReason, Failure, Handler, KeyspaceBrief, LayDownError, NoSuccessor, Order, Ownership,
-    Peer, ReplicaKey, ReplicationReports, Stored, StoredReplicas, Worker, async_trait,
+    Assignment, Damaged, DropReason, Failure, Handler, KeyspaceBrief, Order, Ownership, Peer, ReplicaKey,
+    ReplicationReports, Stored, StoredReplicas, Worker, async_trait,
 };
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
@@ -100,6 +102,8 @@ struct Inner {
     reports: ReplicationReports,
     orders: Mutex<Orders>,
     medians: Medians,
+    /// The log has stored nothing for long, though records wait.
+    is_stalled: AtomicBool,
 }
 
 /// What the coordinator has ordered last.
@@ -192,6 +196,7 @@ impl Tables {
             reports,
             orders,
             medians: Medians::default(),
+            is_stalled: AtomicBool::new(false),
         })))
     }
 
@@ -215,12 +220,15 @@ impl Tables {
         self.0.notices.full()
     }
 
-    /// Acts upon what the replicas say, and looks at the read replicas, through the worker that has them: runs until it is dropped.
+    /// Acts upon what the replicas say, and looks at read replicas and at those that children of splits and merges form, through the
+    /// worker that has them: runs until it is dropped.
     pub async fn attend(self, worker: Worker) {
         tokio::join!(
             self.attend_stopped(&worker),
             self.attend_full(&worker),
-            self.look_at_read_replicas(&worker)
+            self.attend_stalled(&worker),
+            self.look_at_read_replicas(&worker),
+            self.look_at_children(&worker)
         );
     }
 
@@ -229,43 +237,6 @@ impl Tables {
             for (replica, why) in self.0.notices.next().await.stopped {
                 // A worker that has stopped serves nothing.
                 let _ = worker.report_unhealthy(&replica.keyspace, replica.shard, why).await;
-            }
-        }
-    }
-
-    /// A node without room takes no writes: others lead instead. It looks again and again while that is so: a lead may have come
-    /// since, or another replica that could lead.
-    async fn attend_full(&self, worker: &Worker) {
-        let mut full = self.full();
-        loop {
-            let why = full.borrow_and_update().clone();
-            worker.set_disk_full(why.is_some());
-            match why {
-                Some(why) => {
-                    self.lay_down_leads(worker, &why).await;
-                    // Either is a reason to look again.
-                    let _ = tokio::time::timeout(limits::LAY_DOWN_AGAIN, full.changed()).await;
-                }
-                None => {
-                    if full.changed().await.is_err() {
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    async fn lay_down_leads(&self, worker: &Worker, why: &str) {
-        for replica in worker.replicas() {
-            let assignment = &replica.assignment;
-            if assignment.role == Role::Leader && self.order_of(&assignment.replica).is_some() {
-                let (keyspace, shard) = (assignment.keyspace(), assignment.shard());
-                let reason = format!("its disk is full: {why}");
-                match worker.lay_down_lead(keyspace, shard, reason).await {
-                    // It has done so before, and another node does not lead yet.
-                    Ok(()) | Err(LayDownError::Refused(NoSuccessor::DoesNotLead)) => {}
-                    Err(error) => tracing::warn!(%keyspace, %shard, "leads on, and refuses writes: {error}"),
-                }
             }
         }
     }
@@ -351,6 +322,14 @@ impl Tables {
     }
 }
 
+/// An error as the worker hears it: of what is damaged it hears that.
+fn damage_apart(error: Failure) -> Failure {
+    match error.downcast_ref() {
+        Some(ReplicaError::Damaged(..)) => Damaged(error.to_string()).into(),
+        _ => error,
+    }
+}
+
 /// Whether a log was begun in a node's folder.
 fn has_log(disk: &dyn Disk, folder: &Path) -> std::io::Result<bool> {
     match disk.list(&folders::log(folder)) {
@@ -385,7 +364,7 @@ impl Handler for Tables {
             return Err(format!("{what}: create tables with `partage table create`").into());
         }
         if !self.0.node.is_open(replica) {
-            self.open_stored(shard).await?;
+            self.open_stored(shard).await.map_err(damage_apart)?;
         }
         // A read replica says itself that it has caught up: no leader asks for it to be in sync.
         if shard.role == Role::ReadReplica {

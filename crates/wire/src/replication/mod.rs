@@ -5,11 +5,14 @@
 //! it as an `Arc<[u8]>`.
 //!
 //! `core` has messages of replication ([`Message`]); what else replicas send is between the drivers of nodes, and has its plain
-//! form here ([`Content`]).
+//! form here ([`Content`]). Each message of a stream has a checksum ([`SummedCodec`]).
 
 mod grpc;
+mod summed;
 #[cfg(test)]
 mod tests;
+
+pub use summed::{SummedCodec, SummedDecoder, SummedEncoder};
 
 use bytes::Bytes;
 use partage_core::base::id::{Incarnation, PlacementId, ShardId};

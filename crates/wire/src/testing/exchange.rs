@@ -12,8 +12,8 @@ use partage_core::keyspace::map::Role;
 use partage_core::keyspace::{KeyspaceKind, Ownership, RowValues};
 use partage_core::node::exchange::Registration;
 use partage_core::node::exchange::{
-    Beat, DropReason, KeyspaceBrief, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey,
-    ReplicationReport, Report, Served, Stored,
+    Beat, DropReason, Failure, KeyspaceBrief, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase,
+    ReplicaKey, ReplicationReport, Report, Served, Stored,
 };
 use partage_core::node::load::{HotKey, Load, Profile};
 use proptest::collection::vec;
@@ -52,7 +52,9 @@ fn phases() -> impl Strategy<Value = Phase> {
         Just(Phase::Unloaded),
         Just(Phase::Kept),
         Just(Phase::Dropped),
-        (any::<u32>(), SENTENCE).prop_map(|(attempts, reason)| Phase::failed(attempts, reason)),
+        (any::<u32>(), SENTENCE, any::<bool>()).prop_map(|(attempts, reason, damaged)| {
+            Phase::Failed(Box::new(Failure { attempts, reason, damaged }))
+        }),
     ]
 }
 

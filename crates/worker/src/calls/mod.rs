@@ -11,7 +11,7 @@
 //! for `drop`, so these wait for no other.
 
 use crate::driver::Event;
-use crate::handler::{Assignment, Failure, Handler};
+use crate::handler::{Assignment, Damaged, Failure, Handler};
 use crate::limits;
 use crate::scope::Scope;
 use futures::FutureExt;
@@ -77,15 +77,20 @@ impl Calls {
             };
             match AssertUnwindSafe(call(handler, shard, callback)).catch_unwind().await {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(failure)) => Err(sentence(failure.to_string())),
-                Err(panic) => Err(sentence(panicked(&*panic))),
+                Ok(Err(failure)) => Err((sentence(failure.to_string()), failure.is::<Damaged>())),
+                Err(panic) => Err((sentence(panicked(&*panic)), false)),
             }
         });
         let returning = replica.clone();
         let task = tokio::spawn(async move {
             let result = work.await;
+            let is_damaged = matches!(result, Err((_, true)));
+            let result = result.map_err(|(reason, _)| reason);
             // When the driver is gone nothing waits for the result.
             if let Some(events) = events.upgrade() {
+                if is_damaged {
+                    let _ = events.send(Event::Damaged { replica: returning.clone(), number }).await;
+                }
                 let _ = events.send(Event::Returned { replica: returning, number, callback, result }).await;
             }
         });
@@ -107,9 +112,14 @@ impl Calls {
         former
     }
 
+    /// Whether the return of that call is waited for.
+    pub fn is_running(&self, replica: &ReplicaKey, number: u64) -> bool {
+        self.running.get(replica).is_some_and(|call| call.number == number)
+    }
+
     /// Whether that return is the one that is waited for; then it no longer is.
     pub fn ended(&mut self, replica: &ReplicaKey, number: u64) -> bool {
-        let expected = self.running.get(replica).is_some_and(|call| call.number == number);
+        let expected = self.is_running(replica, number);
         if expected && let Some(call) = self.running.remove(replica) {
             self.keep(replica, call.scope);
         }

@@ -55,6 +55,13 @@ pub enum Event {
         /// Ok, or the reason that the service gave.
         result: Result<(), String>,
     },
+    /// A `load` finds that what is stored is damaged; its return follows.
+    Damaged {
+        /// Of which replica.
+        replica: ReplicaKey,
+        /// The number of the call.
+        number: u64,
+    },
     /// No request is in flight in that replica.
     Emptied(ReplicaKey),
     /// Newly measured loads.
@@ -231,6 +238,11 @@ impl Driver {
                     }
                     self.state.dirty = true;
                     actions.extend(self.machine.returned(now, &replica, callback, result));
+                }
+            }
+            Event::Damaged { replica, number } => {
+                if self.calls.is_running(&replica, number) {
+                    self.machine.damaged(&replica);
                 }
             }
             Event::Emptied(replica) => {

@@ -310,7 +310,9 @@ fn has_failed_too_often(replica: &Replica, view: &dyn ReplicaView) -> bool {
     match view.phase(replica.placement) {
         Some(Phase::Failed(failure)) => {
             let excused = view.excused_attempts(replica.placement);
-            failure.attempts.saturating_sub(excused) >= view.load_attempts()
+            // Of what is damaged the first attempt says what the last one would. While no other replica is there, it stays.
+            let is_hopeless = failure.damaged && excused < u32::MAX;
+            is_hopeless || failure.attempts.saturating_sub(excused) >= view.load_attempts()
         }
         _ => false,
     }

@@ -7,7 +7,7 @@
 //! | a replica, its process ended | the shard                           | its node                         | becomes                          |
 //! |------------------------------|-------------------------------------|----------------------------------|----------------------------------|
 //! | `Live`                       | another copy acts without it        | is away, or has it stored        | `Load`; who led follows          |
-//! | `Live`                       | another copy acts without it        | is back without it, or it is damaged | removed                      |
+//! | `Live`                       | another copy acts without it        | is back without it, or it is damaged, as its process may have found since | removed |
 //! | `Live`, its process lives and has nothing of it | another copy acts | any                           | `Load`; who led follows          |
 //! | `Live`, follows, its process lives and cannot open it | another copy acts | any                     | `Load`, so that writes wait for it no longer |
 //! | `Live`                       | another copy may live and serve     | any                              | waits until that is known        |
@@ -142,6 +142,13 @@ fn is_given_up(replica: &Replica, view: &dyn ReplicaView) -> bool {
     follows && !has_ended(replica, view) && (super::has_failed_too_often(replica, view) || never_begins())
 }
 
+/// Whether the process of a replica, which lives, has found what it has stored damaged: it is of as little use as what a process that has
+/// ended had stored damaged.
+fn is_found_damaged(replica: &Replica, view: &dyn ReplicaView) -> bool {
+    let is_damaged = |phase: &Phase| matches!(phase, Phase::Failed(failure) if failure.damaged);
+    !has_ended(replica, view) && view.phase(replica.placement).is_some_and(is_damaged)
+}
+
 /// The replicas in `Live`.
 fn settle_copies(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let is_out = |r: &Replica| cannot_act(r, view) || is_given_up(r, view);
@@ -171,6 +178,7 @@ fn settle_copies(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Re
             continue;
         };
         match view.disk_state(shard, &replica) {
+            _ if is_found_damaged(&replica, view) => edit.remove_replica(id, replica.placement)?,
             DiskState::Away | DiskState::Intact(_) | DiskState::Unproven | DiskState::Overtaken => {
                 edit.begin_anew(id, replica.placement, replica.incarnation, ReplicaState::Load)?;
             }

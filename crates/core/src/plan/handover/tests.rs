@@ -4,6 +4,7 @@ use super::*;
 use crate::base::id::TransactionId;
 use crate::keyspace::hash::HashFunction;
 use crate::keyspace::key::HashRange;
+use crate::node::exchange::Failure;
 
 use crate::base::name::KeyspaceName;
 use crate::keyspace::sharding::{Bounds, PartitionKey, Sharding};
@@ -213,6 +214,20 @@ fn l1_d10_a_follower_that_failed_leads_when_all_others_are_lost() {
     assert_eq!(settled(&away), (vec![(Live, 1), (Live, 1)], Some(PlacementId(1))));
     let lost = Seen { gone: ["a"].into(), ..away };
     assert_eq!(settled(&lost), (vec![(Live, 1), (Live, 1)], Some(PlacementId(2))));
+}
+
+/// What is stored of a follower is damaged: no further attempt is waited for, and another placement takes its place. Other failures may
+/// pass.
+#[test]
+fn d10_a_follower_that_is_found_damaged_is_removed_after_its_first_attempt() {
+    let failed = |attempts, damaged| {
+        let failure = Failure { attempts, reason: "no".to_owned(), damaged };
+        let phases = [(PlacementId(2), Some(Phase::Failed(Box::new(failure))))].into();
+        settled(&Seen { phases, ..Seen::default() }).0
+    };
+    assert_eq!(failed(1, false), [(Live, 1), (Live, 1)]);
+    assert_ne!(failed(3, false)[1], (Live, 1));
+    assert_eq!(failed(1, true), [(Live, 1)]);
 }
 
 /// One shard of a replicated keyspace: `a` leads, `b` is in sync, `c` and `d` load, `d` in place of `a`.

@@ -22,6 +22,9 @@
 //! goes as far as `Unloaded` and is reported `Kept`. Its data is deleted only on a permission: an order to
 //! `UnloadFinal`, or a [`Permission`]. An order that names it again takes it back.
 //!
+//! A `load` that finds what is stored *damaged* ([`LocalReplica::damaged`]) is reported so: the coordinator waits for no further attempt,
+//! and has the replica filled again from others.
+//!
 //! A service may report a replica that serves *unhealthy* ([`LocalReplica::unhealthy`]: its disk died). It is drained and
 //! unloaded as if it were to leave, loaded again, and reported failed until a load has succeeded; so a follower
 //! that serves leads instead, and a replica that cannot be loaded is moved elsewhere.
@@ -43,7 +46,7 @@ use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
 use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::Role;
-use crate::node::exchange::{DropReason, Order, Peer, Permission, Phase, Served, Stored};
+use crate::node::exchange::{DropReason, Failure, Order, Peer, Permission, Phase, Served, Stored};
 
 /// What a service is asked to do for one replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -128,6 +131,7 @@ pub struct LocalReplica {
     is_outdated: bool,
     /// As of [`Stored`].
     store: u64,
+    /// As of [`Stored`], or as a `load` has found since.
     damaged: bool,
     /// Whether its data outlives its processes: then the service notes each epoch under which it follows, too.
     pub(super) durable: bool,
@@ -244,7 +248,8 @@ impl LocalReplica {
         if let Some(reason) = self.failure.as_ref().or(self.unhealthy.as_ref()).or(self.laid_down.as_ref())
             && !matches!(self.at, At::Unloaded | At::Dropped | At::Lost)
         {
-            return Phase::failed(self.attempts.max(1), reason.clone());
+            let (attempts, reason) = (self.attempts.max(1), reason.clone());
+            return Phase::Failed(Box::new(Failure { attempts, reason, damaged: self.damaged }));
         }
         match self.at {
             At::Idle | At::Calling(Callback::Load, _) | At::Resting(Callback::Load, _) => Phase::Loading,

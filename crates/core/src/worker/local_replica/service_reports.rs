@@ -1,4 +1,5 @@
-//! What a service says of its replica between callbacks: that a load gets on, that it is ill, that it no longer leads.
+//! What a service says of its replica beside the results of callbacks: that a load gets on, or finds damage, that it is ill, that it no
+//! longer leads.
 //!
 //! A lead that is laid down: it could serve, and is not to lead for now.
 //!
@@ -45,6 +46,11 @@ impl LocalReplica {
             self.unhealthy = Some(reason);
         }
         is_news
+    }
+
+    /// The `load` that runs finds that what is stored here is damaged, and is about to fail: until one succeeds.
+    pub fn damaged(&mut self) {
+        self.damaged |= matches!(self.at, At::Calling(Callback::Load, _));
     }
 
     /// The `load` that runs gets on: its time begins anew. Whether one runs.

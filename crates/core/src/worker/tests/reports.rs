@@ -98,6 +98,28 @@ fn a12_a_report_that_it_is_ill_counts_while_the_role_changes() {
 }
 
 #[test]
+fn d10_a_load_that_finds_damage_is_reported_so_until_one_succeeds() {
+    let mut fixture = Fixture::new();
+    fixture.order(0, order(ReplicaState::Live, Role::Follower, 17, true));
+    let fails = |fixture: &mut Fixture, now| {
+        fixture.worker.returned(Millis(now), &replica(), Callback::Load, Err("no".to_owned()));
+        match fixture.reported().0 {
+            Phase::Failed(failure) => (failure.attempts, failure.damaged),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(fails(&mut fixture, 1), (1, false));
+    fixture.worker.damaged(&replica());
+    assert!(matches!(fixture.reported().0, Phase::Failed(failure) if !failure.damaged), "no load runs");
+    fixture.worker.run(Millis(60_000));
+    fixture.worker.damaged(&replica());
+    assert_eq!(fails(&mut fixture, 60_001), (2, true));
+    fixture.worker.run(Millis(120_000));
+    fixture.done(120_001, Callback::Load);
+    assert_eq!(fixture.reported().0, Phase::Ready);
+}
+
+#[test]
 fn b11_a_load_that_gets_on_is_reported_with_the_next_beat() {
     let mut fixture = Fixture::new();
     fixture.order(0, order(ReplicaState::Load, Role::Follower, 17, true));

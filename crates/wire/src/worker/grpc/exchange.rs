@@ -16,7 +16,7 @@ use partage_core::keyspace::key::Key;
 use partage_core::node::exchange::Registration;
 use partage_core::node::exchange::Welcome;
 use partage_core::node::exchange::{
-    Beat, DropReason, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey,
+    Beat, DropReason, Failure, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey,
     ReplicationReport, Report, Served, Stored,
 };
 use partage_core::node::load::{HOT_KEYS, HotKey, Load, Profile};
@@ -251,6 +251,7 @@ impl From<&Report> for proto::Report {
             progress: report.progress,
             served: report.served.as_ref().map(Into::into),
             replication: report.replication.as_ref().map(Into::into),
+            damaged: matches!(&report.phase, Phase::Failed(failure) if failure.damaged),
         }
     }
 }
@@ -302,7 +303,10 @@ impl TryFrom<proto::Report> for Report {
             Ok(PhaseKind::Unloaded) => Phase::Unloaded,
             Ok(PhaseKind::Kept) => Phase::Kept,
             Ok(PhaseKind::Dropped) => Phase::Dropped,
-            Ok(PhaseKind::Failed) => Phase::failed(form.attempts, sentence(form.reason)),
+            Ok(PhaseKind::Failed) => {
+                let (attempts, reason, damaged) = (form.attempts, sentence(form.reason), form.damaged);
+                Phase::Failed(Box::new(Failure { attempts, reason, damaged }))
+            }
             Ok(PhaseKind::Unspecified) | Err(_) => {
                 return Err(Malformed::new("phase", format!("{} is no phase: give 1 to 8", form.phase)));
             }

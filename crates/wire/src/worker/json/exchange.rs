@@ -132,6 +132,9 @@ pub struct Report {
     /// In a replicated keyspace: the replication of the shard as this replica sees it; absent = nothing new.
     #[serde(default)]
     pub replication: Option<Replication>,
+    /// When failed: whether the worker's stored data of the replica is damaged, so that no further attempt can succeed.
+    #[serde(default)]
+    pub damaged: bool,
 }
 
 /// A worker's description of the replication of a shard of a replicated keyspace.
@@ -192,7 +195,10 @@ impl TryFrom<Report> for core::Report {
             ReplicaPhase::Unloaded => core::Phase::Unloaded,
             ReplicaPhase::Kept => core::Phase::Kept,
             ReplicaPhase::Dropped => core::Phase::Dropped,
-            ReplicaPhase::Failed => core::Phase::failed(form.attempts, sentence(form.reason)),
+            ReplicaPhase::Failed => {
+                let (attempts, reason, damaged) = (form.attempts, sentence(form.reason), form.damaged);
+                core::Phase::Failed(Box::new(core::Failure { attempts, reason, damaged }))
+            }
         };
         Ok(core::Report {
             replica: form.replica.try_into().inside("replica")?,

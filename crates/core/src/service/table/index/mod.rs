@@ -29,6 +29,6 @@ mod value;
 
 pub use definition::{Definition, IndexChange, IndexId, IndexState, joined};
 pub use merge::Merge;
-pub use overview::{Overview, TableState, overview};
+pub use overview::{Overview, TableState, lacking, overview};
 pub use query::{IndexQuery, QueryError};
 pub use value::{IndexedValue, encoded_value, is_cut, kind_end};

@@ -66,6 +66,23 @@ pub struct Overview {
     pub shards: usize,
 }
 
+/// The indexes that only the last shards of a table lack, and that no shard drops: these shards came after the index, as that of a partition
+/// does which is registered later, or a request to create it broke off. To create it in them completes it.
+pub fn lacking(shards: &BTreeMap<ShardId, Vec<Definition>>) -> Vec<Definition> {
+    let mut by_name: BTreeMap<&IndexName, Vec<(ShardId, &Definition)>> = BTreeMap::new();
+    for (shard, definition) in shards.iter().flat_map(|(shard, of)| of.iter().map(|one| (*shard, one))) {
+        by_name.entry(&definition.name).or_default().push((shard, definition));
+    }
+    let is_lacking = |found: &Vec<(ShardId, &Definition)>| {
+        let is_one = found.iter().all(|(_, one)| one.id == found[0].1.id && one.is_kept_up());
+        // They come by their numbers, so those that have it are the first ones.
+        is_one
+            && found.len() < shards.len()
+            && found.iter().map(|(shard, _)| shard).eq(shards.keys().take(found.len()))
+    };
+    by_name.into_values().filter(is_lacking).map(|found| found[0].1.clone()).collect()
+}
+
 /// The indexes of a table with these shards, by name.
 pub fn overview(shards: &BTreeMap<ShardId, Vec<Definition>>) -> Vec<Overview> {
     let mut by_name: BTreeMap<&IndexName, Vec<&Definition>> = BTreeMap::new();

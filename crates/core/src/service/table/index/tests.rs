@@ -143,6 +143,33 @@ fn an_index_of_a_table_is_what_all_shards_say() {
 }
 
 #[test]
+fn what_only_the_last_shards_lack_is_to_be_completed() {
+    let ready = || definition("x", "a", IndexState::Ready);
+    let building = || definition("x", "a", IndexState::Building(Key::empty()));
+    let dropping = || definition("x", "a", IndexState::Dropping(vec![]));
+    let found = |shards: Vec<Vec<Definition>>| {
+        let shards = (1..).map(ShardId).zip(shards).collect();
+        lacking(&shards).iter().map(|one| one.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(found(vec![vec![ready()], vec![], vec![]]), ["x"]);
+    assert_eq!(found(vec![vec![ready()], vec![building()], vec![]]), ["x"]);
+    let other = definition("y", "b", IndexState::Ready);
+    assert_eq!(found(vec![vec![ready(), other.clone()], vec![other]]), ["x"], "each for itself");
+    // All have it, or none; a shard before others lacks it, one drops it, or has another one under that name.
+    let crossed = definition("x", "b", IndexState::Ready);
+    for shards in [
+        vec![vec![ready()], vec![ready()]],
+        vec![vec![], vec![]],
+        vec![vec![], vec![ready()]],
+        vec![vec![ready()], vec![], vec![ready()]],
+        vec![vec![ready()], vec![dropping()], vec![]],
+        vec![vec![ready()], vec![crossed], vec![]],
+    ] {
+        assert!(found(shards.clone()).is_empty(), "{shards:?}");
+    }
+}
+
+#[test]
 fn there_is_one_index_of_a_name_and_not_too_many() {
     let new = definition("x", "a", IndexState::Ready);
     assert!(new.may_join(&[]) && !new.may_join(std::slice::from_ref(&new)));
