@@ -68,6 +68,8 @@ pub enum Kind {
     Stays,
     /// A worker's disk is lost, or damaged: it comes back without its data, or with data that it cannot read.
     DiskLost,
+    /// All that a worker does takes long.
+    Slow,
 }
 
 impl Kind {
@@ -135,6 +137,9 @@ impl Kind {
         }
         if shape.durable && !shape.stuck && draw.chance(500) {
             kinds.push(Kind::DiskLost);
+        }
+        if shape.replicated && !shape.stuck && draw.chance(500) {
+            kinds.push(Kind::Slow);
         }
     }
 }
@@ -205,6 +210,10 @@ impl World {
                 (if scene.draw.chance(500) { brief } else { long }, Mend::Start(node))
             }
             Kind::Pause => return self.pause(Place::Node(node), long),
+            Kind::Slow => {
+                scene.count("slow workers");
+                return self.nodes[node].slow.begin(&mut scene.draw, scene.now, scene.now + 2 * long);
+            }
             Kind::Leave => {
                 self.nodes[node].leave(scene);
                 (long, Mend::LeaveNow(node))

@@ -181,6 +181,8 @@ pub enum Event {
     TableBaseStored { node: usize, process: u32, replica: ReplicaKey, base: Box<Registers> },
     /// The time of a replica of a table has come.
     TableWake { node: usize, process: u32, replica: ReplicaKey },
+    /// A slow worker comes to what has happened before.
+    Late(Box<Event>),
     /// What a worker serves kills it.
     Poisoned { node: usize, process: u32 },
     /// Clients turn to other keys.

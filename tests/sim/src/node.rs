@@ -12,6 +12,7 @@ use crate::model::KeyAt;
 use crate::oracle::ownership::Claim;
 use crate::scene::Scene;
 use crate::service::Service;
+use crate::slow::Slow;
 use crate::stuck::Stuck;
 use crate::table::LOOKS_AGAIN;
 use crate::touched;
@@ -134,6 +135,8 @@ pub struct Node {
     pub mood: Mood,
     /// How it does not get on.
     pub stuck: Stuck,
+    /// Whether all that it does takes long.
+    pub slow: Slow,
     /// So many of its next beats report on a replica of somebody else, too.
     pub strays: u64,
     /// Speaks by single posts.
@@ -156,6 +159,7 @@ impl Node {
             process_number: 0,
             mood: Mood::FAIR,
             stuck: Stuck::No,
+            slow: Slow::default(),
             strays: 0,
             by_posts,
             process: None,
@@ -213,6 +217,7 @@ impl Node {
     /// The process is killed.
     pub fn crash(&mut self, scene: &mut Scene) {
         self.process = None;
+        self.slow.restart();
         scene.oracles.storage.disks.running.remove(&self.at);
         scene.trace.event(scene.now, (11u8, self.at), || format!("{} dies", self.id));
         scene.oracles.ownership.claims(self.at, self.process_number, Vec::new(), 0);
@@ -517,7 +522,7 @@ impl Node {
         if !process.calls.begin(&replica, callback, call, hangs) || hangs {
             return;
         }
-        let takes = scene.draw.around(self.mood.takes);
+        let takes = self.slow.takes(scene.now, scene.draw.around(self.mood.takes));
         let (node, process) = (self.at, self.process_number);
         scene.after(takes, Event::CallbackEnds { node, process, replica, callback, call });
     }

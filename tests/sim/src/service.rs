@@ -30,7 +30,8 @@ const SLOW: u64 = 40;
 /// Of those, how many take up to six: longer than any lease.
 const VERY_SLOW: u64 = 100;
 
-/// Requests that end when they are told to. The others end when their work is done.
+/// Requests that end when they are told to. The others end when their work is done, and so do all of tables: no write to one ends
+/// before its replication answers it.
 const HEEDFUL: u64 = 700;
 
 /// Answers after which the service asks again, later, whether it has been the owner all along.
@@ -88,11 +89,13 @@ impl Service {
     /// Tells what is inside to end. Most do so at once, others when their work is done; the replica is drained when the
     /// last one is out.
     pub fn evict(&mut self, scene: &mut Scene, (node, process): (usize, u32), replica: &ReplicaKey) {
+        let mut tables = scene.oracles.spaces.iter().filter(|space| space.is_replicated());
+        let is_table = tables.any(|space| space.keyspace.name == replica.keyspace);
         for ((op, attempt), inside) in &mut self.inside {
             if inside.permit.replica != *replica || std::mem::replace(&mut inside.evicted, true) {
                 continue;
             }
-            if scene.draw.chance(HEEDFUL) {
+            if !is_table && scene.draw.chance(HEEDFUL) {
                 let (takes, op, attempt) = (scene.draw.around(MS), *op, *attempt);
                 scene.after(takes, Event::Evicted { node, process, op, attempt });
             }

@@ -8,7 +8,7 @@ use crate::clock::{Clock, MS, SECOND, True};
 use crate::coordinator::{Coordinator, Cost};
 use crate::draw::Draw;
 use crate::faults::{Kind, Mend};
-use crate::message::{Event, Message, Place};
+use crate::message::{Event, Message, Place, Request};
 use crate::model::{self, Cast, Deed, KEYS, KeyAt, Op};
 use crate::node::{Mood, Node};
 use crate::oracle::{Finding, Oracles, liveness};
@@ -216,8 +216,11 @@ impl World {
         if self.scene.violation.is_none() {
             self.judge_liveness(commits, quiet_from);
         }
+        let tally = self.scene.oracles.data.tally;
+        if self.scene.violation.is_none() {
+            self.try_tables();
+        }
         let scene = self.scene;
-        let tally = scene.oracles.data.tally;
         let verdict = match scene.violation {
             Some(violation) => Verdict::Failed(violation),
             None if tally.done * 2 < tally.begun => Verdict::Unknown,
@@ -285,6 +288,7 @@ impl World {
         for node in 0..self.nodes.len() {
             self.nodes[node].mood = Mood::FAIR;
             self.nodes[node].strays = 0;
+            self.nodes[node].slow.end(self.scene.now);
             self.mend(Mend::Start(node));
         }
     }
@@ -443,18 +447,38 @@ impl World {
         }
     }
 
-    fn happen(&mut self, event: Event) {
-        if let Some((place, process)) = World::stage(&event) {
-            if !self.runs(place, process) {
-                return;
+    /// What happens now, unless it is nobody's any more, or its process stands still or is slow and comes to it later.
+    fn come_to(&mut self, event: Event) -> Option<Event> {
+        let (event, is_late) = match event {
+            Event::Late(event) => (*event, true),
+            event => (event, false),
+        };
+        let Some((place, process)) = World::stage(&event) else { return Some(event) };
+        if !self.runs(place, process) {
+            return None;
+        }
+        if let Some(until) = self.paused.get(&place).copied() {
+            if until > self.scene.now {
+                let event = if is_late { Event::Late(Box::new(event)) } else { event };
+                self.scene.at(until, event);
+                return None;
             }
-            if let Some(until) = self.paused.get(&place).copied() {
-                if until > self.scene.now {
-                    return self.scene.at(until, event);
-                }
-                self.paused.remove(&place);
+            self.paused.remove(&place);
+        }
+        if let Place::Node(at) = place
+            && !is_late
+        {
+            let begins = self.nodes[at].slow.comes_to(&mut self.scene.draw, self.scene.now);
+            if begins > self.scene.now {
+                self.scene.at(begins, Event::Late(Box::new(event)));
+                return None;
             }
         }
+        Some(event)
+    }
+
+    fn happen(&mut self, event: Event) {
+        let Some(event) = self.come_to(event) else { return };
         let scene = &mut self.scene;
         match event {
             Event::Deliver(from, to, via, message) => self.deliver(from, to, via, *message),
@@ -482,7 +506,7 @@ impl World {
                 let next = scene.draw.between(2 * SECOND, 12 * SECOND);
                 scene.after(next, Event::Heat);
             }
-            Event::Heat => {}
+            Event::Heat | Event::Late(_) => {}
             event @ (Event::Worked { .. }
             | Event::StorageWrite { .. }
             | Event::StorageAnswers { .. }
@@ -642,6 +666,19 @@ impl World {
         self.routers[router].operate(scene, op, key, access, deed);
         let next = scene.draw.between(MS, if self.lively { 40 * MS } else { 400 * MS });
         scene.after(next, Event::Operate);
+    }
+
+    /// A client writes, past the routers, at that node; nobody waits for the answer.
+    pub fn write_at(&mut self, node: usize, key: KeyAt) {
+        self.ops += 1;
+        let (op, deed, access) = (self.ops, Some(Deed::Put), Access::Write);
+        let life = self.scene.oracles.storage.life(key);
+        self.scene.oracles.data.begins(op, key, life, deed);
+        let request = Request { op, attempt: 1, key, access, deed, router: 0, forwarded: true };
+        let stands_still = self.paused.get(&Place::Node(node)).is_some_and(|until| *until > self.scene.now);
+        if !stands_still {
+            self.nodes[node].request(&mut self.scene, request);
+        }
     }
 
     fn change(&mut self) {

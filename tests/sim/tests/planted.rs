@@ -316,3 +316,8 @@ fn d10_planted_parents_of_a_table_that_go_before_each_child_has_its_base_are_fou
 fn d1_a_planted_request_that_is_done_again_by_a_child_of_a_table_is_found() {
     is_found(Planted::LostOutcomes);
 }
+
+#[test]
+fn l1_a_planted_leader_of_a_table_that_drains_before_it_goes_on_is_found() {
+    is_found(Planted::DrainedLeader);
+}

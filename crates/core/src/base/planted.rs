@@ -193,6 +193,10 @@ pub enum Planted {
     AskedReader,
     /// D2: a read replica answers linearizable reads.
     ReaderLeads,
+    /// L1: a follower that has left the in-sync set again and again is asked in as soon as it answers.
+    NoRest,
+    /// L1: a replicated leader that is to lead under a later epoch drains before it goes on.
+    DrainedLeader,
     /// O8: a child of a table opens before its parents' logs have ended.
     EarlyChild,
     /// D1: a child of a table acknowledges what follows on a base that is not on its disk.
@@ -209,7 +213,7 @@ impl Planted {
         [Planted::Majority, Planted::Head, Planted::Stale, Planted::Leave, Planted::Creation, Planted::Anew];
 
     /// Those that the simulator of replicas of tables must catch.
-    pub const REPLICATION: [Planted; 19] = [
+    pub const REPLICATION: [Planted; 20] = [
         Planted::EarlyLeaver,
         Planted::OldConfiguration,
         Planted::EarlyNewcomer,
@@ -229,6 +233,7 @@ impl Planted {
         Planted::CountedReader,
         Planted::AskedReader,
         Planted::ReaderLeads,
+        Planted::NoRest,
     ];
 
     /// Those that the simulator of dataset nodes must catch.
@@ -252,7 +257,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 56] = [
+    pub const CLUSTER: [Planted; 57] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -309,6 +314,7 @@ impl Planted {
         Planted::UnstoredBase,
         Planted::DroppedBase,
         Planted::LostOutcomes,
+        Planted::DrainedLeader,
     ];
 }
 

@@ -41,6 +41,8 @@ pub struct Coordinator {
     pub changes: u64,
     /// How many read replicas were made members.
     pub promoted: u64,
+    /// How many wishes of each shard were granted.
+    pub granted: Vec<u64>,
 }
 
 impl Coordinator {
@@ -57,6 +59,7 @@ impl Coordinator {
             dead_after,
             changes: 0,
             promoted: 0,
+            granted: vec![0; shards],
         };
         for shard in 0..shards {
             let all = 0..replicas + readers;
@@ -181,6 +184,7 @@ impl Coordinator {
             map.epoch = map.epoch.next();
         }
         map.in_sync = wish.in_sync.clone();
+        self.granted[shard] += 1;
         map.configuration = map.configuration.next();
         self.generation += 1;
         true

@@ -2,6 +2,7 @@
 
 use crate::clock::{Clock, True};
 use crate::replication::engine::Engine;
+use crate::slow::Slow;
 use partage_core::base::id::{Epoch, Incarnation, PlacementId};
 use partage_core::base::time::Millis;
 use partage_core::service::table::replication::{LogPosition, LogWrite, Replica, Stored, Wish};
@@ -73,7 +74,9 @@ pub struct Node {
     /// Until when its process stands still.
     pub paused: True,
     /// Until when its disk hesitates.
-    pub slow: True,
+    pub hesitates: True,
+    /// Whether all that it does takes long.
+    pub slow: Slow,
     pub replicas: BTreeMap<PlacementId, Local>,
     pub disks: BTreeMap<PlacementId, Disk>,
     /// The generation of the last orders that it took, in this life or a former one: no earlier ones make it drop data.
@@ -87,7 +90,8 @@ impl Node {
             incarnation: Incarnation(0),
             clock,
             paused: 0,
-            slow: 0,
+            hesitates: 0,
+            slow: Slow::default(),
             replicas: BTreeMap::new(),
             disks: BTreeMap::new(),
             orders: 0,
@@ -98,6 +102,7 @@ impl Node {
     pub fn crash(&mut self, kept: usize) {
         self.is_up = false;
         self.paused = 0;
+        self.slow.restart();
         self.replicas.clear();
         for disk in self.disks.values_mut() {
             disk.sync(kept);

@@ -32,6 +32,8 @@ pub struct Weather {
     pub rest: True,
     /// How often what is applied is flushed.
     pub flush: True,
+    /// Whether one node is slow for a minute after the faults.
+    pub limps: bool,
     /// Silence after which the coordinator declares a node dead.
     pub dead_after: True,
 }
@@ -51,6 +53,8 @@ impl Weather {
             append_bytes: draw.between(60, 4_000) as usize,
             catch_up_log_bytes: draw.between(300, 6_000) as usize,
             snapshot_repeat_ms: 1_000,
+            // All are in sync again soon after the last fault.
+            follower_rest_ms: 8_000,
             reads_waiting: 16,
             write_wait_ms: 4_000,
             ..Settings::default()
@@ -72,6 +76,7 @@ impl Weather {
             rest: draw.between(5, 40) * MS,
             flush: draw.between(200, 3_000) * MS,
             dead_after: draw.between(1_500, 4_000) * MS,
+            limps: draw.chance(250),
         }
     }
 

@@ -31,6 +31,7 @@ use witness::Disk;
 mod aimed;
 mod registers;
 mod split;
+mod trials;
 mod witness;
 
 pub use registers::Registers;
@@ -45,6 +46,9 @@ const SLOW_SYNCS: u64 = 10;
 
 /// Syncs after which what was applied is flushed, in thousandths.
 const FLUSHES: u64 = 50;
+
+/// The longest rest of a follower that comes and goes: short, so that all are in sync again within a run.
+const FOLLOWER_REST_MS: u64 = 8_000;
 
 /// Flushes after which the disk wants room for its log, in thousandths.
 const TRIMS: u64 = 300;
@@ -122,7 +126,9 @@ impl Node {
         let min_in_sync = space.map_or(1, |space| space.keyspace.min_in_sync as usize);
         let Some(process) = &mut self.process else { return };
         let Some(incarnation) = process.worker.incarnation() else { return };
-        let settings = replication::Settings { min_in_sync, ..replication::Settings::default() };
+        let follower_rest_ms = FOLLOWER_REST_MS;
+        let settings =
+            replication::Settings { min_in_sync, follower_rest_ms, ..replication::Settings::default() };
         let me = (order.replica.placement, incarnation);
         let local = Local {
             machine: Replica::recover(me, settings, stored, now, is_new),
@@ -366,6 +372,7 @@ impl Node {
             true => scene.draw.between(SYNC, 1_000 * MS),
             false => scene.draw.around(SYNC),
         };
+        let takes = self.slow.takes(scene.now, takes);
         let (node, process, writes) = (self.at, self.process_number, local.waiting.len());
         scene.after(takes, Event::TableSynced { node, process, replica: replica.clone(), writes });
     }
@@ -431,7 +438,7 @@ impl Node {
         }
         let outcome = match answer {
             Ok(Answer::Written(at)) => {
-                scene.oracles.storage.tables.acknowledged(replica, at);
+                scene.oracles.storage.tables.acknowledged(replica, at, scene.now);
                 scene.count("writes to tables");
                 // More may be applied already than this write.
                 let written = local.applied.written_by(key, op);

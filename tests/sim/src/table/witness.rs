@@ -1,6 +1,7 @@
 //! All stored replicas of a run, and what nobody in it knows: what is committed, and what was acknowledged.
 
 use super::registers::Registers;
+use crate::clock::True;
 use crate::model::{KeyAt, Register};
 use partage_core::base::id::{Epoch, ShardId};
 use partage_core::base::name::KeyspaceName;
@@ -40,6 +41,8 @@ struct Truth {
     applied: Registers,
     /// Up to this index writes were acknowledged.
     acknowledged: u64,
+    /// When the last one was.
+    acknowledged_at: True,
 }
 
 impl Truth {
@@ -158,10 +161,16 @@ impl Tables {
         }
     }
 
-    pub(super) fn acknowledged(&mut self, replica: &ReplicaKey, at: LogPosition) {
+    pub(super) fn acknowledged(&mut self, replica: &ReplicaKey, at: LogPosition, now: True) {
         if let Some(truth) = self.shards.get_mut(&(replica.keyspace.clone(), replica.shard)) {
             truth.acknowledged = truth.acknowledged.max(at.index);
+            truth.acknowledged_at = now;
         }
+    }
+
+    /// When a write to a shard was acknowledged last.
+    pub(super) fn acknowledged_at(&self, keyspace: &KeyspaceName, shard: ShardId) -> True {
+        self.shards.get(&(keyspace.clone(), shard)).map_or(0, |truth| truth.acknowledged_at)
     }
 
     /// Up to which index writes to the shard of a replica were acknowledged.

@@ -428,7 +428,7 @@ impl LocalReplica {
                 self.note_served();
                 self.carry_out()
             }
-            (Role::Leader, Role::Leader) if self.replicated => {
+            (Role::Leader, Role::Leader) if self.replicated && !planted::is(Planted::DrainedLeader) => {
                 self.carried_out = self.order.epoch;
                 self.open(now)
             }

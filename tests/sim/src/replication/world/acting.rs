@@ -200,16 +200,17 @@ impl World {
     fn sync(&mut self, node: usize, placement: PlacementId) {
         let hesitates = self.stopped.is_none() && self.draw.chance(self.weather.hesitates);
         let extra = if hesitates { self.draw.between(50, 1_000) * MS } else { 0 };
-        let takes = self.draw.around(self.weather.sync) + extra;
+        let takes = self.draw.around(self.weather.sync);
         let at = &mut self.nodes[node];
-        let slow = at.slow.saturating_sub(self.now);
+        let held = at.hesitates.saturating_sub(self.now) + extra;
+        let takes = at.slow.takes(self.now, takes);
         let (Some(disk), Some(local)) = (at.disks.get(&placement), at.replicas.get_mut(&placement)) else {
             return;
         };
         let (writes, life) = (disk.waiting.len(), at.incarnation);
         if writes > 0 && !local.is_syncing {
             local.is_syncing = true;
-            self.after(slow + takes, Happening::Synced { node, life, placement, writes });
+            self.after(held + takes, Happening::Synced { node, life, placement, writes });
         }
     }
 

@@ -1,6 +1,6 @@
 //! What goes wrong, and when it ends.
 
-use super::{ALONE, Happening, SETTLES, World};
+use super::{ALONE, Happening, LIMPS, SETTLES, World};
 use crate::clock::{MS, True};
 use partage_core::base::id::PlacementId;
 
@@ -12,6 +12,7 @@ impl World {
                 let next = self.draw.around(self.weather.fault_every);
                 self.after(next, Happening::Fault);
             }
+            Happening::Limp => self.limp(),
             Happening::Stop => self.stop(),
             // The coordinator goes away for ever, and nobody is to notice.
             Happening::Alone => {
@@ -22,16 +23,29 @@ impl World {
         }
     }
 
+    /// From now on nothing goes wrong but that one node is slow, for a minute.
+    fn limp(&mut self) {
+        self.ends_faults();
+        let (node, now) = (self.draw.index(self.nodes.len()), self.now);
+        self.nodes[node].slow.begin_to_halt(&mut self.draw, now, now + LIMPS);
+        self.limps = Some(self.coordinator.granted.clone());
+    }
+
     fn stop(&mut self) {
+        self.ends_faults();
+        self.after(SETTLES - 2 * ALONE / 10, Happening::Alone);
+    }
+
+    fn ends_faults(&mut self) {
         self.stopped = Some(self.now);
         self.cuts.clear();
         for node in 0..self.nodes.len() {
-            self.nodes[node].slow = 0;
+            self.nodes[node].hesitates = 0;
+            self.nodes[node].slow.end(self.now);
             self.after(0, Happening::Start(node));
         }
         self.coordinator.away = self.coordinator.away.min(self.now);
         self.after(0, Happening::Returns);
-        self.after(SETTLES - 2 * ALONE / 10, Happening::Alone);
     }
 
     fn a_while(&mut self) -> True {
@@ -68,8 +82,9 @@ impl World {
             }
             63..73 => self.usurp(shard, lasts),
             73..81 => self.split_in_two(shard, lasts),
-            81..86 => self.nodes[node].slow = self.now + lasts,
-            86..91 => self.transfer(shard),
+            81..84 => self.nodes[node].hesitates = self.now + lasts,
+            84..88 => self.slow(node, self.now + 2 * lasts),
+            88..91 => self.transfer(shard),
             91..95 => self.exchange(shard),
             95..97 => self.pause_the_leader(shard, lasts),
             _ => {
@@ -92,6 +107,13 @@ impl World {
 
     fn pause(&mut self, node: usize, lasts: True) {
         self.nodes[node].paused = self.now + lasts;
+    }
+
+    /// All that it does takes long, until then.
+    fn slow(&mut self, node: usize, until: True) {
+        self.outcome.slow += 1;
+        let (now, draw) = (self.now, &mut self.draw);
+        self.nodes[node].slow.begin(draw, now, until);
     }
 
     fn cut(&mut self, one: usize, other: usize, lasts: True, both: bool) {

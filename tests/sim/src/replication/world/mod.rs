@@ -19,7 +19,13 @@ mod faults;
 mod talking;
 
 /// How long after the last fault everything must serve, in true time.
-const SETTLES: True = 15 * SECOND;
+const SETTLES: True = 20 * SECOND;
+
+/// In a run with a node that is slow for long: how long it is, when nothing else is wrong any more.
+const LIMPS: True = 60 * SECOND;
+
+/// How often leaders may change the in-sync set of a shard within a minute in which one node is slow.
+const LIMPING_WISHES: u64 = 30;
 
 /// How long it then goes on without a coordinator.
 const ALONE: True = 10 * SECOND;
@@ -52,6 +58,10 @@ pub struct Outcome {
     pub transfers: u64,
     /// Changes of in-sync sets that leaders asked for.
     pub wishes: u64,
+    /// How often a node was slow.
+    pub slow: u64,
+    /// The most changes of the in-sync set of a shard within a minute in which nothing was wrong but that one node was slow.
+    pub limping: u64,
     /// Reads that read replicas answered, and read replicas that were made members.
     pub readers: (u64, u64),
 }
@@ -69,6 +79,8 @@ impl Outcome {
         self.snapshots += other.snapshots;
         self.transfers += other.transfers;
         self.wishes += other.wishes;
+        self.slow += other.slow;
+        self.limping = self.limping.max(other.limping);
         self.readers = (self.readers.0 + other.readers.0, self.readers.1 + other.readers.1);
     }
 }
@@ -85,6 +97,8 @@ impl fmt::Display for Outcome {
             snapshots,
             transfers,
             wishes,
+            slow,
+            limping,
             readers,
             ..
         } = self;
@@ -92,7 +106,7 @@ impl fmt::Display for Outcome {
             f,
             "{steps} steps; {} writes acknowledged ({outliving} after the lead), {} unknown; {} linearizable, {} bounded and {} other reads; \
              {} changes of leaders, {} began; {crashes} crashes, {snapshots} snapshots, {transfers} transfers, \
-             {wishes} wishes granted; {} reads answered by read replicas, {} of which became members",
+             {wishes} wishes granted, nodes slow {slow} times, at most {limping} of these of a shard in a minute with one slow node; {} reads answered by read replicas, {} of which became members",
             writes.0, writes.1, reads.0, reads.1, reads.2, leaders.0, leaders.1, readers.0, readers.1
         )
     }
@@ -101,24 +115,74 @@ impl fmt::Display for Outcome {
 /// What is to happen.
 #[derive(Debug, Clone)]
 pub(super) enum Happening {
-    Deliver { node: usize, from: PlacementId, to: PlacementId, message: Message },
-    Orders { node: usize, generation: u64, orders: Vec<(usize, Order)> },
-    Refused { node: usize, placement: PlacementId, epoch: Epoch, configuration: Configuration },
-    Synced { node: usize, life: Incarnation, placement: PlacementId, writes: usize },
-    Tick { node: usize, life: Incarnation, placement: PlacementId },
-    Flush { node: usize, life: Incarnation, placement: PlacementId },
-    Snapshot { node: usize, placement: PlacementId, engine: Engine },
-    Request { node: usize, placement: PlacementId, request: Request },
-    Beat { node: usize, life: Incarnation, again: bool },
+    Deliver {
+        node: usize,
+        from: PlacementId,
+        to: PlacementId,
+        message: Message,
+    },
+    Orders {
+        node: usize,
+        generation: u64,
+        orders: Vec<(usize, Order)>,
+    },
+    Refused {
+        node: usize,
+        placement: PlacementId,
+        epoch: Epoch,
+        configuration: Configuration,
+    },
+    Synced {
+        node: usize,
+        life: Incarnation,
+        placement: PlacementId,
+        writes: usize,
+    },
+    Tick {
+        node: usize,
+        life: Incarnation,
+        placement: PlacementId,
+    },
+    Flush {
+        node: usize,
+        life: Incarnation,
+        placement: PlacementId,
+    },
+    Snapshot {
+        node: usize,
+        placement: PlacementId,
+        engine: Engine,
+    },
+    Request {
+        node: usize,
+        placement: PlacementId,
+        request: Request,
+    },
+    Beat {
+        node: usize,
+        life: Incarnation,
+        again: bool,
+    },
     BeatArrives(Beat),
-    Transfer { node: usize, placement: PlacementId, heir: PlacementId },
+    Transfer {
+        node: usize,
+        placement: PlacementId,
+        heir: PlacementId,
+    },
     Decide,
     Returns,
-    Elect { shard: usize, heir: Option<PlacementId>, drops: bool },
+    Elect {
+        shard: usize,
+        heir: Option<PlacementId>,
+        drops: bool,
+    },
     Start(usize),
     Fault,
+    Limp,
     Stop,
     Alone,
+    /// A slow node comes to what has happened before.
+    Late(usize, Box<Happening>),
     Client(usize),
     Answered(Request, Result<(Answer, Value), Failed>),
     TimedOut(Request),
@@ -135,8 +199,9 @@ impl Happening {
             Tick { node, .. } | Flush { node, .. } | Snapshot { node, .. } | Request { node, .. } => {
                 Some(*node)
             }
-            Beat { node, .. } | Transfer { node, .. } => Some(*node),
-            BeatArrives(_) | Decide | Returns | Elect { .. } | Start(_) | Fault | Stop | Alone => None,
+            Beat { node, .. } | Transfer { node, .. } | Late(node, _) => Some(*node),
+            BeatArrives(_) | Decide | Returns | Elect { .. } | Start(_) => None,
+            Fault | Limp | Stop | Alone => None,
             Client(_) | Answered(..) | TimedOut(_) => None,
         }
     }
@@ -159,6 +224,8 @@ pub(super) struct World {
     pub(super) operations: BTreeMap<Request, Operation>,
     pub(super) oracle: Oracle,
     pub(super) outcome: Outcome,
+    /// How many wishes of each shard had been granted when there came to be nothing wrong but a node that is slow.
+    pub(super) limps: Option<Vec<u64>>,
     /// When faults have stopped.
     pub(super) stopped: Option<True>,
     /// Since when every operation must end well.
@@ -203,6 +270,7 @@ impl World {
             operations: BTreeMap::new(),
             oracle: Oracle::new(shards),
             outcome: Outcome::default(),
+            limps: None,
             stopped: None,
             must_serve: None,
         };
@@ -214,7 +282,11 @@ impl World {
         }
         world.after(0, Happening::Decide);
         world.after(world.weather.fault_every, Happening::Fault);
-        world.after(world.weather.faults_for, Happening::Stop);
+        let faults_for = world.weather.faults_for;
+        if world.weather.limps {
+            world.after(faults_for, Happening::Limp);
+        }
+        world.after(faults_for + world.limps_for(), Happening::Stop);
         world
     }
 
@@ -223,8 +295,12 @@ impl World {
         self.queue.insert((self.now + delay, self.sequence), happening);
     }
 
+    fn limps_for(&self) -> True {
+        if self.weather.limps { LIMPS } else { 0 }
+    }
+
     fn run(&mut self) -> Result<(), String> {
-        let end = self.weather.faults_for + SETTLES + ALONE;
+        let end = self.weather.faults_for + self.limps_for() + SETTLES + ALONE;
         while let Some(((at, _), happening)) = self.queue.pop_first() {
             if at > end {
                 break;
@@ -247,7 +323,18 @@ impl World {
                 self.after(paused - self.now, happening);
                 return Ok(());
             }
+            if !matches!(happening, Happening::Late(..)) {
+                let begins = self.nodes[node].slow.comes_to(&mut self.draw, self.now);
+                if begins > self.now {
+                    self.after(begins - self.now, Happening::Late(node, Box::new(happening)));
+                    return Ok(());
+                }
+            }
         }
+        let happening = match happening {
+            Happening::Late(_, happening) => *happening,
+            happening => happening,
+        };
         self.trace.event(self.now, self.sequence, || format!("{happening:?}"));
         match happening {
             Happening::Deliver { node, from, to, message } => {
@@ -284,10 +371,28 @@ impl World {
                 self.coordinate(happening);
                 Ok(())
             }
-            Happening::Fault | Happening::Stop | Happening::Alone => {
+            Happening::Fault | Happening::Limp | Happening::Stop | Happening::Alone => {
+                self.sets_are_steady(&happening)?;
                 self.weather_changes(happening);
                 Ok(())
             }
+            Happening::Late(..) => Ok(()),
+        }
+    }
+
+    /// L1: a node that is slow for long comes into in-sync sets and leaves them again less and less often.
+    fn sets_are_steady(&mut self, happening: &Happening) -> Result<(), String> {
+        let Some(before) = self.limps.as_ref().filter(|_| matches!(happening, Happening::Stop)) else {
+            return Ok(());
+        };
+        let granted = self.coordinator.granted.iter().zip(before);
+        let most = granted.map(|(after, before)| after - before).max().unwrap_or(0);
+        self.outcome.limping = most;
+        match most > LIMPING_WISHES {
+            true => {
+                Err(format!("L1: one node is slow, and the set of a shard changes {most} times in a minute"))
+            }
+            false => Ok(()),
         }
     }
 

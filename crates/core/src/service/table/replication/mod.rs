@@ -19,7 +19,7 @@
 //! | 2. An entry is committed when all of these have it on disk. While fewer than `min_in_sync` are in the set, writes are refused before they enter the log, and of what is in it only the first entry of the epoch, and what is before that, is committed | `commit.rs`; `writes.rs` |
 //! | 3. A follower compares the entry before; what differs is cut, never what it knows to be committed; an epoch below its *fence* is refused, a higher one raises the fence on disk before the follower replies | `follower.rs`, `log.rs` |
 //! | 4. A new leader raises its fence, waits for its promise (6), appends `Begin`, and acknowledges, reads and asks for newcomers when that is committed | `lead.rs` |
-//! | 5. One wish at a time, on an epoch and configuration; a newcomer has all that is committed when it is asked for | `wishes.rs` |
+//! | 5. One wish at a time, on an epoch and configuration; a newcomer has all that is committed when it is asked for, and rests if it has left again and again | `wishes.rs`, `rest.rs` |
 //! | 6. A reply is a promise to lead under no later epoch for `promise_ms`; linearizable reads and acknowledgements rest on the promises of all required replicas | `promise.rs`, `reads.rs`, `lead.rs`: `advance` |
 //! | 7. A follower reports that its leader is silent | `follower.rs`: `report_silence` |
 //! | 9. A follower that is behind gets entries; one for which the log does not reach back gets a snapshot | `sending.rs` |
@@ -63,6 +63,7 @@ mod outliving;
 mod promise;
 mod reads;
 mod replica;
+mod rest;
 mod sending;
 pub mod settings;
 mod transfer;

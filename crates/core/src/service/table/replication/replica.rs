@@ -236,7 +236,7 @@ impl Replica {
         // Under an epoch that it has seen before, as the leader of an earlier process, it never leads, and asks for a later one.
         if leader == self.me && epoch > self.durable.fence() {
             self.raise_fence(epoch);
-            self.lead = Some(Lead::begin(epoch, self.lead.take()));
+            self.lead = Some(Lead::begin(epoch, self.lead.take(), now));
             self.take_up_configuration(now);
             return;
         }

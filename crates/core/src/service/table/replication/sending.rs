@@ -3,14 +3,11 @@
 
 use super::lead::Phase;
 use super::message::{Append, Echo, Message, Reply};
+use super::rest::Rest;
 use super::{Effect, Replica, Settings};
 use crate::base::id::{Incarnation, PlacementId};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
-
-/// The longest time for which a follower that the coordinator did not take is not asked in again, as a multiple of
-/// [`Settings::wish_repeat_ms`].
-const LONGEST_REST: u64 = 32;
 
 /// What a leader knows of one follower.
 #[derive(Debug, Clone)]
@@ -31,14 +28,16 @@ pub(super) struct Follower {
     pub(super) replied_to: Option<Millis>,
     /// When a reply of it came last, or it began to be waited for.
     pub(super) heard: Millis,
+    /// When the latest append was sent that it has replied to, or it began to be waited for.
+    pub(super) answered: Millis,
     /// When it last had all, or had more than before.
     pub(super) progress: Millis,
     /// The latest of its clocks.
     clock: Option<Millis>,
     /// When a snapshot was sent for last.
     snapshot: Option<Millis>,
-    /// It was asked in and not taken: for how long it then was not asked in again, and until when.
-    pub(super) rest: Option<(u64, Millis)>,
+    /// When it may be asked in.
+    pub(super) rest: Rest,
 }
 
 impl Follower {
@@ -54,10 +53,11 @@ impl Follower {
             sent: Millis(0),
             replied_to: None,
             heard: now,
+            answered: now,
             progress: now,
             clock: None,
             snapshot: None,
-            rest: None,
+            rest: Rest::default(),
         }
     }
 
@@ -67,15 +67,11 @@ impl Follower {
         *self = Follower { may_join, rest, ..Follower::begin(incarnation, begin, now) };
     }
 
-    /// The coordinator has answered a wish in which it was `asked`. One that was not taken has not told its coordinator yet that
-    /// it is ready, or cannot be: it is asked in again later and later.
-    pub(super) fn on_wish_answered(&mut self, is_member: bool, was_asked: bool, shortest: u64, now: Millis) {
-        if is_member {
-            self.rest = None;
-        } else if was_asked {
-            let ms = self.rest.map_or(shortest, |(ms, _)| (2 * ms).min(LONGEST_REST * shortest));
-            self.rest = Some((ms, now + ms));
-        }
+    /// The leader was not called for so long: what the follower has said meanwhile may not have been handed in yet.
+    pub(super) fn excuse(&mut self, ms: u64, now: Millis) {
+        self.heard = (self.heard + ms).min(now);
+        self.answered = (self.answered + ms).min(now);
+        self.progress = (self.progress + ms).min(now);
     }
 
     /// The log begins behind `base`, of which it may have nothing.
@@ -178,6 +174,7 @@ impl Replica {
         }
         follower.heard = now;
         follower.replied_to = follower.replied_to.max(Some(reply.sent));
+        follower.answered = follower.answered.max(reply.sent);
         follower.clock = follower.clock.max(Some(reply.clock));
         if reply.matched > follower.matched {
             follower.matched = reply.matched;

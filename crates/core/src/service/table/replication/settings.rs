@@ -12,6 +12,15 @@ pub struct Settings {
     pub resend_ms: u64,
     /// A follower that is silent for so long is asked out of the in-sync set: writes stall meanwhile.
     pub follower_patience_ms: u64,
+    /// How many times as long a leader waits for a follower without which too few would be in sync for a write. It gains little by
+    /// asking that one out: writes are refused then, only reads go on, and of a shard of which the leader alone is in sync no
+    /// other replica may lead. On a machine that is busy for a moment all leaders would do it at once. Not more than what people
+    /// wait for a read.
+    pub needed_patience_times: u64,
+    /// The longest time for which a follower that has left the set again and again is not asked in, while enough are in sync without
+    /// it: each time is a commit of the map, of which a coordinator makes some hundreds a second for all shards. So long may a shard
+    /// have one copy fewer that is in sync, when what was wrong is over.
+    pub follower_rest_ms: u64,
     /// A follower that replies and stores nothing for so long is asked out: longer than a disk that is busy hesitates.
     pub follower_stall_ms: u64,
     /// A wish, and what else is told to the coordinator, is told again after so long: that of a heartbeat.
@@ -48,6 +57,8 @@ impl Default for Settings {
             append_ms: 100,
             resend_ms: 200,
             follower_patience_ms: 500,
+            needed_patience_times: 4,
+            follower_rest_ms: 120_000,
             follower_stall_ms: 5_000,
             wish_repeat_ms: 500,
             transfer_ms: 2_000,
@@ -82,6 +93,7 @@ impl Settings {
         let zero = [
             ("append_ms", self.append_ms),
             ("resend_ms", self.resend_ms),
+            ("needed_patience_times", self.needed_patience_times),
             ("wish_repeat_ms", self.wish_repeat_ms),
             ("transfer_ms", self.transfer_ms),
             ("snapshot_repeat_ms", self.snapshot_repeat_ms),
@@ -119,6 +131,13 @@ impl Settings {
                 "follower_stall_ms",
                 "follower_patience_ms",
                 "a disk that hesitates would count as a dead node",
+            ),
+            (
+                self.follower_rest_ms,
+                self.wish_repeat_ms,
+                "follower_rest_ms",
+                "wish_repeat_ms",
+                "a follower that comes and goes would be asked in and out without end",
             ),
         ];
         match above.into_iter().find(|(more, less, ..)| more <= less) {

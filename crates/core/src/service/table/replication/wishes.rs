@@ -1,7 +1,8 @@
 //! Wishes: which set a leader asks the coordinator for (rules 1 and 5).
 //!
-//! A follower that is silent, or stores nothing, is asked out, so that writes go on without it; later, if they would not go on. One that
-//! has all that is committed is asked in; one that was asked in and not taken rests, as each answer is a commit of the map. One wish at a time. It ends with an order of a later configuration; a refusal ends its repetition only: a copy
+//! A follower that is silent, replies too late, or stores nothing, is asked out, so that writes go on without it; later, if they would not go on. One that
+//! has all that is committed is asked in; one that was asked in and not taken rests, and so does one that has left again and again,
+//! unless too few are in sync without it (`rest.rs`). One wish at a time. It ends with an order of a later configuration; a refusal ends its repetition only: a copy
 //! of it may be under way and be taken yet, so what was asked for stays required until the configuration changes. For that
 //! the leader asks for the set as it is.
 
@@ -13,10 +14,9 @@ use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
 use std::collections::BTreeSet;
 
-/// How many times as long a leader waits for a follower without which too few are in sync for a write. It gains little by asking
-/// that one out, as writes are refused then and only reads go on; and of a shard of which only the leader is in sync no other replica may lead.
-/// On a machine that is busy for a moment all leaders would do that at once.
-const NEEDED_PATIENCE: u64 = 4;
+/// So often does the patience with a follower that is needed, and was asked out again and again, double: that one is slow and
+/// alive, and each change makes it slower.
+const NEEDED_DOUBLINGS: u32 = 2;
 
 /// A wish that was sent.
 #[derive(Debug, Clone)]
@@ -75,24 +75,51 @@ impl Replica {
     fn wanted_set(&self, now: Millis) -> BTreeSet<PlacementId> {
         let (Some(order), Some(lead)) = (&self.order, &self.lead) else { return BTreeSet::new() };
         let mut wanted = BTreeSet::from([self.me]);
-        let is_member = |placement: &PlacementId| order.in_sync.contains(placement);
+        let (mut silent, mut resting) = (Vec::new(), Vec::new());
         for (placement, follower) in &lead.followers {
-            let stays = is_member(placement) && !self.is_lost(follower, now, 1);
-            if stays || (!is_member(placement) && self.has_caught_up(follower, now)) {
-                wanted.insert(*placement);
+            if order.in_sync.contains(placement) {
+                match self.is_lost(follower, now, 1) {
+                    true => silent.push((placement, follower)),
+                    false => drop(wanted.insert(*placement)),
+                }
+            } else if self.has_caught_up(follower, now) {
+                match follower.rest.is_left_out(now) {
+                    true => resting.push(placement),
+                    false => drop(wanted.insert(*placement)),
+                }
             }
         }
-        if wanted.len() < self.settings.min_in_sync {
-            let members = lead.followers.iter().filter(|(placement, _)| is_member(placement));
-            let needed = members.filter(|(_, follower)| !self.is_lost(follower, now, NEEDED_PATIENCE));
-            wanted.extend(needed.map(|(placement, _)| *placement));
+        let enough = self.settings.min_in_sync;
+        if wanted.len() < enough {
+            let is_replaced = wanted.len() + resting.len() >= enough;
+            let waits = |follower: &Follower| {
+                !self.is_lost(follower, now, self.needed_patience(follower, is_replaced))
+            };
+            let stay = silent.into_iter().filter(|(_, follower)| waits(follower));
+            wanted.extend(stay.map(|(placement, _)| *placement));
+        }
+        if wanted.len() < enough {
+            wanted.extend(resting);
         }
         wanted
     }
 
-    /// Whether a follower is silent, or stores nothing, for so many times as long as the leader is patient.
+    /// How many times as long as usual the leader waits for a member without which too few are in sync, before it asks that one
+    /// out; `is_replaced`: followers that rest can take its place. Then one that has not left lately is waited for as any, since it may
+    /// be dead and writes go on without it. Of followers that all come and go the leader keeps those it has.
+    fn needed_patience(&self, follower: &Follower, is_replaced: bool) -> u64 {
+        let (times, left) = (self.settings.needed_patience_times, follower.rest.times_left());
+        match is_replaced {
+            true => times.min(1 << left.min(u32::BITS)),
+            false => times << left.min(NEEDED_DOUBLINGS),
+        }
+    }
+
+    /// Whether a follower is silent, or stores nothing, for so many times as long as the leader is patient; or replies so late that
+    /// what it has promised is over by then, and the leader may acknowledge nothing.
     fn is_lost(&self, follower: &Follower, now: Millis, times: u64) -> bool {
         now.since(follower.heard) >= times * self.settings.follower_patience_ms
+            || now.since(follower.answered) >= times * self.settings.promise_ms
             || now.since(follower.progress) >= times * self.settings.follower_stall_ms
     }
 
@@ -102,9 +129,9 @@ impl Replica {
         let has_begun = self.lead.as_ref().is_some_and(|lead| lead.phase == Phase::Leading);
         (has_begun || planted::is(Planted::EarlyNewcomer))
             && (follower.may_join || planted::is(Planted::AskedReader))
-            && follower.rest.is_none_or(|(_, until)| now >= until)
+            && !follower.rest.is_untaken(now)
             && follower.matched >= self.committed
-            && follower.replied_to.is_some()
+            && follower.replied_to.is_some_and(|sent| now.since(sent) < self.settings.follower_patience_ms)
             && now.since(follower.heard) < self.settings.follower_patience_ms / 2
     }
 }

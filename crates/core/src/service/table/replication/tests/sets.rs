@@ -1,3 +1,4 @@
+use super::super::message::Reply;
 use super::*;
 
 #[test]
@@ -214,4 +215,168 @@ fn t17_a_write_in_flight_is_not_acknowledged_before_enough_have_it() {
     let wish = group.wish(P1).unwrap().in_sync;
     group.order(|order| order.in_sync = wish);
     assert!(matches!(group.ended(1), Some(Ok(Answer::Written(_)))));
+}
+
+impl Group {
+    /// The coordinator takes the last wish of P1, if it is a new one. As for a cluster's, the epoch counts on when a member leaves.
+    fn grant(&mut self) -> bool {
+        let known = self.order.configuration;
+        let Some(wish) = self.wish(P1).filter(|wish| wish.configuration == known) else { return false };
+        self.order(|order| {
+            if !order.in_sync.is_subset(&wish.in_sync) {
+                order.epoch = order.epoch.next();
+            }
+            order.in_sync = wish.in_sync;
+        });
+        true
+    }
+
+    /// For so long the followers of `who` are silent and answer in turns of 700 ms each, the second of them when the first one
+    /// answers, and wishes are granted. When they were, since the beginning.
+    fn flap(&mut self, who: &[PlacementId], ms: u64) -> Vec<u64> {
+        let (began, mut granted) = (self.now, Vec::new());
+        while self.now.since(began) < ms {
+            let turn = (self.now.since(began) / 700) as usize % 2;
+            let silent = who.iter().enumerate().filter(|(at, _)| at % 2 == turn).map(|(_, one)| *one);
+            self.cut = silent.collect();
+            self.pass(50);
+            if self.grant() {
+                granted.push(self.now.since(began));
+            }
+        }
+        self.cut.clear();
+        granted
+    }
+}
+
+const HOUR: u64 = 3_600_000;
+
+/// L1. Each change of the set is a commit of the map, an epoch and an entry: what comes and goes must not make more and more of them.
+#[test]
+fn l1_a_follower_that_comes_and_goes_changes_the_set_less_and_less_often() {
+    let mut group = Group::of_three();
+    let granted = group.flap(&[P3], HOUR);
+    let longest = group.settings.follower_rest_ms;
+    let within = |ms: u64| granted.iter().filter(|at| **at < ms).count() as u64;
+    assert!(within(5_000) >= 4, "the first times it comes back soon: {granted:?}");
+    // Out and in, without a rest, and for each doubling of the rest; then once for each of the longest ones.
+    let doublings = (longest / group.settings.wish_repeat_ms).ilog2() as u64 + 3;
+    assert!(within(2 * longest) <= 2 * doublings, "{granted:?}");
+    assert!(within(HOUR) <= 2 * (doublings + HOUR / longest), "{granted:?}");
+}
+
+#[test]
+fn l1_followers_that_come_and_go_in_turns_change_the_set_less_and_less_often() {
+    let mut group = Group::of_three();
+    let granted = group.flap(&[P2, P3], HOUR / 4);
+    assert!(granted.len() >= 4, "{granted:?}");
+    let longest = group.settings.follower_rest_ms;
+    let doublings = (longest / group.settings.wish_repeat_ms).ilog2() as u64 + 2;
+    assert!(granted.len() as u64 <= 4 * (doublings + HOUR / 4 / longest), "{granted:?}");
+    let (status, enough) = (group.replicas[&P1].status(), group.order.in_sync.len() >= 2);
+    assert!(status.has_begun && enough, "{:?}", group.order);
+}
+
+#[test]
+fn a_follower_that_is_needed_comes_back_at_once() {
+    let mut group = Group::of_three();
+    group.flap(&[P3], 60_000);
+    group.order(|order| order.in_sync = set(&[P1, P2]));
+    group.pass(5_000);
+    assert!(!group.grant(), "it rests");
+    // The other one is lost for the first time: writes wait for that one no longer than they may.
+    group.cut = set(&[P2]);
+    group.write(P1, 1);
+    group.pass(600);
+    assert_eq!(group.wish(P1).unwrap().in_sync, set(&[P1, P3]));
+    assert!(group.grant());
+    group.pass(100);
+    assert!(matches!(group.ended(1), Some(Ok(_))));
+    // Or the coordinator has left the leader alone.
+    let mut group = Group::of_three();
+    group.flap(&[P3], 60_000);
+    group.cut = set(&[P2]);
+    group.pass(300);
+    group.order(|order| order.in_sync = set(&[P1]));
+    group.pass(200);
+    assert_eq!(group.wish(P1).unwrap().in_sync, set(&[P1, P3]));
+}
+
+#[test]
+fn a_needed_follower_that_comes_and_goes_is_waited_for_longer() {
+    let mut group = Group::of_three();
+    group.flap(&[P2], 60_000);
+    group.cut = set(&[P3]);
+    group.pass(600);
+    group.grant();
+    group.pass(200);
+    assert_eq!(group.order.in_sync, set(&[P1, P2]));
+    group.cut = set(&[P2, P3]);
+    group.pass(7_800);
+    assert!(!group.grant());
+    group.pass(400);
+    assert_eq!(group.wish(P1).unwrap().in_sync, set(&[P1]));
+}
+
+#[test]
+fn a_follower_that_was_good_for_long_has_no_rest() {
+    let mut group = Group::of_three();
+    group.flap(&[P3], 60_000);
+    group.pass(2 * group.settings.follower_rest_ms);
+    group.grant();
+    assert_eq!(group.order.in_sync, set(&[P1, P2, P3]), "it rests no longer than it may");
+    for _ in 0..10 {
+        group.pass(group.settings.follower_rest_ms);
+    }
+    let granted = group.flap(&[P3], 1_400);
+    group.pass(200);
+    group.grant();
+    assert_eq!((granted.len(), group.order.in_sync.len()), (2, 3), "out, and in at once: {granted:?}");
+}
+
+#[test]
+fn a_process_that_was_started_anew_has_no_rest() {
+    let mut group = Group::of_three();
+    group.flap(&[P3], 60_000);
+    group.order(|order| order.in_sync = set(&[P1, P2]));
+    group.pass(1_000);
+    assert!(!group.grant(), "it rests");
+    group.restart(P3);
+    group.order(|_| {});
+    group.pass(300);
+    assert_eq!(group.wish(P1).unwrap().in_sync, set(&[P1, P2, P3]));
+}
+
+/// L1. What followers have replied meanwhile comes in next.
+#[test]
+fn l1_a_leader_that_was_not_called_in_time_asks_nobody_out() {
+    let mut group = Group::of_three();
+    for _ in 0..10 {
+        group.now = group.now + 3_000;
+        group.tell(P1, Event::Tick);
+    }
+    assert_eq!(group.wish(P1), None);
+    group.cut = set(&[P3]);
+    group.pass(700);
+    assert_eq!(group.wish(P1).unwrap().in_sync, set(&[P1, P2]));
+}
+
+/// L1. Its promises are over when they come, so that the leader may acknowledge nothing.
+#[test]
+fn l1_a_follower_that_replies_too_late_is_asked_out_though_it_is_never_silent() {
+    let mut group = Group::of_three();
+    group.cut = set(&[P3]);
+    for _ in 0..40 {
+        let matched = group.replicas[&P1].status().synced;
+        let (epoch, incarnation, clock) = (group.order.epoch, Incarnation(1), group.now);
+        let sent = group.now - 1_500;
+        let reply = Reply { epoch, fence: epoch, incarnation, sent, clock, matched, ends: None };
+        group.tell(P1, Event::Message(P3, Message::Reply(reply)));
+        group.pass(50);
+        group.grant();
+    }
+    assert_eq!(group.order.in_sync, set(&[P1, P2]), "and it is not asked in before it replies sooner");
+    group.write(P1, 1);
+    group.pass(100);
+    assert!(matches!(group.ended(1), Some(Ok(_))));
 }
