@@ -28,6 +28,12 @@ impl Node {
         self.shared.registry.queues().iter().filter(|queue| queue.is_base()).count()
     }
 
+    /// Those replicas, and how often each has taken something since it began: it gets on while that changes.
+    pub(crate) fn forming_steps(&self) -> Vec<(ReplicaKey, u64)> {
+        let queues = self.shared.registry.queues().into_iter().filter(|queue| queue.is_base());
+        queues.map(|queue| (queue.key.clone(), queue.figures.steps())).collect()
+    }
+
     /// Returns when a child's replica could serve as soon as its parents have closed.
     ///
     /// # Errors
@@ -74,11 +80,5 @@ impl Node {
     /// Whether the disk has no room for the log or for a store.
     pub(crate) fn is_full(&self) -> bool {
         self.shared.registry.is_full()
-    }
-
-    /// Those replicas, and how often each has taken something since it began: it gets on while that changes.
-    pub(crate) fn forming_steps(&self) -> Vec<(ReplicaKey, u64)> {
-        let queues = self.shared.registry.queues().into_iter().filter(|queue| queue.is_base());
-        queues.map(|queue| (queue.key.clone(), queue.figures.steps())).collect()
     }
 }
