@@ -68,7 +68,7 @@ impl Shared {
                 return Ok(Flushed::NotMine);
             }
         };
-        let (_, mut rows) = open_rows(self, key, true)?;
+        let (_, mut rows) = open_rows(self, key, true).map_err(|not_opened| not_opened.why)?;
         let from = rows.store().flushed().index;
         let behind = stored.entries.iter().skip_while(|entry| entry.position.index <= from);
         for entry in behind.take_while(|entry| entry.position.index <= stored.committed) {
