@@ -210,10 +210,7 @@ impl World {
                 (if scene.draw.chance(500) { brief } else { long }, Mend::Start(node))
             }
             Kind::Pause => return self.pause(Place::Node(node), long),
-            Kind::Slow => {
-                scene.count("slow workers");
-                return self.nodes[node].slow.begin(&mut scene.draw, scene.now, scene.now + 2 * long);
-            }
+            Kind::Slow => return self.slow_down(node, 2 * long),
             Kind::Leave => {
                 self.nodes[node].leave(scene);
                 (long, Mend::LeaveNow(node))
@@ -259,6 +256,13 @@ impl World {
             }
         };
         self.scene.after(after, Event::Mend(mend));
+    }
+
+    /// A node is slow for so long.
+    fn slow_down(&mut self, node: usize, time: u64) {
+        let scene = &mut self.scene;
+        scene.count("slow workers");
+        self.nodes[node].slow.begin(&mut scene.draw, scene.now, scene.now + time);
     }
 
     /// A key harms its owners from now on.

@@ -10,7 +10,12 @@
 //!
 //! The files in `golden/` say for each kind of fault what both must refuse.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of processes waits by the clock")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a test of processes waits by the clock, and says what it has seen"
+)]
 
 mod checker;
 mod clients;
