@@ -2,6 +2,7 @@
 
 use crate::owner::{Notice, Owner};
 use crate::queue::ReplicaQueue;
+use crate::settings::ReplicaSettings;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::replication::Stored;
 use partage_log::Report;
@@ -57,6 +58,8 @@ pub(crate) struct Registry {
     /// Replicas that are not open, and have entries in the log which keep it longer than it should be.
     holding: Mutex<BTreeSet<ReplicaKey>>,
     flush_closed: OnceLock<FlushClosed>,
+    /// By what replicas were served that were open here: what is flushed of one when it is closed depends on it.
+    settings: Mutex<BTreeMap<ReplicaKey, ReplicaSettings>>,
     full: Mutex<Full>,
     /// Whether something is [`Full`].
     is_full: AtomicBool,
@@ -77,6 +80,7 @@ impl Registry {
             forgotten: Mutex::default(),
             holding: Mutex::default(),
             flush_closed: OnceLock::new(),
+            settings: Mutex::default(),
             full: Mutex::default(),
             is_full: AtomicBool::new(false),
             ended: OnceLock::new(),
@@ -105,6 +109,7 @@ impl Registry {
         self.presences().insert(queue.key.clone(), presence);
         let opened = Arc::clone(&queue);
         self.queues.write().unwrap_or_else(PoisonError::into_inner).insert(queue.key.clone(), queue);
+        lock(&self.settings).remove(&opened.key);
         if self.holds_no_more(&opened.key) {
             opened.add(|waiting| waiting.holds_log = true);
         }
@@ -121,6 +126,13 @@ impl Registry {
         let added = self.queue(&key).and_then(|queue| queue.add(|waiting| waiting.holds_log = true));
         if added.is_none() {
             lock(&self.holding).insert(key.clone());
+            // It may have been opened meanwhile, and have looked before it was noted.
+            if let Some(queue) = self.queue(&key)
+                && queue.add(|waiting| waiting.holds_log = true).is_some()
+            {
+                self.holds_no_more(&key);
+                return;
+            }
             self.flush_closed.get().into_iter().for_each(|flush| flush(key.clone()));
         }
     }
@@ -131,9 +143,19 @@ impl Registry {
     }
 
     /// What there was no room for to flush is tried again.
-    fn flush_holding(&self) {
+    pub(crate) fn flush_holding(&self) {
         let holding = lock(&self.holding).clone();
         holding.into_iter().for_each(|key| self.holds_log(key));
+    }
+
+    /// A replica that was served so is about to be closed.
+    pub(crate) fn keep_settings(&self, key: &ReplicaKey, settings: ReplicaSettings) {
+        lock(&self.settings).insert(key.clone(), settings);
+    }
+
+    /// How a closed replica was served; none: it was not open since the process began.
+    pub(crate) fn settings_of(&self, key: &ReplicaKey) -> Option<ReplicaSettings> {
+        lock(&self.settings).get(key).copied()
     }
 
     pub(crate) fn closed(&self, key: &ReplicaKey, presence: Presence) {
@@ -152,6 +174,7 @@ impl Registry {
     pub(crate) fn gone(&self, key: &ReplicaKey) {
         self.queues.write().unwrap_or_else(PoisonError::into_inner).remove(key);
         self.presences().remove(key);
+        lock(&self.settings).remove(key);
     }
 
     pub(crate) fn when_forgotten(&self, key: ReplicaKey, then: Forgotten) {

@@ -1,7 +1,6 @@
 //! Replicas that are stored and not open, and keep the log longer than it should be: what the log has of their rows is flushed.
 //!
-//! A replica is closed without a flush when little of it is in memory, and one that the node found at its start may never be
-//! opened. The log keeps their entries. When it wants the room, a thread of the pool opens the store, applies what is committed,
+//! A replica is closed without a flush when little of it is in memory. The log keeps its entries. When it wants the room, a thread of the pool opens the store, applies what is committed,
 //! flushes, and trims the log: what an open replica does when it is told the same. If the replica is opened meanwhile, it is told
 //! to do so itself.
 
@@ -36,7 +35,8 @@ enum Flushed {
     NotMine,
     /// The disk has no room: again when it has.
     NoRoom,
-    /// The log has entries of which nobody says that they are committed, or the replica is damaged.
+    /// The log has entries of which nobody says that they are committed, or the replica is damaged, or was not open since the node
+    /// began.
     Holds,
 }
 
@@ -68,7 +68,10 @@ impl Shared {
                 return Ok(Flushed::NotMine);
             }
         };
+        // Without them it is not known whether changes are kept for a feed: the owner opens it, or drops it.
+        let Some(settings) = self.registry.settings_of(key) else { return Ok(Flushed::Holds) };
         let (_, mut rows) = open_rows(self, key, true).map_err(|not_opened| not_opened.why)?;
+        rows.keep_changes(settings.feed());
         let from = rows.store().flushed().index;
         let behind = stored.entries.iter().skip_while(|entry| entry.position.index <= from);
         for entry in behind.take_while(|entry| entry.position.index <= stored.committed) {
@@ -102,9 +105,13 @@ impl Shared {
         // The children of a shard are told of its closing entry from the log, and what came as a snapshot is not in the log.
         if !stored.has_close() && stored.entries.iter().any(|entry| entry.position == flushed) {
             let trim = LogWrite::Trim(flushed);
-            // A number that none waits for. If the log takes nothing any more, nothing is trimmed.
-            if self.writer.submit(key.clone(), 0, Record::Write(trim.clone())).is_ok() {
-                stored.write(trim);
+            // A number that none waits for. If the log has no room for it, nothing is trimmed until there is.
+            match self.writer.try_submit(key.clone(), 0, Record::Write(trim.clone())) {
+                Ok(()) => stored.write(trim),
+                Err(_) => {
+                    self.registry.presences().insert(key.clone(), Presence::Stored(stored));
+                    return Flushed::NoRoom;
+                }
             }
         }
         let holds = !stored.entries.is_empty();

@@ -108,16 +108,17 @@ impl LocalReplica {
     /// Notes what is committed: of that only what is applied, which is on the own disk.
     pub(super) fn note_committed(&mut self, now: Millis) {
         if now >= self.note_at() {
-            self.note_committed_now();
-        }
-    }
-
-    /// The same, when the replica closes: what is not flushed is applied again without waiting for a leader.
-    pub(super) fn note_committed_now(&mut self) {
-        let (applied, now) = (self.rows.applied().index, self.shared.clock.now());
-        if applied > self.logging.noted {
+            let applied = self.rows.applied().index;
             (self.logging.noted, self.logging.noted_at) = (applied, now);
             self.submit(self.logging.last, Record::Committed(applied));
         }
+    }
+
+    /// The same, as the last record before the replica closes: what is not flushed is applied again without waiting for a leader.
+    /// The record has a number of its own, and the replica waits for it: a report of an earlier record that came after the
+    /// replica is opened again, and counts from 0, would tell it that what it has not stored is on disk.
+    pub(super) fn note_committed_at_the_end(&mut self) {
+        let (applied, number) = (self.rows.applied().index, self.logging.last + 1);
+        self.submit(number, Record::Committed(applied));
     }
 }

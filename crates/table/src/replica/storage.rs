@@ -105,6 +105,7 @@ impl LocalReplica {
                     _ if generation != self.generation => {}
                     Ok(position) if matches!(self.state, State::Running) => {
                         self.has_room();
+                        self.shared.registry.flush_holding();
                         self.tell_machine(Event::Flushed(position));
                         compact_later(
                             &self.shared,
@@ -194,7 +195,7 @@ impl LocalReplica {
         if is_running && !closing.has_trimmed {
             closing.has_trimmed = true;
             self.tell_machine(Event::Trim);
-            self.note_committed_now();
+            self.note_committed_at_the_end();
         }
         if let Some(closing) = self.closing.as_mut().filter(|_| self.logging.is_synced()) {
             closing.is_done = true;
@@ -210,6 +211,7 @@ impl LocalReplica {
     pub(crate) fn let_go(mut self) {
         let answers = self.closing.take().map(|closing| closing.answers).unwrap_or_default();
         let LocalReplica { queue, shared, machine, rows, incoming, outgoing, state, trims, .. } = self;
+        let settings = self.replica_settings;
         let presence = match (state, machine.damage()) {
             (State::Damaged(why), _) => Presence::Damaged(why),
             (_, Some(damage)) => Presence::Damaged(damage.to_string()),
@@ -224,8 +226,10 @@ impl LocalReplica {
         let holds_log = trims || waiting.holds_log;
         refuse(waiting, &Stopped::Closed);
         if shared.registry.ended().is_none() {
+            shared.registry.keep_settings(&queue.key, settings);
             shared.registry.closed(&queue.key, presence);
-            if holds_log {
+            // The log may have asked in between.
+            if shared.registry.holds_no_more(&queue.key) || holds_log {
                 shared.registry.holds_log(queue.key.clone());
             }
         }

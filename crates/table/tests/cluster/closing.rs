@@ -102,7 +102,7 @@ async fn a_closed_replica_does_not_keep_the_log_and_has_all_when_it_is_opened() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stored_replica_that_is_not_opened_after_a_start_does_not_keep_the_log() {
+async fn the_owner_hears_of_a_replica_that_was_never_open_and_keeps_the_log() {
     let mut cluster = short_of_log().await;
     cluster.write(2, &put("little", "1")).await;
     cluster.comes_to(2, 3, "little", b"1").await;
@@ -113,9 +113,9 @@ async fn a_stored_replica_that_is_not_opened_after_a_start_does_not_keep_the_log
     cluster.world.announce(1);
     cluster.in_sync(1, &[1, 2, 3]).await;
     fill(&cluster).await;
-    until("the log shrinks", async || {
-        cluster.write(1, &put("f", "1")).await;
-        (segments(&cluster) < 12).then_some(())
+    let is_held = |notice: &Notice| *notice == Notice::HoldsLog(replica(2, 3));
+    until("the owner hears", async || {
+        cluster.world.has_heard(|node, notice| *node == node_id(3) && is_held(notice)).then_some(())
     })
     .await;
     cluster.open(2, 3).await;
