@@ -1,7 +1,15 @@
 //! Replicas that are closed, and what the log keeps for them.
 
 use crate::support::{Cluster, node_id, put, replica, until};
+use partage_journal::faulty_disk::FaultyDisk;
+use partage_journal::{Disk, DiskFile};
 use partage_table::{Notice, StoredReplica};
+use std::any::Any;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// What node 3 finds at its start of its replica of a shard.
 fn found(stored: &[StoredReplica], shard: u64) -> StoredReplica {
@@ -120,4 +128,96 @@ async fn the_owner_hears_of_a_replica_that_was_never_open_and_keeps_the_log() {
     .await;
     cluster.open(2, 3).await;
     cluster.comes_to(2, 3, "little", b"1").await;
+}
+
+/// A disk that stores nothing while it is held.
+#[derive(Debug, Default, Clone)]
+struct HeldDisk {
+    disk: FaultyDisk,
+    is_held: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct HeldFile(Box<dyn DiskFile>, Arc<AtomicBool>);
+
+impl DiskFile for HeldFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        while self.1.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.0.write_at(offset, bytes)
+    }
+    fn set_len(&mut self, bytes: u64) -> io::Result<()> {
+        self.0.set_len(bytes)
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync()
+    }
+}
+
+impl HeldDisk {
+    fn file(&self, file: Box<dyn DiskFile>) -> Box<dyn DiskFile> {
+        Box::new(HeldFile(file, Arc::clone(&self.is_held)))
+    }
+}
+
+impl Disk for HeldDisk {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.create_dir(dir)
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.disk.read(path)
+    }
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(self.file(self.disk.open(path)?))
+    }
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(self.file(self.disk.create(path)?))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove(path)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.sync_dir(dir)
+    }
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send>>> {
+        self.disk.lock(path)
+    }
+}
+
+/// Reports of the log name a replica and a number. One that comes after the replica was opened again, and counts anew, would say
+/// of records that are not on disk that they are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_is_closed_when_its_last_record_is_on_disk() {
+    let mut cluster = Cluster::new();
+    let disk = HeldDisk::default();
+    cluster.set_disk(3, Arc::new(disk.clone()));
+    cluster.start_all().await;
+    cluster.add_shard(1).await;
+    for number in 0..5 {
+        cluster.write(1, &put(&format!("k{number}"), "1")).await;
+    }
+    cluster.comes_to(1, 3, "k4", b"1").await;
+    disk.is_held.store(true, Ordering::Release);
+    let node = cluster.node(3);
+    let mut closed = tokio::spawn(async move { node.close_replica(&replica(1, 3)).await });
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut closed).await;
+    assert!(
+        early.is_err(),
+        "it is closed, and its record of what is committed waits for the disk: {early:?}"
+    );
+    disk.is_held.store(false, Ordering::Release);
+    closed.await.unwrap().unwrap();
+    cluster.open(1, 3).await;
+    cluster.comes_to(1, 3, "k4", b"1").await;
+    cluster.write(1, &put("k5", "1")).await;
+    cluster.comes_to(1, 3, "k5", b"1").await;
+    cluster.world.announce(1);
+    cluster.in_sync(1, &[1, 2, 3]).await;
 }
