@@ -13,8 +13,7 @@ pub const PACKET_BYTES_WAITING: usize = 16 << 20;
 /// Writes that may wait for one replica before its machine has seen them; beyond that they are refused.
 pub const WRITES_WAITING: usize = 4_096;
 
-/// How long writes may be held while a group is under way, in milliseconds. A disk or a network that is slower than this has several
-/// groups under way.
+/// How long writes may be held while the log syncs, in milliseconds. A disk that is slower than this gets several groups.
 pub const HOLD_MS: u64 = 5;
 
 /// Writes that may be held: with these the machine's bounds on what is in flight decide.

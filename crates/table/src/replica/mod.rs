@@ -245,10 +245,9 @@ impl LocalReplica {
         }
     }
 
-    /// Lets the machine see the writes that are held, unless a group is under way that is not long under way yet.
+    /// Lets the machine see the writes that are held, unless a sync is under way that is not long under way yet.
     fn release_writes(&mut self) {
-        let is_under_way = !self.logging.is_synced() || self.requests.has_writes();
-        let waits = is_under_way
+        let waits = !self.logging.is_synced()
             && !self.requests.must_release()
             && self.shared.clock.now() < self.requests.held_until();
         let held = if waits { Vec::new() } else { self.requests.release() };

@@ -45,9 +45,8 @@ impl Stopped {
     }
 }
 
-/// Writes that the machine has not seen, because a group is under way: a sync of the log, or writes that followers have not stored
-/// yet. They go into the log together when it ends, so that they cost one record, one message to each follower and one sync of each
-/// disk. They would wait for the next sync in any case.
+/// Writes that the machine has not seen, because a sync of the log is under way: they go into the log together when it ends, so
+/// that they cost one record, one message to each follower and one sync. They would wait for the next sync in any case.
 #[derive(Debug, Default)]
 struct Held {
     writes: Vec<(Payload, WriteAnswer)>,
