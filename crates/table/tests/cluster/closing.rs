@@ -7,8 +7,7 @@ use partage_table::{Notice, StoredReplica};
 use std::any::Any;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 /// What node 3 finds at its start of its replica of a shard.
@@ -130,21 +129,34 @@ async fn the_owner_hears_of_a_replica_that_was_never_open_and_keeps_the_log() {
     cluster.comes_to(2, 3, "little", b"1").await;
 }
 
+/// Whether writes wait.
+#[derive(Debug, Default)]
+struct Held {
+    is_held: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Held {
+    fn set(&self, is_held: bool) {
+        *self.is_held.lock().unwrap() = is_held;
+        self.changed.notify_all();
+    }
+}
+
 /// A disk that stores nothing while it is held.
 #[derive(Debug, Default, Clone)]
 struct HeldDisk {
     disk: FaultyDisk,
-    is_held: Arc<AtomicBool>,
+    held: Arc<Held>,
 }
 
 #[derive(Debug)]
-struct HeldFile(Box<dyn DiskFile>, Arc<AtomicBool>);
+struct HeldFile(Box<dyn DiskFile>, Arc<Held>);
 
 impl DiskFile for HeldFile {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        while self.1.load(Ordering::Acquire) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let held = self.1.is_held.lock().unwrap();
+        drop(self.1.changed.wait_while(held, |held| *held).unwrap());
         self.0.write_at(offset, bytes)
     }
     fn set_len(&mut self, bytes: u64) -> io::Result<()> {
@@ -157,7 +169,7 @@ impl DiskFile for HeldFile {
 
 impl HeldDisk {
     fn file(&self, file: Box<dyn DiskFile>) -> Box<dyn DiskFile> {
-        Box::new(HeldFile(file, Arc::clone(&self.is_held)))
+        Box::new(HeldFile(file, Arc::clone(&self.held)))
     }
 }
 
@@ -204,7 +216,7 @@ async fn a_replica_is_closed_when_its_last_record_is_on_disk() {
         cluster.write(1, &put(&format!("k{number}"), "1")).await;
     }
     cluster.comes_to(1, 3, "k4", b"1").await;
-    disk.is_held.store(true, Ordering::Release);
+    disk.held.set(true);
     let node = cluster.node(3);
     let mut closed = tokio::spawn(async move { node.close_replica(&replica(1, 3)).await });
     let early = tokio::time::timeout(Duration::from_millis(300), &mut closed).await;
@@ -212,7 +224,7 @@ async fn a_replica_is_closed_when_its_last_record_is_on_disk() {
         early.is_err(),
         "it is closed, and its record of what is committed waits for the disk: {early:?}"
     );
-    disk.is_held.store(false, Ordering::Release);
+    disk.held.set(false);
     closed.await.unwrap().unwrap();
     cluster.open(1, 3).await;
     cluster.comes_to(1, 3, "k4", b"1").await;
