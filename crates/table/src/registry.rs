@@ -10,11 +10,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
+/// A replica that is on disk, and not open.
+#[derive(Debug)]
+pub(crate) struct ClosedReplica {
+    pub(crate) stored: Stored,
+    /// What it was served by when it was open; none: it was not open since the process began.
+    pub(crate) settings: Option<ReplicaSettings>,
+}
+
 /// How a replica is there.
 #[derive(Debug)]
 pub(crate) enum Presence {
     /// It is on disk, and not open.
-    Stored(Box<Stored>),
+    Stored(Box<ClosedReplica>),
     /// It is on disk, and damaged.
     Damaged(String),
     /// It is being opened, closed or dropped.
@@ -32,7 +40,7 @@ pub(crate) const FORGET: u64 = u64::MAX;
 /// What is to be done when a replica is forgotten by the log.
 type Forgotten = Box<dyn FnOnce() + Send>;
 
-/// Has the rows of a replica flushed that is not open.
+/// Flushes the rows of a replica that is not open, later.
 type FlushClosed = Box<dyn Fn(ReplicaKey) + Send + Sync>;
 
 /// What the disk has no room for.
@@ -58,8 +66,6 @@ pub(crate) struct Registry {
     /// Replicas that are not open, and have entries in the log which keep it longer than it should be.
     holding: Mutex<BTreeSet<ReplicaKey>>,
     flush_closed: OnceLock<FlushClosed>,
-    /// By what replicas were served that were open here: what is flushed of one when it is closed depends on it.
-    settings: Mutex<BTreeMap<ReplicaKey, ReplicaSettings>>,
     full: Mutex<Full>,
     /// Whether something is [`Full`].
     is_full: AtomicBool,
@@ -80,7 +86,6 @@ impl Registry {
             forgotten: Mutex::default(),
             holding: Mutex::default(),
             flush_closed: OnceLock::new(),
-            settings: Mutex::default(),
             full: Mutex::default(),
             is_full: AtomicBool::new(false),
             ended: OnceLock::new(),
@@ -109,13 +114,12 @@ impl Registry {
         self.presences().insert(queue.key.clone(), presence);
         let opened = Arc::clone(&queue);
         self.queues.write().unwrap_or_else(PoisonError::into_inner).insert(queue.key.clone(), queue);
-        lock(&self.settings).remove(&opened.key);
         if self.holds_no_more(&opened.key) {
             opened.add(|waiting| waiting.holds_log = true);
         }
     }
 
-    /// By whom the rows of a replica are flushed that is not open: it must not wait.
+    /// Sets what flushes the rows of a replica that is not open. The thread of the log calls it, so it must not wait.
     pub(crate) fn flush_closed_by(&self, flush: FlushClosed) {
         // Set once, when the node is opened.
         let _ = self.flush_closed.set(flush);
@@ -137,25 +141,15 @@ impl Registry {
         }
     }
 
-    /// The log needs nothing more of a replica that is not open, or the replica will be told; says whether the log waited for it.
+    /// The log waits no longer for a replica that is not open; says whether it did.
     pub(crate) fn holds_no_more(&self, key: &ReplicaKey) -> bool {
         lock(&self.holding).remove(key)
     }
 
-    /// What there was no room for to flush is tried again.
+    /// Tries again to flush the replicas that are not open and for which the log waits: the disk may have room now.
     pub(crate) fn flush_holding(&self) {
         let holding = lock(&self.holding).clone();
         holding.into_iter().for_each(|key| self.holds_log(key));
-    }
-
-    /// A replica that was served so is about to be closed.
-    pub(crate) fn keep_settings(&self, key: &ReplicaKey, settings: ReplicaSettings) {
-        lock(&self.settings).insert(key.clone(), settings);
-    }
-
-    /// How a closed replica was served; none: it was not open since the process began.
-    pub(crate) fn settings_of(&self, key: &ReplicaKey) -> Option<ReplicaSettings> {
-        lock(&self.settings).get(key).copied()
     }
 
     pub(crate) fn closed(&self, key: &ReplicaKey, presence: Presence) {
@@ -174,7 +168,6 @@ impl Registry {
     pub(crate) fn gone(&self, key: &ReplicaKey) {
         self.queues.write().unwrap_or_else(PoisonError::into_inner).remove(key);
         self.presences().remove(key);
-        lock(&self.settings).remove(key);
     }
 
     pub(crate) fn when_forgotten(&self, key: ReplicaKey, then: Forgotten) {

@@ -5,7 +5,7 @@
 //!
 //! | while a node says that its disk is full | where |
 //! |---|---|
-//! | it gets nothing new, whoever plans it | [`Cluster::closed`] |
+//! | no plan gives it anything new | [`Cluster::closed`] |
 //! | what it has stays: to copy that away needs no less room on another disk | `Cluster::standing` |
 //! | it leads only shards that no other replica can lead | `handover::successor` |
 //! | status and `explain` name it | here |

@@ -10,7 +10,7 @@ use crate::pool::Pool;
 use crate::registry::Presence;
 use crate::rows::RowsError;
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::replication::{LogPosition, LogWrite, Stored};
+use partage_core::service::table::replication::{LogPosition, LogWrite};
 use partage_engine::replica::Store;
 use partage_log::Record;
 use std::sync::{Arc, Weak};
@@ -35,8 +35,7 @@ enum Flushed {
     NotMine,
     /// The disk has no room: again when it has.
     NoRoom,
-    /// The log has entries of which nobody says that they are committed, or the replica is damaged, or was not open since the node
-    /// began.
+    /// The log has entries that are not known to be committed, or the replica is damaged, or was not open since the node began.
     Holds,
 }
 
@@ -59,8 +58,12 @@ impl Shared {
     }
 
     fn try_flush_closed(&self, key: &ReplicaKey) -> Result<Flushed, String> {
-        let stored = match self.registry.presences().get(key) {
-            Some(Presence::Stored(stored)) => Stored::clone(stored),
+        let (stored, settings) = match self.registry.presences().get(key) {
+            // Without settings it is not known whether changes are kept for a feed: the owner opens it, or drops it.
+            Some(Presence::Stored(closed)) => match closed.settings {
+                Some(settings) => (closed.stored.clone(), settings),
+                None => return Ok(Flushed::Holds),
+            },
             Some(Presence::Damaged(_)) => return Ok(Flushed::Holds),
             Some(Presence::Changing | Presence::Open | Presence::Base) => return Ok(Flushed::NotMine),
             None => {
@@ -68,8 +71,6 @@ impl Shared {
                 return Ok(Flushed::NotMine);
             }
         };
-        // Without them it is not known whether changes are kept for a feed: the owner opens it, or drops it.
-        let Some(settings) = self.registry.settings_of(key) else { return Ok(Flushed::Holds) };
         let (_, mut rows) = open_rows(self, key, true).map_err(|not_opened| not_opened.why)?;
         rows.keep_changes(settings.feed());
         let from = rows.store().flushed().index;
@@ -88,10 +89,10 @@ impl Shared {
 
     /// The rows are stored up to there, so the log needs nothing up to there.
     fn trim_closed(&self, key: &ReplicaKey, flushed: LogPosition) -> Flushed {
-        let mut stored = {
+        let mut closed = {
             let mut presences = self.registry.presences();
             match presences.insert(key.clone(), Presence::Changing) {
-                Some(Presence::Stored(stored)) => stored,
+                Some(Presence::Stored(closed)) => closed,
                 other => {
                     match other {
                         Some(other) => presences.insert(key.clone(), other),
@@ -101,6 +102,7 @@ impl Shared {
                 }
             }
         };
+        let stored = &mut closed.stored;
         stored.flushed = flushed;
         // The children of a shard are told of its closing entry from the log, and what came as a snapshot is not in the log.
         if !stored.has_close() && stored.entries.iter().any(|entry| entry.position == flushed) {
@@ -109,13 +111,13 @@ impl Shared {
             match self.writer.try_submit(key.clone(), 0, Record::Write(trim.clone())) {
                 Ok(()) => stored.write(trim),
                 Err(_) => {
-                    self.registry.presences().insert(key.clone(), Presence::Stored(stored));
+                    self.registry.presences().insert(key.clone(), Presence::Stored(closed));
                     return Flushed::NoRoom;
                 }
             }
         }
         let holds = !stored.entries.is_empty();
-        self.registry.presences().insert(key.clone(), Presence::Stored(stored));
+        self.registry.presences().insert(key.clone(), Presence::Stored(closed));
         if holds { Flushed::Holds } else { Flushed::All }
     }
 }

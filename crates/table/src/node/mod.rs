@@ -184,7 +184,7 @@ impl Node {
         settings: ReplicaSettings,
         is_new: bool,
     ) -> Result<(), ReplicaError> {
-        let stored = {
+        let closed = {
             let mut presences = self.shared.registry.presences();
             match presences.get(replica) {
                 Some(Presence::Damaged(why)) => {
@@ -196,7 +196,7 @@ impl Node {
                 Some(Presence::Stored(_)) | None => {}
             }
             match presences.insert(replica.clone(), Presence::Changing) {
-                Some(Presence::Stored(stored)) => Some(stored),
+                Some(Presence::Stored(closed)) => Some(closed),
                 _ => None,
             }
         };
@@ -206,7 +206,7 @@ impl Node {
         self.shared.pool.add(replica.placement, move || {
             let opening = Request { queue, settings, incarnation, is_new };
             // An owner that has gone hears nothing.
-            let _ = answer.send(open_now(&shared, opening, stored));
+            let _ = answer.send(open_now(&shared, opening, closed));
         });
         opened.await.unwrap_or_else(|_| Err(self.ended()))
     }

@@ -5,7 +5,7 @@ use super::recovery::{NotOpened, open_rows};
 use crate::error::ReplicaError;
 use crate::event_loop::Local;
 use crate::queue::ReplicaQueue;
-use crate::registry::Presence;
+use crate::registry::{ClosedReplica, Presence};
 use crate::replica::{LocalReplica, Opening};
 use crate::settings::ReplicaSettings;
 use partage_core::base::id::Incarnation;
@@ -26,22 +26,22 @@ pub(super) struct Request {
 pub(super) fn open_now(
     shared: &Arc<Shared>,
     request: Request,
-    stored: Option<Box<Stored>>,
+    closed: Option<Box<ClosedReplica>>,
 ) -> Result<(), ReplicaError> {
     let Request { queue, settings, incarnation, is_new } = request;
     let key = queue.key.clone();
-    let opened = open_rows(shared, &key, stored.is_some());
+    let opened = open_rows(shared, &key, closed.is_some());
     let (generation, rows) = match opened {
         Ok(opened) => opened,
         Err(NotOpened { why, is_damaged }) => {
             let mut presences = shared.registry.presences();
-            return Err(match stored {
+            return Err(match closed {
                 Some(_) if is_damaged => {
                     presences.insert(key.clone(), Presence::Damaged(why.clone()));
                     ReplicaError::Damaged(key, why)
                 }
-                Some(stored) => {
-                    presences.insert(key.clone(), Presence::Stored(stored));
+                Some(closed) => {
+                    presences.insert(key.clone(), Presence::Stored(closed));
                     ReplicaError::Store(key, why)
                 }
                 None => {
@@ -51,9 +51,9 @@ pub(super) fn open_now(
             });
         }
     };
-    let is_new = is_new && stored.is_none();
+    let is_new = is_new && closed.is_none();
     let flushed = rows.store().flushed();
-    let stored = Stored { flushed, ..stored.map_or_else(Stored::default, |stored| *stored) };
+    let stored = Stored { flushed, ..closed.map_or_else(Stored::default, |closed| closed.stored) };
     let opening = Opening { settings, incarnation, is_new, stored, rows, generation };
     let replica = LocalReplica::open(Arc::clone(&queue), Arc::clone(shared), opening);
     queue.add(|waiting| waiting.replica = Some(Local::Replica(Box::new(replica))));

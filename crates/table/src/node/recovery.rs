@@ -10,7 +10,7 @@
 
 use super::{Shared, folders};
 use crate::error::OpenError;
-use crate::registry::Presence;
+use crate::registry::{ClosedReplica, Presence};
 use crate::rows::{RowsError, StoredRows};
 use partage_core::base::id::Epoch;
 use partage_core::node::exchange::ReplicaKey;
@@ -78,7 +78,7 @@ pub(super) fn presences(
     let told = told.collect();
     let presence = |(stored, damaged): (Stored, Option<String>)| match damaged {
         Some(why) => Presence::Damaged(why),
-        None => Presence::Stored(Box::new(stored)),
+        None => Presence::Stored(Box::new(ClosedReplica { stored, settings: None })),
     };
     Ok((found.into_iter().map(|(key, one)| (key, presence(one))).collect(), told))
 }

@@ -6,7 +6,7 @@ use super::{LocalReplica, State};
 use crate::limits::{CLOSE_FLUSH_BYTES, FLUSH_AGAIN_MS, MEDIAN_ENTRIES};
 use crate::node::Shared;
 use crate::owner::Notice;
-use crate::registry::Presence;
+use crate::registry::{ClosedReplica, Presence};
 use crate::rows::RowsError;
 use crate::stored::keys;
 use crate::timing::seconds;
@@ -215,7 +215,10 @@ impl LocalReplica {
         let presence = match (state, machine.damage()) {
             (State::Damaged(why), _) => Presence::Damaged(why),
             (_, Some(damage)) => Presence::Damaged(damage.to_string()),
-            _ => Presence::Stored(Box::new(machine.stored(rows.store().flushed()))),
+            _ => {
+                let stored = machine.stored(rows.store().flushed());
+                Presence::Stored(Box::new(ClosedReplica { stored, settings: Some(settings) }))
+            }
         };
         // The folder may be opened again as soon as the answer is there.
         queue.direct.publish(None);
@@ -226,7 +229,6 @@ impl LocalReplica {
         let holds_log = trims || waiting.holds_log;
         refuse(waiting, &Stopped::Closed);
         if shared.registry.ended().is_none() {
-            shared.registry.keep_settings(&queue.key, settings);
             shared.registry.closed(&queue.key, presence);
             // The log may have asked in between.
             if shared.registry.holds_no_more(&queue.key) || holds_log {

@@ -1,13 +1,9 @@
 //! Replicas that are closed, and what the log keeps for them.
 
+use crate::disk::TroubledDisk;
 use crate::support::{Cluster, node_id, put, replica, until};
-use partage_journal::faulty_disk::FaultyDisk;
-use partage_journal::{Disk, DiskFile};
 use partage_table::{Notice, StoredReplica};
-use std::any::Any;
-use std::io;
-use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What node 3 finds at its start of its replica of a shard.
@@ -129,86 +125,12 @@ async fn the_owner_hears_of_a_replica_that_was_never_open_and_keeps_the_log() {
     cluster.comes_to(2, 3, "little", b"1").await;
 }
 
-/// Whether writes wait.
-#[derive(Debug, Default)]
-struct Held {
-    is_held: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Held {
-    fn set(&self, is_held: bool) {
-        *self.is_held.lock().unwrap() = is_held;
-        self.changed.notify_all();
-    }
-}
-
-/// A disk that stores nothing while it is held.
-#[derive(Debug, Default, Clone)]
-struct HeldDisk {
-    disk: FaultyDisk,
-    held: Arc<Held>,
-}
-
-#[derive(Debug)]
-struct HeldFile(Box<dyn DiskFile>, Arc<Held>);
-
-impl DiskFile for HeldFile {
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let held = self.1.is_held.lock().unwrap();
-        drop(self.1.changed.wait_while(held, |held| *held).unwrap());
-        self.0.write_at(offset, bytes)
-    }
-    fn set_len(&mut self, bytes: u64) -> io::Result<()> {
-        self.0.set_len(bytes)
-    }
-    fn sync(&mut self) -> io::Result<()> {
-        self.0.sync()
-    }
-}
-
-impl HeldDisk {
-    fn file(&self, file: Box<dyn DiskFile>) -> Box<dyn DiskFile> {
-        Box::new(HeldFile(file, Arc::clone(&self.held)))
-    }
-}
-
-impl Disk for HeldDisk {
-    fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.create_dir(dir)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.disk.list(dir)
-    }
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        self.disk.read(path)
-    }
-    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        Ok(self.file(self.disk.open(path)?))
-    }
-    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        Ok(self.file(self.disk.create(path)?))
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove(path)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.sync_dir(dir)
-    }
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send>>> {
-        self.disk.lock(path)
-    }
-}
-
 /// Reports of the log name a replica and a number. One that comes after the replica was opened again, and counts anew, would say
 /// of records that are not on disk that they are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_is_closed_when_its_last_record_is_on_disk() {
     let mut cluster = Cluster::new();
-    let disk = HeldDisk::default();
+    let disk = TroubledDisk::default();
     cluster.set_disk(3, Arc::new(disk.clone()));
     cluster.start_all().await;
     cluster.add_shard(1).await;

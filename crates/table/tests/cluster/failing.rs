@@ -1,17 +1,15 @@
 //! Disks that fail, fill up, and lose bytes.
 
+use crate::disk::TroubledDisk;
 use crate::support::{Cluster, key, node_id, put, replica, until};
 use partage_core::service::table::replication::{Consistency, Failed};
 use partage_journal::faulty_disk::{Fault, FaultyDisk};
-use partage_journal::{Disk, DiskFile};
 use partage_table::{Notice, ReadError, ReplicaError, WriteError};
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 /// The files of a folder.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -130,52 +128,12 @@ async fn a_failed_sync_ends_the_node_and_another_leads_on() {
     cluster.comes_to(1, 1, "d", b"4").await;
 }
 
-/// A disk that takes no more files while it is full.
-#[derive(Debug, Default, Clone)]
-struct FullDisk {
-    disk: FaultyDisk,
-    is_full: Arc<AtomicBool>,
-}
-
-impl Disk for FullDisk {
-    fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.create_dir(dir)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.disk.list(dir)
-    }
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        self.disk.read(path)
-    }
-    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        self.disk.open(path)
-    }
-    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        if self.is_full.load(Ordering::Acquire) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        self.disk.create(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove(path)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.sync_dir(dir)
-    }
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send>>> {
-        self.disk.lock(path)
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_log_refuses_writes_and_goes_on_when_there_is_room() {
     let mut cluster = Cluster::new();
     cluster.settings.log.segment_bytes = 256 << 10;
     cluster.settings.log.entry_bytes = 64 << 10;
-    let disk = FullDisk::default();
+    let disk = TroubledDisk::default();
     cluster.set_disk(1, Arc::new(disk.clone()));
     cluster.start_all().await;
     cluster.add_shard(1).await;

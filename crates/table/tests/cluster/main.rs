@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test on real files and threads stops at its first surprise")]
 
 mod closing;
+mod disk;
 mod failing;
 mod following;
 mod indexing;

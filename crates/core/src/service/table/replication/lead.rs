@@ -221,6 +221,7 @@ impl Replica {
         self.hand_over(now);
         self.answer_overdue(now);
     }
+
     /// A leader whose own machine is so busy that it was not called in time learns nothing from the silence until then: the replies
     /// may be there, and come in next. Without this it would ask out the followers that wait for it.
     fn excuse_followers(&mut self, now: Millis) {
