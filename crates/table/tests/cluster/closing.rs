@@ -2,6 +2,7 @@
 
 use crate::disk::TroubledDisk;
 use crate::support::{Cluster, node_id, put, replica, until};
+use partage_engine::replica::{Direction, Engine, Snapshot, Store, TreeEngine};
 use partage_table::{Notice, StoredReplica};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,9 +49,10 @@ async fn a_replica_with_little_in_memory_is_closed_without_a_flush_and_has_all_w
     }
 }
 
-/// Three nodes whose logs have few and small segments.
-async fn short_of_log() -> Cluster {
+/// Three nodes whose logs have few and small segments, and a table that keeps changes for so long.
+async fn short_of_log(feed_ms: u64) -> Cluster {
     let mut cluster = Cluster::new();
+    cluster.replica.feed_ms = feed_ms;
     cluster.settings.log.segment_bytes = 256 << 10;
     cluster.settings.log.entry_bytes = 64 << 10;
     cluster.settings.writer.segments = 3;
@@ -75,7 +77,7 @@ async fn fill(cluster: &Cluster) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_closed_replica_does_not_keep_the_log_and_has_all_when_it_is_opened() {
-    let mut cluster = short_of_log().await;
+    let mut cluster = short_of_log(0).await;
     cluster.write(2, &put("little", "1")).await;
     cluster.comes_to(2, 3, "little", b"1").await;
     cluster.node(3).close_replica(&replica(2, 3)).await.unwrap();
@@ -106,7 +108,7 @@ async fn a_closed_replica_does_not_keep_the_log_and_has_all_when_it_is_opened() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_owner_hears_of_a_replica_that_was_never_open_and_keeps_the_log() {
-    let mut cluster = short_of_log().await;
+    let mut cluster = short_of_log(0).await;
     cluster.write(2, &put("little", "1")).await;
     cluster.comes_to(2, 3, "little", b"1").await;
     cluster.node(3).close_replica(&replica(2, 3)).await.unwrap();
@@ -123,6 +125,35 @@ async fn the_owner_hears_of_a_replica_that_was_never_open_and_keeps_the_log() {
     .await;
     cluster.open(2, 3).await;
     cluster.comes_to(2, 3, "little", b"1").await;
+}
+
+/// Stored keys of shard 2 on node 3, which is down, that name this key of a row.
+fn stored_of(cluster: &Cluster, key: &[u8]) -> usize {
+    let of_table = cluster.folder(3).join("rows").join(replica(2, 3).keyspace.as_str());
+    let stores = std::fs::read_dir(of_table).unwrap().map(|store| store.unwrap().path());
+    let mut of_shard = stores.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("2."));
+    let store = TreeEngine::default().open(&of_shard.next().unwrap()).unwrap();
+    let snapshot = store.snapshot().unwrap();
+    snapshot
+        .range(None, None, Direction::Forward)
+        .filter(|row| row.as_ref().unwrap().key.ends_with(key))
+        .count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_flushed_of_a_closed_replica_has_the_changes_of_its_feed() {
+    let cluster = short_of_log(600_000).await;
+    cluster.write(2, &put("little", "1")).await;
+    cluster.comes_to(2, 3, "little", b"1").await;
+    cluster.node(3).close_replica(&replica(2, 3)).await.unwrap();
+    fill(&cluster).await;
+    until("the log shrinks", async || {
+        cluster.write(1, &put("f", "1")).await;
+        (segments(&cluster) < 12).then_some(())
+    })
+    .await;
+    cluster.kill(3);
+    assert_eq!(stored_of(&cluster, b"little"), 2, "the row, and its change");
 }
 
 /// Reports of the log name a replica and a number. One that comes after the replica was opened again, and counts anew, would say
