@@ -1,18 +1,19 @@
-//! The threads that have the replicas: each serves those that something waits for, and those whose time has come.
+//! The threads of the replicas: each serves those that something waits for, and those whose time has come.
 //!
 //! Calls of the engine block, and a machine must see its events one by one; so replicas are not tasks of tokio, which would
 //! hold up its threads, but are spread over a few threads of the node. A node has thousands of replicas, so a thread for each is too many. What
-//! this costs: a read that waits for the disk holds up the other replicas of its thread.
+//! this costs: a read that waits for the disk holds up the other replicas of its thread. A replica that needs nothing that takes long is
+//! served by the thread that adds to its queue ([`crate::queue`]): then its own thread only looks at the time.
 
 use crate::base::LocalBase;
 use crate::limits::LOOK_MS;
 use crate::node::Shared;
-use crate::queue::{ReadyList, Waiting};
+use crate::queue::{AfterServing, ReadyList, ReplicaQueue, Waiting};
+use crate::registry::Registry;
 use crate::replica::LocalReplica;
 use partage_core::base::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What a queue is served by.
 pub(crate) enum Local {
@@ -38,65 +39,114 @@ impl Local {
     }
 
     /// When to serve it at the latest.
-    fn wake_at(&self) -> Millis {
+    pub(crate) fn wake_at(&self) -> Millis {
         match self {
             Local::Replica(replica) => replica.wake_at(),
             Local::Base(base) => base.wake_at(),
         }
     }
+
+    /// Whether any thread may serve it, as it needs nothing that takes long.
+    pub(crate) fn is_light(&self) -> bool {
+        match self {
+            Local::Replica(replica) => replica.is_light(),
+            Local::Base(_) => false,
+        }
+    }
+
+    fn registry(&self) -> &Arc<Registry> {
+        match self {
+            Local::Replica(replica) => replica.registry(),
+            Local::Base(base) => base.registry(),
+        }
+    }
 }
 
-/// The replicas of one thread.
+/// Serves a replica that its queue has given. Nothing here keeps what the threads of a node share beyond the turn: the thread of the
+/// log, which would be joined with it, serves replicas too.
+pub(crate) fn serve(queue: &Arc<ReplicaQueue>, replica: Local, waiting: Waiting) -> AfterServing {
+    let _guard = EndOnPanic { registry: Arc::clone(replica.registry()), queue: Arc::clone(queue) };
+    queue.end(replica.serve(waiting))
+}
+
+/// When the replicas of one thread are served at the latest.
 #[derive(Default)]
-struct Replicas {
-    /// By the number of their queue, each with the time that it is in `timers` for.
-    open: BTreeMap<u64, (Local, Millis)>,
-    timers: BTreeSet<(Millis, u64)>,
+struct Timers {
+    /// By the number of their queue.
+    queues: BTreeMap<u64, (Millis, Arc<ReplicaQueue>)>,
+    times: BTreeSet<(Millis, u64)>,
+}
+
+impl Timers {
+    fn first(&self) -> Millis {
+        self.times.first().map_or(Millis::NEVER, |(at, _)| *at)
+    }
+
+    /// Sets a time, unless there is an earlier one.
+    fn set(&mut self, at: Millis, queue: Arc<ReplicaQueue>) {
+        let number = queue.number;
+        match self.queues.get(&number).map(|(before, _)| *before) {
+            Some(before) if before <= at => return,
+            Some(before) => drop(self.times.remove(&(before, number))),
+            None => {}
+        }
+        self.queues.insert(number, (at, queue));
+        self.times.insert((at, number));
+    }
+
+    /// The next one whose time has come.
+    fn take(&mut self, now: Millis) -> Option<Arc<ReplicaQueue>> {
+        let (at, number) = self.times.first().copied().filter(|(at, _)| *at <= now)?;
+        self.times.remove(&(at, number));
+        self.queues.remove(&number).map(|(_, queue)| queue)
+    }
 }
 
 /// Serves replicas until the list is stopped.
 pub(crate) fn run(ready: &ReadyList, shared: &Arc<Shared>) {
-    let _guard = EndOnPanic(Arc::clone(shared));
-    let mut replicas = Replicas::default();
+    let mut timers = Timers::default();
     loop {
-        let next = replicas.timers.first().map_or(Millis::NEVER, |(at, _)| *at);
-        let wait = next.since(shared.clock.now()).min(LOOK_MS);
-        let Some(listed) = ready.wait(Duration::from_millis(wait)) else { return };
-        for queue in listed {
-            let mut waiting = queue.take();
-            if let Some(replica) = waiting.replica.take() {
-                replicas.open.insert(queue.number, (replica, Millis::NEVER));
-            }
-            replicas.serve(queue.number, waiting);
+        let now = shared.clock.now();
+        let until = timers.first().min(now + LOOK_MS);
+        let Some(listed) = ready.wait(now, until) else { return };
+        for (at, queue) in listed.timers {
+            timers.set(at, queue);
+        }
+        for queue in listed.queues {
+            let begun = queue.begin_listed();
+            timers.serve(&queue, begun);
         }
         let now = shared.clock.now();
-        while let Some((at, number)) = replicas.timers.first().copied().filter(|(at, _)| *at <= now) {
-            replicas.timers.remove(&(at, number));
-            replicas.serve(number, Waiting::default());
+        while let Some(queue) = timers.take(now) {
+            let begun = queue.begin_timed();
+            timers.serve(&queue, begun);
         }
     }
 }
 
-impl Replicas {
-    fn serve(&mut self, number: u64, waiting: Waiting) {
-        let Some((local, timer)) = self.open.remove(&number) else { return };
-        self.timers.remove(&(timer, number));
-        let Some(local) = local.serve(waiting) else { return };
-        let next = local.wake_at();
-        if next < Millis::NEVER {
-            self.timers.insert((next, number));
+impl Timers {
+    fn serve(&mut self, queue: &Arc<ReplicaQueue>, begun: Option<(Local, Waiting)>) {
+        let Some((replica, waiting)) = begun else { return };
+        let AfterServing { again, timer } = serve(queue, replica, waiting);
+        // What has come since is served after the others on the list.
+        drop(again);
+        if let Some(at) = timer {
+            self.set(at, Arc::clone(queue));
         }
-        self.open.insert(number, (local, next));
     }
 }
 
-/// A thread that panics has replicas that nobody serves.
-struct EndOnPanic(Arc<Shared>);
+/// A replica of which the service panicked is gone, and nobody else is to wait for its turn.
+struct EndOnPanic {
+    registry: Arc<Registry>,
+    queue: Arc<ReplicaQueue>,
+}
 
 impl Drop for EndOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.registry.end("a thread that serves replicas panicked".to_owned());
+            self.registry.end("what serves a replica panicked".to_owned());
+            self.queue.end(None);
         }
     }
 }

@@ -35,6 +35,22 @@ pub const BASE_REST_MS: u64 = 1_000;
 /// rows are not for it.
 pub const CHUNKS_LOOKED_AT: usize = 16;
 
+/// So often a thread that has added to the queue of a replica serves it, while more comes; then the thread of the replica does.
+pub const SERVED_HERE_AGAIN: usize = 4;
+
+/// Packets in one message of a stream for which the thread that received it serves the replicas; of more, their own threads do, which are
+/// several.
+pub const PACKETS_SERVED_HERE: usize = 16;
+
+/// Replicas with records in one group of the log that the thread of the log serves; of more, their own threads do.
+pub const REPLICAS_SERVED_BY_LOG: usize = 2;
+
+/// A replica that took so long to apply entries waited for its disk: to write to memory takes some microseconds.
+pub const SLOW_APPLY: Duration = Duration::from_millis(1);
+
+/// Such a replica is served by its own thread for so long, in milliseconds.
+pub const SLOW_MS: u64 = 1_000;
+
 /// Commands of the owner that may wait for one replica: it gives few, and waits for most.
 pub const COMMANDS_WAITING: usize = 16;
 

@@ -1,7 +1,8 @@
 //! Which replicas are on a node, and what the thread of the log tells them.
 
+use crate::limits::REPLICAS_SERVED_BY_LOG;
 use crate::owner::{Notice, Owner};
-use crate::queue::ReplicaQueue;
+use crate::queue::{ReplicaQueue, Waiting};
 use crate::settings::ReplicaSettings;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::replication::Stored;
@@ -232,8 +233,10 @@ impl Registry {
     pub(crate) fn hear(&self, report: Report) {
         match report {
             Report::Synced(synced) => {
+                // The next group waits while replicas are served here: not for many.
+                let are_few = synced.len() <= REPLICAS_SERVED_BY_LOG;
                 for (key, number) in synced {
-                    self.synced(&key, number);
+                    self.synced(&key, number, are_few);
                 }
                 self.make_room();
             }
@@ -260,9 +263,11 @@ impl Registry {
         }
     }
 
-    fn synced(&self, key: &ReplicaKey, number: u64) {
+    fn synced(&self, key: &ReplicaKey, number: u64, is_served_here: bool) {
+        let change = |waiting: &mut Waiting| waiting.synced = waiting.synced.max(number);
         match self.queue(key) {
-            Some(queue) => drop(queue.add(|waiting| waiting.synced = waiting.synced.max(number))),
+            Some(queue) if is_served_here => queue.add_here(change),
+            Some(queue) => drop(queue.add(change)),
             None if number == FORGET => {
                 let then = lock(&self.forgotten).remove(key);
                 then.into_iter().for_each(|then| then());

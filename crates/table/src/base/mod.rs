@@ -23,7 +23,7 @@ use crate::event_loop::Local;
 use crate::limits::BASE_REST_MS;
 use crate::node::{Shared, folders, open_rows};
 use crate::queue::{Command, ReplicaQueue, Waiting};
-use crate::registry::Presence;
+use crate::registry::{Presence, Registry};
 use crate::replica::{LocalReplica, Opening, refuse_closed};
 use crate::rows::{Filling, RowsError, StoredRows};
 use crate::settings::ReplicaSettings;
@@ -182,6 +182,10 @@ impl LocalBase {
             return self.becomes_empty(generation, result);
         }
         self.tend()
+    }
+
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.shared.registry
     }
 
     /// When to serve it at the latest.

@@ -56,7 +56,7 @@ pub(super) fn open_now(
     let stored = Stored { flushed, ..closed.map_or_else(Stored::default, |closed| closed.stored) };
     let opening = Opening { settings, incarnation, is_new, stored, rows, generation };
     let replica = LocalReplica::open(Arc::clone(&queue), Arc::clone(shared), opening);
-    queue.add(|waiting| waiting.replica = Some(Local::Replica(Box::new(replica))));
+    queue.place(Local::Replica(Box::new(replica)), |_| ());
     shared.registry.opened(queue);
     Ok(())
 }

@@ -9,7 +9,7 @@
 //!                                 ╰──────────────────┴─ flushes, chunks: threads of the pool ◄─╯
 //! ```
 //!
-//! One thread serves a replica, so nothing here is shared. It applies entries and reads rows, which may wait for a block of
+//! One thread at a time serves a replica, so nothing here is shared. It applies entries and reads rows, which may wait for a block of
 //! the store; what waits for longer goes to the pool.
 //!
 //! | state | what it does |
@@ -37,6 +37,7 @@ use crate::limits::STANDING_MS;
 use crate::node::Shared;
 use crate::owner::Notice;
 use crate::queue::{Command, ReplicaQueue, Waiting, Wanted};
+use crate::registry::Registry;
 use crate::rows::{RowsError, ScanPage, ScannedRows, StoredRows};
 use crate::settings::ReplicaSettings;
 use crate::timing::seconds;
@@ -109,6 +110,8 @@ pub(crate) struct LocalReplica {
     /// Who waits until it may be read from.
     when_fresh: Option<oneshot::Sender<()>>,
     closing: Option<Closing>,
+    /// To apply entries has taken long, and the thread of the replica serves it until then.
+    is_slow_until: Millis,
 }
 
 /// What a replica is opened with.
@@ -157,7 +160,20 @@ impl LocalReplica {
             next_generation: generation + 1,
             when_fresh: None,
             closing: None,
+            is_slow_until: Millis(0),
         }
+    }
+
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.shared.registry
+    }
+
+    /// Whether any thread may serve it, as nothing of it takes long: it applies entries to its rows in memory, and does nothing else.
+    pub(crate) fn is_light(&self) -> bool {
+        self.takes_part()
+            && !self.begins
+            && self.rows.indexes().is_empty()
+            && self.shared.clock.now() >= self.is_slow_until
     }
 
     fn takes_part(&self) -> bool {

@@ -3,7 +3,7 @@
 use super::filling::Filled;
 use super::requests::{Stopped, refuse};
 use super::{LocalReplica, State};
-use crate::limits::{CLOSE_FLUSH_BYTES, FLUSH_AGAIN_MS, MEDIAN_ENTRIES};
+use crate::limits::{CLOSE_FLUSH_BYTES, FLUSH_AGAIN_MS, MEDIAN_ENTRIES, SLOW_APPLY, SLOW_MS};
 use crate::node::Shared;
 use crate::owner::Notice;
 use crate::registry::{ClosedReplica, Presence};
@@ -15,6 +15,7 @@ use partage_core::keyspace::key::Key;
 use partage_core::service::table::replication::{Entry, Event, LogPosition};
 use partage_engine::replica::{Chunk, Direction, Snapshot, Store, TreeStore};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// A task of the pool is done.
@@ -73,7 +74,11 @@ impl LocalReplica {
                 Err(error) => return self.stop(&error),
             }
         }
-        self.shared.times.apply.observe(seconds(began, self.shared.clock.nanos()));
+        let ended = self.shared.clock.nanos();
+        self.shared.times.apply.observe(seconds(began, ended));
+        if Duration::from_nanos(ended.saturating_sub(began)) >= SLOW_APPLY {
+            self.is_slow_until = self.shared.clock.now() + SLOW_MS;
+        }
         if let Some(newest) = newest {
             self.shared.newest_changes.applied(&self.queue.key, newest);
         }

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// The files of a folder.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -202,4 +203,37 @@ async fn a_store_that_fails_stops_its_replica_which_goes_on_when_it_is_opened_ag
         cluster.in_sync(1, &[1, 2, 3]).await;
         cluster.comes_to(1, 3, "k9", &value).await;
     }
+}
+
+/// The thread of the log serves replicas, and must not be the last that has the node: it would wait for its own end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_dropped_while_its_replicas_are_served_can_be_opened_at_once() {
+    let mut cluster = Cluster::started().await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let leader = cluster.node(1);
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let (leader, stop) = (Arc::clone(&leader), Arc::clone(&stop));
+            tokio::spawn(async move {
+                let mut written = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let write = put(&format!("w{writer}"), format!("{written}"));
+                    written += usize::from(leader.write(&replica(1, 1), &write).await.is_ok());
+                }
+                written
+            })
+        })
+        .collect();
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        cluster.kill(2);
+        cluster.start(2);
+        cluster.open(1, 2).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        assert!(writer.await.unwrap() > 0);
+    }
+    drop(leader);
+    cluster.in_sync(1, &[1, 2, 3]).await;
 }

@@ -14,13 +14,13 @@ use partage_core::service::table::rows::{
 use partage_journal::{Disk, RealDisk};
 use partage_log::{LogSettings, WriterSettings};
 use partage_table::{
-    Identity, Node, NodeSettings, Notice, Owner, Packet, ReadAnswer, ReadError, ReplicaSettings,
+    Identity, Node, NodeSettings, Notice, Owner, Packet, PacketSink, ReadAnswer, ReadError, ReplicaSettings,
     StoredReplica, Transport, WriteError,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const POLL: Duration = Duration::from_millis(10);
@@ -113,9 +113,18 @@ pub struct World {
 
 impl World {
     /// A packet arrives at a node, if that runs.
-    pub fn deliver(&self, node: &NodeId, to: &ReplicaKey, from: PlacementId, packet: Packet) {
-        if let Some((node, _)) = self.nodes.read().unwrap().get(node) {
-            node.receive(to, from, packet);
+    pub fn deliver(
+        &self,
+        node: &NodeId,
+        to: &ReplicaKey,
+        from: PlacementId,
+        packet: Packet,
+        is_served_here: bool,
+    ) {
+        // Not within the lock: a replica that is served here may tell its owner something, who asks for nodes.
+        let node = self.nodes.read().unwrap().get(node).map(|(node, _)| Arc::clone(node));
+        if let Some(node) = node {
+            PacketSink::receive(&*node, to, from, packet, is_served_here);
         }
     }
 
@@ -233,7 +242,8 @@ impl Transport for Link {
             }
         }
         for (node, to, from, packet) in arrive {
-            self.0.deliver(&node, &to, from, packet);
+            // A replica is being served that sends this: another one is not served within that.
+            self.0.deliver(&node, &to, from, packet, false);
         }
     }
 }
@@ -338,8 +348,18 @@ impl Cluster {
     /// Ends the process of a node, which has no time for anything.
     pub fn kill(&self, node: u64) {
         let ended = self.world.nodes.write().unwrap().remove(&node_id(node));
-        let (ended, _) = ended.unwrap();
-        drop(Arc::try_unwrap(ended).expect("the test has no other handle"));
+        let (mut ended, _) = ended.unwrap();
+        // A packet may be on its way in.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let ended = loop {
+            match Arc::try_unwrap(ended) {
+                Ok(ended) => break ended,
+                Err(held) => ended = held,
+            }
+            assert!(Instant::now() < deadline, "the test has no other handle");
+            std::thread::yield_now();
+        };
+        drop(ended);
     }
 
     pub fn node(&self, node: u64) -> Arc<Node> {

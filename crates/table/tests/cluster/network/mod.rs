@@ -27,11 +27,11 @@ struct ToNode {
 }
 
 impl PacketSink for ToNode {
-    fn receive(&self, to: &ReplicaKey, from: PlacementId, packet: Packet) {
+    fn receive(&self, to: &ReplicaKey, from: PlacementId, packet: Packet, is_served_here: bool) {
         if matches!(packet, Packet::Chunk(_)) {
             self.chunks.fetch_add(1, Ordering::Relaxed);
         }
-        self.world.deliver(&self.node, to, from, packet);
+        self.world.deliver(&self.node, to, from, packet, is_served_here);
     }
 }
 

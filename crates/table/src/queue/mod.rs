@@ -1,0 +1,294 @@
+//! What waits for one replica, who serves it next, and which replicas a thread has to serve.
+//!
+//! Each replica has a queue, which anybody may add to. Of what only the latest counts there is one
+//! place (the number that is synced, the order); the rest has bounds. What does not fit is dropped if it is a packet, and
+//! refused if it is a request. So nothing that adds to a queue ever waits, and the thread of the log can report to replicas that
+//! wait for the log.
+//!
+//! | question | file |
+//! |---|---|
+//! | what waits, and how much of it may | `waiting.rs` |
+//! | whose turn it is to serve the replica | `turn.rs` |
+//! | which replicas a thread has to serve | `ready.rs` |
+//!
+//! # Who serves it
+//!
+//! One at a time, who has taken the replica out of its queue ([`Turn`]). That is the thread of the replica, or, while the replica needs
+//! nothing that may take long ([`Claim`]), the very thread that adds: to wake another thread takes some
+//! 30 microseconds on a virtual machine, and a write came to eight such waits on its way through three nodes.
+//!
+//! ```text
+//!        add                                    its thread comes to it
+//!  Idle ─────► Listed: its thread is woken ─────────────────────────────► Serving ── nothing has come ──► Idle
+//!    │                                                                    ▲   │ add
+//!    │ add_write, add_here                                                │   ▼
+//!    └───────► Claimed: by a task or thread that serves it soon ──────────┘  ServingAgain ──► Claimed, or Listed
+//! ```
+
+mod ready;
+mod turn;
+mod waiting;
+
+pub(crate) use ready::ReadyList;
+pub(crate) use turn::{AfterServing, Claim};
+pub(crate) use waiting::{Command, Read, Waiting, Wanted, WriteAnswer};
+
+use crate::direct::DirectReads;
+use crate::error::{ReadError, WriteError};
+use crate::event_loop::Local;
+use crate::figures::Figures;
+use crate::limits;
+use crate::transport::Packet;
+use partage_core::base::id::PlacementId;
+use partage_core::base::time::Millis;
+use partage_core::keyspace::RowValues;
+use partage_core::keyspace::sharding::PartitionKey;
+use partage_core::node::exchange::ReplicaKey;
+use partage_core::service::table::replication::Payload;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use turn::{State, Turn};
+
+/// The queue of one replica.
+pub(crate) struct ReplicaQueue {
+    pub(crate) key: ReplicaKey,
+    /// Of this opening of the replica; no other has it in this process.
+    pub(crate) number: u64,
+    pub(crate) partition_key: PartitionKey,
+    pub(crate) values: RowValues,
+    /// The replica is a child's that takes its base, and takes part in nothing yet.
+    is_base: AtomicBool,
+    /// The replica was told to close. That takes as long as its disk does, and with a full one until there is room.
+    is_closing: AtomicBool,
+    /// For reads that do not wait for the thread of the replica.
+    pub(crate) direct: DirectReads,
+    pub(crate) figures: Figures,
+    state: Mutex<State>,
+    /// A replica that was being served when the queue was closed is gone.
+    closed: Condvar,
+    ready: Arc<ReadyList>,
+}
+
+impl ReplicaQueue {
+    pub(crate) fn new(
+        key: ReplicaKey,
+        number: u64,
+        (partition_key, values): (PartitionKey, RowValues),
+        ready: Arc<ReadyList>,
+    ) -> ReplicaQueue {
+        let (is_base, is_closing) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (direct, figures) = (DirectReads::default(), Figures::default());
+        ReplicaQueue {
+            key,
+            number,
+            partition_key,
+            values,
+            is_base,
+            is_closing,
+            direct,
+            figures,
+            state: Mutex::default(),
+            closed: Condvar::new(),
+            ready,
+        }
+    }
+
+    /// Whether the replica is a child's that takes its base.
+    pub(crate) fn is_base(&self) -> bool {
+        self.is_base.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_base(&self, is_base: bool) {
+        self.is_base.store(is_base, Ordering::Release);
+    }
+
+    /// Whether the replica is about to close, and takes part in nothing any more.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn begin_to_close(&self) {
+        self.is_closing.store(true, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A thread that panicked while it had the lock has changed nothing by halves: each change is one push.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread of the replica serves it next.
+    fn list(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        state.turn = Turn::Listed;
+        let is_on_list = std::mem::replace(&mut state.is_on_list, true);
+        drop(state);
+        if !is_on_list {
+            self.ready.add(Arc::clone(self));
+        }
+    }
+
+    /// The replica is opened: its thread serves it, with what `change` adds.
+    pub(crate) fn place(self: &Arc<Self>, replica: Local, change: impl FnOnce(&mut Waiting)) {
+        self.lock().replica = Some(replica);
+        self.add(change);
+    }
+
+    /// Changes what waits, unless the replica is closed. Its thread serves it, unless somebody does so already.
+    pub(crate) fn add<T>(self: &Arc<Self>, change: impl FnOnce(&mut Waiting) -> T) -> Option<T> {
+        Some(self.add_claiming(change, |_| false)?.0)
+    }
+
+    /// The same, but the caller serves the replica if it gets a claim: where `claims` says so of the turn, and the replica needs
+    /// nothing that takes long.
+    fn add_claiming<T>(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut Waiting) -> T,
+        claims: fn(Turn) -> bool,
+    ) -> Option<(T, Option<Claim>)> {
+        let mut state = self.lock();
+        if state.is_closed {
+            return None;
+        }
+        let changed = change(&mut state.waiting);
+        let claim = (state.is_light && claims(state.turn)).then(|| state.claim());
+        match state.turn {
+            Turn::Idle => self.list(state),
+            Turn::Serving => state.turn = Turn::ServingAgain,
+            Turn::Listed | Turn::Claimed(_) | Turn::ServingAgain => drop(state),
+        }
+        Some((changed, claim.map(|number| Claim { queue: Arc::clone(self), number })))
+    }
+
+    /// Changes what waits, unless the replica is closed, and serves the replica here and now, unless somebody does already, or it
+    /// needs what takes long. The caller has no lock and is no replica's turn.
+    pub(crate) fn add_here(self: &Arc<Self>, change: impl FnOnce(&mut Waiting)) {
+        let not_served = |turn| !matches!(turn, Turn::Serving | Turn::ServingAgain);
+        if let Some(((), Some(claim))) = self.add_claiming(change, not_served) {
+            claim.serve();
+        }
+    }
+
+    /// The owner of a claim serves the replica. None: somebody has done so, or its thread must.
+    fn begin_claimed(&self, claim: u64) -> Option<(Local, Waiting)> {
+        let mut state = self.lock();
+        let may_begin = state.turn == Turn::Claimed(claim) && state.is_light && state.waiting.is_light();
+        if may_begin { state.begin() } else { None }
+    }
+
+    /// Its thread has come to it on the list. None: somebody serves it, or has done so.
+    pub(crate) fn begin_listed(&self) -> Option<(Local, Waiting)> {
+        let mut state = self.lock();
+        state.is_on_list = false;
+        if state.turn == Turn::Listed { state.begin() } else { None }
+    }
+
+    /// Its thread has come to its time. None: somebody serves it, or will.
+    pub(crate) fn begin_timed(&self) -> Option<(Local, Waiting)> {
+        let mut state = self.lock();
+        state.timer = Millis::NEVER;
+        match state.turn {
+            Turn::Idle => return state.begin(),
+            Turn::Serving => state.turn = Turn::ServingAgain,
+            Turn::Listed | Turn::Claimed(_) | Turn::ServingAgain => {}
+        }
+        None
+    }
+
+    /// The replica was served, and is given back unless it has closed.
+    pub(crate) fn end(self: &Arc<Self>, replica: Option<Local>) -> AfterServing {
+        let Some(replica) = replica else { return self.end_closed() };
+        let (next, is_light) = (replica.wake_at(), replica.is_light());
+        let mut state = self.lock();
+        if state.is_closed {
+            // The node is dropped. The replica has this queue, so that the queue must not have the replica.
+            drop(state);
+            drop(replica);
+            return self.end_closed();
+        }
+        (state.replica, state.is_light) = (Some(replica), is_light);
+        let timer = (next < state.timer).then_some(next);
+        state.timer = state.timer.min(next);
+        let again = state.turn == Turn::ServingAgain;
+        state.turn = Turn::Idle;
+        let again = again.then(|| state.claim());
+        drop(state);
+        AfterServing { again: again.map(|number| Claim { queue: Arc::clone(self), number }), timer }
+    }
+
+    fn end_closed(&self) -> AfterServing {
+        self.lock().turn = Turn::Idle;
+        self.closed.notify_all();
+        AfterServing::default()
+    }
+
+    /// Lists the replica to be served.
+    pub(crate) fn wake(self: &Arc<Self>) {
+        self.add(|_| ());
+    }
+
+    /// Adds a packet, or drops it.
+    pub(crate) fn add_packet(self: &Arc<Self>, from: PlacementId, packet: Packet) {
+        self.add(|waiting| waiting.add_packet(from, packet));
+    }
+
+    /// Adds a packet, or drops it, and serves the replica here if that takes no time.
+    pub(crate) fn add_packet_here(self: &Arc<Self>, from: PlacementId, packet: Packet) {
+        self.add_here(|waiting| waiting.add_packet(from, packet));
+    }
+
+    /// Adds a write. The caller serves the replica if it gets a claim.
+    pub(crate) fn add_write(
+        self: &Arc<Self>,
+        payload: Payload,
+        answer: WriteAnswer,
+        now: u64,
+    ) -> Result<Option<Claim>, WriteError> {
+        let change = |waiting: &mut Waiting| waiting.add_write(payload, answer, now);
+        let (added, claim) =
+            self.add_claiming(change, |turn| turn == Turn::Idle).ok_or(WriteError::NotOpen)?;
+        added.map(|()| claim)
+    }
+
+    /// Adds a read.
+    pub(crate) fn add_read(self: &Arc<Self>, read: Read) -> Result<(), ReadError> {
+        let added = self.add(|waiting| {
+            if waiting.reads.len() >= limits::READS_WAITING {
+                return Err(ReadError::Busy);
+            }
+            waiting.reads.push(read);
+            Ok(())
+        });
+        added.unwrap_or(Err(ReadError::NotOpen))
+    }
+
+    /// Adds a command; says whether it did.
+    pub(crate) fn add_command(self: &Arc<Self>, command: Command) -> bool {
+        let added = self.add(|waiting| {
+            let has_room = waiting.commands.len() < limits::COMMANDS_WAITING;
+            if has_room {
+                waiting.commands.push_back(command);
+            }
+            has_room
+        });
+        added.unwrap_or(false)
+    }
+
+    /// Nothing is added any more, and the replica is gone when the call ends. Blocks while somebody serves it.
+    pub(crate) fn close_when_served(&self) {
+        drop(self.close());
+        let is_served = |state: &mut State| matches!(state.turn, Turn::Serving | Turn::ServingAgain);
+        drop(self.closed.wait_while(self.lock(), is_served));
+    }
+
+    /// Nothing is added any more; gives what waits.
+    pub(crate) fn close(&self) -> Waiting {
+        let mut state = self.lock();
+        state.is_closed = true;
+        if !matches!(state.turn, Turn::Serving | Turn::ServingAgain) {
+            state.turn = Turn::Idle;
+        }
+        let (replica, waiting) = (state.replica.take(), std::mem::take(&mut state.waiting));
+        drop(state);
+        drop(replica);
+        waiting
+    }
+}
