@@ -20,8 +20,9 @@ pub(super) struct Following {
     sent: Millis,
     /// Up to this index the log is the leader's, on disk or not.
     matched: u64,
-    /// What was replied last of that.
+    /// What was replied last of that, and when.
     replied: u64,
+    replied_at: Millis,
     /// Up to this index what is committed is on as many replicas as a write needs.
     pub(super) enough: u64,
     /// A reply that waits for the fence to be on disk, with what it says of an append that did not fit.
@@ -43,6 +44,7 @@ impl Following {
             sent: Millis(0),
             matched: 0,
             replied: 0,
+            replied_at: Millis(0),
             enough: 0,
             owes: None,
             fresh: None,
@@ -75,6 +77,7 @@ impl Replica {
         self.following.sent = self.following.sent.max(append.sent);
         self.promise.extend(append.epoch, now, self.settings.promise_ms);
         let is_blind = planted::is(Planted::UncheckedEntry);
+        let mut waits_for_sync = false;
         let ends = match self.log.matching(append.before, &append.entries, is_blind) {
             Matching::Ends(ends) => Some(ends.max(self.committed)),
             Matching::Fits { known, cut } => {
@@ -86,18 +89,24 @@ impl Replica {
                 if !self.cut(cut, &append) {
                     return;
                 }
-                self.take_in(append.before.index, append.entries, known);
+                waits_for_sync = self.take_in(append.before.index, append.entries, known);
                 self.take_commit(append.committed, append.is_enough, append.echo);
                 None
             }
         };
-        if self.durable.has_fence() {
-            let reply = Reply { ends, ..self.reply(now, append.epoch, append.sent) };
-            self.following.replied = reply.matched;
-            self.effects.push(Effect::Send(from, Message::Reply(reply)));
-        } else {
+        // New entries are replied to when they are on disk: two replies to each write cost a leader more than the write. But a
+        // leader that has heard nothing for a while must hear of the append, which may wait for a slow disk.
+        let has_replied = now < self.following.replied_at + self.settings.append_ms;
+        if !self.durable.has_fence() {
             self.following.owes = Some(ends);
+        } else if !(waits_for_sync && has_replied) {
+            self.send_reply(from, Reply { ends, ..self.reply(now, append.epoch, append.sent) });
         }
+    }
+
+    fn send_reply(&mut self, leader: PlacementId, reply: Reply) {
+        (self.following.replied, self.following.replied_at) = (reply.matched, reply.clock);
+        self.effects.push(Effect::Send(leader, Message::Reply(reply)));
     }
 
     /// Cuts what differs from the leader's log. Never what is committed: a leader has all of that, so one that has not is
@@ -119,16 +128,18 @@ impl Replica {
         true
     }
 
-    /// Appends what is not there, and knows the log to be the leader's up to the last of it.
-    fn take_in(&mut self, before: u64, entries: Vec<Entry>, known: usize) {
+    /// Appends what is not there, and knows the log to be the leader's up to the last of it. Says whether there was something new.
+    fn take_in(&mut self, before: u64, entries: Vec<Entry>, known: usize) -> bool {
         let matched = entries.last().map_or(before, |last| last.position.index);
         let new: Vec<_> = entries.into_iter().skip(known).collect();
-        if !new.is_empty() {
+        let is_new = !new.is_empty();
+        if is_new {
             new.iter().for_each(|entry| self.log.push(entry.clone()));
             let number = self.durable.begin(self.log.end().index);
             self.effects.push(Effect::Write(number, LogWrite::Append(new)));
         }
         self.following.matched = self.following.matched.max(matched.min(self.log.end().index));
+        is_new
     }
 
     /// What the leader knows to be committed is so here as far as the logs are known to be alike.
@@ -175,8 +186,7 @@ impl Replica {
         let reply = self.reply(now, epoch, self.following.sent);
         if self.following.owes.is_some() || reply.matched > self.following.replied {
             let ends = self.following.owes.take().flatten();
-            self.following.replied = reply.matched;
-            self.effects.push(Effect::Send(leader, Message::Reply(Reply { ends, ..reply })));
+            self.send_reply(leader, Reply { ends, ..reply });
         }
     }
 
