@@ -4,8 +4,9 @@
 //! The listener of the Redis protocol asks so. What is sent on takes the same way as the requests of HTTP clients, over the worker's
 //! layer ([`Sharded`]), which finds the node and follows the maps.
 
+use crate::backoff::Backoff;
 use crate::http::{self, Internal};
-use crate::limits::{FIRST_RETRY, LAST_RETRY, PATIENCE};
+use crate::limits::PATIENCE;
 use crate::node::ReadAnswer;
 use crate::service::{Refusal, Refused, Tables};
 use ::http::{Request, StatusCode};
@@ -86,7 +87,7 @@ impl TableClient {
         let Some(key) = write.operations.first().map(|operation| operation.key.clone()) else {
             return Err(empty().into());
         };
-        let (until, mut backoff) = (Instant::now() + PATIENCE, Backoff::new());
+        let (until, backoff) = (Instant::now() + PATIENCE, Backoff::new());
         loop {
             let attempt = match self.worker.enter(table, key.as_bytes(), Access::Write) {
                 Admission::Serve(guard) => self.write_here(&guard, &write).await,
@@ -101,7 +102,7 @@ impl TableClient {
             match attempt {
                 Attempt::Done(outcome) => return Ok(outcome?),
                 Attempt::Again(refused) if Instant::now() >= until => return Err(refused.into()),
-                Attempt::Again(_) => backoff.wait().await,
+                Attempt::Again(_) => sleep(backoff.rest()).await,
             }
         }
     }
@@ -195,7 +196,7 @@ impl TableClient {
         at_least: u64,
         elsewhere: impl Fn(&Key) -> Option<E>,
     ) -> Result<ReadAnswer, E> {
-        let (until, mut backoff) = (Instant::now() + PATIENCE, Backoff::new());
+        let (until, backoff) = (Instant::now() + PATIENCE, Backoff::new());
         loop {
             let attempt = match admission {
                 Admission::Serve(guard) => {
@@ -223,7 +224,7 @@ impl TableClient {
             if Instant::now() >= until {
                 return Err(refused.into());
             }
-            backoff.wait().await;
+            sleep(backoff.rest()).await;
             admission = self.admit_read(table, key, consistency);
         }
     }
@@ -304,20 +305,6 @@ impl TableClient {
 /// Only the leader answers linearizable reads.
 fn access_of(consistency: Consistency) -> Access {
     if consistency == Consistency::Linearizable { Access::Write } else { Access::Read }
-}
-
-/// How long a request rests before it is sent again.
-struct Backoff(Duration);
-
-impl Backoff {
-    fn new() -> Backoff {
-        Backoff(FIRST_RETRY)
-    }
-
-    async fn wait(&mut self) {
-        sleep(self.0).await;
-        self.0 = (self.0 * 2).min(LAST_RETRY);
-    }
 }
 
 fn empty() -> Refused {

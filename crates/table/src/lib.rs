@@ -23,8 +23,8 @@
 //! | the node as a whole | `server.rs` |
 //! | what the owner of the driver calls, and what it hears | `node/mod.rs`, `owner.rs` |
 //! | what is found at a start | `node/recovery.rs`, `node/folders.rs` |
-//! | which thread does what | `event_loop.rs`, `pool.rs`; the log has its own |
-//! | what waits for a replica, and which bound that has | `queue.rs`, `limits.rs` |
+//! | which thread does what | `queue/mod.rs`, `event_loop.rs`, `pool.rs`; the log has its own |
+//! | what waits for a replica, and which bound that has | `queue/`, `limits.rs` |
 //! | how effects of the machine are carried out | `replica/mod.rs` |
 //! | which reads do not wait for the thread of a replica | `direct.rs` |
 //! | how a child's replica, of a split or a merge, gets what its parents have | `base/mod.rs`, `replica/giving.rs` |
@@ -54,6 +54,7 @@
 //! - Stores are flushed by their size, or when the log wants room; nothing looks at the memory of all together.
 
 pub mod access;
+mod backoff;
 pub mod backup;
 mod base;
 pub mod bulk;

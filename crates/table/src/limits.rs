@@ -176,8 +176,7 @@ pub const FLUSH_AGAIN_MS: u64 = 1_000;
 /// end and a coordinator replaces a follower that has died, with default settings.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a request rests before it is sent again for the first time, while the shard changes hands, which takes some
-/// milliseconds; then twice as long each time, up to [`LAST_RETRY`].
+/// How long a request rests at least before it is sent again, while the shard changes hands, which takes some milliseconds.
 pub const FIRST_RETRY: Duration = Duration::from_millis(2);
 
 /// How long such a request rests at most before it is sent again.

@@ -5,6 +5,7 @@
 //! caught up. Such a request waits here, for [`limits::PATIENCE`] at most; nothing of it was done before it is refused.
 
 use super::Tables;
+use crate::backoff::Backoff;
 use crate::error::{ReadError, WriteError};
 use crate::limits;
 use crate::node::ReadAnswer;
@@ -233,20 +234,20 @@ impl Tables {
     }
 
     /// Asks a replica until it answers something other than what may pass, for [`limits::PATIENCE`] at most. It is asked again when a
-    /// leader begins on this node, and every [`limits::LOOK_AGAIN`].
+    /// leader begins on this node, and after a while in any case: one may have begun elsewhere.
     pub(super) async fn patiently<T, E: ReplicaError, F: Future<Output = Result<T, E>>>(
         &self,
         ask: impl Fn() -> F,
     ) -> Result<T, Refused> {
         let until = Instant::now() + limits::PATIENCE;
-        let mut began = None;
+        let (backoff, mut began) = (Backoff::new(), None);
         loop {
             match ask().await {
                 Ok(answer) => return Ok(answer),
                 Err(error) if error.passes() && Instant::now() < until => match &mut began {
                     // A leader may have begun since the replica refused: it is asked once more before anything is waited for.
                     None => began = Some(self.0.notices.began()),
-                    Some(began) => drop(timeout(limits::LOOK_AGAIN, began.changed()).await),
+                    Some(began) => drop(timeout(backoff.rest(), began.changed()).await),
                 },
                 Err(error) => return Err(self.refused(error.into())),
             }
