@@ -24,8 +24,8 @@ pub const IDLE: Duration = Duration::from_secs(4);
 /// thousand keys of a hundred bytes.
 pub const KEYS_BYTES: usize = 1 << 20;
 
-/// Nodes that the proxy asks for a dataset while each is behind: when half of the nodes have the new version, 1 of
-/// 256 requests finds none.
+/// Nodes that the proxy asks for a dataset while each is behind: all of them, where there are no more; else, when half of
+/// them have the new version, 1 of 256 requests finds none.
 pub const BEHIND_TRIES: u32 = 8;
 
 /// How often the router checks idle connections.

@@ -25,13 +25,14 @@ use partage_core::keyspace::hash::mix;
 use partage_core::keyspace::map::Access;
 use partage_core::keyspace::sharding::Sharding;
 use partage_core::routing::budget::Budget;
-use partage_core::routing::choose::{HintedNode, Preference, choose, follow, has_choice};
+use partage_core::routing::choose::{FAILED_MS, HintedNode, Preference, choose, follow, has_choice};
 use partage_core::routing::pace::{Hedging, Pace};
 use partage_core::routing::retry::{Action, Event, RequestTraits};
 use partage_core::routing::routes::NoRoute;
 use partage_maps::Cache;
 use pool::Pools;
 use request_state::RequestState;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -171,6 +172,24 @@ impl Caller {
                 }
             };
         }
+    }
+
+    /// The addresses of the nodes that have shards of `keyspace`, but for those that have failed lately. None: there are
+    /// more than `most` nodes, or the keyspace is not known.
+    pub fn reachable_nodes(&self, keyspace: &KeyspaceName, most: usize) -> Option<BTreeSet<Arc<str>>> {
+        let routes = self.cache.routes();
+        let keyspace = routes.keyspace(keyspace.as_str())?;
+        let now = self.clock.now();
+        let mut nodes = BTreeMap::new();
+        for replica in routes.routes_of(keyspace).flat_map(|route| route.replicas()) {
+            nodes.insert(replica.number, replica.node);
+            if nodes.len() > most {
+                return None;
+            }
+        }
+        let has_failed = |number| self.pools.failed_at(number).is_some_and(|at| now.since(at) < FAILED_MS);
+        nodes.retain(|number, _| !has_failed(*number));
+        Some(nodes.into_values().map(|node| Arc::from(node.address.as_str())).collect())
     }
 
     /// The node at an address, as the maps have it if they do.

@@ -1,8 +1,8 @@
 //! Requests for datasets: any of their nodes answers any key, several keys, and ranges; and no answer is of an earlier
 //! version than one before it ([`Furthest`]).
 //!
-//! A node that is behind says so (412); then the proxy asks another, a few times, whichever has the key: a node that
-//! lacks the key asks its peers. The proxy gives up a version that no node has, and takes an earlier one.
+//! A node that is behind says so (412); then the proxy asks the others in turn, also those that lack the key: they ask their
+//! peers. The proxy gives up a version that no node has, and takes an earlier one.
 //!
 //! Several keys and ranges go to one node whole. It asks its peers for what it lacks, all of one version, and puts the
 //! answer together; if the proxy did that, each node would answer from its own version.
@@ -16,9 +16,10 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::map::Access;
-use partage_core::service::dataset::furthest::Furthest;
+use partage_core::service::dataset::furthest::{Furthest, NodesAsked};
 use partage_core::service::dataset::node::Served;
 use partage_wire::request::at_least::{self, AT_LEAST};
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// The versions seen, for all threads.
@@ -52,6 +53,7 @@ pub async fn answer(thread: &ThreadState, asked: DatasetRequest) -> Response<Ans
         return refused(StatusCode::BAD_REQUEST, "body", what, "send it whole");
     };
     let seen = &thread.proxy.seen;
+    let mut behind_nodes = BehindNodes::default();
     for tries in 1.. {
         let wanted = seen.wanted(&keyspace, client.clone());
         tell(&mut parts, wanted.as_ref());
@@ -59,8 +61,9 @@ pub async fn answer(thread: &ThreadState, asked: DatasetRequest) -> Response<Ans
         let can_repeat = again.is_some();
         let sent = std::mem::replace(&mut body, again.unwrap_or_default());
         let request = Request::from_parts(parts.clone(), sent);
-        // First a node with the key, then one with the version; then any.
-        let first = wanted.as_ref().filter(|_| tries == 2).and_then(|wanted| seen.has(&keyspace, wanted));
+        let first = wanted.as_ref().filter(|_| tries > 1);
+        let first =
+            first.and_then(|wanted| behind_nodes.next(thread, &keyspace, seen.has(&keyspace, wanted)));
         let key = key.clone().filter(|_| tries <= 2);
         let key = key.unwrap_or_else(|| partage_random::seed().to_le_bytes().to_vec());
         let of = (keyspace.as_str(), &key[..], Access::Read);
@@ -68,24 +71,53 @@ pub async fn answer(thread: &ThreadState, asked: DatasetRequest) -> Response<Ans
             Ok(answer) => answer,
             Err(error) => return failed(&error),
         };
+        let by = answer.extensions().get::<AnsweredBy>().map(|by| by.0.clone());
         let Some(wanted) = wanted.filter(|_| answer.status() == StatusCode::PRECONDITION_FAILED) else {
             if let Some(answered) = at_least::of_answer(answer.headers()) {
-                let by = answer.extensions().get::<AnsweredBy>().map(|by| by.0.clone());
                 seen.saw(thread, &keyspace, answered, by);
             }
             return answer;
         };
         thread.caller.counters().behind();
-        let is_given_up = tries >= limits::BEHIND_TRIES && client.as_ref() < Some(&wanted);
-        if is_given_up && seen.give_up(thread, &keyspace, &wanted) {
+        behind_nodes.said.extend(by);
+        let asked = behind_nodes.asked(thread, &keyspace);
+        let is_over = asked == NodesAsked::All || tries >= limits::BEHIND_TRIES;
+        let is_given_up =
+            is_over && client.as_ref() < Some(&wanted) && seen.lacked(thread, &keyspace, &wanted, asked);
+        if is_given_up {
+            behind_nodes = BehindNodes::default();
             let Served { order, version } = wanted;
             tracing::warn!(%keyspace, order, %version, "no node has this version any more, which one has answered with");
         }
-        if !can_repeat || tries >= limits::BEHIND_TRIES && !is_given_up || tries > 2 * limits::BEHIND_TRIES {
+        if !can_repeat || is_over && !is_given_up || tries > 2 * limits::BEHIND_TRIES {
             return behind(&keyspace);
         }
     }
     behind(&keyspace)
+}
+
+/// The nodes that have said to one request that they are behind.
+#[derive(Debug, Default)]
+struct BehindNodes {
+    said: BTreeSet<Arc<str>>,
+}
+
+impl BehindNodes {
+    /// The node to ask next: the one that has had the version, else one that was not asked yet. None: any.
+    fn next(&self, thread: &ThreadState, keyspace: &KeyspaceName, has: Option<Arc<str>>) -> Option<Arc<str>> {
+        let is_left = |node: &Arc<str>| !self.said.contains(node);
+        has.filter(is_left).or_else(|| {
+            let nodes = thread.caller.reachable_nodes(keyspace, limits::BEHIND_TRIES as usize)?;
+            nodes.into_iter().find(is_left)
+        })
+    }
+
+    fn asked(&self, thread: &ThreadState, keyspace: &KeyspaceName) -> NodesAsked {
+        match thread.caller.reachable_nodes(keyspace, limits::BEHIND_TRIES as usize) {
+            Some(nodes) if nodes.iter().all(|node| self.said.contains(node)) => NodesAsked::All,
+            _ => NodesAsked::Some,
+        }
+    }
 }
 
 fn tell(parts: &mut Parts, wanted: Option<&Served>) {
@@ -121,8 +153,14 @@ impl SeenVersions {
         }
     }
 
-    fn give_up(&self, thread: &ThreadState, keyspace: &KeyspaceName, wanted: &Served) -> bool {
+    fn lacked(
+        &self,
+        thread: &ThreadState,
+        keyspace: &KeyspaceName,
+        wanted: &Served,
+        asked: NodesAsked,
+    ) -> bool {
         let now = thread.caller.now();
-        self.furthest.write().unwrap_or_else(PoisonError::into_inner).give_up(keyspace, wanted, now)
+        self.furthest.write().unwrap_or_else(PoisonError::into_inner).lacked(keyspace, wanted, asked, now)
     }
 }

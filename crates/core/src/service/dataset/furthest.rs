@@ -6,7 +6,9 @@
 //!
 //! - (fa) what is asked for never goes back, but by (fb): a rollback is further, by its order;
 //! - (fb) what no node has, though one has answered with it, is given up: a node that is gone alone had it, or one that reads
-//!   another source. It is not taken for the furthest again for [`Furthest::FORGET_MS`].
+//!   another source. That no node has it is known when each node that can be reached has said so to one request; or, where
+//!   there are too many to ask or one does not answer, when no request has found it for [`Furthest::LACKING_MS`]. It is not
+//!   taken for the furthest again for [`Furthest::FORGET_MS`].
 //!
 //! Not done: what other routers have seen. A client that asks several sends back what it was answered with.
 
@@ -29,11 +31,26 @@ struct Known {
     by: Option<Arc<str>>,
     /// What was given up, and until when it does not count.
     given_up: Option<(Served, Millis)>,
+    /// Since when requests have asked for the furthest and not found it.
+    lacking_since: Option<Millis>,
+}
+
+/// Which nodes have said to one request that they are behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodesAsked {
+    /// All of the dataset that can be reached.
+    All,
+    /// Some of them.
+    Some,
 }
 
 impl Furthest {
     /// For so long something that was given up does not count.
     pub const FORGET_MS: u64 = 60_000;
+
+    /// After so long without a node that has it, a version is given up though not all nodes were asked: twice what a
+    /// router remembers of a node that failed, so that it has been asked again.
+    pub const LACKING_MS: u64 = 10_000;
 
     /// Keyspaces that are remembered at the most.
     pub const MOST: usize = 10_000;
@@ -54,26 +71,38 @@ impl Furthest {
     pub fn is_news(&self, keyspace: &KeyspaceName, answered: &Served, now: Millis) -> bool {
         let Some(known) = self.known.get(keyspace) else { return self.known.len() < Furthest::MOST };
         let is_given_up = matches!(&known.given_up, Some((gone, until)) if gone == answered && now < *until);
-        !is_given_up && known.furthest.as_ref() < Some(answered)
+        let is_found = known.lacking_since.is_some() && known.furthest.as_ref() == Some(answered);
+        is_found || !is_given_up && known.furthest.as_ref() < Some(answered)
     }
 
     /// A node has answered so.
     pub fn saw(&mut self, keyspace: &KeyspaceName, answered: Served, by: Option<Arc<str>>, now: Millis) {
         if self.is_news(keyspace, &answered, now) {
             let known = self.known.entry(keyspace.clone()).or_default();
-            (known.furthest, known.by) = (Some(answered), by);
+            (known.furthest, known.by, known.lacking_since) = (Some(answered), by, None);
         }
     }
 
-    /// No node has this. Whether it is given up by that: what was seen meanwhile is not.
-    pub fn give_up(&mut self, keyspace: &KeyspaceName, wanted: &Served, now: Millis) -> bool {
+    /// A request has found `wanted` at none of the nodes that it asked. Whether it is given up by that: what was seen
+    /// meanwhile is not.
+    pub fn lacked(
+        &mut self,
+        keyspace: &KeyspaceName,
+        wanted: &Served,
+        asked: NodesAsked,
+        now: Millis,
+    ) -> bool {
         let Some(known) = self.known.get_mut(keyspace) else { return false };
-        let is_it = known.furthest.as_ref() == Some(wanted);
-        if is_it {
-            known.by = None;
+        if known.furthest.as_ref() != Some(wanted) {
+            return false;
+        }
+        let since = *known.lacking_since.get_or_insert(now);
+        let is_given_up = asked == NodesAsked::All || now.since(since) >= Furthest::LACKING_MS;
+        if is_given_up {
+            (known.by, known.lacking_since) = (None, None);
             known.given_up = known.furthest.take().map(|gone| (gone, now + Furthest::FORGET_MS));
         }
-        is_it
+        is_given_up
     }
 }
 
@@ -117,7 +146,7 @@ mod tests {
         furthest.saw(&names(), at(0, "v1"), Some("b:80".into()), Millis(0));
         assert_eq!(furthest.has(&names(), &at(0, "v2")).as_deref(), Some("a:80"));
         assert_eq!(furthest.has(&names(), &at(0, "v3")), None, "a client knows more");
-        assert!(furthest.give_up(&names(), &at(0, "v2"), Millis(0)));
+        assert!(furthest.lacked(&names(), &at(0, "v2"), NodesAsked::All, Millis(0)));
         assert_eq!(furthest.has(&names(), &at(0, "v1")), None);
     }
 
@@ -125,15 +154,37 @@ mod tests {
     fn fb_what_no_node_has_is_given_up_for_a_while() {
         let mut furthest = Furthest::default();
         furthest.saw(&names(), at(0, "zzz"), None, Millis(0));
-        assert!(!furthest.give_up(&names(), &at(0, "v1"), Millis(0)), "something else was wanted by then");
-        assert!(furthest.give_up(&names(), &at(0, "zzz"), Millis(1_000)));
-        assert!(!furthest.give_up(&names(), &at(0, "zzz"), Millis(1_000)), "once");
+        let all = NodesAsked::All;
+        assert!(
+            !furthest.lacked(&names(), &at(0, "v1"), all, Millis(0)),
+            "something else was wanted by then"
+        );
+        assert!(furthest.lacked(&names(), &at(0, "zzz"), all, Millis(1_000)));
+        assert!(!furthest.lacked(&names(), &at(0, "zzz"), all, Millis(1_000)), "once");
         furthest.saw(&names(), at(0, "zzz"), None, Millis(2_000));
         assert_eq!(furthest.wanted(&names(), None), None);
         furthest.saw(&names(), at(0, "v1"), None, Millis(2_000));
         assert_eq!(furthest.wanted(&names(), None), Some(at(0, "v1")));
         furthest.saw(&names(), at(0, "zzz"), None, Millis(61_000));
         assert_eq!(furthest.wanted(&names(), None), Some(at(0, "zzz")));
+    }
+
+    #[test]
+    fn fb_what_some_nodes_lack_is_asked_for_until_it_was_missing_for_long() {
+        let mut furthest = Furthest::default();
+        let some = NodesAsked::Some;
+        let wanted = at(0, "v2");
+        furthest.saw(&names(), wanted.clone(), Some("a:80".into()), Millis(0));
+        assert!(!furthest.lacked(&names(), &wanted, some, Millis(1_000)));
+        assert!(!furthest.lacked(&names(), &wanted, some, Millis(10_999)));
+        assert_eq!(furthest.wanted(&names(), None), Some(wanted.clone()));
+        assert!(furthest.is_news(&names(), &wanted, Millis(10_999)), "found again");
+        furthest.saw(&names(), wanted.clone(), Some("b:80".into()), Millis(10_999));
+        assert!(!furthest.is_news(&names(), &wanted, Millis(10_999)));
+        assert_eq!(furthest.has(&names(), &wanted).as_deref(), Some("b:80"));
+        assert!(!furthest.lacked(&names(), &wanted, some, Millis(11_000)), "from here on anew");
+        assert!(furthest.lacked(&names(), &wanted, some, Millis(21_000)));
+        assert_eq!(furthest.wanted(&names(), None), None);
     }
 
     #[test]
