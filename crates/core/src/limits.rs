@@ -409,3 +409,6 @@ pub const INDEX_STEP_BYTES: usize = 512 << 10;
 pub const CHECK_RANGES: usize = 1_024;
 /// Bytes of the first keys of these ranges.
 pub const CHECK_KEY_BYTES: usize = 1 << 20;
+/// Bytes of a key that a shuffle samples; of longer ones the first bytes. Enough to tell keys apart, and a sketch of some 5,000 keys
+/// takes a megabyte or so at most.
+pub const SAMPLE_KEY_BYTES: usize = 256;
