@@ -43,6 +43,7 @@ impl Weather {
             stand_in_ms: draw.between(60, 400),
             resend_ms: draw.between(40, 150),
             give_up_ms: 4_000,
+            silent_ms: 3_000,
             buffer_bytes: draw.between(300, 5_000),
             chunk_bytes: draw.between(60, 1_500),
             sample_every: draw.between(1, 4),

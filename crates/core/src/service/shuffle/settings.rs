@@ -11,6 +11,8 @@ pub struct Settings {
     pub resend_ms: u64,
     /// An attempt that is not stored on enough nodes after this time fails.
     pub give_up_ms: u64,
+    /// An attempt whose client has sent nothing for so long fails.
+    pub silent_ms: u64,
     /// Keys and values that a buffer holds at most, with those that are under way. A frame beyond it is not taken.
     pub buffer_bytes: u64,
     /// From so many on, chunks of a shuffle are sent.
@@ -68,6 +70,7 @@ impl Default for Settings {
             stand_in_ms: 500,
             resend_ms: 250,
             give_up_ms: 60_000,
+            silent_ms: 60_000,
             buffer_bytes: 512 << 20,
             chunk_bytes: 64 << 20,
             sample_every: 16,

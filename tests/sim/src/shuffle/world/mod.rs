@@ -38,27 +38,37 @@ pub struct Outcome {
     pub steps: u64,
     /// Over everything that happened.
     pub hash: u64,
-    /// Shuffles that were started and sealed, and seals that listed partitions.
+    /// Shuffles that were started.
     pub jobs: u64,
+    /// Those that were sealed.
     pub sealed: u64,
+    /// Seals that listed partitions.
     pub lacking: u64,
-    /// Attempts, those that were stored, and those that failed.
+    /// Attempts of clients.
     pub attempts: u64,
+    /// Those that were stored.
     pub stored: u64,
+    /// Those that failed.
     pub failed: u64,
-    /// Whole reads, their records, and reads that were begun anew.
+    /// Whole reads.
     pub reads: u64,
+    /// Their records.
     pub records: u64,
+    /// Reads that were begun anew.
     pub reads_failed: u64,
-    /// Processes that ended with what was not synced; disks that were lost; batches that were damaged.
+    /// Processes that ended with what was not synced.
     pub crashes: u64,
+    /// Disks that were lost.
     pub lost_disks: u64,
+    /// Batches that were damaged.
     pub damaged: u64,
-    /// Changes of leaders, and replicas that became ready.
+    /// Leaders that were replaced while they lived.
     pub elections: u64,
+    /// Replicas that became ready.
     pub ready: u64,
-    /// Divisions that were stored, and slots that were dropped.
+    /// Divisions that were stored.
     pub divisions: u64,
+    /// Slots that were dropped.
     pub dropped: u64,
 }
 

@@ -7,7 +7,7 @@
 //! | writing | end, with the count that was seen | ended: its records wait for company, then go out in batches |
 //! | ended | R nodes have all batches up to its last in each slot | marking: its end mark goes out as a batch |
 //! | marking | R nodes have the mark | whole: the client is told |
-//! | any but whole | the shuffle ends, or is sealed; the client goes; no R nodes in time | gone: its records are never read |
+//! | any but whole | the shuffle ends, or is sealed; the client goes, or is silent; no R nodes in time | gone: its records are never read |
 //!
 //! A reader needs all batches of a stream up to the last one of a winner, also those of others between. So an attempt waits for all of
 //! them. Records that are held when new bounds come are divided in memory; what is under way keeps its tag.
@@ -26,6 +26,12 @@ use crate::base::name::NodeId;
 use crate::base::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+mod failed;
+mod open;
+
+pub use failed::Failed;
+use open::{Divided, Held, Open, State};
 
 /// What a client calls an attempt by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,56 +55,6 @@ pub enum Input {
     End(u64, u64),
     /// The client is gone.
     Abort,
-}
-
-/// Why an attempt is not stored. It says whether to run it again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Failed {
-    /// The id was used before.
-    #[error("this attempt id was used before: run the attempt again under another one")]
-    IdTwice,
-    /// A frame is missing.
-    #[error("frame {expected} of the attempt was expected and {found} came: run the attempt again")]
-    FrameMissing {
-        /// The number of the next frame.
-        expected: u64,
-        /// That of the one that came.
-        found: u64,
-    },
-    /// The end does not count what came.
-    #[error("the attempt ends with {said} records and bytes by its client's count and {seen} came: run the attempt again", said = pair(.said), seen = pair(.seen))]
-    CountDiffers {
-        /// Records and bytes by the client.
-        said: (u64, u64),
-        /// Those that came.
-        seen: (u64, u64),
-    },
-    /// The buffer knows no such attempt.
-    #[error(
-        "the buffer has no such attempt, as it was restarted or the attempt failed: run the attempt again"
-    )]
-    Unknown,
-    /// Too few nodes store it.
-    #[error(
-        "fewer nodes than {replicas} have stored the attempt in time: run it again when more nodes are there"
-    )]
-    TooFewNodes {
-        /// R.
-        replicas: usize,
-    },
-    /// The shuffle is sealed without its partition.
-    #[error("the shuffle is sealed and does not expect this partition: do not run the attempt again")]
-    Sealed,
-    /// There is no shuffle any more.
-    #[error("{0}")]
-    Over(Ended),
-    /// It has failed.
-    #[error("the shuffle has failed: start another one")]
-    ShuffleFailed,
-}
-
-fn pair((records, bytes): &(u64, u64)) -> String {
-    format!("{records}/{bytes}")
 }
 
 /// What has come.
@@ -131,56 +87,6 @@ pub enum Effect {
     Taken(Attempt, u64),
     /// There is no room for the frame of that number: read on from the client later, and hand it in again.
     Full(Attempt, u64),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
-    Writing {
-        frames: u64,
-    },
-    /// And whether its records have all gone out.
-    Ended {
-        at: Millis,
-        is_out: bool,
-    },
-    Marking {
-        at: Millis,
-        mark: BatchKey,
-    },
-    Whole,
-}
-
-#[derive(Debug, Clone)]
-struct Held {
-    number: u64,
-    state: State,
-    records: u64,
-    bytes: u64,
-    last: BTreeMap<PoolSlot, u64>,
-}
-
-/// What one division has written.
-#[derive(Debug, Clone)]
-struct Divided {
-    leader: NodeId,
-    last: BTreeMap<PoolSlot, u64>,
-}
-
-/// What there is of one shuffle.
-#[derive(Debug, Clone)]
-struct Open {
-    bounds: Arc<Bounds>,
-    attempts: BTreeMap<(u32, AttemptId), Held>,
-    /// The last number of each stream.
-    last: BTreeMap<PoolSlot, u64>,
-    chunks: BTreeMap<PoolSlot, Tagged>,
-    bytes: u64,
-    flush_at: Millis,
-    divisions: BTreeMap<TaskId, Divided>,
-    sketch: Sketch,
-    seen: u64,
-    sample_at: Millis,
-    plan: Option<Arc<Plan>>,
 }
 
 /// A buffer.
@@ -287,10 +193,10 @@ impl Buffer {
         let key = (attempt.partition, attempt.id);
         match open.attempts.get(&key).map(|held| held.state.clone()) {
             // The same opening, once more.
-            Some(State::Writing { frames: 0 }) => {}
+            Some(State::Writing { frames: 0, .. }) => {}
             Some(_) => self.answer(attempt, Err(Failed::IdTwice)),
             None => {
-                let state = State::Writing { frames: 0 };
+                let state = State::Writing { at: now, frames: 0 };
                 let held = Held { number, state, records: 0, bytes: 0, last: BTreeMap::new() };
                 open.attempts.insert(key, held);
                 self.attempts = number;
@@ -304,7 +210,8 @@ impl Buffer {
         let buffer = self.id.clone();
         let has_room = before == 0 || before + bytes <= self.settings.buffer_bytes;
         let Some(held) = self.held(attempt) else { return self.no_attempt(attempt) };
-        let State::Writing { frames } = &mut held.state else { return };
+        let State::Writing { at, frames } = &mut held.state else { return };
+        *at = now;
         match number.cmp(&(*frames + 1)) {
             std::cmp::Ordering::Less => return self.effects.push(Effect::Taken(attempt, number)),
             std::cmp::Ordering::Greater => {
@@ -312,7 +219,7 @@ impl Buffer {
                 return self.fail(attempt, Failed::FrameMissing { expected, found: number });
             }
             std::cmp::Ordering::Equal if !has_room => {
-                self.flush(now, attempt.shuffle);
+                self.make_room(now);
                 return self.effects.push(Effect::Full(attempt, number));
             }
             std::cmp::Ordering::Equal => *frames = number,
@@ -375,6 +282,12 @@ impl Buffer {
             let held = open.attempts.remove(&(attempt.partition, attempt.id));
             held.into_iter().for_each(|held| open.drop_records(held.number));
         }
+    }
+
+    /// What is held of the shuffle that holds most goes out.
+    fn make_room(&mut self, now: Millis) {
+        let most = self.shuffles.iter().max_by_key(|(_, open)| open.bytes).map(|(shuffle, _)| *shuffle);
+        most.into_iter().for_each(|shuffle| self.flush(now, shuffle));
     }
 
     /// What is held of a shuffle goes out.
@@ -458,7 +371,7 @@ impl Buffer {
         let bytes: u64 = segments.iter().flat_map(|segment| &segment.records).map(Record::bytes).sum();
         let before = self.bytes();
         if before > 0 && before + bytes > self.settings.buffer_bytes {
-            return;
+            return self.make_room(now);
         }
         let parts = divide(segments, to, |tag: Tag| self.map.slot_of(*shuffle, tag.range));
         let chunk = self.settings.chunk_bytes;
@@ -578,36 +491,20 @@ impl Buffer {
     fn give_up(&mut self, now: Millis, shuffle: ShuffleId) {
         let (after, replicas) = (self.settings.give_up_ms, self.map.replicas);
         let Some(open) = self.shuffles.get(&shuffle) else { return };
-        let late = open.attempts.iter().filter(|(_, held)| match held.state {
-            State::Ended { at, .. } | State::Marking { at, .. } => now.since(at) >= after,
-            State::Writing { .. } | State::Whole => false,
+        let silent_ms = self.settings.silent_ms;
+        let late = open.attempts.iter().filter_map(|((partition, id), held)| {
+            let attempt = Attempt { shuffle, partition: *partition, id: *id };
+            match held.state {
+                State::Ended { at, .. } | State::Marking { at, .. } if now.since(at) >= after => {
+                    Some((attempt, Failed::TooFewNodes { replicas }))
+                }
+                State::Writing { at, .. } if now.since(at) >= silent_ms => {
+                    Some((attempt, Failed::Silent { silent_ms }))
+                }
+                _ => None,
+            }
         });
-        let late: Vec<Attempt> =
-            late.map(|((partition, id), _)| Attempt { shuffle, partition: *partition, id: *id }).collect();
-        late.into_iter().for_each(|attempt| self.fail(attempt, Failed::TooFewNodes { replicas }));
-    }
-}
-
-impl Open {
-    fn add(&mut self, parts: BTreeMap<PoolSlot, Tagged>) {
-        for (slot, tagged) in parts {
-            let chunk = self.chunks.entry(slot).or_default();
-            for (tag, segments) in tagged {
-                chunk.entry(tag).or_default().extend(segments);
-            }
-        }
-    }
-
-    /// What is still held of an attempt that ends without success need not go out.
-    fn drop_records(&mut self, number: u64) {
-        for tagged in self.chunks.values_mut() {
-            for segments in tagged.values_mut() {
-                segments.retain(|segment| segment.attempt.number != number);
-            }
-            tagged.retain(|_, segments| !segments.is_empty());
-        }
-        self.chunks.retain(|_, tagged| !tagged.is_empty());
-        let segments = self.chunks.values().flat_map(|tagged| tagged.values().flatten());
-        self.bytes = segments.flat_map(|segment| &segment.records).map(Record::bytes).sum();
+        let late: Vec<(Attempt, Failed)> = late.collect();
+        late.into_iter().for_each(|(attempt, why)| self.fail(attempt, why));
     }
 }
