@@ -47,10 +47,16 @@ impl Sending {
         self.batches.insert(key, sent);
     }
 
-    /// A node has it on disk. The answer is whether enough have it now.
-    pub fn stored(&mut self, map: &PoolMap, node: NodeId, key: &BatchKey) -> bool {
-        let Some(sent) = self.batches.get_mut(key) else { return false };
-        sent.stored.insert(node);
+    /// A node has it on disk.
+    pub fn stored(&mut self, node: NodeId, key: &BatchKey) {
+        if let Some(sent) = self.batches.get_mut(key) {
+            sent.stored.insert(node);
+        }
+    }
+
+    /// Whether enough nodes have it on disk: it is under way no more then. With another map other nodes count.
+    pub fn is_done(&mut self, map: &PoolMap, key: &BatchKey) -> bool {
+        let Some(sent) = self.batches.get(key) else { return false };
         let is_loading =
             |node: &&NodeId| map.place(key.stream.slot).is_some_and(|place| place.loading.contains(node));
         let have = sent.stored.iter().filter(|node| !is_loading(node)).count();
@@ -59,6 +65,11 @@ impl Sending {
             self.bytes -= done.batch.bytes();
         }
         is_enough
+    }
+
+    /// What is under way.
+    pub fn keys(&self) -> impl Iterator<Item = &BatchKey> {
+        self.batches.keys()
     }
 
     /// What there is of these streams is not sent any more.

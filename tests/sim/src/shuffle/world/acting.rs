@@ -58,7 +58,7 @@ impl World {
             Happening::Read { job, partition, number, answer } => {
                 self.reader_is_answered(job, partition, reader::Event::Answer(number, answer));
             }
-            other => self.changes(other),
+            other => return self.changes(other),
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use partage_core::service::shuffle::{buffer, holder, leader};
 use std::sync::Arc;
 
 impl World {
-    pub(super) fn changes(&mut self, happening: Happening) {
+    pub(super) fn changes(&mut self, happening: Happening) -> Result<(), String> {
         match happening {
             Happening::Fault if self.stopped.is_none() => {
                 self.fault();
@@ -17,7 +17,7 @@ impl World {
             }
             Happening::Stop => self.stop(),
             Happening::Start(node) => self.start(node),
-            Happening::Map(node) => self.hears_map(node),
+            Happening::Map(node) => return self.hears_map(node),
             Happening::Coordinate => self.coordinate(),
             Happening::Ready { node, slot, epoch } => {
                 let name = self.nodes[node].name.clone();
@@ -28,6 +28,7 @@ impl World {
             }
             _ => {}
         }
+        Ok(())
     }
 
     fn coordinate(&mut self) {
@@ -61,23 +62,25 @@ impl World {
         }
     }
 
-    fn hears_map(&mut self, node: usize) {
+    fn hears_map(&mut self, node: usize) -> Result<(), String> {
         let (now, settings) = (self.millis(), self.weather.settings.clone());
         if self.now < self.nodes[node].paused.max(self.nodes[node].deaf) {
-            return;
+            return Ok(());
         }
         let map = Arc::new(self.pool.map.clone());
-        let Some(process) = &mut self.nodes[node].process else { return };
+        let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
         if map.generation <= process.map.generation {
-            return;
+            return Ok(());
         }
         process.map = map.clone();
-        process.buffer.handle(now, buffer::Event::Map(map.clone()));
-        process.holder.handle(now, holder::Event::Map(map.clone()));
-        for leader in process.leaders.values_mut() {
-            leader.handle(now, leader::Event::Map(map.clone()));
+        let slots: Vec<_> = process.leaders.keys().copied().collect();
+        self.buffer(node, buffer::Event::Map(map.clone()))?;
+        self.holder(node, holder::Event::Map(map.clone()))?;
+        for slot in slots {
+            self.leader(node, slot, leader::Event::Map(map.clone()))?;
         }
         self.nodes[node].take_leads(now, &settings);
+        Ok(())
     }
 
     fn start(&mut self, node: usize) {

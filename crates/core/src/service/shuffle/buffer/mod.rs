@@ -133,7 +133,7 @@ impl Buffer {
             Event::Refused(key, how) => self.over(key.stream.shuffle, Failed::Over(how)),
             Event::Word(shuffle, word) => self.word(now, shuffle, word),
             Event::Divide(leader, division, segments) => self.divide(now, leader, &division, segments),
-            Event::Map(map) => self.map = map,
+            Event::Map(map) => self.take_map(now, map),
             Event::Tick => self.tick(now),
         }
         let sends = self.out.drain(..).map(|(node, message)| Effect::Send(node, message));
@@ -338,8 +338,21 @@ impl Buffer {
         }
     }
 
+    /// A replica that loaded and is in `Live` now counts for what it has stored before.
+    fn take_map(&mut self, now: Millis, map: Arc<PoolMap>) {
+        self.map = map;
+        let under_way: Vec<BatchKey> = self.sending.keys().cloned().collect();
+        under_way.iter().for_each(|key| self.settle(now, key));
+    }
+
     fn stored(&mut self, now: Millis, node: NodeId, key: &BatchKey) {
-        if !self.sending.stored(&self.map, node, key) {
+        self.sending.stored(node, key);
+        self.settle(now, key);
+    }
+
+    /// If enough nodes have the batch, what has waited for it goes on.
+    fn settle(&mut self, now: Millis, key: &BatchKey) {
+        if !self.sending.is_done(&self.map, key) {
             return;
         }
         let shuffle = key.stream.shuffle;
