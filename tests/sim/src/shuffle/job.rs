@@ -13,7 +13,7 @@ use partage_core::service::shuffle::leader::{Answer, Failed as NotDone, Request}
 use partage_core::service::shuffle::plan::{Placed, Plan};
 use partage_core::service::shuffle::reader::{Effect, Event, Failed as NotRead, Reader};
 use partage_core::service::shuffle::record::Record;
-use partage_core::service::shuffle::{AttemptId, ShuffleId, Terms};
+use partage_core::service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -78,6 +78,8 @@ pub struct Job {
     asked: Option<(u64, True)>,
     plan: Option<Arc<Plan>>,
     readings: Vec<Reading>,
+    /// Where the parts of a read by keys begin, but for the first; none in a read by partitions.
+    cuts: Option<Vec<Bytes>>,
     /// What whole reads have given.
     outputs: Vec<Vec<Vec<Placed>>>,
     deletes: bool,
@@ -99,6 +101,7 @@ impl Job {
             asked: None,
             plan: None,
             readings: Vec::new(),
+            cuts: None,
             outputs: Vec::new(),
             deletes: draw.chance(700),
             seals_early: draw.chance(300),
@@ -316,6 +319,7 @@ impl World {
             }
             (Phase::Sealing, Ok(Answer::Sealed(plan))) => {
                 self.outcome.sealed += 1;
+                self.outcome.later_bounds += u64::from(plan.ranges.iter().any(|range| range.since > 1));
                 self.oracle.sealed(&plan, job.partitions)?;
                 job.plan = Some(plan);
                 job.phase = Phase::Reading;
@@ -338,11 +342,16 @@ impl World {
                 return self.has_read(job, &plan);
             }
             let n = *self.draw.pick(&[1, 2, 3, 7]).unwrap_or(&1);
-            let map = Arc::new(self.pool.map.clone());
+            job.cuts = job.outputs.first().map(|parts| {
+                let keys: Vec<Bytes> = parts.iter().flatten().map(|one| one.key.clone()).collect();
+                let mut cuts: Vec<Bytes> = (1..n).filter_map(|_| self.draw.pick(&keys).cloned()).collect();
+                cuts.sort();
+                cuts
+            });
+            let n = job.cuts.as_ref().map_or(n, |cuts| cuts.len() as u64 + 1);
             for i in 0..n {
                 let turn = self.draw.index(8);
-                let with = (plan.clone(), map.clone());
-                let reader = Reader::of_partition(with, self.weather.settings.clone(), (i, n), turn);
+                let reader = self.reader(job, &plan, (i, n), turn);
                 job.readings.push(Reading { reader, partition: (i, n), got: Vec::new() });
             }
         }
@@ -363,6 +372,20 @@ impl World {
         Ok(())
     }
 
+    /// Of a partition, or of the keys between two cuts.
+    fn reader(&self, job: &Job, plan: &Arc<Plan>, (i, n): (u64, u64), turn: usize) -> Reader {
+        let with = (plan.clone(), Arc::new(self.pool.map.clone()));
+        let settings = self.weather.settings.clone();
+        match &job.cuts {
+            None => Reader::of_partition(with, settings, (i, n), turn),
+            Some(cuts) => {
+                let first = i.checked_sub(1).and_then(|before| cuts.get(before as usize));
+                let first = first.cloned().unwrap_or_else(|| [].as_slice().into());
+                Reader::of_keys(with, settings, (first, cuts.get(i as usize).cloned()), turn)
+            }
+        }
+    }
+
     pub(super) fn reader_is_answered(&mut self, number: usize, partition: (u64, u64), event: Event) {
         let Some(mut job) = self.jobs[number].take() else { return };
         if let Some(at) = job.readings.iter().position(|reading| reading.partition == partition) {
@@ -373,6 +396,7 @@ impl World {
 
     fn reader_acts(&mut self, job: &mut Job, at: usize, event: Event) {
         let now = self.millis();
+        let mut is_anew = false;
         let reading = &mut job.readings[at];
         for effect in reading.reader.handle(now, event) {
             match effect {
@@ -389,22 +413,24 @@ impl World {
                 // It is read anew; when nothing is wrong any more it must come to an end.
                 Effect::Failed(NotRead::NoHolder(..)) | Effect::Failed(NotRead::Over(_)) => {
                     self.outcome.reads_failed += 1;
-                    let Some(plan) = job.plan.clone() else { return };
-                    let with = (plan, Arc::new(self.pool.map.clone()));
-                    let settings = self.weather.settings.clone();
-                    reading.got.clear();
-                    reading.reader = Reader::of_partition(with, settings, reading.partition, at);
+                    is_anew = true;
                 }
             }
+        }
+        if is_anew && let Some(plan) = job.plan.clone() {
+            let partition = job.readings[at].partition;
+            let reader = self.reader(job, &plan, partition, at);
+            job.readings[at] = Reading { reader, partition, got: Vec::new() };
         }
     }
 
     fn has_read(&mut self, job: &mut Job, plan: &Arc<Plan>) -> Result<(), String> {
         let partitions: BTreeSet<u32> = (0..job.partitions).collect();
-        for parts in &job.outputs {
+        for (at, parts) in job.outputs.iter().enumerate() {
             self.outcome.reads += 1;
             self.outcome.records += parts.iter().map(|part| part.len() as u64).sum::<u64>();
-            self.oracle.read(plan, &partitions, parts)?;
+            // The first is by partitions.
+            self.oracle.read(plan, &partitions, parts, at == 0)?;
         }
         job.outputs.clear();
         job.phase = if job.deletes { Phase::Deleting } else { Phase::Done };

@@ -19,4 +19,4 @@ mod pool;
 mod weather;
 mod world;
 
-pub use world::{Outcome, run, run_with_words};
+pub use world::{Outcome, run, run_interrupted, run_with_words};

@@ -5,7 +5,7 @@ use crate::draw::Draw;
 use partage_core::service::shuffle::buffer::Attempt;
 use partage_core::service::shuffle::plan::{Placed, Plan};
 use partage_core::service::shuffle::record::{BatchKey, Body, EndMark, Record, Stream};
-use partage_core::service::shuffle::{AttemptId, PoolSlot, ShuffleId, TaskId, Writer};
+use partage_core::service::shuffle::{AttemptId, PoolSlot, ShuffleId, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -163,7 +163,7 @@ impl Oracle {
     pub fn divided(
         &mut self,
         shuffle: ShuffleId,
-        task: TaskId,
+        writer: &Writer,
         last: &BTreeMap<PoolSlot, u64>,
         (nodes, replicas): (&[Node], usize),
     ) -> Result<(), String> {
@@ -171,7 +171,7 @@ impl Oracle {
             return Ok(());
         }
         for (slot, last) in last {
-            let stream = Stream { shuffle, slot: *slot, writer: Writer::Division(task) };
+            let stream = Stream { shuffle, slot: *slot, writer: writer.clone() };
             for number in 1..=*last {
                 let key = BatchKey { stream: stream.clone(), number };
                 let copies = self.copies(&key, nodes);
@@ -207,15 +207,16 @@ impl Oracle {
         Ok(())
     }
 
-    /// What a read has given, by its partitions (D6, X7, X13).
+    /// What a read has given, by its partitions or by its intervals of keys (D6, X7, X13).
     pub fn read(
         &mut self,
         plan: &Plan,
         partitions: &BTreeSet<u32>,
         parts: &[Vec<Placed>],
+        is_even: bool,
     ) -> Result<(), String> {
         let sizes = || parts.iter().map(Vec::len);
-        if sizes().max().unwrap_or(0) > sizes().min().unwrap_or(0) + 1 {
+        if is_even && sizes().max().unwrap_or(0) > sizes().min().unwrap_or(0) + 1 {
             return Err(format!("X13: partitions of {:?} records", sizes().collect::<Vec<_>>()));
         }
         let output: Vec<Placed> = parts.concat();

@@ -52,8 +52,8 @@ impl Weather {
             inventory_ms: draw.between(100, 500),
             fetched_at_once: draw.between(2, 32) as usize,
             grace_ms: 3_000,
-            first_sample: draw.between(10, 250),
-            drift: draw.between(1, 4),
+            first_sample: draw.between(5, 100),
+            drift: draw.between(1, 3),
             versions: 6,
             divisions: draw.between(1, 6) as usize,
             division_batches: draw.between(1, 20),
@@ -88,5 +88,11 @@ impl Weather {
             speculated: *draw.pick(&[0, 100, 500]).unwrap_or(&100),
             die: *draw.pick(&[0, 20, 100]).unwrap_or(&20),
         }
+    }
+
+    /// The same with one shuffle, and without faults.
+    pub fn calm(self) -> Weather {
+        let none = Weather { jobs: 1, fault_every: 0, lost: 0, doubled: 0, late: 0, busy: 0, ..self };
+        Weather { faults_for: MS, speculated: 0, die: 0, ..none }
     }
 }

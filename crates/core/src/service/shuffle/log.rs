@@ -9,7 +9,7 @@
 
 use super::bounds::{Bounds, Tag};
 use super::plan::Plan;
-use super::{Ended, Failure, PoolSlot, ShuffleId, TaskId, Terms, Writer};
+use super::{Ended, Failure, PoolSlot, ShuffleId, Terms, Writer};
 use crate::base::id::Epoch;
 use crate::base::planted::{self, Planted};
 use std::collections::{BTreeMap, VecDeque};
@@ -25,7 +25,7 @@ pub struct Superseded {
     /// Up to which batch of each writer it counts no more.
     pub upto: BTreeMap<Writer, u64>,
     /// The division that counts instead.
-    pub task: TaskId,
+    pub writer: Writer,
     /// Its last batch in each slot.
     pub last: BTreeMap<PoolSlot, u64>,
 }
@@ -120,7 +120,9 @@ impl Replicas {
     /// that one reached it with later would count, and the next leader would not know it.
     pub fn lead(&mut self, slot: PoolSlot, epoch: Epoch) -> Decisions {
         let copy = self.copies.entry(slot).or_default();
-        copy.epoch = copy.epoch.max(epoch);
+        if !planted::is(Planted::UnfencedLead) {
+            copy.epoch = copy.epoch.max(epoch);
+        }
         copy.clone()
     }
 

@@ -5,7 +5,7 @@ use super::log::{Append, Refused};
 use super::plan::{Division, Plan};
 use super::record::{Batch, BatchKey, EndMark, Numbers, Stream};
 use super::sketch::Sketch;
-use super::{Ended, Failure, PoolSlot, RangeId, ShuffleId, TaskId};
+use super::{BufferId, Ended, Failure, PoolSlot, RangeId, ShuffleId, TaskId};
 use crate::base::id::{Epoch, Incarnation};
 use crate::base::name::NodeId;
 use std::collections::BTreeMap;
@@ -66,8 +66,8 @@ pub enum Message {
     Sample(ShuffleId, NodeId, Incarnation, Arc<Sketch>),
     /// Divide.
     Divide(Arc<Division>),
-    /// It is done: the last batch of the task in each slot, all of them on R nodes.
-    Divided(ShuffleId, TaskId, BTreeMap<PoolSlot, u64>),
+    /// It is done, by that process: its last batch in each slot, all of them on R nodes.
+    Divided(ShuffleId, TaskId, BufferId, BTreeMap<PoolSlot, u64>),
     /// Count records and bytes of the ranges in this slot, by the one plan without counts that the leader has under that epoch.
     Count(Epoch, Arc<Plan>, PoolSlot),
     /// They are these.

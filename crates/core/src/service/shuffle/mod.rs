@@ -112,8 +112,8 @@ pub struct TaskId {
 pub enum Writer {
     /// A buffer.
     Buffer(BufferId),
-    /// A division.
-    Division(TaskId),
+    /// A division, by a process: another that was asked for the same may put the same records into other batches.
+    Division(TaskId, BufferId),
 }
 
 /// What a shuffle is started with.

@@ -10,7 +10,7 @@ use partage_core::base::name::NodeId;
 use partage_core::service::shuffle::log::Append;
 use partage_core::service::shuffle::message::{Message, Word};
 use partage_core::service::shuffle::record::{Batch, BatchKey};
-use partage_core::service::shuffle::{PoolSlot, ShuffleId, buffer, holder, leader, plan, reader};
+use partage_core::service::shuffle::{PoolSlot, ShuffleId, Writer, buffer, holder, leader, plan, reader};
 use std::sync::Arc;
 
 type Result<T = ()> = std::result::Result<T, String>;
@@ -75,7 +75,9 @@ impl World {
         let Some(to) = self.node_of(to) else { return };
         let name = self.nodes[from].name.clone();
         if from == to {
-            let soon = self.draw.between(1, 200);
+            // The queues of a process may be long.
+            let is_slow = self.stopped.is_none() && self.draw.chance(100);
+            let soon = self.draw.between(1, if is_slow { 100 * MS } else { 200 });
             return self.after(soon, Happening::Deliver { from: name, to, message });
         }
         if self.is_cut(from, to) || (self.stopped.is_none() && self.draw.chance(self.weather.lost)) {
@@ -204,10 +206,11 @@ impl World {
         for effect in effects {
             match effect {
                 buffer::Effect::Send(to, message) => {
-                    if let Message::Divided(shuffle, task, last) = &message {
+                    if let Message::Divided(shuffle, task, by, last) = &message {
                         self.outcome.divisions += 1;
                         let all = (&self.nodes[..], self.weather.replicas);
-                        self.oracle.divided(*shuffle, *task, last, all)?;
+                        let writer = Writer::Division(*task, by.clone());
+                        self.oracle.divided(*shuffle, &writer, last, all)?;
                     }
                     self.send(node, &to, message);
                 }

@@ -42,6 +42,8 @@ pub struct Outcome {
     pub jobs: u64,
     /// Those that were sealed.
     pub sealed: u64,
+    /// Those of which some bounds came after the first.
+    pub later_bounds: u64,
     /// Seals that listed partitions.
     pub lacking: u64,
     /// Attempts of clients.
@@ -73,11 +75,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    fn numbers(&mut self) -> [(&'static str, &mut u64); 18] {
+    fn numbers(&mut self) -> [(&'static str, &mut u64); 19] {
         [
             ("steps", &mut self.steps),
             ("shuffles", &mut self.jobs),
             ("sealed", &mut self.sealed),
+            ("with later bounds", &mut self.later_bounds),
             ("seals that lack a partition", &mut self.lacking),
             ("attempts", &mut self.attempts),
             ("stored", &mut self.stored),
@@ -208,6 +211,10 @@ pub(super) struct World {
     pub cuts: BTreeMap<(usize, usize), True>,
     pub away: True,
     pub stopped: Option<True>,
+    /// Which process is killed, and before which event.
+    kill: Option<(usize, u64)>,
+    /// Messages and syncs so far.
+    events: u64,
     queue: BTreeMap<(True, u64), Happening>,
     queued: u64,
     broken: Option<String>,
@@ -226,10 +233,26 @@ pub fn run_with_words(seed: u64, words: Option<usize>) -> (Outcome, Vec<String>)
     (Outcome { broken: world.broken, hash: world.trace.hash(), ..world.outcome }, told)
 }
 
+/// A run of one shuffle in which nothing goes wrong, but that a process may be killed before one of its messages and syncs. The second
+/// number says how many of these there are until the shuffle has come to its end.
+pub fn run_interrupted(seed: u64, kill: Option<(usize, u64)>) -> (Outcome, u64) {
+    let mut draw = Draw::new(seed ^ 0x5ff1_e000);
+    let weather = Weather::drawn(&mut draw).calm();
+    let mut world = World::of(weather, draw, None);
+    world.kill = kill;
+    world.run();
+    let outcome = Outcome { broken: world.broken, hash: world.trace.hash(), ..world.outcome };
+    (outcome, world.events)
+}
+
 impl World {
     fn new(seed: u64, words: Option<usize>) -> World {
         let mut draw = Draw::new(seed ^ 0x5ff1_e000);
         let weather = Weather::drawn(&mut draw);
+        World::of(weather, draw, words)
+    }
+
+    fn of(weather: Weather, mut draw: Draw, words: Option<usize>) -> World {
         let names = (0..weather.nodes).filter_map(|node| NodeId::new(&format!("n{node}")).ok());
         let names: Vec<NodeId> = names.collect();
         let first = names.get(..weather.first).unwrap_or(&names);
@@ -252,6 +275,8 @@ impl World {
             cuts: BTreeMap::new(),
             away: 0,
             stopped: None,
+            kill: None,
+            events: 0,
             queue: BTreeMap::new(),
             queued: 0,
             broken: None,
@@ -264,8 +289,10 @@ impl World {
         }
         world.outcome.jobs = world.weather.jobs as u64;
         world.after(0, Happening::Coordinate);
-        let fault = world.draw.around(world.weather.fault_every);
-        world.after(fault, Happening::Fault);
+        if world.weather.fault_every > 0 {
+            let fault = world.draw.around(world.weather.fault_every);
+            world.after(fault, Happening::Fault);
+        }
         world.after(world.weather.faults_for, Happening::Stop);
         world
     }
@@ -274,6 +301,7 @@ impl World {
         while let Some(((at, _), happening)) = self.queue.pop_first() {
             self.now = at;
             self.outcome.steps += 1;
+            self.interrupts(&happening);
             let is_over = self.stopped.is_some_and(|stopped| at > stopped + SETTLES + CLEARS);
             let result = if is_over { self.is_clear() } else { self.happens(happening) };
             if let Err(why) = result {
@@ -283,6 +311,18 @@ impl World {
             if is_over || self.broken.is_some() {
                 return;
             }
+        }
+    }
+
+    fn interrupts(&mut self, happening: &Happening) {
+        let is_done = self.jobs.iter().flatten().all(|job| job.phase == Phase::Done);
+        if is_done || !matches!(happening, Happening::Deliver { .. } | Happening::Synced { .. }) {
+            return;
+        }
+        self.events += 1;
+        if let Some((node, _)) = self.kill.filter(|(_, at)| *at == self.events) {
+            let down = self.draw.between(50, 2_500) * MS;
+            self.crash(node, down);
         }
     }
 

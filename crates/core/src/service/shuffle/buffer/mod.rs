@@ -357,7 +357,7 @@ impl Buffer {
         }
         let shuffle = key.stream.shuffle;
         match key.stream.writer {
-            Writer::Division(task) => self.end_division(shuffle, task),
+            Writer::Division(task, _) => self.end_division(shuffle, task),
             Writer::Buffer(_) => {
                 let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
                 let marked = open
@@ -395,7 +395,7 @@ impl Buffer {
             open.divisions.insert(*task, Divided { leader, last });
         }
         for (slot, batches) in parts {
-            let stream = Stream { shuffle: *shuffle, slot, writer: Writer::Division(*task) };
+            let stream = Stream { shuffle: *shuffle, slot, writer: Writer::Division(*task, self.id.clone()) };
             for (number, tagged) in (1..).zip(batches) {
                 let key = BatchKey { stream: stream.clone(), number };
                 let batch = Batch { key, body: Body::Records(tagged) };
@@ -410,9 +410,10 @@ impl Buffer {
         let Some(divided) = self.shuffles.get(&shuffle).and_then(|open| open.divisions.get(&task)) else {
             return;
         };
-        let stream = |slot: &PoolSlot| Stream { shuffle, slot: *slot, writer: Writer::Division(task) };
+        let writer = Writer::Division(task, self.id.clone());
+        let stream = |slot: &PoolSlot| Stream { shuffle, slot: *slot, writer: writer.clone() };
         if divided.last.iter().all(|(slot, last)| self.sending.has_stored(&stream(slot), *last)) {
-            let message = Message::Divided(shuffle, task, divided.last.clone());
+            let message = Message::Divided(shuffle, task, self.id.clone(), divided.last.clone());
             self.out.push((divided.leader.clone(), message));
         }
     }

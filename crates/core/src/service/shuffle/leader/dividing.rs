@@ -16,7 +16,7 @@ use crate::service::shuffle::plan::{Division, Needed};
 use crate::service::shuffle::record::EndMark;
 use crate::service::shuffle::settings::Settings;
 use crate::service::shuffle::sketch::{Cdf, Sketch};
-use crate::service::shuffle::{PoolSlot, ShuffleId, TaskId, Writer};
+use crate::service::shuffle::{BufferId, PoolSlot, ShuffleId, TaskId, Writer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -91,8 +91,8 @@ impl Led {
             let buffer = &mark.attempt.buffer;
             mark.last.iter().for_each(|(slot, last)| need(*slot, Writer::Buffer(buffer.clone()), *last));
         }
-        for (task, last) in &self.tasks {
-            last.iter().for_each(|(slot, last)| need(*slot, Writer::Division(*task), *last));
+        for (writer, last) in &self.divisions {
+            last.iter().for_each(|(slot, last)| need(*slot, writer.clone(), *last));
         }
         needed
     }
@@ -196,9 +196,10 @@ impl Leader {
         &mut self,
         now: Millis,
         shuffle: ShuffleId,
-        task: TaskId,
+        (task, by): (TaskId, BufferId),
         last: BTreeMap<PoolSlot, u64>,
     ) {
+        let writer = Writer::Division(task, by);
         let Some(led) = self.shuffles.get_mut(&shuffle) else { return };
         let mut under_way = led.dividing.values_mut().filter(|one| !one.is_done);
         let Some(one) = under_way.find(|one| one.division.task == task) else { return };
@@ -206,11 +207,12 @@ impl Leader {
         let Division { slot, tags, upto, .. } = one.division.as_ref().clone();
         let tags: Vec<Tag> = tags.into_keys().collect();
         if planted::is(Planted::TwoSteps) {
-            let first = Superseded { slot, tags, upto, task, last: BTreeMap::new() };
-            let second = Superseded { slot, tags: Vec::new(), upto: BTreeMap::new(), task, last };
+            let (writer, none) = (writer.clone(), BTreeMap::new());
+            let first = Superseded { slot, tags, upto, writer: writer.clone(), last: none };
+            let second = Superseded { slot, tags: Vec::new(), upto: BTreeMap::new(), writer, last };
             led.done.extend([first, second]);
         } else {
-            led.done.push_back(Superseded { slot, tags, upto, task, last });
+            led.done.push_back(Superseded { slot, tags, upto, writer, last });
         }
         self.advance(now, shuffle);
     }

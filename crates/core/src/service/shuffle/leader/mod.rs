@@ -17,7 +17,7 @@ use super::pool::PoolMap;
 use super::record::EndMark;
 use super::settings::Settings;
 use super::sketch::Sketch;
-use super::{Ended, Failure, PoolSlot, ShuffleId, TaskId, Terms, Writer};
+use super::{Ended, Failure, PoolSlot, ShuffleId, Terms, Writer};
 use crate::base::id::{Epoch, Incarnation};
 use crate::base::name::NodeId;
 use crate::base::time::Millis;
@@ -110,7 +110,7 @@ struct Led {
     /// Up to which batch of each writer a tag was divided.
     divided: BTreeMap<Tag, BTreeMap<Writer, u64>>,
     /// The divisions that count, and their last batch in each slot.
-    tasks: BTreeMap<TaskId, BTreeMap<PoolSlot, u64>>,
+    divisions: BTreeMap<Writer, BTreeMap<PoolSlot, u64>>,
     /// Whole attempts of each partition, the first heard first.
     marks: BTreeMap<u32, Vec<EndMark>>,
     samples: BTreeMap<NodeId, (Incarnation, Arc<Sketch>)>,
@@ -144,7 +144,7 @@ impl Led {
             state: State::Open,
             versions: Versions::new(terms.stashes),
             divided: BTreeMap::new(),
-            tasks: BTreeMap::new(),
+            divisions: BTreeMap::new(),
             marks: BTreeMap::new(),
             samples: BTreeMap::new(),
             sampled: 0,
@@ -172,7 +172,7 @@ impl Led {
                         *before = (*before).max(*upto);
                     }
                 }
-                self.tasks.entry(superseded.task).or_default().extend(superseded.last.clone());
+                self.divisions.entry(superseded.writer.clone()).or_default().extend(superseded.last.clone());
                 self.dividing.remove(&superseded.slot);
             }
             Decision::Sealed(plan) => self.state = State::Sealed(plan.clone()),
@@ -340,7 +340,7 @@ impl Leader {
                 led.touched = if new > 0 { now } else { led.touched };
                 self.advance(now, shuffle);
             }
-            Message::Divided(shuffle, task, last) => self.divided(now, shuffle, task, last),
+            Message::Divided(shuffle, task, by, last) => self.divided(now, shuffle, (task, by), last),
             Message::Counted(shuffle, epoch, slot, counts) if epoch == self.epoch => {
                 self.count(now, shuffle, slot, counts);
             }
