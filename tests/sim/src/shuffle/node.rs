@@ -88,8 +88,7 @@ impl Node {
             let slot = PoolSlot(at as u32);
             if place.live.first() == Some(&self.name) && !process.leaders.contains_key(&slot) {
                 let copy = process.replicas.lead(slot, place.epoch);
-                let own = (self.name.clone(), slot);
-                let leader = Leader::begin(now, own, settings.clone(), map.clone(), copy);
+                let leader = Leader::begin(now, slot, settings.clone(), map.clone(), copy);
                 process.leaders.insert(slot, leader);
             }
         }

@@ -228,10 +228,8 @@ impl Holder {
                     self.send(from, Message::Dropped(shuffle));
                 }
             }
-            Message::Divide(division) => {
-                if self.is_whole(division.shuffle, division.slot, &division.upto) {
-                    self.effects.push(Effect::Divide(from, division));
-                }
+            Message::Divide(division) if self.is_whole(division.shuffle, division.slot, &division.upto) => {
+                self.effects.push(Effect::Divide(from, division));
             }
             Message::Count(epoch, plan, slot) => {
                 let needed = plan.needed.get(&slot).cloned().unwrap_or_default();

@@ -192,7 +192,6 @@ impl Led {
 /// A leader.
 #[derive(Debug, Clone)]
 pub struct Leader {
-    me: NodeId,
     slot: PoolSlot,
     epoch: Epoch,
     settings: Settings,
@@ -225,7 +224,7 @@ impl Leader {
     /// The map has given this node the lead of the slot; `decisions` is its own copy, by [`super::log::Replicas::lead`].
     pub fn begin(
         now: Millis,
-        (me, slot): (NodeId, PoolSlot),
+        slot: PoolSlot,
         settings: Settings,
         map: Arc<PoolMap>,
         decisions: Decisions,
@@ -233,7 +232,6 @@ impl Leader {
         let epoch = map.place(slot).map_or(Epoch(0), |place| place.epoch);
         let first = decisions.sequence;
         let mut leader = Leader {
-            me,
             slot,
             epoch,
             settings,
