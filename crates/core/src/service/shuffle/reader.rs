@@ -275,3 +275,96 @@ impl Slice {
         placed.iter().filter(is_inside).skip(self.from as usize).take(count).cloned().collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::id::Epoch;
+    use crate::service::shuffle::plan::PlanRange;
+    use crate::service::shuffle::pool::SlotPlace;
+    use crate::service::shuffle::{AttemptKey, BufferId, PoolSlot, ShuffleId};
+    use std::collections::BTreeMap;
+
+    const RECORDS: u64 = 10;
+
+    fn reader(settings: Settings) -> Reader {
+        let nodes: Vec<NodeId> = ["a", "b", "c"].map(|name| NodeId::new(name).unwrap()).to_vec();
+        let place = SlotPlace { epoch: Epoch(1), live: nodes[..2].to_vec(), loading: Vec::new() };
+        let map = PoolMap { generation: 1, replicas: 2, places: vec![place], nodes: nodes.clone() };
+        let buffer = BufferId { node: nodes[0].clone(), incarnation: crate::base::id::Incarnation(1) };
+        let winner = crate::service::shuffle::plan::Winner { partition: 0, records: RECORDS, bytes: 0 };
+        let range = PlanRange {
+            id: RangeId(1),
+            since: 1,
+            begins: [].as_slice().into(),
+            slot: PoolSlot(0),
+            records: RECORDS,
+            bytes: 0,
+        };
+        let plan = Plan {
+            shuffle: ShuffleId(1),
+            winners: [(AttemptKey { buffer, number: 1 }, winner)].into(),
+            needed: BTreeMap::new(),
+            ranges: vec![range],
+        };
+        Reader::of_partition((Arc::new(plan), Arc::new(map)), settings, (0, 1), 0)
+    }
+
+    fn asked(effects: &[Effect]) -> Option<(String, u64, u64)> {
+        effects.iter().find_map(|effect| match effect {
+            Effect::Ask(node, number, slice) => Some((node.to_string(), *number, slice.from)),
+            _ => None,
+        })
+    }
+
+    fn records(count: u64) -> Vec<Placed> {
+        let one = |index| Placed {
+            key: [].as_slice().into(),
+            partition: 0,
+            frame: 1,
+            index,
+            value: [].as_slice().into(),
+        };
+        (0..count as usize).map(one).collect()
+    }
+
+    #[test]
+    fn x9_one_holder_goes_on_where_another_has_stopped() {
+        let mut reader = reader(Settings { read_records: 4, ..Settings::default() });
+        let first = reader.handle(Millis(0), Event::Tick);
+        assert_eq!(asked(&first), Some(("a".to_owned(), 1, 0)));
+        let next = reader.handle(Millis(1), Event::Answer(1, Ok(records(4))));
+        assert_eq!(asked(&next), Some(("a".to_owned(), 2, 4)));
+        let other = reader.handle(Millis(2), Event::Answer(2, Err(NotRead::Busy)));
+        assert_eq!(asked(&other), Some(("b".to_owned(), 3, 4)));
+        assert_eq!(reader.handle(Millis(3), Event::Answer(2, Ok(records(4)))), [], "a late answer is none");
+        let silent = reader.handle(Millis(2 + 2_000), Event::Tick);
+        assert_eq!(asked(&silent), Some(("c".to_owned(), 4, 4)), "also who may stand in is asked");
+        reader.handle(Millis(2_003), Event::Answer(4, Ok(records(4))));
+        let last = reader.handle(Millis(2_004), Event::Answer(5, Ok(records(2))));
+        assert_eq!(last, [Effect::Records(records(2)), Effect::Done]);
+        assert_eq!(reader.wake_at(), Millis::NEVER);
+    }
+
+    #[test]
+    fn r3_when_all_have_failed_it_waits_longer_each_time_until_its_budget_is_used_up() {
+        let settings =
+            Settings { retry_budget: 3, back_off_ms: 10, longest_back_off_ms: 25, ..Settings::default() };
+        let mut reader = reader(settings);
+        let (mut now, mut number, mut rests) = (0, 0, Vec::new());
+        let failed = loop {
+            let mut effects = reader.handle(Millis(now), Event::Tick);
+            while asked(&effects).is_some() {
+                number += 1;
+                effects = reader.handle(Millis(now), Event::Answer(number, Err(NotRead::Lacks)));
+            }
+            if let Some(Effect::Failed(why)) = effects.first() {
+                break *why;
+            }
+            rests.push(reader.wake_at().0 - now);
+            now = reader.wake_at().0;
+        };
+        assert_eq!(failed, Failed::NoHolder(RangeId(1), Some(NotRead::Lacks)));
+        assert_eq!((rests, number), (vec![10, 20, 25], 12));
+    }
+}

@@ -1,5 +1,6 @@
 //! Why an attempt is not stored.
 
+use crate::limits;
 use crate::service::shuffle::Ended;
 
 /// Why an attempt is not stored. It says whether to run it again.
@@ -23,6 +24,18 @@ pub enum Failed {
         said: (u64, u64),
         /// Those that came.
         seen: (u64, u64),
+    },
+    /// A record is too large.
+    #[error(
+        "a record of {record} bytes, its key of {key}, is too large: the limits are {most} and {most_key}; do not run the attempt again with it",
+        most = limits::SHUFFLE_RECORD_BYTES,
+        most_key = limits::SHUFFLE_KEY_BYTES
+    )]
+    TooLarge {
+        /// Bytes of the key.
+        key: usize,
+        /// Bytes of key and value.
+        record: u64,
     },
     /// The buffer knows no such attempt.
     #[error(

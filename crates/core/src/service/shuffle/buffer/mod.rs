@@ -24,6 +24,7 @@ use super::sketch::Sketch;
 use super::{AttemptId, AttemptKey, BufferId, Ended, PoolSlot, ShuffleId, TaskId, Terms, Writer};
 use crate::base::name::NodeId;
 use crate::base::time::Millis;
+use crate::limits;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -205,6 +206,14 @@ impl Buffer {
     }
 
     fn frame(&mut self, now: Millis, attempt: Attempt, number: u64, records: Vec<Record>) {
+        let is_large = |record: &&Record| {
+            record.key.len() > limits::SHUFFLE_KEY_BYTES
+                || record.bytes() > limits::SHUFFLE_RECORD_BYTES as u64
+        };
+        if let Some(large) = records.iter().find(is_large) {
+            let (key, record) = (large.key.len(), large.bytes());
+            return self.fail(attempt, Failed::TooLarge { key, record });
+        }
         let bytes: u64 = records.iter().map(Record::bytes).sum();
         let before = self.bytes();
         let buffer = self.id.clone();
@@ -522,3 +531,6 @@ impl Buffer {
         late.into_iter().for_each(|(attempt, why)| self.fail(attempt, why));
     }
 }
+
+#[cfg(test)]
+mod tests;
