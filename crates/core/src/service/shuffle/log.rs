@@ -126,13 +126,15 @@ impl Replicas {
         copy.clone()
     }
 
-    /// Takes decisions in. They are to be synced before the leader hears the answer: the epoch and the number up to which the copy
+    /// Takes decisions in. `known` is the epoch of the slot in the map of the node: what is earlier is refused, as a node whose disk was
+    /// lost has lost what it had heard of, and its map is from after that. A node without a map takes nothing. They are to be synced before the leader hears the answer: the epoch and the number up to which the copy
     /// is the leader's.
-    pub fn take(&mut self, append: Append, ended_kept: usize) -> Result<(Epoch, u64), Refused> {
+    pub fn take(&mut self, append: Append, known: Epoch, ended_kept: usize) -> Result<(Epoch, u64), Refused> {
         let Append { slot, epoch, what } = append;
         let copy = self.copies.entry(slot).or_default();
-        if epoch < copy.epoch && !planted::is(Planted::StaleAppend) {
-            return Err(Refused::Stale(copy.epoch));
+        let heard = copy.epoch.max(known);
+        if epoch < heard && !planted::is(Planted::StaleAppend) {
+            return Err(Refused::Stale(heard));
         }
         match what {
             // A whole copy that comes late has less than what followed it under the same epoch.
@@ -178,34 +180,45 @@ mod tests {
     #[test]
     fn o2_a_replica_that_has_heard_of_a_later_epoch_refuses() {
         let mut replicas = Replicas::default();
-        assert_eq!(replicas.take(after(3, 0, &[1]), 9), Err(Refused::Lacks));
-        assert_eq!(replicas.take(whole(3, 5), 9), Ok((Epoch(3), 5)));
-        assert_eq!(replicas.take(after(3, 5, &[1]), 9), Ok((Epoch(3), 6)));
-        assert_eq!(replicas.take(whole(4, 5), 9), Ok((Epoch(4), 5)), "what never counted goes");
-        assert_eq!(replicas.take(after(3, 6, &[2]), 9), Err(Refused::Stale(Epoch(4))));
-        assert_eq!(replicas.take(whole(3, 9), 9), Err(Refused::Stale(Epoch(4))));
+        assert_eq!(replicas.take(after(3, 0, &[1]), Epoch(0), 9), Err(Refused::Lacks));
+        assert_eq!(replicas.take(whole(3, 5), Epoch(0), 9), Ok((Epoch(3), 5)));
+        assert_eq!(replicas.take(after(3, 5, &[1]), Epoch(0), 9), Ok((Epoch(3), 6)));
+        assert_eq!(replicas.take(whole(4, 5), Epoch(0), 9), Ok((Epoch(4), 5)), "what never counted goes");
+        assert_eq!(replicas.take(after(3, 6, &[2]), Epoch(0), 9), Err(Refused::Stale(Epoch(4))));
+        assert_eq!(replicas.take(whole(3, 9), Epoch(0), 9), Err(Refused::Stale(Epoch(4))));
         assert_eq!(replicas.copies[&SLOT].living.len(), 0);
     }
 
     #[test]
     fn o2_a_replica_that_is_to_lead_takes_nothing_of_the_last_leader_any_more() {
         let mut replicas = Replicas::default();
-        replicas.take(whole(3, 5), 9).unwrap();
+        replicas.take(whole(3, 5), Epoch(0), 9).unwrap();
         let copy = replicas.lead(SLOT, Epoch(4));
         assert_eq!((copy.epoch, copy.sequence), (Epoch(4), 5));
-        assert_eq!(replicas.take(after(3, 5, &[1]), 9), Err(Refused::Stale(Epoch(4))));
-        assert_eq!(replicas.take(whole(4, 5), 9), Ok((Epoch(4), 5)));
+        assert_eq!(replicas.take(after(3, 5, &[1]), Epoch(0), 9), Err(Refused::Stale(Epoch(4))));
+        assert_eq!(replicas.take(whole(4, 5), Epoch(0), 9), Ok((Epoch(4), 5)));
+    }
+
+    #[test]
+    fn o2_a_replica_that_has_lost_its_disk_takes_nothing_from_before_its_map() {
+        let mut replicas = Replicas::default();
+        assert_eq!(replicas.take(whole(3, 5), Epoch(4), 9), Err(Refused::Stale(Epoch(4))));
+        assert_eq!(replicas.take(whole(4, 5), Epoch(4), 9), Ok((Epoch(4), 5)));
     }
 
     #[test]
     fn decisions_that_come_twice_are_taken_once_and_none_is_left_out() {
         let mut replicas = Replicas::default();
-        replicas.take(whole(1, 0), 9).unwrap();
-        assert_eq!(replicas.take(after(1, 0, &[1, 2]), 9), Ok((Epoch(1), 2)));
-        assert_eq!(replicas.take(after(1, 1, &[2, 3]), 9), Ok((Epoch(1), 3)));
-        assert_eq!(replicas.take(after(1, 0, &[1]), 9), Ok((Epoch(1), 3)));
-        assert_eq!(replicas.take(after(1, 4, &[5]), 9), Err(Refused::Lacks));
-        assert_eq!(replicas.take(whole(1, 0), 9), Ok((Epoch(1), 3)), "an old whole copy changes nothing");
+        replicas.take(whole(1, 0), Epoch(0), 9).unwrap();
+        assert_eq!(replicas.take(after(1, 0, &[1, 2]), Epoch(0), 9), Ok((Epoch(1), 2)));
+        assert_eq!(replicas.take(after(1, 1, &[2, 3]), Epoch(0), 9), Ok((Epoch(1), 3)));
+        assert_eq!(replicas.take(after(1, 0, &[1]), Epoch(0), 9), Ok((Epoch(1), 3)));
+        assert_eq!(replicas.take(after(1, 4, &[5]), Epoch(0), 9), Err(Refused::Lacks));
+        assert_eq!(
+            replicas.take(whole(1, 0), Epoch(0), 9),
+            Ok((Epoch(1), 3)),
+            "an old whole copy changes nothing"
+        );
         assert!(replicas.copies[&SLOT].living.values().all(|decisions| decisions.len() == 1));
     }
 

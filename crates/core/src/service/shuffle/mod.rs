@@ -17,7 +17,7 @@
 //! | 2. A node that does not answer is replaced by a stand-in, at once; the stand-in keeps what it has until all replicas of the slot have it (X12) | `sending`, `holder` |
 //! | 3. A holder has each batch once, and serves only from streams without a gap; gaps are fetched (X8) | `holder`, [`record::Numbers`] |
 //! | 4. What has a tag that is wanted no more is divided and stored anew, and one decision replaces the old by the new (X5, X11) | [`bounds`], `leader` |
-//! | 5. A decision counts when every replica of the home has it synced under the epoch; a replica that has heard of a later epoch refuses (X10, O2) | [`log`] |
+//! | 5. A decision counts when every replica of the home has it synced under the epoch; a replica that has heard of a later epoch, by a leader or by its map, refuses (X10, O2) | [`log`] |
 //! | 6. The first whole attempt of a partition that the leader hears of wins; the choice is final with the decision to seal (X7) | `leader` |
 //! | 7. Seal needs a whole attempt of each partition expected, everything divided, and counts that agree; else it names what lacks, or the shuffle fails by name (D6) | `leader` |
 //! | 8. A reader and a holder go by the sealed plan alone; records of losers are left out; the order is by key, partition and place, so it is the same at each replica (X9) | [`plan`], `reader` |

@@ -5,7 +5,7 @@ use crate::clock::{MS, True};
 use crate::shuffle::disk::Write;
 use crate::shuffle::job::Phase;
 use crate::shuffle::node::Process;
-use partage_core::base::id::Incarnation;
+use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
 use partage_core::service::shuffle::log::Append;
 use partage_core::service::shuffle::message::{Message, Word};
@@ -130,7 +130,8 @@ impl World {
     fn appends(&mut self, node: usize, from: NodeId, append: Append) -> Result {
         let (slot, epoch, kept) = (append.slot, append.epoch, self.weather.settings.ended_kept);
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
-        match process.replicas.take(append, kept) {
+        let known = process.map.place(slot).map_or(Epoch(0), |place| place.epoch);
+        match process.replicas.take(append, known, kept) {
             Ok(_) => {
                 let copy = process.replicas.copies.get(&slot).cloned().unwrap_or_default();
                 self.writes(node, Write::Decisions(slot, copy, (from, epoch)));
