@@ -219,8 +219,6 @@ pub enum Planted {
     TwoSteps,
     /// O2: a replica takes the decisions of a leader that was replaced.
     StaleAppend,
-    /// O2: a new leader begins with a copy that the last leader may still add to.
-    UnfencedLead,
     /// X12: a node hands over nothing of what it has stored in the place of another.
     StandInForgotten,
     /// X12: a node that the map names no more drops what it has before its successors have it.
@@ -259,7 +257,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of shuffles must catch.
-    pub const SHUFFLES: [Planted; 11] = [
+    pub const SHUFFLES: [Planted; 10] = [
         Planted::AckedBelowR,
         Planted::TwoWinners,
         Planted::StoredTwice,
@@ -267,7 +265,6 @@ impl Planted {
         Planted::LoserRead,
         Planted::TwoSteps,
         Planted::StaleAppend,
-        Planted::UnfencedLead,
         Planted::StandInForgotten,
         Planted::DroppedEarly,
         Planted::SealedWithout,

@@ -120,9 +120,7 @@ impl Replicas {
     /// that one reached it with later would count, and the next leader would not know it.
     pub fn lead(&mut self, slot: PoolSlot, epoch: Epoch) -> Decisions {
         let copy = self.copies.entry(slot).or_default();
-        if !planted::is(Planted::UnfencedLead) {
-            copy.epoch = copy.epoch.max(epoch);
-        }
+        copy.epoch = copy.epoch.max(epoch);
         copy.clone()
     }
 
