@@ -606,6 +606,45 @@ def role_cases():
     return {**held, "message": message.hex()}
 
 
+# ── Shuffles ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def given_identities(case):
+    """Greedy by shared density; of equal ones the pair whose old range, then whose new range comes first."""
+    order = sorted(case["shared"], key=lambda pair: (-pair[2], case["old"].index(pair[0]), case["new"].index(pair[1])))
+    given, used = {}, set()
+    for old, new, density in order:
+        if density > 0 and old not in used and new not in given:
+            given[new] = old
+            used.add(old)
+    fresh = iter(range(case["next"], case["next"] + len(case["new"])))
+    return [given[new] if new in given else next(fresh) for new in case["new"]]
+
+
+SHUFFLE_IDENTITIES = [
+    {"old": [1, 2, 3], "new": [4, 5, 6, 7, 8], "shared": [[1, 4, 20], [1, 5, 15], [3, 4, 10], [3, 5, 9], [2, 6, 8]], "next": 9},
+    {"old": [10, 20], "new": [1, 2], "shared": [[10, 1, 5], [10, 2, 5], [20, 1, 5], [20, 2, 5]], "next": 21},
+    {"old": [10, 20], "new": [1, 2, 3], "shared": [[10, 1, 0], [20, 3, 1]], "next": 21},
+    {"old": [], "new": [1, 2], "shared": [], "next": 0},
+]
+SHUFFLE_RANKS = [(0, 1), (1, 1), (1, 3), (10, 3), (10_000_000, 7), (M64, 5), (3, 10)]
+SHUFFLE_SLOTS = [(0, 0, 1024), (1, 2, 1024), ((1 << 128) - 1, M64, 1024), (0x0123456789ABCDEF << 64, 77, 1000)]
+
+
+def shuffle_cases():
+    identities = [{**case, "ids": given_identities(case)} for case in SHUFFLE_IDENTITIES]
+    ranks = [
+        {"total": f"{total:016x}", "n": n, "ranks": [f"{i * total // n:016x}" for i in range(n + 1)]}
+        for total, n in SHUFFLE_RANKS
+    ]
+    slots = []
+    for shuffle, number, of in SHUFFLE_SLOTS if xxhash else []:
+        key = shuffle.to_bytes(16, "big")
+        home, own = (xxh3_64(k) % of for k in (key, key + number.to_bytes(8, "big")))
+        slots.append({"shuffle": f"{shuffle:032x}", "range": f"{number:016x}", "slots": of, "home": home, "slot": own})
+    return {"identities": identities, "ranks": ranks, "slots": slots}
+
+
 # ── Other people's implementations ──────────────────────────────────────────────────────────────────────
 
 JAVA = """
@@ -776,6 +815,7 @@ def main():
     files["partitions.json"] = partition_cases
     files["table_backup.json"] = table_backup_cases
     files["roles.json"] = role_cases
+    files["shuffles.json"] = shuffle_cases
     if "--write" in sys.argv:
         for name, cases in files.items():
             (HERE / name).write_text(json.dumps(cases(), indent=1, ensure_ascii=True) + "\n")
@@ -789,6 +829,8 @@ def main():
         if xxhash is None:
             for case in held["cases"] if name == "hashes.json" else []:
                 case["hashes"].pop("xxh3-64")
+            if name == "shuffles.json":
+                held["slots"] = []
             for kind in ("fixed", "hash_ranges"):
                 if kind in held:
                     held[kind] = [case for case in held[kind] if case["hash"] != "xxh3-64"]

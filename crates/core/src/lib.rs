@@ -28,7 +28,8 @@
 //! 6. **[`cluster`]**, **[`worker`]** and **[`routing`]** act: they are the state machines of coordinator, worker and router.
 //!    None of them uses another; they have only what they exchange in common. Each has a driver in the crate of its process.
 //! 7. **[`service`]**: the state machines of what stands on all this, [`dataset`](service::dataset),
-//!    [`metadata`](service::metadata), [`table`](service::table) and [`whatif`](service::whatif).
+//!    [`metadata`](service::metadata), [`shuffle`](service::shuffle), [`table`](service::table) and
+//!    [`whatif`](service::whatif).
 
 pub mod base;
 pub mod cluster;

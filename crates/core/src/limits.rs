@@ -409,3 +409,10 @@ pub const INDEX_STEP_BYTES: usize = 512 << 10;
 pub const CHECK_RANGES: usize = 1_024;
 /// Bytes of the first keys of these ranges.
 pub const CHECK_KEY_BYTES: usize = 1 << 20;
+/// Bytes of a key that a shuffle samples; of longer ones the first bytes. Enough to tell keys apart, and a sketch of some 5,000 keys
+/// takes a megabyte or so at most.
+pub const SAMPLE_KEY_BYTES: usize = 256;
+/// Bytes of a key of a shuffle: what people order by is shorter, and a key stands in bounds and in the memory of whoever sorts.
+pub const SHUFFLE_KEY_BYTES: usize = 64 << 10;
+/// Bytes of a record of a shuffle, key and value: it travels whole, and a buffer must hold some.
+pub const SHUFFLE_RECORD_BYTES: usize = 64 << 20;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise, in its helping functions too")]
 
+use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
 use partage_core::keyspace::hash::HashFunction;
 use partage_core::keyspace::key::Key;
@@ -14,6 +15,8 @@ use partage_core::keyspace::sharding::ring::Ring;
 use partage_core::keyspace::sharding::{PartitionKey, presplit};
 use partage_core::placement::{NodeSpec, POLICIES, Problem, Standing, by_name};
 use partage_core::service::dataset::Partitioner;
+use partage_core::service::shuffle::pool::{PoolMap, SlotPlace};
+use partage_core::service::shuffle::{RangeId, ShuffleId, bounds, partition};
 use serde_json::Value;
 use std::path::Path;
 
@@ -214,5 +217,44 @@ fn partitions_of_datasets() {
             let both = (expected[0].as_u64(), expected[1].as_u64());
             assert_eq!((Some(found.0.into()), found.1.map(u64::from)), both, "{partitioner} of {case}");
         }
+    }
+}
+
+#[test]
+fn x11_identities_of_ranges() {
+    let file = file("shuffles.json");
+    let number = |value: &Value| value.as_u64().unwrap();
+    assert!(list(&file, "identities").len() >= 4);
+    for case in list(&file, "identities") {
+        let (old, new) = (list(case, "old"), list(case, "new"));
+        let place = |ranges: &[Value], range: &Value| ranges.iter().position(|one| one == range).unwrap();
+        let shared = list(case, "shared").iter();
+        let shared = shared.map(|pair| (place(old, &pair[0]), place(new, &pair[1]), number(&pair[2])));
+        let old_ids: Vec<RangeId> = old.iter().map(|id| RangeId(number(id))).collect();
+        let next = RangeId(number(&case["next"]));
+        let ids = bounds::identities(&old_ids, new.len(), &shared.collect::<Vec<_>>(), next);
+        let expected: Vec<RangeId> = list(case, "ids").iter().map(|id| RangeId(number(id))).collect();
+        assert_eq!(ids, expected, "{case}");
+    }
+}
+
+#[test]
+fn x13_ranks_of_partitions_and_slots_of_ranges() {
+    let file = file("shuffles.json");
+    let hex = |value: &Value, name: &str| u128::from_str_radix(text(value, name), 16).unwrap();
+    for case in list(&file, "ranks") {
+        let (total, n) = (hex(case, "total") as u64, number(case, "n"));
+        let ranks: Vec<String> = (0..=n).map(|i| format!("{:016x}", partition::rank(i, n, total))).collect();
+        assert_eq!(ranks, list(case, "ranks").iter().map(|rank| rank.as_str().unwrap()).collect::<Vec<_>>());
+    }
+    assert!(list(&file, "ranks").len() >= 7 && list(&file, "slots").len() >= 4);
+    for case in list(&file, "slots") {
+        let place = SlotPlace { epoch: Epoch(1), live: Vec::new(), loading: Vec::new() };
+        let places = vec![place; number(case, "slots") as usize];
+        let map = PoolMap { generation: 1, replicas: 2, places, nodes: Vec::new() };
+        let shuffle = ShuffleId(hex(case, "shuffle"));
+        assert_eq!(u64::from(map.home(shuffle).0), number(case, "home"), "{case}");
+        let range = RangeId(hex(case, "range") as u64);
+        assert_eq!(u64::from(map.slot_of(shuffle, range).0), number(case, "slot"), "{case}");
     }
 }

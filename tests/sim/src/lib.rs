@@ -33,6 +33,7 @@ pub mod scenarios;
 pub mod scene;
 pub mod service;
 pub mod shape;
+pub mod shuffle;
 pub mod slow;
 pub mod store;
 pub mod stuck;

@@ -16,6 +16,7 @@ const USAGE: &str =
        sim --interrupt SCENARIO --step N [--victim NODE] [--words N]
        sim --datasets [--seed N | --seeds N [--from N]] [--plant INVARIANT]
        sim --replication [--seed N | --seeds N [--from N]] [--plant INVARIANT] [--words N]
+       sim --shuffles [--seed N | --seeds N [--from N]] [--plant INVARIANT] [--words N]
        sim --mutants
        sim --fleet N | --steady";
 
@@ -36,6 +37,8 @@ struct Arguments {
     datasets: bool,
     /// Whether it is one of replicas of tables.
     replication: bool,
+    /// Whether it is one of nodes of a pool for shuffles.
+    shuffles: bool,
     stride: u64,
     step: Option<u64>,
     victim: Place,
@@ -54,6 +57,7 @@ fn arguments() -> Result<Arguments, String> {
         mutants: false,
         datasets: false,
         replication: false,
+        shuffles: false,
         stride: 1,
         step: None,
         victim: Place::Coordinator(0),
@@ -84,6 +88,7 @@ fn arguments() -> Result<Arguments, String> {
             "--mutants" => found.mutants = true,
             "--datasets" => found.datasets = true,
             "--replication" => found.replication = true,
+            "--shuffles" => found.shuffles = true,
             "--words" => found.words = number(&flag, &value()?)? as usize,
             "--stride" => found.stride = number(&flag, &value()?)?.max(1),
             "--step" => found.step = Some(number(&flag, &value()?)?),
@@ -99,7 +104,8 @@ fn number(flag: &str, value: &str) -> Result<u64, String> {
 }
 
 fn planted(invariant: &str) -> Result<Planted, String> {
-    let known = || Planted::CLUSTER.into_iter().chain(Planted::DATASETS).chain(Planted::REPLICATION);
+    let services = || Planted::DATASETS.into_iter().chain(Planted::REPLICATION).chain(Planted::SHUFFLES);
+    let known = || Planted::CLUSTER.into_iter().chain(services());
     let found = known().find(|bug| format!("{bug:?}") == invariant);
     let all = || known().collect::<Vec<_>>();
     found.ok_or_else(|| format!("{invariant:?} is none of the planted bugs {:?}\n{USAGE}", all()))
@@ -128,6 +134,9 @@ fn main() -> Result<(), String> {
     }
     if arguments.replication {
         return replication(&arguments);
+    }
+    if arguments.shuffles {
+        return shuffles(&arguments);
     }
     match (&arguments.interrupt, arguments.step) {
         (None, _) => seeds(&arguments),
@@ -223,6 +232,29 @@ fn replication(arguments: &Arguments) -> Result<(), String> {
         if seeds == 1 && outcome.broken.is_some() {
             let (_, told) = sim::replication::run_with_words(seed, Some(words));
             told.iter().rev().take(words).rev().for_each(|line| eprintln!("{line}"));
+        }
+    }
+    println!("{seeds} seeds: {failed} failed; {all}");
+    if failed > 0 { Err(format!("{failed} of {seeds} seeds failed")) } else { Ok(()) }
+}
+
+/// Shuffles.
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is a command of its own, beside cli")]
+fn shuffles(arguments: &Arguments) -> Result<(), String> {
+    let Arguments { from, seeds, bug, words, .. } = *arguments;
+    let (mut failed, mut all) = (0u64, sim::shuffle::Outcome::default());
+    planted::plant(bug);
+    for seed in from..from + seeds {
+        let (outcome, told) = sim::shuffle::run_with_words(seed, (seeds == 1).then_some(words));
+        all.add(&outcome);
+        if let Some(broken) = &outcome.broken {
+            failed += 1;
+            let plant = bug.map_or(String::new(), |bug| format!(" --plant {bug:?}"));
+            told.iter().rev().take(words).rev().for_each(|line| eprintln!("{line}"));
+            println!("seed {seed} FAILED {broken}");
+            println!("  again: cargo run --release -p sim -- --shuffles --seed {seed}{plant}");
+        } else if seeds == 1 {
+            println!("seed {seed} passed, trace {:016x}", outcome.hash);
         }
     }
     println!("{seeds} seeds: {failed} failed; {all}");

@@ -12,6 +12,7 @@ use crate::report::Verdict;
 use crate::run;
 use crate::scenarios;
 use crate::shape::Shape;
+use crate::shuffle;
 use partage_core::base::planted::{self, Planted};
 
 /// Seeds within which each bug is found; most are within the first ten.
@@ -42,6 +43,8 @@ enum Hunt {
     Metadata,
     /// Runs of replicas of tables.
     Replication,
+    /// Runs of shuffles.
+    Shuffles,
 }
 
 /// How a bug was seen.
@@ -56,7 +59,7 @@ pub struct Caught {
 /// All bugs, in the order of their simulators.
 pub fn all() -> impl Iterator<Item = Planted> {
     let others = Planted::DATASETS.into_iter().chain(Planted::METADATA).chain(Planted::REPLICATION);
-    Planted::CLUSTER.into_iter().chain(others)
+    Planted::CLUSTER.into_iter().chain(others).chain(Planted::SHUFFLES)
 }
 
 const fn small(invariants: &'static [&'static str]) -> Hunt {
@@ -129,6 +132,7 @@ fn hunt_of(bug: Planted) -> Hunt {
         Planted::S18 | Planted::Theirs | Planted::Forgets => Hunt::Datasets(dataset::run_ordered),
         bug if Planted::METADATA.contains(&bug) => Hunt::Metadata,
         bug if Planted::REPLICATION.contains(&bug) => Hunt::Replication,
+        bug if Planted::SHUFFLES.contains(&bug) => Hunt::Shuffles,
         _ => Hunt::Datasets(dataset::run),
     }
 }
@@ -141,6 +145,7 @@ pub fn hunt(bug: Planted) -> Result<Caught, String> {
         Hunt::Datasets(run) => by_outcome(bug, |seed| run(seed).broken),
         Hunt::Metadata => by_outcome(bug, |seed| metadata::run(seed).broken),
         Hunt::Replication => by_outcome(bug, |seed| replication::run(seed).broken),
+        Hunt::Shuffles => by_outcome(bug, |seed| shuffle::run(seed).broken),
     }
 }
 

@@ -11,6 +11,7 @@ const FOUND_HERE: &str = include_str!("planted.rs");
 const FOUND_IN_METADATA: &str = include_str!("metadata.rs");
 const FOUND_IN_DATASETS: &str = include_str!("datasets.rs");
 const FOUND_IN_REPLICATION: &str = include_str!("replication.rs");
+const FOUND_IN_SHUFFLES: &str = include_str!("shuffles.rs");
 
 /// Whether the bug is seen, and nothing without it.
 fn is_found(bug: Planted) {
@@ -26,7 +27,7 @@ fn every_planted_bug_has_a_list_and_a_test() {
     let variants = variants.filter_map(|line| line.strip_suffix(','));
     let variants: BTreeSet<String> = variants.map(str::to_owned).collect();
     let listed: BTreeSet<String> = mutants::all().map(|bug| format!("{bug:?}")).collect();
-    assert_eq!(variants, listed, "each is in CLUSTER, DATASETS, METADATA or REPLICATION");
+    assert_eq!(variants, listed, "each is in CLUSTER, DATASETS, METADATA, REPLICATION or SHUFFLES");
     assert_eq!(listed.len(), mutants::all().count(), "and in one of them, once");
     let has_test = |bug: &Planted| FOUND_HERE.contains(&format!("is_found(Planted::{bug:?});"));
     let without: Vec<_> = Planted::CLUSTER.into_iter().filter(|bug| !has_test(bug)).collect();
@@ -35,6 +36,7 @@ fn every_planted_bug_has_a_list_and_a_test() {
     assert!(FOUND_IN_METADATA.contains("for bug in Planted::METADATA {"));
     assert!(FOUND_IN_DATASETS.contains("for bug in Planted::DATASETS {"));
     assert!(FOUND_IN_REPLICATION.contains("for bug in Planted::REPLICATION {"));
+    assert!(FOUND_IN_SHUFFLES.contains("for bug in Planted::SHUFFLES {"));
 }
 
 #[test]

@@ -205,6 +205,26 @@ pub enum Planted {
     DroppedBase,
     /// D1: a child of a table knows nothing of what its parents have answered, and does again what is asked for again.
     LostOutcomes,
+    /// X6: a buffer says that an attempt is stored when one node fewer than needed has it.
+    AckedBelowR,
+    /// X7: a shuffle is sealed with each whole attempt of a partition.
+    TwoWinners,
+    /// D6: a holder stores a batch that it has once more.
+    StoredTwice,
+    /// D6: a holder serves, counts and divides whether or not batches are missing.
+    GapUnnoticed,
+    /// X7: records of attempts that did not win are read.
+    LoserRead,
+    /// D6: what was divided is replaced by two decisions, not by one.
+    TwoSteps,
+    /// O2: a replica takes the decisions of a leader that was replaced.
+    StaleAppend,
+    /// X12: a node hands over nothing of what it has stored in the place of another.
+    StandInForgotten,
+    /// X12: a node that the map names no more drops what it has before its successors have it.
+    DroppedEarly,
+    /// X7: a shuffle is sealed though a partition has no whole attempt.
+    SealedWithout,
 }
 
 impl Planted {
@@ -234,6 +254,20 @@ impl Planted {
         Planted::AskedReader,
         Planted::ReaderLeads,
         Planted::NoRest,
+    ];
+
+    /// Those that the simulator of shuffles must catch.
+    pub const SHUFFLES: [Planted; 10] = [
+        Planted::AckedBelowR,
+        Planted::TwoWinners,
+        Planted::StoredTwice,
+        Planted::GapUnnoticed,
+        Planted::LoserRead,
+        Planted::TwoSteps,
+        Planted::StaleAppend,
+        Planted::StandInForgotten,
+        Planted::DroppedEarly,
+        Planted::SealedWithout,
     ];
 
     /// Those that the simulator of dataset nodes must catch.

@@ -1,0 +1,100 @@
+//! Times and limits of the machines of a shuffle.
+
+/// Times are in milliseconds, sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// An attempt that has ended waits so long for others, so that they share batches.
+    pub linger_ms: u64,
+    /// A node that has not stored a batch after this time is replaced by a stand-in.
+    pub stand_in_ms: u64,
+    /// What was not answered is sent again after this time.
+    pub resend_ms: u64,
+    /// An attempt that is not stored on enough nodes after this time fails.
+    pub give_up_ms: u64,
+    /// An attempt whose client has sent nothing for so long fails.
+    pub silent_ms: u64,
+    /// Keys and values that a buffer holds at most, with those that are under way. A frame beyond it is not taken.
+    pub buffer_bytes: u64,
+    /// From so many on, chunks of a shuffle are sent.
+    pub chunk_bytes: u64,
+    /// One key in so many is sampled.
+    pub sample_every: u64,
+    /// The `k` of sketches.
+    pub sketch_k: usize,
+    /// Between two reports of a buffer's sample.
+    pub sample_ms: u64,
+    /// Between two comparisons of what the nodes of a slot have.
+    pub inventory_ms: u64,
+    /// Batches that are asked for in one message.
+    pub fetched_at_once: usize,
+    /// A holder asks the home of a shuffle that it has not heard of for so long.
+    pub grace_ms: u64,
+    /// Keys that are sampled before the first bounds are made.
+    pub first_sample: u64,
+    /// A range that has more than so many times the mean weight causes new bounds.
+    pub drift: u64,
+    /// Versions of the bounds of one shuffle.
+    pub versions: u32,
+    /// Divisions of one shuffle that are under way.
+    pub divisions: usize,
+    /// Batches that one division reads at most.
+    pub division_batches: u64,
+    /// Between two rounds of divisions of a shuffle that is not about to be sealed.
+    pub divide_ms: u64,
+    /// A division or a count that has not come after this time is asked for from the next replica.
+    pub task_ms: u64,
+    /// A leader that asked for end marks lists partitions as lacking after this time.
+    pub gather_ms: u64,
+    /// A shuffle that is not sealed and nobody asks for ends after this time.
+    pub unsealed_ttl_ms: u64,
+    /// A sealed one after this.
+    pub sealed_ttl_ms: u64,
+    /// Shuffles that have ended and that a node remembers, the last ones.
+    pub ended_kept: usize,
+    /// Records of one answer to a reader.
+    pub read_records: u64,
+    /// A reader asks the next holder after this time.
+    pub read_wait_ms: u64,
+    /// When all holders have failed, a reader waits so long, then twice as long, and so on.
+    pub back_off_ms: u64,
+    /// But no longer than this.
+    pub longest_back_off_ms: u64,
+    /// Rounds in which all holders failed, after which a read fails: each answer gives back a tenth of one (R3).
+    pub retry_budget: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            linger_ms: 5,
+            stand_in_ms: 500,
+            resend_ms: 250,
+            give_up_ms: 60_000,
+            silent_ms: 60_000,
+            buffer_bytes: 512 << 20,
+            chunk_bytes: 64 << 20,
+            sample_every: 16,
+            sketch_k: 1_600,
+            sample_ms: 250,
+            inventory_ms: 1_000,
+            fetched_at_once: 64,
+            grace_ms: 60_000,
+            first_sample: 100_000,
+            drift: 4,
+            versions: 64,
+            divisions: 16,
+            division_batches: 16,
+            divide_ms: 1_000,
+            task_ms: 30_000,
+            gather_ms: 2_000,
+            unsealed_ttl_ms: 600_000,
+            sealed_ttl_ms: 3_600_000,
+            ended_kept: 4_096,
+            read_records: 4_096,
+            read_wait_ms: 2_000,
+            back_off_ms: 50,
+            longest_back_off_ms: 5_000,
+            retry_budget: 10,
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! A job: it starts a shuffle, writes its input partitions, seals, reads twice, and deletes it or leaves it to expire.
+//!
+//! It goes on by itself every few milliseconds, whatever was lost: what has no answer is asked again, an attempt that fails is run again
+//! elsewhere under another id, some attempts have a second one beside them, some clients die or pause and come back.
+
+use super::oracle::{Given, records_of};
+use super::weather::Weather;
+use super::world::{Happening, World};
+use crate::clock::{MS, True};
+use crate::draw::Draw;
+use partage_core::service::shuffle::buffer::{Attempt, Failed, Input};
+use partage_core::service::shuffle::leader::{Answer, Failed as NotDone, Request};
+use partage_core::service::shuffle::plan::{Placed, Plan};
+use partage_core::service::shuffle::reader::{Effect, Event, Failed as NotRead, Reader};
+use partage_core::service::shuffle::record::Record;
+use partage_core::service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What has no answer after this time is asked again.
+const PATIENCE: True = 300 * MS;
+
+/// An attempt that has not ended after this time is given up, though it may go on.
+const ATTEMPT: True = 3_000 * MS;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    Starting,
+    Writing,
+    Sealing,
+    Reading,
+    Deleting,
+    Done,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TryState {
+    New,
+    Sending,
+    Ending,
+    Stored,
+    Failed,
+    Dead,
+}
+
+/// One attempt of a partition.
+#[derive(Debug)]
+pub struct Try {
+    pub attempt: Attempt,
+    node: usize,
+    frames: Vec<Vec<Record>>,
+    next: usize,
+    state: TryState,
+    begun: True,
+    sent: True,
+    paused: True,
+    /// When the last of what was sent arrives: a stream keeps its order.
+    pub arrives: True,
+}
+
+/// A read that goes on.
+#[derive(Debug)]
+pub struct Reading {
+    pub reader: Reader,
+    pub partition: (u64, u64),
+    got: Vec<Placed>,
+}
+
+#[derive(Debug)]
+pub struct Job {
+    pub number: usize,
+    pub shuffle: ShuffleId,
+    terms: Terms,
+    partitions: u32,
+    pub given: Given,
+    pub tries: Vec<Try>,
+    pub phase: Phase,
+    asked: Option<(u64, True)>,
+    plan: Option<Arc<Plan>>,
+    readings: Vec<Reading>,
+    /// Where the parts of a read by keys begin, but for the first; none in a read by partitions.
+    cuts: Option<Vec<Bytes>>,
+    /// What whole reads have given.
+    outputs: Vec<Vec<Vec<Placed>>>,
+    deletes: bool,
+    seals_early: bool,
+    alive_at: True,
+}
+
+impl Job {
+    pub fn new(number: usize, draw: &mut Draw) -> Job {
+        let partitions = draw.between(1, 6) as u32;
+        Job {
+            number,
+            shuffle: ShuffleId(u128::from(draw.bits()) << 64 | u128::from(draw.bits())),
+            terms: Terms { stashes: draw.between(1, 8) as u32, ranges: draw.between(1, 9) as u32 },
+            partitions,
+            given: Given::drawn(partitions, draw),
+            tries: Vec::new(),
+            phase: Phase::Starting,
+            asked: None,
+            plan: None,
+            readings: Vec::new(),
+            cuts: None,
+            outputs: Vec::new(),
+            deletes: draw.chance(700),
+            seals_early: draw.chance(300),
+            alive_at: 0,
+        }
+    }
+
+    fn has_stored(&self, partition: u32) -> bool {
+        self.tries.iter().any(|one| one.attempt.partition == partition && one.state == TryState::Stored)
+    }
+
+    /// The answer of a buffer to an attempt.
+    pub fn stored(&mut self, attempt: Attempt, answer: Result<(), Failed>) {
+        if let Some(one) = self.tries.iter_mut().find(|one| one.attempt == attempt)
+            && one.state != TryState::Dead
+        {
+            one.state = if answer.is_ok() { TryState::Stored } else { TryState::Failed };
+        }
+    }
+
+    pub fn taken(&mut self, attempt: Attempt, frame: u64, is_full: bool, now: True) {
+        let Some(one) = self.tries.iter_mut().find(|one| one.attempt == attempt) else { return };
+        if one.state != TryState::Sending || frame != one.next as u64 {
+            return;
+        }
+        if is_full {
+            // It is sent again when it has no answer.
+            one.sent = now;
+            return;
+        }
+        one.state = TryState::New;
+    }
+
+    /// A try goes on: what it sends next.
+    fn go_on(one: &mut Try, draw: &mut Draw, weather: &Weather, now: True) -> Vec<Input> {
+        if now < one.paused {
+            return Vec::new();
+        }
+        let is_first = one.next == 0;
+        match one.state {
+            TryState::New => {
+                if draw.chance(weather.die / 4) {
+                    one.state = TryState::Dead;
+                    return if draw.chance(500) { vec![Input::Abort] } else { Vec::new() };
+                }
+                if draw.chance(weather.die / 4) {
+                    one.paused = now + draw.between(200, 4_000) * MS;
+                }
+                one.sent = now;
+                let open = is_first.then_some(Input::Open(Terms::default()));
+                let rest = match one.frames.get(one.next) {
+                    Some(frame) => {
+                        one.next += 1;
+                        one.state = TryState::Sending;
+                        Input::Frame(one.next as u64, frame.clone())
+                    }
+                    None => {
+                        one.state = TryState::Ending;
+                        end_of(&one.frames)
+                    }
+                };
+                open.into_iter().chain([rest]).collect()
+            }
+            TryState::Sending if now > one.sent + PATIENCE => {
+                one.sent = now;
+                let frame = one.frames.get(one.next - 1).cloned().unwrap_or_default();
+                vec![Input::Frame(one.next as u64, frame)]
+            }
+            TryState::Ending if now > one.sent + PATIENCE => {
+                one.sent = now;
+                vec![end_of(&one.frames)]
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn end_of(frames: &[Vec<Record>]) -> Input {
+    let records = frames.iter().flatten();
+    Input::End(records.clone().count() as u64, records.map(Record::bytes).sum())
+}
+
+impl World {
+    pub(super) fn job_acts(&mut self, number: usize) -> Result<(), String> {
+        let Some(mut job) = self.jobs[number].take() else { return Ok(()) };
+        let result = match job.phase {
+            Phase::Starting => {
+                let request = Request::Start(job.terms);
+                self.ask_leader(&mut job, request);
+                Ok(())
+            }
+            Phase::Writing => {
+                self.write(&mut job);
+                Ok(())
+            }
+            Phase::Sealing => {
+                self.write(&mut job);
+                let request = Request::Seal((0..job.partitions).collect());
+                self.ask_leader(&mut job, request);
+                Ok(())
+            }
+            Phase::Reading => self.read(&mut job),
+            Phase::Deleting => {
+                self.ask_leader(&mut job, Request::Delete);
+                Ok(())
+            }
+            Phase::Done => Ok(()),
+        };
+        if matches!(job.phase, Phase::Writing | Phase::Reading) && self.now > job.alive_at {
+            job.alive_at = self.now + 2_000 * MS;
+            self.send_request(&job, 0, Request::KeepAlive);
+        }
+        if job.phase != Phase::Done {
+            let rest = self.draw.between(5, 30) * MS;
+            self.after(rest, Happening::Job(number));
+        }
+        self.jobs[number] = Some(job);
+        result
+    }
+
+    fn ask_leader(&mut self, job: &mut Job, request: Request) {
+        if job.asked.is_some_and(|(_, at)| self.now < at + PATIENCE * 4) {
+            return;
+        }
+        self.requests += 1;
+        job.asked = Some((self.requests, self.now));
+        self.send_request(job, self.requests, request);
+    }
+
+    fn send_request(&mut self, job: &Job, number: u64, request: Request) {
+        let (shuffle, job) = (job.shuffle, job.number);
+        let home = self.pool.map.home(shuffle);
+        let Some(leader) = self.pool.map.live(home).first().cloned() else { return };
+        let Some(node) = self.node_of(&leader) else { return };
+        let delay = self.draw.around(self.weather.delay);
+        self.after(delay, Happening::Request { node, job, number, shuffle, request });
+    }
+
+    fn write(&mut self, job: &mut Job) {
+        for partition in 0..job.partitions {
+            let own = job.tries.iter().filter(|one| one.attempt.partition == partition);
+            let hopeful = own.filter(|one| {
+                matches!(one.state, TryState::New | TryState::Sending | TryState::Ending)
+                    && self.now < one.begun + ATTEMPT
+                    && self.now >= one.paused
+            });
+            let is_speculated = self.draw.chance(self.weather.speculated / 50);
+            if !job.has_stored(partition) && (hopeful.count() == 0 || is_speculated) && job.tries.len() < 400
+            {
+                let new = self.new_try(job, partition);
+                job.tries.push(new);
+            }
+        }
+        let terms = job.terms;
+        for one in &mut job.tries {
+            for mut input in Job::go_on(one, &mut self.draw, &self.weather, self.now) {
+                if let Input::Open(given) = &mut input {
+                    *given = terms;
+                }
+                if let Input::End(..) = input {
+                    self.oracle.ends(one.attempt);
+                }
+                one.arrives = one.arrives.max(self.now) + self.draw.around(self.weather.delay);
+                let input = Happening::Input { node: one.node, attempt: one.attempt, input };
+                self.at(one.arrives, input);
+            }
+        }
+        let is_stored = (0..job.partitions).all(|partition| job.has_stored(partition));
+        if job.phase == Phase::Writing && (is_stored || (job.seals_early && self.draw.chance(20))) {
+            job.seals_early = false;
+            job.phase = Phase::Sealing;
+        }
+    }
+
+    fn new_try(&mut self, job: &Job, partition: u32) -> Try {
+        self.outcome.attempts += 1;
+        let id = AttemptId(u128::from(self.draw.bits()));
+        let attempt = Attempt { shuffle: job.shuffle, partition, id };
+        let frames = job.given.frames(partition, id, &mut self.draw);
+        let up: Vec<usize> =
+            (0..self.nodes.len()).filter(|node| self.nodes[*node].process.is_some()).collect();
+        let node = self.draw.pick(&up).copied().unwrap_or(0);
+        self.oracle.opens(attempt, records_of(&frames));
+        let (begun, sent) = (self.now, self.now);
+        Try {
+            attempt,
+            node,
+            frames,
+            next: 0,
+            state: TryState::New,
+            begun,
+            sent,
+            paused: 0,
+            arrives: self.now,
+        }
+    }
+
+    /// The leader has answered.
+    pub(super) fn job_is_answered(
+        &mut self,
+        number: usize,
+        request: u64,
+        answer: Result<Answer, NotDone>,
+    ) -> Result<(), String> {
+        let Some(job) = self.jobs[number].as_mut() else { return Ok(()) };
+        if job.asked.is_none_or(|(asked, _)| asked != request) {
+            return Ok(());
+        }
+        job.asked = None;
+        match (job.phase, answer) {
+            (Phase::Starting, Ok(Answer::Started(_))) => job.phase = Phase::Writing,
+            (Phase::Sealing, Ok(Answer::Lacks(_))) => {
+                self.outcome.lacking += 1;
+                job.phase = Phase::Writing;
+            }
+            (Phase::Sealing, Ok(Answer::Sealed(plan))) => {
+                self.outcome.sealed += 1;
+                self.outcome.later_bounds += u64::from(plan.ranges.iter().any(|range| range.since > 1));
+                self.oracle.sealed(&plan, job.partitions)?;
+                job.plan = Some(plan);
+                job.phase = Phase::Reading;
+            }
+            (Phase::Deleting, Ok(Answer::Deleted) | Err(NotDone::Over(_))) => {
+                job.phase = Phase::Done;
+                self.oracle.ended(job.shuffle);
+            }
+            (_, Err(NotDone::Failed(failure))) => return Err(format!("D6: {failure}")),
+            (_, Err(NotDone::Over(how))) => return Err(format!("L1: nobody has ended it: {how}")),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, job: &mut Job) -> Result<(), String> {
+        let Some(plan) = job.plan.clone() else { return Ok(()) };
+        if job.readings.is_empty() {
+            if job.outputs.len() == 2 {
+                return self.has_read(job, &plan);
+            }
+            let n = *self.draw.pick(&[1, 2, 3, 7]).unwrap_or(&1);
+            job.cuts = job.outputs.first().map(|parts| {
+                let keys: Vec<Bytes> = parts.iter().flatten().map(|one| one.key.clone()).collect();
+                let mut cuts: Vec<Bytes> = (1..n).filter_map(|_| self.draw.pick(&keys).cloned()).collect();
+                cuts.sort();
+                cuts
+            });
+            let n = job.cuts.as_ref().map_or(n, |cuts| cuts.len() as u64 + 1);
+            for i in 0..n {
+                let turn = self.draw.index(8);
+                let reader = self.reader(job, &plan, (i, n), turn);
+                job.readings.push(Reading { reader, partition: (i, n), got: Vec::new() });
+            }
+        }
+        let now = self.millis();
+        for at in 0..job.readings.len() {
+            if now >= job.readings[at].reader.wake_at() {
+                self.reader_acts(job, at, Event::Tick);
+            }
+        }
+        if job
+            .readings
+            .iter()
+            .all(|reading| reading.reader.wake_at() == partage_core::base::time::Millis::NEVER)
+        {
+            let parts = std::mem::take(&mut job.readings).into_iter().map(|reading| reading.got).collect();
+            job.outputs.push(parts);
+        }
+        Ok(())
+    }
+
+    /// Of a partition, or of the keys between two cuts.
+    fn reader(&self, job: &Job, plan: &Arc<Plan>, (i, n): (u64, u64), turn: usize) -> Reader {
+        let with = (plan.clone(), Arc::new(self.pool.map.clone()));
+        let settings = self.weather.settings.clone();
+        match &job.cuts {
+            None => Reader::of_partition(with, settings, (i, n), turn),
+            Some(cuts) => {
+                let first = i.checked_sub(1).and_then(|before| cuts.get(before as usize));
+                let first = first.cloned().unwrap_or_else(|| [].as_slice().into());
+                Reader::of_keys(with, settings, (first, cuts.get(i as usize).cloned()), turn)
+            }
+        }
+    }
+
+    pub(super) fn reader_is_answered(&mut self, number: usize, partition: (u64, u64), event: Event) {
+        let Some(mut job) = self.jobs[number].take() else { return };
+        if let Some(at) = job.readings.iter().position(|reading| reading.partition == partition) {
+            self.reader_acts(&mut job, at, event);
+        }
+        self.jobs[number] = Some(job);
+    }
+
+    fn reader_acts(&mut self, job: &mut Job, at: usize, event: Event) {
+        let now = self.millis();
+        let mut is_anew = false;
+        let reading = &mut job.readings[at];
+        for effect in reading.reader.handle(now, event) {
+            match effect {
+                Effect::Ask(node, number, slice) => {
+                    if let Some(node) = self.node_of(&node) {
+                        let delay = self.draw.around(self.weather.delay);
+                        let (job, partition) = (job.number, reading.partition);
+                        let asks = Happening::Ask { node, job, partition, number, slice };
+                        self.after(delay, asks);
+                    }
+                }
+                Effect::Records(records) => reading.got.extend(records),
+                Effect::Done => {}
+                // It is read anew; when nothing is wrong any more it must come to an end.
+                Effect::Failed(NotRead::NoHolder(..)) | Effect::Failed(NotRead::Over(_)) => {
+                    self.outcome.reads_failed += 1;
+                    is_anew = true;
+                }
+            }
+        }
+        if is_anew && let Some(plan) = job.plan.clone() {
+            let partition = job.readings[at].partition;
+            let reader = self.reader(job, &plan, partition, at);
+            job.readings[at] = Reading { reader, partition, got: Vec::new() };
+        }
+    }
+
+    fn has_read(&mut self, job: &mut Job, plan: &Arc<Plan>) -> Result<(), String> {
+        let partitions: BTreeSet<u32> = (0..job.partitions).collect();
+        for (at, parts) in job.outputs.iter().enumerate() {
+            self.outcome.reads += 1;
+            self.outcome.records += parts.iter().map(|part| part.len() as u64).sum::<u64>();
+            // The first is by partitions.
+            self.oracle.read(plan, &partitions, parts, at == 0)?;
+        }
+        job.outputs.clear();
+        job.phase = if job.deletes { Phase::Deleting } else { Phase::Done };
+        if job.phase == Phase::Done {
+            self.oracle.ended(job.shuffle);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,269 @@
+//! What must hold, judged by what nobody in the simulation sees: what each attempt was given, and what lies on all disks.
+
+use super::node::Node;
+use crate::draw::Draw;
+use partage_core::service::shuffle::buffer::Attempt;
+use partage_core::service::shuffle::plan::{Placed, Plan};
+use partage_core::service::shuffle::record::{BatchKey, Body, EndMark, Record, Stream};
+use partage_core::service::shuffle::{AttemptId, PoolSlot, ShuffleId, Writer};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The input of a shuffle.
+#[derive(Debug)]
+pub struct Given {
+    partitions: Vec<Vec<Vec<u8>>>,
+}
+
+impl Given {
+    /// Keys of each partition: random, in order, all equal, or a few of them heavy.
+    pub fn drawn(partitions: u32, draw: &mut Draw) -> Given {
+        let (kind, most) = (draw.between(0, 4), draw.between(1, 80));
+        let keys = (0..partitions).map(|partition| {
+            let count = draw.between(0, most);
+            (0..count).map(|i| key(kind, partition, i, draw)).collect()
+        });
+        Given { partitions: keys.collect() }
+    }
+
+    /// An attempt of a partition, in frames. The values say which attempt they are of, and where they stand in it.
+    pub fn frames(&self, partition: u32, id: AttemptId, draw: &mut Draw) -> Vec<Vec<Record>> {
+        let keys = self.partitions.get(partition as usize).map_or(&[][..], |keys| keys);
+        let record = |(place, key): (usize, &Vec<u8>)| Record {
+            key: key.as_slice().into(),
+            value: [&id.0.to_be_bytes()[..], &(place as u64).to_be_bytes()].concat().into(),
+        };
+        let records: Vec<Record> = keys.iter().enumerate().map(record).collect();
+        let size = draw.between(1, 12) as usize;
+        records.chunks(size).map(<[Record]>::to_vec).collect()
+    }
+}
+
+fn key(kind: u64, partition: u32, i: u64, draw: &mut Draw) -> Vec<u8> {
+    match kind {
+        0 => draw.bits().to_be_bytes()[..draw.between(0, 4) as usize].to_vec(),
+        1 => (i * 8 + u64::from(partition)).to_be_bytes().to_vec(),
+        2 => b"one".to_vec(),
+        _ if draw.chance(600) => b"heavy".to_vec(),
+        _ => vec![draw.index(200) as u8],
+    }
+}
+
+pub fn records_of(frames: &[Vec<Record>]) -> Vec<Record> {
+    frames.iter().flatten().cloned().collect()
+}
+
+#[derive(Debug, Default)]
+pub struct Oracle {
+    attempts: BTreeMap<Attempt, Vec<Record>>,
+    /// Those whose clients have said that they end: no other may be read.
+    whole: BTreeSet<Attempt>,
+    /// What somebody was told to be on R disks.
+    acknowledged: BTreeSet<BatchKey>,
+    /// Copies that went with disks, or were damaged.
+    pub lost: BTreeMap<BatchKey, usize>,
+    plans: BTreeMap<ShuffleId, Arc<Plan>>,
+    outputs: BTreeMap<ShuffleId, Vec<Placed>>,
+    ended: BTreeSet<ShuffleId>,
+}
+
+impl Oracle {
+    pub fn opens(&mut self, attempt: Attempt, records: Vec<Record>) {
+        self.attempts.insert(attempt, records);
+    }
+
+    pub fn ends(&mut self, attempt: Attempt) {
+        self.whole.insert(attempt);
+    }
+
+    /// Nobody wants the shuffle any more.
+    pub fn ended(&mut self, shuffle: ShuffleId) {
+        self.ended.insert(shuffle);
+    }
+
+    /// A client hears that its attempt is stored (X6).
+    pub fn acknowledged(&mut self, attempt: Attempt, nodes: &[Node], replicas: usize) -> Result<(), String> {
+        if self.ended.contains(&attempt.shuffle) || self.plans.contains_key(&attempt.shuffle) {
+            return Ok(());
+        }
+        let batches = nodes.iter().flat_map(|node| &node.disk.batches);
+        let marks = batches.filter_map(|batch| match &batch.body {
+            Body::Mark(mark) if mark.id == attempt.id && batch.key.stream.shuffle == attempt.shuffle => {
+                Some((batch.key.clone(), mark.clone()))
+            }
+            _ => None,
+        });
+        let marks: Vec<(BatchKey, EndMark)> = marks.collect();
+        // It may be an answer to another attempt's success, or the mark may have gone with a plan.
+        let Some((key, mark)) = marks.first() else {
+            return Err(format!("X6: {attempt:?} is acknowledged, and its mark is on no disk"));
+        };
+        let writer = Writer::Buffer(mark.attempt.buffer.clone());
+        let shuffle = attempt.shuffle;
+        let needed = mark.last.iter().flat_map(|(slot, last)| {
+            let stream = Stream { shuffle, slot: *slot, writer: writer.clone() };
+            (1..=*last).map(move |number| BatchKey { stream: stream.clone(), number })
+        });
+        let needed: Vec<BatchKey> = needed.chain([key.clone()]).collect();
+        for key in &needed {
+            let copies = self.copies(key, nodes);
+            if copies < replicas {
+                return Err(format!("X6: {attempt:?} is acknowledged, and {key:?} has {copies} copies"));
+            }
+        }
+        self.acknowledged.extend(needed);
+        Ok(())
+    }
+
+    fn copies(&self, key: &BatchKey, nodes: &[Node]) -> usize {
+        let here = nodes.iter().filter(|node| node.disk.has_intact(key)).count();
+        here + self.lost.get(key).copied().unwrap_or(0)
+    }
+
+    /// A node has dropped what it had (X12, D7).
+    pub fn dropped(&self, keys: &[BatchKey], nodes: &[Node], replicas: usize) -> Result<(), String> {
+        let needed = keys.iter().filter(|key| self.acknowledged.contains(key));
+        for key in needed.filter(|key| !self.ended.contains(&key.stream.shuffle)) {
+            let copies = self.copies(key, nodes);
+            if copies < replicas {
+                let lost = self.lost.get(key).copied().unwrap_or(0);
+                let has =
+                    nodes.iter().filter(|node| node.disk.has_intact(key)).map(|node| node.name.to_string());
+                let has: Vec<String> = has.collect();
+
+                return Err(format!("X12: {key:?} is dropped; {has:?} have it, and {lost} copies were lost"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether what a disk has may go: of everything that was acknowledged, or may yet be, another intact copy is on a replica of its slot.
+    pub fn may_lose(
+        &self,
+        node: usize,
+        keys: &[BatchKey],
+        nodes: &[Node],
+        is_live: impl Fn(usize, &BatchKey) -> bool,
+    ) -> bool {
+        // What has more than one copy may be on R nodes, as its buffer knows, and be acknowledged later.
+        let has_copies = |key: &BatchKey| {
+            let copies = nodes.iter().filter(|node| node.disk.get(key).is_some()).count();
+            copies + self.lost.get(key).copied().unwrap_or(0) > 1
+        };
+        let is_needed = |key: &BatchKey| self.acknowledged.contains(key) || has_copies(key);
+        let mut needed =
+            keys.iter().filter(|key| !self.ended.contains(&key.stream.shuffle) && is_needed(key));
+        needed.all(|key| {
+            (0..nodes.len())
+                .any(|other| other != node && is_live(other, key) && nodes[other].disk.has_intact(key))
+        })
+    }
+
+    /// A division says that all it has written is on R disks (X6).
+    pub fn divided(
+        &mut self,
+        shuffle: ShuffleId,
+        writer: &Writer,
+        last: &BTreeMap<PoolSlot, u64>,
+        (nodes, replicas): (&[Node], usize),
+    ) -> Result<(), String> {
+        if self.ended.contains(&shuffle) {
+            return Ok(());
+        }
+        for (slot, last) in last {
+            let stream = Stream { shuffle, slot: *slot, writer: writer.clone() };
+            for number in 1..=*last {
+                let key = BatchKey { stream: stream.clone(), number };
+                let copies = self.copies(&key, nodes);
+                if copies < replicas {
+                    return Err(format!(
+                        "X6: a division is said to be stored, and {key:?} has {copies} copies"
+                    ));
+                }
+                self.acknowledged.insert(key);
+            }
+        }
+        Ok(())
+    }
+
+    /// A leader has decided to seal: once, by one plan (X7).
+    pub fn decided(&mut self, plan: &Arc<Plan>) -> Result<(), String> {
+        match self.plans.insert(plan.shuffle, plan.clone()) {
+            Some(known) if known != *plan => {
+                Err(format!("X7: {} is sealed twice, by different plans", plan.shuffle))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A client hears that its shuffle is sealed: with one attempt for each partition (X7).
+    pub fn sealed(&mut self, plan: &Arc<Plan>, partitions: u32) -> Result<(), String> {
+        self.decided(plan)?;
+        let mut won: Vec<u32> = plan.winners.values().map(|winner| winner.partition).collect();
+        won.sort_unstable();
+        if won != (0..partitions).collect::<Vec<_>>() {
+            return Err(format!("X7: of {partitions} partitions {won:?} have winners"));
+        }
+        Ok(())
+    }
+
+    /// What a read has given, by its partitions or by its intervals of keys (D6, X7, X13).
+    pub fn read(
+        &mut self,
+        plan: &Plan,
+        partitions: &BTreeSet<u32>,
+        parts: &[Vec<Placed>],
+        is_even: bool,
+    ) -> Result<(), String> {
+        let sizes = || parts.iter().map(Vec::len);
+        if is_even && sizes().max().unwrap_or(0) > sizes().min().unwrap_or(0) + 1 {
+            return Err(format!("X13: partitions of {:?} records", sizes().collect::<Vec<_>>()));
+        }
+        let output: Vec<Placed> = parts.concat();
+        let order = |one: &Placed| (one.key.clone(), one.partition, place_of(one));
+        if let Some(pair) = output.windows(2).find(|pair| order(&pair[0]) >= order(&pair[1])) {
+            return Err(format!("D6: {:?} is read before {:?}", pair[0], pair[1]));
+        }
+        for partition in partitions {
+            self.is_one_attempt(plan.shuffle, *partition, &output)?;
+        }
+        if let Some(other) = output.iter().find(|one| !partitions.contains(&one.partition)) {
+            return Err(format!("D6: {other:?} is read, and its partition is not expected"));
+        }
+        match self.outputs.get(&plan.shuffle) {
+            Some(before) if *before != output => {
+                Err("X13: two reads have given different records".to_owned())
+            }
+            _ => {
+                self.outputs.insert(plan.shuffle, output);
+                Ok(())
+            }
+        }
+    }
+
+    fn is_one_attempt(&self, shuffle: ShuffleId, partition: u32, output: &[Placed]) -> Result<(), String> {
+        let of_partition = output.iter().filter(|one| one.partition == partition);
+        let mut got: Vec<Record> =
+            of_partition.map(|one| Record { key: one.key.clone(), value: one.value.clone() }).collect();
+        got.sort();
+        let own = |attempt: &&Attempt| attempt.shuffle == shuffle && attempt.partition == partition;
+        let is_it = |attempt: &Attempt| {
+            let mut given = self.attempts.get(attempt).cloned().unwrap_or_default();
+            given.sort();
+            given == got
+        };
+        if self.whole.iter().filter(own).any(is_it) {
+            return Ok(());
+        }
+        let ids: BTreeSet<&[u8]> = got.iter().filter_map(|record| record.value.get(..16)).collect();
+        Err(format!(
+            "D6: {} records of partition {partition} were read, of {} attempts: no whole attempt has these",
+            got.len(),
+            ids.len()
+        ))
+    }
+}
+
+fn place_of(placed: &Placed) -> Vec<u8> {
+    placed.value.get(16..).unwrap_or_default().to_vec()
+}

@@ -1,0 +1,98 @@
+//! What a run is like.
+
+use crate::clock::{MS, True};
+use crate::draw::Draw;
+use partage_core::service::shuffle::settings::Settings;
+
+/// Drawn once for each run.
+#[derive(Debug, Clone)]
+pub struct Weather {
+    /// Nodes that there are, and those that belong to the pool at first.
+    pub nodes: usize,
+    pub first: usize,
+    pub slots: usize,
+    pub replicas: usize,
+    pub jobs: usize,
+    pub settings: Settings,
+    /// How long there are faults, and the mean time between two.
+    pub faults_for: True,
+    pub fault_every: True,
+    /// How long a message is under way, typically.
+    pub delay: True,
+    /// How many of a thousand messages are lost, doubled and very late.
+    pub lost: u64,
+    pub doubled: u64,
+    pub late: u64,
+    /// How long a sync takes, typically.
+    pub sync: True,
+    /// How many of a thousand reads a busy holder refuses.
+    pub busy: u64,
+    /// After how long a silent node is replaced.
+    pub dead_after: True,
+    /// How many of a thousand attempts have a second one beside them, and how many die.
+    pub speculated: u64,
+    pub die: u64,
+}
+
+impl Weather {
+    pub fn drawn(draw: &mut Draw) -> Weather {
+        let replicas = if draw.chance(250) { 3 } else { 2 };
+        let first = draw.between(replicas as u64 + 1, 6) as usize;
+        let settings = Settings {
+            linger_ms: draw.between(1, 30),
+            stand_in_ms: draw.between(60, 400),
+            resend_ms: draw.between(40, 150),
+            give_up_ms: 4_000,
+            silent_ms: 3_000,
+            buffer_bytes: draw.between(300, 5_000),
+            chunk_bytes: draw.between(60, 1_500),
+            sample_every: draw.between(1, 4),
+            sketch_k: draw.between(8, 64) as usize,
+            sample_ms: draw.between(20, 200),
+            inventory_ms: draw.between(100, 500),
+            fetched_at_once: draw.between(2, 32) as usize,
+            grace_ms: 3_000,
+            first_sample: draw.between(5, 100),
+            drift: draw.between(1, 3),
+            versions: 6,
+            divisions: draw.between(1, 6) as usize,
+            division_batches: draw.between(1, 20),
+            divide_ms: draw.between(50, 800),
+            task_ms: draw.between(200, 1_500),
+            gather_ms: draw.between(100, 600),
+            unsealed_ttl_ms: 30_000,
+            sealed_ttl_ms: 30_000,
+            ended_kept: 256,
+            read_records: draw.between(3, 40),
+            read_wait_ms: draw.between(100, 400),
+            back_off_ms: 30,
+            longest_back_off_ms: 800,
+            retry_budget: 10,
+        };
+        Weather {
+            nodes: first + draw.between(0, 3) as usize,
+            first,
+            slots: draw.between(2, 6) as usize,
+            replicas,
+            jobs: draw.between(1, 5) as usize,
+            settings,
+            faults_for: draw.between(3_000, 12_000) * MS,
+            fault_every: draw.between(80, 500) * MS,
+            delay: draw.between(100, 3_000),
+            lost: *draw.pick(&[0, 5, 30, 80]).unwrap_or(&5),
+            doubled: *draw.pick(&[0, 10, 50]).unwrap_or(&10),
+            late: *draw.pick(&[0, 5, 30]).unwrap_or(&5),
+            sync: draw.between(100, 6_000),
+            busy: *draw.pick(&[0, 50, 300]).unwrap_or(&50),
+            dead_after: draw.between(500, 2_500) * MS,
+            speculated: *draw.pick(&[0, 100, 500]).unwrap_or(&100),
+            die: *draw.pick(&[0, 20, 100]).unwrap_or(&20),
+        }
+    }
+
+    /// The same with one shuffle, and without faults.
+    pub fn calm(self) -> Weather {
+        let none = Weather { jobs: 1, fault_every: 0, lost: 0, doubled: 0, late: 0, busy: 0, ..self };
+        Weather { faults_for: MS, speculated: 0, die: 0, ..none }
+    }
+}

@@ -1,0 +1,388 @@
+//! One run: true time, what is to happen, and what must hold after each step.
+
+use super::job::{Job, Phase};
+use super::node::Node;
+use super::oracle::Oracle;
+use super::pool::Pool;
+use super::weather::Weather;
+use crate::clock::{MS, SECOND, True};
+use crate::draw::Draw;
+use crate::trace::Trace;
+use partage_core::base::id::Incarnation;
+use partage_core::base::name::NodeId;
+use partage_core::base::time::Millis;
+use partage_core::service::shuffle::ShuffleId;
+use partage_core::service::shuffle::buffer::{Attempt, Failed, Input};
+use partage_core::service::shuffle::holder::{NotRead, Slice};
+use partage_core::service::shuffle::leader::{Answer, Failed as NotDone, Request};
+use partage_core::service::shuffle::message::Message;
+use partage_core::service::shuffle::plan::Placed;
+use std::collections::BTreeMap;
+use std::fmt;
+
+mod acting;
+mod faults;
+
+/// How long after the last fault every shuffle must have come to its end.
+const SETTLES: True = 30 * SECOND;
+
+/// And how long after that nothing may be left: times to live, and questions about what nobody has named, are over.
+const CLEARS: True = 45 * SECOND;
+
+/// What a run has shown.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Outcome {
+    /// What was wrong.
+    pub broken: Option<String>,
+    /// What happened, one by one.
+    pub steps: u64,
+    /// Over everything that happened.
+    pub hash: u64,
+    /// Shuffles that were started.
+    pub jobs: u64,
+    /// Those that were sealed.
+    pub sealed: u64,
+    /// Those of which some bounds came after the first.
+    pub later_bounds: u64,
+    /// Seals that listed partitions.
+    pub lacking: u64,
+    /// Attempts of clients.
+    pub attempts: u64,
+    /// Those that were stored.
+    pub stored: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Whole reads.
+    pub reads: u64,
+    /// Their records.
+    pub records: u64,
+    /// Reads that were begun anew.
+    pub reads_failed: u64,
+    /// Processes that ended with what was not synced.
+    pub crashes: u64,
+    /// Disks that were lost.
+    pub lost_disks: u64,
+    /// Batches that were damaged.
+    pub damaged: u64,
+    /// Leaders that were replaced while they lived.
+    pub elections: u64,
+    /// Replicas that became ready.
+    pub ready: u64,
+    /// Divisions that were stored.
+    pub divisions: u64,
+    /// Slots that were dropped.
+    pub dropped: u64,
+}
+
+impl Outcome {
+    fn numbers(&mut self) -> [(&'static str, &mut u64); 19] {
+        [
+            ("steps", &mut self.steps),
+            ("shuffles", &mut self.jobs),
+            ("sealed", &mut self.sealed),
+            ("with later bounds", &mut self.later_bounds),
+            ("seals that lack a partition", &mut self.lacking),
+            ("attempts", &mut self.attempts),
+            ("stored", &mut self.stored),
+            ("failed", &mut self.failed),
+            ("reads", &mut self.reads),
+            ("records read", &mut self.records),
+            ("reads begun anew", &mut self.reads_failed),
+            ("crashes", &mut self.crashes),
+            ("disks lost", &mut self.lost_disks),
+            ("batches damaged", &mut self.damaged),
+            ("elections", &mut self.elections),
+            ("replicas ready", &mut self.ready),
+            ("divisions", &mut self.divisions),
+            ("slots dropped", &mut self.dropped),
+            ("", &mut self.hash),
+        ]
+    }
+
+    /// Counts what another run has shown.
+    pub fn add(&mut self, other: &Outcome) {
+        let mut other = other.clone();
+        let hash = self.hash;
+        for ((_, own), (_, more)) in self.numbers().into_iter().zip(other.numbers()) {
+            *own = own.wrapping_add(*more);
+        }
+        self.hash = hash;
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut all = self.clone();
+        let named = all.numbers().into_iter().filter(|(name, _)| !name.is_empty());
+        let named: Vec<String> = named.map(|(name, number)| format!("{number} {name}")).collect();
+        f.write_str(&named.join(", "))
+    }
+}
+
+/// What is to happen.
+#[derive(Debug, Clone)]
+pub(super) enum Happening {
+    Deliver {
+        from: NodeId,
+        to: usize,
+        message: Message,
+    },
+    /// The machines of a process are called.
+    Called {
+        node: usize,
+        life: Incarnation,
+    },
+    Synced {
+        node: usize,
+        life: Incarnation,
+        number: u64,
+    },
+    Start(usize),
+    /// A node hears the map.
+    Map(usize),
+    /// The coordinator looks.
+    Coordinate,
+    Ready {
+        node: usize,
+        slot: partage_core::service::shuffle::PoolSlot,
+        epoch: partage_core::base::id::Epoch,
+    },
+    Fault,
+    Stop,
+    Job(usize),
+    Input {
+        node: usize,
+        attempt: Attempt,
+        input: Input,
+    },
+    Stored {
+        attempt: Attempt,
+        answer: Result<(), Failed>,
+    },
+    Taken {
+        attempt: Attempt,
+        frame: u64,
+        is_full: bool,
+    },
+    Request {
+        node: usize,
+        job: usize,
+        number: u64,
+        shuffle: ShuffleId,
+        request: Request,
+    },
+    Answered {
+        job: usize,
+        number: u64,
+        answer: Result<Answer, NotDone>,
+    },
+    Ask {
+        node: usize,
+        job: usize,
+        partition: (u64, u64),
+        number: u64,
+        slice: Slice,
+    },
+    Read {
+        job: usize,
+        partition: (u64, u64),
+        number: u64,
+        answer: Result<Vec<Placed>, NotRead>,
+    },
+}
+
+pub(super) struct World {
+    pub now: True,
+    pub draw: Draw,
+    pub weather: Weather,
+    pub pool: Pool,
+    pub nodes: Vec<Node>,
+    pub jobs: Vec<Option<Job>>,
+    pub oracle: Oracle,
+    pub outcome: Outcome,
+    pub trace: Trace,
+    pub requests: u64,
+    pub writes: u64,
+    /// Which job and partition a read of a holder is for.
+    pub reads: BTreeMap<u64, (usize, (u64, u64), u64)>,
+    /// Which job a request to a leader is of.
+    pub asked: BTreeMap<u64, (usize, u64)>,
+    /// Links that are cut, in one direction, until when.
+    pub cuts: BTreeMap<(usize, usize), True>,
+    pub away: True,
+    pub stopped: Option<True>,
+    /// Which process is killed, and before which event.
+    kill: Option<(usize, u64)>,
+    /// Messages and syncs so far.
+    events: u64,
+    queue: BTreeMap<(True, u64), Happening>,
+    queued: u64,
+    broken: Option<String>,
+}
+
+/// One seed.
+pub fn run(seed: u64) -> Outcome {
+    run_with_words(seed, None).0
+}
+
+/// One seed, and its last events in words.
+pub fn run_with_words(seed: u64, words: Option<usize>) -> (Outcome, Vec<String>) {
+    let mut world = World::new(seed, words);
+    world.run();
+    let told = world.trace.words().cloned().collect();
+    (Outcome { broken: world.broken, hash: world.trace.hash(), ..world.outcome }, told)
+}
+
+/// A run of one shuffle in which nothing goes wrong, but that a process may be killed before one of its messages and syncs. The second
+/// number says how many of these there are until the shuffle has come to its end.
+pub fn run_interrupted(seed: u64, kill: Option<(usize, u64)>) -> (Outcome, u64) {
+    let mut draw = Draw::new(seed ^ 0x5ff1_e000);
+    let weather = Weather::drawn(&mut draw).calm();
+    let mut world = World::of(weather, draw, None);
+    world.kill = kill;
+    world.run();
+    let outcome = Outcome { broken: world.broken, hash: world.trace.hash(), ..world.outcome };
+    (outcome, world.events)
+}
+
+impl World {
+    fn new(seed: u64, words: Option<usize>) -> World {
+        let mut draw = Draw::new(seed ^ 0x5ff1_e000);
+        let weather = Weather::drawn(&mut draw);
+        World::of(weather, draw, words)
+    }
+
+    fn of(weather: Weather, mut draw: Draw, words: Option<usize>) -> World {
+        let names = (0..weather.nodes).filter_map(|node| NodeId::new(&format!("n{node}")).ok());
+        let names: Vec<NodeId> = names.collect();
+        let first = names.get(..weather.first).unwrap_or(&names);
+        let pool = Pool::new(first, weather.slots, weather.replicas);
+        let nodes = names.iter().cloned().map(Node::new).collect();
+        let jobs: Vec<_> = (0..weather.jobs).map(|number| Some(Job::new(number, &mut draw))).collect();
+        let mut world = World {
+            now: 0,
+            draw,
+            pool,
+            nodes,
+            jobs,
+            oracle: Oracle::default(),
+            outcome: Outcome::default(),
+            trace: Trace::new(words),
+            requests: 0,
+            writes: 0,
+            reads: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            cuts: BTreeMap::new(),
+            away: 0,
+            stopped: None,
+            kill: None,
+            events: 0,
+            queue: BTreeMap::new(),
+            queued: 0,
+            broken: None,
+            weather,
+        };
+        (0..world.weather.first).for_each(|node| world.after(0, Happening::Start(node)));
+        for job in 0..world.weather.jobs {
+            let begins = world.draw.between(0, world.weather.faults_for / 2);
+            world.after(begins, Happening::Job(job));
+        }
+        world.outcome.jobs = world.weather.jobs as u64;
+        world.after(0, Happening::Coordinate);
+        if world.weather.fault_every > 0 {
+            let fault = world.draw.around(world.weather.fault_every);
+            world.after(fault, Happening::Fault);
+        }
+        world.after(world.weather.faults_for, Happening::Stop);
+        world
+    }
+
+    fn run(&mut self) {
+        while let Some(((at, _), happening)) = self.queue.pop_first() {
+            self.now = at;
+            self.outcome.steps += 1;
+            self.interrupts(&happening);
+            let is_over = self.stopped.is_some_and(|stopped| at > stopped + SETTLES + CLEARS);
+            let result = if is_over { self.is_clear() } else { self.happens(happening) };
+            if let Err(why) = result {
+                self.trace.event(self.now, 0, || why.clone());
+                self.broken = Some(why);
+            }
+            if is_over || self.broken.is_some() {
+                return;
+            }
+        }
+    }
+
+    fn interrupts(&mut self, happening: &Happening) {
+        let is_done = self.jobs.iter().flatten().all(|job| job.phase == Phase::Done);
+        if is_done || !matches!(happening, Happening::Deliver { .. } | Happening::Synced { .. }) {
+            return;
+        }
+        self.events += 1;
+        if let Some((node, _)) = self.kill.filter(|(_, at)| *at == self.events) {
+            let down = self.draw.between(50, 2_500) * MS;
+            self.crash(node, down);
+        }
+    }
+
+    pub(super) fn millis(&self) -> Millis {
+        Millis(self.now / MS)
+    }
+
+    pub(super) fn at(&mut self, at: True, happening: Happening) {
+        self.queued += 1;
+        self.queue.insert((at.max(self.now), self.queued), happening);
+    }
+
+    pub(super) fn after(&mut self, delay: True, happening: Happening) {
+        self.at(self.now + delay, happening);
+    }
+
+    pub(super) fn node_of(&self, name: &NodeId) -> Option<usize> {
+        self.nodes.iter().position(|node| node.name == *name)
+    }
+
+    pub(super) fn is_cut(&self, from: usize, to: usize) -> bool {
+        self.cuts.get(&(from, to)).is_some_and(|until| self.now < *until)
+    }
+
+    /// A node is heard by the coordinator.
+    pub(super) fn is_heard(&self, node: usize) -> bool {
+        let one = &self.nodes[node];
+        let is_silent = one.process.is_none() && self.now > one.down_since + self.weather.dead_after;
+        !(is_silent || one.paused > self.now + self.weather.dead_after)
+    }
+
+    /// Every shuffle has come to its end in time.
+    pub(super) fn has_ended(&self) -> Result<(), String> {
+        let late = self.jobs.iter().flatten().find(|job| job.phase != Phase::Done);
+        match late {
+            Some(job) => Err(format!(
+                "L1: {} s after the last fault job {} is still {:?}",
+                SETTLES / SECOND,
+                job.number,
+                job.phase
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Nothing is left of any shuffle, and nodes have what the map says.
+    fn is_clear(&self) -> Result<(), String> {
+        self.has_ended()?;
+        for job in self.jobs.iter().flatten() {
+            let left = self.nodes.iter().find_map(|node| node.left_of(job.shuffle));
+            if let Some(left) = left {
+                return Err(format!("X13: of job {} there is {left}", job.number));
+            }
+        }
+        match self.pool.map.places.iter().find(|place| place.live.len() != self.weather.replicas) {
+            Some(place) => Err(format!(
+                "X8: {place:?} of nodes {:?} without {:?}",
+                self.pool.map.nodes, self.pool.leaving
+            )),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Shuffles under faults: D6, D7, O2, L1, R1, X6 to X8, X12 and X13, from seeds.
+
+use partage_core::base::planted::Planted;
+use sim::mutants::{self, Caught};
+use sim::shuffle::{Outcome, run, run_interrupted};
+
+/// Seeds of the suite; `--shuffles` has more.
+const SEEDS: u64 = 100;
+
+#[test]
+fn d6_x7_l1_what_is_read_is_the_input_once_in_order_and_every_shuffle_ends() {
+    let mut all = Outcome::default();
+    for seed in 0..SEEDS {
+        let outcome = run(seed);
+        assert_eq!(outcome.broken, None, "seed {seed} after {} steps", outcome.steps);
+        all.add(&outcome);
+    }
+    // A suite in which hardly anything came through would prove nothing.
+    println!("{all}");
+    assert!(all.sealed == all.jobs && all.jobs > 2 * SEEDS && all.reads == 2 * all.jobs, "{all}");
+    assert!(all.stored > 7 * SEEDS && all.failed > SEEDS && all.lacking > SEEDS / 20, "{all}");
+    assert!(all.crashes > 3 * SEEDS && all.elections > SEEDS && all.ready > 3 * SEEDS, "{all}");
+    assert!(all.lost_disks > SEEDS / 3 && all.damaged > SEEDS / 3, "{all}");
+    assert!(all.later_bounds > SEEDS / 10, "{all}");
+    assert!(all.divisions > 6 * SEEDS && all.dropped > 3 * SEEDS, "{all}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    assert_eq!(run(7), run(7));
+}
+
+/// Of each so many messages and syncs one is a moment at which a process is killed.
+const STRIDE: usize = 17;
+
+#[test]
+fn d6_l1_a_shuffle_ends_whichever_process_is_killed_and_at_whichever_step() {
+    for seed in [1, 2] {
+        let (calm, events) = run_interrupted(seed, None);
+        assert_eq!(calm.broken, None, "seed {seed}");
+        assert!(events > 200 && calm.crashes == 0, "{events} events");
+        for victim in 0..3 {
+            let mut killed = 0;
+            for at in (1..=events).step_by(STRIDE) {
+                let (outcome, _) = run_interrupted(seed, Some((victim, at)));
+                assert_eq!(outcome.broken, None, "seed {seed}, node {victim} killed before event {at}");
+                killed += outcome.crashes;
+            }
+            assert!(killed > 10, "{killed} kills");
+        }
+    }
+}
+
+#[test]
+fn planted_bugs_are_caught() {
+    for bug in Planted::SHUFFLES {
+        let Caught { seed, by } = mutants::hunt(bug).unwrap_or_else(|why| panic!("{why}"));
+        println!("{bug:?}: seed {seed:?}, {by}");
+    }
+}
