@@ -290,8 +290,8 @@ fn log(coordinator: &str, ended: &Ended, offer: Option<Offer>, is_known: bool) {
 /// Brings an event into the table.
 pub fn take(table: &mut RouteTable, event: MapEvent) -> Result<(), TableError> {
     // Addresses first: a map that refers to them is never without.
-    table.nodes(event.nodes);
-    let taken = match event.news {
+    table.hear_of_nodes(event.nodes, &event.forgotten);
+    match event.news {
         MapNews::Changed { brief, resync, diff } => table.change(brief, resync, &diff).map(|_| ()),
         MapNews::Deleted(keyspace, horizon) => {
             table.delete(&keyspace, horizon);
@@ -299,9 +299,7 @@ pub fn take(table: &mut RouteTable, event: MapEvent) -> Result<(), TableError> {
         }
         MapNews::Cluster(identity) => table.belongs(identity),
         MapNews::Nothing | MapNews::Current(_) | MapNews::Spread(_) => Ok(()),
-    };
-    table.forget(&event.forgotten);
-    taken
+    }
 }
 
 fn lock(table: &Mutex<RouteTable>) -> MutexGuard<'_, RouteTable> {

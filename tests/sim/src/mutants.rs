@@ -96,7 +96,7 @@ fn hunt_of(bug: Planted) -> Hunt {
         Planted::EpochOfSurvivors => Hunt::Scenario(alone::those_that_go_on_do_so_under_a_later_epoch),
         Planted::KeptEpoch => Hunt::Scenario(alone::data_of_a_later_epoch_is_kept),
         Planted::L1 => small(&["L1"]),
-        Planted::L3 => small(&["L3"]),
+        Planted::L3 | Planted::ForgottenNode => small(&["L3"]),
         Planted::L8 => small(&["L8"]),
         Planted::R5 => Hunt::Scenario(scenarios::a_key_that_kills_is_set_aside),
         Planted::ClosedNode => small(&["M7"]),

@@ -147,8 +147,7 @@ impl Publisher {
         let Some(following) = self.following.as_mut().filter(of_it) else { return };
         following.heard = scene.now;
         let (leader, name) = (Place::Coordinator(following.leader), publication.brief.name.clone());
-        self.table.nodes(publication.nodes.changed.clone());
-        self.table.forget(&publication.nodes.forgotten);
+        self.table.hear_of_nodes(publication.nodes.changed.clone(), &publication.nodes.forgotten);
         self.cache.pass_on_nodes(publication.nodes.changed, publication.nodes.forgotten);
         for diff in &publication.diffs {
             let before = (self.sequence(&name), self.table.map(&name).map(ShardMap::generation));

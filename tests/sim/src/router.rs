@@ -12,8 +12,7 @@ use crate::scene::Scene;
 use partage_core::base::id::{Generation, ShardId};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::base::time::Millis;
-use partage_core::keyspace::map::Access;
-use partage_core::keyspace::map::ShardMap;
+use partage_core::keyspace::map::{Access, Replica, Shard, ShardMap};
 use partage_core::routing::budget::{Budget, BudgetPolicy};
 use partage_core::routing::choose::{self, Hint, HintedNode, Preference};
 use partage_core::routing::retry::{self, Action, Attempts, RequestTraits, RetryPolicy};
@@ -96,6 +95,18 @@ impl Router {
         self.table.map(name)
     }
 
+    /// A shard of a map whose leader acts, and to which this router sends no writes, as it does not know where that one is.
+    pub fn lacks_leader(&self, map: &ShardMap, acts: impl Fn(&Replica) -> bool) -> Option<String> {
+        let routes = self.routes.keyspace(map.keyspace().as_str())?;
+        let lacks = |shard: ShardId| {
+            let leader = map.shard(shard).and_then(Shard::leader).filter(|leader| acts(leader))?;
+            let (at, keyspace, node) = (self.at, map.keyspace(), &leader.node);
+            Some(format!("router {at} does not know where {node} is, which leads {shard} of {keyspace}"))
+        };
+        let mut without = self.routes.routes_of(routes).filter(|route| route.leader().is_none());
+        without.find_map(|route| lacks(route.shard()))
+    }
+
     /// Keeps its subscription alive.
     pub fn wake(&mut self, scene: &mut Scene) {
         if self.stream.is_none() || scene.now >= self.heard + SILENCE {
@@ -160,8 +171,7 @@ impl Router {
     fn published(&mut self, scene: &mut Scene, publication: Publication) -> Result<Option<Message>, Behind> {
         let Publication { brief, diffs, resync, nodes } = publication;
         let is_of_maps = !diffs.is_empty();
-        self.table.nodes(nodes.changed);
-        self.table.forget(&nodes.forgotten);
+        self.table.hear_of_nodes(nodes.changed, &nodes.forgotten);
         let name = brief.name.clone();
         for diff in diffs {
             let (router, at) = (self.at, self.map(&name).map(ShardMap::generation));

@@ -8,7 +8,7 @@ use crate::clock::{Clock, MS, SECOND, True};
 use crate::coordinator::{Coordinator, Cost};
 use crate::draw::Draw;
 use crate::faults::{Kind, Mend};
-use crate::message::{Event, Message, Place, Request};
+use crate::message::{Event, Message, Place};
 use crate::model::{self, Cast, Deed, KEYS, KeyAt, Op};
 use crate::node::{Mood, Node};
 use crate::oracle::{Finding, Oracles, liveness};
@@ -668,17 +668,11 @@ impl World {
         scene.after(next, Event::Operate);
     }
 
-    /// A client writes, past the routers, at that node; nobody waits for the answer.
-    pub fn write_at(&mut self, node: usize, key: KeyAt) {
+    /// A client writes.
+    pub fn write_to(&mut self, key: KeyAt) {
         self.ops += 1;
-        let (op, deed, access) = (self.ops, Some(Deed::Put), Access::Write);
-        let life = self.scene.oracles.storage.life(key);
-        self.scene.oracles.data.begins(op, key, life, deed);
-        let request = Request { op, attempt: 1, key, access, deed, router: 0, forwarded: true };
-        let stands_still = self.paused.get(&Place::Node(node)).is_some_and(|until| *until > self.scene.now);
-        if !stands_still {
-            self.nodes[node].request(&mut self.scene, request);
-        }
+        let router = self.scene.draw.index(self.routers.len());
+        self.routers[router].operate(&mut self.scene, self.ops, key, Access::Write, Some(Deed::Put));
     }
 
     fn change(&mut self) {

@@ -180,6 +180,11 @@ fn l3_a_planted_publication_that_stops_is_found() {
 }
 
 #[test]
+fn l3_a_planted_node_that_comes_back_and_is_forgotten_is_found() {
+    is_found(Planted::ForgottenNode);
+}
+
+#[test]
 fn l8_a_planted_drain_that_never_ends_is_found() {
     is_found(Planted::L8);
 }

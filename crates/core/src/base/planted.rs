@@ -197,6 +197,8 @@ pub enum Planted {
     NoRest,
     /// L1: a replicated leader that is to lead under a later epoch drains before it goes on.
     DrainedLeader,
+    /// L3: a router is told of a node that was forgotten and has come back, and then that it is gone.
+    ForgottenNode,
     /// O8: a child of a table opens before its parents' logs have ended.
     EarlyChild,
     /// D1: a child of a table acknowledges what follows on a base that is not on its disk.
@@ -291,7 +293,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 57] = [
+    pub const CLUSTER: [Planted; 58] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -349,6 +351,7 @@ impl Planted {
         Planted::DroppedBase,
         Planted::LostOutcomes,
         Planted::DrainedLeader,
+        Planted::ForgottenNode,
     ];
 }
 

@@ -48,7 +48,7 @@ pub enum Since {
 pub struct NodesSince {
     /// New or different.
     pub changed: Vec<NodeAddress>,
-    /// Gone.
+    /// Gone. Not those that were forgotten and have come back.
     pub forgotten: Vec<NodeId>,
     /// To be asked from next time.
     pub version: u64,
@@ -252,7 +252,9 @@ impl WatchCache {
             return NodesSince { changed: vec![], forgotten: vec![], version };
         }
         let changed = self.nodes.values().filter(|(_, at)| *at > version).map(|(node, _)| node.clone());
-        let forgotten = self.forgotten.iter().filter(|(_, at)| *at > version).map(|(id, _)| id.clone());
+        let is_back = |id: &NodeId| self.nodes.contains_key(id) && !planted::is(Planted::ForgottenNode);
+        let is_gone = |(id, at): &&(NodeId, u64)| *at > version && !is_back(id);
+        let forgotten = self.forgotten.iter().filter(is_gone).map(|(id, _)| id.clone());
         NodesSince { changed: changed.collect(), forgotten: forgotten.collect(), version: self.version }
     }
 }
@@ -271,11 +273,12 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::id::TransactionId;
+    use crate::base::id::{Incarnation, TransactionId};
     use crate::keyspace::Ownership;
     use crate::keyspace::hash::HashFunction;
     use crate::keyspace::map::ShardMap;
     use crate::keyspace::sharding::{PartitionKey, Sharding, Slot};
+    use crate::node::Health;
 
     const RETENTION: Retention = Retention { diffs: 4, shards: 100, forgotten: 10 };
 
@@ -367,6 +370,29 @@ mod tests {
         assert!(leads.horizon() <= table.brief(name).unwrap().first_shard);
         stands_by.pass_on_horizon(leads.horizon());
         assert!(!table.delete(name, stands_by.horizon()), "the keyspace is there");
+    }
+
+    /// L3: a node that a person has removed, or that was away for long, registers again; then a router subscribes anew.
+    #[test]
+    fn l3_a_node_that_was_forgotten_and_has_come_back_is_there_for_each_subscriber() {
+        let node = |incarnation| NodeAddress {
+            id: NodeId::new("n1").unwrap(),
+            incarnation: Incarnation(incarnation),
+            address: "n1:1".to_owned(),
+            zone: None,
+            health: Health::Up,
+            resp_address: None,
+        };
+        let mut cache = WatchCache::new(RETENTION);
+        cache.pass_on_nodes(vec![node(1)], vec![]);
+        let before = cache.version();
+        cache.pass_on_nodes(vec![], vec![node(1).id]);
+        assert_eq!(cache.nodes_since(before).forgotten, [node(1).id]);
+        cache.pass_on_nodes(vec![node(2)], vec![]);
+        for version in 0..cache.version() {
+            let since = cache.nodes_since(version);
+            assert_eq!((since.changed, since.forgotten), (vec![node(2)], vec![]), "since {version}");
+        }
     }
 
     #[test]

@@ -172,6 +172,16 @@ impl RouteTable {
         Routes::new(keyspaces.collect(), self.numbers.nodes.clone().into())
     }
 
+    /// Takes what a coordinator says of nodes: which are gone, and new or different addresses of others. One that was forgotten and has
+    /// come back may be named as both, and is there.
+    pub fn hear_of_nodes(&mut self, changed: impl IntoIterator<Item = NodeAddress>, forgotten: &[NodeId]) {
+        self.forget(forgotten);
+        self.nodes(changed);
+        if planted::is(Planted::ForgottenNode) {
+            self.forget(forgotten);
+        }
+    }
+
     /// Takes new or different addresses, unless they are of an earlier incarnation.
     pub fn nodes(&mut self, nodes: impl IntoIterator<Item = NodeAddress>) {
         for node in nodes {

@@ -221,6 +221,8 @@ pub fn informed(oracles: &Oracles, now: True, routers: &[Router]) -> Vec<Finding
                 );
                 findings.push(("L3", text));
             }
+            let lost = router.lacks_leader(map, |leader| oracles.maps.runs(&leader.node, leader.incarnation));
+            findings.extend(lost.map(|text| ("L3", text)));
         }
     }
     findings

@@ -315,6 +315,11 @@ impl Maps {
         self.ended.iter().any(|(home, from)| is_its(home) && *from <= now)
     }
 
+    /// Whether the present process of a node has that incarnation, as far as its coordinator has made that durable.
+    pub fn runs(&self, node: &NodeId, incarnation: Incarnation) -> bool {
+        self.started.get(node) == Some(&incarnation) && !self.ended.contains_key(&(node.clone(), incarnation))
+    }
+
     /// Whether this record declares somebody dead who was not before.
     pub fn is_death(&self, node: &NodeRecord) -> bool {
         let home = (node.spec.id.clone(), node.incarnation);

@@ -47,15 +47,9 @@ impl World {
         served.filter_map(|shard| Some((shard.id, KeyAt { keyspace: at, key: key(shard)? }))).collect()
     }
 
-    /// Each shard is written to, at its leader: routers keep off a node for long that did not answer. And time passes.
-    fn write_on(&mut self, name: &KeyspaceName, written: &Written) {
-        for (id, key) in written {
-            let shard = self.scene.oracles.maps.latest(name).and_then(|map| map.shard(*id));
-            let leader = shard.and_then(Shard::leader).map(|leader| leader.node.clone());
-            if let Some(at) = self.nodes.iter().position(|node| Some(&node.id) == leader.as_ref()) {
-                self.write_at(at, *key);
-            }
-        }
+    /// Each shard is written to, and time passes.
+    fn write_on(&mut self, written: &Written) {
+        written.values().for_each(|key| self.write_to(*key));
         self.run_until(self.scene.now + WRITES);
     }
 
@@ -69,12 +63,12 @@ impl World {
         let followers = shard.in_sync().filter(|replica| Some(replica.placement) != leader);
         let nodes: Vec<_> = followers.map(|replica| replica.node.clone()).collect();
         let places: Vec<_> = (0..self.nodes.len()).filter(|at| nodes.contains(&self.nodes[*at].id)).collect();
-        let still = self.scene.draw.between(2_200, 2_700) * MS;
+        let still = self.scene.draw.between(2_200, 3_500) * MS;
         self.scene.count("trials of followers that stand still");
         places.into_iter().for_each(|node| self.pause(Place::Node(node), still));
         let awake = self.scene.now + still;
         while self.scene.violation.is_none() {
-            self.write_on(name, &written);
+            self.write_on(&written);
             if self.scene.oracles.storage.tables.acknowledged_at(name, id) >= awake
                 || !self.is_served(name, id)
             {

@@ -197,6 +197,18 @@ proptest! {
     }
 }
 
+/// L3. A coordinator of before named a node that was forgotten and has come back as both.
+#[test]
+fn l3_a_node_that_was_forgotten_and_has_come_back_is_there() {
+    let (mut table, _) = three();
+    table.hear_of_nodes([address(1, 1)], &[node(1)]);
+    let routes = table.routes();
+    let leader = routes.route("ks", b"any").unwrap().leader().map(|leader| leader.node.id.clone());
+    assert_eq!(leader, Some(node(1)));
+    table.hear_of_nodes([], &[node(1)]);
+    assert!(table.routes().route("ks", b"any").unwrap().leader().is_none());
+}
+
 /// Three live replicas on nodes 1 to 3, led by 1.
 fn three() -> (RouteTable, ShardMap) {
     let mut map = empty(Sharding::HashRange { hash: HashFunction::Xxh3_64 });
