@@ -101,7 +101,7 @@ mod tests {
     fn d2_only_what_is_certain_is_read_without_asking_the_replica() {
         let folder = tempfile::tempdir().unwrap();
         let engine = TreeEngine::new(Options::default());
-        let mut rows = StoredRows::open(Arc::new(engine.open(folder.path()).unwrap())).unwrap();
+        let mut rows = StoredRows::open(Arc::new(engine.open(folder.path()).unwrap()), None).unwrap();
         let direct = DirectReads::default();
         direct.set_rows(Some(rows.for_readers()));
         apply(&mut rows, 1, 1_000, "stays", Expiry::Never);

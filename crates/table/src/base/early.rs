@@ -338,9 +338,7 @@ mod tests {
                 partition_key: PartitionKey::Whole,
             };
             let open = |name| {
-                let mut rows = StoredRows::open(Arc::new(engine.open(&folder.join(name)).unwrap())).unwrap();
-                rows.keep_changes(Some(kept));
-                rows
+                StoredRows::open(Arc::new(engine.open(&folder.join(name)).unwrap()), Some(kept)).unwrap()
             };
             Parents([(open("left"), 0), (open("right"), 0)])
         }

@@ -277,8 +277,7 @@ mod tests {
     }
 
     fn store(engine: &TreeEngine, folder: &Path, writes: &[Write]) -> Arc<TreeStore> {
-        let mut rows = StoredRows::open(Arc::new(engine.open(folder).unwrap())).unwrap();
-        rows.keep_changes(Some(FEED));
+        let mut rows = StoredRows::open(Arc::new(engine.open(folder).unwrap()), Some(FEED)).unwrap();
         for (index, write) in (1..).zip(writes) {
             let kind = EntryKind::Write(write::encode(write).into());
             rows.apply(&Entry { position: at(index), kind }).unwrap();
@@ -310,7 +309,7 @@ mod tests {
             let joined = join(&engine, &parts, &into, at(9)).unwrap();
             assert_eq!((joined.flushed(), joined.applied()), (at(9), at(9)));
             found.push(all(&joined));
-            let rows = StoredRows::open(joined).unwrap();
+            let rows = StoredRows::open(joined, None).unwrap();
             let standing = rows.standing().unwrap();
             assert_eq!((standing.clock_ms, standing.answers), (60, 4));
             assert_eq!(rows.answers(u64::MAX, 99).unwrap().len(), 4, "one of each request");

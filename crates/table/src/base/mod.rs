@@ -312,7 +312,7 @@ impl LocalBase {
         let generation = only.as_ref().map_or(self.next_generation, |(generation, _)| *generation);
         self.next_generation = self.next_generation.max(generation + 1);
         let folder = folders::of(&self.shared.folder, &self.queue.key, generation);
-        let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
+        let (shared, queue, feed) = (Arc::clone(&self.shared), Arc::clone(&self.queue), self.settings.feed());
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
             let store = || {
@@ -325,7 +325,7 @@ impl LocalBase {
                     None => (generation, joining::join(&shared.engine, &parts, &folder, position)?),
                 };
                 store.flush()?;
-                Ok((generation, StoredRows::open(store)?))
+                Ok((generation, StoredRows::open(store, feed)?))
             };
             let result = store();
             if result.is_ok() {
@@ -372,9 +372,9 @@ impl LocalBase {
         self.incoming.clear();
         self.early = EarlyJoin::GivenUp;
         self.tasks += 1;
-        let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
+        let (shared, queue, feed) = (Arc::clone(&self.shared), Arc::clone(&self.queue), self.settings.feed());
         self.shared.pool.add(self.queue.key.placement, move || {
-            let (generation, result) = match open_rows(&shared, &queue.key, false) {
+            let (generation, result) = match open_rows(&shared, &queue.key, false, feed) {
                 Ok((generation, rows)) => (generation, Ok(rows)),
                 Err(error) => (0, Err(error.why)),
             };

@@ -27,7 +27,7 @@ fn index_name() -> IndexName {
 /// A replica with rows and an index.
 fn replica(engine: &SimulatedEngine, folder: &str, rows_of: u32) -> Rows {
     let store = engine.open(std::path::Path::new(folder)).unwrap();
-    let mut rows = StoredRows::open(Arc::new(store)).unwrap();
+    let mut rows = StoredRows::open(Arc::new(store), None).unwrap();
     apply(
         &mut rows,
         &stored_index::encode_change(0, &IndexChange::Create(index_name(), Path::parse("n").unwrap())),

@@ -71,8 +71,8 @@ impl Shared {
                 return Ok(Flushed::NotMine);
             }
         };
-        let (_, mut rows) = open_rows(self, key, true).map_err(|not_opened| not_opened.why)?;
-        rows.keep_changes(settings.feed());
+        let opened = open_rows(self, key, true, settings.feed());
+        let (_, mut rows) = opened.map_err(|not_opened| not_opened.why)?;
         let from = rows.store().flushed().index;
         let behind = stored.entries.iter().skip_while(|entry| entry.position.index <= from);
         for entry in behind.take_while(|entry| entry.position.index <= stored.committed) {

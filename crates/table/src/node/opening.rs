@@ -30,7 +30,7 @@ pub(super) fn open_now(
 ) -> Result<(), ReplicaError> {
     let Request { queue, settings, incarnation, is_new } = request;
     let key = queue.key.clone();
-    let opened = open_rows(shared, &key, closed.is_some());
+    let opened = open_rows(shared, &key, closed.is_some(), settings.feed());
     let (generation, rows) = match opened {
         Ok(opened) => opened,
         Err(NotOpened { why, is_damaged }) => {

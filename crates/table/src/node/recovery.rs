@@ -14,6 +14,7 @@ use crate::registry::{ClosedReplica, Presence};
 use crate::rows::{RowsError, StoredRows};
 use partage_core::base::id::Epoch;
 use partage_core::node::exchange::ReplicaKey;
+use partage_core::service::table::feed::FeedSettings;
 use partage_core::service::table::replication::{LogPosition, Stored};
 use partage_engine::replica::{Engine, Error, Store, TreeEngine, TreeStore};
 use partage_log::Recovered;
@@ -134,6 +135,7 @@ pub(crate) fn open_rows(
     shared: &Shared,
     key: &ReplicaKey,
     is_stored: bool,
+    feed: Option<FeedSettings>,
 ) -> Result<(u64, StoredRows<TreeStore>), NotOpened> {
     let (engine, folder) = (&shared.engine, &shared.folder);
     let generations = folders::generations(folder, key)?;
@@ -147,5 +149,5 @@ pub(crate) fn open_rows(
         Some(chosen) => chosen,
         None => (next, Arc::new(engine.open(&folders::of(folder, key, next))?)),
     };
-    Ok((generation, StoredRows::open(store)?))
+    Ok((generation, StoredRows::open(store, feed)?))
 }

@@ -99,7 +99,8 @@ impl LocalReplica {
         let Some(incoming) = &mut self.incoming else { return };
         incoming.is_busy = true;
         let folder = folders::of(&self.shared.folder, &self.queue.key, incoming.generation);
-        let (filling, engine) = (incoming.filling.take(), self.shared.engine.clone());
+        let (filling, engine, feed) =
+            (incoming.filling.take(), self.shared.engine.clone(), self.replica_settings.feed());
         let queue = Arc::clone(&self.queue);
         self.shared.pool.add(self.queue.key.placement, move || {
             let SnapshotChunk { position, number, rows, is_last } = chunk;
@@ -113,7 +114,7 @@ impl LocalReplica {
                     return Ok(Filled { filling, rows: None });
                 }
                 filling.end(position)?;
-                let rows = StoredRows::open(Arc::clone(filling.store()))?;
+                let rows = StoredRows::open(Arc::clone(filling.store()), feed)?;
                 Ok(Filled { filling, rows: Some(rows) })
             };
             let result = fill();
@@ -145,13 +146,12 @@ impl LocalReplica {
     }
 
     /// The snapshot is on disk, as a whole.
-    fn install(&mut self, position: LogPosition, mut rows: StoredRows<TreeStore>) {
+    fn install(&mut self, position: LogPosition, rows: StoredRows<TreeStore>) {
         if !self.takes_part() || !self.machine.takes_snapshot(position) {
             drop(rows);
             return self.give_up_filling();
         }
         let Some(incoming) = self.incoming.take() else { return };
-        rows.keep_changes(self.replica_settings.feed());
         self.queue.direct.set_rows(Some(rows.for_readers()));
         let former = std::mem::replace(&mut self.rows, rows);
         let generation = std::mem::replace(&mut self.generation, incoming.generation);

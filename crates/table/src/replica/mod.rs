@@ -15,7 +15,7 @@
 //! | state | what it does |
 //! |---|---|
 //! | running | all of the above |
-//! | without room to flush | all of the above, but the node refuses writes and lays its leads down; it flushes again until there is room |
+//! | without room to flush | all of the above, but the node refuses writes; it flushes again until there is room |
 //! | failed: the store refuses | answers what waits, and nothing else, until it is closed; opened again, it applies the log from what is flushed |
 //! | damaged | the same, until it is dropped |
 //! | closing | flushes if there is much, trims its log, and goes when all of that is on disk |
@@ -126,8 +126,7 @@ pub(crate) struct Opening {
 
 impl LocalReplica {
     pub(crate) fn open(queue: Arc<ReplicaQueue>, shared: Arc<Shared>, opening: Opening) -> LocalReplica {
-        let Opening { settings, incarnation, is_new, stored, mut rows, generation } = opening;
-        rows.keep_changes(settings.feed());
+        let Opening { settings, incarnation, is_new, stored, rows, generation } = opening;
         let me = (queue.key.placement, incarnation);
         let (replica_settings, settings) = (settings, settings.replication);
         let machine = Replica::recover(me, settings, stored, shared.clock.now(), is_new);

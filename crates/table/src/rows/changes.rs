@@ -14,11 +14,22 @@ use partage_engine::replica::{Direction, Snapshot, Store};
 use std::cell::RefCell;
 
 /// What a replica knows of the feed of its shard, beside its store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Feed {
     pub(super) settings: Option<FeedSettings>,
     pub(super) removed: Removed,
     pub(super) oldest: RefCell<Oldest>,
+}
+
+impl Feed {
+    /// Of a store whose changes were removed so far.
+    pub(super) fn new(settings: Option<FeedSettings>, removed: Removed) -> Feed {
+        // The last entry may be removed in part.
+        let through = Some(removed.through).filter(|through| *through != LogPosition::default());
+        let before = through
+            .map(|through| (LogPosition { index: through.index.saturating_sub(1), ..through }, Key::empty()));
+        Feed { settings, removed, oldest: RefCell::new(Oldest::behind(before)) }
+    }
 }
 
 /// A change of a row.
@@ -62,16 +73,6 @@ fn behind((entry, key): &Place) -> Vec<u8> {
 }
 
 impl<S: Store> StoredRows<S> {
-    /// Changes are kept so from now on; each replica of a shard is told the same before it applies anything.
-    pub(crate) fn keep_changes(&mut self, settings: Option<FeedSettings>) {
-        // The last entry may be removed in part.
-        let through = Some(self.feed.removed.through).filter(|through| *through != LogPosition::default());
-        let before = through
-            .map(|through| (LogPosition { index: through.index.saturating_sub(1), ..through }, Key::empty()));
-        self.feed.settings = settings;
-        self.feed.oldest = RefCell::new(Oldest::behind(before));
-    }
-
     /// When the oldest change has been kept for long enough, in milliseconds of Unix time; none: there is none.
     pub(crate) fn next_removal(&self) -> Option<u64> {
         let settings = self.feed.settings?;

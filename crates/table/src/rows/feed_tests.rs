@@ -16,9 +16,7 @@ const SETTINGS: FeedSettings =
     FeedSettings { kept_ms: 500, sharding: Sharding::KeyRange, partition_key: PartitionKey::Whole };
 
 fn open(engine: &SimulatedEngine, folder: &str) -> StoredRows<impl Store + use<>> {
-    let mut rows = StoredRows::open(Arc::new(engine.open(Path::new(folder)).unwrap())).unwrap();
-    rows.keep_changes(Some(SETTINGS));
-    rows
+    StoredRows::open(Arc::new(engine.open(Path::new(folder)).unwrap()), Some(SETTINGS)).unwrap()
 }
 
 fn entry(index: u64, write: &Write) -> Entry {
@@ -171,7 +169,7 @@ fn a_page_may_end_within_an_entry_and_a_reader_that_is_late_is_told() {
 #[test]
 fn a_table_without_a_feed_keeps_no_changes() {
     let engine = SimulatedEngine::default();
-    let mut rows = StoredRows::open(Arc::new(engine.open(Path::new("a")).unwrap())).unwrap();
+    let mut rows = StoredRows::open(Arc::new(engine.open(Path::new("a")).unwrap()), None).unwrap();
     let operation = Operation {
         key: Key::empty(),
         condition: Condition::Always,

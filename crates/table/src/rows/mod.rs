@@ -94,11 +94,12 @@ pub(crate) struct AskedCheck {
 }
 
 impl<S: Store> StoredRows<S> {
-    /// Over a store, which is usable.
+    /// Over a store, which is usable. Changes are kept for a feed as `feed` says, none: there is no feed; each replica of a shard is told
+    /// the same before it applies anything, as what is stored follows from it.
     ///
     /// # Errors
     /// The store cannot be read, or has what this program does not know.
-    pub fn open(store: Arc<S>) -> Result<StoredRows<S>, RowsError> {
+    pub fn open(store: Arc<S>, feed: Option<FeedSettings>) -> Result<StoredRows<S>, RowsError> {
         let standing = match store.get(keys::STANDING)? {
             Some(bytes) => decode_standing(&bytes)?,
             None => Standing::default(),
@@ -107,7 +108,7 @@ impl<S: Store> StoredRows<S> {
         let answers = RefCell::new(read_answers(&*store)?);
         let clock = Arc::new(AtomicU64::new(standing.clock_ms));
         let indexes = read_definitions(&store.snapshot()?)?;
-        let feed = Box::new(Feed { removed: Self::read_removed(&store)?, ..Feed::default() });
+        let feed = Box::new(Feed::new(feed, Self::read_removed(&store)?));
         Ok(StoredRows { store, standing, clock, ends, answers, indexes, check: None, feed })
     }
 

@@ -110,7 +110,7 @@ proptest! {
     ) {
         let engine = SimulatedEngine::default();
         let folder = Path::new("a");
-        let mut rows = StoredRows::open(Arc::new(engine.open(folder).unwrap())).unwrap();
+        let mut rows = StoredRows::open(Arc::new(engine.open(folder).unwrap()), None).unwrap();
         let mut model = Model::default();
         let (flush, crash) = (flush.index(writes.len()), crash.index(writes.len()));
         let entries: Vec<_> = (1..).zip(&writes).map(|(index, write)| entry(index, write.as_ref())).collect();
@@ -121,7 +121,7 @@ proptest! {
             }
             if number == crash {
                 engine.crash();
-                rows = StoredRows::open(Arc::new(engine.open(folder).unwrap())).unwrap();
+                rows = StoredRows::open(Arc::new(engine.open(folder).unwrap()), None).unwrap();
                 for entry in &entries[rows.applied().index as usize..=number] {
                     rows.apply(entry).unwrap();
                 }
@@ -143,7 +143,7 @@ proptest! {
 #[test]
 fn an_outcome_of_many_rows_is_kept_in_parts_and_goes_as_a_whole() {
     let engine = SimulatedEngine::default();
-    let mut rows = StoredRows::open(Arc::new(engine.open(Path::new("a")).unwrap())).unwrap();
+    let mut rows = StoredRows::open(Arc::new(engine.open(Path::new("a")).unwrap()), None).unwrap();
     let put = |number| Operation {
         key: key(number),
         condition: Condition::Always,
@@ -171,7 +171,7 @@ fn an_outcome_of_many_rows_is_kept_in_parts_and_goes_as_a_whole() {
 #[test]
 fn what_is_stored_in_another_form_is_an_error() {
     let engine = SimulatedEngine::default();
-    let mut rows = StoredRows::open(Arc::new(engine.open(Path::new("a")).unwrap())).unwrap();
+    let mut rows = StoredRows::open(Arc::new(engine.open(Path::new("a")).unwrap()), None).unwrap();
     let bad = Entry { kind: EntryKind::Write(vec![9].into()), ..entry(1, None) };
     let error = rows.apply(&bad).unwrap_err();
     assert!(error.is_damage() && error.to_string().contains("the version"), "{error}");
@@ -224,7 +224,7 @@ proptest! {
         ranges in proptest::collection::vec(scan_range(), 1..8),
     ) {
         let engine = SimulatedEngine::default();
-        let mut rows = StoredRows::open(Arc::new(engine.open(Path::new("a")).unwrap())).unwrap();
+        let mut rows = StoredRows::open(Arc::new(engine.open(Path::new("a")).unwrap()), None).unwrap();
         let mut model = Model::default();
         let mut index = 0;
         let mut apply = |at_ms, key: &Key, action| {
@@ -260,7 +260,7 @@ proptest! {
 #[test]
 fn a_page_has_bounds_of_bytes_and_of_rows_that_are_looked_at() {
     let engine = SimulatedEngine::default();
-    let mut rows = StoredRows::open(Arc::new(engine.open(Path::new("a")).unwrap())).unwrap();
+    let mut rows = StoredRows::open(Arc::new(engine.open(Path::new("a")).unwrap()), None).unwrap();
     let put = |number: u32, bytes: usize, expiry| Operation {
         key: Key::new(&number.to_be_bytes()).unwrap(),
         condition: Condition::Always,

@@ -21,7 +21,7 @@ use std::sync::Arc;
 type Rows = StoredRows<SimulatedStore>;
 
 fn open(engine: &SimulatedEngine, folder: &str) -> Rows {
-    StoredRows::open(Arc::new(engine.open(std::path::Path::new(folder)).unwrap())).unwrap()
+    StoredRows::open(Arc::new(engine.open(std::path::Path::new(folder)).unwrap()), None).unwrap()
 }
 
 fn name(of: &str) -> IndexName {
@@ -202,7 +202,7 @@ fn child_of(
         child.apply(position, next, &of_child).unwrap();
         position = next;
     }
-    StoredRows::open(Arc::new(child)).unwrap()
+    StoredRows::open(Arc::new(child), None).unwrap()
 }
 
 proptest! {
