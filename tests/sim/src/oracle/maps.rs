@@ -12,7 +12,7 @@ use partage_core::base::settings::Settings;
 use partage_core::base::time::Millis;
 use partage_core::cluster::{KeyspaceRecord, LostIds, NodeRecord, Records, Write};
 use partage_core::keyspace::lifecycle::ReplicaState;
-use partage_core::keyspace::map::{MapDiff, Role, Shard, ShardMap};
+use partage_core::keyspace::map::{MapDiff, Replica, Role, Shard, ShardMap};
 use partage_core::keyspace::sharding::{Bounds, geometry};
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::node::lease::GrantedLease;
@@ -42,6 +42,9 @@ pub struct Maps {
     ended: BTreeMap<Home, True>,
     /// The latest start of each node.
     started: BTreeMap<NodeId, Incarnation>,
+    /// Nodes of which a start has a lower number than one before, as somebody has put another state in the place of the newest. Routers
+    /// that know of the higher number take the node for one that does not serve yet.
+    starts_back: BTreeSet<NodeId>,
     term: u64,
     /// The latest term that somebody was elected to.
     elected: u64,
@@ -73,6 +76,8 @@ pub struct Maps {
     pub commits: u64,
     /// Nodes that were declared dead so far.
     pub deaths: u64,
+    /// How often members of the in-sync set of a shard were left behind: they catch up, and come back.
+    left_behind: BTreeMap<(KeyspaceName, ShardId), u64>,
 }
 
 impl Maps {
@@ -103,6 +108,7 @@ impl Maps {
             durable: spaces.iter().filter(|s| s.keyspace.durable).map(|s| s.keyspace.name.clone()).collect(),
             ended: BTreeMap::new(),
             started: BTreeMap::new(),
+            starts_back: BTreeSet::new(),
             term: 0,
             elected: 0,
             led: BTreeMap::new(),
@@ -119,6 +125,7 @@ impl Maps {
             committed_at: BTreeMap::new(),
             commits: 0,
             deaths: 0,
+            left_behind: BTreeMap::new(),
         }
     }
 
@@ -315,9 +322,15 @@ impl Maps {
         self.ended.iter().any(|(home, from)| is_its(home) && *from <= now)
     }
 
-    /// Whether the present process of a node has that incarnation, as far as its coordinator has made that durable.
+    /// How often members of the in-sync set of a shard were left behind.
+    pub fn left_behind(&self, name: &KeyspaceName, shard: ShardId) -> u64 {
+        self.left_behind.get(&(name.clone(), shard)).copied().unwrap_or(0)
+    }
+
+    /// Whether the present process of a node has that incarnation, as far as its coordinator has made that durable, and routers can know it.
     pub fn runs(&self, node: &NodeId, incarnation: Incarnation) -> bool {
-        self.started.get(node) == Some(&incarnation) && !self.ended.contains_key(&(node.clone(), incarnation))
+        let is_latest = self.started.get(node) == Some(&incarnation) && !self.starts_back.contains(node);
+        is_latest && !self.ended.contains_key(&(node.clone(), incarnation))
     }
 
     /// Whether this record declares somebody dead who was not before.
@@ -369,7 +382,10 @@ impl Maps {
                     if self.starts_again {
                         self.ended.remove(&(node.spec.id.clone(), node.incarnation));
                     }
-                    self.started.insert(node.spec.id.clone(), node.incarnation);
+                    let before = self.started.insert(node.spec.id.clone(), node.incarnation);
+                    if before > Some(node.incarnation) {
+                        self.starts_back.insert(node.spec.id.clone());
+                    }
                 }
                 _ => {}
             }
@@ -406,6 +422,8 @@ impl Maps {
             findings.push(("M3", format!("{name} {} was committed twice", diff.to)));
         }
         for shard in &diff.changed {
+            let left = before.shard(shard.id).map_or(0, |before| left_behind(before, shard));
+            *self.left_behind.entry((name.clone(), shard.id)).or_default() += left as u64;
             findings.extend(self.rules.changed(&name, &before, shard));
             findings.extend(make_before_break(&name, before.shard(shard.id), shard));
             let is_forked = self.forked.contains(&name);
@@ -482,6 +500,13 @@ impl Maps {
         }
         findings
     }
+}
+
+/// How many members of the in-sync set are in it no more, and are to catch up.
+fn left_behind(before: &Shard, after: &Shard) -> usize {
+    let lags = |replica: &&Replica| !replica.in_sync && replica.state == ReplicaState::Load;
+    let lagging = after.replicas.iter().filter(lags);
+    lagging.filter(|replica| before.replica(replica.placement).is_some_and(|of| of.in_sync)).count()
 }
 
 /// O11: who stops serving has a follower in its place, in the same commit.

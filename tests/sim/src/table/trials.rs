@@ -3,6 +3,10 @@
 //!
 //! The nodes of all followers of a shard stand still until these are asked out of the in-sync set, and go on. Soon after, the shard takes
 //! writes again (L1). Writes that wait for the followers are inside the leader's gate all the while.
+//!
+//! In some runs one node is slow for a minute then. It leaves the in-sync set of each shard, to catch up and come back, only so often (L1):
+//! each time is two commits of the map, whichever replica leads meanwhile. It may be taken for dead, and be registered anew: then it comes
+//! back at once.
 
 use crate::clock::{MS, SECOND, True};
 use crate::message::Place;
@@ -20,6 +24,19 @@ const TAKES_WRITES: True = 5 * SECOND;
 /// How often each shard of the table is written to meanwhile.
 const WRITES: True = 50 * MS;
 
+/// Runs in which one node is slow in the end, in thousandths.
+const LIMPING: u64 = 250;
+
+/// For how long it is.
+const LIMPS: True = 60 * SECOND;
+
+/// How often each shard of the table is written to in that time.
+const LIMPING_WRITES: True = 500 * MS;
+
+/// How often members of a shard may leave its in-sync set in that time to catch up, and once more for each node that is taken for dead:
+/// without a rest, for each doubling of the rest to [`FOLLOWER_REST_MS`](super::FOLLOWER_REST_MS), and for each of the longest ones.
+const LIMPING_LEAVES: u64 = 12;
+
 /// The shards of a table that a trial looks at, each with a key of its own.
 type Written = BTreeMap<ShardId, KeyAt>;
 
@@ -33,6 +50,9 @@ impl World {
         };
         let name = &spaces[at].keyspace.name;
         self.try_lost_followers(at, name);
+        if self.scene.violation.is_none() && self.scene.draw.chance(LIMPING) {
+            self.try_slow_node(at, name);
+        }
     }
 
     /// The shards that take writes.
@@ -48,9 +68,9 @@ impl World {
     }
 
     /// Each shard is written to, and time passes.
-    fn write_on(&mut self, written: &Written) {
+    fn write_on(&mut self, written: &Written, passes: True) {
         written.values().for_each(|key| self.write_to(*key));
-        self.run_until(self.scene.now + WRITES);
+        self.run_until(self.scene.now + passes);
     }
 
     fn try_lost_followers(&mut self, at: usize, name: &KeyspaceName) {
@@ -68,7 +88,7 @@ impl World {
         places.into_iter().for_each(|node| self.pause(Place::Node(node), still));
         let awake = self.scene.now + still;
         while self.scene.violation.is_none() {
-            self.write_on(&written);
+            self.write_on(&written, WRITES);
             if self.scene.oracles.storage.tables.acknowledged_at(name, id) >= awake
                 || !self.is_served(name, id)
             {
@@ -83,6 +103,28 @@ impl World {
         }
         if self.scene.now > awake + SECOND {
             self.scene.count("trials in which a write waited for more than a second");
+        }
+    }
+
+    fn try_slow_node(&mut self, at: usize, name: &KeyspaceName) {
+        let written = self.written(at, name);
+        let left = |world: &World, id: ShardId| world.scene.oracles.maps.left_behind(name, id);
+        let before: BTreeMap<_, _> = written.keys().map(|id| (*id, left(self, *id))).collect();
+        let deaths = self.scene.oracles.maps.deaths;
+        let (node, until) = (self.scene.draw.index(self.nodes.len()), self.scene.now + LIMPS);
+        self.scene.count("trials of a node that is slow");
+        let now = self.scene.now;
+        self.nodes[node].slow.begin_to_halt(&mut self.scene.draw, now, until);
+        while self.scene.violation.is_none() && self.scene.now < until {
+            self.write_on(&written, LIMPING_WRITES);
+        }
+        let deaths = self.scene.oracles.maps.deaths - deaths;
+        let most = before.iter().map(|(id, before)| (left(self, *id) - before, *id)).max();
+        if let Some((times, id)) = most.filter(|(times, _)| *times > LIMPING_LEAVES + deaths) {
+            let text = format!(
+                "node-{node} is slow, taken for dead {deaths} times, and members of {id} leave its set {times} times in a minute"
+            );
+            self.scene.violate("L1", text);
         }
     }
 

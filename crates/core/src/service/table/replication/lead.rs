@@ -51,16 +51,13 @@ pub(super) struct Lead {
     pub(super) uncommitted_bytes: usize,
     /// When all followers are sent something next.
     pub(super) append_at: Millis,
-    /// When the leader was called last.
-    called: Millis,
 }
 
 impl Lead {
     /// It has just heard that it leads. Where it led before, under `former`, the coordinator has only counted on: the set is
     /// smaller, or the shard has other bounds. Another that had led in between would have asked this replica for a reply, or have
     /// had it taken out of the set, and in either case it would have let go. So the clients of its writes go on waiting.
-    /// What it knows of the followers' logs is asked for anew. Their rests are kept: mostly it is one that left for which the epoch
-    /// was counted on.
+    /// What it knows of the followers' logs is asked for anew.
     pub(super) fn begin(epoch: Epoch, former: Option<Lead>, now: Millis) -> Lead {
         let (mut followers, uncommitted, uncommitted_bytes) = former
             .map_or_else(Default::default, |former| {
@@ -78,7 +75,6 @@ impl Lead {
             uncommitted,
             uncommitted_bytes,
             append_at: Millis(0),
-            called: now,
         }
     }
 
@@ -129,11 +125,11 @@ impl Replica {
         if lead.configuration < order.configuration {
             lead.configuration = order.configuration;
             let asked = lead.wish.take().map(|asked| asked.in_sync).unwrap_or_default();
-            let untaken = lead
-                .followers
-                .iter_mut()
-                .filter(|(placement, _)| asked.contains(placement) && !order.in_sync.contains(placement));
-            untaken.for_each(|(_, follower)| follower.rest.on_untaken(&self.settings, now));
+            for placement in asked.difference(&order.in_sync) {
+                if let Some(follower) = lead.followers.get(placement) {
+                    self.rests.on_untaken(*placement, follower.incarnation, &self.settings, now);
+                }
+            }
             lead.asked.clear();
         }
         let next = self.log.end().index + 1;
@@ -142,8 +138,6 @@ impl Replica {
             let known = former.remove(&peer.placement).filter(|known| known.incarnation == peer.incarnation);
             let mut follower = known.unwrap_or_else(|| Follower::begin(peer.incarnation, next, now));
             follower.may_join = peer.may_join;
-            let is_member = order.in_sync.contains(&peer.placement);
-            follower.rest.on_order(peer.placement, is_member, &self.settings, now);
             lead.followers.insert(peer.placement, follower);
         }
         self.end_transfer_to_who_left();
@@ -210,7 +204,6 @@ impl Replica {
 
     /// What a leader does as time passes.
     pub(super) fn lead_on(&mut self, now: Millis) {
-        self.excuse_followers(now);
         if matches!(self.phase(), None | Some(Phase::Waiting)) {
             return;
         }
@@ -220,16 +213,5 @@ impl Replica {
         self.consider_wish(now);
         self.hand_over(now);
         self.answer_overdue(now);
-    }
-
-    /// A leader whose own machine is so busy that it was not called in time learns nothing from the silence until then: the replies
-    /// may be there, and come in next. Without this it would ask out the followers that wait for it.
-    fn excuse_followers(&mut self, now: Millis) {
-        let Some(lead) = &mut self.lead else { return };
-        let late = now.since(lead.called).saturating_sub(self.settings.append_ms);
-        lead.called = now;
-        if late > 0 {
-            lead.followers.values_mut().for_each(|follower| follower.excuse(late, now));
-        }
     }
 }

@@ -21,6 +21,7 @@ use super::lead::{Lead, Phase};
 use super::log::Log;
 use super::promise::Promise;
 use super::reads::WaitingRead;
+use super::rest::Rests;
 use super::writes::Uncommitted;
 use super::{Damage, Effect, Event, Failed, LogPosition, LogWrite, Message, Order, Settings, Stored, Wish};
 use crate::base::id::{Configuration, Epoch, Incarnation, PlacementId};
@@ -43,6 +44,7 @@ pub struct Replica {
     pub(super) flushed: u64,
     pub(super) promise: Promise,
     pub(super) order: Option<Order>,
+    pub(super) rests: Rests,
     pub(super) lead: Option<Lead>,
     /// The last epoch under which this process led and leads no more, if the next leader has not been told.
     pub(super) let_go: Option<Epoch>,
@@ -52,6 +54,8 @@ pub struct Replica {
     pub(super) reads: VecDeque<WaitingRead>,
     pub(super) damage: Option<Damage>,
     pub(super) effects: Vec<Effect>,
+    /// When it was called last.
+    called: Millis,
 }
 
 /// What there is to say of a replica, in reports and to people.
@@ -115,6 +119,7 @@ impl Replica {
             log,
             promise,
             order: None,
+            rests: Rests::default(),
             lead: None,
             let_go: None,
             outliving: VecDeque::new(),
@@ -122,6 +127,7 @@ impl Replica {
             reads: VecDeque::new(),
             damage: None,
             effects,
+            called: now,
         };
         if let Some(damage) = damage {
             replica.damaged(damage);
@@ -168,7 +174,9 @@ impl Replica {
         let reads = self.reads.front().map_or(Millis::NEVER, |read| read.until);
         let other = match &self.lead {
             Some(lead) => lead.wake_at(self),
-            None => self.silence_at(),
+            None if self.silence_at() == Millis::NEVER => Millis::NEVER,
+            // So often at least, to know by that whether it was called in time.
+            None => self.silence_at().min(self.called + self.called_every()),
         };
         reads.min(other).min(self.outliving_until())
     }
@@ -207,11 +215,32 @@ impl Replica {
     }
 
     fn on_time(&mut self, now: Millis) {
+        self.excuse_others(now);
         self.try_begin(now);
         self.lead_on(now);
         self.report_silence(now);
         self.settle_outliving(now);
         self.end_waiting_reads(now);
+    }
+
+    /// How often it asks to be called, at least, while it leads, or waits for its leader as a member.
+    fn called_every(&self) -> u64 {
+        // A follower is called with each append: where these come, it asks for nothing more.
+        if self.lead.is_some() { self.settings.append_ms } else { 2 * self.settings.append_ms }
+    }
+
+    /// A replica whose own machine is so busy that it was not called in time learns nothing from the silence until then: what others
+    /// have said may be there, and come in next. Without this a leader would ask out followers that wait for it, and a follower would report
+    /// a leader that leads.
+    fn excuse_others(&mut self, now: Millis) {
+        let late = now.since(self.called).saturating_sub(self.called_every());
+        self.called = now;
+        if late == 0 {
+            return;
+        }
+        self.following.heard = (self.following.heard + late).min(now);
+        let followers = self.lead.iter_mut().flat_map(|lead| lead.followers.values_mut());
+        followers.for_each(|follower| follower.excuse(late, now));
     }
 
     fn on_order(&mut self, now: Millis, order: Order) {
@@ -227,6 +256,7 @@ impl Replica {
             // The next leader has as long as the last one had.
             self.following.heard = now;
         }
+        self.rests.on_order(&order, &self.settings, now);
         self.order = Some(order);
         let leads = self.lead.as_ref().map(|lead| lead.epoch);
         if leader == self.me && leads == Some(epoch) {

@@ -12,20 +12,62 @@
 //! | it was in the set for `follower_rest_ms` | half, and so on until none is left |
 //! | it was asked in and not taken | twice the last one, to [`LONGEST_UNTAKEN`] |
 //! | it was taken | that one is forgotten |
+//! | another process has it, or the same one was registered anew | none now; how often it has left is not forgotten |
+//!
+//! Orders say who is in the set, and each replica hears them, whether it leads or not. So a leader that is replaced takes nothing with
+//! it: the next one knows of the same rests, of the former leader's too.
 //!
 //! What was not done: a patience that grows with each time, so that the follower would stay in the set. Writes would wait for it each
 //! time, and for one that has died they would wait longer than they may.
 
-use super::Settings;
-use crate::base::id::PlacementId;
+use super::{Order, Settings};
+use crate::base::id::{Incarnation, PlacementId};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
+use std::collections::BTreeMap;
 
 /// The longest time for which a follower that the coordinator did not take is not asked in again, as a multiple of
 /// [`Settings::wish_repeat_ms`].
 const LONGEST_UNTAKEN: u64 = 32;
 
-/// What a leader knows of the times at which a follower left the set, or did not get into it.
+/// The rests of the replicas that the last order names.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Rests(BTreeMap<PlacementId, (Incarnation, Rest)>);
+
+impl Rests {
+    /// An order has come in.
+    pub(super) fn on_order(&mut self, order: &Order, settings: &Settings, now: Millis) {
+        let mut former = std::mem::take(&mut self.0);
+        for peer in &order.peers {
+            let (incarnation, mut rest) = former.remove(&peer.placement).unwrap_or_default();
+            rest.on_order(peer.placement, order.in_sync.contains(&peer.placement), settings, now);
+            if incarnation != peer.incarnation {
+                rest.end();
+            }
+            self.0.insert(peer.placement, (peer.incarnation, rest));
+        }
+    }
+
+    /// That one was asked in, in that process, and was not taken.
+    pub(super) fn on_untaken(
+        &mut self,
+        of: PlacementId,
+        incarnation: Incarnation,
+        settings: &Settings,
+        now: Millis,
+    ) {
+        if let Some((_, rest)) = self.0.get_mut(&of).filter(|(known, _)| *known == incarnation) {
+            rest.on_untaken(settings, now);
+        }
+    }
+
+    /// That of one replica.
+    pub(super) fn of(&self, placement: PlacementId) -> Rest {
+        self.0.get(&placement).map(|(_, rest)| *rest).unwrap_or_default()
+    }
+}
+
+/// What is known of the times at which a replica left the set, or did not get into it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Rest {
     /// Since when it is in the set, if it is.
@@ -40,7 +82,7 @@ pub(super) struct Rest {
 
 impl Rest {
     /// An order has come in which it is a member, or is not.
-    pub(super) fn on_order(&mut self, of: PlacementId, is_member: bool, settings: &Settings, now: Millis) {
+    fn on_order(&mut self, of: PlacementId, is_member: bool, settings: &Settings, now: Millis) {
         match (self.member_since, is_member) {
             (None, true) => (self.member_since, self.untaken) = (Some(now), 0),
             (Some(since), false) => {
@@ -49,6 +91,11 @@ impl Rest {
             }
             _ => {}
         }
+    }
+
+    /// Another process has it. A node that is slow is taken for dead again and again, and comes back: that it has left counts on.
+    fn end(&mut self) {
+        (self.left_until, self.untaken, self.untaken_until) = (Millis(0), 0, Millis(0));
     }
 
     fn has_left(&mut self, of: PlacementId, stayed: u64, settings: &Settings, now: Millis) {
@@ -65,7 +112,7 @@ impl Rest {
     }
 
     /// It was asked in, and the coordinator did not take it: it has not told it yet that it is ready, or cannot be.
-    pub(super) fn on_untaken(&mut self, settings: &Settings, now: Millis) {
+    fn on_untaken(&mut self, settings: &Settings, now: Millis) {
         let shortest = settings.wish_repeat_ms;
         let rest = doubled(shortest, self.untaken, LONGEST_UNTAKEN * shortest);
         self.untaken_until = now + rest;

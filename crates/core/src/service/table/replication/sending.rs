@@ -3,7 +3,6 @@
 
 use super::lead::Phase;
 use super::message::{Append, Echo, Message, Reply};
-use super::rest::Rest;
 use super::{Effect, Replica, Settings};
 use crate::base::id::{Incarnation, PlacementId};
 use crate::base::planted::{self, Planted};
@@ -36,8 +35,6 @@ pub(super) struct Follower {
     clock: Option<Millis>,
     /// When a snapshot was sent for last.
     snapshot: Option<Millis>,
-    /// When it may be asked in.
-    pub(super) rest: Rest,
 }
 
 impl Follower {
@@ -57,14 +54,13 @@ impl Follower {
             progress: now,
             clock: None,
             snapshot: None,
-            rest: Rest::default(),
         }
     }
 
     /// The leader appends its first entry: from now on it is waited for.
     pub(super) fn restart(&mut self, begin: u64, now: Millis) {
-        let Follower { incarnation, may_join, rest, .. } = *self;
-        *self = Follower { may_join, rest, ..Follower::begin(incarnation, begin, now) };
+        let Follower { incarnation, may_join, .. } = *self;
+        *self = Follower { may_join, ..Follower::begin(incarnation, begin, now) };
     }
 
     /// The leader was not called for so long: what the follower has said meanwhile may not have been handed in yet.

@@ -7,6 +7,7 @@
 //! the leader asks for the set as it is.
 
 use super::lead::Phase;
+use super::promise::relied_on;
 use super::sending::Follower;
 use super::{Effect, Replica, Wish};
 use crate::base::id::{Configuration, Epoch, PlacementId};
@@ -79,11 +80,11 @@ impl Replica {
         for (placement, follower) in &lead.followers {
             if order.in_sync.contains(placement) {
                 match self.is_lost(follower, now, 1) {
-                    true => silent.push((placement, follower)),
+                    true => silent.push((*placement, follower)),
                     false => drop(wanted.insert(*placement)),
                 }
-            } else if self.has_caught_up(follower, now) {
-                match follower.rest.is_left_out(now) {
+            } else if self.has_caught_up(*placement, follower, now) {
+                match self.rests.of(*placement).is_left_out(now) {
                     true => resting.push(placement),
                     false => drop(wanted.insert(*placement)),
                 }
@@ -92,11 +93,11 @@ impl Replica {
         let enough = self.settings.min_in_sync;
         if wanted.len() < enough {
             let is_replaced = wanted.len() + resting.len() >= enough;
-            let waits = |follower: &Follower| {
-                !self.is_lost(follower, now, self.needed_patience(follower, is_replaced))
+            let waits = |(placement, follower): &(PlacementId, &Follower)| {
+                !self.is_lost(follower, now, self.needed_patience(*placement, is_replaced))
             };
-            let stay = silent.into_iter().filter(|(_, follower)| waits(follower));
-            wanted.extend(stay.map(|(placement, _)| *placement));
+            let stay = silent.into_iter().filter(waits);
+            wanted.extend(stay.map(|(placement, _)| placement));
         }
         if wanted.len() < enough {
             wanted.extend(resting);
@@ -107,8 +108,8 @@ impl Replica {
     /// How many times as long as usual the leader waits for a member without which too few are in sync, before it asks that one
     /// out; `is_replaced`: followers that rest can take its place. Then one that has not left lately is waited for as any, since it may
     /// be dead and writes go on without it. Of followers that all come and go the leader keeps those it has.
-    fn needed_patience(&self, follower: &Follower, is_replaced: bool) -> u64 {
-        let (times, left) = (self.settings.needed_patience_times, follower.rest.times_left());
+    fn needed_patience(&self, placement: PlacementId, is_replaced: bool) -> u64 {
+        let (times, left) = (self.settings.needed_patience_times, self.rests.of(placement).times_left());
         match is_replaced {
             true => times.min(1 << left.min(u32::BITS)),
             false => times << left.min(NEEDED_DOUBLINGS),
@@ -119,19 +120,26 @@ impl Replica {
     /// what it has promised is over by then, and the leader may acknowledge nothing.
     fn is_lost(&self, follower: &Follower, now: Millis, times: u64) -> bool {
         now.since(follower.heard) >= times * self.settings.follower_patience_ms
-            || now.since(follower.answered) >= times * self.settings.promise_ms
+            || self.is_late(follower.answered, now, times)
             || now.since(follower.progress) >= times * self.settings.follower_stall_ms
+    }
+
+    /// Whether a follower replies too late to be in the set, if the latest append that it has replied to was sent at `sent`: what it has
+    /// promised is over, or would be if it lasted so many times as long. The same for members and for newcomers: one that would leave as it
+    /// comes is not asked in, and one that could stay is.
+    fn is_late(&self, sent: Millis, now: Millis, times: u64) -> bool {
+        now >= relied_on(sent, times * self.settings.promise_ms)
     }
 
     /// Whether a follower may be asked in: it has all that is committed, of which the first entry of this epoch is the
     /// proof that nothing of earlier epochs is missing (rule 5).
-    fn has_caught_up(&self, follower: &Follower, now: Millis) -> bool {
+    fn has_caught_up(&self, placement: PlacementId, follower: &Follower, now: Millis) -> bool {
         let has_begun = self.lead.as_ref().is_some_and(|lead| lead.phase == Phase::Leading);
         (has_begun || planted::is(Planted::EarlyNewcomer))
             && (follower.may_join || planted::is(Planted::AskedReader))
-            && !follower.rest.is_untaken(now)
+            && !self.rests.of(placement).is_untaken(now)
             && follower.matched >= self.committed
-            && follower.replied_to.is_some_and(|sent| now.since(sent) < self.settings.follower_patience_ms)
+            && follower.replied_to.is_some_and(|sent| !self.is_late(sent, now, 1))
             && now.since(follower.heard) < self.settings.follower_patience_ms / 2
     }
 }

@@ -345,6 +345,14 @@ fn a_process_that_was_started_anew_has_no_rest() {
     group.order(|_| {});
     group.pass(300);
     assert_eq!(group.wish(P1).unwrap().in_sync, set(&[P1, P2, P3]));
+    // It may be one that is slow, and was taken for dead: it has left as often as before.
+    group.grant();
+    group.cut = set(&[P3]);
+    group.pass(700);
+    group.grant();
+    group.cut = set(&[]);
+    group.pass(5_000);
+    assert!(!group.grant(), "it rests again");
 }
 
 /// L1. What followers have replied meanwhile comes in next.
@@ -361,20 +369,85 @@ fn l1_a_leader_that_was_not_called_in_time_asks_nobody_out() {
     assert_eq!(group.wish(P1).unwrap().in_sync, set(&[P1, P2]));
 }
 
-/// L1. Its promises are over when they come, so that the leader may acknowledge nothing.
+/// L1. What its leader has sent meanwhile comes in next.
 #[test]
-fn l1_a_follower_that_replies_too_late_is_asked_out_though_it_is_never_silent() {
+fn l1_a_follower_that_was_not_called_in_time_reports_no_leader() {
     let mut group = Group::of_three();
+    for _ in 0..3 {
+        group.now = group.now + 3_000;
+        group.tell(P2, Event::Tick);
+        assert!(group.replicas[&P2].wake_at() <= group.now + 2 * group.settings.append_ms);
+    }
+    assert!(!group.heard(P2, &Effect::LeaderSilent(Epoch(1))));
+    group.cut = set(&[P1]);
+    group.pass(1_200);
+    assert!(group.heard(P2, &Effect::LeaderSilent(Epoch(1))));
+}
+
+/// L1. Each replica hears the orders by which another comes and goes.
+#[test]
+fn l1_the_next_leader_knows_of_the_rests_of_the_former_one() {
+    let mut group = Group::of_three();
+    group.flap(&[P3], 60_000);
+    group.order(|order| order.in_sync = set(&[P1, P2]));
+    group.lead(P2);
+    group.pass(5_000);
+    assert!(group.replicas[&P2].status().has_begun);
+    assert_eq!(group.wish(P2), None, "P3 rests");
+    // A leader that is silent again and again, and is taken out of the set for it, rests as any.
+    let mut group = Group::of_three();
+    for leader in [P2, P1, P2, P1, P2] {
+        let former = group.order.leader;
+        group.lead(leader);
+        group.order(|order| order.in_sync.retain(|member| *member != former));
+        group.pass(1_500);
+        group.order(|order| order.in_sync.extend([former]));
+        group.pass(500);
+    }
+    group.order(|order| order.in_sync = set(&[P2, P3]));
+    group.said.clear();
+    group.pass(1_000);
+    assert_eq!(group.wish(P2), None, "P1 rests");
+    group.pass(3_000);
+    assert_eq!(group.wish(P2).unwrap().in_sync, set(&[P1, P2, P3]));
+}
+
+/// L1. A reply to an append of some time ago, every 50 ms for two seconds, and what the leader wishes is granted.
+fn replies_late(in_sync: &[PlacementId], late_ms: u64) -> Group {
+    let mut group = Group::new(Settings::default(), &[P1, P2, P3], in_sync);
     group.cut = set(&[P3]);
+    group.said.clear();
     for _ in 0..40 {
         let matched = group.replicas[&P1].status().synced;
         let (epoch, incarnation, clock) = (group.order.epoch, Incarnation(1), group.now);
-        let sent = group.now - 1_500;
+        let sent = group.now - late_ms;
         let reply = Reply { epoch, fence: epoch, incarnation, sent, clock, matched, ends: None };
         group.tell(P1, Event::Message(P3, Message::Reply(reply)));
         group.pass(50);
         group.grant();
     }
+    group
+}
+
+/// L1. Whoever may stay may join, and the other way round.
+#[test]
+fn l1_a_newcomer_may_reply_as_late_as_a_member() {
+    for late_ms in [100, 600, 850] {
+        for in_sync in [&[P1, P2, P3][..], &[P1, P2]] {
+            let group = replies_late(in_sync, late_ms);
+            assert_eq!(group.order.in_sync, set(&[P1, P2, P3]), "{late_ms} ms late");
+        }
+    }
+    for in_sync in [&[P1, P2, P3][..], &[P1, P2]] {
+        let group = replies_late(in_sync, 1_050);
+        assert_eq!(group.order.in_sync, set(&[P1, P2]));
+    }
+}
+
+/// L1. Its promises are over when they come, so that the leader may acknowledge nothing.
+#[test]
+fn l1_a_follower_that_replies_too_late_is_asked_out_though_it_is_never_silent() {
+    let mut group = replies_late(&[P1, P2, P3], 1_500);
     assert_eq!(group.order.in_sync, set(&[P1, P2]), "and it is not asked in before it replies sooner");
     group.write(P1, 1);
     group.pass(100);
