@@ -10,25 +10,15 @@
 //! | it leads only shards that no other replica can lead | `handover::successor` |
 //! | status and `explain` name it | here |
 //!
-//! When it has room again, its keyspaces are planned at once, and for [`limits::LEADS_BACK_MS`] it gets leads back up to its
-//! share. The hysteresis of [`super::planning`] alone would leave it without any: a node in a cluster of few shards may lead
-//! nothing before another one leads too much.
+//! When it has room again and has caught up, it gets leads as any node that leads too little (`planning/leaders.rs`), also by a
+//! coordinator that has come meanwhile.
 
-use super::{Cluster, Moment, NodeState};
+use super::{Cluster, Moment};
 use crate::base::count::counted_with;
 use crate::base::name::NodeId;
-use crate::base::time::Millis;
 use crate::cluster::event::{About, Actor, Event, EventKind, event};
 use crate::cluster::problems::{Problem, problem, some_names};
 use crate::keyspace::map::Shard;
-use crate::limits;
-
-impl NodeState {
-    /// Whether leads are given back to it that it laid down.
-    pub(super) fn gets_leads_back(&self, now: Millis) -> bool {
-        !self.disk_full && now < self.leads_back_until
-    }
-}
 
 impl Cluster {
     /// A beat says something else of the node's disk than the one before.
@@ -40,16 +30,9 @@ impl Cluster {
             let by = Actor::Node(id.clone());
             self.tell_event(Event { by, alarm: true, ..event(EventKind::NodeHealth, About::node(id), text) });
         } else {
-            node.leads_back_until = at.now + limits::LEADS_BACK_MS;
             self.tell_of(EventKind::NodeHealth, id, format!("the disk of node {id} has room again"));
             self.plan_soon(at, 0);
         }
-    }
-
-    /// When to see again whether a node can get leads back.
-    pub(super) fn next_look_at_leads(&self, at: Moment) -> Millis {
-        let is_due = self.nodes.values().any(|node| node.gets_leads_back(at.now));
-        if is_due { at.now + limits::LEADS_LOOK_MS } else { Millis::NEVER }
     }
 
     /// Nodes that take no writes.

@@ -219,8 +219,6 @@ pub struct NodeState {
     pub busy: f64,
     /// It says that its disk has no room (`full_disk.rs`).
     pub disk_full: bool,
-    /// Until when it gets leads back that it laid down while its disk was full; not stored.
-    leads_back_until: Millis,
     /// What it should hold.
     orders: orders::OrderIndex,
     /// A map has named it since this coordinator leads, or it had ended before that. See [`reach`].

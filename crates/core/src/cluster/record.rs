@@ -538,7 +538,6 @@ impl NodeState {
             has_no_lease: false,
             busy: 0.0,
             disk_full: false,
-            leads_back_until: Millis(0),
             orders: OrderIndex::default(),
             has_held: ended,
             check_due: at.now,

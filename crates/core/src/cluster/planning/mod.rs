@@ -25,6 +25,7 @@
 //! planned says why and holds up no other.
 
 mod changes;
+mod even;
 mod footprint;
 mod leaders;
 mod problem;
@@ -72,6 +73,10 @@ pub(super) struct PlanningState {
     unmeasured_since: Option<Millis>,
     /// What it carried on each node when its planner last ran; not stored.
     footprint: Footprint,
+    /// When its map was changed last; not stored.
+    changed_at: Millis,
+    /// Leads are to be spread, or may be, and something has to end first; not stored.
+    leads_wait: bool,
 }
 
 impl PlanningState {

@@ -232,7 +232,11 @@ pub(super) fn expected<'a>(
                 expected.iter_mut().filter(|(p, _)| *p == Some(*from)).for_each(|slot| *slot = (None, to));
             }
             Change::Remove { placement, .. } => expected.retain(|(p, _)| *p != Some(*placement)),
-            Change::Lead { .. } | Change::Split { .. } | Change::Merge { .. } => {}
+            Change::Lead { placement, .. } => {
+                let next = expected.iter().position(|(p, _)| *p == Some(*placement));
+                next.into_iter().for_each(|at| expected[..=at].rotate_right(1));
+            }
+            Change::Split { .. } | Change::Merge { .. } => {}
         }
     }
     for at in (1..expected.len()).rev() {

@@ -64,8 +64,8 @@ fn leads_come_back_to_a_node_that_has_room_again() {
     let mut test = cluster_of(3, table(3));
     full_one(&mut test);
     test.full.clear();
-    // Two beats, a plan, and a hand-over.
-    test.run(20 * BEAT_MS);
+    // Two beats, a rest, a plan, and a hand-over.
+    test.run(40 * BEAT_MS);
     assert_eq!(led_by(&test, "n0"), 1, "its share of four is one and a third: {:?}", leaders(&test));
     let map = test.map().generation();
     test.run(3 * settings().rebalance_ms);
@@ -104,4 +104,17 @@ fn a_leader_that_has_to_go_is_followed_by_one_with_room() {
     test.full.remove(&node("n1"));
     test.run(10 * BEAT_MS);
     assert_eq!(led_by(&test, "n1"), 4, "{:?}", leaders(&test));
+}
+
+/// Nothing is remembered: the next coordinator hears from beats how the disks are, and gives leads back.
+#[test]
+fn leads_come_back_also_under_another_coordinator() {
+    let mut test = cluster_of(3, table(3));
+    full_one(&mut test);
+    let mut test = test.restart_coordinator();
+    test.run(20 * BEAT_MS);
+    assert_eq!(led_by(&test, "n0"), 0, "{:?}", leaders(&test));
+    test.full.clear();
+    test.run(60 * BEAT_MS);
+    assert_eq!(led_by(&test, "n0"), 1, "{:?}", leaders(&test));
 }

@@ -12,6 +12,7 @@ mod growth;
 mod guard;
 mod interrupted;
 mod kept;
+mod leads;
 mod meanwhile;
 mod moves;
 mod overdue;

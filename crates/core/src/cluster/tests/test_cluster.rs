@@ -232,7 +232,8 @@ impl TestCluster {
             let incarnation = Some(worker.incarnation);
             fresh.cluster.register(at, Registration { incarnation, ..Registration::new(spec) }).unwrap();
         }
-        let TestCluster { notices, fails, hangs, loads, cut_off, unreachable, disks, .. } = self;
+        let TestCluster { notices, fails, hangs, loads, cut_off, unreachable, full, disks, .. } = self;
+        let fresh = TestCluster { full, ..fresh };
         TestCluster { workers, notices, fails, hangs, loads, cut_off, unreachable, disks, ..fresh }
     }
 
