@@ -537,7 +537,7 @@ impl NodeState {
             revoked: false,
             has_no_lease: false,
             busy: 0.0,
-            disk_full: false,
+            disk: Default::default(),
             orders: OrderIndex::default(),
             has_held: ended,
             check_due: at.now,

@@ -180,7 +180,8 @@ impl Cluster {
         let Some(node) = self.nodes.get(id) else { return Some("it is not registered".to_owned()) };
         match node.signs.health(at.now, &self.settings) {
             Health::Up if node.leaving => Some("it is leaving".to_owned()),
-            Health::Up if node.disk_full => Some("its disk is full".to_owned()),
+            Health::Up if node.disk.full => Some("its disk is full".to_owned()),
+            Health::Up if node.disk.stalled => Some("its disk is stalled".to_owned()),
             Health::Up if node.revoked => {
                 Some("it does not let go of shards that others wait for".to_owned())
             }

@@ -112,9 +112,10 @@ fn k17_no_more_leads_go_at_once_than_the_keyspace_may_move() {
 
 #[test]
 fn no_lead_goes_to_a_node_that_is_drained_or_whose_disk_takes_no_writes() {
-    let cases: [fn(&mut TestCluster); 2] = [
+    let cases: [fn(&mut TestCluster); 3] = [
         |test| test.drain("n2"),
         |test| test.full.extend([node("n2")]),
+        |test| test.stalled.extend([node("n2")]),
     ];
     for so in cases {
         let mut test = led_by_one(table(6));

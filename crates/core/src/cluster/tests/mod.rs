@@ -2,12 +2,12 @@
 
 mod ahead;
 mod crash_loop;
+mod disk;
 mod disks;
 mod durable;
 mod durable_reshard;
 mod events;
 mod fixed;
-mod full_disk;
 mod growth;
 mod guard;
 mod interrupted;
