@@ -9,7 +9,7 @@
 //! |---|---|
 //! | it begins | when a node is a lead and a tenth from its share, of the keyspace or of all replicated ones; in keyspaces that are not replicated, when one leads far too much ([`super::even`]) |
 //! | it waits | while a shard settles; in replicated keyspaces also until the map has not changed for [`limits::LEADS_CALM_MS`], and every node was heard |
-//! | no lead goes | to a node that is closed to what is new, or where shards hang; to a replica that is not in sync, or does not serve |
+//! | no lead goes | to a node that is closed to what is new, or where shards hang; to a replica that is not in sync, or, of a replicated keyspace, does not serve |
 //! | a shard keeps its leader | while a member of it is not in sync; while its leader is one that a person has chosen, as long as the plan of that is kept |
 //! | at once | no more than the keyspace may move at once |
 
@@ -101,7 +101,9 @@ impl Cluster {
     ) -> impl Iterator<Item = &'a Replica> {
         let runs = move |r: &Replica| self.nodes.get(&r.node).is_some_and(|node| node.runs_replica(r));
         let others = shard.copies().filter(|r| r.placement != leader.placement);
-        others.filter(move |r| keyspace.serves(r.placement) && runs(r))
+        // Elsewhere a hand-over waits until it serves.
+        let is_replicated = keyspace.record.keyspace.ownership == Ownership::Replicated;
+        others.filter(move |r| (!is_replicated || keyspace.serves(r.placement)) && runs(r))
     }
 
     /// From when on leads are spread, if the map stays as it is.
