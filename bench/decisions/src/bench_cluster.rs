@@ -303,7 +303,7 @@ impl BenchCluster {
             leaving: Some(false),
             busy: 0.0,
             lease_expired: false,
-            disk_full: false,
+            disk: Default::default(),
         };
         let cluster = &mut self.cluster;
         let (answer, ms) = timed(|| cluster.beat(at, beat));

@@ -168,7 +168,7 @@ impl BenchCluster {
             leaving: Some(false),
             busy: 0.0,
             lease_expired: false,
-            disk_full: false,
+            disk: Default::default(),
         };
         let orders = self.cluster.beat(at, beat).map_err(|error| error.to_string())?;
         worker.applied = orders.version;

@@ -408,22 +408,49 @@ fn loaded(up: &Up) -> Value {
     found
 }
 
-/// Keys of a section, by the index.
-fn games(up: &Up) -> usize {
+/// An answer of a node of the table, once the shard is led: a leader may just have changed.
+fn ask_table(up: &Up, path: &str) -> (u16, String) {
     let node = up.at["table_nodes"][0]["address"].as_str().unwrap();
-    let (mut count, mut token) = (0, String::new());
+    let mut answer = (0, String::new());
+    eventually("the table answers", || {
+        answer = request(node, "GET", &format!("/v1/tables/inventory/{path}"));
+        answer.0 != 503
+    });
+    answer
+}
+
+/// The keys that all pages of a question have.
+fn keys(up: &Up, of: &str) -> BTreeSet<String> {
+    let (mut keys, mut token) = (BTreeSet::new(), String::new());
     loop {
-        let path =
-            format!("/v1/tables/inventory/indexes/section?equals=games&limit=1000&keys_only=true{token}");
-        let (status, body) = request(node, "GET", &path);
+        let (status, body) = ask_table(up, &format!("{of}limit=1000&keys_only=true{token}"));
         assert_eq!(status, 200, "{body}");
         let page: Value = serde_json::from_str(&body).unwrap();
-        count += page["rows"].as_array().unwrap().len();
+        let rows = page["rows"].as_array().unwrap().iter();
+        for key in rows.map(|row| row["key"].as_str().unwrap().to_owned()) {
+            assert!(keys.insert(key.clone()), "{key} comes twice");
+        }
         match page["next"].as_str() {
             Some(next) => token = format!("&token={next}"),
-            None => return count,
+            None => return keys,
         }
     }
+}
+
+/// Keys of a section, by the index.
+fn games(up: &Up) -> BTreeSet<String> {
+    keys(up, "indexes/section?equals=games&")
+}
+
+/// A row of the table, as a node has it.
+fn row(up: &Up, key: &str) -> (u16, String) {
+    ask_table(up, &format!("keys/{key}"))
+}
+
+fn put_row(up: &Up, key: &str, value: &str) {
+    let node = up.at["table_nodes"][0]["address"].as_str().unwrap();
+    let put = partage().args(["table", "put", "inventory", key, value, "--node", node]).output().unwrap();
+    assert!(put.status.success(), "{put:?}");
 }
 
 #[test]
@@ -432,12 +459,8 @@ fn the_table_has_the_package_index_also_where_loading_was_broken_off() {
     let data_dir = folder.path().display().to_string();
     let flags = ["--data-dir", &data_dir];
     let mut first = Up::with(&flags);
-    let node = first.at["table_nodes"][0]["address"].as_str().unwrap().to_owned();
-    let has = |key: &str| request(&node, "GET", &format!("/v1/tables/inventory/keys/{key}")).0 == 200;
-    eventually("loading has begun", || has("0ad"));
-    let changed =
-        partage().args(["table", "put", "inventory", "0ad", "7", "--node", &node]).output().unwrap();
-    assert!(changed.status.success(), "{changed:?}");
+    eventually("loading has begun", || row(&first, "0ad").0 == 200);
+    put_row(&first, "0ad", "7");
     first.process.kill().unwrap();
     first.process.wait().unwrap();
 
@@ -445,16 +468,30 @@ fn the_table_has_the_package_index_also_where_loading_was_broken_off() {
     let index = loaded(&second);
     assert_eq!((&index["name"], &index["ready"]), (&json!("section"), &index["shards"]), "{index}");
     let found = games(&second);
-    assert_eq!(found, 1107, "all packages of the section but 0ad, which has another value now");
-    let node = second.at["table_nodes"][0]["address"].as_str().unwrap().to_owned();
-    let own = request(&node, "GET", "/v1/tables/inventory/keys/0ad");
-    assert_eq!(own, (200, "7".to_owned()), "what was written meanwhile stays");
+    assert_eq!(found.len(), 1107, "all packages of the section but 0ad, which has another value now");
+    assert_eq!(row(&second, "0ad"), (200, "7".to_owned()), "what was written meanwhile stays");
+    // A row of the sample gets another value, and a new one comes into the section.
+    let package = row(&second, "apt");
+    assert!(package.0 == 200 && package.1.contains("admin"), "{package:?}");
+    put_row(&second, "bash", "8");
+    put_row(&second, "zz-own", r#"{"section": "games"}"#);
+    let (rows, own) = (keys(&second, "rows?"), row(&second, "zz-own"));
     second.process.kill().unwrap();
     second.process.wait().unwrap();
 
+    // The process was killed after that was acknowledged: everything is there, and nothing of the sample comes over it.
     let third = Up::with(&flags);
-    loaded(&third);
-    assert_eq!(games(&third), found);
+    assert_eq!(loaded(&third)["ready"], index["ready"]);
+    assert_eq!(keys(&third, "rows?"), rows);
+    assert_eq!(row(&third, "0ad"), (200, "7".to_owned()));
+    assert_eq!(row(&third, "bash"), (200, "8".to_owned()));
+    assert_eq!((row(&third, "apt"), row(&third, "zz-own")), (package, own));
+    let games_then = games(&third);
+    assert_eq!(games_then, &found | &BTreeSet::from(["zz-own".to_owned()]));
+    // And the index goes on: a row leaves the section, and another comes.
+    put_row(&third, "zz-own", "9");
+    put_row(&third, "zz-other", r#"{"section": "games"}"#);
+    assert_eq!(games(&third), &found | &BTreeSet::from(["zz-other".to_owned()]));
 }
 
 /// The commands that `up` prints about its table, each as it stands there, once it has said that the table is loaded.

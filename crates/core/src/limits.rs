@@ -190,12 +190,12 @@ pub const SLOW_MS: u64 = 10_000;
 /// fault.
 pub const HUNG_SHARDS: usize = 2;
 
-/// For so long a node whose disk has room again gets leads back, in milliseconds: the planner looks at a keyspace some times
-/// meanwhile, also where loads are waited for first.
-pub const LEADS_BACK_MS: u64 = 300_000;
+/// For so long the map of a keyspace must have been as it is before leads are spread, in milliseconds: longer than the steps of a
+/// restart are apart, so that one spread follows it and not several.
+pub const LEADS_CALM_MS: u64 = 2_000;
 
-/// How often the planner looks at a keyspace meanwhile, in milliseconds: leads are given back when all replicas have caught up.
-pub const LEADS_LOOK_MS: u64 = 5_000;
+/// How many replicas are looked at for chains when leads are spread: tens of milliseconds.
+pub const LEADS_SEARCHED: usize = 2_000_000;
 
 /// Least time between two runs of the planner over one keyspace that follow from its own plans, in
 /// milliseconds, so that a thousand arrivals cause one run and not a thousand. One more for each

@@ -83,6 +83,12 @@ pub enum WriteError {
         "the disk of the shard's leader is full, and nothing was written: free room on it, or write again when another node leads"
     )]
     DiskIsFull,
+    /// The disk has stored nothing for long, and no other node could lead.
+    #[error(
+        "the disk of the shard's leader is stalled and stores nothing, and nothing was written: look at the disk, or write again when \
+         another node leads"
+    )]
+    DiskIsStalled,
     /// The replica has stopped, as its store failed.
     #[error("the replica has stopped: {0}")]
     Stopped(String),

@@ -154,20 +154,23 @@ pub const STREAMS: usize = 1_024;
 /// How long a stream may take for its first message, which is sent with its head.
 pub const OPENING_MS: u64 = 5_000;
 
-/// A node whose disk is full, or stores nothing, looks after so long whether it leads again, and lays that down too.
-pub const LAY_DOWN_AGAIN: Duration = Duration::from_secs(1);
+/// A node that has started on a full disk looks so often whether there is room.
+pub const ROOM_LOOK: Duration = Duration::from_secs(1);
 
 /// A replica with fewer bytes in memory than this is closed without a flush, as a flush takes some ten milliseconds of the disk,
 /// and a node that is registered anew closes a thousand replicas at once. The log keeps their entries, which are applied again
 /// when the replica is opened: some milliseconds. When the log wants the room, they are flushed.
 pub const CLOSE_FLUSH_BYTES: usize = 256 << 10;
 
-/// How often a node looks whether its log gets on, and lays down what it leads if not.
+/// How often a node looks whether its log gets on.
 pub const LOG_LOOK: Duration = Duration::from_secs(1);
 
 /// A log that has been writing the same group for so long stores nothing: as long as a leader is patient with such a follower
 /// (`follower_stall_ms`).
 pub const LOG_STALL: Duration = Duration::from_secs(5);
+
+/// After so long with the same group a node refuses writes: other nodes lead by then, if they can.
+pub const LOG_STALL_REFUSES: Duration = Duration::from_secs(10);
 
 /// A store that found no room for its rows tries again after so long, in milliseconds, as the log does.
 pub const FLUSH_AGAIN_MS: u64 = 1_000;

@@ -1,5 +1,6 @@
 //! Which replicas are on a node, and what the thread of the log tells them.
 
+use crate::error::WriteError;
 use crate::limits::REPLICAS_SERVED_BY_LOG;
 use crate::owner::{Notice, Owner};
 use crate::queue::{ReplicaQueue, Waiting};
@@ -49,11 +50,13 @@ type FlushClosed = Box<dyn Fn(ReplicaKey) + Send + Sync>;
 struct Full {
     log: bool,
     stores: BTreeSet<ReplicaKey>,
+    /// The node has found no room when it started.
+    start: bool,
 }
 
 impl Full {
     fn is_anything(&self) -> bool {
-        self.log || !self.stores.is_empty()
+        self.log || self.start || !self.stores.is_empty()
     }
 }
 
@@ -70,6 +73,8 @@ pub(crate) struct Registry {
     full: Mutex<Full>,
     /// Whether something is [`Full`].
     is_full: AtomicBool,
+    /// The disk stores nothing, and has not for long.
+    is_stalled: AtomicBool,
     ended: OnceLock<String>,
     owner: Arc<dyn Owner>,
 }
@@ -89,6 +94,7 @@ impl Registry {
             flush_closed: OnceLock::new(),
             full: Mutex::default(),
             is_full: AtomicBool::new(false),
+            is_stalled: AtomicBool::new(false),
             ended: OnceLock::new(),
             owner,
         }
@@ -197,6 +203,24 @@ impl Registry {
                 full.stores.remove(key);
             });
         }
+    }
+
+    /// The disk had no room when the node started, as the system said it; none: it has room now.
+    pub(crate) fn start_was_full(&self, why: Option<&str>) {
+        self.change_full(why.unwrap_or_default(), |full| full.start = why.is_some());
+    }
+
+    /// Whether the disk has stored nothing for so long that writes are refused.
+    pub(crate) fn set_stalled(&self, is_stalled: bool) {
+        self.is_stalled.store(is_stalled, Ordering::Release);
+    }
+
+    /// Why the disk takes no writes.
+    pub(crate) fn refuses_writes(&self) -> Option<WriteError> {
+        if self.is_full() {
+            return Some(WriteError::DiskIsFull);
+        }
+        self.is_stalled.load(Ordering::Acquire).then_some(WriteError::DiskIsStalled)
     }
 
     fn change_full(&self, why: &str, change: impl FnOnce(&mut Full)) {

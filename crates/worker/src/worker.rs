@@ -355,10 +355,15 @@ impl Worker {
     }
 
     /// Says whether the disk of this node has no room, so that it takes no writes. While it is so, the coordinator places nothing
-    /// new here, and lets other nodes lead where they can; what the node leads it lays down itself
-    /// ([`Worker::lay_down_lead`]). The next beat says it.
+    /// new here, and lets other nodes lead that take writes; where none does, this one leads on. The next beat says it.
     pub fn set_disk_full(&self, disk_full: bool) {
         self.shared.disk_full.store(disk_full, Ordering::Relaxed);
+    }
+
+    /// Says whether the disk of this node has stored nothing for so long that writes should not wait for it. The same follows as of
+    /// [`Worker::set_disk_full`].
+    pub fn set_disk_stalled(&self, disk_stalled: bool) {
+        self.shared.disk_stalled.store(disk_stalled, Ordering::Relaxed);
     }
 
     /// Leaves gracefully (A13): asks the coordinator to have everything served elsewhere, goes on serving

@@ -180,7 +180,7 @@ impl Alone {
                 leaving: None,
                 busy: 0.0,
                 lease_expired: false,
-                disk_full: false,
+                disk: Default::default(),
             };
             let orders = self.cluster.beat(at, beat).map_err(|error| error.to_string())?;
             member.applied = orders.version;

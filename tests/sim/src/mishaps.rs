@@ -76,7 +76,7 @@ impl World {
             leaving: Some(true),
             busy: 1.0,
             lease_expired: false,
-            disk_full: false,
+            disk: Default::default(),
         };
         // And registers nodes that there are not: they beat never.
         let ghost = format!("{GHOST}{}", scene.draw.between(1, GHOSTS));

@@ -127,6 +127,7 @@ async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
             (None, _) => node.health.to_string(),
         };
         let state = if node.disk_full { format!("{state},disk-full") } else { state };
+        let state = if node.disk_stalled { format!("{state},disk-stalled") } else { state };
         rows.add_row([
             node.id.clone(),
             state,

@@ -80,6 +80,11 @@ fn facts(detail: &NodeDetail) -> Vec<String> {
         let disk = "full: the node takes no writes and gets nothing new; make room, and it goes on by itself";
         facts.push(format!("disk       {disk}"));
     }
+    if node.disk_stalled {
+        let disk =
+            "stalled: it stores nothing, so the node takes no writes and gets nothing new; look at the disk";
+        facts.push(format!("disk       {disk}"));
+    }
     if let Some(why) = because {
         facts.insert(1, format!("           {}: {why}", node.health));
     }

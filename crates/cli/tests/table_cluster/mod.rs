@@ -400,12 +400,33 @@ impl Cluster {
         });
     }
 
+    /// Each node leads as many shards of the table as another, or one more or less; and it stays so.
+    #[track_caller]
+    pub fn evenly_led(&self, table: &str) {
+        eventually("leads are even", || {
+            let mut leads = vec![0_usize; self.nodes.len()];
+            self.shards(table).iter().try_for_each(|shard| {
+                let leader = self.leader_of(shard).ok_or_else(|| shard.to_string())?;
+                leads[leader] += 1;
+                Ok::<_, String>(())
+            })?;
+            match leads.iter().max().zip(leads.iter().min()) {
+                Some((most, least)) if most - least <= 1 => Ok(()),
+                _ => Err(format!("{leads:?}")),
+            }
+        });
+    }
+
+    /// The number of the node that leads a shard, if one does.
+    fn leader_of(&self, shard: &Value) -> Option<usize> {
+        let leader = shard["replicas"].as_array()?.iter().find(|replica| replica["role"] == "leader")?;
+        let number: usize = leader["node"].as_str()?[1..].parse().ok()?;
+        Some(number - 1)
+    }
+
     /// The number of the node that leads a shard.
     pub fn leader(&self, shard: &Value) -> usize {
-        let leads = |replica: &&Value| replica["role"] == "leader";
-        let leader = shard["replicas"].as_array().unwrap().iter().find(leads).unwrap();
-        let number: usize = leader["node"].as_str().unwrap()[1..].parse().unwrap();
-        number - 1
+        self.leader_of(shard).unwrap()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The disk of one node is slow, or stores nothing for a while: writes go on within the stated times, no answer is wrong, and it is said why.
 
-use crate::cluster::{Cluster, eventually, noise};
+use crate::cluster::{Cluster, ask, coded, eventually, noise};
+use crate::full::is_told;
 use crate::writers::{Writers, are_there};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +16,7 @@ const STALL: Duration = Duration::from_secs(5);
 /// What else a busy machine needs to leave a follower out: a beat, a commit, and the writes that waited.
 const REST: Duration = Duration::from_secs(4);
 
-/// The same of a leader: it lays its lead down after as long, and the next leader is as patient with it, who follows now.
+/// The same of a leader: it says so after as long, another leads, and the next leader is as patient with it, who follows now.
 const LED_ON: Duration = Duration::from_secs(10);
 
 /// A disk that stores nothing takes so long.
@@ -113,6 +114,7 @@ fn it_says_so(cluster: &Cluster) {
         let says = metrics.contains("partage_table_disk_is_stalled 1") && logged.contains("stored nothing");
         says.then_some(()).ok_or(logged)
     });
+    is_told(cluster, "stalled");
 }
 
 /// The disk is fast again: the node says so and takes part again, and nothing is lost.
@@ -162,7 +164,7 @@ fn a_follower_with_a_slow_disk_slows_writes_down_and_one_that_stores_nothing_is_
 }
 
 #[test]
-fn a_leader_whose_disk_stores_nothing_lays_its_lead_down() {
+fn a_leader_whose_disk_stores_nothing_is_followed_by_another() {
     let (cluster, disk) = start(SLOW);
     let writers = Writers::start(&cluster, "stock", &[0, 1], 100);
     writes_go_on(&writers, 50);
@@ -181,6 +183,38 @@ fn a_leader_whose_disk_stores_nothing_lays_its_lead_down() {
     assert_ne!(cluster.leader(&cluster.shards("stock")[0]), SLOW);
     it_says_so(&cluster);
     it_comes_back(&cluster, &disk, writers);
+}
+
+/// Where no other could lead, none is asked to: the leader stays, and reads.
+#[test]
+fn a_leader_whose_disk_stores_nothing_and_that_none_can_follow_refuses_writes_by_name_and_reads() {
+    let mut cluster = Cluster::start(0);
+    let disk = SlowDisk::new(cluster.path("slow"));
+    cluster.add_in(&[], cluster.path("t1"), disk.environment());
+    cluster.create(&["stock", "--shards", "1", "--replicas", "1"]);
+    cluster.put("stock", b"before", "", b"it was stalled");
+    let epoch = cluster.shards("stock")[0]["epoch"].clone();
+    disk.takes(NEVER);
+    let address = cluster.nodes[0].address.clone();
+    let path = |key: &[u8]| format!("/v1/tables/stock/keys/{}", coded(key));
+    let first = {
+        let (address, path) = (address.clone(), path(b"first"));
+        std::thread::spawn(move || ask(&address, "PUT", &path, &[], b"waits").map(|answer| answer.status))
+    };
+    eventually("a write is refused by name", || match ask(&address, "PUT", &path(b"next"), &[], b"x") {
+        Ok(answer) if answer.status == 503 && answer.json().to_string().contains("is stalled") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    for _ in 0..10 {
+        assert_eq!(cluster.get("stock", b"before").body, b"it was stalled");
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    assert_eq!(cluster.shards("stock")[0]["epoch"], epoch, "no lead was laid down");
+    let said = cluster.run(&["explain", "stock", "before"]);
+    assert!(said.out.contains("no other can lead in the place of t1"), "{said:?}");
+    disk.takes(Duration::ZERO);
+    cluster.put("stock", b"after", "", b"it stores");
+    let _ = first.join().unwrap();
 }
 
 #[test]

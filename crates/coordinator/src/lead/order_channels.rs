@@ -159,7 +159,7 @@ mod tests {
             leaving: Some(false),
             busy: 0.0,
             lease_expired: false,
-            disk_full: false,
+            disk: Default::default(),
         }
     }
 

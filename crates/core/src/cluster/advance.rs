@@ -307,6 +307,7 @@ impl Cluster {
         self.follow_slots(name);
         if let Some(keyspace) = self.keyspaces.get_mut(name) {
             keyspace.wake(ids.iter().copied());
+            keyspace.note_map_changed(at);
         }
         self.refresh_orders(name, ids);
         true

@@ -503,7 +503,7 @@ fn remove(
 
 impl KeyspaceState {
     /// Whether the worker of a replica has said that it serves.
-    fn serves(&self, placement: PlacementId) -> bool {
+    pub(super) fn serves(&self, placement: PlacementId) -> bool {
         let phase = self.observed.get(&placement).map(|seen| seen.phase());
         phase == Some(&Phase::Serving) || planted::is(Planted::UnknownHeir)
     }

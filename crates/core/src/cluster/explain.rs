@@ -212,7 +212,7 @@ impl Cluster {
             Some(_) => {}
         }
         told.extend(refuses_writes(keyspace, shard));
-        told.extend(self.without_room(shard));
+        told.extend(self.without_writes(shard));
         for replica in &shard.replicas {
             let Some(seen) = keyspace.observed.get(&replica.placement) else { continue };
             if let Phase::Failed(failure) = seen.phase() {

@@ -67,7 +67,7 @@ impl NodeState {
 
     /// Whether something new may be placed here (M7).
     pub fn accepts(&self, now: Millis, settings: &crate::base::settings::Settings) -> bool {
-        self.stays_up(now, settings) && !self.disk_full
+        self.stays_up(now, settings) && self.disk.takes_writes()
     }
 
     /// Whether it is up, and nothing is to leave it.
@@ -309,8 +309,8 @@ impl Cluster {
             self.tell_of(EventKind::NodeHealth, &id, format!("node {id} {wants}"));
             self.plan_soon(at, 0);
         }
-        if self.nodes.get(&id).is_some_and(|node| node.disk_full != beat.disk_full) {
-            self.take_room(at, &id, beat.disk_full);
+        if self.nodes.get(&id).is_some_and(|node| node.disk != beat.disk) {
+            self.take_disk(at, &id, beat.disk);
         }
         self.wake_unannounced(&id);
         self.wake_last_copies(&id, heard_before);

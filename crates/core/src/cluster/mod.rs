@@ -60,6 +60,7 @@ mod change_queue;
 pub mod check;
 mod counts;
 mod decide;
+mod disk;
 mod drains;
 pub mod event;
 mod execute;
@@ -67,7 +68,6 @@ pub mod explain;
 mod faults;
 mod foreign;
 mod forget;
-mod full_disk;
 mod guard;
 mod hosted;
 mod kept;
@@ -120,7 +120,7 @@ use crate::base::time::Millis;
 use crate::cluster::event::{About, Actor, Event, EventKind, event};
 use crate::keyspace::map::{MapDiff, ShardMap};
 use crate::node::Health;
-use crate::node::exchange::{ReplicaKey, ReplicationReport};
+use crate::node::exchange::{DiskHealth, ReplicaKey, ReplicationReport};
 use crate::node::health::Signs;
 use crate::placement::Policies;
 use crate::plan::Plan;
@@ -217,10 +217,8 @@ pub struct NodeState {
     has_no_lease: bool,
     /// Share of its capacity that foreground work takes, as it says.
     pub busy: f64,
-    /// It says that its disk has no room (`full_disk.rs`).
-    pub disk_full: bool,
-    /// Until when it gets leads back that it laid down while its disk was full; not stored.
-    leads_back_until: Millis,
+    /// What it says of its disk (`disk.rs`).
+    pub disk: DiskHealth,
     /// What it should hold.
     orders: orders::OrderIndex,
     /// A map has named it since this coordinator leads, or it had ended before that. See [`reach`].

@@ -172,8 +172,8 @@ impl ReplicaView for KeyspaceView<'_> {
         })
     }
 
-    fn has_no_room(&self, node: &NodeId) -> bool {
-        self.nodes.get(node).is_some_and(|node| node.disk_full)
+    fn takes_no_writes(&self, node: &NodeId) -> bool {
+        self.nodes.get(node).is_some_and(|node| !node.disk.takes_writes())
     }
 
     fn sends_heartbeats(&self, node: &NodeId, incarnation: Incarnation) -> bool {

@@ -72,7 +72,7 @@ impl Cluster {
         told.extend(waiting_problem(summary));
         told.extend(hung_problem(summary));
         told.extend(self.silent_nodes_problem(at));
-        told.extend(self.full_disks_problem());
+        told.extend(self.disk_problems());
         if let Some((keyspace, shard, why)) = summary.set_aside.first() {
             let count = summary.set_aside.len();
             let what = format!("{} set aside, such as {shard} of {keyspace}: {why}", shards_are(count));

@@ -17,7 +17,7 @@ use crate::keyspace::sharding::Bounds;
 use crate::keyspace::{KeyspaceKind, Mode, Ownership};
 use crate::limits;
 use crate::node::Health;
-use crate::node::exchange::Phase;
+use crate::node::exchange::{DiskHealth, Phase};
 use crate::node::load::{Load, METRICS};
 use crate::plan::{Plan, Status};
 use std::collections::{BTreeMap, BTreeSet};
@@ -251,8 +251,8 @@ pub struct NodeRow {
     pub is_up_to_date: bool,
     /// Share of its capacity that foreground work takes.
     pub busy: f64,
-    /// Its disk has no room, as it says: it takes no writes.
-    pub disk_full: bool,
+    /// What it says of its disk.
+    pub disk: DiskHealth,
     /// Replicas that it should hold, by keyspace.
     pub replicas: BTreeMap<KeyspaceName, usize>,
     /// How many of them lead.
@@ -481,7 +481,7 @@ pub(super) fn node_row(node: &NodeState, at: Moment, cluster: &Cluster) -> NodeR
         leaving: node.leaving,
         is_up_to_date: node.sequence > 0 && node.orders.is_taken_in(),
         busy: node.busy,
-        disk_full: node.disk_full && !record.ended,
+        disk: if record.ended { DiskHealth::default() } else { node.disk },
         replicas: BTreeMap::new(),
         leaders: 0,
         load: [0.0; METRICS.len()],

@@ -286,8 +286,35 @@ pub struct Beat {
     pub busy: f64,
     /// The worker has no lease when it sends this: it serves nothing that is exclusive.
     pub lease_expired: bool,
-    /// The disk of the worker has no room: it takes no writes, and has others lead.
-    pub disk_full: bool,
+    /// What it says of its disk.
+    pub disk: DiskHealth,
+}
+
+/// What a worker says of its disk. Where it takes no writes, other nodes lead if they can, and nothing new is placed there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DiskHealth {
+    /// It has no room.
+    pub full: bool,
+    /// It has stored nothing for seconds, though something waits to be stored.
+    pub stalled: bool,
+}
+
+impl DiskHealth {
+    /// Whether writes are stored there.
+    pub fn takes_writes(self) -> bool {
+        !self.full && !self.stalled
+    }
+
+    /// The sentence that says why not, of a node.
+    pub fn trouble(self, node: &NodeId) -> Option<String> {
+        match self {
+            DiskHealth { full: true, .. } => Some(format!("the disk of {node} is full")),
+            DiskHealth { stalled: true, .. } => {
+                Some(format!("the disk of {node} is stalled: it stores nothing"))
+            }
+            DiskHealth { full: false, stalled: false } => None,
+        }
+    }
 }
 
 impl Beat {

@@ -25,7 +25,7 @@ use crate::node::NodeSpec;
 use crate::node::exchange::Registration;
 use crate::node::exchange::Welcome;
 use crate::node::exchange::{
-    Beat, KeyspaceBrief, Orders, Phase, ReplicaKey, ReplicationReport, Report, Stored,
+    Beat, DiskHealth, KeyspaceBrief, Orders, Phase, ReplicaKey, ReplicationReport, Report, Stored,
 };
 use crate::node::lease::HeldLease;
 use crate::node::load::Load;
@@ -102,7 +102,7 @@ pub struct Worker {
     leaving: bool,
     may_go: bool,
     busy: f64,
-    disk_full: bool,
+    disk: DiskHealth,
 }
 
 impl Worker {
@@ -129,7 +129,7 @@ impl Worker {
             leaving: false,
             may_go: false,
             busy: 0.0,
-            disk_full: false,
+            disk: DiskHealth::default(),
         }
     }
 
@@ -297,9 +297,9 @@ impl Worker {
         self.busy = busy;
     }
 
-    /// Whether the disk of this node has no room, as the next beat says.
-    pub fn set_disk_full(&mut self, disk_full: bool) {
-        self.disk_full = disk_full;
+    /// What the next beat says of the disk of this node.
+    pub fn set_disk(&mut self, disk: DiskHealth) {
+        self.disk = disk;
     }
 
     /// A newly measured load, reported with the next beat.
@@ -503,7 +503,7 @@ impl Worker {
             leaving: Some(self.leaving),
             busy: self.busy,
             lease_expired: !self.lease.holds(now),
-            disk_full: self.disk_full,
+            disk: self.disk,
         })
     }
 

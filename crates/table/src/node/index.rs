@@ -22,8 +22,8 @@ impl Node {
             return Err(WriteError::Stopped(why.to_owned()));
         }
         let queue = self.queue(replica).ok_or(WriteError::NotOpen)?;
-        if registry.is_full() {
-            return Err(WriteError::DiskIsFull);
+        if let Some(refused) = registry.refuses_writes() {
+            return Err(refused);
         }
         let payload = index::encode_change(partage_clock::unix_ms(), change);
         let (answer, outcome) = oneshot::channel();

@@ -401,8 +401,8 @@ impl Node {
         let queue = self.queue(replica).ok_or(WriteError::NotOpen)?;
         write.check(queue.partition_key)?;
         json::check(write, queue.values)?;
-        if registry.is_full() {
-            return Err(WriteError::DiskIsFull);
+        if let Some(refused) = registry.refuses_writes() {
+            return Err(refused);
         }
         let payload = write::encode_at(write, partage_clock::unix_ms());
         let (bytes, most) = (payload.len(), self.shared.settings.log.entry_bytes);

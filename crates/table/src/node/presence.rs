@@ -81,4 +81,14 @@ impl Node {
     pub(crate) fn is_full(&self) -> bool {
         self.shared.registry.is_full()
     }
+
+    /// The disk had no room when the node started, as the system said it; none: it has room now. Writes are refused meanwhile.
+    pub(crate) fn start_was_full(&self, why: Option<&str>) {
+        self.shared.registry.start_was_full(why);
+    }
+
+    /// Whether the disk has stored nothing for so long that writes are refused.
+    pub(crate) fn set_stalled(&self, is_stalled: bool) {
+        self.shared.registry.set_stalled(is_stalled);
+    }
 }

@@ -12,6 +12,7 @@ use partage_journal::{AppendError, Contents, Damage, Disk, FileHeader, LogFile, 
 use partage_wire::stored::table_members::{MemberChange, decode, encode};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What is known of one stored replica.
@@ -96,6 +97,8 @@ struct Inner {
     known: Mutex<Known>,
     waiting: Mutex<Waiting>,
     writer: Mutex<Writer>,
+    /// There was no room to write the file anew when the node started, and has been none since.
+    lacks_room: AtomicBool,
 }
 
 /// The file of a node.
@@ -203,21 +206,21 @@ fn write_file(
 }
 
 /// Begins the file of a node that starts. Where the disk has no room for a new one, and the file that is there is whole, the node
-/// goes on with that one.
+/// goes on with that one. Second: whether it is so.
 fn begin(
     disk: &dyn Disk,
     path: &Path,
     header: FileHeader,
     record: Vec<u8>,
     whole: Option<(usize, Contents)>,
-) -> Result<LogFile, MembersError> {
+) -> Result<(LogFile, bool), MembersError> {
     let failed = |source| MembersError::Disk { path: path.to_owned(), source };
     let bytes = (record.len().max(1) as u64).next_multiple_of(MEMBERS_STEP.into());
     match (write_file(disk, path, header, record).map_err(failed)?, whole) {
-        (Some(file), _) => Ok(file),
+        (Some(file), _) => Ok((file, false)),
         (None, Some((bytes, contents))) => {
             tracing::warn!(file = %path.display(), "the disk is full: the node starts with what it has");
-            LogFile::reopen(disk, path, bytes, &contents).map_err(failed)
+            LogFile::reopen(disk, path, bytes, &contents).map(|file| (file, true)).map_err(failed)
         }
         (None, None) => Err(MembersError::Full { path: path.to_owned(), bytes }),
     }
@@ -263,7 +266,7 @@ impl Memberships {
             Err(error) => return Err(failed(error)),
         };
         let header = FileHeader { owner: store.into(), file_number: 1, step: MEMBERS_STEP };
-        let file = begin(&*disk, path, header, encode(&known.changes(store)), whole)?;
+        let (file, lacks_room) = begin(&*disk, path, header, encode(&known.changes(store)), whole)?;
         let writer = Writer { began_at: file.end(), file, written: 0, failed: None };
         let inner = Inner {
             disk,
@@ -272,8 +275,29 @@ impl Memberships {
             known: Mutex::new(known),
             waiting: Mutex::default(),
             writer: Mutex::new(writer),
+            lacks_room: AtomicBool::new(lacks_room),
         };
         Ok((Memberships(Arc::new(inner)), damage))
+    }
+
+    /// Whether the disk had no room for the file when the node started, and has had none since.
+    pub fn found_no_room(&self) -> bool {
+        self.0.lacks_room.load(Ordering::Acquire)
+    }
+
+    /// Tries to write the file anew, which is what the start had no room for. Says whether there is room. Blocks.
+    pub fn look_for_room(&self) -> bool {
+        let mut writer = lock(&self.0.writer);
+        let known = lock(&self.0.known).clone();
+        match self.0.write_anew(&known) {
+            Ok(Some(file)) => (writer.began_at, writer.file) = (file.end(), file),
+            Ok(None) => return false,
+            Err(error) => {
+                writer.failed = Some(format!("writing `{}` anew: {error}", self.0.path.display()));
+            }
+        }
+        self.0.lacks_room.store(false, Ordering::Release);
+        true
     }
 
     /// The number of the store, by which a disk is told from another.
@@ -439,11 +463,16 @@ mod tests {
         disk.arm(0, Fault::Full);
         let (members, damage) = open().expect("the file is there");
         assert!(disk.fired() && damage.is_none(), "{damage:?}");
+        assert!(members.found_no_room());
+        disk.arm(0, Fault::Full);
+        assert!(!members.look_for_room() && members.found_no_room(), "and still none");
         assert_eq!(members.of(&key(1)), Some(served(1)));
         members.set(&key(2), served(2)).await.expect("the file has room for that");
+        assert!(members.look_for_room() && !members.found_no_room());
+        members.set(&key(3), served(3)).await.expect("written to the new file");
         drop(members);
         let (members, damage) = open().expect("there is room");
-        assert_eq!((members.all().len(), damage), (2, None));
+        assert_eq!((members.all().len(), damage, members.found_no_room()), (3, None, false));
     }
 
     #[tokio::test]

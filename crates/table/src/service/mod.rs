@@ -184,6 +184,9 @@ impl Tables {
                 "damaged: {why}: the replica neither leads nor serves, and is filled again from another node"
             );
         }
+        if members.found_no_room() {
+            node.start_was_full(Some("there was no room when the node started"));
+        }
         let orders = Mutex::default();
         Ok(Tables(Arc::new(Inner {
             node,
@@ -226,6 +229,7 @@ impl Tables {
         tokio::join!(
             self.attend_stopped(&worker),
             self.attend_full(&worker),
+            self.attend_full_start(),
             self.attend_stalled(&worker),
             self.look_at_read_replicas(&worker),
             self.look_at_children(&worker)

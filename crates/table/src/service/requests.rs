@@ -132,7 +132,7 @@ impl From<WriteError> for Refused {
     fn from(error: WriteError) -> Refused {
         let refusal = match &error {
             WriteError::Invalid(_) | WriteError::TooLarge { .. } => Refusal::Invalid,
-            WriteError::NotOpen => Refusal::Soon,
+            WriteError::NotOpen | WriteError::DiskIsStalled => Refusal::Soon,
             WriteError::Busy => Refusal::Busy,
             WriteError::DiskIsFull => Refusal::NoRoom,
             WriteError::Stopped(_) => Refusal::Stopped,

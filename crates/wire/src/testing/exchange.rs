@@ -12,8 +12,8 @@ use partage_core::keyspace::map::Role;
 use partage_core::keyspace::{KeyspaceKind, Ownership, RowValues};
 use partage_core::node::exchange::Registration;
 use partage_core::node::exchange::{
-    Beat, DropReason, Failure, KeyspaceBrief, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase,
-    ReplicaKey, ReplicationReport, Report, Served, Stored,
+    Beat, DiskHealth, DropReason, Failure, KeyspaceBrief, Known, LeaseRenewal, Order, Orders, Peer,
+    Permission, Phase, ReplicaKey, ReplicationReport, Report, Served, Stored,
 };
 use partage_core::node::load::{HotKey, Load, Profile};
 use proptest::collection::vec;
@@ -87,9 +87,9 @@ pub fn beats() -> impl Strategy<Value = Beat> {
         served,
         replication,
     });
-    let numbers = any::<(u64, u64, u64, u64, bool, bool, bool, bool)>();
+    let numbers = any::<(u64, u64, u64, u64, bool, bool, bool, bool, bool)>();
     (node_ids(), numbers, vec(report, 0..5), 0.0..=1.0f64).prop_map(|(node, numbers, reports, busy)| {
-        let (incarnation, sequence, sent_at, applied, whole, leaving, lease_expired, disk_full) = numbers;
+        let (incarnation, sequence, sent_at, applied, whole, leaving, lease_expired, full, stalled) = numbers;
         Beat {
             node,
             incarnation: Incarnation(incarnation),
@@ -103,7 +103,7 @@ pub fn beats() -> impl Strategy<Value = Beat> {
             leaving: Some(leaving),
             busy,
             lease_expired,
-            disk_full,
+            disk: DiskHealth { full, stalled },
         }
     })
 }

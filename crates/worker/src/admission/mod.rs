@@ -13,7 +13,7 @@ use partage_core::base::id::{Epoch, Generation, Incarnation, ShardId};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::map::Access;
 use partage_core::keyspace::map::Role;
-use partage_core::node::exchange::{Phase, ReplicaKey};
+use partage_core::node::exchange::{DiskHealth, Phase, ReplicaKey};
 use partage_core::worker::gates::{Gates, Permit, Verdict};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     pub busy: AtomicU64,
     /// The disk of the service has no room.
     pub disk_full: AtomicBool,
+    /// The disk stores nothing, as the service says.
+    pub disk_stalled: AtomicBool,
     /// Nothing is held here any more and the process is about to end.
     pub has_left: AtomicBool,
     waiters: Semaphore,
@@ -145,9 +147,18 @@ impl Shared {
             changes: watch::Sender::new(0),
             busy: AtomicU64::new(0),
             disk_full: AtomicBool::new(false),
+            disk_stalled: AtomicBool::new(false),
             has_left: AtomicBool::new(false),
             waiters: Semaphore::new(limits::WAITERS),
             admissions: AdmissionCounters::default(),
+        }
+    }
+
+    /// What the service says of its disk.
+    pub(crate) fn disk(&self) -> DiskHealth {
+        DiskHealth {
+            full: self.disk_full.load(Ordering::Relaxed),
+            stalled: self.disk_stalled.load(Ordering::Relaxed),
         }
     }
 

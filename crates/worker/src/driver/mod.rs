@@ -493,7 +493,7 @@ impl Driver {
             return;
         }
         self.machine.set_busy(f64::from_bits(self.shared.busy.load(Ordering::Relaxed)));
-        self.machine.set_disk_full(self.shared.disk_full.load(Ordering::Relaxed));
+        self.machine.set_disk(self.shared.disk());
         if let Some(beat) = self.machine.beat(now) {
             self.state.beat_now = false;
             self.connection.send(from_worker::Message::Beat((&beat).into()));

@@ -33,6 +33,8 @@ pub(super) struct DesiredChanges {
     pub(super) blocked: BTreeSet<ShardId>,
     /// Something has changed since the policy was asked, so that not all of its answer holds.
     pub(super) is_stale: bool,
+    /// It was not looked at who should lead, or not for all shards, as something has to end first.
+    pub(super) leads_wait: bool,
 }
 
 enum Urgency {
@@ -100,7 +102,7 @@ impl ChangeBuilder {
 impl DesiredChanges {
     /// Whether everything is as the policy wants it.
     pub(super) fn is_empty(&self) -> bool {
-        let DesiredChanges { repair, drain, rebalance, blocked, is_stale } = self;
+        let DesiredChanges { repair, drain, rebalance, blocked, is_stale, .. } = self;
         repair.is_empty() && drain.is_empty() && rebalance.is_empty() && blocked.is_empty() && !is_stale
     }
 }

@@ -1,8 +1,8 @@
 //! What each keyspace puts on each node: so that the planner of one sees what the others leave room for.
 //!
-//! Measured loads are counted, as if everything under way had arrived; numbers of replicas are not. Each keyspace's part
-//! is counted anew whenever its planner runs, which is after every change of its own and every `rebalance_ms`; in between
-//! it is as old as that.
+//! Measured loads are counted, and the leads of replicated keyspaces, as if everything under way had arrived; numbers of
+//! replicas are not. Each keyspace's part is counted anew whenever its planner runs, which is after every change of its own
+//! and every `rebalance_ms`; in between it is as old as that.
 //!
 //! Sums are of whole thousandths: adding and taking away again leaves nothing behind, in any order (M9).
 
@@ -11,11 +11,15 @@ use super::problem;
 use super::waiting::Waiting;
 use crate::base::id::{PlanId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
+use crate::keyspace::Ownership;
 use crate::node::load::METRICS;
 use std::collections::BTreeMap;
 
-/// Loads in thousandths, in the order of [`METRICS`].
-type Loads = [u64; METRICS.len()];
+/// The place of leads behind the loads.
+const LEADS: usize = METRICS.len();
+
+/// Loads in thousandths, in the order of [`METRICS`]; then how many shards of replicated keyspaces are led.
+type Loads = [u64; LEADS + 1];
 
 /// What one keyspace, or all, carry on each node.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -27,6 +31,10 @@ impl Footprint {
         // A cast of a float ends at the bounds of the integer.
         let whole = loads.map(|load| (load * 1_000.0).round() as u64);
         sums.iter_mut().zip(whole).for_each(|(sum, load)| *sum = sum.saturating_add(load));
+    }
+
+    fn add_lead(&mut self, node: &NodeId) {
+        self.0.entry(node.clone()).or_default()[LEADS] += 1;
     }
 
     fn change(&mut self, by: &Footprint, how: fn(u64, u64) -> u64) {
@@ -41,9 +49,19 @@ impl Footprint {
 
     /// What is left on `node` without `part`.
     pub(super) fn without(&self, part: &Footprint, node: &NodeId) -> [f64; METRICS.len()] {
+        let left = self.left(part, node);
+        std::array::from_fn(|metric| left[metric] as f64 / 1_000.0)
+    }
+
+    /// How many shards `node` leads without those of `part`.
+    pub(super) fn leads_without(&self, part: &Footprint, node: &NodeId) -> u64 {
+        self.left(part, node)[LEADS]
+    }
+
+    fn left(&self, part: &Footprint, node: &NodeId) -> Loads {
         let of = |footprint: &Footprint| footprint.0.get(node).copied().unwrap_or_default();
         let (all, own) = (of(self), of(part));
-        std::array::from_fn(|metric| all[metric].saturating_sub(own[metric]) as f64 / 1_000.0)
+        std::array::from_fn(|at| all[at].saturating_sub(own[at]))
     }
 }
 
@@ -80,16 +98,28 @@ impl Cluster {
         left: &mut usize,
     ) -> bool {
         let Some(keyspace) = self.keyspaces.get(name) else { return true };
+        let is_replicated = keyspace.record.keyspace.ownership == Ownership::Replicated;
         for shard in count.next.take().into_iter().flat_map(|from| keyspace.map.shards_from(from)) {
             if *left == 0 {
                 count.next = Some(shard.id);
                 return false;
             }
             *left = left.saturating_sub(1 + shard.replicas.len());
-            let loads = if shard.is_serving() { problem::measured(keyspace, shard) } else { None };
-            let Some(loads) = loads else { continue };
-            for (_, node) in problem::expected(shard, &self.waiting_for(&count.waiting, shard.id)) {
-                count.sum.add(node, loads);
+            if !shard.is_serving() {
+                continue;
+            }
+            let loads = problem::measured(keyspace, shard);
+            let is_led = is_replicated && shard.leader().is_some();
+            if loads.is_none() && !is_led {
+                continue;
+            }
+            let waiting = self.waiting_for(&count.waiting, shard.id);
+            let expected = problem::expected(shard, &waiting);
+            for (_, node) in &expected {
+                loads.into_iter().for_each(|loads| count.sum.add(node, loads));
+            }
+            if let Some((_, leader)) = expected.first().filter(|_| is_led) {
+                count.sum.add_lead(leader);
             }
         }
         let footprint = std::mem::take(&mut count.sum);
@@ -132,7 +162,8 @@ mod tests {
             all.change(&a, u64::saturating_add);
             all.change(&b, u64::saturating_add);
             for node in b.0.keys() {
-                let expected = b.0[node].map(|load| load as f64 / 1_000.0);
+                let expected: [f64; METRICS.len()] =
+                    std::array::from_fn(|metric| b.0[node][metric] as f64 / 1_000.0);
                 prop_assert_eq!(all.without(&a, node), expected);
             }
             all.change(&a, u64::saturating_sub);

@@ -1,82 +1,161 @@
-//! Leaders spread over the nodes that hold live replicas. Whoever is ready first leads first, so after a first
-//! placement or a repair one node may lead nearly everything; handing the lead over among live replicas moves
-//! no data.
+//! Leaders spread over the nodes that hold live replicas: [`super::even`] says which shards another node should lead. Who is ready
+//! first leads first, and who comes back leads nothing, so after a first placement or a repair one node may lead nearly everything;
+//! handing the lead over among live replicas moves no data.
 //!
-//! Hysteresis: nothing happens while no node leads more than [`TRIGGER`] × its share and one; then hand-overs
-//! go on until none would bring two nodes nearer to each other. A node that laid its leads down while its disk was full, and has
-//! room again, is not left without any: then they begin as soon as it leads one less than its share.
+//! Nothing of it is remembered, so the next coordinator goes on with it: a node that laid its leads down, as its disk was full, gets
+//! leads as any node that leads too little.
+//!
+//! | hysteresis | |
+//! |---|---|
+//! | it begins | when a node is a lead and a tenth from its share, of the keyspace or of all replicated ones; in keyspaces that are not replicated, when one leads far too much ([`super::even`]) |
+//! | it waits | while a shard settles; in replicated keyspaces also until the map has not changed for [`limits::LEADS_CALM_MS`], and every node was heard |
+//! | no lead goes | to a node that is closed to what is new, or where shards hang; to a replica that is not in sync, or, of a replicated keyspace, does not serve |
+//! | a shard keeps its leader | while a member of it is not in sync; while its leader is one that a person has chosen, as long as the plan of that is kept |
+//! | at once | no more than the keyspace may move at once |
 
-use super::super::KeyspaceState;
 use super::super::numbered::Numbered;
+use super::super::{Cluster, KeyspaceState, Moment};
+use super::changes::DesiredChanges;
+use super::even::{Because, Leads, Node};
 use crate::base::count::counted;
-use crate::base::name::NodeId;
-use crate::plan::{Change, Planned};
+use crate::base::id::{PlacementId, ShardId};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::time::Millis;
+use crate::keyspace::map::{Replica, Shard};
+use crate::keyspace::{Mode, Ownership};
+use crate::limits;
+use crate::plan::{Change, Origin, Plan, Planned, Status};
+use std::collections::BTreeMap;
 
-/// How far above its share a node's leaders may be: the same as work stealing allows for replicas (A6).
-const TRIGGER: f64 = 1.3;
-
-/// A node that may lead more.
-pub(super) struct Candidate {
-    /// Its share of every load, relative to other nodes.
-    pub(super) capacity: f64,
-    /// It laid its leads down while its disk was full, and has room again.
-    pub(super) gets_leads_back: bool,
-}
-
-/// The hand-overs that spread the leaders of a keyspace in which nothing is under way. `may_lead` is none of a node that may
-/// lead nothing more.
-pub(super) fn spread(
-    keyspace: &KeyspaceState,
-    may_lead: impl Fn(&NodeId) -> Option<Candidate>,
-) -> Vec<Planned> {
-    if !keyspace.settling.unsettled.is_empty() {
-        return Vec::new();
+impl Cluster {
+    /// Adds the hand-overs that spread the leaders of a keyspace, if nothing else should change there.
+    pub(super) fn spread_leaders(&self, at: Moment, keyspace: &KeyspaceState, desired: &mut DesiredChanges) {
+        let is_replicated = keyspace.record.keyspace.ownership == Ownership::Replicated;
+        let is_calm = !is_replicated || self.leads_rest_from(keyspace) <= at.now;
+        if !desired.is_empty() || !keyspace.settling.unsettled.is_empty() || !is_calm {
+            desired.leads_wait = is_replicated;
+            return;
+        }
+        let named: Vec<(&NodeId, f64)> =
+            keyspace.hosted.nodes().filter_map(|id| Some((id, self.may_lead(at, keyspace, id)?))).collect();
+        let nodes: Numbered = named.iter().map(|(id, _)| *id).collect();
+        let beside = |id: &NodeId| match is_replicated {
+            true => self.carried.leads_without(&keyspace.planning.footprint, id),
+            false => 0,
+        };
+        let of = |(id, capacity): &(&NodeId, f64)| Node { capacity: *capacity, own: 0, beside: beside(id) };
+        let mut leads = Leads { nodes: named.iter().map(of).collect(), shards: Vec::new() };
+        let led = |shard: &Shard| shard.leader().and_then(|leader| nodes.of(&leader.node));
+        let serving = || keyspace.map.shards().filter(|shard| shard.is_serving());
+        serving().filter_map(led).for_each(|leader| leads.nodes[leader as usize].own += 1);
+        if !(if is_replicated { leads.are_uneven() } else { leads.are_far_from_even() }) {
+            return;
+        }
+        let (chosen, mut shards) = (self.leaders_chosen(keyspace), Vec::new());
+        for shard in serving() {
+            let (Some(leader), Some(number)) = (shard.leader(), led(shard)) else { continue };
+            if chosen.get(&shard.id) == Some(&leader.placement) {
+                continue;
+            }
+            if !is_whole(shard) {
+                desired.leads_wait = true;
+                continue;
+            }
+            let mut able = vec![(number, leader.placement)];
+            let others = self.successors(keyspace, shard, leader);
+            able.extend(others.filter_map(|other| Some((nodes.of(&other.node)?, other.placement))));
+            shards.push((shard.id, able));
+        }
+        let able =
+            |(_, able): &(ShardId, Vec<(u32, PlacementId)>)| able.iter().map(|(number, _)| *number).collect();
+        leads.shards = shards.iter().map(able).collect();
+        let most = match keyspace.record.keyspace.mode {
+            Mode::Automatic => keyspace.record.keyspace.throttle.moves.max(1) as usize,
+            // A person is asked once, about all of it.
+            Mode::Suggested | Mode::Manual => usize::MAX,
+        };
+        let transfers = leads.even_out(most, limits::LEADS_SEARCHED);
+        let planned = transfers.iter().filter_map(|transfer| {
+            let (shard, able) = &shards[transfer.shard];
+            let (_, placement) = able.iter().find(|(number, _)| *number == transfer.to)?;
+            let reason = reason(&nodes, &transfer.because)?;
+            Some(Planned::new(Change::Lead { shard: *shard, placement: *placement }, reason))
+        });
+        desired.rebalance.extend(planned);
     }
-    // Nothing is under way, so whoever is named by the map holds something live; or its process has ended.
-    let named: Vec<(&NodeId, Candidate)> =
-        keyspace.hosted.nodes().filter_map(|node| Some((node, may_lead(node)?))).collect();
-    let nodes: Numbered = named.iter().map(|(node, _)| *node).collect();
-    let mut leads: Vec<(u32, f64)> = named.iter().map(|(_, candidate)| (0, candidate.capacity)).collect();
-    let serving = || keyspace.map.shards().filter(|shard| shard.is_serving());
-    let mut shards = 0;
-    for shard in serving() {
-        shards += 1;
-        if let Some(leader) = shard.leader().and_then(|leader| nodes.of(&leader.node)) {
-            leads[leader as usize].0 += 1;
+
+    /// The capacity of a node that may lead more.
+    fn may_lead(&self, at: Moment, keyspace: &KeyspaceState, id: &NodeId) -> Option<f64> {
+        let node = self.nodes.get(id)?;
+        let capacity = node.record.spec.capacity;
+        let may = self.closed(at, id).is_none() && !keyspace.overdue.hangs_on(id) && capacity > 0.0;
+        may.then_some(capacity)
+    }
+
+    /// The replicas that could lead a shard at once, in the place of its leader.
+    fn successors<'a>(
+        &'a self,
+        keyspace: &'a KeyspaceState,
+        shard: &'a Shard,
+        leader: &'a Replica,
+    ) -> impl Iterator<Item = &'a Replica> {
+        let runs = move |r: &Replica| self.nodes.get(&r.node).is_some_and(|node| node.runs_replica(r));
+        let others = shard.copies().filter(|r| r.placement != leader.placement);
+        // Elsewhere a hand-over waits until it serves.
+        let is_replicated = keyspace.record.keyspace.ownership == Ownership::Replicated;
+        others.filter(move |r| (!is_replicated || keyspace.serves(r.placement)) && runs(r))
+    }
+
+    /// From when on leads are spread, if the map stays as it is.
+    fn leads_rest_from(&self, keyspace: &KeyspaceState) -> Millis {
+        keyspace.planning.changed_at.max(self.started) + limits::LEADS_CALM_MS
+    }
+
+    /// A run of the planner has found whether leads wait. It looks again when the map has been as it is for long enough.
+    pub(super) fn note_leads(&mut self, at: Moment, name: &KeyspaceName, leads_wait: bool) {
+        let Some(rest_from) = self.keyspaces.get(name).map(|keyspace| self.leads_rest_from(keyspace)) else {
+            return;
+        };
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
+        keyspace.planning.leads_wait = leads_wait;
+        if leads_wait && at.now < rest_from {
+            keyspace.planning.plan_due = keyspace.planning.plan_due.min(rest_from);
         }
     }
-    let whole: f64 = leads.iter().map(|(_, capacity)| capacity).sum();
-    let share = |capacity: f64| f64::from(shards) * capacity / whole;
-    let one_leads_too_much =
-        leads.iter().any(|(count, capacity)| f64::from(*count) > TRIGGER * share(*capacity) + 1.0);
-    let one_lacks_leads = named.iter().zip(&leads).any(|((_, candidate), (count, capacity))| {
-        candidate.gets_leads_back && f64::from(*count) + 1.0 <= share(*capacity)
-    });
-    if !one_leads_too_much && !one_lacks_leads {
-        return Vec::new();
-    }
-    let mut planned = Vec::new();
-    for shard in serving() {
-        let Some((leader, at)) = shard.leader().and_then(|r| Some((r, nodes.of(&r.node)? as usize))) else {
-            continue;
-        };
-        let relative = |(count, capacity): (u32, f64), more: f64| (f64::from(count) + more) / capacity;
-        let others = shard.live().filter(|r| r.node != leader.node);
-        let successor = others.filter_map(|r| Some((r, nodes.of(&r.node)? as usize))).min_by(|a, b| {
-            let of = |at: usize| relative(leads[at], 0.0);
-            of(a.1).total_cmp(&of(b.1)).then(a.0.placement.cmp(&b.0.placement))
+
+    /// The leaders that people have chosen, as far as the plans of that are kept.
+    fn leaders_chosen(&self, keyspace: &KeyspaceState) -> BTreeMap<ShardId, PlacementId> {
+        let name = &keyspace.record.keyspace.name;
+        let is_carried_out = |plan: &Plan| matches!(plan.status, Status::Approved | Status::Finished);
+        let by_people = self.plans.values().filter(|plan| {
+            plan.keyspace == *name && matches!(plan.origin, Origin::Person(_)) && is_carried_out(plan)
         });
-        let Some((successor, to)) =
-            successor.filter(|(_, to)| relative(leads[*to], 1.0) < relative(leads[at], 0.0))
-        else {
-            continue;
+        let leads = |planned: &Planned| match planned.change {
+            Change::Lead { shard, placement } => Some((shard, placement)),
+            _ => None,
         };
-        let (many, few) = (leads[at].0, leads[to].0);
-        let reason =
-            format!("{} leads {} and {} only {few}", leader.node, counted(many, "shard"), successor.node);
-        planned.push(Planned::new(Change::Lead { shard: shard.id, placement: successor.placement }, reason));
-        leads[at].0 -= 1;
-        leads[to].0 += 1;
+        by_people.flat_map(|plan| plan.changes.iter().filter_map(leads)).collect()
     }
-    planned
+}
+
+impl KeyspaceState {
+    /// The map has changed, so leads that are to be spread wait for a while, and for what settles.
+    pub(in crate::cluster) fn note_map_changed(&mut self, at: Moment) {
+        self.planning.changed_at = at.now;
+        if self.planning.leads_wait && self.settling.unsettled.is_empty() {
+            self.planning.plan_due = self.planning.plan_due.min(at.now + limits::LEADS_CALM_MS);
+        }
+    }
+}
+
+/// Whether each member is in sync. One that is not catches up, or is away: then who leads is looked at when that is over.
+fn is_whole(shard: &Shard) -> bool {
+    !shard.has_in_sync_set() || shard.members().all(|member| member.in_sync)
+}
+
+fn reason(nodes: &Numbered, because: &Because) -> Option<String> {
+    let Because { many: (from, many), few: (to, few), in_all } = because;
+    let (from, to, many) = (nodes.name(*from)?, nodes.name(*to)?, counted(*many, "shard"));
+    let of = if *in_all { " of all replicated keyspaces" } else { "" };
+    Some(format!("{from} leads {many}{of} and {to} only {few}"))
 }

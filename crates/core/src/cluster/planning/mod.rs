@@ -25,6 +25,7 @@
 //! planned says why and holds up no other.
 
 mod changes;
+mod even;
 mod footprint;
 mod leaders;
 mod problem;
@@ -72,6 +73,10 @@ pub(super) struct PlanningState {
     unmeasured_since: Option<Millis>,
     /// What it carried on each node when its planner last ran; not stored.
     footprint: Footprint,
+    /// When its map was changed last; not stored.
+    changed_at: Millis,
+    /// Leads are to be spread, or may be, and something has to end first; not stored.
+    leads_wait: bool,
 }
 
 impl PlanningState {
@@ -175,7 +180,8 @@ impl Cluster {
         let Some(node) = self.nodes.get(id) else { return Some("it is not registered".to_owned()) };
         match node.signs.health(at.now, &self.settings) {
             Health::Up if node.leaving => Some("it is leaving".to_owned()),
-            Health::Up if node.disk_full => Some("its disk is full".to_owned()),
+            Health::Up if node.disk.full => Some("its disk is full".to_owned()),
+            Health::Up if node.disk.stalled => Some("its disk is stalled".to_owned()),
             Health::Up if node.revoked => {
                 Some("it does not let go of shards that others wait for".to_owned())
             }

@@ -147,7 +147,7 @@ impl Cluster {
     /// | down, but not buried (the brake)  | `Keeps`             | `Keeps`      | `Keeps`   |
     ///
     /// One that gets no lease drains, where leases matter. On which shards of this keyspace have hung, keeps them. So does
-    /// one whose disk is full.
+    /// one whose disk is full or stalled.
     fn standing(&self, at: Moment, keyspace: &KeyspaceState, node: &NodeState) -> Standing {
         match node.signs.health(at.now, &self.settings) {
             Health::Down | Health::Left => Standing::Keeps,
@@ -157,7 +157,7 @@ impl Cluster {
                 Standing::Drains
             }
             _ if node.revoked || keyspace.overdue.hangs_on(&node.record.spec.id) => Standing::Keeps,
-            Health::Up if node.record.drain.is_none() && !node.disk_full => Standing::Accepts,
+            Health::Up if node.record.drain.is_none() && node.disk.takes_writes() => Standing::Accepts,
             Health::Up | Health::Unknown | Health::Suspect | Health::Unreachable => Standing::Keeps,
         }
     }
@@ -232,7 +232,11 @@ pub(super) fn expected<'a>(
                 expected.iter_mut().filter(|(p, _)| *p == Some(*from)).for_each(|slot| *slot = (None, to));
             }
             Change::Remove { placement, .. } => expected.retain(|(p, _)| *p != Some(*placement)),
-            Change::Lead { .. } | Change::Split { .. } | Change::Merge { .. } => {}
+            Change::Lead { placement, .. } => {
+                let next = expected.iter().position(|(p, _)| *p == Some(*placement));
+                next.into_iter().for_each(|at| expected[..=at].rotate_right(1));
+            }
+            Change::Split { .. } | Change::Merge { .. } => {}
         }
     }
     for at in (1..expected.len()).rev() {

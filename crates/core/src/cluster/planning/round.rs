@@ -24,21 +24,20 @@
 
 use super::changes::{ChangeBuilder, DesiredChanges};
 use super::footprint::Count;
-use super::leaders::Candidate;
 use super::problem::PlanningInput;
+use super::reshape;
 use super::survey::{KnownLoads, Survey};
-use super::{leaders, reshape};
 use crate::base::count::counted_with;
 use crate::base::id::ShardId;
-use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::name::KeyspaceName;
 use crate::base::time::Millis;
 use crate::cluster::{Cluster, KeyspaceState, Moment};
-use crate::keyspace::Mode;
+use crate::keyspace::{Mode, Ownership};
 use crate::limits;
 use crate::placement::balanced::Placing;
 use crate::plan::check;
 use crate::plan::reshard::Proposals;
-use crate::plan::{Origin, Planned};
+use crate::plan::{Change, Origin, Planned};
 use std::collections::VecDeque;
 
 /// The keyspaces that one round of the planner has still to do, and the step at which it is. See the module.
@@ -85,6 +84,8 @@ struct Submission {
     is_ready: bool,
     /// What could only be better may be made, too.
     is_rebalancing: bool,
+    /// What could be better is who leads: that goes by numbers, and not by loads.
+    only_leads: bool,
 }
 
 impl Round {
@@ -184,10 +185,9 @@ impl Cluster {
 
     /// Begins to plan a keyspace, unless it waits for something.
     fn begin_run(&mut self, at: Moment, name: &KeyspaceName) -> Option<Step> {
-        let rebalance_ms = self.settings.rebalance_ms;
+        let next = at.now + self.settings.rebalance_ms;
         let settled_at = self.last_join + self.settings.settle_ms;
         let replacement = self.keyspaces.get(name).map(|keyspace| self.next_replacement(at, keyspace));
-        let next = (at.now + rebalance_ms).min(self.next_look_at_leads(at));
         let keyspace = self.keyspaces.get_mut(name)?;
         keyspace.planning.plan_due = next.min(replacement.unwrap_or(Millis::NEVER));
         if self.record.brake.is_some() || keyspace.record.brake.is_some() {
@@ -299,8 +299,12 @@ impl Cluster {
         let fixed = std::mem::take(&mut builder.input.fixed);
         let (desired, unplaced) = self.desired_changes(at, name, *builder)?;
         self.report_unplaced(at, name, unplaced);
+        self.note_leads(at, name, desired.leads_wait);
         let rebalance = reshape::with_reshapes(std::mem::take(&mut run.proposals), desired.rebalance);
         let keyspace = self.keyspaces.get_mut(name)?;
+        let only_leads = keyspace.record.keyspace.ownership == Ownership::Replicated
+            && !rebalance.is_empty()
+            && rebalance.iter().all(|planned| matches!(planned.change, Change::Lead { .. }));
         let is_complete = desired.blocked.is_empty() && !desired.is_stale;
         keyspace.planning.blocked = desired.blocked;
         keyspace.planning.blocked.extend(fixed);
@@ -314,6 +318,7 @@ impl Cluster {
             is_complete,
             is_ready: false,
             is_rebalancing: false,
+            only_leads,
         };
         Some(Step::Submit(run, Box::new(submission)))
     }
@@ -327,16 +332,7 @@ impl Cluster {
     ) -> Option<(DesiredChanges, Vec<String>)> {
         let keyspace = self.keyspaces.get(name)?;
         let (mut desired, input, solution) = builder.into_desired();
-        if desired.is_empty() {
-            let may_lead = |node: &NodeId| self.nodes.get(node).filter(|_| self.closed(at, node).is_none());
-            desired.rebalance = leaders::spread(keyspace, |node| {
-                let node = may_lead(node)?;
-                Some(Candidate {
-                    capacity: node.record.spec.capacity,
-                    gets_leads_back: node.gets_leads_back(at.now),
-                })
-            });
-        }
+        self.spread_leaders(at, keyspace, &mut desired);
         let mut unplaced = solution.complaints(&input.problem);
         if keyspace.record.keyspace.mode == Mode::Manual && !desired.repair.is_empty() {
             let count = desired.repair.len();
@@ -438,8 +434,17 @@ impl Cluster {
 
     /// Whether what could only be better is planned now.
     fn begins_to_rebalance(&mut self, at: Moment, name: &KeyspaceName, run: &Run, rest: &Submission) -> bool {
-        let waits = rest.is_ready || self.unrest().is_some() || self.is_carrying_out(at, name);
-        !waits && self.may_rebalance(at, name, run.heard)
+        if rest.is_ready || self.unrest().is_some() {
+            return false;
+        }
+        if !rest.only_leads {
+            return !self.is_carrying_out(at, name) && self.may_rebalance(at, name, run.heard);
+        }
+        let waits = self.is_carrying_out(at, name) || self.has_unheard_nodes(at);
+        if let Some(keyspace) = self.keyspaces.get_mut(name).filter(|_| waits) {
+            keyspace.planning.plan_due = keyspace.planning.plan_due.min(at.now + limits::LOADS_LOOK_MS);
+        }
+        !waits
     }
 
     /// Leaves out what cannot be done any more, so that the rest can. Returns whether there was something.

@@ -344,7 +344,7 @@ fn d7_d10_data_of_a_keyspace_that_was_lost_is_kept_also_when_it_is_created_again
         leaving: None,
         busy: 0.0,
         lease_expired: false,
-        disk_full: false,
+        disk: Default::default(),
     };
     let orders = cluster.beat(at(&test), beat).unwrap();
     assert_eq!(orders.permissions, [], "nobody has deleted that data");

@@ -44,11 +44,13 @@ pub(super) fn cluster_of(nodes: usize, mut keyspace: Keyspace) -> TestCluster {
         keyspace.min_in_sync = keyspace.replicas.min(2);
     }
     let replicas = keyspace.replicas as usize;
+    // Leads of replicated keyspaces are spread by then.
+    let settles_ms = if keyspace.ownership == Ownership::Replicated { 6_000 } else { 4_000 };
     let Sharding::Fixed { shards, .. } = keyspace.sharding else { panic!("slots") };
     let mut test = TestCluster::new(keyspace, slots(shards));
     test.disks = Some(Disks::default());
     (0..nodes).for_each(|at| start(&mut test, at));
-    test.run(4_000);
+    test.run(settles_ms);
     assert!(test.is_at_rest(replicas), "{:#?}", test.notices);
     assert_eq!(test.served().len(), shards as usize);
     test

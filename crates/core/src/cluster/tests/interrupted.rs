@@ -225,7 +225,7 @@ fn a_worker_has_to_come_to_each_coordinator_before_it_beats() {
         leaving: Some(false),
         busy: 0.0,
         lease_expired: false,
-        disk_full: false,
+        disk: Default::default(),
     };
     assert_eq!(fresh.beat(test.at(), beat(1_000)), Err(BeatError::NotYet(node("a"))));
     let registration =

@@ -2,16 +2,17 @@
 
 mod ahead;
 mod crash_loop;
+mod disk;
 mod disks;
 mod durable;
 mod durable_reshard;
 mod events;
 mod fixed;
-mod full_disk;
 mod growth;
 mod guard;
 mod interrupted;
 mod kept;
+mod leads;
 mod meanwhile;
 mod moves;
 mod overdue;

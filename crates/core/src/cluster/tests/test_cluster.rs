@@ -17,7 +17,7 @@ use crate::keyspace::sharding::{Bounds, Sharding, Slot};
 use crate::keyspace::{Keyspace, Ownership};
 use crate::node::NodeSpec;
 use crate::node::exchange::Registration;
-use crate::node::exchange::{Beat, Order, Peer, Phase, ReplicaKey, ReplicationReport, Report};
+use crate::node::exchange::{Beat, DiskHealth, Order, Peer, Phase, ReplicaKey, ReplicationReport, Report};
 use crate::node::lease::HeldLease;
 use crate::node::load::Load;
 use crate::plan::Plan;
@@ -139,8 +139,10 @@ pub struct TestCluster {
     pub loads: BTreeMap<ShardId, Load>,
     /// How busy workers say that they are; 0 where nothing is said.
     pub busy: BTreeMap<NodeId, f64>,
-    /// Nodes whose disks have no room: they lead no more than one order long.
+    /// Nodes whose disks have no room.
     pub full: BTreeSet<NodeId>,
+    /// Nodes whose disks store nothing.
+    pub stalled: BTreeSet<NodeId>,
     /// The disks of the nodes, where services store what they serve.
     pub disks: Option<Disks>,
     transactions: u8,
@@ -214,6 +216,7 @@ impl TestCluster {
             loads: BTreeMap::new(),
             busy: BTreeMap::new(),
             full: BTreeSet::new(),
+            stalled: BTreeSet::new(),
             disks: None,
             transactions: 0,
         }
@@ -232,7 +235,9 @@ impl TestCluster {
             let incarnation = Some(worker.incarnation);
             fresh.cluster.register(at, Registration { incarnation, ..Registration::new(spec) }).unwrap();
         }
-        let TestCluster { notices, fails, hangs, loads, cut_off, unreachable, disks, .. } = self;
+        let TestCluster { notices, fails, hangs, loads, cut_off, unreachable, full, stalled, disks, .. } =
+            self;
+        let fresh = TestCluster { full, stalled, ..fresh };
         TestCluster { workers, notices, fails, hangs, loads, cut_off, unreachable, disks, ..fresh }
     }
 
@@ -325,11 +330,6 @@ impl TestCluster {
             let fails = fails || lacks;
             let clings = self.clinging_shards.contains(&key.shard).then_some(Hang::Unload);
             let hangs = self.hanging_shards.contains(&key.shard).then_some(Hang::Load);
-            let lays_down = self.full.contains(name) && order.role == Role::Leader;
-            if lays_down && order.state == ReplicaState::Live {
-                *phase = Phase::failed(1, "its disk is full".to_owned());
-                continue;
-            }
             *phase = match hangs.or(clings).or(self.hangs.get(name).copied()) {
                 Some(hang) if hang.is_at(order.state) => hang.phase(phase),
                 _ if lacks && order.state == ReplicaState::Live => Phase::Ready,
@@ -371,7 +371,7 @@ impl TestCluster {
             leaving: Some(worker.leaving),
             busy: self.busy.get(name).copied().unwrap_or(0.0),
             lease_expired: !worker.lease.holds(at.now),
-            disk_full: self.full.contains(name),
+            disk: DiskHealth { full: self.full.contains(name), stalled: self.stalled.contains(name) },
         }
     }
 

@@ -27,6 +27,7 @@
 //! | `Load`        | `Failed` too often, or overdue          | `UnloadFinal`: the planner tries another node   |
 //! | `Live`        | the shard has no leader, it serves or is the first live one | leads                       |
 //! | `Live`        | leads and `Failed`, silent or overdue, a follower serves | the follower leads             |
+//! | `Live`        | leads, its node takes no writes, and a follower serves on one that does | the follower leads |
 //! | `Live`        | leads and is overdue, its followers wait for it ([`stored`]) | one of them leads |
 //! | `Unload`      | `Unloaded`; the leader serves and is heard, or none ever led | `UnloadFinal`              |
 //! | `UnloadFinal` | `Dropped`, or overdue                   | removed                                         |
@@ -88,8 +89,8 @@ pub trait ReplicaView {
     fn need_not_lead(&self, _node: &NodeId, _incarnation: Incarnation) -> bool {
         false
     }
-    /// Whether the disk of that node has no room, so that it takes no writes.
-    fn has_no_room(&self, _node: &NodeId) -> bool {
+    /// Whether that node takes no writes, as its disk has no room or stores nothing.
+    fn takes_no_writes(&self, _node: &NodeId) -> bool {
         false
     }
     /// What a worker may believe.
@@ -270,6 +271,11 @@ fn settle_replica(
                 edit.lead(id, next)?;
             }
         }
+        // Where no other could take writes, either, it stays: reads want a leader, and one that begins has to write.
+        (ReplicaState::Live, _) if replica.role == Role::Leader && view.takes_no_writes(&replica.node) => {
+            let next = serving(shard, placement, view).find(|r| takes_writes(r, view)).map(|r| r.placement);
+            next.map_or(Ok(()), |next| edit.lead(id, next))?;
+        }
         (ReplicaState::Unload, _) if has_let_go(replica, view) => {
             let targets_have_all = !is_replicated || replicated::targets_have_all(shard, view);
             if is_known_to_serve(shard, view) && targets_have_all || shard.epoch == Epoch(0) {
@@ -340,13 +346,27 @@ fn is_gone(replica: &Replica, view: &dyn ReplicaView) -> bool {
 
 /// The live replica that should lead in the place of `except`: one that is known to serve, and takes writes if one of them does.
 fn successor(shard: &Shard, except: PlacementId, view: &dyn ReplicaView) -> Option<PlacementId> {
-    let serves = |r: &&Replica| {
+    let serving = || serving(shard, except, view);
+    let next = serving().find(|r| !view.takes_no_writes(&r.node)).or_else(|| serving().next());
+    next.map(|r| r.placement)
+}
+
+/// The live replicas beside `except` that are known to serve, and could lead.
+fn serving<'a>(
+    shard: &'a Shard,
+    except: PlacementId,
+    view: &'a dyn ReplicaView,
+) -> impl Iterator<Item = &'a Replica> {
+    let serves = move |r: &&Replica| {
         let is_known = view.phase(r.placement) == Some(&Phase::Serving) || planted::is(Planted::UnknownHeir);
         is_known && !view.need_not_lead(&r.node, r.incarnation) && !view.has_ended(&r.node, r.incarnation)
     };
-    let serving = || shard.copies().filter(|r| r.placement != except).filter(serves);
-    let next = serving().find(|r| !view.has_no_room(&r.node)).or_else(|| serving().next());
-    next.map(|r| r.placement)
+    shard.copies().filter(move |r| r.placement != except).filter(serves)
+}
+
+/// Whether a replica is better off with a lead than one whose node takes no writes.
+fn takes_writes(replica: &Replica, view: &dyn ReplicaView) -> bool {
+    !view.takes_no_writes(&replica.node) && view.sends_heartbeats(&replica.node, replica.incarnation)
 }
 
 /// Whether the leader is known to serve under the shard's epoch.

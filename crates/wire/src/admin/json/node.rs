@@ -51,6 +51,9 @@ pub struct Node {
     /// Whether the disk of the node has no room, as the node says: it takes no writes and gets nothing new.
     #[serde(default)]
     pub disk_full: bool,
+    /// Whether the disk of the node has stored nothing for seconds, as the node says: as `disk_full`.
+    #[serde(default)]
+    pub disk_stalled: bool,
     /// The numbers of replicas that the node should hold, by keyspace.
     pub replicas: BTreeMap<String, usize>,
     /// The number of those replicas that lead.
@@ -82,7 +85,8 @@ impl From<&core::NodeRow> for Node {
             leaving: row.leaving,
             up_to_date: row.is_up_to_date,
             busy: row.busy,
-            disk_full: row.disk_full,
+            disk_full: row.disk.full,
+            disk_stalled: row.disk.stalled,
             replicas: row.replicas.iter().map(|(name, count)| (name.to_string(), *count)).collect(),
             leaders: row.leaders,
             requests_per_s,

@@ -16,8 +16,8 @@ use partage_core::keyspace::key::Key;
 use partage_core::node::exchange::Registration;
 use partage_core::node::exchange::Welcome;
 use partage_core::node::exchange::{
-    Beat, DropReason, Failure, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase, ReplicaKey,
-    ReplicationReport, Report, Served, Stored,
+    Beat, DiskHealth, DropReason, Failure, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase,
+    ReplicaKey, ReplicationReport, Report, Served, Stored,
 };
 use partage_core::node::load::{HOT_KEYS, HotKey, Load, Profile};
 
@@ -337,7 +337,8 @@ impl From<&Beat> for proto::Beat {
             leaving: beat.leaving.unwrap_or_default(),
             busy: beat.busy,
             lease_expired: beat.lease_expired,
-            disk_full: beat.disk_full,
+            disk_full: beat.disk.full,
+            disk_stalled: beat.disk.stalled,
         }
     }
 }
@@ -367,7 +368,7 @@ impl TryFrom<proto::Beat> for Beat {
             leaving: Some(form.leaving),
             busy: share(form.busy, "busy")?,
             lease_expired: form.lease_expired,
-            disk_full: form.disk_full,
+            disk: DiskHealth { full: form.disk_full, stalled: form.disk_stalled },
         })
     }
 }

@@ -252,6 +252,9 @@ pub struct Beat {
     /// other nodes lead.
     #[serde(default)]
     pub disk_full: bool,
+    /// Whether the worker's disk has stored nothing for seconds, though something waits to be stored: as `disk_full`.
+    #[serde(default)]
+    pub disk_stalled: bool,
 }
 
 impl TryFrom<Beat> for core::Beat {
@@ -270,7 +273,7 @@ impl TryFrom<Beat> for core::Beat {
             leaving: form.leaving,
             busy: exchange::share(form.busy, "busy")?,
             lease_expired: form.lease_expired,
-            disk_full: form.disk_full,
+            disk: core::DiskHealth { full: form.disk_full, stalled: form.disk_stalled },
         })
     }
 }

@@ -124,7 +124,7 @@ impl AdminTestCluster {
             leaving: Some(false),
             busy: 0.0,
             lease_expired: false,
-            disk_full: false,
+            disk: Default::default(),
         };
         self.cluster.beat(self.at, beat).unwrap();
     }

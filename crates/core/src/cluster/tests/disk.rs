@@ -49,13 +49,13 @@ fn a_node_with_a_full_disk_leads_nothing_and_is_named() {
         "{problems:?}"
     );
     let rows = test.cluster.node_table(test.at());
-    let full: Vec<_> = rows.iter().filter(|row| row.disk_full).map(|row| row.node.to_string()).collect();
+    let full: Vec<_> = rows.iter().filter(|row| row.disk.full).map(|row| row.node.to_string()).collect();
     assert_eq!(full, ["n0"]);
     let shard = test.map().shards().next().unwrap();
-    let told = test.cluster.without_room(shard);
-    assert!(told[0].contains("the disk of n0 is full"), "{told:?}");
+    let told = test.cluster.without_writes(shard);
+    assert!(told.len() == 1 && told[0].contains("the disk of n0 is full"), "{told:?}");
     assert!(test.events.iter().any(|event| {
-        event.kind == EventKind::NodeHealth && event.text.contains("the disk of node n0 is full")
+        event.kind == EventKind::NodeHealth && event.text.contains("the disk of n0 is full")
     }));
 }
 
@@ -64,8 +64,8 @@ fn leads_come_back_to_a_node_that_has_room_again() {
     let mut test = cluster_of(3, table(3));
     full_one(&mut test);
     test.full.clear();
-    // Two beats, a plan, and a hand-over.
-    test.run(20 * BEAT_MS);
+    // Two beats, a rest, a plan, and a hand-over.
+    test.run(40 * BEAT_MS);
     assert_eq!(led_by(&test, "n0"), 1, "its share of four is one and a third: {:?}", leaders(&test));
     let map = test.map().generation();
     test.run(3 * settings().rebalance_ms);
@@ -89,19 +89,70 @@ fn m7_nothing_new_is_placed_where_there_is_no_room() {
     assert_eq!((held_by(&test, "n0"), held_by(&test, "n1")), (4, 0), "{:#?}", test.map());
 }
 
-/// Of two that could lead the one with room does. Where none has, the lead goes on from one to the other: reads want a leader.
+/// Of two that could lead the one with room does. Where none has, who leads stays: reads want a leader, and one that begins has to
+/// write.
 #[test]
-fn a_leader_that_has_to_go_is_followed_by_one_with_room() {
+fn l1_a_lead_goes_where_there_is_room_and_stays_where_there_is_none_anywhere() {
     let mut test = cluster_of(3, table(3));
     test.full.extend([node("n0"), node("n1")]);
     test.run(10 * BEAT_MS);
     assert_eq!(led_by(&test, "n2"), 4, "{:?}", leaders(&test));
     test.full.insert(node("n2"));
-    test.run(10 * BEAT_MS);
+    test.run(BEAT_MS);
+    let map = test.map().generation();
+    test.run(3 * settings().rebalance_ms);
+    assert_eq!((test.map().generation(), led_by(&test, "n2")), (map, 4), "no lead is laid down");
+    assert_eq!(test.served().len(), 4, "they are read");
     let status = test.cluster.status(test.at());
     let problems: Vec<String> = status.problems.iter().map(ToString::to_string).collect();
     assert!(problems.iter().any(|p| p.contains("3 nodes have full disks")), "{problems:?}");
+    let told = test.cluster.without_writes(test.map().shards().next().unwrap());
+    assert!(told.len() == 4 && told[3].contains("no other can lead in the place of n2"), "{told:?}");
     test.full.remove(&node("n1"));
     test.run(10 * BEAT_MS);
     assert_eq!(led_by(&test, "n1"), 4, "{:?}", leaders(&test));
+}
+
+#[test]
+fn l1_a_node_whose_disk_is_stalled_leads_nothing_and_is_named() {
+    let mut test = cluster_of(3, table(3));
+    assert!(led_by(&test, "n0") > 0, "{:?}", leaders(&test));
+    test.stalled.insert(node("n0"));
+    test.run(10 * BEAT_MS);
+    assert_eq!(led_by(&test, "n0"), 0, "{:?}", leaders(&test));
+    let status = test.cluster.status(test.at());
+    let problems: Vec<String> = status.problems.iter().map(ToString::to_string).collect();
+    assert!(
+        problems.iter().any(|p| p.contains("1 node has a stalled disk") && p.contains("n0")),
+        "{problems:?}"
+    );
+    let rows = test.cluster.node_table(test.at());
+    let stalled: Vec<_> =
+        rows.iter().filter(|row| row.disk.stalled).map(|row| row.node.to_string()).collect();
+    assert_eq!(stalled, ["n0"]);
+    let told = test.cluster.without_writes(test.map().shards().next().unwrap());
+    assert!(told.len() == 1 && told[0].contains("the disk of n0 is stalled"), "{told:?}");
+    test.stalled.insert(node("n1"));
+    test.stalled.insert(node("n2"));
+    test.run(BEAT_MS);
+    let map = test.map().generation();
+    test.run(20 * BEAT_MS);
+    assert_eq!(test.map().generation(), map, "no lead is laid down where none could take it");
+    test.stalled.clear();
+    test.run(40 * BEAT_MS);
+    assert_eq!(led_by(&test, "n0"), 1, "{:?}", leaders(&test));
+    assert!(test.events.iter().any(|event| event.text.contains("the disk of node n0 stores again")));
+}
+
+/// Nothing is remembered: the next coordinator hears from beats how the disks are, and gives leads back.
+#[test]
+fn leads_come_back_also_under_another_coordinator() {
+    let mut test = cluster_of(3, table(3));
+    full_one(&mut test);
+    let mut test = test.restart_coordinator();
+    test.run(20 * BEAT_MS);
+    assert_eq!(led_by(&test, "n0"), 0, "{:?}", leaders(&test));
+    test.full.clear();
+    test.run(60 * BEAT_MS);
+    assert_eq!(led_by(&test, "n0"), 1, "{:?}", leaders(&test));
 }
