@@ -9,25 +9,23 @@
 //! Of each shuffle one decision is under way at a time. All else that it knows of a shuffle (end marks, samples, divisions under way, how far
 //! a seal is) is gone with it; its successor gathers marks and begins anew, which changes nothing that counts.
 
-use super::bounds::{Tag, Versions};
-use super::log::{Append, Decision, Decisions, Refused, Superseded, What};
+use super::log::{Append, Decision, Decisions, Refused, What};
 use super::message::{Message, Word};
-use super::plan::{Division, Plan};
+use super::plan::Plan;
 use super::pool::PoolMap;
-use super::record::EndMark;
 use super::settings::Settings;
-use super::sketch::Sketch;
-use super::{Ended, Failure, PoolSlot, ShuffleId, Terms, Writer};
-use crate::base::id::{Epoch, Incarnation};
+use super::{Ended, Failure, PoolSlot, ShuffleId, Terms};
+use crate::base::id::Epoch;
 use crate::base::name::NodeId;
 use crate::base::time::Millis;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 mod dividing;
+mod led;
 mod sealing;
 
-use sealing::Sealing;
+use led::{Led, State, UnderWay};
 
 /// What somebody asks the leader for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,102 +91,6 @@ pub enum Effect {
     Answer(u64, Result<Answer, Failed>),
 }
 
-/// How far a shuffle is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
-    Open,
-    Sealed(Arc<Plan>),
-    Failed(Failure),
-}
-
-/// A shuffle that is led.
-#[derive(Debug, Clone)]
-struct Led {
-    terms: Terms,
-    state: State,
-    versions: Versions,
-    /// Up to which batch of each writer a tag was divided.
-    divided: BTreeMap<Tag, BTreeMap<Writer, u64>>,
-    /// The divisions that count, and their last batch in each slot.
-    divisions: BTreeMap<Writer, BTreeMap<PoolSlot, u64>>,
-    /// Whole attempts of each partition, the first heard first.
-    marks: BTreeMap<u32, Vec<EndMark>>,
-    samples: BTreeMap<NodeId, (Incarnation, Arc<Sketch>)>,
-    /// Keys that the last bounds were made from.
-    sampled: u64,
-    is_deciding: bool,
-    dividing: BTreeMap<PoolSlot, UnderWay>,
-    divide_at: Millis,
-    /// Divisions that are done and not decided yet.
-    done: VecDeque<Superseded>,
-    seal: Option<Sealing>,
-    touched: Millis,
-}
-
-/// A division that a replica was asked for.
-#[derive(Debug, Clone)]
-struct UnderWay {
-    division: Arc<Division>,
-    /// How many replicas were asked before.
-    asked: usize,
-    sent: Millis,
-    /// When that one was asked last.
-    again: Millis,
-    is_done: bool,
-}
-
-impl Led {
-    fn new(now: Millis, terms: Terms) -> Led {
-        Led {
-            terms,
-            state: State::Open,
-            versions: Versions::new(terms.stashes),
-            divided: BTreeMap::new(),
-            divisions: BTreeMap::new(),
-            marks: BTreeMap::new(),
-            samples: BTreeMap::new(),
-            sampled: 0,
-            is_deciding: false,
-            dividing: BTreeMap::new(),
-            divide_at: now,
-            done: VecDeque::new(),
-            seal: None,
-            touched: now,
-        }
-    }
-
-    /// A decision counts.
-    fn apply(&mut self, decision: &Decision) {
-        match decision {
-            Decision::Start(_) | Decision::Ended(_) => {}
-            Decision::Bounds(bounds) => {
-                self.versions.push(bounds.as_ref().clone());
-            }
-            Decision::Superseded(superseded) => {
-                for tag in &superseded.tags {
-                    let divided = self.divided.entry(*tag).or_default();
-                    for (writer, upto) in &superseded.upto {
-                        let before = divided.entry(writer.clone()).or_default();
-                        *before = (*before).max(*upto);
-                    }
-                }
-                self.divisions.entry(superseded.writer.clone()).or_default().extend(superseded.last.clone());
-                self.dividing.remove(&superseded.slot);
-            }
-            Decision::Sealed(plan) => self.state = State::Sealed(plan.clone()),
-            Decision::Failed(failure) => self.state = State::Failed(*failure),
-        }
-    }
-
-    fn word(&self) -> Word {
-        match &self.state {
-            State::Open => Word::Open(Arc::new(self.versions.current().clone())),
-            State::Sealed(plan) => Word::Sealed(plan.clone()),
-            State::Failed(failure) => Word::Failed(*failure),
-        }
-    }
-}
-
 /// A leader.
 #[derive(Debug, Clone)]
 pub struct Leader {
@@ -216,6 +118,9 @@ pub struct Leader {
     tick_at: Millis,
     effects: Vec<Effect>,
 }
+
+/// Requests that wait for the same decision; beyond that the first ones are told to try again.
+const WAITING: usize = 64;
 
 /// Decisions that are kept for replicas that lag; beyond that they get the whole copy.
 const RECENT: usize = 1_024;
@@ -389,17 +294,17 @@ impl Leader {
             led.touched = now;
         }
         if self.is_under_way(shuffle) && !matches!(request, Request::Seal(_)) {
-            return self.waiting.entry(shuffle).or_default().push((number, request));
+            return self.waits(shuffle, number, request);
         }
         let known = self.shuffles.get(&shuffle).map(|led| (led.terms, led.state.clone()));
         let answer = match (request, known) {
             (Request::Start(terms), None) if self.how_ended(shuffle).is_none() => {
-                self.waiting.entry(shuffle).or_default().push((number, Request::Start(terms)));
+                self.waits(shuffle, number, Request::Start(terms));
                 return self.decide(now, shuffle, Decision::Start(terms));
             }
             (Request::Start(_), Some((terms, _))) => Ok(Answer::Started(terms)),
             (Request::Delete, Some(_)) => {
-                self.waiting.entry(shuffle).or_default().push((number, Request::Delete));
+                self.waits(shuffle, number, Request::Delete);
                 return self.decide(now, shuffle, Decision::Ended(Ended::Deleted));
             }
             (Request::Delete, None) if self.how_ended(shuffle) == Some(Ended::Deleted) => Ok(Answer::Deleted),
@@ -407,7 +312,7 @@ impl Leader {
                 Some(how) => Err(Failed::Over(how)),
                 // One that was replaced and has not heard of it may not know the shuffle: only a decision says that nobody does.
                 None => {
-                    self.waiting.entry(shuffle).or_default().push((number, request));
+                    self.waits(shuffle, number, request);
                     return self.decide(now, shuffle, Decision::Ended(Ended::Unknown));
                 }
             },
@@ -419,6 +324,16 @@ impl Leader {
             }
         };
         self.effects.push(Effect::Answer(number, answer));
+    }
+
+    /// The request waits for the decision that is under way. Beyond so many the first is told to try again.
+    fn waits(&mut self, shuffle: ShuffleId, number: u64, request: Request) {
+        let waiting = self.waiting.entry(shuffle).or_default();
+        waiting.push((number, request));
+        if waiting.len() > WAITING {
+            let (first, _) = waiting.remove(0);
+            self.effects.push(Effect::Answer(first, Err(Failed::NotLeading)));
+        }
     }
 
     /// A decision goes to all replicas.
@@ -510,6 +425,10 @@ impl Leader {
                     self.effects.push(Effect::Answer(number, Err(Failed::Over(*how))));
                 }
                 self.dropping.insert(shuffle, (*how, self.map.nodes.iter().cloned().collect()));
+                // A node that is away for long asks when it is back.
+                if self.dropping.len() > self.settings.ended_kept {
+                    self.dropping.pop_first();
+                }
                 self.send_to_all(&Message::Word(shuffle, Word::Ended(*how)));
             }
             decision => {

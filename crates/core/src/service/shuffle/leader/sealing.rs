@@ -7,7 +7,7 @@
 //! | counting | records and bytes of each range, from a replica of each slot |
 //! | deciding | if the counts are those of the winners: the plan. Else the shuffle fails by name (D6) |
 
-use super::{Answer, Effect, Failed, Leader, Led, State};
+use super::{Answer, Effect, Failed, Leader, Led, State, WAITING};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
 use crate::service::shuffle::log::Decision;
@@ -34,9 +34,6 @@ pub(super) struct Sealing {
     draft: Option<(Arc<Plan>, usize, Millis)>,
     counts: BTreeMap<PoolSlot, Counts>,
 }
-
-/// Requests that wait for the same seal; beyond that the first ones are told to try again.
-const WAITING: usize = 64;
 
 impl Led {
     /// Whether its winners are chosen.
