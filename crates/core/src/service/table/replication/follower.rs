@@ -95,8 +95,9 @@ impl Replica {
             }
         };
         // New entries are replied to when they are on disk: two replies to each write cost a leader more than the write. But a
-        // leader that has heard nothing for a while must hear of the append, which may wait for a slow disk.
-        let has_replied = now < self.following.replied_at + self.settings.append_ms;
+        // leader that has heard nothing for a while must hear of the append, which may wait for a slow disk; half of `append_ms`, so
+        // that it hears something in each.
+        let has_replied = now < self.following.replied_at + self.settings.append_ms / 2;
         if !self.durable.has_fence() {
             self.following.owes = Some(ends);
         } else if !(waits_for_sync && has_replied) {

@@ -102,6 +102,7 @@ impl Replica {
         let peers: Vec<_> = lead.followers.keys().copied().collect();
         for peer in peers {
             self.send_to(now, peer, true);
+            self.send_rest(now, peer);
         }
     }
 
@@ -110,18 +111,25 @@ impl Replica {
         let Some(lead) = &self.lead else { return };
         let peers: Vec<_> = lead.followers.keys().copied().collect();
         for peer in peers {
-            self.send_to(now, peer, false);
+            self.send_rest(now, peer);
         }
     }
 
-    /// Sends what is next to one peer; if there is nothing, only when it is `due`.
-    fn send_to(&mut self, now: Millis, to: PlacementId, due: bool) {
+    /// Sends all that one peer lacks, as far as it may be under way.
+    fn send_rest(&mut self, now: Millis, to: PlacementId) {
+        while self.send_to(now, to, false) {}
+    }
+
+    /// Sends what is next to one peer; if there is nothing, only when it is `due`. Says whether there was something.
+    fn send_to(&mut self, now: Millis, to: PlacementId, due: bool) -> bool {
         let echoes = self.may_rely(now) || planted::is(Planted::UnpromisedEcho);
         let is_enough = self.is_enough();
         let (base, end) = (self.log.base(), self.log.end().index);
-        let Some(lead) = self.lead.as_mut().filter(|lead| lead.phase != Phase::Waiting) else { return };
+        let Some(lead) = self.lead.as_mut().filter(|lead| lead.phase != Phase::Waiting) else {
+            return false;
+        };
         let epoch = lead.epoch;
-        let Some(follower) = lead.followers.get_mut(&to) else { return };
+        let Some(follower) = lead.followers.get_mut(&to) else { return false };
         if due && follower.is_overdue(now, &self.settings) {
             follower.next = follower.matched + 1;
         }
@@ -136,11 +144,12 @@ impl Replica {
         let room = self.settings.in_flight_entries.saturating_sub(in_flight);
         let most = if follower.is_probed { 0 } else { room.min(self.settings.append_entries) };
         let entries = self.log.slice(follower.next, most, self.settings.append_bytes);
-        if entries.is_empty() && !due {
-            return;
+        let has_entries = !entries.is_empty();
+        if !has_entries && !due {
+            return false;
         }
         let before = self.log.position(follower.next - 1).unwrap_or(base);
-        if !entries.is_empty() {
+        if has_entries {
             follower.sent = now;
             follower.next += entries.len() as u64;
         }
@@ -149,6 +158,7 @@ impl Replica {
         let committed = self.committed;
         let append = Append { epoch, before, entries, committed, is_enough, sent: now, echo };
         self.effects.push(Effect::Send(to, Message::Append(append)));
+        has_entries
     }
 
     pub(super) fn on_reply(&mut self, now: Millis, from: PlacementId, reply: Reply) {
@@ -188,11 +198,11 @@ impl Replica {
                 }
             }
             // The next probe goes out at once.
-            Some(Some(false)) => self.send_to(now, from, true),
+            Some(Some(false)) => drop(self.send_to(now, from, true)),
             Some(None) => {}
             None => {
                 follower.is_probed &= reply.sent < follower.stepped;
-                self.send_to(now, from, false);
+                self.send_rest(now, from);
             }
         }
         self.advance(now);

@@ -330,3 +330,43 @@ fn entries_out_of_order_are_a_damage() {
         assert!(matches!(replica.damage(), Some(Damage::NotInOrder { .. })));
     }
 }
+
+#[test]
+fn new_entries_are_replied_to_once_when_they_are_on_disk() {
+    let mut group = Group::of_three();
+    let now = group.now;
+    let written =
+        group.replicas.get_mut(&P1).unwrap().handle(now, Event::Write(vec![(1, Payload::from([0; 8]))]));
+    let append = written.into_iter().find_map(|effect| match effect {
+        Effect::Send(P3, message) => Some(message),
+        _ => None,
+    });
+    let follower = group.replicas.get_mut(&P3).unwrap();
+    let taken = follower.handle(now, Event::Message(P1, append.unwrap()));
+    let [Effect::Write(number, _)] = &taken[..] else { panic!("{taken:?}") };
+    let synced = follower.handle(now, Event::Synced(*number));
+    let replies = synced.iter().filter(|effect| matches!(effect, Effect::Send(P1, Message::Reply(_))));
+    assert_eq!(replies.count(), 1, "{synced:?}");
+}
+
+#[test]
+fn a_leader_hears_of_a_slow_disk_while_every_append_has_something_new() {
+    let mut group = Group::of_three();
+    group.slow = set(&[P3]);
+    for request in 1..=50 {
+        group.write(P1, request);
+        group.pass(50);
+    }
+    assert!(group.replicas[&P1].may_rely(group.now), "P3 goes on promising");
+    assert_eq!(group.wish(P1), None);
+}
+
+#[test]
+fn all_that_may_be_under_way_is_sent_at_once() {
+    let mut group = Group::of_three();
+    let most = group.settings.append_entries as u64;
+    let writes = (1..=3 * most).map(|request| (request, Payload::from([0; 8]))).collect();
+    let effects = group.replicas.get_mut(&P1).unwrap().handle(group.now, Event::Write(writes));
+    let to_follower = |effect: &&Effect| matches!(effect, Effect::Send(P2, Message::Append(_)));
+    assert_eq!(effects.iter().filter(to_follower).count(), 3);
+}
