@@ -62,8 +62,7 @@ pub async fn answer(thread: &ThreadState, asked: DatasetRequest) -> Response<Ans
         let sent = std::mem::replace(&mut body, again.unwrap_or_default());
         let request = Request::from_parts(parts.clone(), sent);
         let first = wanted.as_ref().filter(|_| tries > 1);
-        let first =
-            first.and_then(|wanted| behind_nodes.next(thread, &keyspace, seen.has(&keyspace, wanted)));
+        let first = first.and_then(|wanted| behind_nodes.next(thread, &keyspace, wanted));
         let key = key.clone().filter(|_| tries <= 2);
         let key = key.unwrap_or_else(|| partage_random::seed().to_le_bytes().to_vec());
         let of = (keyspace.as_str(), &key[..], Access::Read);
@@ -79,8 +78,7 @@ pub async fn answer(thread: &ThreadState, asked: DatasetRequest) -> Response<Ans
             return answer;
         };
         thread.caller.counters().behind();
-        behind_nodes.said.extend(by);
-        let asked = behind_nodes.asked(thread, &keyspace);
+        let asked = behind_nodes.asked(thread, &keyspace, &wanted, by);
         let is_over = asked == NodesAsked::All || tries >= limits::BEHIND_TRIES;
         let is_given_up =
             is_over && client.as_ref() < Some(&wanted) && seen.lacked(thread, &keyspace, &wanted, asked);
@@ -96,26 +94,49 @@ pub async fn answer(thread: &ThreadState, asked: DatasetRequest) -> Response<Ans
     behind(&keyspace)
 }
 
-/// The nodes that have said to one request that they are behind.
+/// Which nodes one request has asked for a version, and which have said that they are behind it.
 #[derive(Debug, Default)]
 struct BehindNodes {
+    wanted: Option<Served>,
     said: BTreeSet<Arc<str>>,
+    /// Those that were to be asked before others. One of them that has said nothing is gone, or slow.
+    hinted: BTreeSet<Arc<str>>,
+    /// All of the dataset that can be reached; none: they are too many.
+    reachable: Option<BTreeSet<Arc<str>>>,
 }
 
 impl BehindNodes {
-    /// The node to ask next: the one that has had the version, else one that was not asked yet. None: any.
-    fn next(&self, thread: &ThreadState, keyspace: &KeyspaceName, has: Option<Arc<str>>) -> Option<Arc<str>> {
-        let is_left = |node: &Arc<str>| !self.said.contains(node);
-        has.filter(is_left).or_else(|| {
-            let nodes = thread.caller.reachable_nodes(keyspace, limits::BEHIND_TRIES as usize)?;
-            nodes.into_iter().find(is_left)
-        })
+    /// The node to ask next for `wanted`: the one that has had it, else one that was not asked yet. None: any.
+    fn next(&mut self, thread: &ThreadState, keyspace: &KeyspaceName, wanted: &Served) -> Option<Arc<str>> {
+        self.begin(thread, keyspace, wanted);
+        let is_left = |node: &Arc<str>| !self.said.contains(node) && !self.hinted.contains(node);
+        let has = thread.proxy.seen.has(keyspace, wanted).filter(is_left);
+        let next = has.or_else(|| self.reachable.iter().flatten().find(|node| is_left(node)).cloned());
+        self.hinted.extend(next.clone());
+        next
     }
 
-    fn asked(&self, thread: &ThreadState, keyspace: &KeyspaceName) -> NodesAsked {
-        match thread.caller.reachable_nodes(keyspace, limits::BEHIND_TRIES as usize) {
-            Some(nodes) if nodes.iter().all(|node| self.said.contains(node)) => NodesAsked::All,
-            _ => NodesAsked::Some,
+    /// A node has said that it is behind `wanted`.
+    fn asked(
+        &mut self,
+        thread: &ThreadState,
+        keyspace: &KeyspaceName,
+        wanted: &Served,
+        by: Option<Arc<str>>,
+    ) -> NodesAsked {
+        self.begin(thread, keyspace, wanted);
+        self.said.extend(by);
+        let was_asked = |node: Arc<str>| self.said.contains(&node) || self.hinted.contains(&node);
+        let have_said = self.reachable.as_ref().is_some_and(|nodes| nodes.is_subset(&self.said));
+        let is_all = have_said && thread.proxy.seen.has(keyspace, wanted).is_none_or(was_asked);
+        if is_all { NodesAsked::All } else { NodesAsked::Some }
+    }
+
+    /// What was said of another version says nothing of this one.
+    fn begin(&mut self, thread: &ThreadState, keyspace: &KeyspaceName, wanted: &Served) {
+        if self.wanted.as_ref() != Some(wanted) {
+            let reachable = thread.caller.reachable_nodes(keyspace, limits::BEHIND_TRIES as usize);
+            *self = BehindNodes { wanted: Some(wanted.clone()), reachable, ..BehindNodes::default() };
         }
     }
 }

@@ -31,8 +31,8 @@ struct Known {
     by: Option<Arc<str>>,
     /// What was given up, and until when it does not count.
     given_up: Option<(Served, Millis)>,
-    /// Since when requests have asked for the furthest and not found it.
-    lacking_since: Option<Millis>,
+    /// Since when requests have asked for the furthest and not found it, and when one did last.
+    lacking: Option<(Millis, Millis)>,
 }
 
 /// Which nodes have said to one request that they are behind.
@@ -71,7 +71,7 @@ impl Furthest {
     pub fn is_news(&self, keyspace: &KeyspaceName, answered: &Served, now: Millis) -> bool {
         let Some(known) = self.known.get(keyspace) else { return self.known.len() < Furthest::MOST };
         let is_given_up = matches!(&known.given_up, Some((gone, until)) if gone == answered && now < *until);
-        let is_found = known.lacking_since.is_some() && known.furthest.as_ref() == Some(answered);
+        let is_found = known.lacking.is_some() && known.furthest.as_ref() == Some(answered);
         is_found || !is_given_up && known.furthest.as_ref() < Some(answered)
     }
 
@@ -79,7 +79,7 @@ impl Furthest {
     pub fn saw(&mut self, keyspace: &KeyspaceName, answered: Served, by: Option<Arc<str>>, now: Millis) {
         if self.is_news(keyspace, &answered, now) {
             let known = self.known.entry(keyspace.clone()).or_default();
-            (known.furthest, known.by, known.lacking_since) = (Some(answered), by, None);
+            (known.furthest, known.by, known.lacking) = (Some(answered), by, None);
         }
     }
 
@@ -96,10 +96,13 @@ impl Furthest {
         if known.furthest.as_ref() != Some(wanted) {
             return false;
         }
-        let since = *known.lacking_since.get_or_insert(now);
+        // What was not asked for in between may have been there.
+        let lacking = known.lacking.filter(|(_, last)| now.since(*last) < Furthest::LACKING_MS);
+        let since = lacking.map_or(now, |(since, _)| since);
+        known.lacking = Some((since, now));
         let is_given_up = asked == NodesAsked::All || now.since(since) >= Furthest::LACKING_MS;
         if is_given_up {
-            (known.by, known.lacking_since) = (None, None);
+            (known.by, known.lacking) = (None, None);
             known.given_up = known.furthest.take().map(|gone| (gone, now + Furthest::FORGET_MS));
         }
         is_given_up
@@ -183,8 +186,17 @@ mod tests {
         assert!(!furthest.is_news(&names(), &wanted, Millis(10_999)));
         assert_eq!(furthest.has(&names(), &wanted).as_deref(), Some("b:80"));
         assert!(!furthest.lacked(&names(), &wanted, some, Millis(11_000)), "from here on anew");
+        assert!(!furthest.lacked(&names(), &wanted, some, Millis(20_000)));
         assert!(furthest.lacked(&names(), &wanted, some, Millis(21_000)));
         assert_eq!(furthest.wanted(&names(), None), None);
+    }
+
+    #[test]
+    fn fb_two_requests_long_apart_are_not_long_in_vain() {
+        let mut furthest = Furthest::default();
+        furthest.saw(&names(), at(0, "v2"), None, Millis(0));
+        assert!(!furthest.lacked(&names(), &at(0, "v2"), NodesAsked::Some, Millis(1_000)));
+        assert!(!furthest.lacked(&names(), &at(0, "v2"), NodesAsked::Some, Millis(3_600_000)));
     }
 
     #[test]
