@@ -21,7 +21,6 @@ use partage_wire::json::ErrorBody;
 use partage_worker::http::{Sharded, ShardedService};
 use partage_worker::{Admission, Guard, KeyspaceName, Worker};
 use std::fmt;
-use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tower::{Layer, ServiceExt};
 

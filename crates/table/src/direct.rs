@@ -1,6 +1,6 @@
-//! Reads that do not wait for the thread of their replica.
+//! Reads that do not wait until their replica is served.
 //!
-//! The thread of a replica publishes until when what it has applied may be read as a linearizable read
+//! Who serves a replica publishes until when what it has applied may be read as a linearizable read
 //! ([`Replica::reads_until`](partage_core::service::table::replication::Replica::reads_until)). Before that time is over, the
 //! thread of a connection looks at the rows itself, if they are in memory. Everything else, and whatever is not certain, goes through
 //! the queue of the replica.
@@ -27,7 +27,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// What the clock of a shard shows at most, in milliseconds of Unix time: moved on before an entry is applied.
 pub(crate) type ClockBound = Arc<AtomicU64>;
 
-/// What the thread of a replica publishes for readers.
+/// What who serves a replica publishes for readers.
 #[derive(Default)]
 pub(crate) struct DirectReads {
     /// By the clock of the node; 0: nothing is read so.

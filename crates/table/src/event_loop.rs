@@ -13,6 +13,7 @@ use crate::registry::Registry;
 use crate::replica::LocalReplica;
 use partage_core::base::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// What a queue is served by.
@@ -63,10 +64,18 @@ impl Local {
 }
 
 /// Serves a replica that its queue has given. Nothing here keeps what the threads of a node share beyond the turn: the thread of the
-/// log, which would be joined with it, serves replicas too.
+/// log, which would be joined with it, serves replicas too. After a panic the replica is gone, and with it all that waits; and the node
+/// acknowledges nothing any more.
 pub(crate) fn serve(queue: &Arc<ReplicaQueue>, replica: Local, waiting: Waiting) -> AfterServing {
-    let _guard = EndOnPanic { registry: Arc::clone(replica.registry()), queue: Arc::clone(queue) };
-    queue.end(replica.serve(waiting))
+    let registry = Arc::clone(replica.registry());
+    match catch_unwind(AssertUnwindSafe(|| replica.serve(waiting))) {
+        Ok(replica) => queue.end(replica),
+        Err(_) => {
+            registry.end("what serves a replica panicked".to_owned());
+            drop(queue.close());
+            queue.end(None)
+        }
+    }
 }
 
 /// When the replicas of one thread are served at the latest.
@@ -132,21 +141,6 @@ impl Timers {
         drop(again);
         if let Some(at) = timer {
             self.set(at, Arc::clone(queue));
-        }
-    }
-}
-
-/// A replica of which the service panicked is gone, and nobody else is to wait for its turn.
-struct EndOnPanic {
-    registry: Arc<Registry>,
-    queue: Arc<ReplicaQueue>,
-}
-
-impl Drop for EndOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.registry.end("what serves a replica panicked".to_owned());
-            self.queue.end(None);
         }
     }
 }

@@ -38,15 +38,19 @@ pub const CHUNKS_LOOKED_AT: usize = 16;
 /// So often a thread that has added to the queue of a replica serves it, while more comes; then the thread of the replica does.
 pub const SERVED_HERE_AGAIN: usize = 4;
 
-/// Packets in one message of a stream for which the thread that received it serves the replicas; of more, their own threads do, which are
-/// several.
-pub const PACKETS_SERVED_HERE: usize = 16;
+/// Replicas with packets in one message of a stream that the thread which received it serves; of more, their own threads do, which
+/// are several.
+pub const REPLICAS_SERVED_HERE: usize = 16;
 
 /// Replicas with records in one group of the log that the thread of the log serves; of more, their own threads do.
 pub const REPLICAS_SERVED_BY_LOG: usize = 2;
 
-/// A replica that took so long to apply entries waited for its disk: to write to memory takes some microseconds.
-pub const SLOW_APPLY: Duration = Duration::from_millis(1);
+/// A replica that took so long to apply entries, and [`SLOW_ENTRY`] for each, waited for its disk: to write to memory takes some
+/// microseconds.
+pub const SLOW_APPLY: Duration = Duration::from_micros(250);
+
+/// See [`SLOW_APPLY`].
+pub const SLOW_ENTRY: Duration = Duration::from_micros(20);
 
 /// Such a replica is served by its own thread for so long, in milliseconds.
 pub const SLOW_MS: u64 = 1_000;
@@ -185,7 +189,7 @@ pub const FIRST_RETRY: Duration = Duration::from_millis(2);
 /// How long such a request rests at most before it is sent again.
 pub const LAST_RETRY: Duration = Duration::from_millis(50);
 
-/// How long such a request rests before it looks again, if no leader begins before that.
+/// How long a request for several shards rests before it looks again, if no leader begins before that.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A leader with less than this looks for no key that halves its rows: a shard so small is not cut for its size.

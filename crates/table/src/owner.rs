@@ -29,7 +29,7 @@ pub enum Notice {
     Ended(String),
 }
 
-/// Hears what happens on a node. The node calls on threads that have replicas to serve: `hears` must not block.
+/// Hears what happens on a node. The node calls while it serves a replica, on any thread, that of the log among them: `hears` must not block, and who holds a lock that it takes must not hand anything in.
 pub trait Owner: Send + Sync {
     /// Something has happened.
     fn hears(&self, notice: Notice);

@@ -3,7 +3,7 @@
 use crate::error::WriteError;
 use crate::limits::REPLICAS_SERVED_BY_LOG;
 use crate::owner::{Notice, Owner};
-use crate::queue::{ReplicaQueue, Waiting};
+use crate::queue::{Claim, ReplicaQueue, Waiting};
 use crate::settings::ReplicaSettings;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::replication::Stored;
@@ -253,7 +253,7 @@ impl Registry {
         }
     }
 
-    /// What the thread of the log says. Nothing here waits.
+    /// What the thread of the log says. Nothing here waits, but that a replica which is served here may read rows that are not in memory.
     pub(crate) fn hear(&self, report: Report) {
         match report {
             Report::Synced(synced) => {
@@ -290,7 +290,7 @@ impl Registry {
     fn synced(&self, key: &ReplicaKey, number: u64, is_served_here: bool) {
         let change = |waiting: &mut Waiting| waiting.synced = waiting.synced.max(number);
         match self.queue(key) {
-            Some(queue) if is_served_here => queue.add_here(change),
+            Some(queue) if is_served_here => queue.add_to_serve(change).into_iter().for_each(Claim::serve),
             Some(queue) => drop(queue.add(change)),
             None if number == FORGET => {
                 let then = lock(&self.forgotten).remove(key);

@@ -9,7 +9,7 @@ const BUCKETS: u16 = 20;
 /// The parts of a write, in seconds.
 #[derive(Debug, Clone)]
 pub(crate) struct WriteTimes {
-    /// Until the thread of the replica takes the writes that wait: of each group the longest.
+    /// Until the replica is served, and takes the writes that wait: of each group the longest.
     pub(crate) queue: Histogram,
     /// From there until the write is committed and applied here: the own log and those of the followers.
     pub(crate) commit: Histogram,

@@ -109,7 +109,7 @@ impl Packet {
 
 /// Brings packets to the replicas of other nodes, and hands them in there with [`crate::Node::receive`].
 ///
-/// Packets may be lost, late, doubled, and overtake each other. The node calls on threads that have other replicas to serve, so
+/// Packets may be lost, late, doubled, and overtake each other. The node calls while it serves a replica, on threads that have others to serve, that of the log among them, so
 /// `send` must not block: what does not fit into a queue is dropped.
 pub trait Transport: Send + Sync {
     /// Sends a packet of the replica with the placement `from` to a replica on that node.

@@ -1,6 +1,6 @@
 //! The serving half: a gRPC service that hands in packets for one node. The owner of the process puts it behind its door.
 
-use crate::limits::{MESSAGE_BYTES, OPENING_MS, PACKETS_SERVED_HERE, STREAMS};
+use crate::limits::{MESSAGE_BYTES, OPENING_MS, STREAMS};
 use crate::network::counts::{ReceiveCounters, ReceiveCounts};
 use crate::network::packet;
 use crate::node::Node;
@@ -23,17 +23,13 @@ use tonic::{Request, Response, Status, Streaming};
 
 /// Takes packets for the replicas of one node. The node may be opened anew under it; while there is none, packets are dropped.
 pub trait PacketSink: Send + Sync + 'static {
-    /// A packet has come. Must not block. With `is_served_here` few have come, and the replica may be served before the call ends.
-    fn receive(&self, to: &ReplicaKey, from: PlacementId, packet: Packet, is_served_here: bool);
+    /// Packets have come, in one message. Must not block. The caller has no lock, as replicas may be served before the call ends.
+    fn receive(&self, packets: Vec<(ReplicaKey, PlacementId, Packet)>);
 }
 
 impl PacketSink for Node {
-    fn receive(&self, to: &ReplicaKey, from: PlacementId, packet: Packet, is_served_here: bool) {
-        if is_served_here {
-            self.receive_here(to, from, packet);
-        } else {
-            Node::receive(self, to, from, packet);
-        }
+    fn receive(&self, packets: Vec<(ReplicaKey, PlacementId, Packet)>) {
+        self.receive_all(packets);
     }
 }
 
@@ -106,12 +102,12 @@ impl PacketService {
         let Accepting { sink, counters, .. } = &*self.0;
         let mut is_told = false;
         while let Some(batch) = batches.message().await? {
-            let are_few = batch.packets.len() <= PACKETS_SERVED_HERE;
+            let mut received = Vec::with_capacity(batch.packets.len());
             for packet in batch.packets {
                 match WirePacket::try_from(packet) {
                     Ok(WirePacket { to, from, content }) => {
                         counters.received();
-                        sink.receive(&to, from, packet::received(content), are_few);
+                        received.push((to, from, packet::received(content)));
                     }
                     Err(why) => {
                         counters.malformed();
@@ -123,6 +119,7 @@ impl PacketService {
                     }
                 }
             }
+            sink.receive(received);
         }
         Ok(())
     }

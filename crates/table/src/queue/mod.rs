@@ -21,7 +21,7 @@
 //!        add                                    its thread comes to it
 //!  Idle ─────► Listed: its thread is woken ─────────────────────────────► Serving ── nothing has come ──► Idle
 //!    │                                                                    ▲   │ add
-//!    │ add_write, add_here                                                │   ▼
+//!    │ add_write, add_to_serve                                               │   ▼
 //!    └───────► Claimed: by a task or thread that serves it soon ──────────┘  ServingAgain ──► Claimed, or Listed
 //! ```
 
@@ -152,19 +152,19 @@ impl ReplicaQueue {
         let claim = (state.is_light && claims(state.turn)).then(|| state.claim());
         match state.turn {
             Turn::Idle => self.list(state),
+            // The owner of the claim may not serve that.
+            Turn::Claimed(_) if claim.is_none() && !state.waiting.is_light() => self.list(state),
             Turn::Serving => state.turn = Turn::ServingAgain,
             Turn::Listed | Turn::Claimed(_) | Turn::ServingAgain => drop(state),
         }
         Some((changed, claim.map(|number| Claim { queue: Arc::clone(self), number })))
     }
 
-    /// Changes what waits, unless the replica is closed, and serves the replica here and now, unless somebody does already, or it
-    /// needs what takes long. The caller has no lock and is no replica's turn.
-    pub(crate) fn add_here(self: &Arc<Self>, change: impl FnOnce(&mut Waiting)) {
+    /// Changes what waits, unless the replica is closed, and gives a claim to serve the replica, unless somebody does already, or it
+    /// needs what takes long. Who serves it has no lock, and is not serving another replica.
+    pub(crate) fn add_to_serve(self: &Arc<Self>, change: impl FnOnce(&mut Waiting)) -> Option<Claim> {
         let not_served = |turn| !matches!(turn, Turn::Serving | Turn::ServingAgain);
-        if let Some(((), Some(claim))) = self.add_claiming(change, not_served) {
-            claim.serve();
-        }
+        self.add_claiming(change, not_served)?.1
     }
 
     /// The owner of a claim serves the replica. None: somebody has done so, or its thread must.
@@ -181,14 +181,15 @@ impl ReplicaQueue {
         if state.turn == Turn::Listed { state.begin() } else { None }
     }
 
-    /// Its thread has come to its time. None: somebody serves it, or will.
+    /// Its thread has come to its time. None: somebody serves it, or its thread will, as it is on the list. A claim is not waited for: its
+    /// owner may be late.
     pub(crate) fn begin_timed(&self) -> Option<(Local, Waiting)> {
         let mut state = self.lock();
         state.timer = Millis::NEVER;
         match state.turn {
-            Turn::Idle => return state.begin(),
+            Turn::Idle | Turn::Claimed(_) => return state.begin(),
             Turn::Serving => state.turn = Turn::ServingAgain,
-            Turn::Listed | Turn::Claimed(_) | Turn::ServingAgain => {}
+            Turn::Listed | Turn::ServingAgain => {}
         }
         None
     }
@@ -228,11 +229,6 @@ impl ReplicaQueue {
     /// Adds a packet, or drops it.
     pub(crate) fn add_packet(self: &Arc<Self>, from: PlacementId, packet: Packet) {
         self.add(|waiting| waiting.add_packet(from, packet));
-    }
-
-    /// Adds a packet, or drops it, and serves the replica here if that takes no time.
-    pub(crate) fn add_packet_here(self: &Arc<Self>, from: PlacementId, packet: Packet) {
-        self.add_here(|waiting| waiting.add_packet(from, packet));
     }
 
     /// Adds a write. The caller serves the replica if it gets a claim.
@@ -277,6 +273,8 @@ impl ReplicaQueue {
         drop(self.close());
         let is_served = |state: &mut State| matches!(state.turn, Turn::Serving | Turn::ServingAgain);
         drop(self.closed.wait_while(self.lock(), is_served));
+        self.direct.publish(None);
+        self.direct.set_rows(None);
     }
 
     /// Nothing is added any more; gives what waits.

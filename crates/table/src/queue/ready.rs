@@ -38,6 +38,9 @@ impl ReadyList {
 
     pub(super) fn add(&self, queue: Arc<ReplicaQueue>) {
         let mut listed = self.lock();
+        if listed.is_stopped {
+            return;
+        }
         listed.queues.push_back(queue);
         let wakes = listed.waits_until.take().is_some();
         drop(listed);
@@ -49,6 +52,9 @@ impl ReadyList {
     /// The thread serves a replica at that time at the latest.
     pub(super) fn set_timer(&self, at: Millis, queue: Arc<ReplicaQueue>) {
         let mut listed = self.lock();
+        if listed.is_stopped {
+            return;
+        }
         listed.timers.push((at, queue));
         let wakes = listed.waits_until.take_if(|until| at < *until).is_some();
         drop(listed);
@@ -59,7 +65,10 @@ impl ReadyList {
 
     /// The thread is to end.
     pub(crate) fn stop(&self) {
-        self.lock().is_stopped = true;
+        let mut listed = self.lock();
+        // The list is in the queues that it has.
+        *listed = Listed { is_stopped: true, ..Listed::default() };
+        drop(listed);
         self.filled.notify_all();
     }
 

@@ -117,7 +117,7 @@ impl Waiting {
     }
 
     /// Adds a packet, or drops it.
-    pub(super) fn add_packet(&mut self, from: PlacementId, packet: Packet) {
+    pub(crate) fn add_packet(&mut self, from: PlacementId, packet: Packet) {
         let bytes = packet.bytes();
         let is_full = self.packets.len() >= limits::PACKETS_WAITING
             || (self.packet_bytes > 0 && self.packet_bytes + bytes > limits::PACKET_BYTES_WAITING);

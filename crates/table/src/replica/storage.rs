@@ -3,7 +3,7 @@
 use super::filling::Filled;
 use super::requests::{Stopped, refuse};
 use super::{LocalReplica, State};
-use crate::limits::{CLOSE_FLUSH_BYTES, FLUSH_AGAIN_MS, MEDIAN_ENTRIES, SLOW_APPLY, SLOW_MS};
+use crate::limits::{CLOSE_FLUSH_BYTES, FLUSH_AGAIN_MS, MEDIAN_ENTRIES, SLOW_APPLY, SLOW_ENTRY, SLOW_MS};
 use crate::node::Shared;
 use crate::owner::Notice;
 use crate::registry::{ClosedReplica, Presence};
@@ -76,7 +76,8 @@ impl LocalReplica {
         }
         let ended = self.shared.clock.nanos();
         self.shared.times.apply.observe(seconds(began, ended));
-        if Duration::from_nanos(ended.saturating_sub(began)) >= SLOW_APPLY {
+        let most = SLOW_APPLY + SLOW_ENTRY * u32::try_from(entries.len()).unwrap_or(u32::MAX);
+        if Duration::from_nanos(ended.saturating_sub(began)) >= most {
             self.is_slow_until = self.shared.clock.now() + SLOW_MS;
         }
         if let Some(newest) = newest {

@@ -344,8 +344,8 @@ fn has_log(disk: &dyn Disk, folder: &Path) -> std::io::Result<bool> {
 }
 
 impl PacketSink for Tables {
-    fn receive(&self, to: &ReplicaKey, from: PlacementId, packet: Packet, is_served_here: bool) {
-        PacketSink::receive(&self.0.node, to, from, packet, is_served_here);
+    fn receive(&self, packets: Vec<(ReplicaKey, PlacementId, Packet)>) {
+        self.0.node.receive_all(packets);
     }
 }
 

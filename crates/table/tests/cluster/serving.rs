@@ -217,3 +217,18 @@ async fn the_log_stays_short_though_many_entries_are_written() {
     .await;
     assert_eq!(cluster.read(2, "rare").await, Some(b"x".to_vec()));
 }
+
+/// A caller that asks no more for the outcome of its write, and keeps the call, holds up nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_is_begun_and_not_waited_for_holds_up_no_other() {
+    let cluster = Cluster::started().await;
+    let leader = cluster.node(1);
+    let (key, first, second) = (replica(1, 1), put("a", "1"), put("b", "2"));
+    for _ in 0..20 {
+        let mut begun = Box::pin(leader.write(&key, &first));
+        assert!(futures::poll!(&mut begun).is_pending());
+        let other = tokio::time::timeout(Duration::from_secs(10), leader.write(&key, &second)).await;
+        other.expect("nothing holds it up").unwrap();
+        begun.await.unwrap();
+    }
+}

@@ -14,7 +14,7 @@ use partage_core::service::table::rows::{
 use partage_journal::{Disk, RealDisk};
 use partage_log::{LogSettings, WriterSettings};
 use partage_table::{
-    Identity, Node, NodeSettings, Notice, Owner, Packet, PacketSink, ReadAnswer, ReadError, ReplicaSettings,
+    Identity, Node, NodeSettings, Notice, Owner, Packet, ReadAnswer, ReadError, ReplicaSettings,
     StoredReplica, Transport, WriteError,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,20 +112,9 @@ pub struct World {
 }
 
 impl World {
-    /// A packet arrives at a node, if that runs.
-    pub fn deliver(
-        &self,
-        node: &NodeId,
-        to: &ReplicaKey,
-        from: PlacementId,
-        packet: Packet,
-        is_served_here: bool,
-    ) {
-        // Not within the lock: a replica that is served here may tell its owner something, who asks for nodes.
-        let node = self.nodes.read().unwrap().get(node).map(|(node, _)| Arc::clone(node));
-        if let Some(node) = node {
-            PacketSink::receive(&*node, to, from, packet, is_served_here);
-        }
+    /// A node, if it runs.
+    pub fn running(&self, node: &NodeId) -> Option<Arc<Node>> {
+        self.nodes.read().unwrap().get(node).map(|(node, _)| Arc::clone(node))
     }
 
     /// Tells all nodes how a shard is.
@@ -243,7 +232,9 @@ impl Transport for Link {
         }
         for (node, to, from, packet) in arrive {
             // A replica is being served that sends this: another one is not served within that.
-            self.0.deliver(&node, &to, from, packet, false);
+            if let Some(node) = self.0.running(&node) {
+                node.receive(&to, from, packet);
+            }
         }
     }
 }

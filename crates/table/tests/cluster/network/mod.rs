@@ -27,11 +27,12 @@ struct ToNode {
 }
 
 impl PacketSink for ToNode {
-    fn receive(&self, to: &ReplicaKey, from: PlacementId, packet: Packet, is_served_here: bool) {
-        if matches!(packet, Packet::Chunk(_)) {
-            self.chunks.fetch_add(1, Ordering::Relaxed);
-        }
-        self.world.deliver(&self.node, to, from, packet, is_served_here);
+    fn receive(&self, packets: Vec<(ReplicaKey, PlacementId, Packet)>) {
+        let chunks = packets.iter().filter(|(_, _, packet)| matches!(packet, Packet::Chunk(_))).count();
+        self.chunks.fetch_add(chunks as u64, Ordering::Relaxed);
+        // Not within the lock: a replica that is served may tell its owner something, who asks for nodes.
+        let node = self.world.running(&self.node);
+        node.into_iter().for_each(|node| node.receive_all(packets.clone()));
     }
 }
 

@@ -95,8 +95,8 @@ async fn streams_that_are_killed_in_the_middle_lose_no_write() {
 struct Nowhere(AtomicU64);
 
 impl PacketSink for Nowhere {
-    fn receive(&self, _: &ReplicaKey, _: PlacementId, _: Packet, _: bool) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    fn receive(&self, packets: Vec<(ReplicaKey, PlacementId, Packet)>) {
+        self.0.fetch_add(packets.len() as u64, Ordering::Relaxed);
     }
 }
 

@@ -27,8 +27,8 @@ use tonic::{Code, Request, Response, Status, Streaming};
 struct Kept(Mutex<Vec<(ReplicaKey, PlacementId, Packet)>>);
 
 impl PacketSink for Kept {
-    fn receive(&self, to: &ReplicaKey, from: PlacementId, packet: Packet, _: bool) {
-        self.0.lock().unwrap().push((to.clone(), from, packet));
+    fn receive(&self, packets: Vec<(ReplicaKey, PlacementId, Packet)>) {
+        self.0.lock().unwrap().extend(packets);
     }
 }
 
