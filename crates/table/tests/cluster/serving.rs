@@ -5,6 +5,7 @@ use partage_core::service::table::replication::{Consistency, Failed};
 use partage_core::service::table::rows::{Action, Condition, Expiry, Operation, Outcome, Write};
 use partage_table::{ReadError, ReplicaError, ScanRange, WriteError};
 use std::sync::Arc;
+use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_written_is_read_at_the_leader_and_comes_to_the_others() {

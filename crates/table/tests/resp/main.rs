@@ -110,7 +110,9 @@ impl Table for OneReplica {
     async fn write(&self, write: Write) -> Result<Outcome, RequestError> {
         self.0.write(&replica(), &write).await.map_err(|error| match &error {
             WriteError::Invalid(_) | WriteError::TooLarge { .. } => RequestError::Invalid(error.to_string()),
-            WriteError::NotOpen | WriteError::Stopped(_) => RequestError::NotServed(error.to_string()),
+            WriteError::NotOpen | WriteError::DiskIsStalled | WriteError::Stopped(_) => {
+                RequestError::NotServed(error.to_string())
+            }
             WriteError::Busy => RequestError::Busy(error.to_string()),
             WriteError::DiskIsFull => RequestError::DiskIsFull(error.to_string()),
             WriteError::Refused(failed) => refused(failed),
