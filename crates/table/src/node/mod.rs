@@ -339,7 +339,12 @@ impl Node {
             let queue = self.queue(&replica)?;
             queue.add_to_serve(|waiting| waiting.add_packet(from, packet))
         };
-        let claims: Vec<_> = packets.into_iter().filter_map(add).collect();
+        let mut claims: Vec<Claim> = Vec::new();
+        for claim in packets.into_iter().filter_map(add) {
+            // A later claim on a replica takes the place of the one before.
+            claims.retain(|other| !other.is_of_the_same(&claim));
+            claims.push(claim);
+        }
         if claims.len() <= limits::REPLICAS_SERVED_HERE {
             claims.into_iter().for_each(Claim::serve);
         }

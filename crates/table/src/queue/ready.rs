@@ -65,9 +65,9 @@ impl ReadyList {
 
     /// The thread is to end.
     pub(crate) fn stop(&self) {
-        let mut listed = self.lock();
-        // The list is in the queues that it has.
-        *listed = Listed { is_stopped: true, ..Listed::default() };
+        // The list is in the queues that it has. They are dropped without the lock.
+        let stopped = Listed { is_stopped: true, ..Listed::default() };
+        let listed = std::mem::replace(&mut *self.lock(), stopped);
         drop(listed);
         self.filled.notify_all();
     }

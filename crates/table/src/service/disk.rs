@@ -16,18 +16,23 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-/// The group that is being written, and since when that was seen.
+/// The group that is being written, since when that was seen, and when the node looked last.
 #[derive(Debug, Clone, Copy, Default)]
-struct Writing(Option<(u64, Instant)>);
+struct Writing {
+    group: Option<(u64, Instant)>,
+    looked: Option<Instant>,
+}
 
 impl Writing {
     /// The node looks again; says for how long the same group has been written.
     fn look(&mut self, now: Instant, group: Option<u64>) -> Duration {
-        self.0 = match (self.0, group) {
-            (Some((known, since)), Some(group)) if known == group => Some((group, since)),
+        // A process that stood still itself has not seen its disk do so.
+        let has_looked = self.looked.replace(now).is_some_and(|looked| now - looked <= 2 * LOG_LOOK);
+        self.group = match (self.group, group) {
+            (Some((known, since)), Some(group)) if known == group && has_looked => Some((group, since)),
             (_, group) => group.map(|group| (group, now)),
         };
-        self.0.map_or(Duration::ZERO, |(_, since)| now.duration_since(since))
+        self.group.map_or(Duration::ZERO, |(_, since)| now.duration_since(since))
     }
 }
 
@@ -89,9 +94,11 @@ mod tests {
         let (begun, mut writing) = (Instant::now(), Writing::default());
         let at = |ms| begun + Duration::from_millis(ms);
         let mut look = |ms, group| writing.look(at(ms), group).as_millis();
-        assert_eq!((look(0, Some(7)), look(4_999, Some(7)), look(9_000, Some(7))), (0, 4_999, 9_000));
-        assert_eq!((look(9_500, Some(8)), look(14_000, Some(8))), (0, 4_500), "another one");
-        assert_eq!(look(14_100, None), 0, "nothing waits");
-        assert_eq!((look(60_000, Some(9)), look(65_000, Some(9))), (0, 5_000));
+        assert_eq!((look(0, Some(7)), look(2_000, Some(7)), look(4_000, Some(7))), (0, 2_000, 4_000));
+        assert_eq!((look(4_500, Some(8)), look(6_000, Some(8))), (0, 1_500), "another one");
+        assert_eq!(look(6_100, None), 0, "nothing waits");
+        assert_eq!((look(8_000, Some(9)), look(9_500, Some(9))), (0, 1_500));
+        assert_eq!(look(60_000, Some(9)), 0, "the process stood still itself");
+        assert_eq!(look(61_000, Some(9)), 1_000);
     }
 }

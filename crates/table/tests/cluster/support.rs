@@ -20,7 +20,7 @@ use partage_table::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
 
 const POLL: Duration = Duration::from_millis(10);
@@ -340,14 +340,12 @@ impl Cluster {
     pub fn kill(&self, node: u64) {
         let ended = self.world.nodes.write().unwrap().remove(&node_id(node));
         let (mut ended, _) = ended.unwrap();
-        // A packet may be on its way in.
-        let deadline = Instant::now() + Duration::from_secs(10);
+        // A packet may be on its way in; the test itself has no other handle.
         let ended = loop {
             match Arc::try_unwrap(ended) {
                 Ok(ended) => break ended,
                 Err(held) => ended = held,
             }
-            assert!(Instant::now() < deadline, "the test has no other handle");
             std::thread::yield_now();
         };
         drop(ended);

@@ -299,13 +299,14 @@ impl Cluster {
         let fixed = std::mem::take(&mut builder.input.fixed);
         let (desired, unplaced) = self.desired_changes(at, name, *builder)?;
         self.report_unplaced(at, name, unplaced);
+        // What waits for calm is no answer: a suggestion that a person has before them stays.
+        let is_complete = desired.blocked.is_empty() && !desired.is_stale && !desired.leads_wait;
         self.note_leads(at, name, desired.leads_wait);
         let rebalance = reshape::with_reshapes(std::mem::take(&mut run.proposals), desired.rebalance);
         let keyspace = self.keyspaces.get_mut(name)?;
         let only_leads = keyspace.record.keyspace.ownership == Ownership::Replicated
             && !rebalance.is_empty()
             && rebalance.iter().all(|planned| matches!(planned.change, Change::Lead { .. }));
-        let is_complete = desired.blocked.is_empty() && !desired.is_stale;
         keyspace.planning.blocked = desired.blocked;
         keyspace.planning.blocked.extend(fixed);
         if desired.is_stale {

@@ -270,7 +270,12 @@ pub(super) fn switch(
             edit.step(sibling, *placement, ReplicaState::Live)?;
             edit.take_in(sibling, *placement)?;
         }
-        of_it.first().map_or(Ok(()), |first| edit.lead(sibling, *first))?;
+        let takes_writes = |placement: &&PlacementId| {
+            let replica = edit.shard(sibling).ok()?.replicas.iter().find(|r| r.placement == **placement)?;
+            Some(!view.takes_no_writes(&replica.node))
+        };
+        let writes = of_it.iter().find(|placement| takes_writes(placement) == Some(true)).copied();
+        writes.or_else(|| of_it.first().copied()).map_or(Ok(()), |first| edit.lead(sibling, first))?;
     }
     Ok(())
 }
@@ -297,6 +302,13 @@ pub(super) fn settle_closer(
             Some(next) => edit.name_closer(id, next).map(|()| true),
             None => Ok(false),
         };
+    }
+    // The last entry has to be stored, and requests wait for it.
+    if closer.is_some_and(|closer| view.takes_no_writes(&closer.node)) {
+        let next = shard.in_sync().find(|r| acts(r) && !view.takes_no_writes(&r.node));
+        if let Some(next) = next.map(|next| next.placement) {
+            return edit.name_closer(id, next).map(|()| true);
+        }
     }
     let Some(wish) = Wish::of(&shard, view) else { return Ok(false) };
     if wish.is_for_later_epoch(&shard) {

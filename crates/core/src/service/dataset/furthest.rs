@@ -52,6 +52,9 @@ impl Furthest {
     /// router remembers of a node that failed, so that it has been asked again.
     pub const LACKING_MS: u64 = 10_000;
 
+    /// Requests that are less apart are one search: five minutes, as few clients ask for a dataset more seldom.
+    pub const ASKED_MS: u64 = 300_000;
+
     /// Keyspaces that are remembered at the most.
     pub const MOST: usize = 10_000;
 
@@ -96,8 +99,8 @@ impl Furthest {
         if known.furthest.as_ref() != Some(wanted) {
             return false;
         }
-        // What was not asked for in between may have been there.
-        let lacking = known.lacking.filter(|(_, last)| now.since(*last) < Furthest::LACKING_MS);
+        // What nobody has asked for in between may have been there.
+        let lacking = known.lacking.filter(|(_, last)| now.since(*last) < Furthest::ASKED_MS);
         let since = lacking.map_or(now, |(since, _)| since);
         known.lacking = Some((since, now));
         let is_given_up = asked == NodesAsked::All || now.since(since) >= Furthest::LACKING_MS;
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn fb_two_requests_long_apart_are_not_long_in_vain() {
+    fn fb_two_requests_that_are_an_hour_apart_are_no_search() {
         let mut furthest = Furthest::default();
         furthest.saw(&names(), at(0, "v2"), None, Millis(0));
         assert!(!furthest.lacked(&names(), &at(0, "v2"), NodesAsked::Some, Millis(1_000)));

@@ -70,6 +70,17 @@ impl Log {
         behind.take_while(fits).map(|(_, entry)| entry.clone()).collect()
     }
 
+    /// Whether the entries from `from` on, and before `to`, have so many bytes or more.
+    pub(super) fn is_much(&self, from: u64, to: u64, bytes: usize) -> bool {
+        let skip = from.saturating_sub(self.base.index + 1) as usize;
+        let entries = self.entries.iter().skip(skip).take(to.saturating_sub(from) as usize);
+        let mut sums = entries.scan(0, |sum, entry| {
+            *sum += entry.bytes();
+            Some(*sum)
+        });
+        sums.any(|sum| sum >= bytes)
+    }
+
     /// The entries behind `after` up to `to`.
     pub(super) fn between(&self, after: u64, to: u64) -> Vec<Entry> {
         let most = to.saturating_sub(after) as usize;

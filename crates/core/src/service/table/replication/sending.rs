@@ -8,6 +8,10 @@ use crate::base::id::{Incarnation, PlacementId};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
 
+/// So many appends of the largest size may be under way to a peer before the next one waits for a reply: enough to keep a disk busy, and
+/// little against what may wait for a node, on which the heartbeats of other shards wait, too.
+const APPENDS_UNDER_WAY: usize = 4;
+
 /// What a leader knows of one follower.
 #[derive(Debug, Clone)]
 pub(super) struct Follower {
@@ -102,7 +106,6 @@ impl Replica {
         let peers: Vec<_> = lead.followers.keys().copied().collect();
         for peer in peers {
             self.send_to(now, peer, true);
-            self.send_rest(now, peer);
         }
     }
 
@@ -115,9 +118,16 @@ impl Replica {
         }
     }
 
-    /// Sends all that one peer lacks, as far as it may be under way.
+    /// Sends what one peer lacks: an append, and more while few of them are under way. A peer replies when it has stored what came, so
+    /// that one append alone would wait for one sync.
     fn send_rest(&mut self, now: Millis, to: PlacementId) {
-        while self.send_to(now, to, false) {}
+        while self.send_to(now, to, false) && !self.has_much_under_way(to) {}
+    }
+
+    fn has_much_under_way(&self, to: PlacementId) -> bool {
+        let bytes = APPENDS_UNDER_WAY * self.settings.append_bytes;
+        let follower = self.lead.as_ref().and_then(|lead| lead.followers.get(&to));
+        follower.is_none_or(|follower| self.log.is_much(follower.matched + 1, follower.next, bytes))
     }
 
     /// Sends what is next to one peer; if there is nothing, only when it is `due`. Says whether there was something.
