@@ -249,7 +249,8 @@ impl Shared {
                 }
                 // Nothing was sent, or nothing that changes anything.
                 Err(error) if error.contains("refused") || method == Method::GET || route.is_empty() => error,
-                Err(error) => return Err(format!("{route}: {error}")),
+                // Whether it was done nobody knows. The next request looks for the owner: this one may be asleep.
+                Err(error) => return Err(format!("{}: {error}", std::mem::take(route))),
             };
             if Instant::now() > end {
                 return Err(why);

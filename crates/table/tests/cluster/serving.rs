@@ -225,6 +225,7 @@ async fn a_write_that_is_begun_and_not_waited_for_holds_up_no_other() {
     let cluster = Cluster::started().await;
     let leader = cluster.node(1);
     let (key, first, second) = (replica(1, 1), put("a", "1"), put("b", "2"));
+    cluster.write(1, &first).await;
     for _ in 0..20 {
         let mut begun = Box::pin(leader.write(&key, &first));
         assert!(futures::poll!(&mut begun).is_pending());
