@@ -71,7 +71,7 @@ pub(crate) fn serve(queue: &Arc<ReplicaQueue>, replica: Local, waiting: Waiting)
     match catch_unwind(AssertUnwindSafe(|| replica.serve(waiting))) {
         Ok(replica) => queue.end(replica),
         Err(_) => {
-            registry.end("what serves a replica panicked".to_owned());
+            registry.end("a replica panicked while it was served".to_owned());
             drop(queue.close());
             queue.end(None)
         }
@@ -109,6 +109,17 @@ impl Timers {
         self.times.remove(&(at, number));
         self.queues.remove(&number).map(|(_, queue)| queue)
     }
+
+    /// Serves a replica that its queue has given, if it has.
+    fn serve(&mut self, queue: &Arc<ReplicaQueue>, begun: Option<(Local, Waiting)>) {
+        let Some((replica, waiting)) = begun else { return };
+        let AfterServing { again, timer } = serve(queue, replica, waiting);
+        // What has come since is served after the others on the list.
+        drop(again);
+        if let Some(at) = timer {
+            self.set(at, Arc::clone(queue));
+        }
+    }
 }
 
 /// Serves replicas until the list is stopped.
@@ -129,18 +140,6 @@ pub(crate) fn run(ready: &ReadyList, shared: &Arc<Shared>) {
         while let Some(queue) = timers.take(now) {
             let begun = queue.begin_timed();
             timers.serve(&queue, begun);
-        }
-    }
-}
-
-impl Timers {
-    fn serve(&mut self, queue: &Arc<ReplicaQueue>, begun: Option<(Local, Waiting)>) {
-        let Some((replica, waiting)) = begun else { return };
-        let AfterServing { again, timer } = serve(queue, replica, waiting);
-        // What has come since is served after the others on the list.
-        drop(again);
-        if let Some(at) = timer {
-            self.set(at, Arc::clone(queue));
         }
     }
 }

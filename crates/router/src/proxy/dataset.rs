@@ -18,8 +18,8 @@ use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::map::Access;
 use partage_core::service::dataset::furthest::{Furthest, NodesAsked};
 use partage_core::service::dataset::node::Served;
+use partage_core::service::dataset::version_search::VersionSearch;
 use partage_wire::request::at_least::{self, AT_LEAST};
-use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// The versions seen, for all threads.
@@ -53,7 +53,8 @@ pub async fn answer(thread: &ThreadState, asked: DatasetRequest) -> Response<Ans
         return refused(StatusCode::BAD_REQUEST, "body", what, "send it whole");
     };
     let seen = &thread.proxy.seen;
-    let mut behind_nodes = BehindNodes::default();
+    let mut search = VersionSearch::default();
+    let reachable = || thread.caller.reachable_nodes(&keyspace, limits::BEHIND_TRIES as usize);
     for tries in 1.. {
         let wanted = seen.wanted(&keyspace, client.clone());
         tell(&mut parts, wanted.as_ref());
@@ -61,8 +62,10 @@ pub async fn answer(thread: &ThreadState, asked: DatasetRequest) -> Response<Ans
         let can_repeat = again.is_some();
         let sent = std::mem::replace(&mut body, again.unwrap_or_default());
         let request = Request::from_parts(parts.clone(), sent);
-        let first = wanted.as_ref().filter(|_| tries > 1);
-        let first = first.and_then(|wanted| behind_nodes.next(thread, &keyspace, wanted));
+        let first = wanted.as_ref().filter(|_| tries > 1).and_then(|wanted| {
+            search.want(wanted, reachable);
+            search.next(seen.has(&keyspace, wanted))
+        });
         let key = key.clone().filter(|_| tries <= 2);
         let key = key.unwrap_or_else(|| partage_random::seed().to_le_bytes().to_vec());
         let of = (keyspace.as_str(), &key[..], Access::Read);
@@ -78,12 +81,13 @@ pub async fn answer(thread: &ThreadState, asked: DatasetRequest) -> Response<Ans
             return answer;
         };
         thread.caller.counters().behind();
-        let asked = behind_nodes.asked(thread, &keyspace, &wanted, by);
+        search.want(&wanted, reachable);
+        let asked = search.is_behind(by, seen.has(&keyspace, &wanted));
         let is_over = asked == NodesAsked::All || tries >= limits::BEHIND_TRIES;
         let is_given_up =
             is_over && client.as_ref() < Some(&wanted) && seen.lacked(thread, &keyspace, &wanted, asked);
         if is_given_up {
-            behind_nodes = BehindNodes::default();
+            search = VersionSearch::default();
             let Served { order, version } = wanted;
             tracing::warn!(%keyspace, order, %version, "no node has this version any more, which one has answered with");
         }
@@ -92,53 +96,6 @@ pub async fn answer(thread: &ThreadState, asked: DatasetRequest) -> Response<Ans
         }
     }
     behind(&keyspace)
-}
-
-/// Which nodes one request has asked for a version, and which have said that they are behind it.
-#[derive(Debug, Default)]
-struct BehindNodes {
-    wanted: Option<Served>,
-    said: BTreeSet<Arc<str>>,
-    /// Those that were to be asked before others. One of them that has said nothing is gone, or slow.
-    hinted: BTreeSet<Arc<str>>,
-    /// All of the dataset that can be reached; none: they are too many.
-    reachable: Option<BTreeSet<Arc<str>>>,
-}
-
-impl BehindNodes {
-    /// The node to ask next for `wanted`: the one that has had it, else one that was not asked yet. None: any.
-    fn next(&mut self, thread: &ThreadState, keyspace: &KeyspaceName, wanted: &Served) -> Option<Arc<str>> {
-        self.begin(thread, keyspace, wanted);
-        let is_left = |node: &Arc<str>| !self.said.contains(node) && !self.hinted.contains(node);
-        let has = thread.proxy.seen.has(keyspace, wanted).filter(is_left);
-        let next = has.or_else(|| self.reachable.iter().flatten().find(|node| is_left(node)).cloned());
-        self.hinted.extend(next.clone());
-        next
-    }
-
-    /// A node has said that it is behind `wanted`.
-    fn asked(
-        &mut self,
-        thread: &ThreadState,
-        keyspace: &KeyspaceName,
-        wanted: &Served,
-        by: Option<Arc<str>>,
-    ) -> NodesAsked {
-        self.begin(thread, keyspace, wanted);
-        self.said.extend(by);
-        let was_asked = |node: Arc<str>| self.said.contains(&node) || self.hinted.contains(&node);
-        let have_said = self.reachable.as_ref().is_some_and(|nodes| nodes.is_subset(&self.said));
-        let is_all = have_said && thread.proxy.seen.has(keyspace, wanted).is_none_or(was_asked);
-        if is_all { NodesAsked::All } else { NodesAsked::Some }
-    }
-
-    /// What was said of another version says nothing of this one.
-    fn begin(&mut self, thread: &ThreadState, keyspace: &KeyspaceName, wanted: &Served) {
-        if self.wanted.as_ref() != Some(wanted) {
-            let reachable = thread.caller.reachable_nodes(keyspace, limits::BEHIND_TRIES as usize);
-            *self = BehindNodes { wanted: Some(wanted.clone()), reachable, ..BehindNodes::default() };
-        }
-    }
 }
 
 fn tell(parts: &mut Parts, wanted: Option<&Served>) {

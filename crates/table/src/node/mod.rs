@@ -39,6 +39,7 @@ use partage_journal::Disk;
 use partage_log::{GroupWriter, Log, Record};
 pub use recovery::StoredReplica;
 pub(crate) use recovery::open_rows;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -335,18 +336,15 @@ impl Node {
     /// Packets have come in one message. The replicas that they are for are served before the call ends, unless they are many, or
     /// need what takes long: so it takes a tenth of a millisecond as a rule.
     pub fn receive_all(&self, packets: Vec<(ReplicaKey, PlacementId, Packet)>) {
-        let add = |(replica, from, packet)| {
-            let queue = self.queue(&replica)?;
-            queue.add_to_serve(|waiting| waiting.add_packet(from, packet))
-        };
-        let mut claims: Vec<Claim> = Vec::new();
-        for claim in packets.into_iter().filter_map(add) {
+        let mut claims: BTreeMap<u64, Claim> = BTreeMap::new();
+        for (replica, from, packet) in packets {
+            let Some(queue) = self.queue(&replica) else { continue };
+            let claim = queue.add_to_serve(|waiting| waiting.add_packet(from, packet));
             // A later claim on a replica takes the place of the one before.
-            claims.retain(|other| !other.is_of_the_same(&claim));
-            claims.push(claim);
+            claims.extend(claim.map(|claim| (queue.number, claim)));
         }
         if claims.len() <= limits::REPLICAS_SERVED_HERE {
-            claims.into_iter().for_each(Claim::serve);
+            claims.into_values().for_each(Claim::serve);
         }
     }
 
@@ -425,7 +423,8 @@ impl Node {
         let (answer, outcome) = oneshot::channel();
         queue.figures.count();
         if let Some(claim) = queue.add_write(payload.into(), answer, self.shared.clock.nanos())? {
-            // After the task that asks, so that all writes which that begins now are served together; and whether or not it asks on.
+            // A task of its own serves the replica: it runs when the caller's task has begun its other writes, which are served with
+            // this one, and also if the caller does not poll this future again.
             match Handle::try_current() {
                 Ok(runtime) => drop(runtime.spawn(async move { claim.serve() })),
                 Err(_) => claim.serve(),

@@ -86,11 +86,6 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Whether both are of one replica.
-    pub(crate) fn is_of_the_same(&self, other: &Claim) -> bool {
-        self.queue.number == other.queue.number
-    }
-
     /// Serves the replica here, unless somebody else has done so, or it needs what takes long: its thread does that.
     pub(crate) fn serve(mut self) {
         for _ in 0..limits::SERVED_HERE_AGAIN {

@@ -23,6 +23,7 @@ pub mod node;
 pub mod partition;
 pub mod seats;
 pub mod shards;
+pub mod version_search;
 
 pub use assign::{Dealing, Replication, ReplicationError, UnknownDealing};
 pub use fetch::{Failure, Fetch, FetchSettings, Next};
