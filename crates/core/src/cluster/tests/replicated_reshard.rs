@@ -49,6 +49,40 @@ fn switched(to: u32) -> (TestCluster, Vec<(Shard, Shard)>) {
 }
 
 #[test]
+fn o8_l1_a_closer_whose_disk_is_full_is_followed_by_a_member_that_takes_writes() {
+    let (mut test, parents) = switched(8);
+    let (_, parent) = &parents[0];
+    let closer = parent.closer().unwrap().clone();
+    test.full.insert(closer.node.clone());
+    test.run(10 * BEAT_MS);
+    let now = shard(&test, parent.id);
+    assert!(now.closer().unwrap().node != closer.node && now.epoch > parent.epoch, "{now:#?}");
+    assert!(in_sync(now).contains(&closer.node), "it stays a member");
+}
+
+#[test]
+fn l1_no_child_is_led_by_a_node_whose_disk_is_full() {
+    let mut test = cluster();
+    reshard(&mut test, 8).unwrap();
+    while forming(&test) == 0 {
+        assert!(test.now < 60_000, "{:#?}", test.map());
+        test.run(BEAT_MS);
+    }
+    let full = node("n0");
+    test.full.insert(full.clone());
+    let parents: BTreeSet<ShardId> = test.map().shards().map(|shard| shard.id).collect();
+    let mut led = 0;
+    while led < 4 {
+        assert!(test.now < 120_000, "{:#?}", test.map());
+        test.run(BEAT_MS);
+        let children = test.map().shards().filter(|shard| shard.epoch.0 > 0 && !parents.contains(&shard.id));
+        let leaders: Vec<NodeId> = children.filter_map(|shard| Some(shard.leader()?.node.clone())).collect();
+        assert!(!leaders.contains(&full), "{leaders:?}");
+        led = leaders.len();
+    }
+}
+
+#[test]
 fn o8_d1_at_the_switch_parents_keep_their_sets_and_name_closers_and_children_have_sets_of_their_own() {
     for to in [8, 2] {
         let (test, parents) = switched(to);

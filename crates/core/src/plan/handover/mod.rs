@@ -273,7 +273,7 @@ fn settle_replica(
         }
         // Where no other could take writes, either, it stays: reads want a leader, and one that begins has to write.
         (ReplicaState::Live, _) if replica.role == Role::Leader && view.takes_no_writes(&replica.node) => {
-            let next = serving(shard, placement, view).find(|r| takes_writes(r, view)).map(|r| r.placement);
+            let next = serving(shard, placement, view).find(|r| is_better_off(r, view)).map(|r| r.placement);
             next.map_or(Ok(()), |next| edit.lead(id, next))?;
         }
         (ReplicaState::Unload, _) if has_let_go(replica, view) => {
@@ -365,7 +365,7 @@ fn serving<'a>(
 }
 
 /// Whether a replica is better off with a lead than one whose node takes no writes.
-fn takes_writes(replica: &Replica, view: &dyn ReplicaView) -> bool {
+fn is_better_off(replica: &Replica, view: &dyn ReplicaView) -> bool {
     !view.takes_no_writes(&replica.node) && view.sends_heartbeats(&replica.node, replica.incarnation)
 }
 

@@ -32,13 +32,14 @@
 //! | the shard has fewer members than it should, those counted whose nodes are waited for | a follower in `Load`: the leader asks it in, as any; what was to replace it replaces none |
 //!
 //! A split or merge (`service/table/split` has the way of the data): at the switch a child's in-sync set are its replicas on nodes
-//! on which a parent is in sync, if they are enough; else the switch waits. The others stay in `Load`. The parents keep their
+//! on which a parent is in sync, if they are enough; else the switch waits. Its first replica whose node takes writes leads it, else its first. The others stay in `Load`. The parents keep their
 //! in-sync sets, in `Unload`, and their leaders as closers, until every child's replica in sync serves:
 //!
 //! | seen of a parent that closes                     | next                                          |
 //! |--------------------------------------------------|-----------------------------------------------|
 //! | its closer wishes                                | the set without those that it asks out; a later epoch, where it asks for the present set |
 //! | no closer, or one that cannot act or is silent; another member acts | that one is the closer, under a later epoch |
+//! | its closer's node takes no writes, and another member acts on one that does | that one is the closer, under a later epoch |
 //! | its closer's process has ended, and none acts    | as in [`super::stored`]: the closer again, under a later epoch, when its node is back |
 
 use super::{DiskState, ReplicaView};
@@ -270,12 +271,9 @@ pub(super) fn switch(
             edit.step(sibling, *placement, ReplicaState::Live)?;
             edit.take_in(sibling, *placement)?;
         }
-        let takes_writes = |placement: &&PlacementId| {
-            let replica = edit.shard(sibling).ok()?.replicas.iter().find(|r| r.placement == **placement)?;
-            Some(!view.takes_no_writes(&replica.node))
-        };
-        let writes = of_it.iter().find(|placement| takes_writes(placement) == Some(true)).copied();
-        writes.or_else(|| of_it.first().copied()).map_or(Ok(()), |first| edit.lead(sibling, first))?;
+        let can_store = |r: &&Replica| of_it.contains(&r.placement) && !view.takes_no_writes(&r.node);
+        let first = edit.shard(sibling)?.replicas.iter().find(can_store).map(|r| r.placement);
+        first.or(of_it.first().copied()).map_or(Ok(()), |first| edit.lead(sibling, first))?;
     }
     Ok(())
 }
