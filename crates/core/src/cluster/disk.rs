@@ -60,7 +60,7 @@ impl Cluster {
         (has, have): (&str, &str),
         way_out: &str,
     ) -> Option<Problem> {
-        let named = self.nodes.iter().filter(|(_, node)| is_so(node.disk) && !node.record.ended);
+        let named = self.nodes.iter().filter(|(_, node)| is_so(node.disk));
         let named: Vec<String> = named.map(|(id, _)| id.to_string()).collect();
         let has = counted_with(named.len(), "node", (has, have));
         let what = format!("{has}, so that no writes and no new replicas go there: {}", some_names(&named));
@@ -69,7 +69,7 @@ impl Cluster {
 
     /// Which replicas of a shard take no writes, in sentences.
     pub(super) fn without_writes(&self, shard: &Shard) -> Vec<String> {
-        let trouble = |node: &NodeId| self.nodes.get_key_value(node).and_then(|(id, of)| of.disk.trouble(id));
+        let trouble = |node: &NodeId| self.nodes.get(node).and_then(|of| of.disk.trouble(node));
         let mut told: Vec<String> = shard
             .staying()
             .filter_map(|replica| trouble(&replica.node))

@@ -9,6 +9,7 @@ use crate::base::time::Millis;
 use crate::cluster::event::{About, EventKind};
 use crate::limits;
 use crate::node::Health;
+use crate::node::exchange::DiskHealth;
 use crate::plan::brake::Suspects;
 
 /// A coordinator that was asleep itself has heard no node meanwhile: that says nothing about the nodes.
@@ -224,6 +225,7 @@ impl Cluster {
         let Some(node) = self.nodes.get_mut(id) else { return };
         node.record.ended = true;
         node.signs.ended = true;
+        node.disk = DiskHealth::default();
         node.ended_at = at.now;
         node.orders = orders::OrderIndex::default();
         self.outbox.writes.push(Write::Node(node.record.clone()));

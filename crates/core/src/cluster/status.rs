@@ -481,7 +481,7 @@ pub(super) fn node_row(node: &NodeState, at: Moment, cluster: &Cluster) -> NodeR
         leaving: node.leaving,
         is_up_to_date: node.sequence > 0 && node.orders.is_taken_in(),
         busy: node.busy,
-        disk: if record.ended { DiskHealth::default() } else { node.disk },
+        disk: node.disk,
         replicas: BTreeMap::new(),
         leaders: 0,
         load: [0.0; METRICS.len()],

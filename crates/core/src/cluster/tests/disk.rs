@@ -1,4 +1,4 @@
-//! Nodes whose disks have no room: what goes there, who leads, and how leads come back.
+//! Nodes whose disks have no room, or store nothing: what goes there, who leads, and how leads come back.
 
 use super::durable::{cluster_of, durable};
 use super::test_cluster::{BEAT_MS, TestCluster, node, settings};
