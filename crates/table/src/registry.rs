@@ -73,8 +73,8 @@ pub(crate) struct Registry {
     full: Mutex<Full>,
     /// Whether something is [`Full`].
     is_full: AtomicBool,
-    /// The disk stores nothing, and has not for long.
-    is_stalled: AtomicBool,
+    /// The disk has stored nothing for so long that writes are refused ([`crate::limits::LOG_STALL_REFUSES`]).
+    refuses_as_stalled: AtomicBool,
     ended: OnceLock<String>,
     owner: Arc<dyn Owner>,
 }
@@ -94,7 +94,7 @@ impl Registry {
             flush_closed: OnceLock::new(),
             full: Mutex::default(),
             is_full: AtomicBool::new(false),
-            is_stalled: AtomicBool::new(false),
+            refuses_as_stalled: AtomicBool::new(false),
             ended: OnceLock::new(),
             owner,
         }
@@ -205,14 +205,14 @@ impl Registry {
         }
     }
 
-    /// The disk had no room when the node started, as the system said it; none: it has room now.
-    pub(crate) fn start_was_full(&self, why: Option<&str>) {
-        self.change_full(why.unwrap_or_default(), |full| full.start = why.is_some());
+    /// Whether the node has found no room at its start, and none since.
+    pub(crate) fn start_was_full(&self, is_full: bool) {
+        self.change_full("there was no room when the node started", |full| full.start = is_full);
     }
 
     /// Whether the disk has stored nothing for so long that writes are refused.
-    pub(crate) fn set_stalled(&self, is_stalled: bool) {
-        self.is_stalled.store(is_stalled, Ordering::Release);
+    pub(crate) fn set_refuses_as_stalled(&self, refuses_as_stalled: bool) {
+        self.refuses_as_stalled.store(refuses_as_stalled, Ordering::Release);
     }
 
     /// Why the disk takes no writes.
@@ -220,7 +220,7 @@ impl Registry {
         if self.is_full() {
             return Some(WriteError::DiskIsFull);
         }
-        self.is_stalled.load(Ordering::Acquire).then_some(WriteError::DiskIsStalled)
+        self.refuses_as_stalled.load(Ordering::Acquire).then_some(WriteError::DiskIsStalled)
     }
 
     fn change_full(&self, why: &str, change: impl FnOnce(&mut Full)) {

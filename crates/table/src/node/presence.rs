@@ -82,13 +82,13 @@ impl Node {
         self.shared.registry.is_full()
     }
 
-    /// The disk had no room when the node started, as the system said it; none: it has room now. Writes are refused meanwhile.
-    pub(crate) fn start_was_full(&self, why: Option<&str>) {
-        self.shared.registry.start_was_full(why);
+    /// Whether the node has found no room at its start, and none since: writes are refused meanwhile.
+    pub(crate) fn start_was_full(&self, is_full: bool) {
+        self.shared.registry.start_was_full(is_full);
     }
 
     /// Whether the disk has stored nothing for so long that writes are refused.
-    pub(crate) fn set_stalled(&self, is_stalled: bool) {
-        self.shared.registry.set_stalled(is_stalled);
+    pub(crate) fn set_refuses_as_stalled(&self, refuses_as_stalled: bool) {
+        self.shared.registry.set_refuses_as_stalled(refuses_as_stalled);
     }
 }

@@ -55,14 +55,14 @@ impl Tables {
             let members = self.0.members.clone();
             let has_room = tokio::task::spawn_blocking(move || members.look_for_room()).await;
             if has_room.unwrap_or_default() {
-                self.node().start_was_full(None);
+                self.node().start_was_full(false);
             }
         }
     }
 
     /// A node whose disk stores nothing cannot acknowledge what its leads have admitted: it says so with each beat.
     pub(super) async fn attend_stalled(&self, worker: &Worker) {
-        let (mut looks, mut writing, mut is_known) = (interval(LOG_LOOK), Writing::default(), false);
+        let (mut looks, mut writing) = (interval(LOG_LOOK), Writing::default());
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let now = looks.tick().await;
@@ -70,11 +70,11 @@ impl Tables {
             let group = self.node().writing().filter(|_| !self.node().is_full());
             let same_for = writing.look(now, group);
             let is_stalled = same_for >= LOG_STALL;
-            self.0.is_stalled.store(is_stalled, Ordering::Relaxed);
+            let was_stalled = self.0.is_stalled.swap(is_stalled, Ordering::Relaxed);
             worker.set_disk_stalled(is_stalled);
-            self.node().set_stalled(same_for >= LOG_STALL_REFUSES);
+            self.node().set_refuses_as_stalled(same_for >= LOG_STALL_REFUSES);
             let seconds = LOG_STALL.as_secs();
-            match (std::mem::replace(&mut is_known, is_stalled), is_stalled) {
+            match (was_stalled, is_stalled) {
                 (false, true) => tracing::error!(
                     "the disk has stored nothing for {seconds} seconds: writes wait, and other nodes lead until it does, where they can; look at the disk"
                 ),

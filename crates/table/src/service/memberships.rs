@@ -136,10 +136,15 @@ fn has(replica: &ReplicaKey, membership: &Membership, store: u64) -> MemberChang
 }
 
 impl Inner {
-    /// None: there is no room for that, and the file is as it was.
-    fn write_anew(&self, known: &Known) -> std::io::Result<Option<LogFile>> {
+    /// Writes the file anew. Says whether there was room: if not, the file is as it was. What else goes wrong the writer keeps.
+    fn write_anew(&self, writer: &mut Writer, known: &Known) -> bool {
         let header = FileHeader { owner: self.store.into(), file_number: 1, step: MEMBERS_STEP };
-        write_file(&*self.disk, &self.path, header, encode(&known.changes(self.store)))
+        match write_file(&*self.disk, &self.path, header, encode(&known.changes(self.store))) {
+            Ok(Some(file)) => (writer.began_at, writer.file) = (file.end(), file),
+            Ok(None) => return false,
+            Err(error) => writer.failed = Some(format!("writing `{}` anew: {error}", self.path.display())),
+        }
+        true
     }
 
     fn write_waiting(&self, number: u64) -> Result<(), MembersError> {
@@ -174,14 +179,8 @@ impl Inner {
             known.take(change);
         }
         if writer.file.end() > MEMBERS_BYTES.max(4 * writer.began_at) {
-            match self.write_anew(&known) {
-                Ok(Some(file)) => (writer.began_at, writer.file) = (file.end(), file),
-                // The next change tries again.
-                Ok(None) => {}
-                Err(error) => {
-                    writer.failed = Some(format!("writing `{}` anew: {error}", self.path.display()));
-                }
-            }
+            // Without room the next change tries again.
+            self.write_anew(&mut writer, &known);
         }
         Ok(())
     }
@@ -289,12 +288,8 @@ impl Memberships {
     pub fn look_for_room(&self) -> bool {
         let mut writer = lock(&self.0.writer);
         let known = lock(&self.0.known).clone();
-        match self.0.write_anew(&known) {
-            Ok(Some(file)) => (writer.began_at, writer.file) = (file.end(), file),
-            Ok(None) => return false,
-            Err(error) => {
-                writer.failed = Some(format!("writing `{}` anew: {error}", self.0.path.display()));
-            }
+        if !self.0.write_anew(&mut writer, &known) {
+            return false;
         }
         self.0.lacks_room.store(false, Ordering::Release);
         true

@@ -185,7 +185,7 @@ impl Tables {
             );
         }
         if members.found_no_room() {
-            node.start_was_full(Some("there was no room when the node started"));
+            node.start_was_full(true);
         }
         let orders = Mutex::default();
         Ok(Tables(Arc::new(Inner {
