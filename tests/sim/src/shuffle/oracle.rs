@@ -94,7 +94,6 @@ impl Oracle {
             _ => None,
         });
         let marks: Vec<(BatchKey, EndMark)> = marks.collect();
-        // It may be an answer to another attempt's success, or the mark may have gone with a plan.
         let Some((key, mark)) = marks.first() else {
             return Err(format!("X6: {attempt:?} is acknowledged, and its mark is on no disk"));
         };

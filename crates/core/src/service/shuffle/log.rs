@@ -125,8 +125,8 @@ impl Replicas {
     }
 
     /// Takes decisions in. `known` is the epoch of the slot in the map of the node: what is earlier is refused, as a node whose disk was
-    /// lost has lost what it had heard of, and its map is from after that. A node without a map takes nothing. They are to be synced before the leader hears the answer: the epoch and the number up to which the copy
-    /// is the leader's.
+    /// lost has lost what it had heard of, and its map is from after that; the driver of a node without a map hands nothing in. The
+    /// driver syncs them before the leader hears the answer: the epoch, and the number up to which the copy is the leader's.
     pub fn take(&mut self, append: Append, known: Epoch, ended_kept: usize) -> Result<(Epoch, u64), Refused> {
         let Append { slot, epoch, what } = append;
         let copy = self.copies.entry(slot).or_default();

@@ -164,11 +164,6 @@ impl Leader {
         self.epoch
     }
 
-    /// Whether it decides.
-    pub fn is_leading(&self) -> bool {
-        self.counted.is_some() && !self.is_deposed
-    }
-
     /// Takes in what has come; the effects are to be carried out in their order.
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Effect> {
         match event {
@@ -206,7 +201,7 @@ impl Leader {
     fn take_map(&mut self, map: Arc<PoolMap>) {
         self.map = map;
         let Some(place) = self.map.place(self.slot).filter(|place| place.epoch == self.epoch) else {
-            self.is_deposed = true;
+            self.depose();
             return;
         };
         let named: BTreeSet<&NodeId> = place.live.iter().chain(&place.loading).collect();
@@ -216,6 +211,15 @@ impl Leader {
         }
     }
 
+    /// Another leads: what waits for a decision has to be asked of that one.
+    fn depose(&mut self) {
+        self.is_deposed = true;
+        let waiting = std::mem::take(&mut self.waiting).into_values().flatten().map(|(number, _)| number);
+        let sealing = self.shuffles.values_mut().filter_map(|led| led.seal.take());
+        let numbers = waiting.chain(sealing.flat_map(|sealing| sealing.requests));
+        self.effects.extend(numbers.map(|number| Effect::Answer(number, Err(Failed::NotLeading))));
+    }
+
     fn message(&mut self, now: Millis, from: NodeId, message: Message) {
         match message {
             Message::Appended(slot, epoch, upto) if (slot, epoch) == (self.slot, self.epoch) => {
@@ -223,14 +227,14 @@ impl Leader {
             }
             Message::NotAppended(slot, epoch, refused) if (slot, epoch) == (self.slot, self.epoch) => {
                 match refused {
-                    Refused::Stale(_) => self.is_deposed = true,
+                    Refused::Stale(_) => self.depose(),
                     Refused::Lacks => self.lacks(&from),
                 }
             }
             _ if self.counted.is_none() => {}
             Message::Ask(shuffle) => self.asked(now, from, shuffle),
             Message::Sample(shuffle, node, incarnation, sketch) => {
-                if let Some(led) = self.shuffles.get_mut(&shuffle) {
+                if let Some(led) = self.shuffles.get_mut(&shuffle).filter(|led| led.state == State::Open) {
                     let is_new = led.sample(node, incarnation, sketch);
                     led.touched = if is_new { now } else { led.touched };
                 }
@@ -238,7 +242,8 @@ impl Leader {
                 self.advance(now, shuffle);
             }
             Message::Marks(shuffle, marks) => {
-                let Some(led) = self.shuffles.get_mut(&shuffle) else { return };
+                let open = self.shuffles.get_mut(&shuffle).filter(|led| led.state == State::Open);
+                let Some(led) = open else { return };
                 let new = marks.into_iter().filter(|mark| led.mark(mark)).count();
                 led.touched = if new > 0 { now } else { led.touched };
                 self.advance(now, shuffle);
