@@ -250,7 +250,10 @@ impl Shared {
                 // Nothing was sent, or nothing that changes anything.
                 Err(error) if error.contains("refused") || method == Method::GET || route.is_empty() => error,
                 // Whether it was done nobody knows. The next request looks for the owner: this one may be asleep.
-                Err(error) => return Err(format!("{}: {error}", std::mem::take(route))),
+                Err(error) => {
+                    let asked = std::mem::take(route);
+                    return Err(format!("{asked}: {error}"));
+                }
             };
             if Instant::now() > end {
                 return Err(why);

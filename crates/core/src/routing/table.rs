@@ -183,7 +183,7 @@ impl RouteTable {
     }
 
     /// Takes new or different addresses, unless they are of an earlier incarnation.
-    pub fn nodes(&mut self, nodes: impl IntoIterator<Item = NodeAddress>) {
+    pub(super) fn nodes(&mut self, nodes: impl IntoIterator<Item = NodeAddress>) {
         for node in nodes {
             let number = self.numbers.of(&node.id);
             let entry = &mut self.numbers.nodes[number as usize];
@@ -195,7 +195,7 @@ impl RouteTable {
     }
 
     /// Forgets addresses.
-    pub fn forget(&mut self, nodes: &[NodeId]) {
+    pub(super) fn forget(&mut self, nodes: &[NodeId]) {
         for id in nodes {
             let Some(number) = self.numbers.by_id.get(id).copied() else { continue };
             if let Some(entry) = &mut self.numbers.nodes[number as usize] {

@@ -75,18 +75,28 @@ async fn fill(cluster: &Cluster) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_closed_replica_does_not_keep_the_log_and_has_all_when_it_is_opened() {
-    let mut cluster = short_of_log(0).await;
+/// Node 3 closes its replica of the second shard, which has one row.
+async fn close_with_a_row(cluster: &Cluster) {
     cluster.write(2, &put("little", "1")).await;
     cluster.comes_to(2, 3, "little", b"1").await;
     cluster.node(3).close_replica(&replica(2, 3)).await.unwrap();
-    fill(&cluster).await;
+}
+
+/// Writes to the first shard until the log of node 3 is short again.
+async fn log_shrinks(cluster: &Cluster) {
+    fill(cluster).await;
     until("the log shrinks", async || {
         cluster.write(1, &put("f", "1")).await;
-        (segments(&cluster) < 12).then_some(())
+        (segments(cluster) < 12).then_some(())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_replica_does_not_keep_the_log_and_has_all_when_it_is_opened() {
+    let mut cluster = short_of_log(0).await;
+    close_with_a_row(&cluster).await;
+    log_shrinks(&cluster).await;
     let is_held = |notice: &Notice| *notice == Notice::HoldsLog(replica(2, 3));
     assert!(!cluster.world.has_heard(|node, notice| *node == node_id(3) && is_held(notice)));
     cluster.open(2, 3).await;
@@ -109,9 +119,7 @@ async fn a_closed_replica_does_not_keep_the_log_and_has_all_when_it_is_opened() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_owner_hears_of_a_replica_that_was_never_open_and_keeps_the_log() {
     let mut cluster = short_of_log(0).await;
-    cluster.write(2, &put("little", "1")).await;
-    cluster.comes_to(2, 3, "little", b"1").await;
-    cluster.node(3).close_replica(&replica(2, 3)).await.unwrap();
+    close_with_a_row(&cluster).await;
     cluster.kill(3);
     cluster.start(3);
     cluster.open(1, 3).await;
@@ -143,15 +151,8 @@ fn stored_of(cluster: &Cluster, key: &[u8]) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_flushed_of_a_closed_replica_has_the_changes_of_its_feed() {
     let cluster = short_of_log(600_000).await;
-    cluster.write(2, &put("little", "1")).await;
-    cluster.comes_to(2, 3, "little", b"1").await;
-    cluster.node(3).close_replica(&replica(2, 3)).await.unwrap();
-    fill(&cluster).await;
-    until("the log shrinks", async || {
-        cluster.write(1, &put("f", "1")).await;
-        (segments(&cluster) < 12).then_some(())
-    })
-    .await;
+    close_with_a_row(&cluster).await;
+    log_shrinks(&cluster).await;
     cluster.kill(3);
     assert_eq!(stored_of(&cluster, b"little"), 2, "the row, and its change");
 }

@@ -68,7 +68,7 @@ fn routes(
     map.apply(&diff).unwrap();
     let mut table = RouteTable::default();
     table.change(Some(brief.clone()), true, &diff).unwrap();
-    table.nodes(nodes);
+    table.hear_of_nodes(nodes, &[]);
     (table.routes(), brief)
 }
 

@@ -31,8 +31,9 @@ impl PacketSink for ToNode {
         let chunks = packets.iter().filter(|(_, _, packet)| matches!(packet, Packet::Chunk(_))).count();
         self.chunks.fetch_add(chunks as u64, Ordering::Relaxed);
         // Not within the lock: a replica that is served may tell its owner something, who asks for nodes.
-        let node = self.world.running(&self.node);
-        node.into_iter().for_each(|node| node.receive_all(packets.clone()));
+        if let Some(node) = self.world.running(&self.node) {
+            node.receive_all(packets);
+        }
     }
 }
 

@@ -429,7 +429,7 @@ fn replies_late(in_sync: &[PlacementId], late_ms: u64) -> Group {
     group
 }
 
-/// L1. Whoever may stay may join, and the other way round.
+/// L1. A follower that may stay in the set may join it, and the other way round.
 #[test]
 fn l1_a_newcomer_may_reply_as_late_as_a_member() {
     for late_ms in [100, 600, 850] {

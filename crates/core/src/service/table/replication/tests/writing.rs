@@ -373,4 +373,10 @@ fn all_that_may_be_under_way_is_sent_at_once() {
     let effects = group.replicas.get_mut(&P1).unwrap().handle(group.now, Event::Write(writes));
     let to_follower = |effect: &&Effect| matches!(effect, Effect::Send(P2, Message::Append(_)));
     assert_eq!(effects.iter().filter(to_follower).count(), 3);
+    // Entries as large as an append go alone, and wait while four of them are under way.
+    let mut group = Group::of_three();
+    let large = Payload::from(vec![0; group.settings.append_bytes]);
+    let writes = (1..=6).map(|request| (request, large.clone())).collect();
+    let effects = group.replicas.get_mut(&P1).unwrap().handle(group.now, Event::Write(writes));
+    assert_eq!(effects.iter().filter(to_follower).count(), 4);
 }
