@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 /// How far from its share a node's leads may be, as a part of the share, where that is more than one lead.
 const SLACK: f64 = 0.1;
 
-/// How far above its share a node's leads may be where they matter less.
+/// How many times its share a node may lead, and one more, where leads matter less.
 const FAR: f64 = 1.3;
 
 /// Shares are divided, so that they are whole numbers to this precision.

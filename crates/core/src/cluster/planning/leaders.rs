@@ -2,12 +2,12 @@
 //! first leads first, and who comes back leads nothing, so after a first placement or a repair one node may lead nearly everything;
 //! handing the lead over among live replicas moves no data.
 //!
-//! Nothing of it is remembered, so the next coordinator goes on with it: a node that laid its leads down, as its disk was full, gets
+//! Nothing of it is remembered, so the next coordinator goes on with it: a node that leads nothing, as its disk was full, gets
 //! leads as any node that leads too little.
 //!
 //! | hysteresis | |
 //! |---|---|
-//! | it begins | when a node is a lead and a tenth from its share, of the keyspace or of all replicated ones; in keyspaces that are not replicated, when one leads far too much ([`super::even`]) |
+//! | it begins | when the leads of a node, in the keyspace or in all replicated ones, differ from its share by one or more and by a tenth of it or more; in keyspaces that are not replicated, when one leads far too much ([`super::even`]) |
 //! | it waits | while a shard settles; in replicated keyspaces also until the map has not changed for [`limits::LEADS_CALM_MS`], and every node was heard |
 //! | no lead goes | to a node that is closed to what is new, or where shards hang; to a replica that is not in sync, or, of a replicated keyspace, does not serve |
 //! | a shard keeps its leader | while a member of it is not in sync; while its leader is one that a person has chosen, as long as the plan of that is kept |

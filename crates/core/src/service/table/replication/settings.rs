@@ -15,7 +15,7 @@ pub struct Settings {
     /// How many times as long a leader waits for a follower without which too few would be in sync for a write. It gains little by
     /// asking that one out: writes are refused then, only reads go on, and of a shard of which the leader alone is in sync no
     /// other replica may lead. On a machine that is busy for a moment all leaders would do it at once. With a follower that has
-    /// left the set again and again a leader is four times as patient at most.
+    /// left the set again and again it waits up to four times as long as that.
     pub needed_patience_times: u64,
     /// The longest time for which a follower that has left the set again and again is not asked in, while enough are in sync without
     /// it: each time is a commit of the map, of which a coordinator makes some hundreds a second for all shards. So long may a shard
