@@ -187,6 +187,8 @@ pub enum Planted {
     LateReaders,
     /// D1: a replica that leads no more takes any committed entry at the place of a write for that write.
     AnyEntry,
+    /// L1: a replica that leads no more waits for an entry at the place of a write, though no later entry can be that write.
+    AwaitedEntry,
     /// D1: a leader takes the disk of a read replica for that of a member.
     CountedReader,
     /// D1: a leader asks for a read replica to be in sync.
@@ -235,7 +237,7 @@ impl Planted {
         [Planted::Majority, Planted::Head, Planted::Stale, Planted::Leave, Planted::Creation, Planted::Anew];
 
     /// Those that the simulator of replicas of tables must catch.
-    pub const REPLICATION: [Planted; 20] = [
+    pub const REPLICATION: [Planted; 21] = [
         Planted::EarlyLeaver,
         Planted::OldConfiguration,
         Planted::EarlyNewcomer,
@@ -252,6 +254,7 @@ impl Planted {
         Planted::HastyLetGo,
         Planted::LateReaders,
         Planted::AnyEntry,
+        Planted::AwaitedEntry,
         Planted::CountedReader,
         Planted::AskedReader,
         Planted::ReaderLeads,

@@ -72,7 +72,19 @@ impl World {
             78..93 => Asked::Read(key, Consistency::Bounded(self.draw.between(1, 20) * 100)),
             _ => Asked::Read(key, Consistency::Any),
         };
-        let floor = self.oracle.floor(shard, key);
+        self.begin(client, shard, asked);
+    }
+
+    /// It writes to that shard, and knows who leads it.
+    pub(super) fn client_writes(&mut self, client: usize, shard: usize) {
+        let (key, value) = (self.draw.between(0, 3) as Key, self.operations.len() as u64 + 1);
+        self.clients[client].leaders[shard] = Some(self.coordinator.maps[shard].leader);
+        self.begin(client, shard, Asked::Change(Change::Set(key, value)));
+    }
+
+    fn begin(&mut self, client: usize, shard: usize, asked: Asked) {
+        let request = self.operations.len() as u64 + 1;
+        let floor = self.oracle.floor(shard, asked.key());
         let operation = Operation { client, shard, asked, begun: self.now, floor, is_over: false };
         self.operations.insert(request, operation);
         self.after(PATIENCE, Happening::TimedOut(request));
@@ -128,6 +140,7 @@ impl World {
     fn refused(&mut self, request: Request, operation: Operation, failed: Failed) -> Result<(), String> {
         let Operation { client, shard, begun, .. } = operation;
         self.outcome.writes.1 += u64::from(!failed.is_definite());
+        self.ends_soon(client, begun, failed.is_definite())?;
         match &failed {
             Failed::NotLeader(leader) => self.clients[client].leaders[shard] = *leader,
             // A follower is as old as the last append.
@@ -137,8 +150,8 @@ impl World {
             }
             _ => {}
         }
-        // It tries again as long as it knows that nothing has happened.
-        if failed.is_definite() && self.now < begun + PATIENCE {
+        // It tries again as long as it knows that nothing has happened. The parts of a larger request do not, before all have an outcome.
+        if failed.is_definite() && self.now < begun + PATIENCE && !self.writes_at_moves(client) {
             let delay = self.draw.around(10 * MS);
             self.after(delay, Happening::TimedOut(request + (1 << 40)));
             return Ok(());
@@ -152,11 +165,14 @@ impl World {
         if self.must_serve.is_some_and(|since| operation.begun > since) && took > PROMPT {
             return Err(format!("L1: nothing is wrong, and {:?} takes {} ms", operation.asked, took / MS));
         }
+        self.ends_soon(operation.client, operation.begun, true)?;
         if let Some(operation) = self.operations.get_mut(&request) {
             operation.is_over = true;
         }
-        let rest = self.draw.around(self.weather.rest);
-        self.after(rest, Happening::Client(operation.client));
+        if !self.writes_at_moves(operation.client) {
+            let rest = self.rest();
+            self.after(rest, Happening::Client(operation.client));
+        }
         Ok(())
     }
 

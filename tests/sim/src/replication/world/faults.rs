@@ -33,6 +33,7 @@ impl World {
 
     fn stop(&mut self) {
         self.ends_faults();
+        self.after(SETTLES / 2, Happening::LeadMoves);
         self.after(SETTLES - 2 * ALONE / 10, Happening::Alone);
     }
 

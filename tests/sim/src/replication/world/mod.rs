@@ -9,6 +9,7 @@ use crate::replication::node::{Disk, Node};
 use crate::replication::oracle::Oracle;
 use crate::replication::weather::Weather;
 use crate::trace::Trace;
+use moving::Moving;
 use partage_core::base::id::{Configuration, Epoch, Incarnation, PlacementId};
 use partage_core::service::table::replication::{Answer, Event, Failed, Message, Order, Request};
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use std::fmt;
 
 mod acting;
 mod faults;
+mod moving;
 mod talking;
 
 /// How long after the last fault everything must serve, in true time.
@@ -180,10 +182,16 @@ pub(super) enum Happening {
     Fault,
     Limp,
     Stop,
+    LeadMoves,
     Alone,
     /// A slow node comes to what has happened before.
     Late(usize, Box<Happening>),
     Client(usize),
+    /// A client writes to a shard.
+    Write {
+        client: usize,
+        shard: usize,
+    },
     Answered(Request, Result<(Answer, Value), Failed>),
     TimedOut(Request),
 }
@@ -201,8 +209,8 @@ impl Happening {
             }
             Beat { node, .. } | Transfer { node, .. } | Late(node, _) => Some(*node),
             BeatArrives(_) | Decide | Returns | Elect { .. } | Start(_) => None,
-            Fault | Limp | Stop | Alone => None,
-            Client(_) | Answered(..) | TimedOut(_) => None,
+            Fault | Limp | Stop | LeadMoves | Alone => None,
+            Client(_) | Write { .. } | Answered(..) | TimedOut(_) => None,
         }
     }
 }
@@ -228,6 +236,8 @@ pub(super) struct World {
     pub(super) limps: Option<Vec<u64>>,
     /// When faults have stopped.
     pub(super) stopped: Option<True>,
+    /// Leads move, and nothing else is wrong.
+    pub(super) moving: Option<Moving>,
     /// Since when every operation must end well.
     pub(super) must_serve: Option<True>,
 }
@@ -272,6 +282,7 @@ impl World {
             outcome: Outcome::default(),
             limps: None,
             stopped: None,
+            moving: None,
             must_serve: None,
         };
         for node in 0..nodes {
@@ -365,10 +376,18 @@ impl World {
                 self.client_acts(client);
                 Ok(())
             }
+            Happening::Write { client, shard } => {
+                self.client_writes(client, shard);
+                Ok(())
+            }
             Happening::Answered(request, answer) => self.answered(request, answer),
             Happening::TimedOut(request) => self.timed_out(request),
             Happening::Decide | Happening::Returns | Happening::Elect { .. } => {
                 self.coordinate(happening);
+                Ok(())
+            }
+            Happening::LeadMoves => {
+                self.lead_moves();
                 Ok(())
             }
             Happening::Fault | Happening::Limp | Happening::Stop | Happening::Alone => {

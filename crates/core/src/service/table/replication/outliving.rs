@@ -5,6 +5,7 @@
 //! |---|---|
 //! | the entry, committed, and as many replicas as a write needs have it | done |
 //! | another entry, committed | not done: no later log has the entry |
+//! | nothing yet, but an entry of a later epoch is committed before it | not done: epochs never go down along a log, so no log has the entry there |
 //! | nothing that is known, as a snapshot came instead | unknown |
 //! | nothing that is committed, until `write_wait_ms` is over | unknown |
 //!
@@ -13,7 +14,7 @@
 //! and lead next.
 
 use super::writes::Uncommitted;
-use super::{Answer, Effect, Failed, Replica};
+use super::{Answer, Effect, Failed, LogPosition, Replica};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
 use std::collections::VecDeque;
@@ -43,6 +44,9 @@ impl Replica {
             let index = write.position.index;
             let is_overdue = now >= write.since + self.settings.write_wait_ms;
             let answer = match self.log.position(index) {
+                _ if index > self.committed && self.has_no_place(&write.position) => {
+                    Err(Failed::NotLeader(self.leader_elsewhere()))
+                }
                 _ if index > self.committed && is_overdue => Err(NOT_COMMITTED),
                 _ if index > self.committed => return,
                 Some(position) if position != write.position && !planted::is(Planted::AnyEntry) => {
@@ -55,6 +59,13 @@ impl Replica {
             let write = self.outliving.pop_front();
             self.answer_outliving(write, answer);
         }
+    }
+
+    /// Whether no log has the entry that was to be at that position, which is after all that is committed here.
+    fn has_no_place(&self, position: &LogPosition) -> bool {
+        let committed = self.log.position(self.committed);
+        let is_later = committed.is_some_and(|committed| committed.epoch > position.epoch);
+        is_later && !planted::is(Planted::AwaitedEntry)
     }
 
     /// Answers all of them: what becomes of them is not heard here any more.

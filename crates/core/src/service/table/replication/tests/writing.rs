@@ -74,6 +74,24 @@ fn a_write_that_was_logged_when_the_lead_was_lost_is_answered_when_the_next_lead
     assert_eq!(group.ended(1), Some(Ok(Answer::Written(LogPosition { epoch: Epoch(1), index: 2 }))));
 }
 
+/// One entry of the next leader says of all that the former one had not replicated that it is not done: nothing waits for later entries.
+#[test]
+fn all_writes_that_no_later_leader_has_are_answered_with_its_first_entry() {
+    let mut group = Group::of_three();
+    group.cut = set(&[P2, P3]);
+    (1..=3).for_each(|request| group.write(P1, request));
+    group.cut = set(&[P1]);
+    group.lead(P2);
+    group.pass(1_100);
+    assert_eq!(group.ended(1), None);
+    group.cut = set(&[]);
+    group.order(|_| ());
+    group.pass(1_000);
+    for request in 1..=3 {
+        assert_eq!(group.ended(request), Some(Err(Failed::NotLeader(Some(P2)))), "{request}");
+    }
+}
+
 #[test]
 fn a_write_that_outlives_its_leader_waits_until_enough_replicas_have_it() {
     let mut group = Group::of_three();
