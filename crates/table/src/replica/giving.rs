@@ -76,8 +76,11 @@ impl LocalReplica {
         }
     }
 
-    /// Children on this node need not wait for their time to ask again.
+    /// Children on this node need not wait for their time to ask again when the shard closes: requests wait for them.
     pub(super) fn tell_children(&mut self) {
+        if !self.machine.closes() {
+            return;
+        }
         let (parent, registry) = (self.queue.key.shard, &self.shared.registry);
         let is_here = |node: &NodeId| *node == *self.shared.node();
         self.giving.children.retain(|_, (key, node)| {

@@ -12,7 +12,7 @@ use super::{LogPosition, Replica};
 
 impl Replica {
     /// Whether the order says that the shard closes.
-    pub(super) fn closes(&self) -> bool {
+    pub fn closes(&self) -> bool {
         self.order.as_ref().is_some_and(|order| order.closes)
     }
 

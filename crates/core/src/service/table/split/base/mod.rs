@@ -2,14 +2,17 @@
 //!
 //! | seen | next |
 //! |---|---|
-//! | a parent of which nothing was asked for [`Settings::ask_ms`], or of which there is news | ask it for what is behind what is here |
+//! | a parent that was not asked for [`Settings::ask_ms`]; after the switch, one with news | ask it for what is behind what is here |
 //! | no answer for [`Settings::patience_ms`], nor a part of one ([`Base::heard`]) | ask the next of its replicas |
 //! | a snapshot that is later than what is here | it replaces that |
-//! | changes that follow on what is here | they follow; ask on at once, if there are more |
+//! | changes that follow on what is here | they follow; ask on at once if more than `split_lag` are missing, or after the switch |
 //! | anything else | nothing: the ask is repeated |
 //! | each parent has something, and lags by `split_lag` at most | ready |
 //! | of each parent all up to the end of its log, and together they held what the child holds | store it |
 //! | it is stored | open |
+//!
+//! Before the switch nobody waits for the changes, so they are taken some at a time: to ask for each group of writes, as it is applied,
+//! would cost a parent more than the writes do. After the switch requests wait for them.
 //!
 //! Replicas that are in sync are asked first, of them that of the own node. One that is not in sync and has nothing new may never
 //! have: the next one is asked.
@@ -29,7 +32,7 @@ pub struct Settings {
     /// A child is ready when it is so many entries behind each parent's log, or less: they are what it takes at the switch,
     /// while requests wait.
     pub split_lag: u64,
-    /// How often a parent is asked which has had nothing new.
+    /// How often a parent is asked before the switch, and one which has had nothing new.
     pub ask_ms: u64,
     /// How long an answer is waited for.
     pub patience_ms: u64,
@@ -37,7 +40,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { split_lag: 1_000, ask_ms: 50, patience_ms: 1_000 }
+        Settings { split_lag: 1_000, ask_ms: 20, patience_ms: 1_000 }
     }
 }
 
@@ -127,6 +130,9 @@ impl Base {
 
     /// An order: these are the parents' replicas, all of them that can be asked. `serves`: the switch was.
     pub fn ordered(&mut self, now: Millis, parents: Vec<Parent>, serves: bool) -> Vec<Effect> {
+        if serves && !std::mem::replace(&mut self.serves, serves) {
+            self.parts.values_mut().for_each(|part| part.ask_at = now);
+        }
         self.serves = serves;
         let mut replicas: BTreeMap<ShardId, Vec<Parent>> = BTreeMap::new();
         parents.into_iter().for_each(|parent| replicas.entry(parent.shard).or_default().push(parent));
@@ -144,9 +150,9 @@ impl Base {
         self.tick(now)
     }
 
-    /// A replica on the own node has applied something of that parent.
+    /// A replica on the own node has applied something of that parent: of use after the switch.
     pub fn news(&mut self, now: Millis, parent: ShardId) -> Vec<Effect> {
-        if let Some(part) = self.parts.get_mut(&parent) {
+        if let Some(part) = self.parts.get_mut(&parent).filter(|_| self.serves) {
             part.ask_at = now;
         }
         self.tick(now)
@@ -174,7 +180,7 @@ impl Base {
         let settings = self.settings;
         let part = self.parts.get_mut(&given.parent).filter(|_| self.phase == Phase::Taking);
         let Some(part) = part else { return (Taken::Nothing, Vec::new()) };
-        let taken = part.take(now, given, settings);
+        let taken = part.take(now, given, settings, self.serves);
         let mut effects = self.tick(now);
         if let Some(base) = self.whole() {
             self.phase = Phase::Storing;
@@ -236,7 +242,7 @@ impl Part {
         Some(Effect::Ask(Ask { parent: shard, of, after: self.has }))
     }
 
-    fn take(&mut self, now: Millis, given: &Given, settings: Settings) -> Taken {
+    fn take(&mut self, now: Millis, given: &Given, settings: Settings, serves: bool) -> Taken {
         let to = given.what.to();
         let is_news = self.has.is_none_or(|has| has.index < to.index);
         let taken = match given.what {
@@ -245,11 +251,13 @@ impl Part {
             What::Changes { .. } if is_news => Taken::Follows,
             What::Snapshot(_) | What::Changes { .. } => Taken::Nothing,
         };
+        let lag = given.end.saturating_sub(to.index);
+        let asks_on = is_news && (serves || lag > settings.split_lag);
         self.waits_until = None;
-        self.ask_at = if is_news { now } else { now + settings.ask_ms };
+        self.ask_at = if asks_on { now } else { now + settings.ask_ms };
         if is_news || self.has == Some(to) {
             self.has = Some(to);
-            self.lag = Some(given.end.saturating_sub(to.index));
+            self.lag = Some(lag);
             self.closed = given.closed.filter(|closed| closed.index <= to.index);
         }
         let is_in_sync = |one: &Parent| one.placement != given.by || one.in_sync;

@@ -53,11 +53,29 @@ fn its_own_node_is_asked_first_and_then_those_in_sync_that_answer() {
     assert_eq!(base.wake_at(), Millis(1_000));
     assert_eq!(asked(&base.tick(Millis(1_000))), [(1, 2, None)]);
     let (taken, effects) = base.take(Millis(1_010), &snapshot(LEFT, 2, 5, 9));
-    assert_eq!((taken, asked(&effects)), (Taken::Replaces, vec![(1, 2, Some(5))]));
-    let (taken, effects) = base.take(Millis(1_020), &changes(LEFT, 2, (5, 5), 5, None));
+    assert_eq!((taken, asked(&effects)), (Taken::Replaces, vec![]));
+    assert_eq!(asked(&base.tick(Millis(1_030))), [(1, 2, Some(5))]);
+    let (taken, effects) = base.take(Millis(1_040), &changes(LEFT, 2, (5, 5), 5, None));
     assert_eq!((taken, asked(&effects)), (Taken::Nothing, vec![]));
-    assert_eq!(base.wake_at(), Millis(1_070));
-    assert_eq!(asked(&base.news(Millis(1_030), LEFT)), [(1, 2, Some(5))]);
+    assert_eq!(base.wake_at(), Millis(1_060));
+}
+
+/// A parent that is asked for each group of its writes has less time for them.
+#[test]
+fn before_the_switch_it_asks_now_and_then_and_after_it_at_once() {
+    let (mut base, replicas) = of_one();
+    base.ordered(Millis(0), replicas.clone(), false);
+    let (_, effects) = base.take(Millis(10), &snapshot(LEFT, 1, 5, 1_006));
+    assert_eq!(asked(&effects), [(1, 1, Some(5))], "1001 entries are missing");
+    let (_, effects) = base.take(Millis(20), &changes(LEFT, 1, (5, 900), 1_007, None));
+    assert_eq!(asked(&effects), []);
+    assert_eq!(asked(&base.news(Millis(21), LEFT)), []);
+    assert_eq!(base.wake_at(), Millis(40));
+    assert_eq!(asked(&base.ordered(Millis(22), replicas, true)), [(1, 1, Some(900))]);
+    let (_, effects) = base.take(Millis(23), &changes(LEFT, 1, (900, 1_000), 1_007, None));
+    assert_eq!(asked(&effects), [(1, 1, Some(1_000))]);
+    assert_eq!(asked(&base.take(Millis(24), &changes(LEFT, 1, (1_000, 1_000), 1_007, None)).1), []);
+    assert_eq!(asked(&base.news(Millis(25), LEFT)), [(1, 1, Some(1_000))]);
 }
 
 #[test]
