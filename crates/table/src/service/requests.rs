@@ -2,7 +2,8 @@
 //!
 //! A replica may serve by the map before its replication can: a new leader waits until the promises to the former one have
 //! ended, and until its first entry is committed; and after a failure there are too few in sync until followers have
-//! caught up. Such a request waits here, for [`limits::PATIENCE`] at most; nothing of it was done before it is refused.
+//! caught up. Such a request waits here, for [`limits::PATIENCE`] at most; nothing of it was done before it is refused. So does a read
+//! that wants something newer than a follower has, for [`limits::FRESH_PATIENCE`]: the leader sends it the next message within that.
 
 use super::Tables;
 use crate::backoff::Backoff;
@@ -16,6 +17,7 @@ use partage_core::service::table::replication::{Consistency, Failed};
 use partage_core::service::table::rows::{Outcome, Write};
 use partage_engine::replica::TreeSnapshot;
 use partage_wire::request::unavailable;
+use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 /// Why a request was not carried out.
@@ -109,10 +111,15 @@ pub(super) trait ReplicaError: Into<Refused> {
     /// What its replication refused.
     fn failed(&self) -> Option<&Failed>;
 
-    /// Whether it may soon be otherwise at this very replica.
-    fn passes(&self) -> bool {
-        use Failed::{HandingOver, NoPromises, NotBegun, TooFewInSync};
-        matches!(self.failed(), Some(NotBegun | HandingOver | NoPromises | TooFewInSync { .. }))
+    /// For how long this very replica is asked again, as it may soon answer otherwise.
+    fn patience(&self) -> Duration {
+        match self.failed() {
+            Some(
+                Failed::NotBegun | Failed::HandingOver | Failed::NoPromises | Failed::TooFewInSync { .. },
+            ) => limits::PATIENCE,
+            Some(Failed::TooOld | Failed::Behind { .. }) => limits::FRESH_PATIENCE,
+            _ => Duration::ZERO,
+        }
     }
 }
 
@@ -233,18 +240,18 @@ impl Tables {
         self.patiently(|| self.0.node.pin(replica, consistency)).await
     }
 
-    /// Asks a replica until it answers something other than what may pass, for [`limits::PATIENCE`] at most. It is asked again when a
+    /// Asks a replica until it answers something other than what may pass, for [`limits::PATIENCE`] at most, or, where what it has is too
+    /// old, [`limits::FRESH_PATIENCE`]. It is asked again when a
     /// leader begins on this node, and after a while in any case: one may have begun elsewhere.
     pub(super) async fn patiently<T, E: ReplicaError, F: Future<Output = Result<T, E>>>(
         &self,
         ask: impl Fn() -> F,
     ) -> Result<T, Refused> {
-        let until = Instant::now() + limits::PATIENCE;
-        let (backoff, mut began) = (Backoff::new(), None);
+        let (since, backoff, mut began) = (Instant::now(), Backoff::new(), None);
         loop {
             match ask().await {
                 Ok(answer) => return Ok(answer),
-                Err(error) if error.passes() && Instant::now() < until => match &mut began {
+                Err(error) if since.elapsed() < error.patience() => match &mut began {
                     // A leader may have begun since the replica refused: it is asked once more before anything is waited for.
                     None => began = Some(self.0.notices.began()),
                     Some(began) => drop(timeout(backoff.rest(), began.changed()).await),
