@@ -9,6 +9,8 @@
 //!
 //! A row is its key and its value, nothing else; the answer is a byte for each. A thread of each node flushes and compacts, as
 //! in a node of tables. There is no order between nodes, no leader, and nothing is read.
+//!
+//! For one write after the other, a client asks one node, which sends the row to the other two ([`start_chain`]).
 
 use crate::rows::{KEY_BYTES, VALUE_BYTES, value};
 use crate::{Done, Run, resp};
@@ -53,21 +55,50 @@ pub fn start(run: &Run) -> Result<Vec<Running>> {
     Ok(nodes)
 }
 
+/// Starts two nodes, and one before them: a row that it is sent is on all three disks when it answers. That one is the first.
+pub fn start_chain(run: &Run) -> Result<Vec<Running>> {
+    let mut nodes = start(run)?;
+    drop(nodes.remove(0));
+    let at = free()?;
+    let mut command = myself()?;
+    command.arg("floor-leader").arg(at.to_string()).arg(run.folder("floor-leader")?);
+    nodes.iter().for_each(|follower| drop(command.arg(follower.at.to_string())));
+    nodes.insert(0, Running::start(&mut command, at)?);
+    Ok(nodes)
+}
+
+/// What the process of the node before two others does, for one client: it sends each row on, writes its own log meanwhile, and
+/// waits for both.
+pub fn leader(words: &[String]) -> Done {
+    let [_, at, folder, followers @ ..] = words else {
+        return Err("floor-leader ADDRESS FOLDER FOLLOWER...".into());
+    };
+    let connect = |at: &String| -> Result<TcpStream> {
+        let stream = TcpStream::connect(at)?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    };
+    let mut followers = followers.iter().map(connect).collect::<Result<Vec<_>>>()?;
+    let (mut node, listener) = (Node::open(Path::new(folder))?, TcpListener::bind(at)?);
+    let (mut row, mut answer) = ([0; ROW_BYTES], [0; 1]);
+    // The first connection asks whether the process has started.
+    for client in listener.incoming() {
+        let mut client = client?;
+        client.set_nodelay(true)?;
+        while client.read_exact(&mut row).is_ok() {
+            followers.iter_mut().try_for_each(|follower| follower.write_all(&row))?;
+            node.write(&[&row])?;
+            followers.iter_mut().try_for_each(|follower| follower.read_exact(&mut answer))?;
+            client.write_all(b".")?;
+        }
+    }
+    Ok(())
+}
+
 /// What the process of a node does.
 pub fn node(words: &[String]) -> Done {
     let [_, at, folder] = words else { return Err("floor-node ADDRESS FOLDER".into()) };
-    let folder = Path::new(folder);
-    let (log, _) = Log::open(Arc::new(RealDisk), &folder.join("log"), LogSettings::default())?;
-    let store = Arc::new(TreeEngine::default().open(&folder.join("rows"))?);
-    let (flush, flushes) = sync_channel(1);
-    let (flushed, positions) = sync_channel(1);
-    let flushing = Arc::clone(&store);
-    std::thread::Builder::new().name("floor-storage".to_owned()).spawn(move || {
-        tend(&flushing, &flushes, &flushed);
-    })?;
-    let keyspace = KeyspaceName::new("bench")?;
-    let replica = ReplicaKey { keyspace, shard: ShardId(1), placement: PlacementId(1) };
-    let mut node = Node { log, store, replica, flush, flushed: positions, is_flushing: false };
+    let mut node = Node::open(Path::new(folder))?;
     let mut lines = Lines::listen(at.parse()?)?;
     loop {
         lines.read()?;
@@ -89,6 +120,20 @@ struct Node {
 }
 
 impl Node {
+    fn open(folder: &Path) -> std::result::Result<Node, Box<dyn std::error::Error>> {
+        let (log, _) = Log::open(Arc::new(RealDisk), &folder.join("log"), LogSettings::default())?;
+        let store = Arc::new(TreeEngine::default().open(&folder.join("rows"))?);
+        let (flush, flushes) = sync_channel(1);
+        let (flushed, positions) = sync_channel(1);
+        let flushing = Arc::clone(&store);
+        std::thread::Builder::new().name("floor-storage".to_owned()).spawn(move || {
+            tend(&flushing, &flushes, &flushed);
+        })?;
+        let keyspace = KeyspaceName::new("bench")?;
+        let replica = ReplicaKey { keyspace, shard: ShardId(1), placement: PlacementId(1) };
+        Ok(Node { log, store, replica, flush, flushed: positions, is_flushing: false })
+    }
+
     fn write(&mut self, rows: &[&[u8]]) -> Done {
         let before = self.store.applied();
         let entry = |(row, index): (&&[u8], u64)| {

@@ -1,10 +1,11 @@
-//! How long one durable write takes, one after the other: ours on three disks, Redis on one, and one synced write of the log.
+//! How long one durable write takes, one after the other: ours on three disks, the floor on the same, Redis on one, and one synced
+//! write of the log.
 
 use crate::cluster::Cluster;
 use crate::peers::redis;
 use crate::rows::{VALUE_BYTES, key, value};
-use crate::{Done, Run, resp};
-use bench_gauge::client::{self, Draw, Pressure};
+use crate::{Done, Run, floor, median, resp};
+use bench_gauge::client::{self, Draw, Pressure, Protocol};
 use bench_gauge::{Durations, now, say};
 use partage_core::base::id::{Epoch, PlacementId, ShardId};
 use partage_core::base::name::KeyspaceName;
@@ -28,40 +29,45 @@ pub fn bench(run: &Run) -> Done {
     let ours = Cluster::start(run, "partage", run.number("--shards", 12, 12))?;
     let numbers = ours.layout()?.numbers(KEYS);
     let redis = redis::start(&run.folder("redis")?, true)?;
+    let floor = floor::start_chain(run)?;
     let mut log = Alone::open(run)?;
-    let mut medians = [Vec::new(), Vec::new(), Vec::new()];
+    let ask_ours = |out: &mut Vec<u8>, draw: &mut Draw, _: usize| {
+        let number = numbers[0][draw.below(numbers[0].len() as u64) as usize];
+        resp::set(out, &key(number), &value(number));
+    };
+    let ask_floor = |out: &mut Vec<u8>, draw: &mut Draw, _: usize| {
+        let number = draw.below(KEYS);
+        out.extend_from_slice(&key(number));
+        out.extend_from_slice(&value(number));
+    };
+    let names = ["partage", "the floor", "redis", "the log alone"];
+    let mut medians = [const { Vec::new() }; 4];
     for _ in 0..run.number("--rounds", 5, 1) {
-        let ask = |out: &mut Vec<u8>, draw: &mut Draw, _| {
-            let number = numbers[0][draw.below(numbers[0].len() as u64) as usize];
-            resp::set(out, &key(number), &value(number));
-        };
-        let mut seen = [Some(depth_1(ours.resp[0], &ask, time)?), None, Some(log.run(time)?)];
-        if let Some(redis) = &redis {
-            seen[1] = Some(depth_1(redis.at, &ask, time)?);
-        }
-        let names = ["partage", "redis", "the log alone"];
+        let redis = redis.as_ref().map(|redis| depth_1(redis.at, &resp::sets(&ask_ours), time));
+        let seen = [
+            Some(depth_1(ours.resp[0], &resp::sets(&ask_ours), time)?),
+            Some(depth_1(floor[0].at, &floor::rows(&ask_floor), time)?),
+            redis.transpose()?,
+            Some(log.run(time)?),
+        ];
         for ((name, mut latency), medians) in names.into_iter().zip(seen).zip(&mut medians) {
             let Some(latency) = &mut latency else { continue };
             say(&format!("{name:14} {:>7} writes, {}", latency.len(), latency.line()));
             medians.push(latency.quantile_ms(0.5));
         }
     }
-    let [ours, redis, log] = medians.map(|mut medians: Vec<f64>| {
-        medians.sort_by(f64::total_cmp);
-        medians.get(medians.len() / 2).copied().unwrap_or(f64::NAN)
-    });
-    say(&format!("median of p50: partage {ours:.3} ms, redis {redis:.3} ms, the log alone {log:.3} ms"));
+    let [ours, floor, redis, log] = medians.map(median);
+    say(&format!(
+        "median of p50: partage {ours:.3} ms, the floor {floor:.3} ms, redis {redis:.3} ms, the log alone {log:.3} ms"
+    ));
     say(&format!("ours is {:.2} of redis (goal 0.25), {:.2} of the log (goal 3)", ours / redis, ours / log));
+    say(&format!("the floor is {:.2} of redis, {:.2} of the log", floor / redis, floor / log));
     Ok(())
 }
 
-fn depth_1(
-    at: SocketAddr,
-    ask: &dyn Fn(&mut Vec<u8>, &mut Draw, usize),
-    time: Duration,
-) -> Result<Durations> {
+fn depth_1(at: SocketAddr, protocol: &Protocol<'_>, time: Duration) -> Result<Durations> {
     let pressure = Pressure { lines: vec![vec![at]], depth: 1, time };
-    client::run(&resp::sets(ask), &pressure, &|| 0.0).map(|seen| seen.latency)
+    client::run(protocol, &pressure, &|| 0.0).map(|seen| seen.latency)
 }
 
 /// A log with nothing before it and behind it.

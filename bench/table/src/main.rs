@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         "away" => Run::new(&words).and_then(|run| away::bench(&run)),
         "reshape" => Run::new(&words).and_then(|run| reshape::bench(&run)),
         "floor-node" => floor::node(&words),
+        "floor-leader" => floor::leader(&words),
         "floor-reader" => floor::reader(&words),
         other => Err(format!("there is no command {other:?}: {USAGE}").into()),
     };
