@@ -67,7 +67,7 @@ async fn one_row_from_any_node(cluster: &Cluster, clients: &mut [Client]) {
     for at in 0..3 {
         let key = format!("one-{at}");
         let next = (at + 1) % 3;
-        let absent = proto::PutRequest { if_absent: true, ttl_ms: Some(u64::MAX), ..put("stock", &key, "1") };
+        let absent = proto::PutRequest { if_absent: true, ttl_ms: Some(1 << 52), ..put("stock", &key, "1") };
         let written = clients[at].put(absent.clone()).await.unwrap().into_inner();
         assert!(!written.existed);
         let status = refused(clients[next].put(absent).await, Code::Aborted, "not_met");

@@ -6,7 +6,7 @@
 
 use super::{bulk, feed, indexes, rows};
 use crate::limits::{FEED_WAIT, SCAN_ROWS};
-use partage_core::limits::{FILTER_BYTES, NAME_BYTES};
+use partage_core::limits::{FILTER_BYTES, NAME_BYTES, TTL_MS};
 use partage_wire::json::ErrorBody;
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
@@ -126,9 +126,8 @@ fn parameter(parameter: &mut Value) {
         "wait_ms" => {
             *schema = json!({ "type": "integer", "minimum": 0, "maximum": FEED_WAIT.as_millis() as u64 })
         }
-        "bound_ms" | "ttl_ms" | "shard" => {
-            *schema = json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX })
-        }
+        "ttl_ms" => *schema = json!({ "type": "integer", "minimum": 0, "maximum": TTL_MS }),
+        "bound_ms" | "shard" => *schema = json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
         "at_least" => *schema = json!({ "type": "string", "pattern": "^[0-9]{1,19}-[0-9]{1,19}$" }),
         "if-none-match" => *schema = json!({ "type": "string", "enum": ["*"] }),
         "if-match" => *schema = json!({ "type": "string", "pattern": r#"^(\*|"[0-9]{1,19}-[0-9]{1,19}")$"# }),

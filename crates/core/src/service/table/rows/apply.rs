@@ -25,7 +25,7 @@ pub fn apply<R: Records>(records: &R, version: LogPosition, write: &Write) -> Re
     let first = write.request.map(|request| first_outcome(records, request)).transpose()?.flatten();
     let is_first = first.is_none();
     let (outcome, mut draft) = match first {
-        Some(outcome) => (outcome, Draft::new(records, standing.clock_ms, version)),
+        Some(outcome) => (outcome, Draft::new(records, standing.clock_ms, write.at_ms, version)),
         None => carry_out(records, standing.clock_ms, version, write)?,
     };
     draft.remove_ended()?;
@@ -72,7 +72,7 @@ fn carry_out<'a, R: Records>(
     version: LogPosition,
     write: &Write,
 ) -> Result<(Outcome, Draft<'a, R>), R::Error> {
-    let mut draft = Draft::new(records, clock_ms, version);
+    let mut draft = Draft::new(records, clock_ms, write.at_ms, version);
     let mut results = Vec::with_capacity(write.operations.len());
     for (at, operation) in write.operations.iter().enumerate() {
         let outcome = match draft.carry_out(operation) {
@@ -84,7 +84,7 @@ fn carry_out<'a, R: Records>(
             Err(Stop::NotMet(current)) => Outcome::NotMet { operation: at, current },
             Err(Stop::Refused(refusal)) => Outcome::Refused { operation: at, refusal },
         };
-        return Ok((outcome, Draft::new(records, clock_ms, version)));
+        return Ok((outcome, Draft::new(records, clock_ms, write.at_ms, version)));
     }
     Ok((Outcome::Done { version, results }, draft))
 }
