@@ -10,7 +10,7 @@
 //! | a batch | is one entry: all its operations are done, or none; each sees what those before it have done |
 //! | time to live | the leader computes the end of a row from a relative time ([`Expiry::After`]) by its own clock, when it gives the entry its time. Each entry carries that time; the latest of these is the shard's clock ([`Standing::clock_ms`]), and a row whose time has come by that clock is absent for writes and for reads. So no leader change brings a row back |
 //! | rows whose time has come | each entry removes up to [`limits::EXPIRED_ROWS_REMOVED`] of them; an entry without operations does only that |
-//! | a request that comes twice | the outcome of a write with a request id is kept for [`limits::ANSWER_KEPT_MS`] by the shard's clock, and the latest [`limits::ANSWERS_KEPT`] at most; the same id again changes nothing and gets the first outcome |
+//! | a request that comes twice | the outcome of a write with a request id is kept for [`limits::ANSWER_KEPT_MS`] by the shard's clock, and the latest [`limits::ANSWERS_KEPT`] at most ([`Applied::forgotten_early`] counts those that are forgotten before their time); the same id again changes nothing and gets the first outcome |
 //!
 //! A table with a change feed also keeps what became of each row ([`super::feed`]).
 //!

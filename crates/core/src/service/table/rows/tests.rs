@@ -243,7 +243,16 @@ fn a_request_that_comes_twice_gets_the_first_outcome() {
     let mut split_off = Shard { memory: shard.memory.clone(), index: shard.index };
     assert_eq!(split_off.write(&write(1, 7, 3)), first);
     // Its time has come, and some other entry has removed it.
-    shard.one(1 + limits::ANSWER_KEPT_MS, "o", put(""));
+    let later = Write {
+        at_ms: 1 + limits::ANSWER_KEPT_MS,
+        request: None,
+        operations: vec![operation("o", Condition::Always, put(""))],
+    };
+    let Ok(applied) = apply(&shard.memory, at(shard.index + 1), &later);
+    assert!(
+        applied.forgotten_early == 0 && applied.records.contains(&Record::Answer(RequestId([1; 16]), None))
+    );
+    shard.write(&later);
     assert_ne!(shard.write(&write(1, 7, 2)), first);
     assert_eq!(shard.get("n"), Some("2".into()));
 }
@@ -260,6 +269,7 @@ fn only_the_latest_outcomes_are_kept() {
             _ => None,
         });
         assert_eq!(forgot, (id > 2).then(|| id - 2));
+        assert_eq!(applied.forgotten_early, u64::from(id > 2), "a client may still count on it");
         for record in applied.records {
             match record {
                 Record::AnswerOf(at, id, true) => drop(shard.memory.answers_of.insert((at, id))),
