@@ -447,7 +447,7 @@ impl Sharded {
     }
 
     fn no_keyspace(&self, target: &Target) -> Response {
-        let text = format!("there is no {}: the maps know no keyspace of that name", target.keyspace);
+        let text = format!("there is no keyspace {}", target.keyspace);
         self.refusal(StatusCode::NOT_FOUND, ErrorBody::told("not_found", text, "name one that exists"))
     }
 
