@@ -167,6 +167,10 @@ fn several_rows_are_written_and_read_with_one_outcome_for_each() {
     }
     let none = up.ask(0, "POST", "/v1/tables/none/get", "", r#"{"keys":["a"]}"#);
     assert_eq!(none.error(), (404, "not_found"), "{}", none.body);
+    for (node, method) in [(0, "GET"), (1, "PUT"), (2, "DELETE")] {
+        let none = up.ask(node, method, "/v1/tables/none/keys/a", "", "");
+        assert_eq!(none.error(), (404, "not_found"), "{method}: {}", none.body);
+    }
     assert_eq!(up.ask(0, "GET", "/v1/tables/stock/get", "", "").error(), (405, "malformed"));
 }
 

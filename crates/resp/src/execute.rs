@@ -22,7 +22,7 @@ use partage_core::keyspace::hash::crc16;
 use partage_core::keyspace::key::Key;
 use partage_core::limits::BATCH_OPERATIONS;
 use partage_core::service::table::replication::Consistency;
-use partage_core::service::table::rows::{Action, Condition, Expiry, Operation, Outcome, Row, Write};
+use partage_core::service::table::rows::{Action, Condition, Operation, Outcome, Row, Write};
 use std::sync::Arc;
 
 /// How a command begins.
@@ -155,7 +155,7 @@ async fn one(table: &dyn Table, step: &Step, consistency: Consistency) -> Result
             let row = read(table, &step.key, consistency).await?;
             Ok(how.answer(row, table.now_ms()))
         }
-        Does::ExpireIf { at_ms, when } if !when.is_always() => {
+        Does::ExpireIf { at_ms, expiry, when } if !when.is_always() => {
             for _ in 0..limits::TRIES {
                 let row = read(table, &step.key, Consistency::Linearizable).await?;
                 let Some(row) = row.filter(|row| when.holds(row.expires_ms, *at_ms)) else {
@@ -164,7 +164,7 @@ async fn one(table: &dyn Table, step: &Step, consistency: Consistency) -> Result
                 let expire = Operation {
                     key: step.key.clone(),
                     condition: Condition::Version(row.version),
-                    action: Action::Expire(Expiry::At(*at_ms)),
+                    action: Action::Expire(*expiry),
                     wants_former: false,
                 };
                 match table.write(write(vec![expire])).await? {

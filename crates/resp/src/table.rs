@@ -30,7 +30,8 @@ pub trait Table: Send + Sync + 'static {
     /// Which part of a key decides its partition. Several keys are written as one only within one partition.
     fn partition_key(&self) -> PartitionKey;
 
-    /// The time of day in milliseconds, by which times to live begin. The time in a [`Write`] is the leader's to set.
+    /// The time of day in milliseconds, by which the listener says how long rows live on. The time in a [`Write`] is the leader's to
+    /// set, and times to live count from it.
     fn now_ms(&self) -> u64 {
         partage_clock::unix_ms()
     }

@@ -195,6 +195,17 @@ impl Transaction<'_> {
         }
     }
 
+    /// What is written for a row that ends at `end` on the copy, where the time was `now_ms`: the time to live that a command has
+    /// given it, so that it counts by the clock of the leader; else that time itself.
+    fn expiry(&self, key: &Key, before: Option<&Row>, end: u64, now_ms: u64) -> Expiry {
+        let is_as_before = before.and_then(|row| row.expires_ms) == Some(end);
+        let mut given = self.steps().filter(|step| step.key == *key).filter_map(Step::ttl_ms);
+        match given.find(|ttl_ms| !is_as_before && now_ms.saturating_add(*ttl_ms) == end) {
+            Some(ttl_ms) => Expiry::After(ttl_ms),
+            None => Expiry::At(end),
+        }
+    }
+
     /// Carries all of it out on a copy, and writes what has changed. None: rows have changed meanwhile.
     async fn prepared(&self) -> Result<Option<Reply>, RequestError> {
         let mut keys: Vec<Key> = self.steps().map(|step| step.key.clone()).collect();
@@ -218,7 +229,10 @@ impl Transaction<'_> {
         for rows in self.commands.iter().flatten() {
             of_rows.push(execute::rows(&copy, rows, Consistency::Linearizable).await);
         }
-        let operations = before.iter().map(|(key, row)| change(key, row.as_ref(), copy.row(key)));
+        let operations = before.iter().map(|(key, row)| {
+            let ended = |end| self.expiry(key, row.as_ref(), end, now_ms);
+            change(key, row.as_ref(), copy.row(key), ended)
+        });
         let operations: Vec<Operation> = operations.collect();
         let reply = Some(Reply::Array(self.answers(of_rows.into_iter())));
         if operations.iter().all(|operation| operation.action == Action::Read) {
@@ -244,11 +258,11 @@ fn unchanged(key: &Key, version: Option<LogPosition>) -> Operation {
 }
 
 /// What makes the row from what it was, if it still is that.
-fn change(key: &Key, before: Option<&Row>, after: Option<Row>) -> Operation {
+fn change(key: &Key, before: Option<&Row>, after: Option<Row>, expiry: impl Fn(u64) -> Expiry) -> Operation {
     let action = match after {
         after if after.as_ref() == before => Action::Read,
         None => Action::Delete,
-        Some(row) => Action::Put(row.value, row.expires_ms.map_or(Expiry::Never, Expiry::At)),
+        Some(row) => Action::Put(row.value, row.expires_ms.map_or(Expiry::Never, expiry)),
     };
     let condition = condition(before.map(|row| row.version));
     Operation { key: key.clone(), condition, action, wants_former: false }

@@ -15,6 +15,8 @@ pub(crate) struct WriteTimes {
     pub(crate) commit: Histogram,
     /// Of these, the own log: until a record is on disk, at followers too.
     pub(crate) sync: Histogram,
+    /// From when a leader's entries are on its own disk until they are committed: what its followers take beyond that.
+    pub(crate) followers: Histogram,
     /// Until a group of committed entries is applied, at followers too.
     pub(crate) apply: Histogram,
 }
@@ -22,7 +24,13 @@ pub(crate) struct WriteTimes {
 impl Default for WriteTimes {
     fn default() -> WriteTimes {
         let histogram = || Histogram::new(exponential_buckets(0.000_01, 2.0, BUCKETS));
-        WriteTimes { queue: histogram(), commit: histogram(), sync: histogram(), apply: histogram() }
+        WriteTimes {
+            queue: histogram(),
+            commit: histogram(),
+            sync: histogram(),
+            followers: histogram(),
+            apply: histogram(),
+        }
     }
 }
 
@@ -40,6 +48,11 @@ impl WriteTimes {
                 &self.commit,
             ),
             ("log_sync_seconds", "Time until a record of a replica is on the disk of the log", &self.sync),
+            (
+                "write_followers_seconds",
+                "Time from when a leader's entries are on its own disk until they are committed",
+                &self.followers,
+            ),
             ("apply_seconds", "Time in which a group of committed entries is applied", &self.apply),
         ];
         for (name, help, histogram) in parts {

@@ -33,7 +33,9 @@ pub(crate) enum Located {
     At { node: NodeId, address: String, sequence: Option<u64> },
     /// Nobody serves it for a moment: it is being handed over.
     Nobody,
-    /// No such keyspace, no shard for the key, or no map.
+    /// All maps are here, and none is of such a keyspace.
+    NoKeyspace,
+    /// No shard for the key, or no map.
     Unknown,
 }
 
@@ -77,14 +79,21 @@ impl Finder {
         // Maps come one after the other: a keyspace may be missing only because it has not come yet.
         let complete = begun + limits::MAPS_FIRST;
         let waiting = self.waiters.try_acquire();
+        // Or it was created a moment ago.
+        let lag = Instant::now() + partage_maps::limits::LAG;
         let mut changes = cache.changes();
         loop {
             changes.mark_unchanged();
-            let located = self.look(&cache.routes(), target, access);
+            let has_heard = cache.has_heard();
+            let located = match self.look(&cache.routes(), target, access) {
+                Located::NoKeyspace if !has_heard => Located::Unknown,
+                located => located,
+            };
             let patience = match located {
                 Located::At { .. } => return located,
                 _ if hopped || waiting.is_err() => return located,
                 Located::Nobody => until,
+                Located::NoKeyspace => until.min(lag),
                 Located::Unknown => until.min(complete),
             };
             if !matches!(timeout_at(patience, changes.changed()).await, Ok(Ok(()))) {
@@ -137,7 +146,8 @@ impl Finder {
     fn look(&self, routes: &Routes, target: &Target, access: Access) -> Located {
         let route = match routes.route(target.keyspace.as_str(), &target.key) {
             Ok(route) => route,
-            Err(NoRoute::Keyspace { .. } | NoRoute::Shard { .. }) => return Located::Unknown,
+            Err(NoRoute::Keyspace { .. }) => return Located::NoKeyspace,
+            Err(NoRoute::Shard { .. }) => return Located::Unknown,
         };
         let own: Vec<u32> =
             route.replicas().filter(|replica| replica.node.id == self.own).map(|it| it.number).collect();

@@ -25,6 +25,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::AsyncReadExt;
 use tower::Layer;
 
 type Http = Client<HttpConnector, Body>;
@@ -243,6 +244,48 @@ async fn a17_requests_inside_are_ended_when_their_time_is_up_and_others_go_on_at
     let next = next.await.unwrap();
     assert_eq!((next.status, next.header("partage-proxied-to")), (StatusCode::OK, "b"));
     assert!(b.serves());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_may_be_done_has_a_status_of_its_own_where_the_service_wants_that() {
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
+    test_coordinator.create(1, Ownership::Exclusive);
+    let (a, _) = test_service_with("a", &coordinator, Sharded::definite_statuses).await;
+    eventually("a serves", || a.serves()).await;
+    // A node that reads the beginning of each request, and closes.
+    let (listener, closes) = common::address().await;
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0]).await;
+        }
+    });
+    let gate = move |gate: Sharded| {
+        let located = (NodeId::new("closes").unwrap(), closes.to_string());
+        gate.definite_statuses().locate_by(move |_: &Target, _| Some(located.clone()))
+    };
+    let (b, _) = test_service_with("b", &coordinator, gate).await;
+    let http = http();
+    let told = |answer: &Answer| (answer.status, answer.error());
+    let unknown = (StatusCode::GATEWAY_TIMEOUT, "unknown_outcome".to_owned());
+    assert_eq!(told(&b.ask(&http, Method::PUT, "/key/k", &[]).await), unknown);
+    assert_eq!(told(&b.ask(&http, Method::DELETE, "/key/k", &[]).await), unknown);
+    let read = b.ask(&http, Method::GET, "/key/k", &[]).await;
+    assert_eq!(told(&read), (StatusCode::BAD_GATEWAY, "broken".to_owned()));
+
+    let a = Arc::new(a);
+    let ask = |method: Method| {
+        let (a, http) = (a.clone(), http.clone());
+        tokio::spawn(async move { a.ask(&http, method, "/key/slow", &[]).await })
+    };
+    let (written, read) = (ask(Method::PUT), ask(Method::GET));
+    eventually("both are inside", || a.worker.replicas()[0].in_flight == 2).await;
+    test_coordinator.move_shard(test_coordinator.shard(), "a", "b").await;
+    let written = written.await.unwrap();
+    assert_eq!(told(&written), unknown);
+    assert_eq!(written.header("retry-after"), "", "nobody is to send it again unasked");
+    assert_eq!(told(&read.await.unwrap()), (StatusCode::SERVICE_UNAVAILABLE, "moved".to_owned()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -13,6 +13,7 @@ pub mod dependencies;
 pub mod glossary;
 pub mod graph;
 pub mod levels;
+pub mod metrics;
 pub mod modules;
 pub mod source;
 pub mod text;

@@ -181,7 +181,8 @@ impl GetArgs {
             }
         };
         let reply = self.target.ask(Method::GET, &query, HeaderMap::new(), Bytes::new()).await?;
-        if reply.status == StatusCode::NOT_FOUND {
+        // That of a row that is not there names its shard's log; of a table that no node knows it does not.
+        if reply.status == StatusCode::NOT_FOUND && reply.headers.contains_key("partage-applied") {
             let Target { table, key, .. } = &self.target;
             return Err(Failure::refused(format!("table {table} has no key {key:?}")).kind("absent"));
         }

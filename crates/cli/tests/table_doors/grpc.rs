@@ -11,16 +11,16 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-type Client = TableClient<Channel>;
+pub type Client = TableClient<Channel>;
 
-const MIB: usize = 1 << 20;
+pub const MIB: usize = 1 << 20;
 
-async fn client(address: &str) -> Client {
+pub async fn client(address: &str) -> Client {
     let client = TableClient::connect(format!("http://{address}")).await.unwrap();
     client.max_decoding_message_size(8 * MIB).max_encoding_message_size(16 * MIB)
 }
 
-fn put(table: &str, key: impl AsRef<[u8]>, value: impl Into<Vec<u8>>) -> proto::PutRequest {
+pub fn put(table: &str, key: impl AsRef<[u8]>, value: impl Into<Vec<u8>>) -> proto::PutRequest {
     let (table, key) = (table.to_owned(), key.as_ref().to_vec());
     proto::PutRequest { table, key, value: value.into(), ..Default::default() }
 }
@@ -29,12 +29,12 @@ fn get(table: &str, key: impl AsRef<[u8]>) -> proto::GetRequest {
     proto::GetRequest { table: table.to_owned(), key: key.as_ref().to_vec(), ..Default::default() }
 }
 
-fn row(key: impl AsRef<[u8]>, value: impl Into<Vec<u8>>) -> proto::PutRow {
+pub fn row(key: impl AsRef<[u8]>, value: impl Into<Vec<u8>>) -> proto::PutRow {
     proto::PutRow { key: key.as_ref().to_vec(), value: value.into(), ..Default::default() }
 }
 
 /// The code and the word of an error, and whether a write may be done.
-fn told(status: &Status) -> (Code, String, String) {
+pub fn told(status: &Status) -> (Code, String, String) {
     let details = status.get_error_details();
     let (reason, outcome) = match details.error_info() {
         Some(info) => (info.reason.clone(), info.metadata.get("outcome").cloned().unwrap_or_default()),
@@ -67,7 +67,7 @@ async fn one_row_from_any_node(cluster: &Cluster, clients: &mut [Client]) {
     for at in 0..3 {
         let key = format!("one-{at}");
         let next = (at + 1) % 3;
-        let absent = proto::PutRequest { if_absent: true, ttl_ms: Some(u64::MAX), ..put("stock", &key, "1") };
+        let absent = proto::PutRequest { if_absent: true, ttl_ms: Some(1 << 52), ..put("stock", &key, "1") };
         let written = clients[at].put(absent.clone()).await.unwrap().into_inner();
         assert!(!written.existed);
         let status = refused(clients[next].put(absent).await, Code::Aborted, "not_met");
@@ -363,7 +363,8 @@ fn tables_are_read_and_written_over_grpc() {
     cluster.create(&["loaded", "--shards", "4"]);
     eventually("the node has its shards", || {
         match http(&cluster.nodes[2].address, "GET", "/v1/tables/carts/keys/a", "", "") {
-            answer if answer.contains(" 404 ") => Ok(()),
+            // That of a table that the node does not know yet has no place in a log.
+            answer if answer.contains(" 404 ") && answer.contains("partage-applied") => Ok(()),
             other => Err(other),
         }
     });

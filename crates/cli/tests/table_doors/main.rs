@@ -10,4 +10,5 @@
 #[path = "../table_cluster/mod.rs"]
 mod cluster;
 mod grpc;
+mod parity;
 mod redis;

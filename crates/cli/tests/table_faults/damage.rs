@@ -43,7 +43,9 @@ fn read_all(cluster: &Cluster, node: usize, rows: &Rows) {
                 assert!(answer.body == *value, "a wrong answer for {}", String::from_utf8_lossy(key));
                 Ok(())
             }
-            Ok(answer) if answer.status == 404 => panic!("{} is lost", String::from_utf8_lossy(key)),
+            Ok(answer) if answer.status == 404 && answer.header("partage-applied").is_some() => {
+                panic!("{} is lost", String::from_utf8_lossy(key))
+            }
             other => Err(format!("{other:?}")),
         });
     }

@@ -54,8 +54,10 @@ pub enum Does {
     },
     /// It ends then, if that is so.
     ExpireIf {
-        /// In milliseconds of Unix time.
+        /// In milliseconds of Unix time, by the clock of the listener: what `when` compares.
         at_ms: u64,
+        /// What is written.
+        expiry: Expiry,
         /// What must hold.
         when: ExpireWhen,
     },
@@ -159,6 +161,16 @@ impl Rows {
 }
 
 impl Step {
+    /// The time to live that the step gives its row, counted by the clock of the leader; none: it gives none.
+    pub fn ttl_ms(&self) -> Option<u64> {
+        let expiry = match &self.does {
+            Does::Write { action: Action::Put(_, expiry) | Action::Expire(expiry), .. }
+            | Does::ExpireIf { expiry, .. } => expiry,
+            Does::Read(_) | Does::Write { .. } => return None,
+        };
+        if let Expiry::After(ttl_ms) = expiry { Some(*ttl_ms) } else { None }
+    }
+
     /// The operation of the step, if one says it all. Whether its condition must hold for the others to be done is not looked at.
     pub fn operation(&self) -> Option<Operation> {
         let (condition, action, wants_former) = match &self.does {
@@ -166,8 +178,8 @@ impl Step {
             Does::Write { condition, action, answer } => {
                 (*condition, action.clone(), matches!(answer, Written::Former | Written::HadEnd))
             }
-            Does::ExpireIf { at_ms, when } if when.is_always() => {
-                (Condition::Always, Action::Expire(Expiry::At(*at_ms)), false)
+            Does::ExpireIf { expiry, when, .. } if when.is_always() => {
+                (Condition::Always, Action::Expire(*expiry), false)
             }
             Does::ExpireIf { .. } => return None,
         };

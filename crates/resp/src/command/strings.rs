@@ -4,6 +4,7 @@ use super::rows::{Combine, Does, ExpireWhen, Read, Rows, Step, Written, key, num
 use crate::error::syntax;
 use crate::reply::{Reply, shown};
 use crate::request::Arguments;
+use partage_core::limits::TTL_MS;
 use partage_core::service::table::rows::{Action, Condition, Expiry};
 
 /// A command on rows, or what is answered instead.
@@ -39,6 +40,19 @@ impl Unit {
         let time = if self.is_seconds { time.checked_mul(1_000) } else { Some(time) };
         let at = if self.is_absolute { time } else { time.and_then(|time| time.checked_add(now_ms)) };
         at.map(|at| at.max(0) as u64).ok_or_else(|| invalid_time(command))
+    }
+
+    /// When the row ends. A relative time counts by the clock of the leader, which may differ from `now_ms`.
+    fn expiry(self, time: i64, command: &str, now_ms: u64) -> Result<Expiry, Reply> {
+        let at_ms = self.at_ms(time, command, now_ms)?;
+        if self.is_absolute {
+            return Ok(Expiry::At(at_ms));
+        }
+        let time = if self.is_seconds { time.saturating_mul(1_000) } else { time };
+        match time.max(0) as u64 {
+            ttl_ms @ ..=TTL_MS => Ok(Expiry::After(ttl_ms)),
+            _ => Err(invalid_time(command)),
+        }
     }
 }
 
@@ -109,10 +123,10 @@ impl Options {
         Ok(options)
     }
 
-    fn at_ms(&self, command: &str, now_ms: u64) -> Result<Option<u64>, Reply> {
+    fn expiry(&self, command: &str, now_ms: u64) -> Result<Option<Expiry>, Reply> {
         match self.time {
             Some((_, ..=0)) => Err(invalid_time(command)),
-            Some((unit, time)) => unit.at_ms(time, command, now_ms).map(Some),
+            Some((unit, time)) => unit.expiry(time, command, now_ms).map(Some),
             None => Ok(None),
         }
     }
@@ -120,8 +134,8 @@ impl Options {
 
 pub fn set(arguments: Arguments<'_>, now_ms: u64) -> Parsed {
     let options = Options::read(arguments, 3, true)?;
-    let expiry = match options.at_ms("set", now_ms)? {
-        Some(at) => Expiry::At(at),
+    let expiry = match options.expiry("set", now_ms)? {
+        Some(expiry) => expiry,
         None if options.keeps => Expiry::AsBefore,
         None => Expiry::Never,
     };
@@ -148,7 +162,7 @@ pub fn setex(arguments: Arguments<'_>, now_ms: u64) -> Parsed {
     if time <= 0 {
         return Err(invalid_time(&command));
     }
-    let expiry = Expiry::At(unit.at_ms(time, &command, now_ms)?);
+    let expiry = unit.expiry(time, &command, now_ms)?;
     write(arguments.get(1), Condition::Always, put(arguments.get(3), expiry), Written::Ok)
 }
 
@@ -167,8 +181,8 @@ pub fn getdel(arguments: Arguments<'_>, _: u64) -> Parsed {
 
 pub fn getex(arguments: Arguments<'_>, now_ms: u64) -> Parsed {
     let options = Options::read(arguments, 2, false)?;
-    let expiry = match options.at_ms("getex", now_ms)? {
-        Some(at) => Expiry::At(at),
+    let expiry = match options.expiry("getex", now_ms)? {
+        Some(expiry) => expiry,
         None if options.persists => Expiry::Never,
         None => return read(arguments.get(1), Read::Value),
     };
@@ -273,8 +287,9 @@ pub fn expire(arguments: Arguments<'_>, now_ms: u64) -> Parsed {
     if when.is_later && when.is_earlier {
         return Err(Reply::error("GT and LT options at the same time are not compatible"));
     }
-    let at_ms = unit.at_ms(number(arguments.get(2))?, &command, now_ms)?;
-    Ok(Rows::one(key(arguments.get(1))?, Does::ExpireIf { at_ms, when }))
+    let time = number(arguments.get(2))?;
+    let (at_ms, expiry) = (unit.at_ms(time, &command, now_ms)?, unit.expiry(time, &command, now_ms)?);
+    Ok(Rows::one(key(arguments.get(1))?, Does::ExpireIf { at_ms, expiry, when }))
 }
 
 pub fn persist(arguments: Arguments<'_>, _: u64) -> Parsed {
@@ -299,4 +314,33 @@ pub fn pexpiretime(arguments: Arguments<'_>, _: u64) -> Parsed {
 
 pub fn kind(arguments: Arguments<'_>, _: u64) -> Parsed {
     read(arguments.get(1), Read::Type)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_MS: u64 = 1_000_000;
+
+    fn expiry(unit: Unit, time: i64) -> Option<Expiry> {
+        unit.expiry(time, "set", NOW_MS).ok()
+    }
+
+    #[test]
+    fn relative_times_are_the_leader_s_to_count_and_absolute_ones_stay() {
+        assert_eq!(expiry(SECONDS, 5), Some(Expiry::After(5_000)));
+        assert_eq!(expiry(MILLISECONDS, 5), Some(Expiry::After(5)));
+        assert_eq!(expiry(SECONDS, -5), Some(Expiry::After(0)));
+        assert_eq!(expiry(AT_SECONDS, 5), Some(Expiry::At(5_000)));
+        assert_eq!(expiry(AT_MILLISECONDS, 5), Some(Expiry::At(5)));
+    }
+
+    #[test]
+    fn a_time_to_live_has_the_bound_of_all_doors() {
+        let most = TTL_MS as i64;
+        assert_eq!(expiry(MILLISECONDS, most), Some(Expiry::After(TTL_MS)));
+        assert_eq!(expiry(MILLISECONDS, most + 1), None);
+        assert_eq!(expiry(SECONDS, most / 1_000 + 1), None);
+        assert_eq!(expiry(AT_MILLISECONDS, i64::MAX), Some(Expiry::At(i64::MAX as u64)));
+    }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests start servers and wait for them")]
 
+mod clocks;
 mod cluster;
 mod differential;
 mod hostile;

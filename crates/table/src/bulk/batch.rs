@@ -28,7 +28,7 @@ pub(crate) struct Batch {
     name: Option<Vec<u8>>,
     /// As it came: what another node is sent. None: it is written anew.
     body: Option<Bytes>,
-    /// The times to live count from when this node carries it out.
+    /// The times to live count by the clock of the leader, from when it carries the batch out.
     operations: Vec<(Operation, Option<u64>)>,
 }
 
@@ -143,10 +143,10 @@ pub(super) fn condition_form(condition: Condition) -> (Option<String>, bool) {
     }
 }
 
-/// When a row ends that is written now.
-fn ending(mut operation: Operation, ttl_ms: Option<u64>, now_ms: u64) -> Operation {
+/// The operation with its time to live.
+fn ending(mut operation: Operation, ttl_ms: Option<u64>) -> Operation {
     if let (Action::Put(_, expiry) | Action::Expire(expiry), Some(ttl_ms)) = (&mut operation.action, ttl_ms) {
-        *expiry = Expiry::At(now_ms.saturating_add(ttl_ms));
+        *expiry = Expiry::After(ttl_ms);
     }
     operation
 }
@@ -207,9 +207,7 @@ impl Batch {
     }
 
     fn write(&self) -> Write {
-        let now_ms = partage_clock::unix_ms();
-        let operations =
-            self.operations.iter().map(|(operation, ttl_ms)| ending(operation.clone(), *ttl_ms, now_ms));
+        let operations = self.operations.iter().map(|(operation, ttl_ms)| ending(operation.clone(), *ttl_ms));
         // The node sets the time.
         Write { at_ms: 0, request: self.request(), operations: operations.collect() }
     }
@@ -325,14 +323,13 @@ mod tests {
             {"operation":"read","key":"b","if_version":"3-17"},
             {"operation":"delete","key":"a","want_former":true}]}"#;
         let batch = batch_of(text).unwrap();
-        let operations: Vec<Operation> =
-            batch.operations.iter().map(|(one, ttl_ms)| ending(one.clone(), *ttl_ms, 100)).collect();
+        let operations = batch.write().operations;
         let actions: Vec<&Action> = operations.iter().map(|one| &one.action).collect();
         let bytes = |bytes: &[u8]| Value::from(bytes);
         assert_eq!(
             actions,
             [
-                &Action::Put(bytes(b"\xff"), Expiry::At(105)),
+                &Action::Put(bytes(b"\xff"), Expiry::After(5)),
                 &Action::Put(bytes(br#"{"n": 1.0}"#), Expiry::Never),
                 &Action::Append(bytes(b"x")),
                 &Action::Add(-3),

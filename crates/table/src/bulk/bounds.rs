@@ -3,7 +3,7 @@
 use super::PutItem;
 use crate::limits;
 use crate::table_error::TableError;
-use partage_core::limits::VALUE_BYTES;
+use partage_core::limits::{TTL_MS, VALUE_BYTES};
 use partage_core::service::table::rows::Invalid;
 use std::collections::BTreeSet;
 
@@ -32,6 +32,10 @@ pub(crate) fn check_rows(items: &[PutItem]) -> Result<(), TableError> {
             let (key, bytes) = (item.key.clone(), length);
             return Err(TableError::too_many(Invalid::ValueTooLong { key, bytes }.to_string()));
         }
+        if let Some(ttl_ms) = item.ttl_ms.filter(|ttl_ms| *ttl_ms > TTL_MS) {
+            let key = item.key.clone();
+            return Err(TableError::Invalid(Invalid::TtlTooLong { key, ttl_ms }.to_string()));
+        }
         bytes += item.key.as_bytes().len() + length;
         if !keys.insert(&item.key) {
             let key = &item.key;
@@ -51,6 +55,8 @@ pub(crate) fn check_rows(items: &[PutItem]) -> Result<(), TableError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use partage_core::keyspace::key::Key;
+    use partage_core::service::table::rows::Condition;
 
     #[test]
     fn the_number_of_rows_has_bounds() {
@@ -58,5 +64,17 @@ mod tests {
         let many = check_count(limits::BULK_KEYS + 1, "rows").unwrap_err();
         assert!(many.word() == "too_large" && many.to_string().contains("1001 rows"), "{many}");
         assert_eq!(check_count(0, "keys").unwrap_err().word(), "malformed");
+    }
+
+    #[test]
+    fn a_time_to_live_has_a_bound() {
+        let item = |ttl_ms| PutItem {
+            key: Key::new(b"a").unwrap(),
+            value: b"1".as_slice().into(),
+            ttl_ms: Some(ttl_ms),
+            condition: Condition::Always,
+        };
+        assert_eq!(check_rows(&[item(TTL_MS)]), Ok(()));
+        assert_eq!(check_rows(&[item(TTL_MS + 1)]).unwrap_err().word(), "invalid");
     }
 }

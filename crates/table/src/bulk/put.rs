@@ -73,8 +73,7 @@ impl Put {
 
     fn write(&self, item: PutItem) -> Write {
         let request = self.name.as_ref().map(|name| item.request(name));
-        let end = |ttl_ms| Expiry::At(partage_clock::unix_ms().saturating_add(ttl_ms));
-        let expiry = item.ttl_ms.map_or(Expiry::Never, end);
+        let expiry = item.ttl_ms.map_or(Expiry::Never, Expiry::After);
         let operation = Operation {
             key: item.key,
             condition: item.condition,
@@ -206,6 +205,20 @@ mod tests {
         let body = serde_json::to_vec(&PutAnswer { results, failed: 5 }).unwrap();
         let put = Put::new(KeyspaceName::new("stock").unwrap(), None);
         assert_eq!(put.understand(&body), Some(all.to_vec()));
+    }
+
+    #[test]
+    fn a_time_to_live_is_sent_to_the_leader_as_it_came() {
+        let put = Put::new(KeyspaceName::new("stock").unwrap(), Some(b"x".to_vec()));
+        let item = PutItem {
+            key: Key::new(b"a").unwrap(),
+            value: b"1".as_slice().into(),
+            ttl_ms: Some(5),
+            condition: Condition::Always,
+        };
+        let write = put.write(item.clone());
+        assert_eq!(write.operations[0].action, Action::Put(b"1".as_slice().into(), Expiry::After(5)));
+        assert_eq!(write, put.write(item), "a retry is the same write at any time");
     }
 
     #[test]

@@ -72,8 +72,9 @@ fn condition_of(if_version: &str, if_absent: bool) -> Result<Condition, TableErr
     condition(Some(if_version).filter(|text| !text.is_empty()), if_absent).map_err(TableError::Malformed)
 }
 
+/// By the clock of the leader.
 fn expiry(ttl_ms: Option<u64>) -> Expiry {
-    ttl_ms.map_or(Expiry::Never, |ttl_ms| Expiry::At(partage_clock::unix_ms().saturating_add(ttl_ms)))
+    ttl_ms.map_or(Expiry::Never, Expiry::After)
 }
 
 /// A write of one row.
@@ -256,8 +257,11 @@ mod tests {
             let asked = proto::PutRequest { if_version: if_version.into(), if_absent, ..put_of(b"a", 0) };
             assert_eq!(put(asked).unwrap().operations[0].condition, expected);
         }
-        let huge = put(proto::PutRequest { ttl_ms: Some(u64::MAX), ..put_of(b"a", 0) }).unwrap();
-        assert!(matches!(huge.operations[0].action, Action::Put(_, Expiry::At(u64::MAX))));
+        let ending = |ttl_ms| put(proto::PutRequest { ttl_ms: Some(ttl_ms), ..put_of(b"a", 0) }).unwrap();
+        assert!(matches!(ending(5).operations[0].action, Action::Put(_, Expiry::After(5))));
+        assert_eq!(ending(5).at_ms, 0, "the leader gives the write its time");
+        let once = || proto::PutRequest { ttl_ms: Some(5), idempotency_key: "x".into(), ..put_of(b"a", 0) };
+        assert_eq!(put(once()).unwrap(), put(once()).unwrap(), "a retry is the same write at any time");
     }
 
     #[test]

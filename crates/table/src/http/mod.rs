@@ -1,7 +1,7 @@
 //! Rows over HTTP: `GET`, `PUT` and `DELETE` of `/v1/tables/<table>/keys/<key>`, or `/<table>/<key>` as routers and other services
 //! have it, with raw bodies.
 //!
-//! Any node takes any request: the worker's layer ([`partage_worker::http::sharded`]) lets it in, or sends it on once to the node
+//! Any node takes any request: the worker's layer ([`partage_worker::http::Sharded`]) lets it in, or sends it on once to the node
 //! that serves the key.
 //!
 //! | request | says |
@@ -63,13 +63,15 @@
 //! | 200, 204 | | done; `etag` is the version of the row |
 //! | 207 | | some rows of several have another outcome than wanted: each says which |
 //! | 400, 413 | `malformed`, `invalid`, `too_large` | the request cannot be carried out as it is |
-//! | 404 | `not_found` | there is no such row |
+//! | 404 | `not_found` | there is no such row (with `partage-applied`), or no such table |
+//! | 421 | `misdirected` | the node that was sent this on does not serve the key |
 //! | 409 | `index_not_ready`, `index_exists`, `too_many` | the index cannot be asked, or created |
 //! | 409 | `refused` | an operation cannot be done on the row that is there |
 //! | 410 | `gone` | changes behind the token of a feed are no longer kept |
 //! | 412 | `not_met` | the condition does not hold; `etag` is the version of the row that is there |
 //! | 422 | `request_id_taken` | another write had this idempotency key |
-//! | 503 | `soon`, `too_few_in_sync`, `busy`, `stopped`, `too_old` | nothing was done; try again |
+//! | 502, 503 | `broken`, `moved` | of reads: the answer was lost; try again |
+//! | 503 | `soon`, `unreachable`, `too_few_in_sync`, `busy`, `stopped`, `too_old` | nothing was done; try again |
 //! | 504 | `unknown_outcome` | the write may or may not have been done |
 //! | 507 | `no_room` | the disk of the leader is full; nothing was done |
 
@@ -99,9 +101,10 @@ use http::{Method, StatusCode};
 use parse::{KeyRequest, key_request};
 use partage_core::limits::VALUE_BYTES;
 use partage_core::service::table::rows::{Action, Operation, Request as WriteRequest, Write};
-use partage_worker::http::{Aim, sharded};
+use partage_worker::http::{Aim, Sharded};
 use partage_worker::{Guard, Worker};
 use std::sync::Arc;
+use tower::Layer;
 
 /// The beginning of every path of a table.
 pub const PREFIX: &str = scans::TABLES;
@@ -147,7 +150,8 @@ pub fn routes(worker: &Worker, tables: Tables, (scans, feeds): (Scans, Feeds), b
         .merge(indexed)
         .merge(documented)
         .method_not_allowed_fallback(answer::other_method);
-    sharded(worker, aim, of_keys(tables).merge(of_tables))
+    let rows = of_keys(tables).merge(of_tables);
+    Router::new().fallback_service(Sharded::new(worker, aim).definite_statuses().layer(rows))
 }
 
 /// The rows of single keys, of requests that have been let in.
@@ -232,7 +236,7 @@ async fn write(
     let request =
         asked.request_id(value.as_deref()).map(|(id, fingerprint)| WriteRequest { id, fingerprint });
     let action = match value {
-        Some(value) => Action::Put(value[..].into(), asked.expiry(partage_clock::unix_ms())),
+        Some(value) => Action::Put(value[..].into(), asked.expiry()),
         None => Action::Delete,
     };
     let (key, condition) = (asked.key.clone(), asked.condition);

@@ -6,7 +6,7 @@
 
 use super::{bulk, feed, indexes, rows};
 use crate::limits::{FEED_WAIT, SCAN_ROWS};
-use partage_core::limits::{FILTER_BYTES, NAME_BYTES};
+use partage_core::limits::{FILTER_BYTES, NAME_BYTES, TTL_MS};
 use partage_wire::json::ErrorBody;
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
@@ -68,6 +68,7 @@ fn read_row() {}
     ),
     responses(
         (status = 204, description = "Written; `etag` has the version, `partage-existed` whether there was a row"),
+        (status = 404, body = ErrorBody, description = "there is no such table"),
         (status = 412, body = ErrorBody, description = "the condition does not hold"),
         (status = 422, body = ErrorBody, description = "another write had this idempotency key"),
         (status = 507, body = ErrorBody, description = "the disk of the leader is full"),
@@ -87,6 +88,7 @@ fn put_row() {}
     ),
     responses(
         (status = 204, description = "Deleted; `partage-existed` says whether there was a row"),
+        (status = 404, body = ErrorBody, description = "there is no such table"),
         (status = 412, body = ErrorBody, description = "the condition does not hold"),
         (status = 422, body = ErrorBody, description = "another write had this idempotency key"),
         (status = 507, body = ErrorBody, description = "the disk of the leader is full"),
@@ -126,9 +128,8 @@ fn parameter(parameter: &mut Value) {
         "wait_ms" => {
             *schema = json!({ "type": "integer", "minimum": 0, "maximum": FEED_WAIT.as_millis() as u64 })
         }
-        "bound_ms" | "ttl_ms" | "shard" => {
-            *schema = json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX })
-        }
+        "ttl_ms" => *schema = json!({ "type": "integer", "minimum": 0, "maximum": TTL_MS }),
+        "bound_ms" | "shard" => *schema = json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
         "at_least" => *schema = json!({ "type": "string", "pattern": "^[0-9]{1,19}-[0-9]{1,19}$" }),
         "if-none-match" => *schema = json!({ "type": "string", "enum": ["*"] }),
         "if-match" => *schema = json!({ "type": "string", "pattern": r#"^(\*|"[0-9]{1,19}-[0-9]{1,19}")$"# }),
@@ -149,7 +150,10 @@ fn responses(operation: &mut Value) {
         ("403", "a page of another site asks"),
         ("408", "it came too slowly"),
         ("413", "it is too large"),
-        ("421", "no node serves such a table, or `Host` names another than this listener"),
+        (
+            "421",
+            "the node that was sent the request on does not serve the key, or `Host` names another than this listener",
+        ),
         (
             "503",
             "nothing was done: the shard changes hands, too few replicas are in sync, or too much is under way",

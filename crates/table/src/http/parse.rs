@@ -50,9 +50,9 @@ impl KeyRequest {
         Target { keyspace: self.table.clone(), key: self.key.as_bytes().to_vec(), access: Some(access) }
     }
 
-    /// When a row that is put now ends.
-    pub(super) fn expiry(&self, now_ms: u64) -> Expiry {
-        self.ttl_ms.map_or(Expiry::Never, |ttl_ms| Expiry::At(now_ms.saturating_add(ttl_ms)))
+    /// When the row that is put ends, by the clock of the leader.
+    pub(super) fn expiry(&self) -> Expiry {
+        self.ttl_ms.map_or(Expiry::Never, Expiry::After)
     }
 
     /// The client's name for the write, and what tells the write from another one under the same name.
@@ -231,7 +231,7 @@ mod tests {
             parsed("PUT", "/v1/tables/stock/keys/a?ttl_ms=5", headers)
         }
         let condition = |name, value| put(&[(name, value)]).map(|request| request.condition);
-        assert_eq!(put(&[]).map(|request| request.expiry(10)), Ok(Expiry::At(15)));
+        assert_eq!(put(&[]).map(|request| request.expiry()), Ok(Expiry::After(5)));
         assert_eq!(condition("if-match", "*"), Ok(Condition::Present));
         assert_eq!(condition("if-none-match", "*"), Ok(Condition::Absent));
         let version = LogPosition { epoch: Epoch(3), index: 9 };

@@ -90,6 +90,8 @@ pub(crate) struct Shared {
     queues: AtomicU64,
     /// Replicas of children that have taken what their parents had.
     pub(crate) formed: AtomicU64,
+    /// Outcomes of requests that replicas have forgotten before their time.
+    pub(crate) forgotten_early: AtomicU64,
 }
 
 /// The replicas of tables on one node.
@@ -149,6 +151,7 @@ impl Node {
             newest_changes: NewestChanges::default(),
             queues: AtomicU64::new(0),
             formed: AtomicU64::new(0),
+            forgotten_early: AtomicU64::new(0),
         });
         let flusher = closed::flusher(shared.pool.clone(), Arc::downgrade(&shared));
         shared.registry.flush_closed_by(Box::new(flusher));
@@ -393,6 +396,11 @@ impl Node {
     /// How many have taken it since the process began.
     pub(crate) fn formed(&self) -> u64 {
         self.shared.formed.load(Ordering::Relaxed)
+    }
+
+    /// How many outcomes of requests its replicas have forgotten before their time, since the process began.
+    pub(crate) fn forgotten_early(&self) -> u64 {
+        self.shared.forgotten_early.load(Ordering::Relaxed)
     }
 
     /// The queues of the replicas that are open.

@@ -203,7 +203,8 @@ impl LocalReplica {
         let synced = std::mem::take(&mut waiting.synced);
         if synced > self.logging.synced {
             self.logging.synced = synced;
-            self.logging.observe(&self.shared.times.sync, self.shared.clock.nanos());
+            let leads = self.requests.has_writes();
+            self.logging.observe(&self.shared.times, self.shared.clock.nanos(), leads);
             self.hear(Event::Synced(synced));
         }
         for command in std::mem::take(&mut waiting.commands) {

@@ -14,6 +14,7 @@ use partage_core::base::id::PlacementId;
 use partage_core::keyspace::key::Key;
 use partage_core::service::table::replication::{Entry, Event, LogPosition};
 use partage_engine::replica::{Chunk, Direction, Snapshot, Store, TreeStore};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -55,6 +56,9 @@ impl LocalReplica {
     pub(super) fn apply(&mut self, entries: &[Entry]) {
         let keeps = self.requests.has_writes();
         let (began, mut newest) = (self.shared.clock.nanos(), None);
+        if let Some(last) = entries.last() {
+            self.logging.committed(last.position.index, &self.shared.times, began, keeps);
+        }
         for entry in entries {
             match self.rows.apply_entry(entry) {
                 Ok((outcome, changes)) => {
@@ -73,6 +77,10 @@ impl LocalReplica {
                 }
                 Err(error) => return self.stop(&error),
             }
+        }
+        let forgotten_early = self.rows.take_forgotten_early();
+        if forgotten_early > 0 {
+            self.shared.forgotten_early.fetch_add(forgotten_early, Ordering::Relaxed);
         }
         let ended = self.shared.clock.nanos();
         self.shared.times.apply.observe(seconds(began, ended));

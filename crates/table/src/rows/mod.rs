@@ -78,6 +78,8 @@ pub struct StoredRows<S> {
     indexes: Vec<Definition>,
     /// A check that the last entry has asked for.
     check: Option<AskedCheck>,
+    /// Outcomes that entries have forgotten before their time, since that was asked last.
+    forgotten_early: u64,
     /// Beside the others, as most tables have none.
     feed: Box<Feed>,
 }
@@ -109,7 +111,17 @@ impl<S: Store> StoredRows<S> {
         let clock = Arc::new(AtomicU64::new(standing.clock_ms));
         let indexes = read_definitions(&store.snapshot()?)?;
         let feed = Box::new(Feed::new(feed, Self::read_removed(&store)?));
-        Ok(StoredRows { store, standing, clock, ends, answers, indexes, check: None, feed })
+        Ok(StoredRows {
+            store,
+            standing,
+            clock,
+            ends,
+            answers,
+            indexes,
+            check: None,
+            forgotten_early: 0,
+            feed,
+        })
     }
 
     /// The store.
@@ -162,7 +174,8 @@ impl<S: Store> StoredRows<S> {
             return self.apply_index_change(before, entry.position, payload);
         }
         let write = write::decode(payload)?;
-        let Applied { outcome, records, former } = rows::apply(self, entry.position, &write)?;
+        let Applied { outcome, records, former, forgotten_early } =
+            rows::apply(self, entry.position, &write)?;
         let mut changes: Vec<StoredChange> = Vec::with_capacity(records.len());
         for record in &records {
             self.change(record, &mut changes)?;
@@ -180,6 +193,7 @@ impl<S: Store> StoredRows<S> {
         for record in records {
             self.take_up(record);
         }
+        self.forgotten_early += forgotten_early;
         Ok((Some(outcome), changes))
     }
 
@@ -198,6 +212,11 @@ impl<S: Store> StoredRows<S> {
     /// The check that the last entry has asked for, once.
     pub(crate) fn take_check(&mut self) -> Option<AskedCheck> {
         self.check.take()
+    }
+
+    /// How many outcomes were forgotten before their time since this was called last.
+    pub(crate) fn take_forgotten_early(&mut self) -> u64 {
+        std::mem::take(&mut self.forgotten_early)
     }
 
     /// What a record changes in the store.

@@ -42,6 +42,11 @@ impl Tables {
             "Replicas of new shards, of splits and merges, that have taken what the old ones had",
             ConstCounter::new(self.node().formed()),
         );
+        registry.register(
+            "outcomes_forgotten_early",
+            "Outcomes of requests that a replica has forgotten before their time, as its shard had too many",
+            ConstCounter::new(self.node().forgotten_early()),
+        );
         open.sort_by_key(|queue| Reverse(queue.figures.requests()));
         open.truncate(BUSIEST);
         register_busiest(registry, &open);

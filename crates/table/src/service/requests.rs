@@ -81,7 +81,7 @@ impl Refusal {
             Refusal::NoRoom => "no_room",
             Refusal::Stopped => "stopped",
             Refusal::TooOld => "too_old",
-            Refusal::Unknown => "unknown_outcome",
+            Refusal::Unknown => unavailable::UNKNOWN_OUTCOME,
         }
     }
 

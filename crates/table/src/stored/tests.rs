@@ -4,7 +4,7 @@ use super::keys;
 use super::values::{
     decode_answered, decode_row, decode_standing, encode_answered, encode_row, encode_standing,
 };
-use super::write::{decode, encode};
+use super::write::{decode, encode, encode_at};
 use partage_core::base::id::Epoch;
 use partage_core::keyspace::key::Key;
 use partage_core::limits::{BATCH_OPERATIONS, KEY_BYTES, VALUE_BYTES};
@@ -31,7 +31,12 @@ fn value() -> impl Strategy<Value = std::sync::Arc<[u8]>> {
 }
 
 fn expiry() -> impl Strategy<Value = Expiry> {
-    prop_oneof![Just(Expiry::AsBefore), Just(Expiry::Never), any::<u64>().prop_map(Expiry::At)]
+    prop_oneof![
+        Just(Expiry::AsBefore),
+        Just(Expiry::Never),
+        any::<u64>().prop_map(Expiry::At),
+        any::<u64>().prop_map(Expiry::After),
+    ]
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
@@ -165,6 +170,28 @@ proptest! {
     fn keys_of_outcomes_come_back(at: u64, id: [u8; 16], bytes in vec(any::<u8>(), 0..30)) {
         prop_assert_eq!(keys::parse_answer_of(&keys::answer_of(at, &RequestId(id))), Some((at, RequestId(id))));
         drop((keys::parse_answer_of(&bytes), keys::parse_ends(&bytes)));
+    }
+}
+
+#[test]
+fn the_leader_makes_a_time_of_a_time_to_live_before_it_logs_the_write() {
+    let operation = |expiry| Operation {
+        key: Key::empty(),
+        condition: Condition::Always,
+        action: Action::Put(b"v".as_slice().into(), expiry),
+        wants_former: false,
+    };
+    let write = |at_ms, expiry| Write {
+        at_ms,
+        request: None,
+        operations: vec![operation(expiry), operation(Expiry::At(3))],
+    };
+    let sent = write(0, Expiry::After(100));
+    assert_eq!(decode(&encode(&sent)).unwrap(), sent, "nodes send it to each other as it is");
+    // Two leaders, whose clocks differ.
+    for at_ms in [1_000, 900_000] {
+        let logged = encode_at(&sent, at_ms);
+        assert_eq!(logged, encode(&write(at_ms, Expiry::At(at_ms + 100))));
     }
 }
 

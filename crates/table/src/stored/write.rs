@@ -5,9 +5,12 @@
 //! operation  key bytes u16 · key · condition u8 [· epoch u64 · index u64] · action u8 (128 = the former row is wanted) · …
 //!            condition: 0 always, 1 absent, 2 present, 3 version;   action: 1 read, 2 put: expiry · value, 3 delete,
 //!            4 expire: expiry, 5 add: i64, 6 append: value
-//! expiry     0 as before, 1 never, 2 at: u64
+//! expiry     0 as before, 1 never, 2 at: u64, 3 after: u64, which only a write between nodes has
 //! value      bytes u32 · value
 //! ```
+//!
+//! Nodes send each other writes in the same form ([`encode`]). There an expiry may count from the time that the leader gives the
+//! entry; the leader makes a time of it before the write enters its log ([`encode_at`]).
 
 use super::Malformed;
 use super::cursor::Cursor;
@@ -23,13 +26,17 @@ const VERSION: u8 = 1;
 const HAS_REQUEST: u8 = 1;
 const WANTS_FORMER: u8 = 128;
 
-/// The payload. [`Write::check`] has found the write to be within the limits.
+/// The write as it is, as nodes send it to each other. [`Write::check`] has found it to be within the limits.
 pub fn encode(write: &Write) -> Vec<u8> {
-    encode_at(write, write.at_ms)
+    encode_with(write, write.at_ms, |expiry| expiry)
 }
 
-/// The payload of the write at that time, whatever `write` says.
+/// The payload of an entry: the write at that time, whatever `write` says, by which relative expiries count.
 pub fn encode_at(write: &Write, at_ms: u64) -> Vec<u8> {
+    encode_with(write, at_ms, |expiry| expiry.resolved(at_ms))
+}
+
+fn encode_with(write: &Write, at_ms: u64, expiry: impl Fn(Expiry) -> Expiry) -> Vec<u8> {
     let of_operations: usize =
         write.operations.iter().map(|one| 33 + one.key.as_bytes().len() + value_bytes(one)).sum();
     let mut bytes = Vec::with_capacity(36 + of_operations);
@@ -42,7 +49,7 @@ pub fn encode_at(write: &Write, at_ms: u64) -> Vec<u8> {
     }
     let count = u16::try_from(write.operations.len());
     bytes.put_u16(count.expect("a batch has no more operations than limits::BATCH_OPERATIONS"));
-    write.operations.iter().for_each(|operation| put_operation(&mut bytes, operation));
+    write.operations.iter().for_each(|operation| put_operation(&mut bytes, operation, &expiry));
     bytes
 }
 
@@ -53,7 +60,7 @@ fn value_bytes(operation: &Operation) -> usize {
     }
 }
 
-fn put_operation(bytes: &mut Vec<u8>, operation: &Operation) {
+fn put_operation(bytes: &mut Vec<u8>, operation: &Operation, resolved: impl Fn(Expiry) -> Expiry) {
     let key = operation.key.as_bytes();
     bytes.put_u16(u16::try_from(key.len()).expect("a key is no longer than limits::KEY_BYTES"));
     bytes.put_slice(key);
@@ -72,13 +79,13 @@ fn put_operation(bytes: &mut Vec<u8>, operation: &Operation) {
         Action::Read => bytes.put_u8(wants | 1),
         Action::Put(value, expiry) => {
             bytes.put_u8(wants | 2);
-            put_expiry(bytes, *expiry);
+            put_expiry(bytes, resolved(*expiry));
             put_value(bytes, value);
         }
         Action::Delete => bytes.put_u8(wants | 3),
         Action::Expire(expiry) => {
             bytes.put_u8(wants | 4);
-            put_expiry(bytes, *expiry);
+            put_expiry(bytes, resolved(*expiry));
         }
         Action::Add(by) => {
             bytes.put_u8(wants | 5);
@@ -102,6 +109,10 @@ fn put_expiry(bytes: &mut Vec<u8>, expiry: Expiry) {
         Expiry::At(end) => {
             bytes.put_u8(2);
             bytes.put_u64(end);
+        }
+        Expiry::After(ttl_ms) => {
+            bytes.put_u8(3);
+            bytes.put_u64(ttl_ms);
         }
     }
 }
@@ -171,6 +182,7 @@ fn expiry(cursor: &mut Cursor<'_>) -> Result<Expiry, Malformed> {
         0 => Ok(Expiry::AsBefore),
         1 => Ok(Expiry::Never),
         2 => cursor.u64("the time of an expiry").map(Expiry::At),
+        3 => cursor.u64("the time to live of an expiry").map(Expiry::After),
         unknown => Err(cursor.wrong("an expiry", 1, format!("is the unknown kind {unknown}"))),
     }
 }

@@ -33,6 +33,9 @@ pub const MOVED: &str = "moved";
 /// Carried out, but the lease ran out meanwhile: another owner may have begun.
 pub const LAPSED_WHILE_SERVED: &str = "lapsed_while_served";
 
+/// Of a 504 and not a 503, where the service tells its writes apart by the status: it may or may not have been carried out.
+pub const UNKNOWN_OUTCOME: &str = "unknown_outcome";
+
 /// Whether that body of a 503 says that nothing was done for certain.
 pub fn is_not_begun(body: &[u8]) -> bool {
     serde_json::from_slice(body).is_ok_and(|ErrorBody { error }| {
@@ -47,7 +50,7 @@ mod tests {
     #[test]
     fn only_an_error_that_says_so_was_not_begun() {
         let not_begun = [SOON, LAPSED, UNREACHABLE, TOO_FEW_IN_SYNC, BUSY].map(|kind| (kind, true));
-        let begun = [MOVED, LAPSED_WHILE_SERVED].map(|kind| (kind, false));
+        let begun = [MOVED, LAPSED_WHILE_SERVED, UNKNOWN_OUTCOME].map(|kind| (kind, false));
         for (kind, is_not) in not_begun.into_iter().chain(begun) {
             assert_eq!(is_not_begun(&ErrorBody::new(kind, "why", "try again").bytes()), is_not, "{kind}");
         }

@@ -15,7 +15,8 @@
 //! What is refused has a body as all errors have, an [`ErrorBody`]; that of a 421 names the owner, too. The `kind` of a
 //! 503 says whether the request was begun: see [`partage_wire::request::unavailable`]. After `soon`,
 //! `lapsed` and `unreachable` nothing was done, and any request may be sent again; after `moved` and
-//! `lapsed_while_served` it may have been carried out.
+//! `lapsed_while_served` it may have been carried out. A service whose clients go by the status alone tells such writes apart
+//! by it, and requests for a keyspace that does not exist: [`Sharded::definite_statuses`].
 //!
 //! So any node takes any request (K19). The maps are followed only once they are needed: see
 //! [`Sharded::hints_only`] to do without, [`Sharded::locate_by`] to bring one's own.
@@ -169,6 +170,7 @@ pub struct Sharded {
     hops: Hops,
     hold: Duration,
     locator: Locator,
+    has_definite_statuses: bool,
 }
 
 impl Sharded {
@@ -182,6 +184,7 @@ impl Sharded {
             hops: Hops::new(),
             hold: limits::HOLD,
             locator,
+            has_definite_statuses: false,
         }
     }
 
@@ -196,6 +199,14 @@ impl Sharded {
     #[must_use]
     pub fn hints_only(self) -> Sharded {
         Sharded { locator: Locator::Nobody, ..self }
+    }
+
+    /// Gives two answers a status that no other answer has. A write that may have been carried out, by the method of the request
+    /// ([`access_of`]), gets 504 with the kind [`unavailable::UNKNOWN_OUTCOME`], instead of a 503 or 502: of a read nothing can be
+    /// unknown. A request for a keyspace that none of the maps is of gets 404 with the kind `not_found`, instead of 421.
+    #[must_use]
+    pub fn definite_statuses(self) -> Sharded {
+        Sharded { has_definite_statuses: true, ..self }
     }
 
     /// Whether the maps are followed at this moment; never before they were needed.
@@ -317,7 +328,12 @@ impl Sharded {
                 let text = "no node serves the shard at this moment, it is being handed over";
                 AdmitOutcome::Reply(self.unavailable(unavailable::SOON, text, AGAIN))
             }
-            Located::Nobody | Located::Unknown => AdmitOutcome::Reply(self.misdirected(target, None)),
+            Located::NoKeyspace if !hopped && self.has_definite_statuses => {
+                AdmitOutcome::Reply(self.no_keyspace(target))
+            }
+            Located::Nobody | Located::NoKeyspace | Located::Unknown => {
+                AdmitOutcome::Reply(self.misdirected(target, None))
+            }
         }
     }
 
@@ -339,23 +355,21 @@ impl Sharded {
         S::Future: Send,
     {
         let guard = Arc::new(guard);
+        let access = access_of(request.method());
         request.extensions_mut().insert(guard.clone());
         let mut response = tokio::select! {
             response = guard.metered(whole(inner, request)) => response,
             () = guard.cancelled() => {
-                return self.unavailable(
-                    unavailable::MOVED,
-                    "the shard had to be handed over before the request was done: it may or may not have been carried out",
-                    LOOK,
-                );
+                let text = "the shard had to be handed over before the request was done: it may or may not have been carried out";
+                let otherwise = || self.unavailable(unavailable::MOVED, text, LOOK);
+                return self.begun(access, text, otherwise);
             }
         };
         if !guard.mine_all_along() {
-            return self.unavailable(
-                unavailable::LAPSED_WHILE_SERVED,
-                "the lease ran out while the request was answered: it may or may not have been carried out",
-                LOOK,
-            );
+            let text =
+                "the lease ran out while the request was answered: it may or may not have been carried out";
+            let otherwise = || self.unavailable(unavailable::LAPSED_WHILE_SERVED, text, LOOK);
+            return self.begun(access, text, otherwise);
         }
         let headers = response.headers_mut();
         headers.insert(NODE, value(self.worker.node().as_str()));
@@ -394,6 +408,12 @@ impl Sharded {
         if let Some(sequence) = ours.max(sequence) {
             request.headers_mut().insert(GENERATION, sequence.into());
         }
+        let access = access_of(request.method());
+        let broken = |text: &str| {
+            self.begun(access, text, || {
+                self.refusal(StatusCode::BAD_GATEWAY, ErrorBody::told("broken", text, LOOK))
+            })
+        };
         match self.hops.send(address, request).await {
             Ok(mut response) => {
                 let theirs = number(response.headers(), &GENERATION);
@@ -409,19 +429,26 @@ impl Sharded {
                 &format!("the owner, node {node}, does not answer at {address}; nothing was done"),
                 AGAIN,
             ),
-            Err(HopError::Broken) => {
-                let text = format!(
-                    "the connection to the owner, node {node}, broke: the request may have been carried out"
-                );
-                self.refusal(StatusCode::BAD_GATEWAY, ErrorBody::told("broken", text, LOOK))
-            }
-            Err(HopError::Silent) => {
-                let text = format!(
-                    "the owner, node {node}, has the request and answers nothing any more: it may be carried out, also later"
-                );
-                self.refusal(StatusCode::BAD_GATEWAY, ErrorBody::told("broken", text, LOOK))
-            }
+            Err(HopError::Broken) => broken(&format!(
+                "the connection to the owner, node {node}, broke: the request may have been carried out"
+            )),
+            Err(HopError::Silent) => broken(&format!(
+                "the owner, node {node}, has the request and answers nothing any more: it may be carried out, also later"
+            )),
         }
+    }
+
+    /// The answer to a request that was begun, and may have been carried out.
+    fn begun(&self, access: Access, text: &str, otherwise: impl FnOnce() -> Response) -> Response {
+        if !self.has_definite_statuses || access == Access::Read {
+            return otherwise();
+        }
+        self.refusal(StatusCode::GATEWAY_TIMEOUT, ErrorBody::told(unavailable::UNKNOWN_OUTCOME, text, LOOK))
+    }
+
+    fn no_keyspace(&self, target: &Target) -> Response {
+        let text = format!("there is no keyspace {}", target.keyspace);
+        self.refusal(StatusCode::NOT_FOUND, ErrorBody::told("not_found", text, "name one that exists"))
     }
 
     fn misdirected(&self, target: &Target, owner: Option<(&str, &str)>) -> Response {

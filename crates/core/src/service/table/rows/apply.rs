@@ -16,6 +16,9 @@ pub struct Applied {
     pub records: Vec<Record>,
     /// What the rows were that are among the records, in their order: only if [`Records::wants_former`] says so.
     pub former: Vec<Option<Row>>,
+    /// How many outcomes are forgotten before [`limits::ANSWER_KEPT_MS`] have passed, as there were more than
+    /// [`limits::ANSWERS_KEPT`]: such a request, sent again, is carried out again.
+    pub forgotten_early: u64,
 }
 
 /// Applies the write of the entry at `version` to what is stored. Every replica calls it with the same entries in the same order.
@@ -25,7 +28,7 @@ pub fn apply<R: Records>(records: &R, version: LogPosition, write: &Write) -> Re
     let first = write.request.map(|request| first_outcome(records, request)).transpose()?.flatten();
     let is_first = first.is_none();
     let (outcome, mut draft) = match first {
-        Some(outcome) => (outcome, Draft::new(records, standing.clock_ms, version)),
+        Some(outcome) => (outcome, Draft::new(records, standing.clock_ms, write.at_ms, version)),
         None => carry_out(records, standing.clock_ms, version, write)?,
     };
     draft.remove_ended()?;
@@ -40,15 +43,17 @@ pub fn apply<R: Records>(records: &R, version: LogPosition, write: &Write) -> Re
         changes.push(Record::Answer(request.id, Some(answered)));
         changes.push(Record::AnswerOf(standing.clock_ms, request.id, true));
     }
+    let mut forgotten_early = 0;
     for (at_ms, id) in forgotten(records, standing)? {
         standing.answers -= 1;
+        forgotten_early += u64::from(!is_old(at_ms, standing));
         changes.push(Record::Answer(id, None));
         changes.push(Record::AnswerOf(at_ms, id, false));
     }
     if standing != records.standing()? {
         changes.push(Record::Standing(standing));
     }
-    Ok(Applied { outcome, records: changes, former })
+    Ok(Applied { outcome, records: changes, former, forgotten_early })
 }
 
 /// Reads a row as the shard's clock has it: none if there is none, or its time has come.
@@ -72,7 +77,7 @@ fn carry_out<'a, R: Records>(
     version: LogPosition,
     write: &Write,
 ) -> Result<(Outcome, Draft<'a, R>), R::Error> {
-    let mut draft = Draft::new(records, clock_ms, version);
+    let mut draft = Draft::new(records, clock_ms, write.at_ms, version);
     let mut results = Vec::with_capacity(write.operations.len());
     for (at, operation) in write.operations.iter().enumerate() {
         let outcome = match draft.carry_out(operation) {
@@ -84,7 +89,7 @@ fn carry_out<'a, R: Records>(
             Err(Stop::NotMet(current)) => Outcome::NotMet { operation: at, current },
             Err(Stop::Refused(refusal)) => Outcome::Refused { operation: at, refusal },
         };
-        return Ok((outcome, Draft::new(records, clock_ms, version)));
+        return Ok((outcome, Draft::new(records, clock_ms, write.at_ms, version)));
     }
     Ok((Outcome::Done { version, results }, draft))
 }
@@ -93,10 +98,12 @@ fn carry_out<'a, R: Records>(
 fn forgotten<R: Records>(records: &R, standing: Standing) -> Result<Vec<(u64, RequestId)>, R::Error> {
     let beyond = standing.answers.saturating_sub(limits::ANSWERS_KEPT);
     let mut oldest = records.answers(u64::MAX, limits::ANSWERS_FORGOTTEN)?;
-    let ended = oldest
-        .iter()
-        .take_while(|(at_ms, _)| at_ms.saturating_add(limits::ANSWER_KEPT_MS) <= standing.clock_ms)
-        .count();
+    let ended = oldest.iter().take_while(|(at_ms, _)| is_old(*at_ms, standing)).count();
     oldest.truncate(ended.max(usize::try_from(beyond).unwrap_or(usize::MAX)));
     Ok(oldest)
+}
+
+/// Whether an outcome of that time has been kept for as long as outcomes are.
+fn is_old(at_ms: u64, standing: Standing) -> bool {
+    at_ms.saturating_add(limits::ANSWER_KEPT_MS) <= standing.clock_ms
 }

@@ -29,14 +29,18 @@ struct Changed {
 
 pub(super) struct Draft<'a, R: Records> {
     records: &'a R,
+    /// The shard's clock.
     clock_ms: u64,
+    /// The time of the write.
+    at_ms: u64,
     version: LogPosition,
     changed: BTreeMap<Key, Changed>,
 }
 
 impl<'a, R: Records> Draft<'a, R> {
-    pub(super) fn new(records: &'a R, clock_ms: u64, version: LogPosition) -> Draft<'a, R> {
-        Draft { records, clock_ms, version, changed: BTreeMap::new() }
+    /// Of a write of the time `at_ms`, when the shard's clock shows `clock_ms`.
+    pub(super) fn new(records: &'a R, clock_ms: u64, at_ms: u64, version: LogPosition) -> Draft<'a, R> {
+        Draft { records, clock_ms, at_ms, version, changed: BTreeMap::new() }
     }
 
     /// Does one operation.
@@ -131,6 +135,7 @@ impl<'a, R: Records> Draft<'a, R> {
                 Expiry::AsBefore => former.and_then(|row| row.expires_ms),
                 Expiry::Never => None,
                 Expiry::At(end) => Some(end),
+                Expiry::After(ttl_ms) => Some(self.at_ms.saturating_add(ttl_ms)),
             };
             Some(Row { value, version: self.version, expires_ms })
         };

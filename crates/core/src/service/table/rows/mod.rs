@@ -8,9 +8,9 @@
 //! |---|---|
 //! | version of a row | the place in the log of the entry that wrote it: it never comes back, whatever happens to the row |
 //! | a batch | is one entry: all its operations are done, or none; each sees what those before it have done |
-//! | time to live | each entry carries the time at its leader; the latest of these is the shard's clock ([`Standing::clock_ms`]), and a row whose time has come by that clock is absent for writes and for reads. So no leader change brings a row back |
+//! | time to live | the leader computes the end of a row from a relative time ([`Expiry::After`]) by its own clock, when it gives the entry its time. Each entry carries that time; the latest of these is the shard's clock ([`Standing::clock_ms`]), and a row whose time has come by that clock is absent for writes and for reads. So no leader change brings a row back |
 //! | rows whose time has come | each entry removes up to [`limits::EXPIRED_ROWS_REMOVED`] of them; an entry without operations does only that |
-//! | a request that comes twice | the outcome of a write with a request id is kept for [`limits::ANSWER_KEPT_MS`] by the shard's clock, and the latest [`limits::ANSWERS_KEPT`] at most; the same id again changes nothing and gets the first outcome |
+//! | a request that comes twice | the outcome of a write with a request id is kept for [`limits::ANSWER_KEPT_MS`] by the shard's clock, and the latest [`limits::ANSWERS_KEPT`] at most ([`Applied::forgotten_early`] counts those that are forgotten before their time); the same id again changes nothing and gets the first outcome |
 //!
 //! A table with a change feed also keeps what became of each row ([`super::feed`]).
 //!
@@ -74,8 +74,22 @@ pub enum Expiry {
     AsBefore,
     /// Never.
     Never,
-    /// At this time, in milliseconds of Unix time. The leader computes it from a time to live by its clock.
+    /// At this time, in milliseconds of Unix time.
     At(u64),
+    /// So many milliseconds after the write; at most [`limits::TTL_MS`]. The leader makes [`Expiry::At`] of it by its clock, before
+    /// the write enters the log. So it does not count what the clock of the node shows that took the request in.
+    After(u64),
+}
+
+impl Expiry {
+    /// The expiry of a write that the leader gives the time `at_ms`: never [`Expiry::After`].
+    #[must_use]
+    pub fn resolved(self, at_ms: u64) -> Expiry {
+        match self {
+            Expiry::After(ttl_ms) => Expiry::At(at_ms.saturating_add(ttl_ms)),
+            Expiry::AsBefore | Expiry::Never | Expiry::At(_) => self,
+        }
+    }
 }
 
 /// What an operation does with its row.
@@ -298,6 +312,14 @@ pub enum Invalid {
         /// Its length.
         bytes: usize,
     },
+    /// A time to live is too long.
+    #[error("the time to live of key '{key}' is {ttl_ms} ms and may be {max} ms: leave it out for a row that does not end", max = limits::TTL_MS)]
+    TtlTooLong {
+        /// Of which key.
+        key: Key,
+        /// The time.
+        ttl_ms: u64,
+    },
     /// All of it is too long.
     #[error("the batch has {0} bytes of keys and values and may have {max}: send several", max = limits::BATCH_BYTES)]
     TooLong(usize),
@@ -342,6 +364,12 @@ impl Write {
             };
             if value > limits::VALUE_BYTES {
                 return Err(Invalid::ValueTooLong { key: operation.key.clone(), bytes: value });
+            }
+            if let Action::Put(_, Expiry::After(ttl_ms)) | Action::Expire(Expiry::After(ttl_ms)) =
+                operation.action
+                && ttl_ms > limits::TTL_MS
+            {
+                return Err(Invalid::TtlTooLong { key: operation.key.clone(), ttl_ms });
             }
             if partition_key.of(key) != partition_key.of(first.key.as_bytes()) {
                 let (first, other) = (first.key.clone(), operation.key.clone());

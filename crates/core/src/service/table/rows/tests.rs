@@ -193,6 +193,30 @@ fn a_row_ends_by_the_clock_of_the_shard_and_never_comes_back() {
 }
 
 #[test]
+fn a_time_to_live_counts_by_the_clock_of_the_leader_and_not_of_the_node_that_took_the_request_in() {
+    // The clock of the node that took it in shows an hour more than the leader's; the write does not carry that time on.
+    let (at_door, at_leader) = (3_600_000, 1_000);
+    let taken_in = Write {
+        at_ms: at_door,
+        request: None,
+        operations: vec![operation("a", Condition::Always, Action::Put((*b"x").into(), Expiry::After(100)))],
+    };
+    let led = Write { at_ms: at_leader, ..taken_in };
+    let mut shard = Shard::default();
+    let done = results(shard.write(&led));
+    assert_eq!(done[0].now.and_then(|now| now.expires_ms), Some(1_100));
+    shard.one(1_099, "b", put("y"));
+    assert_eq!(shard.get("a"), Some("x".into()));
+    shard.one(1_100, "b", put("y"));
+    assert_eq!(shard.get("a"), None);
+    assert_eq!(Expiry::After(100).resolved(at_leader), Expiry::At(1_100));
+    assert_eq!(Expiry::After(u64::MAX).resolved(at_leader), Expiry::At(u64::MAX));
+    for absolute in [Expiry::AsBefore, Expiry::Never, Expiry::At(7)] {
+        assert_eq!(absolute.resolved(at_leader), absolute);
+    }
+}
+
+#[test]
 fn an_entry_without_operations_removes_what_has_ended() {
     let mut shard = Shard::default();
     for number in 0..40 {
@@ -219,7 +243,16 @@ fn a_request_that_comes_twice_gets_the_first_outcome() {
     let mut split_off = Shard { memory: shard.memory.clone(), index: shard.index };
     assert_eq!(split_off.write(&write(1, 7, 3)), first);
     // Its time has come, and some other entry has removed it.
-    shard.one(1 + limits::ANSWER_KEPT_MS, "o", put(""));
+    let later = Write {
+        at_ms: 1 + limits::ANSWER_KEPT_MS,
+        request: None,
+        operations: vec![operation("o", Condition::Always, put(""))],
+    };
+    let Ok(applied) = apply(&shard.memory, at(shard.index + 1), &later);
+    assert!(
+        applied.forgotten_early == 0 && applied.records.contains(&Record::Answer(RequestId([1; 16]), None))
+    );
+    shard.write(&later);
     assert_ne!(shard.write(&write(1, 7, 2)), first);
     assert_eq!(shard.get("n"), Some("2".into()));
 }
@@ -236,6 +269,7 @@ fn only_the_latest_outcomes_are_kept() {
             _ => None,
         });
         assert_eq!(forgot, (id > 2).then(|| id - 2));
+        assert_eq!(applied.forgotten_early, u64::from(id > 2), "a client may still count on it");
         for record in applied.records {
             match record {
                 Record::AnswerOf(at, id, true) => drop(shard.memory.answers_of.insert((at, id))),
@@ -263,6 +297,14 @@ fn writes_beyond_the_limits_are_refused_with_the_way_out() {
     let long = Invalid::ValueTooLong { key: key("a"), bytes: limits::VALUE_BYTES + 1 };
     assert_eq!(refused(many(1, limits::VALUE_BYTES + 1)), long);
     assert!(matches!(refused(many(2, limits::VALUE_BYTES)), Invalid::TooLong(_)));
+    let ends =
+        |ttl_ms| [Action::Put((*b"x").into(), Expiry::After(ttl_ms)), Action::Expire(Expiry::After(ttl_ms))];
+    for (most, beyond) in ends(limits::TTL_MS).into_iter().zip(ends(limits::TTL_MS + 1)) {
+        let check =
+            |action| write(vec![operation("a", Condition::Always, action)]).check(PartitionKey::Whole);
+        assert_eq!(check(most), Ok(()));
+        assert_eq!(check(beyond), Err(Invalid::TtlTooLong { key: key("a"), ttl_ms: limits::TTL_MS + 1 }));
+    }
     let both = vec![
         operation("ab", Condition::Always, Action::Read),
         operation("b\0", Condition::Always, Action::Read),
@@ -272,7 +314,12 @@ fn writes_beyond_the_limits_are_refused_with_the_way_out() {
 }
 
 fn action() -> impl Strategy<Value = Action> {
-    let expiry = prop_oneof![Just(Expiry::AsBefore), Just(Expiry::Never), (0u64..60).prop_map(Expiry::At)];
+    let expiry = prop_oneof![
+        Just(Expiry::AsBefore),
+        Just(Expiry::Never),
+        (0u64..60).prop_map(Expiry::At),
+        (0u64..20).prop_map(Expiry::After),
+    ];
     let value = prop_oneof![Just("1"), Just("22"), Just("x")].prop_map(|text| Value::from(text.as_bytes()));
     prop_oneof![
         Just(Action::Read),
@@ -323,7 +370,7 @@ proptest! {
                     let mut tried = model.clone();
                     let clock_ms = shard.memory.standing.clock_ms;
                     let fails = write.operations.iter().position(|one| {
-                        let fits = fits(&mut tried, one, at(shard.index));
+                        let fits = fits(&mut tried, one, write.at_ms, at(shard.index));
                         tried.retain(|_, row| row.is_there(clock_ms));
                         !fits
                     });
@@ -351,7 +398,7 @@ proptest! {
 }
 
 /// Does the operation on a map; false if it cannot be done.
-fn fits(rows: &mut BTreeMap<Key, Row>, one: &Operation, version: LogPosition) -> bool {
+fn fits(rows: &mut BTreeMap<Key, Row>, one: &Operation, at_ms: u64, version: LogPosition) -> bool {
     let former = rows.get(&one.key).cloned();
     let met = match one.condition {
         Condition::Always => true,
@@ -366,10 +413,10 @@ fn fits(rows: &mut BTreeMap<Key, Row>, one: &Operation, version: LogPosition) ->
         Action::Read => return true,
         Action::Delete => (None, None),
         Action::Put(value, expiry) => {
-            (Some(String::from_utf8(value.to_vec()).unwrap()), ending(*expiry, before))
+            (Some(String::from_utf8(value.to_vec()).unwrap()), ending(*expiry, before, at_ms))
         }
         Action::Overwrite(value) => (Some(String::from_utf8(value.to_vec()).unwrap()), None),
-        Action::Expire(expiry) => (text, ending(*expiry, before)),
+        Action::Expire(expiry) => (text, ending(*expiry, before, at_ms)),
         Action::Add(by) => match text.unwrap_or("0".to_owned()) {
             text if text.parse().is_ok_and(|number: i64| number.to_string() == text) => {
                 (Some((text.parse::<i64>().unwrap() + by).to_string()), before)
@@ -387,10 +434,11 @@ fn fits(rows: &mut BTreeMap<Key, Row>, one: &Operation, version: LogPosition) ->
     true
 }
 
-fn ending(expiry: Expiry, before: Option<u64>) -> Option<u64> {
+fn ending(expiry: Expiry, before: Option<u64>, at_ms: u64) -> Option<u64> {
     match expiry {
         Expiry::AsBefore => before,
         Expiry::Never => None,
         Expiry::At(end) => Some(end),
+        Expiry::After(ttl_ms) => Some(at_ms + ttl_ms),
     }
 }
