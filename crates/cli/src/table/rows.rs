@@ -3,7 +3,7 @@
 //! A write has an idempotency key always: a random one, or that of `--idempotency-key`. If nobody can know whether it was
 //! carried out, the command prints the key, so that it can be sent again.
 
-use super::nodes::{Effect, IDEMPOTENCY_KEY, TableNodes, random_name, refusal};
+use super::nodes::{Effect, IDEMPOTENCY_KEY, REST, TableNodes, random_name, refusal};
 use crate::admin::{Hex, key_text};
 use crate::client::DryRun;
 use crate::http::{Reply, segment, segment_of};
@@ -12,6 +12,7 @@ use bytes::Bytes;
 use clap::Args;
 use hyper::header::{AsHeaderName, ETAG, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use hyper::{HeaderMap, Method, StatusCode};
+use partage_core::base::count::counted;
 use partage_core::keyspace::key::Key;
 use partage_core::limits::VALUE_BYTES;
 use partage_wire::json::KeyText;
@@ -19,12 +20,20 @@ use partage_wire::table::BytesText;
 use serde_json::json;
 use std::io::Read;
 use std::path::PathBuf;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 const EXISTED: &str = "partage-existed";
 const EXPIRES_MS: &str = "partage-expires-ms";
 /// Up to which entry of the shard's log an answer is read; that of a row that is not there has it too.
 const APPLIED: &str = "partage-applied";
 const AGE_MS: &str = "partage-age-ms";
+
+/// The kind of the answer of a replica that is older than the read wants.
+const TOO_OLD: &str = "too_old";
+
+/// How long such a replica is asked again: one that follows its leader has what was acknowledged within milliseconds.
+const CATCH_UP: Duration = Duration::from_secs(2);
 
 /// The longest idempotency key that a node takes.
 const NAME_BYTES: usize = 255;
@@ -209,13 +218,12 @@ impl Target {
             }));
         }
         let (table, key) = (&self.table, quoted(&key));
-        output.text(&match (bytes, current) {
-            (Some(bytes), Some(version)) => {
-                format!(
-                    "would write {bytes} bytes to key {key} of table {table}, which has version {version}"
-                )
+        let value = bytes.map(|bytes| counted(bytes, "byte"));
+        output.text(&match (value, current) {
+            (Some(value), Some(version)) => {
+                format!("would write {value} to key {key} of table {table}, which has version {version}")
             }
-            (Some(bytes), None) => format!("would create key {key} of table {table} with {bytes} bytes"),
+            (Some(value), None) => format!("would create key {key} of table {table} with {value}"),
             (None, Some(version)) => {
                 format!("would delete key {key} of table {table}, which has version {version}")
             }
@@ -294,10 +302,21 @@ impl GetArgs {
         Ok(query)
     }
 
+    /// Reads; a replica that is behind is asked again for a moment.
+    async fn read(&self, key: &Key) -> Result<Found, Failure> {
+        let (query, until) = (self.query()?, Instant::now() + CATCH_UP);
+        loop {
+            match self.target.read(key, &query).await {
+                Err(why) if why.is_kind(TOO_OLD) && Instant::now() < until => sleep(REST).await,
+                read => return read,
+            }
+        }
+    }
+
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let (query, key) = (self.query()?, self.target.key()?);
-        let found = self.target.read(&key, &query).await?;
+        let key = self.target.key()?;
+        let found = self.read(&key).await?;
         if !found.is_there {
             let what = format!("table {} has no key {}, {}", self.target.table, quoted(&key), found.as_of());
             return Err(Failure::refused(what).kind("absent"));
