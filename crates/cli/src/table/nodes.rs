@@ -8,7 +8,7 @@
 //! | 502, 503, 504 of other kinds, or nothing, to a read | not reachable | 3 |
 //! | the same to a request that changes something and may have arrived | `unknown_outcome` | 1 |
 //!
-//! A change that may have been carried out is never reported as "no node answers": who reads that takes it for not done.
+//! A change that may have been carried out is never reported as "no node answers": people take that for not done.
 
 use super::LISTEN;
 use crate::http::{Reply, address, first_answer};
@@ -53,7 +53,7 @@ pub struct TableNodes {
 pub(super) enum Effect<'a> {
     /// It changes nothing.
     Reads,
-    /// It changes something. The text says what a person does who cannot know whether it was carried out.
+    /// It changes something. The text says what a person does where the command does not know whether a node carried it out.
     Changes(&'a str),
 }
 
@@ -81,7 +81,7 @@ impl TableNodes {
     /// The answer of the first node that gives one; asks again while a shard changes hands.
     ///
     /// # Errors
-    /// No node has answered; or the request changes something, and nobody can know whether it was carried out.
+    /// No node has answered; or the request changes something, and the command does not know whether a node carried it out.
     pub(super) async fn ask(
         &self,
         effect: Effect<'_>,

@@ -1,7 +1,7 @@
 //! Verbs about single rows: they ask a node of tables, which asks the right one.
 //!
-//! A write has an idempotency key always: a random one, or that of `--idempotency-key`. If nobody can know whether it was
-//! carried out, the command prints the key, so that it can be sent again.
+//! A write has an idempotency key always: a random one, or that of `--idempotency-key`. If the command does not know
+//! whether a node carried the write out, it prints the key, with which a person can send the write again.
 
 use super::nodes::{Effect, IDEMPOTENCY_KEY, REST, TableNodes, random_name, refusal};
 use crate::admin::{Hex, key_text};
