@@ -62,6 +62,8 @@ pub struct Reply {
     pub headers: HeaderMap,
     /// Of the answer, whole.
     pub body: Bytes,
+    /// Whether a node that was asked before this one may have got the request too: it broke off, or was silent.
+    pub is_repeated: bool,
 }
 
 /// The answer of the first of `nodes` that gives one, whatever it says. For requests that may be sent twice.
@@ -82,7 +84,7 @@ pub async fn first_answer(
         request.headers_mut().extend(headers.clone());
         request.headers_mut().insert(partage_wire::request::headers::REQUEST, HeaderValue::from_static("1"));
         match exchange(request).await {
-            Ok(reply) => return Ok(reply),
+            Ok(reply) => return Ok(Reply { is_repeated: last.sent, ..reply }),
             Err(error) => last = RequestError { sent: last.sent || error.sent, why: error.why },
         }
     }
@@ -92,7 +94,10 @@ pub async fn first_answer(
 async fn exchange(request: Request<Full<Bytes>>) -> Result<Reply, RequestError> {
     let (head, body) = send(request).await?.into_parts();
     match tokio::time::timeout(ANSWER, body.collect()).await {
-        Ok(Ok(body)) => Ok(Reply { status: head.status, headers: head.headers, body: body.to_bytes() }),
+        Ok(Ok(body)) => {
+            let (status, headers, body) = (head.status, head.headers, body.to_bytes());
+            Ok(Reply { status, headers, body, is_repeated: false })
+        }
         Ok(Err(error)) => Err(RequestError { sent: true, why: root_cause(&error) }),
         Err(_) => Err(RequestError::late()),
     }

@@ -157,7 +157,9 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error: {}", self.what)?;
-        self.help.iter().try_for_each(|help| write!(f, "\n help: {help}"))
+        // What a server says ends with its way out already, which programs read as a member of its own.
+        let mut unsaid = self.help.iter().filter(|help| !self.what.ends_with(help.as_str()));
+        unsaid.try_for_each(|help| write!(f, "\n help: {help}"))
     }
 }
 

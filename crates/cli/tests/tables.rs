@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 
 /// A running `up`, stopped when dropped.
@@ -95,6 +96,28 @@ impl Up {
         // One that does not read it has ended.
         let _ = process.stdin.take().unwrap().write_all(input.as_bytes());
         process.wait_with_output().unwrap()
+    }
+
+    /// Its exit code, and both its streams.
+    fn said(&self, arguments: &[&str]) -> (i32, String, String) {
+        let output = self.table(arguments, "");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+    }
+
+    /// What it prints as JSON, line by line, when it is done.
+    #[track_caller]
+    fn lines(&self, arguments: &[&str]) -> Vec<Value> {
+        let (code, out, err) = self.said(&[arguments, &["--json"]].concat());
+        assert_eq!(code, 0, "{arguments:?}: {err}");
+        out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[track_caller]
+    fn told(&self, arguments: &[&str]) -> Value {
+        let mut lines = self.lines(arguments);
+        assert_eq!(lines.len(), 1, "{arguments:?}: {lines:?}");
+        lines.remove(0)
     }
 }
 
@@ -360,4 +383,138 @@ fn rows_of_files_are_loaded_and_those_that_cannot_be_are_named() {
         wrong.status.code() == Some(2) && String::from_utf8_lossy(&wrong.stderr).contains("--format"),
         "{wrong:?}"
     );
+}
+
+#[test]
+fn a_write_of_a_row_is_foreseen_and_done_once_under_one_key() {
+    let up = Up::start();
+    let put = ["put", "stock", "apple", "3"];
+    let dry = up.told(&[&put[..], &["--dry-run", "--if-absent"]].concat());
+    let key = json!("apple");
+    assert_eq!(
+        dry,
+        json!({ "key": key, "dry_run": true, "would": "put", "existed": false, "current_version": null })
+    );
+    let (code, _, err) = up.said(&[&put[..], &["--dry-run", "--if-version", "*"]].concat());
+    assert!(code == 4 && err.contains("no row of that key"), "{err}");
+    assert_eq!(up.told(&["delete", "stock", "apple", "--dry-run"])["would"], "nothing");
+    assert_eq!(up.said(&["get", "stock", "apple"]).0, 4, "nothing was written");
+
+    let named = ["--idempotency-key", "order 17"];
+    let done = up.told(&[&put[..], &named].concat());
+    assert_eq!(up.told(&[&put[..], &named].concat()), done, "the first answer");
+    let (code, _, err) = up.said(&[&["put", "stock", "apple", "4", "--json"], &named[..]].concat());
+    let refused: Value = serde_json::from_str(&err).unwrap();
+    assert_eq!((code, &refused["error"]["kind"]), (4, &json!("request_id_taken")));
+    let help = refused["error"]["help"].as_str().unwrap();
+    assert!(!help.is_empty() && refused["error"]["message"].as_str().unwrap().ends_with(help), "{err}");
+
+    let version = done["version"].as_str().unwrap();
+    let dry = up.told(&["delete", "stock", "apple", "--dry-run", "--if-version", version]);
+    assert_eq!((&dry["would"], &dry["current_version"]), (&json!("delete"), &json!(version)));
+    let (code, out, _) = up.said(&[&put[..], &["--dry-run"]].concat());
+    assert!(
+        code == 0
+            && out.contains(&format!("1 byte to key \"apple\" of table stock, which has version {version}"))
+    );
+    let (code, _, err) = up.said(&[&put[..], &["--dry-run", "--if-absent"]].concat());
+    assert!(code == 4 && err.contains(version), "{err}");
+    assert_eq!(up.told(&["get", "stock", "apple"])["version"], json!(version), "nothing was written");
+    assert_eq!(up.said(&["put", "none", "apple", "3", "--dry-run"]).0, 4, "there is no such table");
+    for wrong in [["--if-version", "x"], ["--idempotency-key", ""]] {
+        assert_eq!(up.said(&[&put[..], &wrong].concat()).0, 2, "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_row_of_any_bytes_is_read_and_reads_can_be_monotonic() {
+    let up = Up::start();
+    let bytes = json!({ "base64": "/wA=" });
+    let rows = json!({ "rows": [{ "key": bytes, "value": bytes }, { "key": "apple", "value": "3" }] });
+    assert_eq!(up.post(0, "put", &rows).status, 200);
+    let found = up.told(&["get", "stock", "ff00", "--hex"]);
+    assert_eq!((&found["key"], &found["value"]), (&bytes, &bytes));
+    assert_eq!(up.told(&["scan", "stock", "--hex", "--prefix", "ff", "--keys-only"])["key"], bytes);
+    assert_eq!(up.told(&["delete", "stock", "ff00", "--hex"])["existed"], json!(true));
+    let (code, _, err) = up.said(&["get", "stock", "ff00", "--hex"]);
+    assert!(code == 4 && err.contains("has no key 0xff00, read as of "), "{err}");
+    assert_eq!(up.said(&["get", "stock", "ff0", "--hex"]).0, 2, "no bytes have three digits");
+
+    let first = up.told(&["get", "stock", "apple"]);
+    assert!(first["age_ms"].is_u64(), "{first}");
+    let applied = first["applied"].as_str().unwrap();
+    for consistency in ["any", "60000", "linearizable"] {
+        let read = ["get", "stock", "apple", "--consistency", consistency, "--at-least", applied];
+        assert_eq!(up.told(&read)["value"], "3", "{consistency}");
+    }
+    let (code, out, err) = up.said(&["get", "stock", "apple"]);
+    assert_eq!((code, out.as_str()), (0, "3"));
+    let version = first["version"].as_str().unwrap();
+    assert!(err.starts_with(&format!("version {version}, read as of ")) && err.contains(" ms old"), "{err}");
+    let ahead = ["get", "stock", "apple", "--consistency", "any", "--at-least", "1-999999999"];
+    let (code, _, err) = up.said(&ahead);
+    assert_eq!(code, 3, "no replica has that yet: {err}");
+    assert_eq!(up.said(&["get", "stock", "apple", "--at-least", "17"]).0, 2);
+}
+
+#[test]
+fn a_list_that_its_limit_cuts_says_so_and_goes_on_from_its_token() {
+    let up = Up::start();
+    let row = |number: usize| json!({ "key": format!("k{number:03}"), "json": { "n": number } });
+    let rows: Vec<Value> = (0..150).map(row).collect();
+    assert_eq!(up.post(0, "put", &json!({ "rows": rows })).status, 200);
+    up.told(&["index", "create", "stock", "by-n", "--field", "n", "--wait", "--timeout", "60"]);
+    // The name of the flag of before.
+    up.told(&["index", "create", "stock", "by-n", "--field", "n", "--wait", "--wait-s", "60"]);
+    for list in [&["scan", "stock"][..], &["index", "query", "stock", "by-n", "--from", "0"]] {
+        let mut first = up.lines(list);
+        let next = first.pop().unwrap();
+        let token = next["next"].as_str().unwrap_or_else(|| panic!("{list:?}: {next}"));
+        let rest = up.lines(&[list, &["--limit", "1000", "--token", token]].concat());
+        let keys: BTreeSet<&str> =
+            first.iter().chain(&rest).map(|row| row["key"].as_str().unwrap()).collect();
+        assert_eq!((first.len(), rest.len(), keys.len()), (100, 50, 150), "{list:?}");
+        let (code, out, err) = up.said(&[list, &["--limit", "7"]].concat());
+        assert_eq!((code, out.lines().count()), (0, 7), "{out}");
+        let token = err.split("--token ").nth(1).unwrap_or_else(|| panic!("{err}"));
+        let token = token.split(';').next().unwrap();
+        let rest = up.lines(&[list, &["--limit", "1000", "--token", token]].concat());
+        assert_eq!(rest.len(), 143, "{list:?}");
+        let (_, out, err) = up.said(&[list, &["--limit", "1000"]].concat());
+        assert_eq!((out.lines().count(), err.as_str()), (150, ""), "{list:?}");
+    }
+}
+
+#[test]
+fn a_write_whose_connection_breaks_may_be_done_and_its_key_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    // It takes each request, and answers none.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _ = stream.unwrap().read(&mut [0; 4_096]);
+        }
+    });
+    let error = |arguments: &[&str]| {
+        let mut command = partage();
+        command.args(["--json", "table"]).args(arguments).env("PARTAGE_TABLE_NODE", &address);
+        let output = command.output().unwrap();
+        let told: Value = serde_json::from_slice(&output.stderr).unwrap();
+        (output.status.code().unwrap(), told["error"].clone())
+    };
+    for write in [&["put", "stock", "apple", "3"][..], &["delete", "stock", "apple"]] {
+        let (code, told) = error(&[write, &["--idempotency-key", "order 17"]].concat());
+        assert_eq!((code, &told["kind"]), (1, &json!("unknown_outcome")), "{told}");
+        let message = told["message"].as_str().unwrap();
+        assert!(message.contains("outcome is unknown") && message.contains("'order 17'"), "{message}");
+        assert!(message.ends_with(told["help"].as_str().unwrap()), "{message}");
+        let (_, told) = error(write);
+        assert!(told["help"].as_str().unwrap().contains("--idempotency-key '"), "{told}");
+    }
+    for read in
+        [&["get", "stock", "apple"][..], &["put", "stock", "apple", "3", "--dry-run"], &["scan", "stock"]]
+    {
+        let (code, told) = error(read);
+        assert_eq!((code, &told["kind"]), (3, &json!("not_reachable")), "{told}");
+    }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of a process waits by the clock")]
 
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Output, Stdio};
@@ -227,4 +228,99 @@ fn a_usage_line_does_not_ask_for_what_the_environment_gives() {
         .unwrap();
     let said = String::from_utf8(list.stderr).unwrap();
     assert!(said.contains("Usage: partage shard list <KEYSPACE>"), "{said}");
+}
+
+/// Verbs without `--dry-run`, and why each needs none.
+const WITHOUT_DRY_RUN: [(&str, &[&str]); 4] = [
+    (
+        "it only reads",
+        &[
+            "status",
+            "events",
+            "explain",
+            "simulate",
+            "completions",
+            "node list",
+            "node show",
+            "keyspace list",
+            "keyspace show",
+            "shard list",
+            "shard show",
+            "plan list",
+            "plan show",
+            "brake show",
+            "coordinator list",
+            "dataset list",
+            "dataset status",
+            "dataset versions",
+            "dataset get",
+            "dataset scan",
+            "dataset inspect",
+            "dataset verify",
+            "table list",
+            "table show",
+            "table get",
+            "table scan",
+            "table feed",
+            "table check",
+            "table backup list",
+            "table backup verify",
+            "table index list",
+            "table index query",
+        ],
+    ),
+    ("it runs until it is stopped", &["up", "router", "dataset serve", "table serve"]),
+    (
+        "it writes new files where it is told to, and changes nothing that runs",
+        &["backup", "check", "man", "dataset build"],
+    ),
+    ("nodes look for new versions by themselves, and it only has them look now", &["dataset refresh"]),
+];
+
+/// The help of a command.
+fn help_of(words: &[&str]) -> String {
+    let output = partage(&[words, &["--help"]].concat());
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// All verbs: commands that have no commands of their own, each with its help.
+fn verbs() -> Vec<(String, String)> {
+    let (mut groups, mut verbs) = (vec![String::new()], Vec::new());
+    while let Some(group) = groups.pop() {
+        let help = help_of(&group.split_whitespace().collect::<Vec<_>>());
+        let Some((_, list)) = help.split_once("\nCommands:\n") else {
+            verbs.push((group, help));
+            continue;
+        };
+        let commands = list.lines().take_while(|line| !line.is_empty());
+        // What an explanation goes on with on the next line stands further to the right.
+        let names = commands.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+        let is_own = |name: &&str| !name.is_empty() && *name != "help";
+        groups.extend(names.filter(is_own).map(|name| format!("{group} {name}").trim().to_owned()));
+    }
+    verbs
+}
+
+#[test]
+fn every_verb_has_json_and_each_that_changes_something_has_a_dry_run() {
+    let verbs = verbs();
+    assert!(
+        verbs.len() > 60 && verbs.iter().any(|(verb, _)| verb == "table index create"),
+        "{}",
+        verbs.len()
+    );
+    let excepted: BTreeSet<&str> =
+        WITHOUT_DRY_RUN.iter().flat_map(|(_, verbs)| verbs.iter().copied()).collect();
+    for (verb, help) in &verbs {
+        let has = |flag: &str| help.split_whitespace().any(|word| word == flag);
+        assert!(has("--json"), "{verb}: {help}");
+        let is_excepted = excepted.contains(verb.as_str());
+        assert!(
+            has("--dry-run") != is_excepted,
+            "{verb} is in WITHOUT_DRY_RUN: {is_excepted}; its help: {help}"
+        );
+    }
+    let all: BTreeSet<&str> = verbs.iter().map(|(verb, _)| verb.as_str()).collect();
+    assert!(excepted.is_subset(&all), "no verbs: {:?}", excepted.difference(&all).collect::<Vec<_>>());
 }

@@ -76,7 +76,7 @@ pub struct CreateArgs {
     constraint: ConstraintArgs,
     #[command(flatten, next_help_heading = PLACEMENT)]
     ahead: Ahead,
-    /// Kind of keyspace: app, dataset, table or shuffle
+    /// Kind of keyspace: app, dataset or table
     #[arg(long, default_value = "app", help_heading = DATA)]
     kind: String,
     /// Ownership of a shard: exclusive (one owner, with a lease) or eventual

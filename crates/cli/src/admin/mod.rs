@@ -26,6 +26,7 @@ pub use constraint::{Ahead, ConstraintArgs};
 pub use coordinator::CoordinatorCommand;
 pub use events::{EventsArgs, span};
 pub use explain::ExplainArgs;
+pub use hex::Hex;
 pub use keyspace::{KeyspaceCommand, sharding_text};
 pub use node::NodeCommand;
 pub use plan::PlanCommand;

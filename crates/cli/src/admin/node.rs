@@ -144,10 +144,19 @@ async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What a queued drain waits for, in the words of the coordinator.
+fn queued(drain: &DrainStatus) -> String {
+    let behind = drain.behind.join(", ");
+    match drain.max_down {
+        Some(max_down) => format!("queued until fewer than {max_down} of {behind} are down or drained"),
+        None => format!("queued behind {behind}"),
+    }
+}
+
 /// How a drain stands, on one line.
 pub fn drain_line(drain: &DrainStatus) -> String {
     let stand = match drain.progress.known() {
-        Some(DrainState::Queued) => format!("waits until there is room; behind {}", drain.behind.join(", ")),
+        Some(DrainState::Queued) => queued(drain),
         Some(DrainState::SafeToStop) => "empty: safe to stop".to_owned(),
         Some(DrainState::Moving | DrainState::Blocked) | None => format!(
             "{}: {} left{}",

@@ -1,6 +1,6 @@
 //! What people read, word for word.
 
-use super::{answer_text, explain, plan, status};
+use super::{answer_text, explain, node, plan, status};
 use partage_wire::json::{Answer, Explanation, Plan, Summary};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ fn a_dry_run_speaks_of_a_plan_that_there_is_not() {
         "shares": [{ "node": "n1", "before": 2, "after": 0 }, { "node": "n2", "before": 1, "after": 3 }],
         "drains": [
             { "node": "n1", "reason": "disk", "asked_ms": 1, "progress": "moving", "behind": [], "stuck": [], "left": 2 },
-            { "node": "n3", "reason": "disk", "asked_ms": 1, "progress": "queued", "behind": ["n1"], "stuck": [] },
+            { "node": "n3", "reason": "disk", "asked_ms": 1, "progress": "queued", "behind": ["n1"], "max_down": 1, "stuck": [] },
         ],
     });
     assert_eq!(
@@ -109,7 +109,7 @@ a plan for kv by rebalance, which would wait for approval: 1 move
     0  → s2 from n1 to n2                n1 is to be emptied
 a plan for kv by drain, which would be refused: the brake is on: many deaths: nothing
 replicas   n1 2 → 0, n2 1 → 3
-drain      n3 (disk): waits until there is room; behind n1"
+drain      n3 (disk): queued until fewer than 1 of n1 are down or drained"
     );
     answer["follows"] = json!([]);
     answer["drains"] = json!([
@@ -123,6 +123,23 @@ drain      n3 (disk): waits until there is room; behind n1"
     answer["drains"] = json!([]);
     answer["shares"] = json!([]);
     assert_eq!(answer_text(&from::<Answer>(answer)), "would: drain n1 (2 replicas)\nno plan would follow");
+}
+
+#[test]
+fn a_queued_drain_says_what_the_coordinator_says() {
+    use partage_core::base::name::NodeId;
+    use partage_core::cluster::admin as core;
+    let named = |name: &str| NodeId::new(name).unwrap();
+    let queued = core::DrainStatus {
+        node: named("n3"),
+        reason: "disk".to_owned(),
+        asked_ms: 1,
+        progress: core::DrainProgress::Queued { behind: vec![named("n1"), named("n2")], max_down: 2 },
+    };
+    let told = queued.to_string();
+    assert_eq!(told, "n3: queued until fewer than 2 of n1, n2 are down or drained");
+    let line = node::drain_line(&(&queued).into());
+    assert_eq!(line, told.replace("n3:", "drain      n3 (disk):"));
 }
 
 #[test]

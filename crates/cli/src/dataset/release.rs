@@ -3,6 +3,7 @@
 use super::ask::look;
 use super::node_client::NodeClient;
 use super::wait::{Timeout, follow_latest};
+use crate::client::DryRun;
 use crate::http::segment;
 use crate::output::{Failure, Output};
 use bytes::Bytes;
@@ -24,6 +25,8 @@ pub struct ReleaseArgs {
     /// The held version to give to clients
     version: String,
     #[command(flatten)]
+    dry: DryRun,
+    #[command(flatten)]
     timeout: Timeout,
     #[command(flatten)]
     client: NodeClient,
@@ -43,8 +46,18 @@ impl ReleaseArgs {
         };
         let why = why.to_owned();
         let path = format!("/-/pin/{}", segment(name));
-        let order = format!("{path}?version={}", segment(version));
+        let order = format!("{path}?dry_run={}&version={}", self.dry.dry_run, segment(version));
         self.client.ask(Method::POST, &order, Bytes::new()).await?;
+        if self.dry.dry_run {
+            if output.is_json() {
+                return output
+                    .json(&json!({ "dataset": name, "version": version, "held": why, "dry_run": true }));
+            }
+            output.text(&format!(
+                "would: give clients of dataset {name} version {version}, which is held: {why}"
+            ));
+            return Ok(());
+        }
         let help = format!("it stays pinned: {}", follow_latest(name));
         let late = (format!("not every node gives version {version}"), help);
         self.timeout.within(self.is_given(), late).await?;

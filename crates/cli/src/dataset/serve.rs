@@ -78,9 +78,9 @@ pub struct ServeArgs {
     /// Dataset to serve; repeatable [default: all datasets of the source]
     #[arg(long = "dataset", value_name = "NAME")]
     datasets: Vec<String>,
-    /// Number of this node among the nodes [default: the smallest free number]
-    #[arg(long)]
-    shard_id: Option<u32>,
+    /// Seat of this node: its number among the nodes, from which it computes its partitions [default: the smallest free number]
+    #[arg(long, alias = "shard-id")]
+    seat: Option<u32>,
     /// Number of nodes that have each partition [default: 2]
     #[arg(long)]
     replication: Option<u32>,
@@ -191,7 +191,7 @@ impl ServeArgs {
         options.address = address.map(Address::new).transpose().map_err(Failure::usage)?;
         let datasets = if self.datasets.is_empty() { &file.datasets } else { &self.datasets };
         options.datasets = datasets.iter().map(|name| named(name)).collect::<Result<_, _>>()?;
-        options.seat = self.shard_id.or(file.shard_id).map(Seat);
+        options.seat = self.seat.or(file.seat).map(Seat);
         options.spread = self.spread(file)?;
         options.re_replicate = file.re_replicate.unwrap_or(options.re_replicate);
         options.stable = file.stable_s.map_or(options.stable, Duration::from_secs);
@@ -239,7 +239,7 @@ impl ServeArgs {
             return Ok(None);
         }
         let computing = [
-            ("--shard-id", options.seat.is_some()),
+            ("--seat", options.seat.is_some()),
             ("dealing", file.dealing.is_some()),
             ("re_replicate", file.re_replicate.is_some()),
             ("max_replication", options.spread.replication.max.is_some()),

@@ -1,7 +1,7 @@
 //! `partage table check`: whether the replicas of a table have the same, and its indexes what the rows ask for.
 
 use super::index::ask;
-use super::rows::TableNodes;
+use super::nodes::{Effect, TableNodes};
 use super::scan::text_of;
 use crate::http::segment;
 use crate::output::{Failure, Output, say};
@@ -54,7 +54,8 @@ impl CheckArgs {
         loop {
             let token = whole.next.iter().map(|token| format!("?token={}", segment(token)));
             let path = format!("/v1/tables/{}/check{}", segment(&self.table), token.collect::<String>());
-            let part: CheckAnswer = ask(&self.nodes, &self.table, Method::POST, &path, Bytes::new()).await?;
+            let part: CheckAnswer =
+                ask(&self.nodes, &self.table, (Effect::Reads, Method::POST), &path, Bytes::new()).await?;
             found.differences += part.differences.len();
             found.unchecked += part.unchecked.len();
             if !output.is_json() {

@@ -2,8 +2,8 @@
 
 use super::backup::cluster::nodes;
 use super::index::indexes;
+use super::nodes::TableNodes;
 use super::restore::{is_progress, progress_table};
-use super::rows::TableNodes;
 use crate::admin::{
     Ahead, ConstraintArgs, KeyspaceCommand, ReshardingArgs, ShardingArgs, ShardingSpec, Wait, Yes, begin,
     sharding_text, span,

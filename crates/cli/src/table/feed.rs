@@ -1,12 +1,11 @@
 //! `partage table feed`: the changes of a table, page by page.
 
-use super::rows::{PATIENCE, REST, TableNodes, refusal};
+use super::nodes::{PATIENCE, REST, TableNodes, refusal};
 use super::scan::text_of;
 use crate::http::segment;
 use crate::output::{Failure, Output, say};
-use bytes::Bytes;
 use clap::Args;
-use hyper::{HeaderMap, Method, StatusCode};
+use hyper::StatusCode;
 use partage_wire::table::{ChangeVerb, FeedPage};
 use tokio::time::{Instant, sleep};
 
@@ -53,7 +52,7 @@ impl FeedArgs {
         if waits {
             path += &format!("&wait_ms={WAIT_MS}");
         }
-        let reply = self.nodes.ask(Method::GET, &path, HeaderMap::new(), Bytes::new()).await?;
+        let reply = self.nodes.get(&path).await?;
         if reply.status != StatusCode::OK {
             return Err(refusal(&self.table, &reply));
         }

@@ -1,7 +1,7 @@
 //! `partage table …`: replicated tables.
 //!
-//! Some verbs ask a coordinator ([`create`]), some a node of tables ([`rows`], [`scan`], [`feed`], [`load`]), some both ([`backup`], [`restore`]);
-//! `serve` is such a node.
+//! Some verbs ask a coordinator ([`create`]), some a node of tables ([`rows`], [`scan`], [`feed`], [`load`]), some both
+//! ([`backup`], [`restore`]). [`nodes`] says what the answers of nodes mean; `serve` is such a node.
 
 mod backup;
 mod check;
@@ -9,6 +9,7 @@ mod create;
 mod feed;
 mod index;
 mod load;
+mod nodes;
 mod restore;
 mod rows;
 mod scan;
@@ -16,7 +17,7 @@ mod serve;
 
 pub use index::{WAIT as INDEX_WAIT, create_whole as create_index, is_there as has_index};
 pub use load::load_absent;
-pub use rows::TableNodes;
+pub use nodes::TableNodes;
 pub use serve::LISTEN;
 
 use crate::output::{Failure, Output};

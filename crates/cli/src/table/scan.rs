@@ -1,14 +1,15 @@
 //! `partage table scan`: rows of a whole table, page by page.
 
-use super::rows::{TableNodes, refusal};
-use crate::admin::key_text;
-use crate::http::segment;
-use crate::output::{Failure, Output};
-use bytes::Bytes;
+use super::nodes::{TableNodes, refusal};
+use crate::admin::{Hex, key_text};
+use crate::http::{segment, segment_of};
+use crate::output::{Failure, Output, say};
 use clap::Args;
-use hyper::{HeaderMap, Method, StatusCode};
+use hyper::StatusCode;
+use partage_core::keyspace::key::Key;
 use partage_wire::json::KeyText;
 use partage_wire::table::{BytesText, RowsPage};
+use serde_json::json;
 
 /// Rows on one page: as many as a node gives.
 const PAGE: u64 = 1_000;
@@ -27,6 +28,19 @@ pub(super) fn show(page: &RowsPage, output: &mut Output) -> Result<(), Failure> 
             None => output.text(&text_of(&row.key)),
         }
     }
+    Ok(())
+}
+
+/// Says that there may be rows behind those that were listed, and how to go on: on stderr, or with `--json` as the last line
+/// of the data, as programs read that.
+pub(super) fn cut(limit: u64, next: Option<&String>, output: &mut Output) -> Result<(), Failure> {
+    let Some(token) = next else { return Ok(()) };
+    if output.is_json() {
+        return output.json(&json!({ "next": token }));
+    }
+    say(&format!(
+        "listed {limit} rows, and there may be more: to go on, add --token {token}; to list more at once, raise --limit"
+    ));
     Ok(())
 }
 
@@ -50,31 +64,37 @@ pub struct ScanArgs {
     /// Maximum number of rows to list
     #[arg(long, default_value_t = 100)]
     limit: u64,
+    /// List rows behind this token, which an earlier scan with the same other options has printed
+    #[arg(long, value_name = "TOKEN", allow_hyphen_values = true)]
+    token: Option<String>,
     /// List keys without their values
     #[arg(long)]
     keys_only: bool,
+    #[command(flatten)]
+    hex: Hex,
     #[command(flatten)]
     nodes: TableNodes,
 }
 
 impl ScanArgs {
-    fn path(&self, rows: u64, token: Option<&String>) -> String {
+    fn path(&self, rows: u64, token: Option<&String>) -> Result<String, Failure> {
         let mut path = format!("/v1/tables/{}/rows?limit={}", segment(&self.table), rows.min(PAGE));
-        let given =
-            [("prefix", &self.prefix), ("from", &self.from), ("to", &self.to), ("filter", &self.filter)];
-        for (name, value) in given.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
-            path += &format!("&{name}={}", segment(value));
+        for (name, key) in [("prefix", &self.prefix), ("from", &self.from), ("to", &self.to)] {
+            let Some(key) = key else { continue };
+            let key =
+                Key::try_from(self.hex.key(key)).map_err(|why| Failure::usage(format!("--{name}: {why}")))?;
+            path += &format!("&{name}={}", segment_of(key.as_bytes()));
         }
-        path.extend(token.iter().map(|token| format!("&token={token}")));
+        path.extend(self.filter.iter().map(|filter| format!("&filter={}", segment(filter))));
+        path.extend(token.iter().map(|token| format!("&token={}", segment(token))));
         if self.keys_only {
             path += "&keys_only=true";
         }
-        path
+        Ok(path)
     }
 
     async fn page(&self, rows: u64, token: Option<&String>) -> Result<RowsPage, Failure> {
-        let path = self.path(rows, token);
-        let reply = self.nodes.ask(Method::GET, &path, HeaderMap::new(), Bytes::new()).await?;
+        let reply = self.nodes.get(&self.path(rows, token)?).await?;
         if reply.status != StatusCode::OK {
             return Err(refusal(&self.table, &reply));
         }
@@ -84,7 +104,7 @@ impl ScanArgs {
 
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let (mut left, mut token) = (self.limit, None);
+        let (mut left, mut token) = (self.limit, self.token.clone());
         while left > 0 {
             let page = self.page(left, token.as_ref()).await?;
             left = left.saturating_sub(page.rows.len() as u64);
@@ -94,6 +114,6 @@ impl ScanArgs {
                 break;
             }
         }
-        Ok(())
+        cut(self.limit, token.as_ref(), output)
     }
 }

@@ -503,6 +503,14 @@ fn what_makes_no_sense_under_a_coordinator_is_refused() {
         String::from_utf8_lossy(&ended.stderr).into_owned()
     };
     assert!(told(&[]).contains("give --id NAME"));
-    assert!(told(&["--id", "a", "--shard-id", "3"]).contains("--shard-id is for a node that computes"));
+    let says = "--seat is for a node that computes";
+    for flag in ["--seat", "--shard-id"] {
+        assert!(told(&["--id", "a", flag, "3"]).contains(says), "{flag}");
+    }
+    for key in ["seat", "shard_id"] {
+        let file = source.path().join(format!("{key}.toml"));
+        std::fs::write(&file, format!("{key} = 3\n")).unwrap();
+        assert!(told(&["--id", "a", "--config", file.to_str().unwrap()]).contains(says), "{key}");
+    }
     assert!(told(&["--id", "a b"]).contains("a b"));
 }

@@ -87,6 +87,9 @@ fn holds_and_releases(node: &Node) {
     );
     assert_eq!(node.ask(&["get", "colours", "red"]).out, "#f00");
     assert_eq!(node.ask(&["release", "colours", "1"]).code, 4, "that one is not held");
+    let foreseen = node.ask(&["release", "colours", "2", "--dry-run"]);
+    assert!(foreseen.code == 0 && foreseen.out.contains("which is held: it has 1 key"), "{foreseen:?}");
+    assert_eq!(node.ask(&["get", "colours", "red"]).out, "#f00", "it is held still");
     let released = node.ask(&["release", "colours", "2"]);
     assert!(released.code == 0 && released.out.contains("which was held: it has 1 key"), "{released:?}");
     assert!(!released.out.contains("dataset release"), "it is released: {released:?}");

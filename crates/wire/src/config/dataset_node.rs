@@ -44,8 +44,10 @@ pub struct DatasetNodeFile {
     pub gossip_key_file: Option<PathBuf>,
     /// The datasets that it serves; empty = all that the source has.
     pub datasets: Vec<String>,
-    /// Its number among the nodes from which it computes its share; absent = the smallest that is free.
-    pub shard_id: Option<u32>,
+    /// Its number among the nodes from which it computes its share; absent = the smallest that is free. Files of before say
+    /// `shard_id`.
+    #[serde(alias = "shard_id")]
+    pub seat: Option<u32>,
     /// How many nodes have each partition; absent = 2.
     pub replication: Option<u32>,
     /// How many nodes must have each partition before clients get a version; absent = 1.

@@ -4,7 +4,7 @@ use crate::client::ApiClient;
 use crate::http::segment;
 use crate::output::Failure;
 use crate::table::index;
-use crate::table::rows::TableNodes;
+use crate::table::nodes::TableNodes;
 use partage_core::keyspace::map::Role;
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::Health;

@@ -8,7 +8,7 @@ use super::cluster::ShardView;
 use super::location::Location;
 use crate::http::{Reply, first_answer, segment, segment_of};
 use crate::output::Failure;
-use crate::table::rows::refusal;
+use crate::table::nodes::refusal;
 use bytes::Bytes;
 use hyper::header::{ETAG, IF_NONE_MATCH};
 use hyper::{HeaderMap, Method, StatusCode};

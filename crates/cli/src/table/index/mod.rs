@@ -2,7 +2,7 @@
 
 mod query;
 
-use super::rows::{REST, TableNodes, refusal};
+use super::nodes::{Effect, REST, TableNodes, refusal};
 use crate::http::segment;
 use crate::output::{Failure, Output, say, table as text_table};
 use bytes::Bytes;
@@ -48,15 +48,23 @@ fn path(table: &str, index: Option<&str>) -> String {
     }
 }
 
+/// What creates and drops indexes, unless it is a dry run.
+fn effect(dry_run: bool) -> Effect<'static> {
+    match dry_run {
+        true => Effect::Reads,
+        false => Effect::Changes("`partage table index list` shows whether it was done; if not, ask again"),
+    }
+}
+
 /// An answer that is JSON.
 pub(super) async fn ask<T: serde::de::DeserializeOwned>(
     nodes: &TableNodes,
     table: &str,
-    method: Method,
+    (effect, method): (Effect<'_>, Method),
     path: &str,
     body: Bytes,
 ) -> Result<T, Failure> {
-    let reply = nodes.ask(method, path, HeaderMap::new(), body).await?;
+    let reply = nodes.ask(effect, method, path, HeaderMap::new(), body).await?;
     if reply.status != StatusCode::OK {
         return Err(refusal(table, &reply));
     }
@@ -66,7 +74,8 @@ pub(super) async fn ask<T: serde::de::DeserializeOwned>(
 
 /// The indexes of a table.
 pub(super) async fn indexes(nodes: &TableNodes, table: &str) -> Result<Vec<IndexAnswer>, Failure> {
-    let list: IndexList = ask(nodes, table, Method::GET, &path(table, None), Bytes::new()).await?;
+    let asked = (Effect::Reads, Method::GET);
+    let list: IndexList = ask(nodes, table, asked, &path(table, None), Bytes::new()).await?;
     Ok(list.indexes)
 }
 
@@ -77,16 +86,16 @@ pub struct CreateArgs {
     table: String,
     /// Name of the index
     name: String,
-    /// Which field of the JSON values, such as section or author.names[0]
+    /// Field of the JSON values to index, such as section or author.names[0]
     #[arg(long, value_name = "PATH")]
     field: String,
-    /// Return when the index is ready
+    /// Wait until the index is ready
     #[arg(long)]
     wait: bool,
-    /// Most seconds to wait
-    #[arg(long, default_value_t = WAIT.as_secs(), value_name = "SECONDS", requires = "wait")]
-    wait_s: u64,
-    /// Only say whether the index could be created
+    /// With --wait: maximum number of seconds to wait
+    #[arg(long, alias = "wait-s", default_value_t = WAIT.as_secs(), value_name = "SECONDS", requires = "wait")]
+    timeout: u64,
+    /// Change nothing; say whether the index could be created
     #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
     #[command(flatten)]
@@ -98,7 +107,7 @@ impl CreateArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let mut found = create(&self.nodes, &self.table, &self.name, &self.field, self.dry_run).await?;
         if self.wait {
-            found = ready(&self.nodes, &self.table, &self.name, Duration::from_secs(self.wait_s)).await?;
+            found = ready(&self.nodes, &self.table, &self.name, Duration::from_secs(self.timeout)).await?;
         }
         if output.is_json() {
             return output.json(&found);
@@ -123,7 +132,7 @@ async fn create(
     let create = IndexCreate { name: name.to_owned(), field: field.to_owned() };
     let body = serde_json::to_vec(&create).map_err(Failure::failed)?.into();
     let path = path(table, None) + if dry_run { "?dry_run=true" } else { "" };
-    ask(nodes, table, Method::POST, &path, body).await
+    ask(nodes, table, (effect(dry_run), Method::POST), &path, body).await
 }
 
 /// Waits until the index is ready, for `wait` at most.
@@ -198,10 +207,10 @@ pub struct DropArgs {
     table: String,
     /// Name of the index
     name: String,
-    /// Return when nothing is left of the index
+    /// Wait until every replica has dropped the index
     #[arg(long)]
     wait: bool,
-    /// Only say whether there is such an index
+    /// Change nothing; say whether the index exists
     #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
     #[command(flatten)]
@@ -213,7 +222,8 @@ impl DropArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let query = if self.dry_run { "?dry_run=true" } else { "" };
         let path = path(&self.table, Some(&self.name)) + query;
-        let found: IndexAnswer = ask(&self.nodes, &self.table, Method::DELETE, &path, Bytes::new()).await?;
+        let asked = (effect(self.dry_run), Method::DELETE);
+        let found: IndexAnswer = ask(&self.nodes, &self.table, asked, &path, Bytes::new()).await?;
         if self.wait {
             self.gone().await?;
         }

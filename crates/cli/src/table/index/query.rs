@@ -3,8 +3,8 @@
 use super::{ask, path};
 use crate::http::segment;
 use crate::output::{Failure, Output};
-use crate::table::rows::TableNodes;
-use crate::table::scan::show;
+use crate::table::nodes::{Effect, TableNodes};
+use crate::table::scan::{cut, show};
 use bytes::Bytes;
 use clap::Args;
 use hyper::Method;
@@ -32,6 +32,9 @@ pub struct QueryArgs {
     /// Maximum number of rows to list
     #[arg(long, default_value_t = 100)]
     limit: u64,
+    /// List rows behind this token, which an earlier query with the same other options has printed
+    #[arg(long, value_name = "TOKEN", allow_hyphen_values = true)]
+    token: Option<String>,
     /// List keys without their values
     #[arg(long)]
     keys_only: bool,
@@ -46,7 +49,7 @@ impl QueryArgs {
         for (name, value) in given.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
             path += &format!("&{name}={}", segment(value));
         }
-        path.extend(token.iter().map(|token| format!("&token={token}")));
+        path.extend(token.iter().map(|token| format!("&token={}", segment(token))));
         if self.keys_only {
             path += "&keys_only=true";
         }
@@ -55,10 +58,11 @@ impl QueryArgs {
 
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let (mut left, mut token) = (self.limit, None);
+        let (mut left, mut token) = (self.limit, self.token.clone());
         while left > 0 {
             let path = self.page_path(left, token.as_ref());
-            let page: RowsPage = ask(&self.nodes, &self.table, Method::GET, &path, Bytes::new()).await?;
+            let asked = (Effect::Reads, Method::GET);
+            let page: RowsPage = ask(&self.nodes, &self.table, asked, &path, Bytes::new()).await?;
             left = left.saturating_sub(page.rows.len() as u64);
             show(&page, output)?;
             token = page.next;
@@ -66,6 +70,6 @@ impl QueryArgs {
                 break;
             }
         }
-        Ok(())
+        cut(self.limit, token.as_ref(), output)
     }
 }

@@ -6,7 +6,9 @@
 
 mod source;
 
-use super::rows::{IDEMPOTENCY_KEY, PATIENCE, REST, TableNodes, refusal, request_name};
+use super::nodes::{
+    Effect, IDEMPOTENCY_KEY, PATIENCE, REST, TableNodes, UNKNOWN_OUTCOME, refusal, request_name,
+};
 use crate::admin::key_text;
 use crate::client::DryRun;
 use crate::http::segment;
@@ -44,6 +46,10 @@ const NAMED: usize = 1_000;
 /// Failed rows that are shown to people.
 const SHOWN: usize = 20;
 
+const CHANGES: Effect<'static> = Effect::Changes(
+    "load the file again: rows that are there already are written anew, with the same values",
+);
+
 /// `partage table load`
 #[derive(Debug, Args)]
 pub struct LoadArgs {
@@ -67,7 +73,7 @@ pub struct LoadArgs {
     /// Field of csv or tsv that is a number in the JSON object; may be given several times
     #[arg(long, value_name = "FIELD")]
     number: Vec<String>,
-    /// Number of requests at a time
+    /// Maximum number of requests in flight
     #[arg(long, default_value_t = PARALLEL, value_parser = clap::value_parser!(u16).range(1..=64))]
     parallel: u16,
     #[command(flatten)]
@@ -369,8 +375,14 @@ async fn send(to: Destination, rows: Vec<Row>) -> Sent {
     let now_ms = partage_clock::unix_ms();
     let (mut open, mut done) = (rows, Vec::new());
     loop {
-        let reply =
-            nodes.ask(Method::POST, &path, headers.clone(), body(&open, now_ms, only_absent)?.into()).await?;
+        let rows = body(&open, now_ms, only_absent)?.into();
+        let reply = match nodes.ask(CHANGES, Method::POST, &path, headers.clone(), rows).await {
+            Err(why) if why.is_kind(UNKNOWN_OUTCOME) && Instant::now() < until => {
+                sleep(REST).await;
+                continue;
+            }
+            asked => asked?,
+        };
         if !matches!(reply.status, StatusCode::OK | StatusCode::MULTI_STATUS) {
             return Err(refusal(&table, &reply));
         }

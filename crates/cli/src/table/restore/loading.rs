@@ -4,7 +4,7 @@
 //! so a request may be sent again whatever became of it.
 
 use super::super::backup::location::Location;
-use super::super::rows::refusal;
+use super::super::nodes::refusal;
 use super::progress::Progress;
 use crate::http::{first_answer, segment};
 use crate::output::Failure;

@@ -22,7 +22,7 @@ use super::backup::cluster;
 use super::backup::location::{Listed, Location};
 use super::backup::verify;
 use super::index;
-use super::rows::TableNodes;
+use super::nodes::{TableNodes, UNKNOWN_OUTCOME};
 use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output, say};
 use crate::role::StopSignals;
@@ -299,7 +299,13 @@ impl RestoreArgs {
         let until = Instant::now() + PATIENCE;
         loop {
             match index::create_whole(nodes, &self.table, name, field, BUILDING).await {
-                Err(error) if error.is_not_reachable() && Instant::now() < until => sleep(REST).await,
+                // To create an index again changes nothing that is done.
+                Err(error)
+                    if (error.is_not_reachable() || error.is_kind(UNKNOWN_OUTCOME))
+                        && Instant::now() < until =>
+                {
+                    sleep(REST).await;
+                }
                 ended => return ended.map(drop),
             }
         }

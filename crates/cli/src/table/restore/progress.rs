@@ -9,7 +9,7 @@
 
 use super::super::backup::cluster;
 use super::super::backup::location::Listed;
-use super::super::rows::{IDEMPOTENCY_KEY, refusal, request_name};
+use super::super::nodes::{IDEMPOTENCY_KEY, refusal, request_name};
 use crate::client::ApiClient;
 use crate::http::{Reply, first_answer, segment};
 use crate::output::{Failure, say};
