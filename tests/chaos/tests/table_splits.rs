@@ -5,8 +5,8 @@
 use chaos::cluster::Cluster;
 use chaos::http::Http;
 use chaos::load::Load;
+use chaos::rows::{self, Quiet};
 use chaos::until;
-use hyper::{Method, StatusCode};
 use partage_wire::json::{Bounds, Command, SplitAt};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -74,8 +74,9 @@ async fn t13_a_table_splits_and_merges_and_no_request_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn o9_a_table_that_splits_loses_nothing_when_processes_are_killed_in_the_midst() {
+async fn o9_d9_a_table_that_splits_loses_nothing_when_processes_are_killed_in_the_midst() {
     let mut cluster = cluster().await;
+    let quiet = Quiet::start(&cluster).await;
     let load = Load::of_table(&cluster.admin, "stock");
     load.rounds(3).await;
     // Early, about when the children are ready, and about when they open.
@@ -110,65 +111,61 @@ async fn o9_a_table_that_splits_loses_nothing_when_processes_are_killed_in_the_m
         load.rounds(3).await;
     }
     load.finish().await;
+    quiet.is_unchanged(&cluster).await;
 }
 
-/// The rows that a scan through a node finds, page by page; each page is asked for until it comes.
+/// The rows that a scan through a node finds.
 async fn count(http: &Http, address: &str) -> usize {
-    let (mut found, mut token) = (BTreeMap::new(), String::new());
-    loop {
-        let path = format!("/v1/tables/stock/rows?keys_only=true{token}");
-        let page: serde_json::Value = until("a page", || async {
-            let reply = http.get(address, &path).await?;
-            match reply.status {
-                StatusCode::OK => serde_json::from_slice(&reply.body).map_err(|error| error.to_string()),
-                StatusCode::SERVICE_UNAVAILABLE => Err(reply.text()),
-                other => panic!("{other}: {}", reply.text()),
-            }
-        })
-        .await;
-        for row in page["rows"].as_array().unwrap() {
-            *found.entry(row["key"].as_str().unwrap().to_owned()).or_insert(0) += 1;
-        }
-        match page["next"].as_str() {
-            Some(next) => token = format!("&token={next}"),
-            None => break,
-        }
-    }
+    let mut found = BTreeMap::new();
+    let note = |row: &serde_json::Value| *found.entry(row["key"].to_string()).or_insert(0) += 1;
+    rows::scan(http, address, "stock", "keys_only=true&limit=1000", note).await;
     assert!(found.values().all(|times| *times == 1), "a row comes once");
     found.len()
 }
 
-/// EventQL's test, in small.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t6_each_count_of_the_rows_of_a_table_that_splits_is_the_same() {
-    const ROWS: usize = 2_000;
+/// EventQL's test: one client at each node counts the rows, again and again, while the table splits.
+async fn each_count_is_the_same(of: usize, splits: usize) {
     let cluster = cluster().await;
     let http = Http::default();
-    let address = cluster.node("t1").address.clone();
-    for row in 0..ROWS {
-        let path = format!("/v1/tables/stock/keys/row-{row}");
-        until("the row is put", || async {
-            let reply = http.ask(Method::PUT, &address, &path, &[], "1").await?;
-            if reply.status == StatusCode::NO_CONTENT { Ok(()) } else { Err(reply.text()) }
-        })
-        .await;
-    }
+    rows::load(&http, &cluster.node("t1").address, "stock", of).await;
     let (end, ended) = watch::channel(false);
-    let counts = tokio::spawn(async move {
-        let mut counts = Vec::new();
-        while !*ended.borrow() {
-            counts.push(count(&http, &address).await);
-        }
-        counts
+    let counting = NODES.map(|node| {
+        let (http, address, ended) = (http.clone(), cluster.node(node).address.clone(), ended.clone());
+        tokio::spawn(async move {
+            let mut counts = Vec::new();
+            while !*ended.borrow() {
+                counts.push(count(&http, &address).await);
+            }
+            counts
+        })
     });
-    for _ in 0..8 {
+    let before = shards(&cluster).await.len();
+    for number in 0..splits {
         let all = shards(&cluster).await;
-        split(&cluster, all[0]).await;
+        // One after the other: each split leaves one shard more behind it.
+        split(&cluster, all[2 * number % all.len()]).await;
         cluster.admin.settled().await;
     }
+    assert_eq!(shards(&cluster).await.len(), before + splits);
     end.send(true).unwrap();
-    let counts = counts.await.unwrap();
-    assert!(counts.len() > 5 && counts.iter().all(|count| *count == ROWS), "{counts:?}");
+    let mut counts = Vec::new();
+    for client in counting {
+        counts.extend(client.await.unwrap());
+    }
+    assert!(counts.len() >= NODES.len() && counts.iter().all(|count| *count == of), "{counts:?}");
+}
+
+/// In small.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t6_each_count_of_the_rows_of_a_table_that_splits_is_the_same() {
+    each_count_is_the_same(2_000, 8).await;
+}
+
+/// At its full size.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "minutes: `./test long` runs it"]
+async fn t6_long_each_count_of_300_000_rows_of_a_table_that_splits_twenty_times_is_the_same() {
+    each_count_is_the_same(300_000, 20).await;
 }
 
 /// Of two replicas on three nodes: what is merged is not all on one node.
