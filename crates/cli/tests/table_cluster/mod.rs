@@ -185,7 +185,7 @@ pub struct Node {
 /// A coordinator and some nodes: `t1`, `t2` and so on.
 pub struct Cluster {
     pub nodes: Vec<Node>,
-    _coordinator: Process,
+    coordinator: Process,
     address: String,
     dir: TempDir,
 }
@@ -198,19 +198,33 @@ impl Cluster {
     /// One node for each list of flags.
     pub fn with_flags(nodes: &[&[&str]]) -> Cluster {
         let dir = TempDir::new().unwrap();
-        let file = dir.path().join("coordinator.toml");
-        std::fs::write(&file, SETTINGS).unwrap();
-        let state = dir.path().join("state");
-        let arguments = ["coordinator", "--listen", "127.0.0.1:0", "--data-dir", state.to_str().unwrap()];
-        let command = partage(&[&arguments[..], &["--config", file.to_str().unwrap()]].concat());
-        let (coordinator, said) = Process::start(command, &dir.path().join("coordinator.log"));
-        let address = said["coordinator"].as_str().unwrap().to_owned();
-        let mut cluster = Cluster { nodes: Vec::new(), _coordinator: coordinator, address, dir };
+        std::fs::write(dir.path().join("coordinator.toml"), SETTINGS).unwrap();
+        let (coordinator, address) = coordinator(dir.path(), "127.0.0.1:0");
+        let mut cluster = Cluster { nodes: Vec::new(), coordinator, address, dir };
         for flags in nodes {
             let data_dir = cluster.path(&Cluster::id(cluster.nodes.len()));
             cluster.add(flags, data_dir);
         }
         cluster
+    }
+
+    /// Where the coordinator listens.
+    pub fn coordinator(&self) -> &str {
+        &self.address
+    }
+
+    /// Ends the coordinator as `kill -9` does.
+    pub fn kill_coordinator(&mut self) {
+        self.coordinator.kill();
+    }
+
+    /// Starts the coordinator again, with what it has stored, where it was.
+    pub fn start_coordinator_again(&mut self) {
+        (self.coordinator, self.address) = coordinator(self.dir.path(), &self.address);
+        eventually("the coordinator answers", || match ask(&self.address, "GET", "/v1/status", &[], &[]) {
+            Ok(answer) if answer.status == 200 => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
     }
 
     /// Starts another node, which has its data in that folder.
@@ -428,6 +442,15 @@ impl Cluster {
     pub fn leader(&self, shard: &Value) -> usize {
         self.leader_of(shard).unwrap()
     }
+}
+
+/// Starts a coordinator that has its settings and its state in that folder; says where it listens.
+fn coordinator(folder: &Path, listen: &str) -> (Process, String) {
+    let [file, state] = ["coordinator.toml", "state"].map(|name| folder.join(name));
+    let arguments = ["coordinator", "--listen", listen, "--data-dir", state.to_str().unwrap()];
+    let command = partage(&[&arguments[..], &["--config", file.to_str().unwrap()]].concat());
+    let (process, said) = Process::start(command, &folder.join("coordinator.log"));
+    (process, said["coordinator"].as_str().unwrap().to_owned())
 }
 
 pub fn put(address: &str, table: &str, key: &[u8], query: &str, value: &[u8]) {
