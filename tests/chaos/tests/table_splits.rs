@@ -7,7 +7,7 @@ use chaos::http::Http;
 use chaos::load::Load;
 use chaos::rows::{self, Quiet};
 use chaos::until;
-use partage_wire::json::{Bounds, Command, SplitAt};
+use partage_wire::json::{Bounds, Command, KeyspaceChanges, SplitAt};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -186,4 +186,40 @@ async fn t13_shards_on_different_nodes_are_merged_over_the_network() {
     let account = load.account();
     assert_eq!(account.failed, 0, "{account:?}");
     load.finish().await;
+}
+
+/// K7: each slot is split into as many, or as many are merged into one, all of them under load.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn k7_a_table_gets_another_number_of_slots_and_loses_nothing() {
+    let mut cluster = Cluster::start(0).await;
+    for node in NODES {
+        cluster.add_table_node(node).await;
+    }
+    cluster.admin.table_of_slots("stock", 4).await;
+    rows::load(&Http::default(), &cluster.node("t1").address, "stock", 500).await;
+    let load = Load::of_table(&cluster.admin, "stock");
+    load.rounds(3).await;
+    for slots in [8, 4, 12] {
+        let changes = KeyspaceChanges { shards: Some(slots), ..KeyspaceChanges::default() };
+        reshape(&cluster, Command::UpdateKeyspace { keyspace: "stock".to_owned(), changes, ahead: false })
+            .await;
+        until(&format!("there are {slots} slots"), || async {
+            match cluster.admin.shards("stock").await.len() {
+                found if found == slots as usize => Ok(()),
+                found => Err(format!("{found}")),
+            }
+        })
+        .await;
+        cluster.admin.settled().await;
+        load.rounds(3).await;
+    }
+    let account = load.account();
+    assert_eq!(account.failed, 0, "{account:?}");
+    load.finish().await;
+    let mut found = BTreeMap::new();
+    let note = |row: &serde_json::Value| drop(found.insert(row["key"].to_string(), row["value"].to_string()));
+    rows::scan(&Http::default(), &cluster.node("t2").address, "stock", "prefix=row-&limit=1000", note).await;
+    let expected: BTreeMap<String, String> =
+        (0..500).map(|number| (format!("\"row-{number}\""), format!("\"{number}\""))).collect();
+    assert_eq!(found, expected);
 }
