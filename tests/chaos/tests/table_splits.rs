@@ -9,6 +9,7 @@ use chaos::rows::{self, Quiet};
 use chaos::until;
 use partage_wire::json::{Bounds, Command, KeyspaceChanges, SplitAt};
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -48,25 +49,30 @@ async fn merge(cluster: &Cluster, left: u64, right: u64) {
     reshape(cluster, Command::MergeShards { keyspace: "stock".to_owned(), left, right }).await;
 }
 
+/// The first shard is split, and its halves are merged; after each, each key is written and read so many times.
+async fn split_and_merge(cluster: &Cluster, load: &Load, rounds: u64) {
+    let all = shards(cluster).await;
+    split(cluster, all[0]).await;
+    cluster.admin.settled().await;
+    load.rounds(rounds).await;
+    let after = shards(cluster).await;
+    assert_eq!(after.len(), all.len() + 1);
+    let [left, right] = after.iter().filter(|shard| !all.contains(shard)).collect::<Vec<_>>()[..] else {
+        panic!("two shards are new: {all:?}, {after:?}")
+    };
+    merge(cluster, *left, *right).await;
+    cluster.admin.settled().await;
+    load.rounds(rounds).await;
+    assert_eq!(shards(cluster).await.len(), all.len());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t13_a_table_splits_and_merges_and_no_request_fails() {
     let cluster = cluster().await;
     let load = Load::of_table(&cluster.admin, "stock");
     load.rounds(3).await;
     for _ in 0..3 {
-        let all = shards(&cluster).await;
-        split(&cluster, all[0]).await;
-        cluster.admin.settled().await;
-        load.rounds(2).await;
-        let after = shards(&cluster).await;
-        assert_eq!(after.len(), all.len() + 1);
-        let [left, right] = after.iter().filter(|shard| !all.contains(shard)).collect::<Vec<_>>()[..] else {
-            panic!("two shards are new: {all:?}, {after:?}")
-        };
-        merge(&cluster, *left, *right).await;
-        cluster.admin.settled().await;
-        load.rounds(2).await;
-        assert_eq!(shards(&cluster).await.len(), all.len());
+        split_and_merge(&cluster, &load, 2).await;
     }
     let account = load.account();
     assert_eq!(account.failed, 0, "{account:?}");
@@ -222,4 +228,68 @@ async fn k7_a_table_gets_another_number_of_slots_and_loses_nothing() {
     let expected: BTreeMap<String, String> =
         (0..500).map(|number| (format!("\"row-{number}\""), format!("\"{number}\""))).collect();
     assert_eq!(found, expected);
+}
+
+/// What a node of tables has.
+#[derive(Debug, Clone, Copy)]
+struct Holdings {
+    open_files: usize,
+    folders: usize,
+    log_bytes: u64,
+    resident_kib: u64,
+}
+
+impl Holdings {
+    fn of(cluster: &Cluster, node: &str) -> Holdings {
+        let (process, folder) = (&cluster.node(node).process, cluster.path(node));
+        let logged = entries(&folder.join("log"));
+        let log_bytes = logged.iter().filter_map(|path| path.metadata().ok()).map(|file| file.len()).sum();
+        Holdings {
+            open_files: process.open_files(),
+            folders: entries(&folder).iter().filter(|path| path.is_dir()).count(),
+            log_bytes,
+            resident_kib: process.resident_kib(),
+        }
+    }
+
+    /// No more than that, but for connections that come and go, a segment of the log, and what an allocator keeps.
+    fn are_no_more_than(&self, before: &Holdings) -> bool {
+        self.open_files <= before.open_files + 12
+            && self.folders <= before.folders
+            && self.log_bytes <= before.log_bytes + (64 << 20)
+            && self.resident_kib <= before.resident_kib + (48 << 10)
+    }
+}
+
+/// All that is below a folder, while files come and go there.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        found.extend(entries(&entry.path()));
+        found.push(entry.path());
+    }
+    found
+}
+
+/// L7: what each round leaves behind would be there ninety times.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "minutes: `./test long` runs it"]
+async fn l7_long_a_hundred_splits_and_merges_leave_nothing_behind() {
+    let cluster = cluster().await;
+    let load = Load::of_table(&cluster.admin, "stock");
+    load.rounds(3).await;
+    for _ in 0..10 {
+        split_and_merge(&cluster, &load, 1).await;
+    }
+    let before = NODES.map(|node| Holdings::of(&cluster, node));
+    for _ in 0..90 {
+        split_and_merge(&cluster, &load, 1).await;
+    }
+    until("each node has no more than after ten rounds", || async {
+        let now = NODES.map(|node| Holdings::of(&cluster, node));
+        let has_grown = now.iter().zip(&before).any(|(now, before)| !now.are_no_more_than(before));
+        if has_grown { Err(format!("{before:#?} then {now:#?}")) } else { Ok(()) }
+    })
+    .await;
+    load.finish().await;
 }
