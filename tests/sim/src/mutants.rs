@@ -9,6 +9,7 @@ use crate::dataset;
 use crate::metadata;
 use crate::replication;
 use crate::report::Verdict;
+use crate::rows;
 use crate::run;
 use crate::scenarios;
 use crate::shape::Shape;
@@ -125,6 +126,11 @@ fn hunt_of(bug: Planted) -> Hunt {
             Hunt::Seeds(TABLES, &["D1", "D2", "D3", "D10"])
         }
         Planted::DrainedLeader => Hunt::Seeds(TABLES, &["L1"]),
+        Planted::ExpiryBack => {
+            Hunt::Scenario(rows::what_has_ended_stays_gone_under_a_leader_whose_clock_is_behind)
+        }
+        Planted::OwnClock => Hunt::Scenario(rows::replicas_have_the_same_rows_whatever_their_clocks_show),
+        Planted::FeedByIndex => Hunt::Scenario(rows::a_feed_goes_on_with_what_a_later_leader_has_written),
         Planted::TwicePartition => {
             Hunt::Scenario(alone::a_partition_is_not_registered_again_before_it_is_unloaded)
         }

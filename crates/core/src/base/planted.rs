@@ -207,6 +207,12 @@ pub enum Planted {
     DroppedBase,
     /// D1: a child of a table knows nothing of what its parents have answered, and does again what is asked for again.
     LostOutcomes,
+    /// D3: the clock of a table's shard goes back to that of a leader which is behind, and rows come back whose time had come.
+    ExpiryBack,
+    /// D1: each replica of a table takes its own clock for that of the shard.
+    OwnClock,
+    /// D1: a reader of a table's changes compares indexes alone, and skips those of a later epoch.
+    FeedByIndex,
     /// X6: a buffer says that an attempt is stored when one node fewer than needed has it.
     AckedBelowR,
     /// X7: a shuffle is sealed with each whole attempt of a partition.
@@ -293,7 +299,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 58] = [
+    pub const CLUSTER: [Planted; 61] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -352,6 +358,9 @@ impl Planted {
         Planted::LostOutcomes,
         Planted::DrainedLeader,
         Planted::ForgottenNode,
+        Planted::ExpiryBack,
+        Planted::OwnClock,
+        Planted::FeedByIndex,
     ];
 }
 
