@@ -7,7 +7,7 @@ use chaos::http::Http;
 use chaos::load::Load;
 use chaos::rows::{self, Quiet};
 use chaos::until;
-use partage_wire::json::{Bounds, Command, KeyspaceChanges, SplitAt};
+use partage_wire::json::{Bounds, Command, KeyspaceChanges, ShardStage, SplitAt};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -210,7 +210,8 @@ async fn k7_a_table_gets_another_number_of_slots_and_loses_nothing() {
         reshape(&cluster, Command::UpdateKeyspace { keyspace: "stock".to_owned(), changes, ahead: false })
             .await;
         until(&format!("there are {slots} slots"), || async {
-            match cluster.admin.shards("stock").await.len() {
+            let shards = cluster.admin.shards("stock").await;
+            match shards.iter().filter(|shard| shard.stage.is(ShardStage::Serving)).count() {
                 found if found == slots as usize => Ok(()),
                 found => Err(format!("{found}")),
             }

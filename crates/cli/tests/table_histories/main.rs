@@ -35,7 +35,7 @@ use links::Links;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use troubles::{Trouble, Way};
 
 const TABLE: &str = "stock";
@@ -158,6 +158,12 @@ fn round((cluster, links): &mut (Cluster, Links), number: u64, troubles: &[Troub
     recorder.history()
 }
 
+/// Until it is dropped no other test of this program has processes: what clients see is to come from the troubles.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Three nodes, and the links that lead from each to the others and to the coordinator.
 fn start() -> (Cluster, Links) {
     let mut cluster = Cluster::start(0);
@@ -192,6 +198,7 @@ fn is_worth_judging(history: &[Operation]) {
 
 #[test]
 fn d2_clients_are_told_what_is_linearizable_while_nodes_are_killed_and_stopped_and_a_shard_is_split() {
+    let _alone = alone();
     let mut cluster = start();
     let troubles = [
         Trouble::Transfer,
@@ -211,6 +218,7 @@ fn d2_clients_are_told_what_is_linearizable_while_nodes_are_killed_and_stopped_a
 
 #[test]
 fn d2_clients_are_told_what_is_linearizable_while_links_are_cut_and_the_coordinator_is_killed() {
+    let _alone = alone();
     let mut cluster = start();
     let troubles = [
         Trouble::CutNodes(Way::There),
@@ -231,6 +239,7 @@ fn d2_clients_are_told_what_is_linearizable_while_links_are_cut_and_the_coordina
 #[test]
 #[ignore = "takes some minutes: `./test long`"]
 fn d2_long_clients_are_told_what_is_linearizable_whatever_comes_one_after_the_other() {
+    let _alone = alone();
     let mut cluster = start();
     for number in 1..=12 {
         let draws = cluster::noise(number, 6);
