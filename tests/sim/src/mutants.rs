@@ -126,6 +126,7 @@ fn hunt_of(bug: Planted) -> Hunt {
             Hunt::Seeds(TABLES, &["D1", "D2", "D3", "D10"])
         }
         Planted::DrainedLeader => Hunt::Seeds(TABLES, &["L1"]),
+        Planted::AnyLetGo => Hunt::Scenario(scenarios::a_promise_to_a_later_leader_is_waited_out),
         Planted::ExpiryBack => {
             Hunt::Scenario(rows::what_has_ended_stays_gone_under_a_leader_whose_clock_is_behind)
         }

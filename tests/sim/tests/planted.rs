@@ -330,6 +330,11 @@ fn l1_a_planted_leader_of_a_table_that_drains_before_it_goes_on_is_found() {
 }
 
 #[test]
+fn d2_a_planted_promise_of_a_table_that_any_leader_ends_is_found() {
+    is_found(Planted::AnyLetGo);
+}
+
+#[test]
 fn d3_a_planted_clock_of_a_table_that_goes_back_is_found() {
     is_found(Planted::ExpiryBack);
 }

@@ -207,6 +207,8 @@ pub enum Planted {
     DroppedBase,
     /// D1: a child of a table knows nothing of what its parents have answered, and does again what is asked for again.
     LostOutcomes,
+    /// D2: a replica's promise to a later leader ends when an earlier one says that it has let go.
+    AnyLetGo,
     /// D3: the clock of a table's shard goes back to that of a leader which is behind, and rows come back whose time had come.
     ExpiryBack,
     /// D1: each replica of a table takes its own clock for that of the shard.
@@ -299,7 +301,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 61] = [
+    pub const CLUSTER: [Planted; 62] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -358,6 +360,7 @@ impl Planted {
         Planted::LostOutcomes,
         Planted::DrainedLeader,
         Planted::ForgottenNode,
+        Planted::AnyLetGo,
         Planted::ExpiryBack,
         Planted::OwnClock,
         Planted::FeedByIndex,
