@@ -128,8 +128,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts one node more than there are replicas of a shard. Nothing goes there by itself: the planner moves, splits and merges
-    /// nothing from now on, and changes no leader.
+    /// Starts one node more than there are replicas of a shard. Nothing goes there by itself: the planner moves, splits and
+    /// merges nothing from now on, and changes no leader.
     pub fn add_node(&mut self) -> Result<()> {
         self.command(&["keyspace", "update", TABLE, "--mode", "manual"])?;
         let (at, resp) = (free()?, free()?);

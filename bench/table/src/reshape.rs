@@ -1,5 +1,5 @@
-//! A shard is given another leader, split, merged, and one of its replicas is moved to another node, under full write load: the longest
-//! stalls of writes, refusals, and the rate beside that before.
+//! A shard is given another leader, split, merged, and one of its replicas is moved to another node, under full write load: the
+//! longest stalls of writes, refusals, and the rate beside that before.
 
 use crate::cluster::{Cluster, NODES, Place};
 use crate::resp::{self, Answer, Connection};

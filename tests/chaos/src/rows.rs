@@ -32,8 +32,8 @@ pub async fn load(http: &Http, address: &str, table: &str, rows: usize) {
     }
 }
 
-/// Shows each row that a scan through the node at `address` finds, page by page; each page is asked for until it comes. `query` is
-/// what follows the question mark.
+/// Shows each row that a scan through the node at `address` finds, page by page; each page is asked for until it comes. `query`
+/// is what follows the question mark.
 pub async fn scan(http: &Http, address: &str, table: &str, query: &str, mut see: impl FnMut(&Value)) {
     let mut token = String::new();
     loop {

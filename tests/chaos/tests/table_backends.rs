@@ -1,5 +1,5 @@
-//! Tables whose coordinator keeps its state on a server of its own, each backend in turn: leaders, coordinators and all processes are
-//! killed, the server too, while clients write and read.
+//! Tables whose coordinator keeps its state on a server of its own, each backend in turn: leaders, coordinators and all
+//! processes are killed, the server too, while clients write and read.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 

@@ -1,8 +1,8 @@
 //! Whichever node is pulled out under load, no request of a table fails beyond the retry.
 //!
 //! Each client has a row of its own. It names each write by an idempotency key, reads the row after it, and sends a request
-//! once more after an error, through the next node. A node that takes no connection was sent nothing: its turn goes to the next one.
-//! What fails then is counted, and is not to be.
+//! once more after an error, through the next node. A node that takes no connection was sent nothing: its turn goes to the next
+//! one. What fails then is counted, and is not to be.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 

@@ -286,8 +286,8 @@ fn begins(replica: &mut Replica, now: Millis, event: replication::Event) -> bool
     begins
 }
 
-/// A replica of a table has promised to the leader of epoch 5; the leader of epoch 4 says late that it has let go; and the replica is
-/// made the leader of epoch 6. It begins when its promise is over, and not before (D2).
+/// A replica of a table has promised to the leader of epoch 5; the leader of epoch 4 says late that it has let go; and the
+/// replica is made the leader of epoch 6. It begins when its promise is over, and not before (D2).
 pub fn a_promise_to_a_later_leader_is_waited_out() -> Outcome {
     let (now, settings) = (Millis(10_000), replication::Settings::default());
     let [former, me, earlier] = [1, 2, 3].map(PlacementId);

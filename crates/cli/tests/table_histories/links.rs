@@ -1,5 +1,6 @@
-//! Links between nodes, and from nodes to the coordinator, that a test holds in one direction or both: each process connects to the
-//! others through proxies of its own (`links.c` leads it there), which pass on what comes, or keep it until they are mended.
+//! Links between nodes, and from nodes to the coordinator, that a test holds in one direction or both: each process connects to
+//! the others through proxies of its own (`links.c` leads it there), which pass on what comes, or keep it until they are
+//! mended.
 //!
 //! To both ends this is a network partition: nothing comes, and nobody says that nothing will. What was sent meanwhile comes late
 //! if the connection is still wanted then.
@@ -55,8 +56,8 @@ impl Links {
         vec![("LD_PRELOAD".to_owned(), self.library.clone()), ("LINKS".to_owned(), self.file(node))]
     }
 
-    /// Opens a proxy from each node to each other one and to the coordinator, which listen there; counts for processes that connect
-    /// from now on.
+    /// Opens a proxy from each node to each other one and to the coordinator, which listen there; counts for processes that
+    /// connect from now on.
     pub fn lead_to(&self, addresses: &[String]) {
         assert_eq!(addresses.len(), ENDS);
         for from in 0..COORDINATOR {

@@ -1,6 +1,6 @@
 //! Histories of a table on real processes: clients read, write, swap and delete few rows through several nodes while leaders,
-//! followers and the coordinator are killed and stopped, links between them are cut, leads move and shards split; what the clients were
-//! told is linearizable, by our checker and by porcupine.
+//! followers and the coordinator are killed and stopped, links between them are cut, leads move and shards split; what the
+//! clients were told is linearizable, by our checker and by porcupine.
 //!
 //! ```text
 //!  clients ── HTTP, RESP ──► nodes ◄── kill -9, SIGSTOP, transfer, split, merge

@@ -1,5 +1,5 @@
-//! Replicas of a table that join, leave and are replaced while clients write, on real processes: by commands for one replica, by a drain,
-//! and because a node does not come back (T14, T15).
+//! Replicas of a table that join, leave and are replaced while clients write, on real processes: by commands for one replica,
+//! by a drain, and because a node does not come back (T14, T15).
 
 #![allow(
     clippy::unwrap_used,
