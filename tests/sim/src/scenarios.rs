@@ -257,9 +257,9 @@ fn told_to_follow(epoch: u64, leader: PlacementId) -> Result<replication::Event,
     let peer = |placement: u64| {
         let node = NodeId::new(&format!("n{placement}")).map_err(|error| error.to_string())?;
         let (placement, incarnation) = (PlacementId(placement), Incarnation(1));
-        Ok(replication::Peer { placement, node, incarnation, may_join: true })
+        Ok::<_, String>(replication::Peer { placement, node, incarnation, may_join: true })
     };
-    let peers = (1..=3).map(peer).collect::<Result<Vec<_>, String>>()?;
+    let peers = (1..=3).map(peer).collect::<Result<Vec<_>, _>>()?;
     Ok(replication::Event::Order(replication::Order {
         epoch: Epoch(epoch),
         configuration: Configuration(epoch),

@@ -20,6 +20,9 @@ const SETTINGS: &str = "heartbeat_ms = 200\nlease_ms = 2500\ndead_after_ms = 300
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Where a node listens for Redis' protocol that is given no port.
+const ANY_PORT: &str = "127.0.0.1:0";
+
 /// A process, killed when dropped.
 pub struct Process(pub Child);
 
@@ -289,8 +292,11 @@ impl Cluster {
 
     /// Starts a node again that was killed, with what it has stored.
     pub fn start_again(&mut self, number: usize) {
-        let Node { address, flags, data_dir, environment, .. } = &self.nodes[number];
-        let (flags, data_dir, environment) = (flags.clone(), data_dir.clone(), environment.clone());
+        let Node { address, resp, flags, data_dir, environment, .. } = &self.nodes[number];
+        // Clients of Redis find it where it was, too.
+        let where_it_was = |flag: &String| if flag == ANY_PORT { resp.clone() } else { flag.clone() };
+        let flags = flags.iter().map(where_it_was).collect();
+        let (data_dir, environment) = (data_dir.clone(), environment.clone());
         self.nodes[number] = self.node(number, address, flags, data_dir, environment);
     }
 
