@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-/// Nodes, each of which has a replica of each shard.
+/// Nodes, each of which has a replica of each shard, unless one was [added](Cluster::add_node).
 pub const NODES: usize = 3;
 
 /// The table.
@@ -41,6 +41,17 @@ pub struct Led {
     bounds: Bounds,
     /// If one does.
     pub leader: Option<usize>,
+}
+
+/// One shard, and the nodes that have its replicas.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The shard's id.
+    pub shard: u64,
+    /// If one leads.
+    pub leader: Option<usize>,
+    /// The others.
+    pub followers: Vec<usize>,
 }
 
 /// All shards of the table, in the order of their bounds.
@@ -117,6 +128,18 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Starts one node more than there are replicas of a shard. Nothing goes there by itself: the planner moves, splits and
+    /// merges nothing from now on, and changes no leader.
+    pub fn add_node(&mut self) -> Result<()> {
+        self.command(&["keyspace", "update", TABLE, "--mode", "manual"])?;
+        let (at, resp) = (free()?, free()?);
+        let mut node = self.start_node(self.nodes.len(), at, resp)?;
+        node.listens()?;
+        self.nodes.push(node);
+        self.resp.push(resp);
+        Ok(())
+    }
+
     fn start_node(&self, number: usize, at: SocketAddr, resp: SocketAddr) -> Result<Running> {
         let mut command = Command::new(&self.program);
         command.args(["table", "serve", "--id", &format!("t{number}"), "--listen", &at.to_string()]);
@@ -167,6 +190,19 @@ impl Cluster {
         Ok(self.shards()?.into_iter().map(|shard| shard.shard).collect())
     }
 
+    /// Where the replicas of the first shard are.
+    pub fn first_place(&self) -> Result<Place> {
+        let shard = self.shards()?.into_iter().next().ok_or_else(|| Error::other("there is no shard"))?;
+        let mut place = Place { shard: shard.shard, leader: None, followers: Vec::new() };
+        for replica in &shard.replicas {
+            match number_of(&replica.node) {
+                Some(node) if replica.role.is(Role::Leader) => place.leader = Some(node),
+                node => place.followers.extend(node),
+            }
+        }
+        Ok(place)
+    }
+
     fn shards(&self) -> Result<Vec<Shard>> {
         let (mut all, mut after) = (Vec::new(), String::new());
         loop {
@@ -186,7 +222,7 @@ impl Cluster {
         let led = |shard: Shard| {
             let mut replicas = shard.replicas.iter();
             let leader = replicas.find(|replica| replica.role.is(Role::Leader));
-            let leader = leader.and_then(|replica| replica.node.strip_prefix('t')?.parse().ok());
+            let leader = leader.and_then(|replica| number_of(&replica.node));
             let bounds = shard.bounds.try_into().map_err(Error::other)?;
             Ok(Led { bounds, leader })
         };
@@ -198,10 +234,14 @@ impl Cluster {
         Ok(Layout(led))
     }
 
-    /// Followers in sync of the shard that has the fewest, as each node knows it.
-    fn in_sync(&self) -> Result<i64> {
+    /// Followers in sync of the shard that has the fewest, as each node knows it that has a replica of one.
+    fn in_sync(&self, shards: &[Shard]) -> Result<i64> {
+        let has = |node: usize| {
+            let mut replicas = shards.iter().flat_map(|shard| &shard.replicas);
+            replicas.any(|replica| number_of(&replica.node) == Some(node))
+        };
         let mut least = i64::MAX;
-        for at in &self.resp {
+        for (_, at) in self.resp.iter().enumerate().filter(|(node, _)| has(*node)) {
             let mut connection = Connection::open(*at, Duration::from_secs(5))?;
             connection.send(b"WAIT 0 0\r\n")?;
             match connection.answer()? {
@@ -212,7 +252,7 @@ impl Cluster {
         Ok(least)
     }
 
-    /// Waits until each shard has a leader, and on each node a replica that serves and is in sync.
+    /// Waits until each shard has a leader, and on [`NODES`] nodes a replica that serves and is in sync.
     pub fn settles(&mut self) -> Result<()> {
         let end = now() + PATIENCE;
         loop {
@@ -220,7 +260,7 @@ impl Cluster {
                 Ok(shards) if shards.is_empty() => "there is no shard".to_owned(),
                 Ok(shards) => {
                     let unsettled = shards.iter().filter(|shard| !is_settled(shard)).count();
-                    match self.in_sync() {
+                    match self.in_sync(&shards) {
                         Ok(followers) if unsettled == 0 && followers >= NODES as i64 - 1 => return Ok(()),
                         Ok(followers) => format!(
                             "{unsettled} of {} shards are not served by all nodes, and one has {followers} followers in sync",
@@ -250,6 +290,11 @@ fn coordinator(program: &std::path::Path, folder: &std::path::Path, at: SocketAd
     let mut command = Command::new(program);
     command.args(["coordinator", "--listen", &at.to_string()]).arg("--data-dir").arg(folder.join("state"));
     command
+}
+
+/// The number of a node, by its name.
+fn number_of(node: &str) -> Option<usize> {
+    node.strip_prefix('t')?.parse().ok()
 }
 
 fn succeeded(words: &[&str], output: &Output) -> Result<()> {

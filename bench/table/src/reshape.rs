@@ -1,7 +1,7 @@
-//! A shard is split, merged and given another leader under full write load: the longest stalls of writes, refusals, and the rate
-//! beside that before.
+//! A shard is given another leader, split, merged, and one of its replicas is moved to another node, under full write load: the
+//! longest stalls of writes, refusals, and the rate beside that before.
 
-use crate::cluster::{Cluster, NODES};
+use crate::cluster::{Cluster, NODES, Place};
 use crate::resp::{self, Answer, Connection};
 use crate::rows::{key, value};
 use crate::{Done, Run, fill};
@@ -76,6 +76,8 @@ enum Step {
     Lead,
     Split,
     Merge,
+    /// A follower goes to the node that has no replica.
+    Move,
 }
 
 /// Prints a line for each step.
@@ -84,10 +86,14 @@ pub fn bench(run: &Run) -> Done {
     let rows = (mib << 20) / 116;
     let time = Duration::from_secs(run.number("--seconds", 5, 2));
     let mut cluster = Cluster::start(run, "partage", 1)?;
+    cluster.add_node()?;
     let layout = cluster.layout()?;
     let filled = fill::FROM..fill::FROM + rows;
     fill::write(&cluster.resp, &layout, filled.clone())?;
-    say(&format!("one shard with {rows} rows, {mib} MiB of keys and values, on {NODES} nodes"));
+    say(&format!(
+        "one shard with {rows} rows, {mib} MiB of keys and values, on {NODES} of {} nodes",
+        cluster.nodes.len()
+    ));
     let (record, ended) = (Record::default(), AtomicBool::new(false));
     let addresses = cluster.resp.clone();
     let (done, written) = std::thread::scope(|scope| {
@@ -115,7 +121,7 @@ pub fn bench(run: &Run) -> Done {
 
 fn steps(cluster: &mut Cluster, record: &Record, time: Duration, times: u64) -> Result<()> {
     for _ in 0..times {
-        for step in [Step::Lead, Step::Split, Step::Merge] {
+        for step in [Step::Lead, Step::Split, Step::Merge, Step::Move] {
             record.take();
             let before = stretch(record, time);
             let begin = now();
@@ -133,19 +139,29 @@ fn steps(cluster: &mut Cluster, record: &Record, time: Duration, times: u64) -> 
 }
 
 fn one(cluster: &Cluster, step: Step) -> Result<()> {
-    let shards = cluster.numbers_of_shards()?;
-    let first = shards.first().map(ToString::to_string).unwrap_or_default();
-    match (step, &shards[..]) {
-        (Step::Lead, _) => {
-            let leader = cluster.layout()?.0.first().and_then(|led| led.leader).unwrap_or_default();
-            cluster.change_shard(&["lead", &first, "--to", &format!("t{}", (leader + 1) % NODES)])
+    let place = cluster.first_place()?;
+    let first = place.shard.to_string();
+    let name = |node: usize| format!("t{node}");
+    match step {
+        Step::Lead => cluster.change_shard(&["lead", &first, "--to", &name(follower(&place)?)]),
+        Step::Split => cluster.change_shard(&["split", &first]),
+        Step::Merge => match &cluster.numbers_of_shards()?[..] {
+            [left, right, ..] => cluster.change_shard(&["merge", &left.to_string(), &right.to_string()]),
+            _ => Err(Error::other("there are no two shards to merge")),
+        },
+        Step::Move => {
+            let from = follower(&place)?;
+            let has = |node: &usize| place.leader == Some(*node) || place.followers.contains(node);
+            let to = (0..cluster.nodes.len()).find(|node| !has(node));
+            let to = to.ok_or_else(|| Error::other("each node has a replica"))?;
+            cluster.change_shard(&["move", &first, "--from", &name(from), "--to", &name(to)])
         }
-        (Step::Split, _) => cluster.change_shard(&["split", &first]),
-        (Step::Merge, [left, right, ..]) => {
-            cluster.change_shard(&["merge", &left.to_string(), &right.to_string()])
-        }
-        (Step::Merge, _) => Err(Error::other("there are no two shards to merge")),
     }
+}
+
+/// A node that follows.
+fn follower(place: &Place) -> Result<usize> {
+    place.followers.first().copied().ok_or_else(|| Error::other(format!("no node follows: {place:?}")))
 }
 
 /// The writes of so long a time, and how long it was.

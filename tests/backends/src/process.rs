@@ -57,6 +57,11 @@ impl Process {
         resident.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
+    /// How many files and sockets it has open now.
+    pub fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
     fn id(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap()
     }

@@ -93,6 +93,16 @@ impl Admin {
     /// The same, of so many replicas.
     pub async fn table_of(&self, name: &str, replicas: u32) {
         let sharding = Sharding::HashRange { hash: "xxh3-64".to_owned() };
+        self.create_table(name, replicas, sharding, Presplit::HashRanges { shards: SHARDS }).await;
+    }
+
+    /// A table of so many fixed slots, with three replicas each.
+    pub async fn table_of_slots(&self, name: &str, shards: u32) {
+        let sharding = Sharding::Fixed { hash: "xxh3-64".to_owned(), shards };
+        self.create_table(name, 3, sharding, Presplit::None).await;
+    }
+
+    async fn create_table(&self, name: &str, replicas: u32, sharding: Sharding, presplit: Presplit) {
         let table = Keyspace {
             kind: Some("table".to_owned()),
             replicas: Some(replicas),
@@ -101,7 +111,6 @@ impl Admin {
             resharding: Resharding { split_bytes: 0, ..Resharding::default() },
             ..keyspace(name, sharding, Some("replicated"), "automatic")
         };
-        let presplit = Presplit::HashRanges { shards: SHARDS };
         let command = Command::CreateKeyspace { keyspace: table, presplit, ahead: false };
         self.command(command).await.unwrap();
         self.settled().await;

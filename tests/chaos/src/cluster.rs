@@ -2,6 +2,8 @@
 
 use crate::admin::Admin;
 use crate::binary::binary;
+use crate::engine::Engine;
+use crate::fleet;
 use crate::http::Http;
 use crate::subnet::Subnet;
 use crate::until;
@@ -32,6 +34,8 @@ pub struct Cluster {
     /// Its admin API.
     pub admin: Admin,
     nodes: BTreeMap<String, Node>,
+    /// Where the coordinator keeps its state; without one, in its folder.
+    engine: Option<Engine>,
     subnet: Subnet,
     /// Goes last: the processes write their logs into it.
     dir: TempDir,
@@ -65,16 +69,27 @@ impl Cluster {
 
     /// The same, with the coordinator's state in `data_dir`.
     pub async fn start_in(data_dir: Option<PathBuf>, nodes: usize) -> Cluster {
-        let dir = TempDir::new().unwrap();
-        std::fs::write(dir.path().join("coordinator.toml"), SETTINGS).unwrap();
-        let subnet = Subnet::take();
-        let data_dir = data_dir.unwrap_or_else(|| dir.path().join("state"));
-        let admin = Admin::new(&format!("{subnet}.1:7400"));
-        let mut cluster = Cluster { data_dir, coordinator: None, admin, nodes: BTreeMap::new(), subnet, dir };
-        cluster.start_coordinator().await;
+        let mut cluster = Cluster::begin(data_dir, None, SETTINGS).await;
         for number in 1..=nodes {
             cluster.add_node(&format!("n{number}"), &[]).await;
         }
+        cluster
+    }
+
+    /// The coordinator alone, with its state on a server that others could share, and leases as sessions there need them.
+    pub async fn on(engine: Engine) -> Cluster {
+        Cluster::begin(None, Some(engine), fleet::SETTINGS).await
+    }
+
+    async fn begin(data_dir: Option<PathBuf>, engine: Option<Engine>, settings: &str) -> Cluster {
+        let dir = TempDir::new().unwrap();
+        std::fs::write(dir.path().join("coordinator.toml"), settings).unwrap();
+        let subnet = Subnet::take();
+        let data_dir = data_dir.unwrap_or_else(|| dir.path().join("state"));
+        let admin = Admin::new(&format!("{subnet}.1:7400"));
+        let nodes = BTreeMap::new();
+        let mut cluster = Cluster { data_dir, coordinator: None, admin, nodes, engine, subnet, dir };
+        cluster.start_coordinator().await;
         cluster
     }
 
@@ -103,6 +118,13 @@ impl Cluster {
         let mut command = std::process::Command::new(binary("partage"));
         command.arg("coordinator").args(["--listen", listen]);
         command.arg("--data-dir").arg(&self.data_dir).arg("--config").arg(self.path("coordinator.toml"));
+        if let Some(engine) = &self.engine {
+            let target = engine.target_through(&engine.address());
+            command.args(["--id", "c1", "--coordination", &target.to_string()]);
+            if let Some(password) = &target.password {
+                command.env("PARTAGE_COORDINATION_PASSWORD", password.reveal());
+            }
+        }
         command
     }
 
@@ -115,6 +137,11 @@ impl Cluster {
             self.admin.try_get::<Summary>("/v1/status").await.map(drop)
         })
         .await;
+    }
+
+    /// Where the coordinator keeps its state, if not in its folder.
+    pub fn engine(&mut self) -> Option<&mut Engine> {
+        self.engine.as_mut()
     }
 
     /// The coordinator's process.

@@ -17,6 +17,7 @@
 //! | `binary`  | the programs under test, built                                      |
 //! | `admin`   | the questions and commands of the admin API                         |
 //! | `load`    | clients that write and read, and the check of what they were told   |
+//! | `rows`    | rows of tables, many at once, and a table that nobody writes        |
 //! | `http`    | one request, with a deadline                                        |
 //! | `subnet`  | addresses that nobody else has meanwhile                            |
 //! | `dataset` | dataset nodes, and somebody at each who looks all the time          |
@@ -34,6 +35,7 @@ pub mod fleet;
 pub mod http;
 pub mod load;
 pub mod past;
+pub mod rows;
 pub mod slow;
 pub mod subnet;
 pub mod tamper;

@@ -29,6 +29,7 @@ pub mod publisher;
 pub mod replication;
 pub mod report;
 pub mod router;
+pub mod rows;
 pub mod scenarios;
 pub mod scene;
 pub mod service;

@@ -9,6 +9,7 @@ use crate::dataset;
 use crate::metadata;
 use crate::replication;
 use crate::report::Verdict;
+use crate::rows;
 use crate::run;
 use crate::scenarios;
 use crate::shape::Shape;
@@ -125,6 +126,9 @@ fn hunt_of(bug: Planted) -> Hunt {
             Hunt::Seeds(TABLES, &["D1", "D2", "D3", "D10"])
         }
         Planted::DrainedLeader => Hunt::Seeds(TABLES, &["L1"]),
+        Planted::AnyLetGo | Planted::ExpiryBack | Planted::OwnClock | Planted::FeedByIndex => {
+            Hunt::Scenario(scenario_of_tables(bug))
+        }
         Planted::TwicePartition => {
             Hunt::Scenario(alone::a_partition_is_not_registered_again_before_it_is_unloaded)
         }
@@ -134,6 +138,16 @@ fn hunt_of(bug: Planted) -> Hunt {
         bug if Planted::REPLICATION.contains(&bug) => Hunt::Replication,
         bug if Planted::SHUFFLES.contains(&bug) => Hunt::Shuffles,
         _ => Hunt::Datasets(dataset::run),
+    }
+}
+
+/// What shows a bug of tables that no world does.
+fn scenario_of_tables(bug: Planted) -> fn() -> Result<(), String> {
+    match bug {
+        Planted::AnyLetGo => scenarios::a_promise_to_a_later_leader_is_waited_out,
+        Planted::ExpiryBack => rows::what_has_ended_stays_gone_under_a_leader_whose_clock_is_behind,
+        Planted::OwnClock => rows::replicas_have_the_same_rows_whatever_their_clocks_show,
+        _ => rows::a_feed_goes_on_with_what_a_later_leader_has_written,
     }
 }
 

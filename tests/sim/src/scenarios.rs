@@ -22,6 +22,10 @@ use partage_core::keyspace::map::{MapDiff, Role};
 use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
 use partage_core::node::exchange::Welcome;
 use partage_core::node::exchange::{KeyspaceBrief, LeaseRenewal, Order, Orders, ReplicaKey};
+use partage_core::service::table::replication::message::Append;
+use partage_core::service::table::replication::{
+    self as replication, Effect, EntryKind, LogPosition, LogWrite, Message, Replica,
+};
 use partage_core::worker::gates::Verdict;
 use partage_core::worker::{Callback, CallbackTimeouts, Worker};
 
@@ -246,4 +250,73 @@ pub fn a_standby_that_missed_a_change_leads_nobody_over_the_gap() -> Outcome {
     }
     let lead = cache.since(&keyspace, Some(at(2)));
     fails_if(lead != Since::Whole, &format!("W4: a reader at g2 is led to g5 by {lead:?}, without g4"))
+}
+
+/// What a replica of a table is told by the order that makes `leader` the leader of that epoch.
+fn told_to_follow(epoch: u64, leader: PlacementId) -> Result<replication::Event, String> {
+    let peer = |placement: u64| {
+        let node = NodeId::new(&format!("n{placement}")).map_err(|error| error.to_string())?;
+        let (placement, incarnation) = (PlacementId(placement), Incarnation(1));
+        Ok::<_, String>(replication::Peer { placement, node, incarnation, may_join: true })
+    };
+    let peers = (1..=3).map(peer).collect::<Result<Vec<_>, _>>()?;
+    Ok(replication::Event::Order(replication::Order {
+        epoch: Epoch(epoch),
+        configuration: Configuration(epoch),
+        leader,
+        in_sync: peers.iter().map(|peer| peer.placement).collect(),
+        peers,
+        closes: false,
+    }))
+}
+
+/// Hands an event in, and says at once that what is to be written is on disk. Whether the replica has begun to lead.
+fn begins(replica: &mut Replica, now: Millis, event: replication::Event) -> bool {
+    let mut events = vec![event];
+    let mut begins = false;
+    while let Some(event) = events.pop() {
+        for effect in replica.handle(now, event) {
+            if let Effect::Write(number, write) = effect {
+                let entries = if let LogWrite::Append(entries) = write { entries } else { Vec::new() };
+                begins |= entries.iter().any(|entry| entry.kind == EntryKind::Begin);
+                events.push(replication::Event::Synced(number));
+            }
+        }
+    }
+    begins
+}
+
+/// A replica of a table has promised to the leader of epoch 5; the leader of epoch 4 says late that it has let go; and the
+/// replica is made the leader of epoch 6. It begins when its promise is over, and not before (D2).
+pub fn a_promise_to_a_later_leader_is_waited_out() -> Outcome {
+    let (now, settings) = (Millis(10_000), replication::Settings::default());
+    let [former, me, earlier] = [1, 2, 3].map(PlacementId);
+    let mut replica = Replica::recover((me, Incarnation(1)), settings, Default::default(), now, true);
+    let append = Message::Append(Append {
+        epoch: Epoch(5),
+        before: LogPosition::default(),
+        entries: Vec::new(),
+        committed: 0,
+        is_enough: false,
+        sent: Millis(1),
+        echo: None,
+    });
+    let late = Message::LetGo(Epoch(4));
+    let received = [
+        told_to_follow(5, former)?,
+        replication::Event::Message(former, append),
+        replication::Event::Message(earlier, late),
+        told_to_follow(6, me)?,
+        replication::Event::Tick,
+    ];
+    for event in received {
+        if begins(&mut replica, now, event) {
+            return Err("D2: it begins while the former leader relies on its promise".to_owned());
+        }
+    }
+    let over = now + settings.promise_ms + 1;
+    match begins(&mut replica, over, replication::Event::Tick) {
+        true => Ok(()),
+        false => Err("L1: it does not begin when its promise is over".to_owned()),
+    }
 }

@@ -328,3 +328,23 @@ fn d1_a_planted_request_that_is_done_again_by_a_child_of_a_table_is_found() {
 fn l1_a_planted_leader_of_a_table_that_drains_before_it_goes_on_is_found() {
     is_found(Planted::DrainedLeader);
 }
+
+#[test]
+fn d2_a_planted_promise_of_a_table_that_any_leader_ends_is_found() {
+    is_found(Planted::AnyLetGo);
+}
+
+#[test]
+fn d3_a_planted_clock_of_a_table_that_goes_back_is_found() {
+    is_found(Planted::ExpiryBack);
+}
+
+#[test]
+fn d1_planted_replicas_of_a_table_that_go_by_their_own_clocks_are_found() {
+    is_found(Planted::OwnClock);
+}
+
+#[test]
+fn d1_a_planted_feed_that_skips_what_a_later_leader_has_written_is_found() {
+    is_found(Planted::FeedByIndex);
+}

@@ -20,6 +20,9 @@ const SETTINGS: &str = "heartbeat_ms = 200\nlease_ms = 2500\ndead_after_ms = 300
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Where a node listens for Redis' protocol that is given no port.
+const ANY_PORT: &str = "127.0.0.1:0";
+
 /// A process, killed when dropped.
 pub struct Process(pub Child);
 
@@ -185,7 +188,7 @@ pub struct Node {
 /// A coordinator and some nodes: `t1`, `t2` and so on.
 pub struct Cluster {
     pub nodes: Vec<Node>,
-    _coordinator: Process,
+    coordinator: Process,
     address: String,
     dir: TempDir,
 }
@@ -198,19 +201,33 @@ impl Cluster {
     /// One node for each list of flags.
     pub fn with_flags(nodes: &[&[&str]]) -> Cluster {
         let dir = TempDir::new().unwrap();
-        let file = dir.path().join("coordinator.toml");
-        std::fs::write(&file, SETTINGS).unwrap();
-        let state = dir.path().join("state");
-        let arguments = ["coordinator", "--listen", "127.0.0.1:0", "--data-dir", state.to_str().unwrap()];
-        let command = partage(&[&arguments[..], &["--config", file.to_str().unwrap()]].concat());
-        let (coordinator, said) = Process::start(command, &dir.path().join("coordinator.log"));
-        let address = said["coordinator"].as_str().unwrap().to_owned();
-        let mut cluster = Cluster { nodes: Vec::new(), _coordinator: coordinator, address, dir };
+        std::fs::write(dir.path().join("coordinator.toml"), SETTINGS).unwrap();
+        let (coordinator, address) = coordinator(dir.path(), "127.0.0.1:0");
+        let mut cluster = Cluster { nodes: Vec::new(), coordinator, address, dir };
         for flags in nodes {
             let data_dir = cluster.path(&Cluster::id(cluster.nodes.len()));
             cluster.add(flags, data_dir);
         }
         cluster
+    }
+
+    /// Where the coordinator listens.
+    pub fn coordinator(&self) -> &str {
+        &self.address
+    }
+
+    /// Ends the coordinator as `kill -9` does.
+    pub fn kill_coordinator(&mut self) {
+        self.coordinator.kill();
+    }
+
+    /// Starts the coordinator again, with what it has stored, where it was.
+    pub fn start_coordinator_again(&mut self) {
+        (self.coordinator, self.address) = coordinator(self.dir.path(), &self.address);
+        eventually("the coordinator answers", || match ask(&self.address, "GET", "/v1/status", &[], &[]) {
+            Ok(answer) if answer.status == 200 => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
     }
 
     /// Starts another node, which has its data in that folder.
@@ -275,8 +292,11 @@ impl Cluster {
 
     /// Starts a node again that was killed, with what it has stored.
     pub fn start_again(&mut self, number: usize) {
-        let Node { address, flags, data_dir, environment, .. } = &self.nodes[number];
-        let (flags, data_dir, environment) = (flags.clone(), data_dir.clone(), environment.clone());
+        let Node { address, resp, flags, data_dir, environment, .. } = &self.nodes[number];
+        // Clients of Redis find it where it was, too.
+        let where_it_was = |flag: &String| if flag == ANY_PORT { resp.clone() } else { flag.clone() };
+        let flags = flags.iter().map(where_it_was).collect();
+        let (data_dir, environment) = (data_dir.clone(), environment.clone());
         self.nodes[number] = self.node(number, address, flags, data_dir, environment);
     }
 
@@ -430,6 +450,15 @@ impl Cluster {
     pub fn leader(&self, shard: &Value) -> usize {
         self.leader_of(shard).unwrap()
     }
+}
+
+/// Starts a coordinator that has its settings and its state in that folder; says where it listens.
+fn coordinator(folder: &Path, listen: &str) -> (Process, String) {
+    let [file, state] = ["coordinator.toml", "state"].map(|name| folder.join(name));
+    let arguments = ["coordinator", "--listen", listen, "--data-dir", state.to_str().unwrap()];
+    let command = partage(&[&arguments[..], &["--config", file.to_str().unwrap()]].concat());
+    let (process, said) = Process::start(command, &folder.join("coordinator.log"));
+    (process, said["coordinator"].as_str().unwrap().to_owned())
 }
 
 pub fn put(address: &str, table: &str, key: &[u8], query: &str, value: &[u8]) {

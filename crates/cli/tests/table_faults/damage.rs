@@ -2,6 +2,7 @@
 //! filled again from other nodes, no read is wrong, and the node says where it is. Where all have it, the shard stops.
 
 use crate::cluster::{Cluster, Rows, ask, coded, eventually, files, noise};
+use crate::writers::Quiet;
 use serde_json::Value;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -99,6 +100,7 @@ fn a_flipped_bit_in_the_midst_of_a_log_is_told_and_its_replica_is_filled_again()
     cluster.create(&["stock", "--shards", "2"]);
     eventually("all have all", || are_whole(&cluster));
     let rows = fill(&cluster, 1_000);
+    let quiet = Quiet::start(&cluster);
     // Each time the node that leads the first shard.
     for share in [10, 50, 80] {
         let node = cluster.leader(&cluster.shards("stock")[0]);
@@ -116,6 +118,7 @@ fn a_flipped_bit_in_the_midst_of_a_log_is_told_and_its_replica_is_filled_again()
         cluster.nothing_differs("stock");
         read_all(&cluster, node, &rows);
     }
+    quiet.is_unchanged(&cluster);
 }
 
 #[test]

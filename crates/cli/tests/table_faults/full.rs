@@ -3,7 +3,7 @@
 
 use crate::cluster::{Cluster, ask, coded, eventually};
 use crate::small_disk::SmallDisk;
-use crate::writers::{Writers, are_there};
+use crate::writers::{Quiet, Writers, are_there};
 use serde_json::Value;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -84,6 +84,7 @@ fn a_node_whose_disk_is_full_leads_nothing_goes_on_reading_and_takes_part_again_
     eventually("all three nodes have all", || is_whole(&cluster, "stock", 2));
     cluster.evenly_led("stock");
     cluster.put("stock", b"before", "", b"it was full");
+    let quiet = Quiet::start(&cluster);
 
     // As much as one segment of the log, and more than a store keeps in memory.
     let writers = Writers::start(&cluster, "stock", &[0, 1], 50_000);
@@ -143,6 +144,7 @@ fn a_node_whose_disk_is_full_leads_nothing_goes_on_reading_and_takes_part_again_
     println!("it leads {:?} after there was room", room.elapsed());
     are_there(&cluster, "stock", &acknowledged);
     cluster.nothing_differs("stock");
+    quiet.is_unchanged(&cluster);
 }
 
 #[test]

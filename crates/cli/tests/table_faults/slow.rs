@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, ask, coded, eventually, noise};
 use crate::full::is_told;
-use crate::writers::{Writers, are_there};
+use crate::writers::{Quiet, Writers, are_there};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -137,6 +137,7 @@ fn it_comes_back(cluster: &Cluster, disk: &SlowDisk, writers: Writers) {
 #[test]
 fn a_follower_with_a_slow_disk_slows_writes_down_and_one_that_stores_nothing_is_left_out() {
     let (cluster, disk) = start(0);
+    let quiet = Quiet::start(&cluster);
     let writers = Writers::start(&cluster, "stock", &[0, 1], 100);
     writes_go_on(&writers, 50);
     // Slow, and it stays in sync: writes wait for it.
@@ -161,11 +162,13 @@ fn a_follower_with_a_slow_disk_slows_writes_down_and_one_that_stores_nothing_is_
     writes_go_on(&writers, 100);
     it_says_so(&cluster);
     it_comes_back(&cluster, &disk, writers);
+    quiet.is_unchanged(&cluster);
 }
 
 #[test]
 fn a_leader_whose_disk_stores_nothing_is_followed_by_another() {
     let (cluster, disk) = start(SLOW);
+    let quiet = Quiet::start(&cluster);
     let writers = Writers::start(&cluster, "stock", &[0, 1], 100);
     writes_go_on(&writers, 50);
     disk.takes(NEVER);
@@ -183,6 +186,7 @@ fn a_leader_whose_disk_stores_nothing_is_followed_by_another() {
     assert_ne!(cluster.leader(&cluster.shards("stock")[0]), SLOW);
     it_says_so(&cluster);
     it_comes_back(&cluster, &disk, writers);
+    quiet.is_unchanged(&cluster);
 }
 
 /// Where no other could lead, none is asked to: the leader stays, and reads.

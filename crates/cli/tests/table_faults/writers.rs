@@ -75,3 +75,27 @@ pub fn are_there(cluster: &Cluster, table: &str, acknowledged: &Rows) {
         assert!(rows.get(key) == Some(value), "{} is lost or another", String::from_utf8_lossy(key));
     }
 }
+
+/// The table that nobody writes.
+const QUIET: &str = "quiet";
+
+/// D9: a second table, beside the one that is written and ill-treated, and its rows as they were at first.
+pub struct Quiet(Rows);
+
+impl Quiet {
+    /// Creates it and puts its rows.
+    pub fn start(cluster: &Cluster) -> Quiet {
+        cluster.create(&[QUIET, "--shards", "3"]);
+        let row = |number: u64| (format!("q{number:02}").into_bytes(), noise(number, 100));
+        let rows: Rows = (0..60).map(row).collect();
+        rows.iter().for_each(|(key, value)| cluster.put(QUIET, key, "", value));
+        Quiet(rows)
+    }
+
+    /// It has these rows, no more, and each of its replicas has the same.
+    #[track_caller]
+    pub fn is_unchanged(&self, cluster: &Cluster) {
+        assert!(cluster.rows(QUIET) == self.0, "D9: a table that nobody wrote has other rows");
+        cluster.nothing_differs(QUIET);
+    }
+}

@@ -1,8 +1,10 @@
-//! Histories of a table on real processes: clients read, write, swap and delete few rows through several nodes while leaders and followers
-//! are killed and stopped, leads move and shards split; what they were told is linearizable, by our checker and by porcupine.
+//! Histories of a table on real processes: clients read, write, swap and delete few rows through several nodes while leaders,
+//! followers and the coordinator are killed and stopped, links between them are cut, leads move and shards split; what the
+//! clients were told is linearizable, by our checker and by porcupine.
 //!
 //! ```text
 //!  clients ── HTTP, RESP ──► nodes ◄── kill -9, SIGSTOP, transfer, split, merge
+//!     │                        ╰── links.rs, held in one direction or both ──► other nodes, coordinator
 //!     │
 //!     ╰─► history, a line for each operation ──► checker.rs: versions in order, acknowledged is there, deleted stays away
 //!                                           ╰──► porcupine/: a register with compare-and-set for each key
@@ -22,17 +24,19 @@ mod clients;
 #[path = "../table_cluster/mod.rs"]
 mod cluster;
 mod history;
+mod links;
 mod troubles;
 
 use clients::{At, Recorder};
 use cluster::tools::go_program;
 use cluster::{Cluster, eventually};
 use history::{Kind, Operation, Outcome};
+use links::Links;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use troubles::Trouble;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use troubles::{Trouble, Way};
 
 const TABLE: &str = "stock";
 const KEYS: usize = 6;
@@ -130,7 +134,7 @@ fn with_a_lost_write(mut history: Vec<Operation>) -> Vec<Operation> {
 }
 
 /// Clients work on keys of their own while `troubles` come one after the other; in the end each key is read through each node.
-fn round(cluster: &mut Cluster, number: u64, troubles: &[Trouble]) -> Vec<Operation> {
+fn round((cluster, links): &mut (Cluster, Links), number: u64, troubles: &[Trouble]) -> Vec<Operation> {
     let nodes = cluster.nodes.iter().map(|node| At { http: node.address.clone(), resp: node.resp.clone() });
     let nodes: Vec<At> = nodes.collect();
     let keys: Vec<String> = (0..KEYS).map(|key| format!("k{key}-{number}")).collect();
@@ -139,7 +143,7 @@ fn round(cluster: &mut Cluster, number: u64, troubles: &[Trouble]) -> Vec<Operat
     let clients = clients::start(&recorder, &nodes, &keys, (CLIENTS, number), &stop);
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         for trouble in troubles {
-            trouble.comes(cluster, &recorder);
+            trouble.comes(cluster, links, &recorder);
         }
     }));
     stop.store(true, Ordering::Relaxed);
@@ -154,11 +158,27 @@ fn round(cluster: &mut Cluster, number: u64, troubles: &[Trouble]) -> Vec<Operat
     recorder.history()
 }
 
-fn start() -> Cluster {
-    let cluster = Cluster::with_flags(&[LISTENS; 3]);
+/// Until it is dropped no other test of this program has processes: what clients see is to come from the troubles.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Three nodes, and the links that lead from each to the others and to the coordinator.
+fn start() -> (Cluster, Links) {
+    let mut cluster = Cluster::start(0);
+    let links = Links::new(cluster.path("links"));
+    for node in 0..3 {
+        let folder = cluster.path(&Cluster::id(node));
+        cluster.add_in(LISTENS, folder, links.environment(node));
+    }
+    // Where each listens is known now: whom they have connected to before does not count.
+    links.lead_to(&[&cluster.addresses()[..], &[cluster.coordinator().to_owned()]].concat());
+    (0..3).for_each(|node| cluster.nodes[node].process.kill());
+    (0..3).for_each(|node| cluster.start_again(node));
     cluster.create(&[TABLE, "--sharding", "key-range"]);
     eventually("all have all", || troubles::are_whole(&cluster));
-    cluster
+    (cluster, links)
 }
 
 /// How many operations ended how.
@@ -178,6 +198,7 @@ fn is_worth_judging(history: &[Operation]) {
 
 #[test]
 fn d2_clients_are_told_what_is_linearizable_while_nodes_are_killed_and_stopped_and_a_shard_is_split() {
+    let _alone = alone();
     let mut cluster = start();
     let troubles = [
         Trouble::Transfer,
@@ -192,12 +213,33 @@ fn d2_clients_are_told_what_is_linearizable_while_nodes_are_killed_and_stopped_a
     holds("short", &history);
     is_refused("short-with-a-stale-read", &with_a_stale_read(history.clone()));
     is_refused("short-with-a-lost-write", &with_a_lost_write(history));
-    cluster.nothing_differs(TABLE);
+    cluster.0.nothing_differs(TABLE);
+}
+
+#[test]
+fn d2_clients_are_told_what_is_linearizable_while_links_are_cut_and_the_coordinator_is_killed() {
+    let _alone = alone();
+    let mut cluster = start();
+    let troubles = [
+        Trouble::CutNodes(Way::There),
+        Trouble::CutNodes(Way::Back),
+        Trouble::CutNodes(Way::Both),
+        Trouble::KillCoordinator,
+        Trouble::CutOff(Way::There),
+        Trouble::CutOff(Way::Back),
+        Trouble::CutOff(Way::Both),
+    ];
+    let history = round(&mut cluster, 0, &troubles);
+    is_worth_judging(&history);
+    holds("cut", &history);
+    assert!(cluster.1.held() > 0, "something was held on its way");
+    cluster.0.nothing_differs(TABLE);
 }
 
 #[test]
 #[ignore = "takes some minutes: `./test long`"]
 fn d2_long_clients_are_told_what_is_linearizable_whatever_comes_one_after_the_other() {
+    let _alone = alone();
     let mut cluster = start();
     for number in 1..=12 {
         let draws = cluster::noise(number, 6);
@@ -206,6 +248,6 @@ fn d2_long_clients_are_told_what_is_linearizable_whatever_comes_one_after_the_ot
         let history = round(&mut cluster, number, &troubles);
         is_worth_judging(&history);
         holds(&format!("long-{number}"), &history);
-        cluster.nothing_differs(TABLE);
+        cluster.0.nothing_differs(TABLE);
     }
 }

@@ -4,11 +4,23 @@ use crate::TABLE;
 use crate::clients::Recorder;
 use crate::cluster::{Cluster, eventually};
 use crate::history::{Kind, Outcome};
+use crate::links::{COORDINATOR, Links};
 use serde_json::Value;
 use std::time::Duration;
 
 /// Longer than a follower promises to follow no other leader, and than one may be silent in the in-sync set.
 const STOPPED: Duration = Duration::from_millis(2_500);
+
+/// Longer than a node may be silent that does not count as dead (`dead_after_ms`).
+const CUT_OFF: Duration = Duration::from_millis(5_000);
+
+/// Which way nothing goes between two processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    There,
+    Back,
+    Both,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
@@ -24,6 +36,12 @@ pub enum Trouble {
     KillAll,
     /// A leader is stopped, another one leads, and that one is killed.
     StopAndKill,
+    /// The node that leads the last shard and another one do not hear each other, or one of them not the other. There is from the
+    /// leader.
+    CutNodes(Way),
+    /// The same of the node that leads and the coordinator. There is from the node.
+    CutOff(Way),
+    KillCoordinator,
 }
 
 /// The shards that serve, by their keys.
@@ -81,11 +99,18 @@ impl Trouble {
             Trouble::KillFollower,
             Trouble::KillAll,
             Trouble::StopAndKill,
+            Trouble::CutNodes(Way::There),
+            Trouble::CutNodes(Way::Back),
+            Trouble::CutNodes(Way::Both),
+            Trouble::CutOff(Way::There),
+            Trouble::CutOff(Way::Back),
+            Trouble::CutOff(Way::Both),
+            Trouble::KillCoordinator,
         ];
         all[usize::from(draw) % all.len()]
     }
 
-    pub fn comes(self, cluster: &mut Cluster, recorder: &Recorder) {
+    pub fn comes(self, cluster: &mut Cluster, links: &Links, recorder: &Recorder) {
         let (leader, _) = led(cluster);
         let follower = (leader + 1) % 3;
         match self {
@@ -108,22 +133,44 @@ impl Trouble {
                 (0..3).for_each(|node| cluster.nodes[node].process.kill());
                 (0..3).for_each(|node| cluster.start_again(node));
             }
-            Trouble::StopAndKill => {
-                cluster.nodes[leader].process.signal("-STOP");
-                std::thread::sleep(STOPPED);
-                let (next, _) = led(cluster);
-                if next != leader {
-                    cluster.nodes[next].process.kill();
-                }
-                cluster.nodes[leader].process.signal("-CONT");
-                if next != leader {
-                    cluster.start_again(next);
-                }
+            Trouble::StopAndKill => stop_and_kill(cluster, leader),
+            Trouble::CutNodes(way) => cut(links, leader, follower, way, STOPPED),
+            Trouble::CutOff(way) => cut(links, leader, COORDINATOR, way, CUT_OFF),
+            Trouble::KillCoordinator => {
+                cluster.kill_coordinator();
+                writes_go_on(recorder, 20);
+                cluster.start_coordinator_again();
             }
         }
         eventually("the table is whole again", || are_whole(cluster));
         writes_go_on(recorder, 20);
     }
+}
+
+/// The leader is stopped, and the one that leads then is killed.
+fn stop_and_kill(cluster: &mut Cluster, leader: usize) {
+    cluster.nodes[leader].process.signal("-STOP");
+    std::thread::sleep(STOPPED);
+    let (next, _) = led(cluster);
+    if next != leader {
+        cluster.nodes[next].process.kill();
+    }
+    cluster.nodes[leader].process.signal("-CONT");
+    if next != leader {
+        cluster.start_again(next);
+    }
+}
+
+/// Nothing goes from one process to the other, back, or either way, for so long.
+fn cut(links: &Links, one: usize, other: usize, way: Way, time: Duration) {
+    if way != Way::Back {
+        links.hold(one, other);
+    }
+    if way != Way::There {
+        links.hold(other, one);
+    }
+    std::thread::sleep(time);
+    links.mend();
 }
 
 fn kill(cluster: &mut Cluster, recorder: &Recorder, node: usize) {

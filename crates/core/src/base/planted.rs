@@ -209,6 +209,14 @@ pub enum Planted {
     DroppedBase,
     /// D1: a child of a table knows nothing of what its parents have answered, and does again what is asked for again.
     LostOutcomes,
+    /// D2: a replica's promise to a later leader ends when an earlier one says that it has let go.
+    AnyLetGo,
+    /// D3: the clock of a table's shard goes back to that of a leader which is behind, and rows come back whose time had come.
+    ExpiryBack,
+    /// D1: each replica of a table takes its own clock for that of the shard.
+    OwnClock,
+    /// D1: a reader of a table's changes compares indexes alone, and skips those of a later epoch.
+    FeedByIndex,
     /// X6: a buffer says that an attempt is stored when one node fewer than needed has it.
     AckedBelowR,
     /// X7: a shuffle is sealed with each whole attempt of a partition.
@@ -296,7 +304,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 58] = [
+    pub const CLUSTER: [Planted; 62] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -355,6 +363,10 @@ impl Planted {
         Planted::LostOutcomes,
         Planted::DrainedLeader,
         Planted::ForgottenNode,
+        Planted::AnyLetGo,
+        Planted::ExpiryBack,
+        Planted::OwnClock,
+        Planted::FeedByIndex,
     ];
 }
 

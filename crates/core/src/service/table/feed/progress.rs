@@ -1,5 +1,6 @@
 //! What a reader of a feed has: for each part of the table the position up to which it has read.
 
+use crate::base::planted::{self, Planted};
 use crate::keyspace::key::Key;
 use crate::keyspace::sharding::{Bounds, Position, geometry};
 use crate::service::table::replication::LogPosition;
@@ -22,6 +23,9 @@ impl Reached {
 
     /// Whether it has the change at that place.
     pub fn has(&self, entry: LogPosition, key: &Key) -> bool {
+        if planted::is(Planted::FeedByIndex) && entry.index < self.entry.index {
+            return true;
+        }
         match entry.cmp(&self.entry) {
             Ordering::Less => true,
             Ordering::Equal => self.key.as_ref().is_none_or(|last| key <= last),

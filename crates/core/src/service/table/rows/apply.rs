@@ -2,6 +2,7 @@
 
 use super::draft::{Draft, Stop};
 use super::{Answered, Outcome, Record, Records, Request, RequestId, Row, Standing, Write};
+use crate::base::planted::{self, Planted};
 use crate::keyspace::key::Key;
 use crate::limits;
 use crate::service::table::feed;
@@ -24,7 +25,9 @@ pub struct Applied {
 /// Applies the write of the entry at `version` to what is stored. Every replica calls it with the same entries in the same order.
 pub fn apply<R: Records>(records: &R, version: LogPosition, write: &Write) -> Result<Applied, R::Error> {
     let mut standing = records.standing()?;
-    standing.clock_ms = standing.clock_ms.max(write.at_ms);
+    if standing.clock_ms < write.at_ms || planted::is(Planted::ExpiryBack) {
+        standing.clock_ms = write.at_ms;
+    }
     let first = write.request.map(|request| first_outcome(records, request)).transpose()?.flatten();
     let is_first = first.is_none();
     let (outcome, mut draft) = match first {
