@@ -42,13 +42,15 @@ impl DoorArgs {
         match (open, self.is_insecure(insecure)) {
             (Some(at), false) => {
                 return Err(Failure::usage(format!(
-                    "{at} can be reached from other machines, and there is no authentication yet: whoever connects can read and \
-                     change everything"
+                    "{at} can be reached from other machines, and there is no authentication yet: every client that \
+                     connects can read and change everything"
                 ))
                 .help("listen on 127.0.0.1, or say --insecure (`insecure = true`) on a network that is yours alone"));
             }
             (Some(at), true) => {
-                tracing::warn!("--insecure: whoever can connect to {at} can read and change everything");
+                tracing::warn!(
+                    "--insecure: every client that can connect to {at} can read and change everything"
+                );
             }
             (None, _) => {}
         }
@@ -64,11 +66,11 @@ impl DoorArgs {
             return Ok(());
         }
         if self.is_insecure(insecure) {
-            tracing::warn!("--insecure: gossip at {at} believes whoever can send datagrams to it");
+            tracing::warn!("--insecure: gossip at {at} believes every process that can send datagrams to it");
             return Ok(());
         }
         let what = format!(
-            "gossip at {at} can be reached from other machines, and without a key a node believes whoever sends to it"
+            "gossip at {at} can be reached from other machines, and without a key a node believes every process that sends to it"
         );
         Err(Failure::usage(what).help(
             "give every node the same key with --gossip-key-file FILE (`gossip_key_file`): `openssl rand -hex 32 > FILE; chmod 600 \

@@ -190,7 +190,7 @@ impl Service {
         assignment: &Assignment,
         shard: &Arc<Shard>,
     ) -> Result<(), Failure> {
-        let mut failure = Failure::from("there is nobody to copy from");
+        let mut failure = Failure::from("there is no replica to copy from");
         for peer in peers {
             match self.peers.fetch(peer, assignment, shard).await {
                 Ok(()) => return Ok(()),

@@ -133,7 +133,7 @@ impl ShardingArgs {
         }
         let is_cut = self.shards.is_some_and(|shards| shards != 1 || !self.split.is_empty());
         if is_cut && word == KEY_RANGE && self.sample.is_none() {
-            return Err(Failure::usage("--shards cannot cut key ranges: nobody knows where the keys are")
+            return Err(Failure::usage("--shards cannot cut key ranges: the coordinator does not know where the keys are")
                 .help("cut with --split KEY,KEY or --sample FILE, or begin with one shard, which splits as it grows"));
         }
         if self.sample.is_none() && self.columns != Columns::default() {

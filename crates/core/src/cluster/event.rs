@@ -23,7 +23,7 @@ pub enum EventKind {
     NodeEnded,
     /// The cluster has no record of a node any more.
     NodeForgotten,
-    /// A node is to be emptied, is empty, or may take shards again.
+    /// A node is being drained, is empty, or may take shards again.
     NodeDrain,
     /// There is a new keyspace.
     KeyspaceCreated,

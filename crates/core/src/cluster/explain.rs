@@ -200,7 +200,7 @@ impl Cluster {
         }
         told.extend(self.waits(at, keyspace, shard));
         match shard.leader() {
-            None => told.push("nobody leads it: writes wait until a replica serves".to_owned()),
+            None => told.push("no replica leads it: writes wait until a replica serves".to_owned()),
             Some(leader) if !granted => told.push(format!(
                 "{} may not begin yet: a former owner has neither let go nor run out of its lease",
                 leader.node

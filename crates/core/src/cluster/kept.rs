@@ -229,7 +229,7 @@ impl Cluster {
             return match serves {
                 true => Ok((DropReason::Superseded, own.epoch)),
                 false => {
-                    Err("nobody serves the shard under its epoch or a later one: it may be the only copy"
+                    Err("no replica serves the shard under its epoch or a later one: it may be the only copy"
                         .into())
                 }
             };

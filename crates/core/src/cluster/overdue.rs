@@ -456,7 +456,7 @@ impl Cluster {
             ReplicaState::Unload => format!(
                 "if another waits for it, {node} gets no further lease; mend the service, or stop the process"
             ),
-            ReplicaState::UnloadFinal => format!("forgotten; {node} may keep data that nobody needs"),
+            ReplicaState::UnloadFinal => format!("forgotten; {node} may keep data that no shard needs"),
         };
         self.tell(
             EventKind::Alarm,

@@ -119,8 +119,7 @@ impl<'a> Demand<'a> {
         let because = obstacles.iter().map(|what| format!(", {what}")).collect::<String>();
         let joined = counted_with(members.len(), "node", ("has", "have"));
         let wanted = counted(*replicas, "replica");
-        let problem =
-            format!("{of} is to have {wanted} and there is room for {room}: {joined} joined{because}");
+        let problem = format!("{of} needs {wanted} and there is room for {room}: {joined} joined{because}");
         let fewer = (room > 0).then(|| format!("ask for {room} or fewer, "));
         let relax = (!obstacles.is_empty()).then_some("relax that, ");
         let way_out = format!(
@@ -212,7 +211,7 @@ impl Cluster {
         let room = demand.room(&open);
         Ok((room < wanted).then(|| {
             format!(
-                "{} is to have {} and there is room for {room} now: the rest stays where it is, or is reported as \
+                "{} needs {} and there is room for {room} now: the rest stays where it is, or is reported as \
                  unplaced until more nodes join",
                 demand.of,
                 counted(wanted, "replica")

@@ -186,7 +186,7 @@ impl Cluster {
                 Some("it does not let go of shards that others wait for".to_owned())
             }
             Health::Up => {
-                node.record.drain.as_ref().map(|drain| format!("it is to be emptied: {}", drain.reason))
+                node.record.drain.as_ref().map(|drain| format!("it is being drained: {}", drain.reason))
             }
             Health::Unknown => Some(
                 "it is unknown: the coordinator has not reached its address yet, or has not had a heartbeat"

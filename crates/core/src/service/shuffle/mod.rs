@@ -132,7 +132,7 @@ pub enum Ended {
     #[error("the shuffle was deleted: start another one")]
     Deleted,
     /// Nobody asked for it for its time to live.
-    #[error("the shuffle has expired, as nobody has asked for it: start another one, and keep it alive")]
+    #[error("the shuffle has expired, as no client has asked for it: start another one, and keep it alive")]
     Expired,
     /// Its home knows nothing of it.
     #[error("the shuffle is unknown: look at its number, or start it")]

@@ -26,7 +26,7 @@ pub enum NoSuccessor {
     DoesNotLead,
     /// It would leave the shard without a leader.
     #[error(
-        "no other replica of the shard is live, so nobody could lead in its place: raise `replicas` of the keyspace, or \
+        "no other replica of the shard is live, so no other could lead in its place: raise `replicas` of the keyspace, or \
          drain the node"
     )]
     Alone,

@@ -168,7 +168,9 @@ pub enum Refused {
     #[error("the keyspace has no map: it was deleted, or is still to be created")]
     NoMap,
     /// The head cannot be read.
-    #[error("the coordination service does not answer, so nobody knows which map is the latest: try again")]
+    #[error(
+        "the coordination service does not answer, so this server does not know which map is the latest: try again"
+    )]
     NoHead,
     /// A queue is full.
     #[error("{0} wait already: try again later")]
