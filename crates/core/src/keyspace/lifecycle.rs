@@ -7,8 +7,10 @@
 //! | `Unload`      | hands over, forwards what still arrives | `UnloadFinal`                   |
 //! | `UnloadFinal` | its data may be deleted                 | nothing: removed                |
 //!
-//! Who has served leaves through `Unload`, where it waits for somebody to hand over to. Who never has, has
-//! nothing that anybody waits for, and must not wait itself: a load that is given up goes to `UnloadFinal`.
+//! A replica that has served leaves through `Unload`, where it waits for its successor ([`ReplicaState::leaving`]). A replica
+//! that has never served has nothing to hand over: when its load is given up, it goes to `UnloadFinal`. No single step leads
+//! from `Load` to `Unload`. The table has it for the check of a commit, which sees only the maps before and after it, and in
+//! between a replica may have been `Live`.
 //!
 //! Nothing goes back. A replica that should serve again on the same node is a new replica with a new
 //! placement id, so that nobody mistakes it for its former self (T10, T11).
