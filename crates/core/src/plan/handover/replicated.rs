@@ -19,7 +19,7 @@
 //! The coordinator may also take members out by itself, down to one: those whose processes have ended (see
 //! [`super::stored`]), and a leader that is silent. The others have everything that they have.
 //!
-//! A shard that nobody has led yet has no data: its first replica that is ready is its in-sync set, and leads.
+//! A shard that no replica has led yet has no data: its first replica that is ready is its in-sync set, and leads.
 //!
 //! A hot shard may have *read replicas* beside its members: they follow the leader's log, and answer reads. No leader asks them in,
 //! none waits for them, and none of them leads.
