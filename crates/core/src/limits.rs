@@ -91,7 +91,8 @@ pub const NEWCOMER_MS: u64 = 100;
 /// Addresses whose new processes are counted each for itself: a few hundred kilobytes.
 pub const NEWCOMER_ADDRESSES: usize = 4_096;
 
-/// For how long, in milliseconds, the status shows that a worker of another cluster asked to register: such workers try again within seconds.
+/// For how long, in milliseconds, the status shows that a worker of another cluster asked to register: such workers try again
+/// within seconds.
 pub const FOREIGN_SHOWN_MS: u64 = 60_000;
 
 /// Until a coordinator says again, in milliseconds, that it refuses new processes.
@@ -378,7 +379,8 @@ pub const BATCH_BYTES: usize = VALUE_BYTES + KEY_BYTES;
 /// Rows whose time has come that one entry removes. More than one entry can write with a time to live, but for batches, so
 /// that they do not pile up.
 pub const EXPIRED_ROWS_REMOVED: usize = 16;
-/// Changes that one entry removes at most beyond twice those that it makes, of a table with a feed: half a second's of a shard under load.
+/// Changes that one entry removes at most beyond twice those that it makes, of a table with a feed: half a second's of a shard
+/// under load.
 pub const CHANGES_REMOVED: usize = 256;
 /// Bytes of values of these: a replica may have to read them from its disk.
 pub const CHANGE_BYTES_REMOVED: usize = 4 << 20;
@@ -400,8 +402,8 @@ pub const INDEX_PATH_BYTES: usize = 512;
 pub const INDEXES: usize = 16;
 /// Bytes of a text that an index has: of longer ones the first bytes. An entry is so little beside most rows.
 pub const INDEX_TEXT_BYTES: usize = 256;
-/// Rows that one entry of the log adds to an index that is being built, and entries that one removes from an index that is dropped:
-/// a millisecond or so, in which other replicas of the thread wait.
+/// Rows that one entry of the log adds to an index that is being built, and entries that one removes from an index that is
+/// dropped: a millisecond or so, in which other replicas of the thread wait.
 pub const INDEX_STEP_ROWS: usize = 512;
 /// Bytes of the rows that one entry looks at for an index that is being built, unless the first of them alone has more.
 pub const INDEX_STEP_BYTES: usize = 512 << 10;
@@ -409,8 +411,8 @@ pub const INDEX_STEP_BYTES: usize = 512 << 10;
 pub const CHECK_RANGES: usize = 1_024;
 /// Bytes of the first keys of these ranges.
 pub const CHECK_KEY_BYTES: usize = 1 << 20;
-/// Bytes of a key that a shuffle samples; of longer ones the first bytes. Enough to tell keys apart, and a sketch of some 5,000 keys
-/// takes a megabyte or so at most.
+/// Bytes of a key that a shuffle samples; of longer ones the first bytes. Enough to tell keys apart, and a sketch of some 5,000
+/// keys takes a megabyte or so at most.
 pub const SAMPLE_KEY_BYTES: usize = 256;
 /// Bytes of a key of a shuffle: what people order by is shorter, and a key stands in bounds and in the memory of whoever sorts.
 pub const SHUFFLE_KEY_BYTES: usize = 64 << 10;

@@ -24,10 +24,10 @@
 //! The coordinator lets `load` begin when the leader has been told of it; so a replica in `Live` has all that was acknowledged,
 //! whichever processes have ended, and may lead.
 //!
-//! Other workers may ask for stored data before it is ordered, or though it is never loaded again: after a split or merge that all processes died in, the
-//! new shards fetch their last writes from the stored replicas of the old ones. So in a durable keyspace
-//! `serve` must fail where [`Assignment::peers`] names replicas of other shards that are `Live` or in `Unload`, and of one of
-//! these shards none could be read (as leader), or the leader could not be read (as follower; the worker calls it after
+//! Other workers may ask for stored data before it is ordered, or though it is never loaded again: after a split or merge that
+//! all processes died in, the new shards fetch their last writes from the stored replicas of the old ones. So in a durable
+//! keyspace `serve` must fail where [`Assignment::peers`] names replicas of other shards that are `Live` or in `Unload`, and of
+//! one of these shards none could be read (as leader), or the leader could not be read (as follower; the worker calls it after
 //! the leader serves). The coordinator keeps each of the old replicas until all new ones serve.
 //!
 //! `serve` comes again when role or epoch change; a leader's requests are then let out first, a follower's go
@@ -57,8 +57,8 @@ use std::sync::{Mutex, PoisonError};
 /// Why a callback could not do its work: a sentence, or any error. Shown to people as it is.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a `load` failed: what this node has stored of the replica is damaged, in these words. The coordinator waits for no further attempt,
-/// as for other failures: while another replica has the data, this one is deleted and loaded anew from there.
+/// Why a `load` failed: what this node has stored of the replica is damaged, in these words. The coordinator waits for no further
+/// attempt, as for other failures: while another replica has the data, this one is deleted and loaded anew from there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Damaged(pub String);
@@ -118,8 +118,8 @@ impl Assignment {
         }
     }
 
-    /// The scope of the callback that this was passed to (elsewhere one that is never cancelled): says when the worker has given the callback up, and
-    /// runs blocking work that the replica's next callback waits for.
+    /// The scope of the callback that this was passed to (elsewhere one that is never cancelled): says when the worker has given
+    /// the callback up, and runs blocking work that the replica's next callback waits for.
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
@@ -196,8 +196,8 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Stops whatever runs for the shard. No request is inside, and none comes. `successors` serve it next.
     ///
-    /// The worker reports the replica as unloaded when this has returned, failed, or run out of time. So a service that goes on by
-    /// itself, as replication does, stops that *first*, before anything that could fail or hang.
+    /// The worker reports the replica as unloaded when this has returned, failed, or run out of time. So a service that goes on
+    /// by itself, as replication does, stops that *first*, before anything that could fail or hang.
     async fn unload(&self, shard: &Assignment, successors: &[Peer]) -> Result<(), Failure>;
 
     /// Deletes what is left of the shard. The coordinator allows it, for `reason`: another replica has taken its place

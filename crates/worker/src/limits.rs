@@ -65,15 +65,15 @@ pub const HOLD: Duration = Duration::from_secs(5);
 /// Idle connections kept to each other node, for hops.
 pub const HOP_IDLE: usize = 64;
 
-/// How long an answer of another node, or its next part, is waited for before the node is checked: longer than most requests take,
-/// so that a cluster at rest is not checked at all.
+/// How long an answer of another node, or its next part, is waited for before the node is checked: longer than most requests
+/// take, so that a cluster at rest is not checked at all.
 pub const HOP_QUIET: Duration = Duration::from_secs(1);
 
 /// How long a node may take to answer the check: what a busy machine takes at worst.
 pub const HOP_CHECK: Duration = Duration::from_secs(1);
 
-/// Checks without an answer, one after the other, after which a node is silent. With [`HOP_QUIET`] and [`HOP_CHECK`] a request to a
-/// stopped node is given up after three seconds, when another node leads its shard with default settings.
+/// Checks without an answer, one after the other, after which a node is silent. With [`HOP_QUIET`] and [`HOP_CHECK`] a request to
+/// a stopped node is given up after three seconds, when another node leads its shard with default settings.
 pub const HOP_CHECKS: u32 = 2;
 
 /// How long after maps are first asked for a keyspace may still be missing because it has not come yet: a

@@ -360,8 +360,8 @@ impl Worker {
         self.shared.disk_full.store(disk_full, Ordering::Relaxed);
     }
 
-    /// Says whether the disk of this node has stored nothing for so long that writes should not wait for it. The same follows as of
-    /// [`Worker::set_disk_full`].
+    /// Says whether the disk of this node has stored nothing for so long that writes should not wait for it. The same follows as
+    /// of [`Worker::set_disk_full`].
     pub fn set_disk_stalled(&self, disk_stalled: bool) {
         self.shared.disk_stalled.store(disk_stalled, Ordering::Relaxed);
     }

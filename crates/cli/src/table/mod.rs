@@ -1,7 +1,7 @@
 //! `partage table …`: replicated tables.
 //!
-//! Some verbs ask a coordinator ([`create`]), some a node of tables ([`rows`], [`scan`], [`feed`], [`load`]), some both ([`backup`], [`restore`]);
-//! `serve` is such a node.
+//! Some verbs ask a coordinator ([`create`]), some a node of tables ([`rows`], [`scan`], [`feed`], [`load`]), some both
+//! ([`backup`], [`restore`]); `serve` is such a node.
 
 mod backup;
 mod check;

@@ -1,5 +1,6 @@
-//! Histories of a table on real processes: clients read, write, swap and delete few rows through several nodes while leaders and followers
-//! are killed and stopped, leads move and shards split; what they were told is linearizable, by our checker and by porcupine.
+//! Histories of a table on real processes: clients read, write, swap and delete few rows through several nodes while leaders and
+//! followers are killed and stopped, leads move and shards split; what they were told is linearizable, by our checker and by
+//! porcupine.
 //!
 //! ```text
 //!  clients ── HTTP, RESP ──► nodes ◄── kill -9, SIGSTOP, transfer, split, merge

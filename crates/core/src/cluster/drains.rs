@@ -14,8 +14,8 @@
 //! The words for a replica that has not left its node yet:
 //!
 //! - **stuck**: its move has not begun or does not get on, and the reason is known: a callback that fails, a replica that
-//!   lingers, copies that the shard waits for, a plan that waits for approval, the brake, no node that could take it. A drain of which
-//!   every replica is stuck is blocked.
+//!   lingers, copies that the shard waits for, a plan that waits for approval, the brake, no node that could take it. A drain of
+//!   which every replica is stuck is blocked.
 //! - **slow**: a worker has owed a step of its move for [`limits::SLOW_MS`]. The move goes on, and the sentence says when the
 //!   coordinator gives the step up.
 //! - **lingers**: its worker has not unloaded it within the step's time limit, and the keyspace is exclusive, so that no other

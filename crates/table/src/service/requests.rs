@@ -233,8 +233,8 @@ impl Tables {
         self.patiently(|| self.0.node.pin(replica, consistency)).await
     }
 
-    /// Asks a replica until it answers something other than what may pass, for [`limits::PATIENCE`] at most. It is asked again when a
-    /// leader begins on this node, and after a while in any case: one may have begun elsewhere.
+    /// Asks a replica until it answers something other than what may pass, for [`limits::PATIENCE`] at most. It is asked again
+    /// when a leader begins on this node, and after a while in any case: one may have begun elsewhere.
     pub(super) async fn patiently<T, E: ReplicaError, F: Future<Output = Result<T, E>>>(
         &self,
         ask: impl Fn() -> F,

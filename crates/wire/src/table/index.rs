@@ -109,7 +109,8 @@ pub enum ShardIndexRequest {
     },
 }
 
-/// Which rows a page of an index of a shard is to have. Values are texts as the client has given them, so that each node reads the same.
+/// Which rows a page of an index of a shard is to have. Values are texts as the client has given them, so that each node reads
+/// the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShardPage {

@@ -307,8 +307,8 @@ impl Guard {
     }
 
     /// Whether this node has had the shard from the moment the request came in until now (A18). While the
-    /// guard lives the shard is not handed over, so only an eviction can end it, and in exclusive keyspaces a lapsed lease. Ask after
-    /// the work and before the answer: what took longer than the lease must not be acknowledged. When it is false the
+    /// guard lives the shard is not handed over, so only an eviction can end it, and in exclusive keyspaces a lapsed lease. Ask
+    /// after the work and before the answer: what took longer than the lease must not be acknowledged. When it is false the
     /// request may have been carried out: tell the caller that its outcome is unknown.
     pub fn mine_all_along(&self) -> bool {
         let had_lease = self.lapses.is_none_or(|lapses| {

@@ -102,8 +102,8 @@ impl Source {
             .collect()
     }
 
-    /// Each path that begins in the root of its own crate, by `crate` or by as many `super` as the file lies `depth` modules below
-    /// it: the module it goes to, and its line.
+    /// Each path that begins in the root of its own crate, by `crate` or by as many `super` as the file lies `depth` modules
+    /// below it: the module it goes to, and its line.
     pub fn of_this_crate(&self, depth: usize) -> impl Iterator<Item = (&str, usize)> {
         let up = "super::".repeat(depth);
         self.paths.iter().filter_map(move |at| {

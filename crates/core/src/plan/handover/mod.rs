@@ -15,8 +15,8 @@
 //!
 //! The **grant** (O1, O5): B may begin at epoch e+1 when each replica that may have led before, of this shard or of a
 //! parent that has not gone yet, has carried out an order of epoch e+1, or has certainly lost its lease, or has never
-//! led. In eventual and replicated mode none of that is needed. In a durable keyspace the last writes of the parents must be there,
-//! too, and after a restore the copies must have been compared. [`is_granted`] computes it; it is not stored.
+//! led. In eventual and replicated mode none of that is needed. In a durable keyspace the last writes of the parents must be
+//! there, too, and after a restore the copies must have been compared. [`is_granted`] computes it; it is not stored.
 //!
 //! What one replica of a serving shard becomes, first match wins:
 //!
@@ -336,7 +336,8 @@ fn has_source(shard: &Shard, view: &dyn ReplicaView) -> bool {
 /// Whether nothing of it runs any more, or its overdue unloading is not awaited.
 fn has_let_go(replica: &Replica, view: &dyn ReplicaView) -> bool {
     let overdue = || view.is_overdue(replica.placement, ReplicaState::Unload);
-    // Only an exclusive successor must not begin before. A replica of a replicated shard has left the in-sync set before it unloads.
+    // Only an exclusive successor must not begin before. A replica of a replicated shard has left the in-sync set before it
+    // unloads.
     matches!(view.phase(replica.placement), Some(Phase::Unloaded | Phase::Kept | Phase::Dropped))
         || (view.ownership() != Ownership::Exclusive && overdue())
 }

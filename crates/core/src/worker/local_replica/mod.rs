@@ -22,8 +22,8 @@
 //! goes as far as `Unloaded` and is reported `Kept`. Its data is deleted only on a permission: an order to
 //! `UnloadFinal`, or a [`Permission`]. An order that names it again takes it back.
 //!
-//! A `load` that finds what is stored *damaged* ([`LocalReplica::damaged`]) is reported so: the coordinator waits for no further attempt,
-//! and has the replica filled again from others.
+//! A `load` that finds what is stored *damaged* ([`LocalReplica::damaged`]) is reported so: the coordinator waits for no further
+//! attempt, and has the replica filled again from others.
 //!
 //! A service may report a replica that serves *unhealthy* ([`LocalReplica::unhealthy`]: its disk died). It is drained and
 //! unloaded as if it were to leave, loaded again, and reported failed until a load has succeeded; so a follower
@@ -135,9 +135,10 @@ pub struct LocalReplica {
     damaged: bool,
     /// Whether its data outlives its processes: then the service notes each epoch under which it follows, too.
     pub(super) durable: bool,
-    /// Whether replication among the replicas of its shard settles which of them may write and read. Then a leader that is to lead
-    /// under a later epoch goes on: the set of those that store its writes is another one. A drain would wait for writes that may
-    /// wait for followers, and these for the leader. And what lags behind is brought up to date as it is, without an `unload`.
+    /// Whether replication among the replicas of its shard settles which of them may write and read. Then a leader that is to
+    /// lead under a later epoch goes on: the set of those that store its writes is another one. A drain would wait for writes
+    /// that may wait for followers, and these for the leader. And what lags behind is brought up to date as it is, without an
+    /// `unload`.
     pub(super) replicated: bool,
 }
 

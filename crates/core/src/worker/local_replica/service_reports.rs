@@ -1,5 +1,5 @@
-//! What a service says of its replica beside the results of callbacks: that a load gets on, or finds damage, that it is ill, that it no
-//! longer leads.
+//! What a service says of its replica beside the results of callbacks: that a load gets on, or finds damage, that it is ill, that
+//! it no longer leads.
 //!
 //! A lead that is laid down: it could serve, and is not to lead for now.
 //!

@@ -6,8 +6,8 @@
 //!   tables/stock/<id>       a backup of the table stock: which chunks it consists of    [`manifest`]
 //! ```
 //!
-//! The command writes the manifest last, as one object: a backup without one does not exist, and chunks that no manifest names are
-//! of use to the next backup.
+//! The command writes the manifest last, as one object: a backup without one does not exist, and chunks that no manifest names
+//! are of use to the next backup.
 //!
 //! Each bit of each file is covered twice. A chunk file has a CRC32C of all its bytes, which finds a flipped bit wherever it is,
 //! in the compressed payload too; its name is the SHA-256 of its rows, so that no other chunk passes for it, and so that two rows
