@@ -1,4 +1,4 @@
-//! What every role is told of its door, and what the process does for it: files, rights of new files, and whether it may
+//! The flags of every role for its door, and what the process does for it: files, rights of new files, and whether it may
 //! listen where others can reach it.
 
 use crate::output::Failure;
@@ -60,7 +60,7 @@ impl DoorArgs {
     /// Whether gossip may listen at `at`.
     ///
     /// # Errors
-    /// When others can send to it, it has no key, and nobody said that this is meant.
+    /// When others can send to it, it has no key, and no flag says that this is meant.
     pub fn check_gossip(&self, at: SocketAddr, has_key: bool, insecure: Option<bool>) -> Result<(), Failure> {
         if has_key || !is_open(&at) {
             return Ok(());

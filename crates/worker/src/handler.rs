@@ -72,8 +72,8 @@ pub struct Assignment {
     pub bounds: Bounds,
     /// What it may do, or is to do soon.
     pub role: Role,
-    /// What it is to be: in `Load` it has to catch up with those that are `Live`; one that is ordered to be `Live` at
-    /// once counts as a copy of the shard already.
+    /// The state that it should have: in `Load` it has to catch up with those that are `Live`; one that is ordered to be `Live`
+    /// at once counts as a copy of the shard already.
     pub state: ReplicaState,
     /// The shard's epoch.
     pub epoch: Epoch,
@@ -142,7 +142,7 @@ impl Assignment {
     /// Where to copy from: replicas of the shard itself that serve or hand over; where there are none (the
     /// shard is being split off or merged), those of its parents. Leaders first.
     ///
-    /// A source may be this node itself: when whoever took over a shard has died and no other node may take it,
+    /// A source may be this node itself: when the node that took over a shard has died and no other node may take it,
     /// it comes back as a new stay while the former one still hands over. So keep what you hold by
     /// [`Assignment::replica`], which is new for each stay, and not by shard.
     pub fn sources(&self) -> Vec<Peer> {
@@ -187,7 +187,7 @@ pub trait Handler: Send + Sync + 'static {
     /// are not durable) every replica of it is lost, and it begins empty.
     async fn load(&self, shard: &Assignment, sources: &[Peer]) -> Result<(), Failure>;
 
-    /// Begins to serve, or goes on in another role or epoch. In exclusive mode nobody else leads when a
+    /// Begins to serve, or goes on in another role or epoch. In exclusive mode no other replica leads when a
     /// leader is asked. `shard.peers` names former owners, which still have what was written last.
     ///
     /// The worker asks a follower that goes on under a later epoch in durable keyspaces only. The service stores the epoch: it

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Events that wait for the driver: returned callbacks, emptied replicas, calls of the service. At the bound
-/// whoever reports waits; the driver never waits for any of them, so it always catches up.
+/// the reporter waits; the driver never waits for any of them, so it always catches up.
 pub const EVENTS: usize = 1_024;
 
 /// Events taken in before the gates are published and a beat goes out: one beat for a burst of callbacks.
@@ -54,7 +54,7 @@ pub const HEAVY_COUNTERS: usize = 32;
 /// Longest key that the sketch counts; longer ones are no hot keys worth isolating.
 pub const HEAVY_KEY_BYTES: usize = 1_024;
 
-/// Requests that wait for a gate at the same time. At the bound a request is told at once to come again: a
+/// Requests that wait for a gate at the same time. At the bound the worker refuses a request at once, to be sent again: a
 /// worker whose owner-to-be hangs must not collect the traffic of minutes.
 pub const WAITERS: usize = 10_000;
 

@@ -19,7 +19,7 @@ use partage_core::keyspace::sharding::presplit;
 use partage_wire::json::{KeyText, PartitionKey, Presplit, Sharding};
 use std::path::PathBuf;
 
-/// Shards to begin with where nobody says how many.
+/// Shards to begin with where no flag says how many.
 const SHARDS: u32 = 16;
 
 const KEY_RANGE: &str = "key-range";

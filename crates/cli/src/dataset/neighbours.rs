@@ -57,7 +57,7 @@ struct PeerFinder {
     config: GossipConfig,
 }
 
-/// Gossip with whoever serves datasets under the same coordinator.
+/// Gossip with the nodes that serve datasets under the same coordinator.
 pub fn gossip(membership: &Membership, config: GossipConfig) -> Arc<dyn Coordination> {
     let client = ApiClient { coordinator: membership.coordinators.clone(), who: WHO.to_owned() };
     let finder = Arc::new(PeerFinder { client, id: membership.id.clone(), config });

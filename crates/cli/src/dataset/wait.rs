@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(300);
 /// So many looks in a row find that a node cannot load a version, before it is said: some three seconds.
 const FAILING_LOOKS: u32 = 10;
 
-/// Where a node is told to look at its source now.
+/// The path by which a command asks a node to look at its source now.
 const REFRESH: &str = "/-/refresh";
 
 /// Whether to wait, and for how long.

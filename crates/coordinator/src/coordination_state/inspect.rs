@@ -39,7 +39,7 @@ const LOOKS: usize = 20;
 /// What was found in a root.
 #[derive(Debug)]
 pub struct Inspection {
-    /// Whose it is; none when it is nobody's.
+    /// The cluster that it belongs to; none when it belongs to none.
     pub cluster: Option<ClusterId>,
     /// How many keys it has.
     pub keys: usize,
@@ -113,7 +113,7 @@ async fn read_whole(
 /// A map is another one than the head said that was read before.
 struct Changed;
 
-/// The maps behind the heads, from the coordinators that keep them; and what to say of those that nobody gives.
+/// The maps behind the heads, from the coordinators that keep them; and what to say of those that no coordinator gives.
 async fn maps(
     entries: &BTreeMap<Key, Entry>,
     recovered: &Recovered,

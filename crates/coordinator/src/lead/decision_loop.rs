@@ -343,7 +343,7 @@ impl Task {
         while let Some(urgent) = next {
             match urgent {
                 Urgent::Beat(call) => beats.push(call),
-                // Whoever asked may have gone.
+                // The caller may have gone.
                 Urgent::Resume { registration, answer } => {
                     let _ = answer.send(self.cluster.resume_meanwhile(at, *registration));
                 }
@@ -353,7 +353,7 @@ impl Task {
         let mut replies: Vec<Reply> = Vec::new();
         for BeatCall { beat, answer } in beats {
             let orders = self.cluster.beat(at, beat);
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let reply = move |stored: Result<(), NotStored>| {
                 if stored.is_ok() {
                     let _ = answer.send(orders);

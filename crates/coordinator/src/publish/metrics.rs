@@ -215,7 +215,7 @@ impl Metrics {
         self.batch_calls.observe(calls as f64);
     }
 
-    /// The text that Prometheus reads; without gauges when nobody knows how things stand.
+    /// The text that Prometheus reads; without gauges while the state of the cluster is unknown.
     pub fn text(
         &self,
         snapshot: Option<&MetricsSnapshot>,

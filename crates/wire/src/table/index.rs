@@ -97,7 +97,7 @@ pub enum ShardIndexRequest {
     Drop(String),
     /// A page of an index.
     Page(ShardPage),
-    /// All replicas are to be summed up, under that number; of the leader.
+    /// Asks the leader to sum all replicas up, under that number.
     Check {
         /// What the results are asked for by.
         number: u64,

@@ -9,7 +9,7 @@ use partage_wire::table::backup::manifest::Manifest;
 use partage_wire::table::{KeyBytes, PlaceForm};
 use std::collections::BTreeSet;
 
-/// What is to be created.
+/// The table to create.
 pub struct Wanted {
     /// The settings.
     pub settings: Keyspace,

@@ -128,7 +128,7 @@ struct MapSubscription {
 }
 
 impl MapSubscription {
-    /// The next message; none when nobody says what the maps are.
+    /// The next message; none while no leader gives the maps.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(message) = self.due.pop_front() {
