@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use house::source::{Source, comment_findings, opening_finding, question_findings};
 use house::text::{Page, machine_path_findings, number_findings, numbers};
-use house::{commits, dependencies, duplicates, glossary, graph, levels, modules, tree};
+use house::{commits, dependencies, glossary, graph, levels, modules, tree};
 
 /// Fails with every finding on a line of its own.
 fn none(rule: &str, findings: &[String]) {
@@ -73,7 +73,7 @@ fn no_two_public_types_of_a_crate_have_one_name() {
     let types = sources.iter().flat_map(|(file, _, source)| {
         source.public_types().map(move |(name, line)| (file.as_str(), name, line))
     });
-    none("names of types", &duplicates::findings(types));
+    none("names of types", &house::duplicates::findings(types));
 }
 
 #[test]
