@@ -4,7 +4,7 @@
 /// boundaries stays in memory whatever a user does.
 pub const KEY_BYTES: usize = 4096;
 
-/// What a shard whose size nobody has reported counts as when it moves, against `bytes_per_s`: 64 MiB, the size
+/// What a shard of unknown size counts as when it moves, against `bytes_per_s`: 64 MiB, the size
 /// from which data counts in balancing too ([`LOAD_FLOORS`]).
 pub const UNKNOWN_BYTES: u64 = 64 << 20;
 
@@ -290,7 +290,7 @@ pub const PROBLEMS_OF_A_KIND: usize = 3;
 /// Moves in progress that are listed at a glance; all of them are a question of their own.
 pub const MOVES_SHOWN: usize = 20;
 
-/// How long, in milliseconds, whoever has lost its coordinator rests at most before it tries one again, in a fleet of
+/// How long, in milliseconds, a client that has lost its coordinator rests at most before it tries one again, in a fleet of
 /// up to 500 ([`crate::node::reconnect`]); and at most between two that it tries in turn. A coordinator that restarts takes
 /// about as long to come up.
 pub const RECONNECT_MS: u64 = 100;
@@ -346,7 +346,7 @@ pub const KEPT_REPLICAS: usize = 65_536;
 /// Of those a beat looks at so many: the next goes on from there.
 pub const KEPT_AT_ONCE: usize = 64;
 
-/// Data that a node keeps and nobody can decide about is told to people after so many milliseconds: longer than it
+/// Data that a node keeps and the coordinator cannot decide about is told to people after so many milliseconds: longer than it
 /// takes others to load the shard and serve it.
 pub const KEPT_TOLD_MS: u64 = 120_000;
 

@@ -298,7 +298,7 @@ pub fn first_of_shards(name: &KeyspaceName, mut events: Vec<Event>) -> Vec<Event
     events
 }
 
-/// One that the coordinator did by itself, and that nobody has to do anything about.
+/// One that the coordinator did by itself, and that asks nothing of a person.
 pub fn event(kind: EventKind, about: About, text: String) -> Event {
     Event { kind, about, by: Actor::Coordinator, alarm: false, text }
 }

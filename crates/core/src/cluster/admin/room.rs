@@ -223,8 +223,8 @@ impl Cluster {
         self.nodes.values().filter(|node| !node.signs.left).map(|node| &node.record.spec).collect()
     }
 
-    /// Refuses to pin to nodes that nobody knows, but where they are still to join; those that `before` named are
-    /// not looked at again. Excluded nodes may be unknown: that harms nobody.
+    /// Refuses to pin to unknown nodes, but where they are still to join; those that `before` named are
+    /// not looked at again. Excluded nodes may be unknown: that harms no shard.
     pub(super) fn check_pins(
         &self,
         constraint: &Constraint,

@@ -18,7 +18,7 @@
 //! | `Live`                       | no copy acts; one lives and cannot follow, all others are gone or damaged | is back | waits; the one that lives is made the leader |
 //! | `Live`                       | no copy acts                        | any other                        | waits: the last copy is never removed (D10) |
 //! | `Load`, older than a restore | none leads since                    | is away                          | waits: it may be a later copy    |
-//! | `Load`, was to replace one, or nobody has ever led | any           | any                              | removed                          |
+//! | `Load`, was to replace one, or no replica has ever led | any         | any                              | removed                          |
 //! | `Load`                       | the leader serves                   | is back and has it stored        | `Load` under the new start       |
 //! | `Load`                       | has copies enough, or any, if its node is back without it | any        | removed                          |
 //! | `Unload`                     | the leader serves                   | any                              | removed                          |
@@ -100,7 +100,7 @@ fn settle_all(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Resul
     Ok(())
 }
 
-/// Read replicas that cannot act: nobody waits for them. After a restore, one that is away may have become a member since.
+/// Read replicas that cannot act: no write waits for them. After a restore, one that is away may have become a member since.
 fn remove_read_replicas(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
     let is_out = |r: &&Replica| {

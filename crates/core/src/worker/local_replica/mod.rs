@@ -31,7 +31,7 @@
 //!
 //! An order is *carried out*, and its epoch reported, when what it ends has ended: a leader that is ordered
 //! to follow or to leave has carried that out when its last request is answered (and, leaving, when
-//! `unload` has returned or run out of time). Nobody else owns the shard before that (O1).
+//! `unload` has returned or run out of time). No other replica owns the shard before that (O1).
 
 mod callback_timeouts;
 mod callbacks;
@@ -272,7 +272,7 @@ impl LocalReplica {
     }
 
     /// Takes in an order. One of an earlier epoch is older news and ignored; a grant is not taken back
-    /// within its epoch, as nobody else can have begun.
+    /// within its epoch, as no other replica can have begun.
     ///
     /// An order about a replica that was withdrawn takes it back. What was dropped cannot come back.
     pub fn take(&mut self, order: Order) {
@@ -295,7 +295,7 @@ impl LocalReplica {
         self.order = Order { granted: order.granted || granted, ..order };
         self.forget_laid_down();
         if self.runs_nothing() {
-            // Nothing of it runs, so there is nothing that the order could end: nobody waits until it can be loaded.
+            // Nothing of it runs, so there is nothing that the order could end: no caller waits until it can be loaded.
             self.carried_out = self.order.epoch;
         }
     }

@@ -121,7 +121,7 @@ pub enum Event {
 pub enum Effect {
     /// Read the head.
     Read(u64),
-    /// Write the head again as it is, if it is still at that version. Nobody waits for the outcome.
+    /// Write the head again as it is, if it is still at that version. No caller waits for the outcome.
     Seal(Seen),
     /// Write this head if it is still at that version.
     Swap(u64, Head),

@@ -3,7 +3,7 @@
 //! The map of the keyspace is the configuration (vertical Paxos, Lamport et al. 2009; PacificA, Lin et al. 2008; Kafka's
 //! in-sync replicas): the coordinator alone says who leads, under which epoch, and which replicas are the *in-sync set*. The
 //! replicas hold no votes. The leader appends entries, and an entry is *committed* when every in-sync replica has it on
-//! disk. So each of them can lead without losing anything, and the coordinator makes nobody else a leader.
+//! disk. So each of them can lead without losing anything, and the coordinator makes no other replica the leader.
 //!
 //! ```text
 //!            order: epoch, configuration, leader, in-sync set

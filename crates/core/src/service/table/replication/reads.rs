@@ -20,7 +20,7 @@ pub(super) struct WaitingRead {
 }
 
 impl Replica {
-    /// Until when this leader knows that nobody else leads; none if it never knew, or has not begun.
+    /// Until when this leader knows that no other replica leads; none if it never knew, or has not begun.
     pub fn relies_until(&self) -> Option<Millis> {
         if self.lead.as_ref().is_some_and(Lead::has_begun) { self.promised_until() } else { None }
     }
@@ -49,7 +49,7 @@ impl Replica {
         ends.try_fold(Millis::NEVER, |soonest, end| Some(soonest.min(end?)))
     }
 
-    /// Whether this leader knows that nobody else leads.
+    /// Whether this leader knows that no other replica leads.
     pub fn may_rely(&self, now: Millis) -> bool {
         self.relies_until().is_some_and(|until| now < until)
     }

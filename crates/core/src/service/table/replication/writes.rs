@@ -113,7 +113,7 @@ impl Replica {
         }
     }
 
-    /// Nobody waits for ever: what was not committed in time stays in the log, and its outcome is unknown.
+    /// No client waits for ever: what was not committed in time stays in the log, and its outcome is unknown.
     pub(super) fn answer_overdue(&mut self, now: Millis) {
         let wait = self.settings.write_wait_ms;
         let Some(lead) = &mut self.lead else { return };
