@@ -82,7 +82,7 @@ impl Question for Post<'_> {
             let (length, after) = rest.split_first_chunk::<4>().ok_or_else(|| shown("cut off", answer))?;
             let length = u32::from_le_bytes(*length);
             if length == UNKNOWN {
-                return Err("nobody answered for a key".to_owned());
+                return Err("no node answered for a key".to_owned());
             }
             let (value, after) =
                 after.split_at_checked(length as usize).ok_or_else(|| shown("a key is missing", answer))?;

@@ -181,7 +181,7 @@ async fn ask(
     beliefs: &mut Beliefs,
 ) -> (Asked, String) {
     let Some(worker) = bench_cluster.worker(node) else {
-        return (Asked::Refused(Event::Nobody, None), "nobody leads it".to_owned());
+        return (Asked::Refused(Event::Nobody, None), "no replica leads it".to_owned());
     };
     match worker.enter_or_wait(&bench_cluster.keyspace, &bench_cluster.keys[slot], Access::Write, HOLD).await
     {

@@ -1,5 +1,5 @@
-//! Writes of JSON values of 100 bytes, to a table without an index and to one with an index of a field of them, in turn: what part of the
-//! writes is left.
+//! Writes of JSON values of 100 bytes, to a table without an index and to one with an index of a field of them, in turn: what
+//! part of the writes is left.
 
 use crate::cluster::{Cluster, NODES};
 use crate::rows::{VALUE_BYTES, key};

@@ -77,7 +77,7 @@ struct RemarkFinding {
 
 #[derive(Debug, Serialize)]
 struct RootFindings {
-    /// Whose it is; none when it is nobody's.
+    /// The cluster that it belongs to; none when it belongs to none.
     cluster: Option<String>,
     keys: usize,
     coordinators: Vec<Coordinator>,

@@ -75,7 +75,7 @@ impl CoordinationArgs {
         self.session_or(Duration::from_millis(SESSION_MS))
     }
 
-    /// Time-to-live of a session, where nobody says this one.
+    /// Time-to-live of a session, where no flag and no file gives it.
     pub fn session_or(&self, default: Duration) -> Result<Duration, Failure> {
         match self.session_ms.unwrap_or(default.as_millis() as u64) {
             ms @ 1_000..=60_000 => Ok(Duration::from_millis(ms)),

@@ -1,4 +1,4 @@
-//! What every role is told of its door, and what the process does for it: files, rights of new files, and whether it may
+//! The flags of every role for its door, and what the process does for it: files, rights of new files, and whether it may
 //! listen where others can reach it.
 
 use crate::output::Failure;
@@ -42,13 +42,15 @@ impl DoorArgs {
         match (open, self.is_insecure(insecure)) {
             (Some(at), false) => {
                 return Err(Failure::usage(format!(
-                    "{at} can be reached from other machines, and there is no authentication yet: whoever connects can read and \
-                     change everything"
+                    "{at} can be reached from other machines, and there is no authentication yet: every client that \
+                     connects can read and change everything"
                 ))
                 .help("listen on 127.0.0.1, or say --insecure (`insecure = true`) on a network that is yours alone"));
             }
             (Some(at), true) => {
-                tracing::warn!("--insecure: whoever can connect to {at} can read and change everything");
+                tracing::warn!(
+                    "--insecure: every client that can connect to {at} can read and change everything"
+                );
             }
             (None, _) => {}
         }
@@ -58,17 +60,17 @@ impl DoorArgs {
     /// Whether gossip may listen at `at`.
     ///
     /// # Errors
-    /// When others can send to it, it has no key, and nobody said that this is meant.
+    /// When others can send to it, it has no key, and no flag says that this is meant.
     pub fn check_gossip(&self, at: SocketAddr, has_key: bool, insecure: Option<bool>) -> Result<(), Failure> {
         if has_key || !is_open(&at) {
             return Ok(());
         }
         if self.is_insecure(insecure) {
-            tracing::warn!("--insecure: gossip at {at} believes whoever can send datagrams to it");
+            tracing::warn!("--insecure: gossip at {at} believes every process that can send datagrams to it");
             return Ok(());
         }
         let what = format!(
-            "gossip at {at} can be reached from other machines, and without a key a node believes whoever sends to it"
+            "gossip at {at} can be reached from other machines, and without a key a node believes every process that sends to it"
         );
         Err(Failure::usage(what).help(
             "give every node the same key with --gossip-key-file FILE (`gossip_key_file`): `openssl rand -hex 32 > FILE; chmod 600 \

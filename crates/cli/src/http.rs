@@ -36,7 +36,7 @@ pub struct RequestError {
 }
 
 impl RequestError {
-    /// Nobody has answered in time.
+    /// No answer came in time.
     pub fn late() -> RequestError {
         RequestError { sent: true, why: format!("no answer within {} s", ANSWER.as_secs()) }
     }

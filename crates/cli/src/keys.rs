@@ -87,7 +87,7 @@ pub struct Columns {
     pub no_header: bool,
 }
 
-/// What is to be read of the input.
+/// The part of the input to read.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     /// Where the keys are.

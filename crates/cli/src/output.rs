@@ -3,7 +3,7 @@
 //! A command's answer must survive `| jq` and `> file`, so nothing but data goes to stdout: no progress, no
 //! greetings, no errors. People get lines and tables, programs get one JSON value a line with `--json`.
 //!
-//! Texts for people are printed with control characters spelled out ([`crate::terminal`]), whoever wrote them; JSON and
+//! Texts for people are printed with control characters spelled out ([`crate::terminal`]), whichever program wrote them; JSON and
 //! data are printed as they are, but data of which a terminal is the reader.
 //!
 //! A reader that goes away (`| head`) is no failure: what is left is dropped, and the command ends as done.
@@ -35,7 +35,7 @@ pub enum Exit {
     Failed = 1,
     /// The command line makes no sense.
     Usage = 2,
-    /// Nobody answered at the address.
+    /// No process answered at the address.
     NotReachable = 3,
     /// Somebody answered: no.
     Refused = 4,
@@ -84,7 +84,7 @@ impl Failure {
         Failure::new(Exit::Usage, what)
     }
 
-    /// Nobody answered at the address.
+    /// No process answered at the address.
     pub fn not_reachable(what: impl fmt::Display) -> Failure {
         Failure::new(Exit::NotReachable, what)
     }
@@ -104,7 +104,7 @@ impl Failure {
         Failure::new(Exit::Interrupted, what)
     }
 
-    /// Whether nobody answered at the address.
+    /// Whether no process answered at the address.
     pub fn is_not_reachable(&self) -> bool {
         self.exit == Exit::NotReachable
     }
@@ -274,7 +274,7 @@ impl Output {
         }
     }
 
-    /// Whether nobody reads any more, or nothing can be written.
+    /// Whether the reader is gone, or nothing can be written.
     pub fn is_broken(&self) -> bool {
         self.broken.is_some()
     }

@@ -445,7 +445,7 @@ fn about_room() -> Vec<Case> {
             Rpc::UpdateKeyspace(update),
             &["keyspace", "update", "kv", "--replicas", "4"],
             refused,
-            "each shard of keyspace kv is to have 4 replicas",
+            "each shard of keyspace kv needs 4 replicas",
         ),
         case(
             json!({ "command": "set_shard_replicas", "keyspace": "kv", "shard": 1, "replicas": 4 }),
@@ -457,7 +457,7 @@ fn about_room() -> Vec<Case> {
             }),
             &["shard", "replicas", "kv", "s1", "4"],
             refused,
-            "shard s1 of keyspace kv is to have 4 replicas",
+            "shard s1 of keyspace kv needs 4 replicas",
         ),
         case(
             json!({
@@ -481,7 +481,7 @@ fn about_room() -> Vec<Case> {
             }),
             &[],
             refused,
-            "each new partition of keyspace parts is to have 4 replicas",
+            "each new partition of keyspace parts needs 4 replicas",
         ),
     ]
 }

@@ -211,7 +211,7 @@ fn leaving_by_json(answer: &Value) -> Leaving {
     let lines = |plan: &Value| {
         let keyspace = plan["keyspace"].as_str().unwrap().to_owned();
         let line = move |line: &Value| {
-            assert!(line["reason"].as_str().unwrap().contains("n1 is to be emptied"), "{line}");
+            assert!(line["reason"].as_str().unwrap().contains("n1 is being drained"), "{line}");
             let from = line["change"]["from_node"].as_str().unwrap().to_owned();
             (keyspace.clone(), line["change"]["shard"].as_u64().unwrap(), from)
         };

@@ -49,12 +49,12 @@ pub const STREAMS: u32 = 1_024;
 pub const CONNECTIONS: usize = 32_768;
 
 /// Time-to-live of a coordinator's session, in milliseconds: how long a standby waits for a leader that was killed.
-/// Three renewals fit; a pause of two seconds costs nobody the lead. A backend may have a longer shortest one.
+/// Three renewals fit; a pause of two seconds costs no leader its lead. A backend may have a longer shortest one.
 pub const SESSION_MS: u64 = 3_000;
 
 /// Default lease of workers where several coordinators stand by, in milliseconds: longer than the next leader
 /// takes to be there (the session's time-to-live, twice that where ZooKeeper counts in its ticks, and a moment),
-/// so that the loss of a leader costs nobody an exclusive shard.
+/// so that the loss of a leader costs no worker an exclusive shard.
 pub const SHARED_LEASE_MS: u64 = 8_000;
 
 /// Default silence after which a node is dead, where several coordinators stand by.

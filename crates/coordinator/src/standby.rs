@@ -1,4 +1,4 @@
-//! A coordinator that stands by: it knows who leads, passes the leader's maps on to whoever listens here, and
+//! A coordinator that stands by: it knows who leads, passes the leader's maps on to its own subscribers, and
 //! everything else on to the leader.
 //!
 //! ```text
@@ -60,7 +60,7 @@ impl LastFailure {
     }
 }
 
-/// The standing by. Dropped, it follows nobody any more.
+/// The standing by. Dropped, it follows no leader any more.
 pub struct Standby {
     /// Where we are ourselves: what an earlier process of ours has left is no leader.
     own: String,
@@ -74,7 +74,7 @@ pub struct Standby {
 }
 
 impl Standby {
-    /// Knows nobody yet. `publisher` is from here on told what the leader says.
+    /// Knows no leader yet. From here on `publisher` gets what the leader says.
     pub fn begin(publisher: Arc<Publisher>, own: String) -> Standby {
         let leads = Arc::new(watch::Sender::default());
         let table = Arc::new(Mutex::new(publisher.table()));
@@ -163,7 +163,7 @@ async fn until_broken(
     }
 }
 
-/// Follows the maps of whoever leads. When nobody does, the connection to the last one stays: it may still be
+/// Follows the maps of the leader. When there is none, the connection to the last one stays: it may still be
 /// there, and what it said is the truth until somebody says otherwise.
 async fn relay(
     mut leads: LeaderWatch,
@@ -173,7 +173,7 @@ async fn relay(
 ) {
     let mut following: Option<(LeaderInfo, Following)> = None;
     loop {
-        // Whoever stands by no more is about to end this too.
+        // A coordinator that stands by no more is about to end this too.
         let now = leads.borrow_and_update().clone().filter(|leader| leader.address != own);
         if let Some(now) = now
             && following.as_ref().is_none_or(|(before, _)| *before != now)

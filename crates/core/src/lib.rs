@@ -16,11 +16,11 @@
 //!    [`sharding`](keyspace::sharding) say which shard holds a key, [`lookup`](keyspace::lookup) says it fast. The
 //!    [`map`](keyspace::map) has all shards with their replicas, and each replica goes through one
 //!    [`lifecycle`](keyspace::lifecycle).
-//! 3. **[`node`]** says what the coordinator sees: a worker process as it announces itself. Its beats and the orders to it are the
-//!    [`exchange`](node::exchange); from them follow its [`health`](node::health), its [`lease`](node::lease) and the
+//! 3. **[`node`]** says what the coordinator sees: a worker process as it announces itself. Its beats and the orders to it are
+//!    the [`exchange`](node::exchange); from them follow its [`health`](node::health), its [`lease`](node::lease) and the
 //!    [`load`](node::load) of each shard.
-//! 4. **[`placement`]** says what the coordinator wants: which nodes should hold the replicas of each shard. Each policy is a file, and
-//!    all have one signature.
+//! 4. **[`placement`]** says what the coordinator wants: which nodes should hold the replicas of each shard. Each policy is a
+//!    file, and all have one signature.
 //! 5. **[`plan`]** says how it gets there: the list of changes from one map towards the next. [`reshard`](plan::reshard)
 //!    proposes splits and merges, [`check`](plan::check) says whether a map or a plan is right, [`brake`](plan::brake) and
 //!    [`poison`](plan::poison) whether to stop, [`throttle`](plan::throttle) how fast, and [`handover`](plan::handover) what

@@ -4,7 +4,7 @@
 /// boundaries stays in memory whatever a user does.
 pub const KEY_BYTES: usize = 4096;
 
-/// What a shard whose size nobody has reported counts as when it moves, against `bytes_per_s`: 64 MiB, the size
+/// What a shard of unknown size counts as when it moves, against `bytes_per_s`: 64 MiB, the size
 /// from which data counts in balancing too ([`LOAD_FLOORS`]).
 pub const UNKNOWN_BYTES: u64 = 64 << 20;
 
@@ -91,7 +91,8 @@ pub const NEWCOMER_MS: u64 = 100;
 /// Addresses whose new processes are counted each for itself: a few hundred kilobytes.
 pub const NEWCOMER_ADDRESSES: usize = 4_096;
 
-/// For how long, in milliseconds, the status shows that a worker of another cluster asked to register: such workers try again within seconds.
+/// For how long, in milliseconds, the status shows that a worker of another cluster asked to register: such workers try again
+/// within seconds.
 pub const FOREIGN_SHOWN_MS: u64 = 60_000;
 
 /// Until a coordinator says again, in milliseconds, that it refuses new processes.
@@ -289,7 +290,7 @@ pub const PROBLEMS_OF_A_KIND: usize = 3;
 /// Moves in progress that are listed at a glance; all of them are a question of their own.
 pub const MOVES_SHOWN: usize = 20;
 
-/// How long, in milliseconds, whoever has lost its coordinator rests at most before it tries one again, in a fleet of
+/// How long, in milliseconds, a client that has lost its coordinator rests at most before it tries one again, in a fleet of
 /// up to 500 ([`crate::node::reconnect`]); and at most between two that it tries in turn. A coordinator that restarts takes
 /// about as long to come up.
 pub const RECONNECT_MS: u64 = 100;
@@ -345,7 +346,7 @@ pub const KEPT_REPLICAS: usize = 65_536;
 /// Of those a beat looks at so many: the next goes on from there.
 pub const KEPT_AT_ONCE: usize = 64;
 
-/// Data that a node keeps and nobody can decide about is told to people after so many milliseconds: longer than it
+/// Data that a node keeps and the coordinator cannot decide about is told to people after so many milliseconds: longer than it
 /// takes others to load the shard and serve it.
 pub const KEPT_TOLD_MS: u64 = 120_000;
 
@@ -381,7 +382,8 @@ pub const TTL_MS: u64 = 1 << 52;
 /// Rows whose time has come that one entry removes. More than one entry can write with a time to live, but for batches, so
 /// that they do not pile up.
 pub const EXPIRED_ROWS_REMOVED: usize = 16;
-/// Changes that one entry removes at most beyond twice those that it makes, of a table with a feed: half a second's of a shard under load.
+/// Changes that one entry removes at most beyond twice those that it makes, of a table with a feed: half a second's of a shard
+/// under load.
 pub const CHANGES_REMOVED: usize = 256;
 /// Bytes of values of these: a replica may have to read them from its disk.
 pub const CHANGE_BYTES_REMOVED: usize = 4 << 20;
@@ -403,8 +405,8 @@ pub const INDEX_PATH_BYTES: usize = 512;
 pub const INDEXES: usize = 16;
 /// Bytes of a text that an index has: of longer ones the first bytes. An entry is so little beside most rows.
 pub const INDEX_TEXT_BYTES: usize = 256;
-/// Rows that one entry of the log adds to an index that is being built, and entries that one removes from an index that is dropped:
-/// a millisecond or so, in which other replicas of the thread wait.
+/// Rows that one entry of the log adds to an index that is being built, and entries that one removes from an index that is
+/// dropped: a millisecond or so, in which other replicas of the thread wait.
 pub const INDEX_STEP_ROWS: usize = 512;
 /// Bytes of the rows that one entry looks at for an index that is being built, unless the first of them alone has more.
 pub const INDEX_STEP_BYTES: usize = 512 << 10;
@@ -412,8 +414,8 @@ pub const INDEX_STEP_BYTES: usize = 512 << 10;
 pub const CHECK_RANGES: usize = 1_024;
 /// Bytes of the first keys of these ranges.
 pub const CHECK_KEY_BYTES: usize = 1 << 20;
-/// Bytes of a key that a shuffle samples; of longer ones the first bytes. Enough to tell keys apart, and a sketch of some 5,000 keys
-/// takes a megabyte or so at most.
+/// Bytes of a key that a shuffle samples; of longer ones the first bytes. Enough to tell keys apart, and a sketch of some 5,000
+/// keys takes a megabyte or so at most.
 pub const SAMPLE_KEY_BYTES: usize = 256;
 /// Bytes of a key of a shuffle: what people order by is shorter, and a key stands in bounds and in the memory of whoever sorts.
 pub const SHUFFLE_KEY_BYTES: usize = 64 << 10;

@@ -115,7 +115,8 @@ impl Dialer {
 /// tonic then reports what it could not decode, and this function says what it means.
 pub fn coordinator_error(status: &Status) -> String {
     let words = status.message();
-    // tonic's own words, as it has no code for an answer without gRPC; the tests of the command line let a router and a node ask a real one.
+    // tonic's own words, as it has no code for an answer without gRPC; the tests of the command line let a router and a node ask
+    // a real one.
     let is_plain_http =
         ["invalid compression flag", "grpc-status header missing"].iter().any(|part| words.contains(part));
     match is_plain_http {

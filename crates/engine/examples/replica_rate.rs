@@ -1,4 +1,5 @@
-//! What a row costs in the store of a replica: applied and flushed, read, filled, and beside it the least that any such store does.
+//! What a row costs in the store of a replica: applied and flushed, read, filled, and beside it the least that any such store
+//! does.
 //!
 //! `cargo run --release -p partage-engine --example replica_rate [FOLDER [FLUSH_KIB [ascending]]]`
 //!

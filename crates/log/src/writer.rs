@@ -71,7 +71,8 @@ pub enum SubmitError {
 struct Waiting {
     records: VecDeque<(ReplicaKey, u64, Record)>,
     bytes: usize,
-    /// The thread waits for records, and no other thread has woken it yet. To wake one that does not wait is a system call all the same.
+    /// The thread waits for records, and no other thread has woken it yet. To wake one that does not wait is a system call all
+    /// the same.
     is_waiting: bool,
     /// So many wait for room.
     waiting_for_room: usize,
@@ -250,8 +251,8 @@ impl GroupWriter {
         self.push(waiting, bytes, (key, number, record)).map_err(|record| (SubmitError::Stopped, record))
     }
 
-    /// The number of the group that is being written, or for which there is no room yet; none: nothing waits. A disk that has the same one
-    /// for long stores nothing.
+    /// The number of the group that is being written, or for which there is no room yet; none: nothing waits. A disk that has the
+    /// same one for long stores nothing.
     pub fn writing(&self) -> Option<u64> {
         let waiting = self.queue.lock();
         waiting.is_writing.then_some(waiting.taken)

@@ -6,10 +6,10 @@
 //!                        └─ waits while one before it has its key, or it must be alone
 //! ```
 //!
-//! Order is kept like this. A command on one key is begun at once, unless a command for the same key is under way and one of the two
-//! writes: then it, and with it all behind it, waits until that one is answered. Every other command (several keys,
-//! transactions, what changes the session) waits until all before it are answered, and none behind it begins before it is. Answers are
-//! taken in the order in which commands were begun, whichever is done first.
+//! Order is kept like this. A command on one key is begun at once, unless a command for the same key is under way and one of the
+//! two writes: then it, and with it all behind it, waits until that one is answered. Every other command (several keys,
+//! transactions, what changes the session) waits until all before it are answered, and none behind it begins before it is.
+//! Answers are taken in the order in which commands were begun, whichever is done first.
 //!
 //! Nothing more is begun, and so nothing more is read, at the limits of [`limits`]: commands under way, their bytes, and
 //! answers that the client has not taken. An answer counts before it has come, as the answers lately were.

@@ -1,7 +1,7 @@
 //! Inline commands: words on a line, as a person types them over a bare connection.
 
-/// Splits a line into words, which are put into `words`, each at its place; the rules are those of Redis: blanks part words, `"…"` takes
-/// escapes (`\n \r \t \b \a \xHH`), `'…'` only `\'`. None if quotes do not match, or a word follows a quote at once.
+/// Splits a line into words, which are put into `words`, each at its place; the rules are those of Redis: blanks part words,
+/// `"…"` takes escapes (`\n \r \t \b \a \xHH`), `'…'` only `\'`. None if quotes do not match, or a word follows a quote at once.
 pub fn split(line: &[u8], words: &mut Vec<u8>, places: &mut Vec<(usize, usize)>) -> Option<()> {
     let mut rest = line;
     loop {

@@ -19,7 +19,8 @@
 //!
 //! # What is promised
 //!
-//! - Answers come in the order of the commands. Commands for the same key take effect in that order, unless all of them only read.
+//! - Answers come in the order of the commands. Commands for the same key take effect in that order, unless all of them only
+//!   read.
 //! - A reply whose word is not `UNKNOWN` is definite: if it is an error, nothing was done.
 //! - Whatever a client sends, it gets a definite error or its connection ends; memory stays within the limits of `limits.rs`.
 //!

@@ -40,8 +40,8 @@ pub const EXPECTED_ANSWER_BYTES: usize = 64 << 10;
 /// Bytes of answers that are gathered before they are written, while more come in at once.
 pub const WRITE_BYTES: usize = 64 << 10;
 
-/// Bytes of values in the answer to one `MGET`: 16 rows of the largest kind. Redis has no such limit, and a small command would make
-/// the node keep two gigabytes.
+/// Bytes of values in the answer to one `MGET`: 16 rows of the largest kind. Redis has no such limit, and a small command would
+/// make the node keep two gigabytes.
 pub const MANY_BYTES: usize = 16 * VALUE_BYTES;
 
 /// Rows of several partitions that one command reads or deletes at a time.

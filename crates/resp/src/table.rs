@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// 4. Each error is one of [`RequestError`], and only [`RequestError::Unknown`] leaves open whether something was done.
 ///
 /// The implementer may send a write again when it does not know the outcome, if it gives the write a request id
-/// ([`Write::request`]; the listener leaves it empty). The listener itself sends nothing again but conditional writes whose condition did not
-/// hold.
+/// ([`Write::request`]; the listener leaves it empty). The listener itself sends nothing again but conditional writes whose
+/// condition did not hold.
 #[async_trait::async_trait]
 pub trait Table: Send + Sync + 'static {
     /// Its name, or another word that no other table of the listener has.
@@ -73,8 +73,8 @@ pub trait Table: Send + Sync + 'static {
         }
     }
 
-    /// Rows in an order that does not change, from where `from` says; see [`Page`]. Of a table with slots ([`Table::has_slots`]) only
-    /// rows that are led here: cluster clients ask every leader.
+    /// Rows in an order that does not change, from where `from` says; see [`Page`]. Of a table with slots ([`Table::has_slots`])
+    /// only rows that are led here: cluster clients ask every leader.
     async fn scan(&self, from: ScanFrom, consistency: Consistency) -> Result<Page, RequestError>;
 
     /// How many rows there are, of those that [`Table::scan`] goes through. Without an implementation of its own it goes through
@@ -196,7 +196,8 @@ pub struct ScanFrom {
 pub struct Page {
     /// The keys, and when their rows end.
     pub keys: Vec<Found>,
-    /// Where the scan goes on, at most [`partage_core::limits::KEY_BYTES`] and 64 bytes: of a table that changes its shards too. None: that was all.
+    /// Where the scan goes on, at most [`partage_core::limits::KEY_BYTES`] and 64 bytes: of a table that changes its shards too.
+    /// None: that was all.
     pub next: Option<Vec<u8>>,
 }
 

@@ -1,7 +1,7 @@
 //! `MULTI`, `WATCH` and `EXEC`: several commands as one batch.
 //!
-//! All keys of a transaction, and all that are watched, are of one partition key. `WATCH` keeps the version of a row, or that there
-//! is none, and each becomes a condition of the batch. The commands are carried out in one of two ways:
+//! All keys of a transaction, and all that are watched, are of one partition key. `WATCH` keeps the version of a row, or that
+//! there is none, and each becomes a condition of the batch. The commands are carried out in one of two ways:
 //!
 //! - *At once*, where each command is one or more operations without a condition: they become the batch, in their order.
 //! - *Prepared*, for all others (`SET … NX`, `EXPIRE … GT`), for transactions that only read, and where an operation was

@@ -1,8 +1,8 @@
 //! Requests for any key of any table, from inside a node: carried out here where this node has the key, else sent on to the node
 //! that has it.
 //!
-//! The listener of the Redis protocol asks so. What is sent on takes the same way as the requests of HTTP clients, over the worker's
-//! layer ([`Sharded`]), which finds the node and follows the maps.
+//! The listener of the Redis protocol asks so. What is sent on takes the same way as the requests of HTTP clients, over the
+//! worker's layer ([`Sharded`]), which finds the node and follows the maps.
 
 use crate::backoff::Backoff;
 use crate::http::{self, Internal};

@@ -4,8 +4,8 @@ use crate::limits::{FIRST_RETRY, LAST_RETRY};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Of one request. It rests for a quarter of the time for which it has waited: so it waits for no more than a quarter longer than it
-/// must, and asks some twenty times in the first second.
+/// Of one request. It rests for a quarter of the time for which it has waited: so it waits for no more than a quarter longer than
+/// it must, and asks some twenty times in the first second.
 pub(crate) struct Backoff {
     began: Instant,
 }

@@ -2,11 +2,11 @@
 //!
 //! Who serves a replica publishes until when what it has applied may be read as a linearizable read
 //! ([`Replica::reads_until`](partage_core::service::table::replication::Replica::reads_until)). Before that time is over, the
-//! thread of a connection looks at the rows itself, if they are in memory. Everything else, and whatever is not certain, goes through
-//! the queue of the replica.
+//! thread of a connection looks at the rows itself, if they are in memory. Everything else, and whatever is not certain, goes
+//! through the queue of the replica.
 //!
-//! A time is published after the entries are applied that the event which allows it has committed, and is taken back before anything
-//! is done by which another replica may lead.
+//! A time is published after the entries are applied that the event which allows it has committed, and is taken back before
+//! anything is done by which another replica may lead.
 //!
 //! Why such a read is linearizable: take the moment at which the reader sees the published time, or, if the replica has begun to
 //! lead only after the reader looked at the clock, the moment at which it has begun. The read is under way then, no other replica

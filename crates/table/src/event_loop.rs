@@ -1,9 +1,10 @@
 //! The threads of the replicas: each serves those that something waits for, and those whose time has come.
 //!
 //! Calls of the engine block, and a machine must see its events one by one; so replicas are not tasks of tokio, which would
-//! hold up its threads, but are spread over a few threads of the node. A node has thousands of replicas, so a thread for each is too many. What
-//! this costs: a read that waits for the disk holds up the other replicas of its thread. A replica that needs nothing that takes long is
-//! served by the thread that adds to its queue ([`crate::queue`]): then its own thread only looks at the time.
+//! hold up its threads, but are spread over a few threads of the node. A node has thousands of replicas, so a thread for each is
+//! too many. What this costs: a read that waits for the disk holds up the other replicas of its thread. A replica that needs
+//! nothing that takes long is served by the thread that adds to its queue ([`crate::queue`]): then its own thread only looks at
+//! the time.
 
 use crate::base::LocalBase;
 use crate::limits::LOOK_MS;
@@ -63,9 +64,9 @@ impl Local {
     }
 }
 
-/// Serves a replica that its queue has given. Nothing here keeps what the threads of a node share beyond the turn: the thread of the
-/// log, which would be joined with it, serves replicas too. After a panic the replica is gone, and with it all that waits; and the node
-/// acknowledges nothing any more.
+/// Serves a replica that its queue has given. Nothing here keeps what the threads of a node share beyond the turn: the thread of
+/// the log, which would be joined with it, serves replicas too. After a panic the replica is gone, and with it all that waits;
+/// and the node acknowledges nothing any more.
 pub(crate) fn serve(queue: &Arc<ReplicaQueue>, replica: Local, waiting: Waiting) -> AfterServing {
     let registry = Arc::clone(replica.registry());
     match catch_unwind(AssertUnwindSafe(|| replica.serve(waiting))) {

@@ -1,7 +1,7 @@
 //! Tables: the driver that hosts their replicas on one node, and the service and listeners around it.
 //!
-//! `core` decides what the replicas of a shard do (`replication`), and what an entry does to rows (`rows`). This crate does it: on
-//! one log for all replicas of the node, on one store for each replica, and on real time.
+//! `core` decides what the replicas of a shard do (`replication`), and what an entry does to rows (`rows`). This crate does it:
+//! on one log for all replicas of the node, on one store for each replica, and on real time.
 //!
 //! ```text
 //!   worker ── orders ──►╭──────────── Node ────────────╮── notices ──► worker

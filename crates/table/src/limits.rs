@@ -38,8 +38,8 @@ pub const CHUNKS_LOOKED_AT: usize = 16;
 /// So often a thread that has added to the queue of a replica serves it, while more comes; then the thread of the replica does.
 pub const SERVED_HERE_AGAIN: usize = 4;
 
-/// Replicas with packets in one message of a stream that the thread which received it serves; of more, their own threads do, which
-/// are several.
+/// Replicas with packets in one message of a stream that the thread which received it serves; of more, their own threads do,
+/// which are several.
 pub const REPLICAS_SERVED_HERE: usize = 16;
 
 /// Replicas with records in one group of the log that the thread of the log serves; of more, their own threads do.
@@ -71,8 +71,8 @@ pub const ANSWER_PART_BYTES: usize = 1 << 20;
 /// Bytes of rows in one chunk of a snapshot: large against a round trip, small against what may wait.
 pub const CHUNK_BYTES: usize = 256 << 10;
 
-/// Bytes of rows that a store which is being filled gathers for one run: one such is in memory for each snapshot that a node takes, of
-/// which other nodes send [`SNAPSHOTS_SENT`] each.
+/// Bytes of rows that a store which is being filled gathers for one run: one such is in memory for each snapshot that a node
+/// takes, of which other nodes send [`SNAPSHOTS_SENT`] each.
 pub const RUN_BYTES: usize = 4 << 20;
 
 /// Snapshots that a node sends at a time: each keeps files and memory of its store.
@@ -300,8 +300,8 @@ pub const RESTORE_WRITES: usize = 256;
 /// Bytes of one such request: as many as a write may have, and a row of the largest kind with what is around it.
 pub const RESTORE_BYTES: usize = BODY_BYTES;
 
-/// A step of an index that is built or dropped is logged again when it was not applied for so long: the machine has refused it, or
-/// followers are slow.
+/// A step of an index that is built or dropped is logged again when it was not applied for so long: the machine has refused it,
+/// or followers are slow.
 pub const INDEX_REPEAT_MS: u64 = 1_000;
 
 /// Shards of a table that are asked at a time about its indexes, and for a page of one.
@@ -349,15 +349,16 @@ pub const FEED_BYTES: usize = SCAN_BYTES;
 /// How long a request may wait for changes: below what clients and what stands between give up after.
 pub const FEED_WAIT: Duration = Duration::from_secs(25);
 
-/// How soon a stream of changes that has none may give a page all the same: a client that wants it sooner would ask all leaders again and again.
+/// How soon a stream of changes that has none may give a page all the same: a client that wants it sooner would ask all leaders
+/// again and again.
 pub const FEED_IDLE: Duration = Duration::from_millis(100);
 
 /// How long another node is left to wait for changes of its shards, before it says that there are none: less than
 /// [`SHARD_ANSWER`].
 pub const FEED_NODE_WAIT: Duration = Duration::from_secs(5);
 
-/// How long a node reads on through changes that are not the reader's, of rows that were in another shard, also where the reader does
-/// not wait.
+/// How long a node reads on through changes that are not the reader's, of rows that were in another shard, also where the reader
+/// does not wait.
 pub const FEED_READ_ON: Duration = Duration::from_secs(1);
 
 /// How long a node that waits for changes rests when there are some, before it reads them: a burst is read as one.

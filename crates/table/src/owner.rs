@@ -22,14 +22,15 @@ pub enum Notice {
     DiskIsFull(String),
     /// There is room again for the log and all stores.
     DiskHasRoom,
-    /// The log is longer than it should be because of a replica that is not open, of which it has entries that are not known to be
-    /// committed, or which is damaged: the owner opens it, or drops it.
+    /// The log is longer than it should be because of a replica that is not open, of which it has entries that are not known to
+    /// be committed, or which is damaged: the owner opens it, or drops it.
     HoldsLog(ReplicaKey),
     /// The disk of the log has failed. Nothing is acknowledged any more: the owner drops the node, and may open it again.
     Ended(String),
 }
 
-/// Hears what happens on a node. The node calls while it serves a replica, on any thread, that of the log among them: `hears` must not block, and who holds a lock that it takes must not hand anything in.
+/// Hears what happens on a node. The node calls while it serves a replica, on any thread, that of the log among them: `hears`
+/// must not block, and who holds a lock that it takes must not hand anything in.
 pub trait Owner: Send + Sync {
     /// Something has happened.
     fn hears(&self, notice: Notice);

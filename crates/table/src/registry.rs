@@ -253,7 +253,8 @@ impl Registry {
         }
     }
 
-    /// What the thread of the log says. Nothing here waits, but that a replica which is served here may read rows that are not in memory.
+    /// What the thread of the log says. Nothing here waits, but that a replica which is served here may read rows that are not in
+    /// memory.
     pub(crate) fn hear(&self, report: Report) {
         match report {
             Report::Synced(synced) => {

@@ -28,8 +28,8 @@ pub struct NodeSettings {
 }
 
 impl Default for NodeSettings {
-    /// A thread of replicas for each two cores: the log, the network and the connections need as much. Two threads of storage: stores
-    /// of different replicas go on while one waits for the disk.
+    /// A thread of replicas for each two cores: the log, the network and the connections need as much. Two threads of storage:
+    /// stores of different replicas go on while one waits for the disk.
     fn default() -> NodeSettings {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         NodeSettings {

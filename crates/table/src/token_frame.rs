@@ -4,8 +4,8 @@
 //! version u8 · name length u8 · name of the table · first shard u64 · ( what the token says ) · checksum u32
 //! ```
 //!
-//! The text is base64url without padding. The first shard tells a table from a dropped one of the same name. The checksum is there
-//! against slips, not against malice, which could begin at any place anyway.
+//! The text is base64url without padding. The first shard tells a table from a dropped one of the same name. The checksum is
+//! there against slips, not against malice, which could begin at any place anyway.
 
 use crate::stored::cursor::Cursor;
 use base64::Engine;

@@ -109,8 +109,8 @@ impl Packet {
 
 /// Brings packets to the replicas of other nodes, and hands them in there with [`crate::Node::receive`].
 ///
-/// Packets may be lost, late, doubled, and overtake each other. The node calls while it serves a replica, on threads that have others to serve, that of the log among them, so
-/// `send` must not block: what does not fit into a queue is dropped.
+/// Packets may be lost, late, doubled, and overtake each other. The node calls while it serves a replica, on threads that have
+/// others to serve, that of the log among them, so `send` must not block: what does not fit into a queue is dropped.
 pub trait Transport: Send + Sync {
     /// Sends a packet of the replica with the placement `from` to a replica on that node.
     fn send(&self, node: &NodeId, to: &ReplicaKey, from: PlacementId, packet: Packet);

@@ -1,4 +1,5 @@
-//! The messages and services of `proto/partage/v1`, and in [`table`] those of `proto/partage/table/v1`, as generated. Their documentation is in those files.
+//! The messages and services of `proto/partage/v1`, and in [`table`] those of `proto/partage/table/v1`, as generated. Their
+//! documentation is in those files.
 
 #![allow(
     missing_docs,

@@ -16,7 +16,7 @@ pub enum StartError {
     /// An announcement that cannot be.
     #[error(transparent)]
     Spec(#[from] NodeSpecError),
-    /// Nobody to register at.
+    /// No coordinator to register at.
     #[error("node {0} has no coordinator to register at: give at least one address, host:port")]
     NoCoordinator(String),
     /// The coordinator will never take it as it is.
@@ -50,7 +50,7 @@ pub enum StartError {
 /// A lead was not laid down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LayDownError {
-    /// There is none, or nobody could take it up. The worker goes on as before.
+    /// There is none, or no other replica could take it up. The worker goes on as before.
     #[error(transparent)]
     Refused(#[from] NoSuccessor),
     /// It was not running any more.
@@ -72,7 +72,7 @@ pub enum LeaveError {
         /// What is left.
         held: usize,
     },
-    /// No coordinator has answered until the lease was over: nobody can take over what is held here.
+    /// No coordinator has answered until the lease was over: no node can take over what this one holds.
     #[error(
         "no coordinator answers, and the lease is over: {} not handed over; the data is as it was",
         counted_with(*.held, "replica", ("was", "were"))

@@ -121,7 +121,7 @@ impl<S: ConditionalStore> FencedObject<S> {
     /// Replaces the content, if no later owner has claimed the object.
     ///
     /// # Errors
-    /// [`FenceError::Fenced`]: nothing was written, and the shard is to be served no more. [`FenceError::Store`]: it may
+    /// [`FenceError::Fenced`]: nothing was written, and the service must serve the shard no more. [`FenceError::Store`]: it may
     /// have been written; every further write is refused until the object is claimed again.
     pub async fn write(&mut self, content: &[u8]) -> Result<(), FenceError<S::Error>> {
         let Some(expected) = self.version.take() else { return Err(FenceError::Unclear) };

@@ -24,10 +24,10 @@
 //! The coordinator lets `load` begin when the leader has been told of it; so a replica in `Live` has all that was acknowledged,
 //! whichever processes have ended, and may lead.
 //!
-//! Other workers may ask for stored data before it is ordered, or though it is never loaded again: after a split or merge that all processes died in, the
-//! new shards fetch their last writes from the stored replicas of the old ones. So in a durable keyspace
-//! `serve` must fail where [`Assignment::peers`] names replicas of other shards that are `Live` or in `Unload`, and of one of
-//! these shards none could be read (as leader), or the leader could not be read (as follower; the worker calls it after
+//! Other workers may ask for stored data before it is ordered, or though it is never loaded again: after a split or merge that
+//! all processes died in, the new shards fetch their last writes from the stored replicas of the old ones. So in a durable
+//! keyspace `serve` must fail where [`Assignment::peers`] names replicas of other shards that are `Live` or in `Unload`, and of
+//! one of these shards none could be read (as leader), or the leader could not be read (as follower; the worker calls it after
 //! the leader serves). The coordinator keeps each of the old replicas until all new ones serve.
 //!
 //! `serve` comes again when role or epoch change; a leader's requests are then let out first, a follower's go
@@ -57,8 +57,8 @@ use std::sync::{Mutex, PoisonError};
 /// Why a callback could not do its work: a sentence, or any error. Shown to people as it is.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a `load` failed: what this node has stored of the replica is damaged, in these words. The coordinator waits for no further attempt,
-/// as for other failures: while another replica has the data, this one is deleted and loaded anew from there.
+/// Why a `load` failed: what this node has stored of the replica is damaged, in these words. The coordinator waits for no further
+/// attempt, as for other failures: while another replica has the data, this one is deleted and loaded anew from there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Damaged(pub String);
@@ -72,8 +72,8 @@ pub struct Assignment {
     pub bounds: Bounds,
     /// What it may do, or is to do soon.
     pub role: Role,
-    /// What it is to be: in `Load` it has to catch up with those that are `Live`; one that is ordered to be `Live` at
-    /// once counts as a copy of the shard already.
+    /// The state that it should have: in `Load` it has to catch up with those that are `Live`; one that is ordered to be `Live`
+    /// at once counts as a copy of the shard already.
     pub state: ReplicaState,
     /// The shard's epoch.
     pub epoch: Epoch,
@@ -118,8 +118,8 @@ impl Assignment {
         }
     }
 
-    /// The scope of the callback that this was passed to (elsewhere one that is never cancelled): says when the worker has given the callback up, and
-    /// runs blocking work that the replica's next callback waits for.
+    /// The scope of the callback that this was passed to (elsewhere one that is never cancelled): says when the worker has given
+    /// the callback up, and runs blocking work that the replica's next callback waits for.
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
@@ -142,7 +142,7 @@ impl Assignment {
     /// Where to copy from: replicas of the shard itself that serve or hand over; where there are none (the
     /// shard is being split off or merged), those of its parents. Leaders first.
     ///
-    /// A source may be this node itself: when whoever took over a shard has died and no other node may take it,
+    /// A source may be this node itself: when the node that took over a shard has died and no other node may take it,
     /// it comes back as a new stay while the former one still hands over. So keep what you hold by
     /// [`Assignment::replica`], which is new for each stay, and not by shard.
     pub fn sources(&self) -> Vec<Peer> {
@@ -187,7 +187,7 @@ pub trait Handler: Send + Sync + 'static {
     /// are not durable) every replica of it is lost, and it begins empty.
     async fn load(&self, shard: &Assignment, sources: &[Peer]) -> Result<(), Failure>;
 
-    /// Begins to serve, or goes on in another role or epoch. In exclusive mode nobody else leads when a
+    /// Begins to serve, or goes on in another role or epoch. In exclusive mode no other replica leads when a
     /// leader is asked. `shard.peers` names former owners, which still have what was written last.
     ///
     /// The worker asks a follower that goes on under a later epoch in durable keyspaces only. The service stores the epoch: it
@@ -196,8 +196,8 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Stops whatever runs for the shard. No request is inside, and none comes. `successors` serve it next.
     ///
-    /// The worker reports the replica as unloaded when this has returned, failed, or run out of time. So a service that goes on by
-    /// itself, as replication does, stops that *first*, before anything that could fail or hang.
+    /// The worker reports the replica as unloaded when this has returned, failed, or run out of time. So a service that goes on
+    /// by itself, as replication does, stops that *first*, before anything that could fail or hang.
     async fn unload(&self, shard: &Assignment, successors: &[Peer]) -> Result<(), Failure>;
 
     /// Deletes what is left of the shard. The coordinator allows it, for `reason`: another replica has taken its place

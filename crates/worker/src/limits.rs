@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Events that wait for the driver: returned callbacks, emptied replicas, calls of the service. At the bound
-/// whoever reports waits; the driver never waits for any of them, so it always catches up.
+/// the reporter waits; the driver never waits for any of them, so it always catches up.
 pub const EVENTS: usize = 1_024;
 
 /// Events taken in before the gates are published and a beat goes out: one beat for a burst of callbacks.
@@ -54,7 +54,7 @@ pub const HEAVY_COUNTERS: usize = 32;
 /// Longest key that the sketch counts; longer ones are no hot keys worth isolating.
 pub const HEAVY_KEY_BYTES: usize = 1_024;
 
-/// Requests that wait for a gate at the same time. At the bound a request is told at once to come again: a
+/// Requests that wait for a gate at the same time. At the bound the worker refuses a request at once, to be sent again: a
 /// worker whose owner-to-be hangs must not collect the traffic of minutes.
 pub const WAITERS: usize = 10_000;
 
@@ -65,15 +65,15 @@ pub const HOLD: Duration = Duration::from_secs(5);
 /// Idle connections kept to each other node, for hops.
 pub const HOP_IDLE: usize = 64;
 
-/// How long an answer of another node, or its next part, is waited for before the node is checked: longer than most requests take,
-/// so that a cluster at rest is not checked at all.
+/// How long an answer of another node, or its next part, is waited for before the node is checked: longer than most requests
+/// take, so that a cluster at rest is not checked at all.
 pub const HOP_QUIET: Duration = Duration::from_secs(1);
 
 /// How long a node may take to answer the check: what a busy machine takes at worst.
 pub const HOP_CHECK: Duration = Duration::from_secs(1);
 
-/// Checks without an answer, one after the other, after which a node is silent. With [`HOP_QUIET`] and [`HOP_CHECK`] a request to a
-/// stopped node is given up after three seconds, when another node leads its shard with default settings.
+/// Checks without an answer, one after the other, after which a node is silent. With [`HOP_QUIET`] and [`HOP_CHECK`] a request to
+/// a stopped node is given up after three seconds, when another node leads its shard with default settings.
 pub const HOP_CHECKS: u32 = 2;
 
 /// How long after maps are first asked for a keyspace may still be missing because it has not come yet: a

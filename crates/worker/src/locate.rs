@@ -3,7 +3,7 @@
 //! A worker hears only of the shards that it has, gets, or had a moment ago. So that it can send any request
 //! on (K19), it follows the maps as a router does, but not before somebody asks it for a key that it
 //! does not know: in a cluster where clients or routers know their way, no worker ever opens that second
-//! connection. When nobody has asked for [`limits::MAPS_IDLE`], it is closed again.
+//! connection. When no request has asked for [`limits::MAPS_IDLE`], the worker closes it again.
 //!
 //! A request that says that it was sent on already does not make it begin: routers, who say so on each
 //! request, have maps of their own.
@@ -31,7 +31,7 @@ impl<F: Fn(&Target, Access) -> Option<(NodeId, String)> + Send + Sync + 'static>
 pub(crate) enum Located {
     /// That node serves it, by the map of that sequence, if it was a map.
     At { node: NodeId, address: String, sequence: Option<u64> },
-    /// Nobody serves it for a moment: it is being handed over.
+    /// No node serves it for a moment: it is being handed over.
     Nobody,
     /// All maps are here, and none is of such a keyspace.
     NoKeyspace,
@@ -127,7 +127,7 @@ impl Finder {
         Some((followed.cache.clone(), followed.begun))
     }
 
-    /// Ends the following when nobody has asked for long, or when the service is gone.
+    /// Ends the following when no request has asked for long, or when the service is gone.
     fn rest(self: Arc<Finder>) {
         let finder = Arc::downgrade(&self);
         tokio::spawn(async move {
@@ -177,7 +177,7 @@ pub(crate) enum Locator {
     Maps(Arc<Finder>),
     /// What the service knows.
     Service(Arc<dyn Locate>),
-    /// Nobody.
+    /// No node.
     Nobody,
 }
 

@@ -32,8 +32,8 @@ impl Scope {
         IDLE.clone()
     }
 
-    /// Of a callback that nobody has given up. The worker makes one for each callback; a test of a service, where it calls
-    /// that part of it that takes a scope.
+    /// Of a callback that the worker has not given up. The worker makes one for each callback; a test of a service, where it
+    /// calls that part of it that takes a scope.
     pub fn new() -> Scope {
         let work = TaskTracker::new();
         // A closed tracker still takes work on; it says at once when there is none.
@@ -61,7 +61,7 @@ impl Scope {
         self.work.spawn_blocking(work)
     }
 
-    /// Says that nobody waits for the callback any more.
+    /// Says that the worker no longer waits for the callback.
     pub fn cancel(&self) {
         self.cancelled.cancel();
     }

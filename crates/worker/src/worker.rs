@@ -360,8 +360,8 @@ impl Worker {
         self.shared.disk_full.store(disk_full, Ordering::Relaxed);
     }
 
-    /// Says whether the disk of this node has stored nothing for so long that writes should not wait for it. The same follows as of
-    /// [`Worker::set_disk_full`].
+    /// Says whether the disk of this node has stored nothing for so long that writes should not wait for it. The same follows as
+    /// of [`Worker::set_disk_full`].
     pub fn set_disk_stalled(&self, disk_stalled: bool) {
         self.shared.disk_stalled.store(disk_stalled, Ordering::Relaxed);
     }
@@ -473,7 +473,7 @@ impl Worker {
         metrics::text(self)
     }
 
-    /// Stops without handing over: no further request is let in, those inside are told to end, `unload` is called, all
+    /// Stops without handing over: no further request is let in, the worker asks those inside to end, `unload` is called, all
     /// data stays. Then it sends `leave`, so that other workers get its shards at once. When requests or `unload` take
     /// longer than [`limits::SHUTDOWN`], it stops without sending `leave`, and the coordinator waits for its lease.
     pub async fn shutdown(&self) {

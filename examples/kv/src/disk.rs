@@ -104,7 +104,7 @@ impl Folder {
         self.dir.join(keyspace.as_str()).join(format!("{}-{}.log", shard.0, placement.0))
     }
 
-    /// Every replica that is stored here. It fails when a folder cannot be listed: then nobody knows what is in it.
+    /// Every replica that is stored here. It fails when a folder cannot be listed: then it is unknown what is in it.
     pub fn find(&self) -> Result<Vec<Found>, Failure> {
         let mut found = Vec::new();
         for keyspace in fs::read_dir(&self.dir)?.collect::<Result<Vec<_>, _>>()? {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Longest value: small enough that one write stalls nobody.
+/// Longest value: small enough that one write stalls no other.
 pub const VALUE_BYTES: usize = 1 << 20;
 
 /// How long requests under way may go on when the node ends.

@@ -75,7 +75,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     asked_to_stop(&mut signals).await;
     match node.leave(Duration::from_secs(arguments.leave_seconds)).await {
         Ok(()) => Ok(()),
-        // It was asked to end, and nobody is there who could do more.
+        // It was asked to end, and no process is left that could do more.
         Err(alone @ LeaveError::NoCoordinator { .. }) => {
             tracing::warn!("{alone}");
             Ok(())

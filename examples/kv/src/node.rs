@@ -140,7 +140,7 @@ impl Node {
     /// Leaves: everything is served elsewhere first, for at most `within`.
     pub async fn leave(self, within: Duration) -> Result<(), partage_worker::LeaveError> {
         let left = self.worker.leave(within).await;
-        // Nobody listens when the server has ended by itself.
+        // No task listens when the server has ended by itself.
         let _ = self.close.send(true);
         drop(self.worker);
         // A client that holds a connection open must not hold up the end.

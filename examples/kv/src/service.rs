@@ -190,7 +190,7 @@ impl Service {
         assignment: &Assignment,
         shard: &Arc<Shard>,
     ) -> Result<(), Failure> {
-        let mut failure = Failure::from("there is nobody to copy from");
+        let mut failure = Failure::from("there is no replica to copy from");
         for peer in peers {
             match self.peers.fetch(peer, assignment, shard).await {
                 Ok(()) => return Ok(()),
@@ -374,7 +374,7 @@ mod tests {
         scope.ended().await;
     }
 
-    /// A5: a write whose client has hung up keeps its guard, so that nobody leads meanwhile.
+    /// A5: a write whose client has hung up keeps its guard, so that no other node leads meanwhile.
     #[tokio::test]
     async fn a5_a_write_that_nobody_waits_for_keeps_the_replica_here_until_it_has_ended() {
         let ((_dir, shard), guard) = (on_disk(), Arc::new(()));

@@ -364,7 +364,7 @@ async fn is_looked_at(target: Target) -> Inspection {
     {
         assert!(wrong.contains(part), "{part} in:\n{wrong}");
     }
-    assert!(risky.contains("nobody leads"), "{risky}");
+    assert!(risky.contains("no coordinator leads"), "{risky}");
     assert_eq!(inspect(&target).await.unwrap().keys, before.keys, "to look changes nothing");
 
     let root = Target { root: key(&format!("{}-cut", target.root)), ..target };
@@ -391,7 +391,7 @@ async fn leftovers(store: &dyn Coordination, target: &Target) {
     store.compare_and_swap(&key(&path), Expected::Absent, value).await.unwrap();
     let after = inspect(target).await.unwrap();
     let untidy = all(&after, Weight::Untidy);
-    assert!(untidy.contains(&format!("nothing leads to `{path}`: whoever leads next takes")), "{untidy}");
+    assert!(untidy.contains(&format!("nothing leads to `{path}`: the next leader deletes")), "{untidy}");
     assert_eq!(all(&after, Weight::Wrong), all(&before, Weight::Wrong));
     assert_eq!(after.records.keyspaces.len(), before.records.keyspaces.len());
 }

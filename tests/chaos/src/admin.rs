@@ -84,8 +84,8 @@ impl Admin {
         self.settled().await;
     }
 
-    /// Makes a table of [`SHARDS`] ranges of hashes with three replicas each, of which two must have a write, and waits until it is
-    /// served.
+    /// Makes a table of [`SHARDS`] ranges of hashes with three replicas each, of which two must have a write, and waits until it
+    /// is served.
     pub async fn table(&self, name: &str) {
         self.table_of(name, 3).await;
     }

@@ -334,8 +334,8 @@ impl Load {
         Load::begin(door, keyspace, format!("/kv/{keyspace}/"), exclusive, exclusive)
     }
 
-    /// Begins to write and read `table`. What is acknowledged is on disks, so nothing may be lost, whoever dies; and a replica that
-    /// leads no more answers nothing.
+    /// Begins to write and read `table`. What is acknowledged is on disks, so nothing may be lost, whoever dies; and a replica
+    /// that leads no more answers nothing.
     pub fn of_table(admin: &Admin, table: &str) -> Load {
         let door = Door::Asked { admin: admin.clone(), http: Http::default() };
         Load::begin(door, table, format!("/v1/tables/{table}/keys/"), true, true)

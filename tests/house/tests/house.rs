@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use house::source::{Source, opening_finding, question_findings};
+use house::source::{Source, comment_findings, opening_finding, question_findings};
 use house::text::{Page, machine_path_findings, number_findings, numbers};
 use house::{commits, dependencies, glossary, graph, levels, metrics, modules, tree};
 
@@ -25,6 +25,16 @@ fn sources() -> Vec<(String, String, Source)> {
     let tests: Vec<String> = parsed.iter().flat_map(|(file, _, source)| source.test_files(file)).collect();
     let for_tests = |file: &str| tests.iter().any(|t| file == t || (t.ends_with('/') && file.starts_with(t)));
     parsed.into_iter().filter(|(file, _, _)| !for_tests(file)).collect()
+}
+
+/// Every rust file of the checkout, with its text.
+fn rust_files() -> Vec<(String, String)> {
+    let root = tree::root();
+    let files = tree::files(&root).into_iter().filter(|file| file.ends_with(".rs"));
+    files
+        .filter_map(|file| Some((tree::text(&root, &file)?, file)))
+        .map(|(text, file)| (file, text))
+        .collect()
 }
 
 #[test]
@@ -52,13 +62,18 @@ fn commits_say_their_area_and_are_short() {
 
 #[test]
 fn no_type_or_module_is_named_by_a_picture() {
-    let root = tree::root();
-    let files = tree::files(&root).into_iter().filter(|file| file.ends_with(".rs"));
-    let found: Vec<String> = files
-        .filter_map(|file| Some((tree::text(&root, &file)?, file)))
-        .flat_map(|(text, file)| glossary::findings(&file, &text))
-        .collect();
+    let found: Vec<String> =
+        rust_files().iter().flat_map(|(file, text)| glossary::findings(file, text)).collect();
     none("words", &found);
+}
+
+#[test]
+fn no_two_public_types_of_a_crate_have_one_name() {
+    let sources = sources();
+    let types = sources.iter().flat_map(|(file, _, source)| {
+        source.public_types().map(move |(name, line)| (file.as_str(), name, line))
+    });
+    none("names of types", &house::duplicates::findings(types));
 }
 
 #[test]
@@ -81,6 +96,13 @@ fn the_folders_of_core_lean_down() {
 #[test]
 fn a_module_with_files_of_its_own_is_one_folder() {
     none("modules", &modules::findings(&tree::files(&tree::root())));
+}
+
+#[test]
+fn every_file_belongs_to_a_module() {
+    let files = rust_files();
+    assert!(files.len() > 500, "the files are found: {}", files.len());
+    none("dead files", &modules::dead(&files));
 }
 
 #[test]
@@ -109,6 +131,13 @@ fn every_file_says_what_it_is_for() {
     let found: Vec<String> =
         sources().iter().filter_map(|(file, text, _)| opening_finding(file, text)).collect();
     none("openings", &found);
+}
+
+#[test]
+fn comment_lines_fit_in_a_window() {
+    let found: Vec<String> =
+        rust_files().iter().flat_map(|(file, text)| comment_findings(file, text)).collect();
+    none("comments", &found);
 }
 
 #[test]

@@ -109,8 +109,8 @@ pub fn refused_orders_give_no_lease() -> Outcome {
     fails_if(worker.lease().holds(Millis(40)), "O1: a worker has a lease from orders that it refused")
 }
 
-/// The orders that renew a lease are long on their way: the coordinator counts from when it sent them at the latest, so the worker
-/// counts from when it asked (O4).
+/// The orders that renew a lease are long on their way: the coordinator counts from when it sent them at the latest, so the
+/// worker counts from when it asked (O4).
 pub fn a_lease_counts_from_the_beat_that_asked_for_it() -> Outcome {
     let mut worker = ordered_worker();
     let _nothing_to_do = worker.ordered(Millis(900), leased(6, 5));

@@ -1,6 +1,6 @@
 //! Nodes that are slow: a process that gets little of its machine's time. All that it does takes many times as long, and now and
-//! then it does nothing for a while, as others have their turn. What comes for it waits, in order: it is late, and nothing is lost.
-//! Its clock goes on.
+//! then it does nothing for a while, as others have their turn. What comes for it waits, in order: it is late, and nothing is
+//! lost. Its clock goes on.
 
 use crate::clock::{MS, SECOND, True};
 use crate::draw::Draw;

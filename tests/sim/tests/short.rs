@@ -124,8 +124,8 @@ fn d1_d10_l1_o3_what_is_stored_survives_its_processes_under_faults() {
     nothing_is_wrong(DURABLE, "--small --durable");
 }
 
-/// Replicas of tables under the coordinator, the worker and the network of all runs: what was acknowledged is on the disk of every
-/// member of each in-sync set, reads are linearizable, and in the end everything is in sync and serves.
+/// Replicas of tables under the coordinator, the worker and the network of all runs: what was acknowledged is on the disk of
+/// every member of each in-sync set, reads are linearizable, and in the end everything is in sync and serves.
 #[test]
 fn t17_d1_d2_l1_nothing_is_wrong_with_a_table_under_faults() {
     nothing_is_wrong(TABLES, "--small --tables");
@@ -139,7 +139,8 @@ fn t17_d1_d2_l1_nothing_is_wrong_with_a_table_under_faults() {
     }
 }
 
-/// Shards of tables split and merge in these runs, from the own node and from others, and are disturbed at the moments that matter.
+/// Shards of tables split and merge in these runs, from the own node and from others, and are disturbed at the moments that
+/// matter.
 #[test]
 fn o8_d1_d10_nothing_is_wrong_with_tables_that_split_and_merge() {
     let mut exercised: BTreeMap<&str, u64> = BTreeMap::new();

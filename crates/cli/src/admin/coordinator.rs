@@ -47,7 +47,7 @@ impl CoordinatorCommand {
         }
         output.text(&rows.trim_fmt());
         let leader = all.coordinators.iter().any(|one| one.leads);
-        let state = if leader { "" } else { "; nobody leads at the moment" };
+        let state = if leader { "" } else { "; no coordinator leads at the moment" };
         output.text(&format!("{} on {}{state}", counted(all.coordinators.len(), "coordinator"), all.backend));
         Ok(())
     }

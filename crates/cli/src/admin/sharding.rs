@@ -19,7 +19,7 @@ use partage_core::keyspace::sharding::presplit;
 use partage_wire::json::{KeyText, PartitionKey, Presplit, Sharding};
 use std::path::PathBuf;
 
-/// Shards to begin with where nobody says how many.
+/// Shards to begin with where no flag says how many.
 const SHARDS: u32 = 16;
 
 const KEY_RANGE: &str = "key-range";
@@ -133,7 +133,7 @@ impl ShardingArgs {
         }
         let is_cut = self.shards.is_some_and(|shards| shards != 1 || !self.split.is_empty());
         if is_cut && word == KEY_RANGE && self.sample.is_none() {
-            return Err(Failure::usage("--shards cannot cut key ranges: nobody knows where the keys are")
+            return Err(Failure::usage("--shards cannot cut key ranges: the coordinator does not know where the keys are")
                 .help("cut with --split KEY,KEY or --sample FILE, or begin with one shard, which splits as it grows"));
         }
         if self.sample.is_none() && self.columns != Columns::default() {

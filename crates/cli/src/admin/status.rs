@@ -115,7 +115,7 @@ fn short_drain(drain: &DrainStatus) -> String {
     drain_line(&short)
 }
 
-/// Shards of which nobody knows yet, as this coordinator has just begun.
+/// Shards whose state is not known yet, as this coordinator has just begun.
 fn unheard(summary: &Summary) -> String {
     let nodes = summary.nodes.get("unknown").copied().unwrap_or_default();
     let nodes = counted(nodes, "node");
@@ -182,7 +182,7 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
         let many = counted_with(summary.short, "shard", ("has", "have"));
         lines.push(format!("short      {many} fewer replicas than wanted"));
     }
-    // A drain that cannot go on is told above.
+    // A drain that cannot go on is printed above.
     let drains =
         summary.drains.iter().filter(|drain| !drain.progress.is(DrainState::Blocked)).map(short_drain);
     lines.extend(first(drains.collect(), DRAINS, "drains"));

@@ -32,7 +32,7 @@ fn one_of_each() -> Value {
         ),
         line(
             json!({ "type": "move", "shard": 2, "from_placement": 97, "from_node": "n1", "to_node": "n2" }),
-            "move a replica of s2 from n1 to n2: n1 is to be emptied",
+            "move a replica of s2 from n1 to n2: n1 is being drained",
         ),
         line(
             json!({ "type": "move", "shard": 3, "from_placement": 98, "from_node": "n1", "to_node": "n2" }),
@@ -66,7 +66,7 @@ fn a_plan_names_the_nodes_the_cuts_and_the_parents() {
         plan::preview(&plan),
         r#"plan 16 of kv by drain, approved: 1 add, 2 moves, 1 remove, 1 change of leader, 3 splits, 1 merge
     0  + s1 on n2                        it has 0 of 1 replicas
-    1  → s2 from n1 to n2                n1 is to be emptied
+    1  → s2 from n1 to n2                n1 is being drained
     2  → s3 from n1 to n2                ada asked for it
     3  - s4 from n3                      it wants 1
     4  ♔ s5 led by n3                    n1 leads more than its share
@@ -104,9 +104,9 @@ fn a_dry_run_speaks_of_a_plan_that_there_is_not() {
         answer_text(&from::<Answer>(answer.clone())),
         "would: drain n1 (2 replicas)
 a plan for kv by drain, which would begin at once: 1 move
-    0  → s2 from n1 to n2                n1 is to be emptied
+    0  → s2 from n1 to n2                n1 is being drained
 a plan for kv by rebalance, which would wait for approval: 1 move
-    0  → s2 from n1 to n2                n1 is to be emptied
+    0  → s2 from n1 to n2                n1 is being drained
 a plan for kv by drain, which would be refused: the brake is on: many deaths: nothing
 replicas   n1 2 → 0, n2 1 → 3
 drain      n3 (disk): queued until fewer than 1 of n1 are down or drained"
@@ -280,7 +280,7 @@ fn the_status_of_a_coordinator_that_has_just_begun_says_so() {
 fn an_explanation_says_since_when_and_what_is_in_the_way_once() {
     let told: Explanation = from(json!({
         "keyspace": "kv", "key": "", "policy": "balanced", "granted": false, "reasons": [null],
-        "would_move": [], "under_way": ["it is loaded on n1"], "blocked": ["nobody leads it"],
+        "would_move": [], "under_way": ["it is loaded on n1"], "blocked": ["no replica leads it"],
         "shard": {
             "shard": 1, "stage": "serving", "epoch": 2, "since_ms": u64::MAX, "since_at_least": true, "want": 1,
             "bounds": { "type": "keys", "begin": "", "end": "" },
@@ -298,6 +298,6 @@ fn an_explanation_says_since_when_and_what_is_in_the_way_once() {
   under way:
     - it is loaded on n1
   in the way:
-    - nobody leads it"#
+    - no replica leads it"#
     );
 }

@@ -57,7 +57,7 @@ struct PeerFinder {
     config: GossipConfig,
 }
 
-/// Gossip with whoever serves datasets under the same coordinator.
+/// Gossip with the nodes that serve datasets under the same coordinator.
 pub fn gossip(membership: &Membership, config: GossipConfig) -> Arc<dyn Coordination> {
     let client = ApiClient { coordinator: membership.coordinators.clone(), who: WHO.to_owned() };
     let finder = Arc::new(PeerFinder { client, id: membership.id.clone(), config });
@@ -85,7 +85,7 @@ async fn meet(finder: Arc<PeerFinder>, late: Weak<Late>) {
             there.extend(resolved(&other.address).await.ok());
         }
         if let Err(error) = late.add_peers(&there).await {
-            tracing::debug!(%error, "nobody was met");
+            tracing::debug!(%error, "no other node was reached");
         }
     }
 }
@@ -155,5 +155,5 @@ fn unavailable(what: String) -> Error {
 async fn resolved(address: &str) -> Result<SocketAddr, Error> {
     let unknown = |why: String| unavailable(format!("where {address} is: {why}"));
     let mut found = tokio::net::lookup_host(address).await.map_err(|error| unknown(error.to_string()))?;
-    found.next().ok_or_else(|| unknown("nobody knows".to_owned()))
+    found.next().ok_or_else(|| unknown("the name has no address".to_owned()))
 }

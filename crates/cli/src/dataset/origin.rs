@@ -117,7 +117,7 @@ impl AddArgs {
         Ok(())
     }
 
-    /// What is to be written.
+    /// The settings to write.
     fn file(&self) -> DatasetFile {
         self.settings.clone().over(DatasetFile {
             content_type: self.content_type.clone(),

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind};
 
-/// Where a node listens unless it is told otherwise: the port of Sequins.
+/// Where a node listens without a flag or key: the port of Sequins.
 pub const LISTEN: &str = "127.0.0.1:9599";
 
 /// Where store files are kept unless somebody says.

@@ -8,8 +8,8 @@
 //! | `rollback` | clients of every node get that version | late |
 //! | `remove` | no node serves the dataset any more | late |
 //!
-//! A version that a node cannot load is a failure (1), also while the node will try again, and where it is pinned. For `add`, a failure counts only
-//! if it came after the settings were written: nodes also try to read a dataset that has none.
+//! A version that a node cannot load is a failure (1), also while the node will try again, and where it is pinned. For `add`, a
+//! failure counts only if it came after the settings were written: nodes also try to read a dataset that has none.
 
 use super::ask::{look, of, seen};
 use super::node_client::NodeClient;
@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(300);
 /// So many looks in a row find that a node cannot load a version, before it is said: some three seconds.
 const FAILING_LOOKS: u32 = 10;
 
-/// Where a node is told to look at its source now.
+/// The path by which a command asks a node to look at its source now.
 const REFRESH: &str = "/-/refresh";
 
 /// Whether to wait, and for how long.

@@ -44,7 +44,7 @@ pub fn coordinators(join: Vec<String>, file: Vec<String>) -> Vec<String> {
     said.find(|list| !list.is_empty()).unwrap_or_else(|| vec!["127.0.0.1:7400".to_owned()])
 }
 
-/// How a process ends that was asked to leave: well also without a coordinator, as nobody is there who could do more.
+/// How a process ends that was asked to leave: well also without a coordinator, as no process is left that could do more.
 pub fn left(left: Result<(), LeaveError>) -> Result<(), Failure> {
     match left {
         Ok(()) => Ok(()),
@@ -95,7 +95,7 @@ impl StopSignals {
 /// What a library says of each connection and of each store is said by us already, where it matters.
 const CHATTY: &str = "zookeeper_client=warn,chitchat::transport=error,lsm_tree=warn";
 
-/// One field of a log line. Its text is one line without control characters, whoever wrote it.
+/// One field of a log line. Its text is one line without control characters, whichever program wrote it.
 fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
     let text = format!("{value:?}");
     match field.name() {

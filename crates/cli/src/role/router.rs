@@ -11,7 +11,7 @@ use partage_wire::config::{ConfigError, Place, RouterFile, RuleFile};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Where it listens if nobody says otherwise: loopback, as there is no authentication yet.
+/// Where it listens without a flag or key: loopback, as there is no authentication yet.
 const LISTEN: &str = "127.0.0.1:7440";
 
 /// `partage router`

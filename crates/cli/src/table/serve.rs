@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// Where a node listens unless it is told otherwise.
+/// Where a node listens without a flag or key.
 pub const LISTEN: &str = "127.0.0.1:7600";
 
 /// Where replicas are stored unless somebody says.

@@ -1,5 +1,6 @@
 //! `partage up`: everything on this machine, in one process, in seconds. A coordinator, some nodes with the
-//! built-in key-value service, some that serve the package index of Debian 12 as a dataset, some that store a table, and a router.
+//! built-in key-value service, some that serve the package index of Debian 12 as a dataset, some that store a table, and a
+//! router.
 //!
 //! Nothing here is special: the parts are those of `partage coordinator`, `node`, `dataset serve` and `router`, on loopback.
 //! Only that nodes can be killed and added from outside, so that one can watch what happens, is `up`'s own

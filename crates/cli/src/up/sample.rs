@@ -91,8 +91,8 @@ pub async fn create_inventory(client: &ApiClient, replicas: u32) -> Result<(), F
     Ok(())
 }
 
-/// Loads the package index into the table, and then creates its index: a table that has the index has all rows. One that was broken off is
-/// loaded again, and rows that are there stay as they are. Returns what has become of it, for people.
+/// Loads the package index into the table, and then creates its index: a table that has the index has all rows. One that was
+/// broken off is loaded again, and rows that are there stay as they are. Returns what has become of it, for people.
 pub async fn fill_inventory(nodes: Vec<String>) -> Result<String, Failure> {
     let nodes = TableNodes::at(nodes);
     let rows = if has_index(&nodes, TABLE, INDEX).await? {

@@ -67,7 +67,8 @@ fn gossip_that_others_can_reach_needs_a_key_unless_insecure_is_said() {
         let mut command = Command::new(PARTAGE);
         let running = running(command.arg("--json").args(&arguments).current_dir(dir.path()));
         let log = std::fs::read_to_string(running.log.path()).unwrap();
-        let has_warned = log.contains("gossip at 0.0.0.0:0 believes whoever can send datagrams to it");
+        let has_warned =
+            log.contains("gossip at 0.0.0.0:0 believes every process that can send datagrams to it");
         assert_eq!(has_warned, warns, "{arguments:?}: {log}");
     }
 }

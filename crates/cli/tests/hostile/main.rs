@@ -68,8 +68,8 @@ impl Running {
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1_024
     }
 
-    /// The same, once it has not grown or shrunk by a twentieth for five seconds, while somebody asks now and then: a start, and what
-    /// is freed, take their time where others are at work.
+    /// The same, once it has not grown or shrunk by a twentieth for five seconds, while somebody asks now and then: a start, and
+    /// what is freed, take their time where others are at work.
     fn settled_memory_mib(&self, asks: impl Fn()) -> u64 {
         let (until, mut since, mut memory) = (Instant::now() + SETTLES, Instant::now(), self.memory_mib());
         while since.elapsed() < Duration::from_secs(5) {
@@ -312,8 +312,9 @@ fn what_can_be_understood_in_two_ways_is_refused_alike_by_all_doors() {
 }
 
 /// Clients that send bodies of 50 MiB of which the last byte never comes, as far as the server takes them, and try again when it
-/// does not, until `stop`: all at once at first, then each after some ten seconds, as long as an unfinished body lasts. They would be on machines of their own. Here their threads run only when no other
-/// thread wants the cores, or the test would measure how long readers wait for a core.
+/// does not, until `stop`: all at once at first, then each after some ten seconds, as long as an unfinished body lasts. They
+/// would be on machines of their own. Here their threads run only when no other thread wants the cores, or the test would measure
+/// how long readers wait for a core.
 fn unfinished(
     address: &str,
     line: &str,

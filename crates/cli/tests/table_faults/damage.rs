@@ -1,5 +1,5 @@
-//! A bit that flips on the disk of a stopped node, in its log or in a run: the replicas that it touches neither lead nor serve, are
-//! filled again from other nodes, no read is wrong, and the node says where it is. Where all have it, the shard stops.
+//! A bit that flips on the disk of a stopped node, in its log or in a run: the replicas that it touches neither lead nor serve,
+//! are filled again from other nodes, no read is wrong, and the node says where it is. Where all have it, the shard stops.
 
 use crate::cluster::{Cluster, Rows, ask, coded, eventually, files, noise};
 use crate::writers::Quiet;

@@ -1,4 +1,5 @@
-//! The nodes that have all of a shard do not come back: the shard says what it waits for, and a person lets it go on with what is left.
+//! The nodes that have all of a shard do not come back: the shard says what it waits for, and a person lets it go on with what is
+//! left.
 
 use crate::cluster::{Cluster, Said, eventually, put};
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! The disk of one node is full: it refuses writes, gives its leads up, goes on reading, says why, and takes part again by itself when
-//! there is room.
+//! The disk of one node is full: it refuses writes, gives its leads up, goes on reading, says why, and takes part again by itself
+//! when there is room.
 
 use crate::cluster::{Cluster, ask, coded, eventually};
 use crate::small_disk::SmallDisk;
@@ -32,7 +32,8 @@ fn is_whole(cluster: &Cluster, table: &str, node: usize) -> Result<(), String> {
     }
 }
 
-/// Reads a row through that node, as old as it may be, and says which node had it. A follower may not know yet that it is committed.
+/// Reads a row through that node, as old as it may be, and says which node had it. A follower may not know yet that it is
+/// committed.
 fn read(cluster: &Cluster, table: &str, key: &[u8], node: usize) -> (Vec<u8>, String) {
     let path = format!("/v1/tables/{table}/keys/{}?consistency=any", coded(key));
     let answer =

@@ -1,5 +1,5 @@
-//! Differences that are planted in the store of a stopped node: `partage table check` finds each, and names the replica and the range
-//! of keys.
+//! Differences that are planted in the store of a stopped node: `partage table check` finds each, and names the replica and the
+//! range of keys.
 
 use crate::cluster::{Cluster, ask_json, eventually};
 use lsm_tree::{AbstractTree, Config, KvSeparationOptions, SequenceNumberCounter};

@@ -1,4 +1,5 @@
-//! The disk of one node is slow, or stores nothing for a while: writes go on within the stated times, no answer is wrong, and it is said why.
+//! The disk of one node is slow, or stores nothing for a while: writes go on within the stated times, no answer is wrong, and it
+//! is said why.
 
 use crate::cluster::{Cluster, ask, coded, eventually, noise};
 use crate::full::is_told;

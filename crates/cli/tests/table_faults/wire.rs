@@ -1,5 +1,5 @@
-//! A bit that flips on the way between two nodes, in what replicas send to each other: the receiver refuses the message and says so, it is sent
-//! again, and no replica has anything but what was written.
+//! A bit that flips on the way between two nodes, in what replicas send to each other: the receiver refuses the message and says
+//! so, it is sent again, and no replica has anything but what was written.
 
 use crate::cluster::{Cluster, eventually, noise};
 use std::io::{Read, Write};

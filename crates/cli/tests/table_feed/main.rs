@@ -1,4 +1,5 @@
-//! The change feed of a table on real processes: what a reader gets while leaders die and shards split and merge, and when it is too late.
+//! The change feed of a table on real processes: what a reader gets while leaders die and shards split and merge, and when it is
+//! too late.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of processes waits by the clock")]
 

@@ -1,8 +1,9 @@
-//! The rule by which the simulator judges its histories, for those of real processes: the versions of a key's rows are the order in which
-//! its writes took effect, so a history is linearizable when nobody is told a version below one that any client knew before it began.
+//! The rule by which the simulator judges its histories, for those of real processes: the versions of a key's rows are the order
+//! in which its writes took effect, so a history is linearizable when nobody is told a version below one that any client knew
+//! before it began.
 //!
-//! It takes each operation once, needs no search, and says which invariant broke. Porcupine, which looks at values and times alone, judges
-//! the same history beside it.
+//! It takes each operation once, needs no search, and says which invariant broke. Porcupine, which looks at values and times
+//! alone, judges the same history beside it.
 
 use crate::history::{Kind, Operation, Outcome, Version};
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! Clients that read and write few keys through several nodes, over HTTP and over Redis' protocol, and write down what became of it.
+//! Clients that read and write few keys through several nodes, over HTTP and over Redis' protocol, and write down what became of
+//! it.
 
 use crate::cluster::{Answer, ask_within, coded, noise};
 use crate::history::{Kind, Operation, Outcome, Version};

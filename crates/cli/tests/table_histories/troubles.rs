@@ -1,4 +1,5 @@
-//! What happens to the nodes and the shards while clients go on. Each trouble ends when the table is whole again, and clients write.
+//! What happens to the nodes and the shards while clients go on. Each trouble ends when the table is whole again, and clients
+//! write.
 
 use crate::TABLE;
 use crate::clients::Recorder;

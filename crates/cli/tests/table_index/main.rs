@@ -1,5 +1,5 @@
-//! Indexes of a table on three nodes: built on rows that are there, asked while rows are written, while leaders are killed, and while
-//! shards are split and merged; and checks, which find nothing.
+//! Indexes of a table on three nodes: built on rows that are there, asked while rows are written, while leaders are killed, and
+//! while shards are split and merged; and checks, which find nothing.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of processes waits by the clock")]
 

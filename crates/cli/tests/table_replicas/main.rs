@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 const KEY: &[u8] = b"hot";
 
-/// A shard that is asked for more often than this, on each of its replicas, gets another one. The machine of the test may be slow.
+/// A shard that is asked for more often than this, on each of its replicas, gets another one. The machine of the test may be
+/// slow.
 const RATE: &str = "10";
 
 /// No write takes as long as this: one that waited for the read replica would wait for as long as that stands still.

@@ -109,7 +109,7 @@ impl Gossip {
         };
         if at.advertise.ip().is_unspecified() || at.advertise.port() == 0 {
             let what = format!(
-                "{target}: nobody can reach us at {}: name the address that others see",
+                "{target}: no other node can reach this one at {}: name the address that others see",
                 at.advertise
             );
             return Err(Error::Invalid { what });

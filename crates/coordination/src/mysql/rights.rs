@@ -66,7 +66,7 @@ impl UserRights {
         if !beyond.is_empty() {
             let beyond = beyond.into_iter().collect::<Vec<_>>().join(", ");
             risky(format!(
-                "our user has rights beyond its database, on {beyond}: whoever gets its password has them too; see \
+                "our user has rights beyond its database, on {beyond}: everyone who gets its password has them too; see \
                  `SHOW GRANTS`, and leave it SELECT, INSERT, UPDATE, DELETE and CREATE on `{}`.*",
                 self.database
             ));

@@ -188,7 +188,7 @@ async fn connector(target: &Target) -> Result<(Connector, Acls<'static>)> {
         (None, None) => {
             tracing::warn!(
                 %target,
-                "no user and password: whoever reaches ZooKeeper may read and change everything below the root"
+                "no user and password: every client that can connect to it can read and change everything below the root"
             );
             Ok((connector, Acls::anyone_all()))
         }

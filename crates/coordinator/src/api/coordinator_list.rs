@@ -1,4 +1,4 @@
-//! Who the coordinators are, as the backend has it: for whoever asks, of whichever of them.
+//! Who the coordinators are, as the backend has it: every coordinator answers every client.
 
 use crate::api::error::ApiError;
 use crate::backend::{BackendConnection, coordinators};

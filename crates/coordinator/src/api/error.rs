@@ -63,7 +63,7 @@ impl ApiError {
         ApiError { status, code: Code::Internal, body, retry_after_s: None }
     }
 
-    /// A change whose outcome nobody knows.
+    /// A change whose outcome is unknown.
     pub(crate) fn unknown(why: impl std::fmt::Display) -> ApiError {
         let help = "before you ask again, look whether it was done: `partage status`, `partage plan list`";
         ApiError::of(ErrorBody::new("unknown", format!("{why}: it may have been done; {help}"), help))

@@ -1,12 +1,12 @@
 //! From a coordinator that stands by to the one that leads: requests go there, answers come back.
 //!
-//! | what is asked                      | nobody leads            | the leader cannot be reached | it breaks off in the middle |
+//! | what is asked                      | no coordinator leads    | the leader cannot be reached | it breaks off in the middle |
 //! |------------------------------------|-------------------------|------------------------------|-----------------------------|
 //! | a question (`GET`)                 | waits, then 503         | waits for the next, then 503 | asked again, then 503       |
 //! | a change, a heartbeat              | waits, then 503         | waits for the next, then 503 | 504: it may have been done  |
-//! | a worker's stream (gRPC)           | is redirected           | is told who leads            | –                           |
+//! | a worker's stream (gRPC)           | is redirected           | gets the id of the leader    | –                           |
 //!
-//! A worker's stream is not passed on: it lives long, and the worker finds the leader by what it is told. A request
+//! A worker's stream is not passed on: it lives long, and the worker finds the leader by the answer. A request
 //! that was passed on to us by another coordinator is never passed on again: who sent it is told with a 421 that
 //! nobody leads here, or not yet, and looks again.
 
@@ -53,7 +53,7 @@ enum ForwardError {
 }
 
 impl Forwarder {
-    /// To whoever leads. While nobody does, `failure` says why.
+    /// To the leader. While there is none, `failure` says why.
     pub fn new(leads: LeaderWatch, me: &str, failure: LastFailure) -> Forwarder {
         let mut builder = Client::builder(TokioExecutor::new());
         builder.http2_only(true).timer(hyper_util::rt::TokioTimer::new());
@@ -172,7 +172,7 @@ fn unavailable(message: &str) -> ApiError {
     ApiError::of(ErrorBody::new("unavailable", message, "try again in a moment"))
 }
 
-/// What another coordinator is told that takes us for the leader while we are not.
+/// The answer to another coordinator that takes us for the leader while we are not.
 pub fn refuse_forwarded(request: &Request) -> Option<ApiError> {
     request.headers().contains_key(FORWARDED_BY).then(|| {
         let body = ErrorBody::new("unavailable", "this coordinator does not lead", "look again who does");

@@ -24,7 +24,7 @@ pub fn problems(elected: Option<(&str, u64)>, present: &[Presence]) -> Vec<Probl
         ([_, _, ..], _) => format!("{} coordinators lead at once: {named}", leading.len()),
         ([only], Some(elected)) if *only == elected => return vec![],
         ([_], Some((id, term))) => format!("{named} leads, and the election names {id} at term {term}"),
-        ([_], None) => format!("{named} leads, and the election names nobody"),
+        ([_], None) => format!("{named} leads, and the election names no leader"),
     };
     vec![Problem { what, way_out: way_out.to_owned() }]
 }
@@ -74,8 +74,8 @@ mod tests {
         assert!(two.contains("2 coordinators lead at once: c1 at term 2, c2 at term 3"), "{two}");
         let other = text(problems(Some(("c2", 3)), &[c1.clone(), c2]));
         assert!(other.contains("c1 at term 2 leads, and the election names c2 at term 3"), "{other}");
-        let nobody = text(problems(None, &[c1]));
-        assert!(nobody.contains("the election names nobody"), "{nobody}");
+        let unnamed = text(problems(None, &[c1]));
+        assert!(unnamed.contains("the election names no leader"), "{unnamed}");
     }
 
     #[test]

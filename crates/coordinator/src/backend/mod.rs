@@ -276,7 +276,7 @@ impl BackendConnection {
         }
     }
 
-    /// Ends the session, so that nobody has to wait for its end, and frees the directory.
+    /// Ends the session, so that no coordinator has to wait for its end, and frees the directory.
     pub async fn close(self) {
         if self.embedded.is_none() {
             let ended = self.coordination.end_session(self.session.id());

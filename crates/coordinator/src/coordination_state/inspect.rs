@@ -39,7 +39,7 @@ const LOOKS: usize = 20;
 /// What was found in a root.
 #[derive(Debug)]
 pub struct Inspection {
-    /// Whose it is; none when it is nobody's.
+    /// The cluster that it belongs to; none when it belongs to none.
     pub cluster: Option<ClusterId>,
     /// How many keys it has.
     pub keys: usize,
@@ -77,12 +77,11 @@ fn check_records(records: &Records, recovered: &Recovered, remarks: &mut Vec<Rem
     let findings = check::records(records).into_iter();
     remarks.extend(findings.map(|finding| Remark::new(Weight::Wrong, finding.to_string())));
     if recovered.is_interrupted() {
-        let what = "a commit in several transactions has not ended: whoever leads next carries out the rest";
+        let what = "a commit in several transactions has not ended: the next leader finishes it";
         remarks.push(Remark::new(Weight::Untidy, what));
     }
     if !recovered.litter.is_empty() {
-        let what =
-            format!("nothing leads to {}: whoever leads next takes them away", some(&recovered.litter));
+        let what = format!("nothing leads to {}: the next leader deletes them", some(&recovered.litter));
         remarks.push(Remark::new(Weight::Untidy, what));
     }
 }
@@ -114,7 +113,7 @@ async fn read_whole(
 /// A map is another one than the head said that was read before.
 struct Changed;
 
-/// The maps behind the heads, from the coordinators that keep them; and what to say of those that nobody gives.
+/// The maps behind the heads, from the coordinators that keep them; and what to say of those that no coordinator gives.
 async fn maps(
     entries: &BTreeMap<Key, Entry>,
     recovered: &Recovered,
@@ -162,7 +161,7 @@ async fn read(coordination: &dyn Coordination) -> Result<BTreeMap<Key, Entry>, E
 fn security_remarks(target: &Target) -> Vec<Remark> {
     let mut remarks = Vec::new();
     if target.tls.is_none() {
-        let what = "no TLS: whoever sees the network reads the state and the password, and may change both; name who \
+        let what = "no TLS: everyone who sees the network reads the state and the password, and may change both; name who \
                     signs the backend's certificates with --coordination-ca";
         remarks.push(Remark::new(Weight::Risky, what));
     }
@@ -239,7 +238,8 @@ fn list_coordinators(entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) 
         }
     }
     match &elected {
-        None => remarks.push(Remark::new(Weight::Risky, "nobody leads at the moment: start a coordinator")),
+        None => remarks
+            .push(Remark::new(Weight::Risky, "no coordinator leads at the moment: start a coordinator")),
         Some((leader, _)) if !present.iter().any(|one| one.id == leader.id) => {
             let what = format!(
                 "{} was elected and is not listed below `{COORDINATORS}`: it may have just gone",
@@ -303,7 +303,7 @@ mod tests {
         assert!(wrong[0].starts_with("2 coordinators lead at once: c1 at term 1, c2 at term 2"), "{wrong:?}");
         assert_eq!(rows.iter().filter(|row| row.leads).count(), 2);
         let (wrong, rows) = looked_at(None, &[presence("c1", Some(1))]);
-        assert!(wrong[0].starts_with("c1 at term 1 leads, and the election names nobody"), "{wrong:?}");
+        assert!(wrong[0].starts_with("c1 at term 1 leads, and the election names no leader"), "{wrong:?}");
         assert!(rows[0].leads);
     }
 

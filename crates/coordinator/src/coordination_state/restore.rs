@@ -175,7 +175,7 @@ impl Restore {
     }
 }
 
-/// Where a directory is filled that is to be at `place`, once it is certain that there is nothing at either.
+/// Where the restore fills the directory for `place`, once it is certain that there is nothing at either.
 fn beside(place: &Path) -> Result<PathBuf, RestoreError> {
     let error = |path: &Path, what: String| RestoreError::Directory { path: path.to_owned(), what };
     match std::fs::read_dir(place) {

@@ -21,25 +21,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-/// A piece of work on the cluster.
+/// A request that the decision loop carries out on the cluster, between two commits.
 struct Call {
     /// Whether it may change what is stored.
     changes: bool,
     work: Work,
 }
 
-/// Works on the cluster, or hears why it may not; what it gives back is sent only when everything before it is durable.
+/// Reads or changes the cluster, or gets the reason why it may not. Returns the reply, which the decision loop calls only when
+/// everything before it is durable.
 type Work = Box<dyn FnOnce(Result<(&mut Cluster, Moment), NotStored>) -> Option<Reply> + Send>;
-/// Sends the answer of a call, or why nothing of it was stored, or, dropped unsent, says that there is none.
+/// Sends the answer of a call to its caller, or the reason why nothing of it was stored. When the decision loop drops it, the
+/// caller gets no answer.
 type Reply = Box<dyn FnOnce(Result<(), NotStored>) + Send>;
 
-/// A beat, and where its answer goes.
+/// A beat of a worker, and the channel on which its answer goes back.
 struct BeatCall {
     beat: Beat,
     answer: oneshot::Sender<Result<Orders, BeatError>>,
 }
 
-/// What is answered during a commit, too, wherever it can be.
+/// Messages of workers that the decision loop answers during a commit, too, where it can.
 enum Urgent {
     Beat(BeatCall),
     /// A worker comes back; answered with its registration when it has to wait as any other call.
@@ -341,7 +343,7 @@ impl Task {
         while let Some(urgent) = next {
             match urgent {
                 Urgent::Beat(call) => beats.push(call),
-                // Whoever asked may have gone.
+                // The caller may have gone.
                 Urgent::Resume { registration, answer } => {
                     let _ = answer.send(self.cluster.resume_meanwhile(at, *registration));
                 }
@@ -351,7 +353,7 @@ impl Task {
         let mut replies: Vec<Reply> = Vec::new();
         for BeatCall { beat, answer } in beats {
             let orders = self.cluster.beat(at, beat);
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let reply = move |stored: Result<(), NotStored>| {
                 if stored.is_ok() {
                     let _ = answer.send(orders);

@@ -52,7 +52,7 @@ struct Ring {
     kept_ms: u64,
 }
 
-/// What is to be stored.
+/// The events to store.
 #[derive(Debug, Default, PartialEq)]
 struct PendingWrites {
     puts: Vec<(u16, Vec<u8>)>,
@@ -265,7 +265,7 @@ impl EventWriter {
         let _ = (&mut self.task).await;
         let last = write(&self.log, &*self.coordination, &self.leadership);
         let most = Duration::from_millis(limits::GOODBYE_MS);
-        // Whoever leads next does without.
+        // The next leader does without.
         let _ = tokio::time::timeout(most, last).await;
     }
 }
@@ -293,7 +293,7 @@ async fn write(
     Ok(())
 }
 
-/// What is being stored. Dropped before it is, as when the writer ends meanwhile, it is to be stored again.
+/// What is being stored. Dropped before it is, as when the writer ends meanwhile, the next writer stores it again.
 struct Unstored<'a> {
     log: &'a EventLog,
     pending: Option<PendingWrites>,

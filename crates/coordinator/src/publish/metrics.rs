@@ -112,7 +112,7 @@ impl MetricsSnapshot {
             nodes.get_or_create(&HealthLabels { health: health.to_string() }).set(whole(*count));
         }
         registry.register("nodes", "Nodes by how they look", nodes);
-        gauge(registry, "nodes_draining", "Nodes that are to be emptied", self.draining);
+        gauge(registry, "nodes_draining", "Nodes that are being drained", self.draining);
         gauge(registry, "brake", "1 while the brake keeps anything from moving by itself", self.brake.into());
         let help = "1 while so many nodes die or are started anew that nothing but repairs begins by itself";
         gauge(registry, "unrest", help, self.unrest.into());
@@ -215,7 +215,7 @@ impl Metrics {
         self.batch_calls.observe(calls as f64);
     }
 
-    /// The text that Prometheus reads; without gauges when nobody knows how things stand.
+    /// The text that Prometheus reads; without gauges while the state of the cluster is unknown.
     pub fn text(
         &self,
         snapshot: Option<&MetricsSnapshot>,

@@ -66,7 +66,7 @@ struct CurrentSource {
     source: Source,
 }
 
-/// The cache that subscribers read. It outlives a leadership: whoever reads it need not notice who leads.
+/// The cache that subscribers read. It outlives a leadership: its readers need not notice a change of leader.
 pub struct Publisher {
     cache: Mutex<WatchCache>,
     source: Mutex<CurrentSource>,

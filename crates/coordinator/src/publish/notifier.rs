@@ -95,7 +95,7 @@ impl Observer for Notifier {
 
     fn round_ended(&self, cluster: &Cluster, now: Millis, calls: usize) {
         self.metrics.decided(calls);
-        // Whatever changes an address, a health or a setting is told as a notice too.
+        // Each change of an address, a health or a setting is also a notice.
         if self.dirty.swap(false, Ordering::Relaxed) {
             self.publisher.refresh(cluster, now);
         }

@@ -194,7 +194,7 @@ impl Coordinator {
 
     /// Stops it and waits until its directory is free. One that leads lets the next one lead at once.
     pub async fn stop(self) {
-        // Nobody listens when it has stopped by itself.
+        // No task listens when it has stopped by itself.
         let _ = self.stop.send(true);
         let _ = self.task.await;
     }
@@ -264,7 +264,7 @@ impl Supervisor {
         }
     }
 
-    /// Stands by and leads, in turns, until it is told to stop.
+    /// Stands by and leads, in turns, until it gets the order to stop.
     async fn run(self, mut begun: StartSender, mut stopped: StopSignal) {
         let first = Duration::from_millis(limits::RESTART_MS);
         let mut rest = first;
@@ -289,7 +289,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends well when it is told to stop, else with the reason why it begins anew.
+    /// Ends well on an order to stop, else with the reason why it begins anew.
     async fn run_once(&self, begun: &mut StartSender, stopped: &mut StopSignal) -> Result<(), StartError> {
         let mut standby = Standby::begin(self.publisher.clone(), self.presence.address.clone());
         self.serve_as_standby(&standby, None);
@@ -531,7 +531,7 @@ impl Supervisor {
 
 fn report_start(begun: &mut StartSender, what: Result<(), StartError>) {
     if let Some(begun) = begun.take() {
-        // Whoever started it may have gone.
+        // The task that started it may have gone.
         let _ = begun.send(what);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The last number that was given out is not guessed. A number goes on from the time of day, counted at a
 //! pace that no cluster keeps up with. That a copy is begun from twice, or that a copy of a cluster which was itself
-//! begun from a copy is, gives no number twice either: whoever begins later begins above all that was given out before.
+//! begun from a copy is, gives no number twice either: a later coordinator begins above all that was given out before.
 //!
 //! Not done: a jump of a fixed length alone. The same backup, restored a second time, would give out again what the
 //! cluster of the first time has given out. It stays as the margin: for clocks that are some minutes off, and for

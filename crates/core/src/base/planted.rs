@@ -57,7 +57,7 @@ pub enum Planted {
     LastWrites,
     /// D10: durable replicas end with their processes, be it the last copy.
     LastCopy,
-    /// D7: data is deleted though nobody serves its shard under its epoch or a later one.
+    /// D7: data is deleted though no replica serves its shard under its epoch or a later one.
     KeptEpoch,
     /// L1: replicas of dead nodes stay in the map.
     L1,
@@ -139,7 +139,7 @@ pub enum Planted {
     S15,
     /// S15: a version goes though peers ask for it.
     Timer,
-    /// S16: after an error of a peer nobody else is asked.
+    /// S16: after an error of a peer the node asks no other.
     S16,
     /// S18: a dataset node under a coordinator lets go of a partition as soon as it hears that another has it.
     S18,

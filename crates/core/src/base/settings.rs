@@ -77,7 +77,7 @@ pub enum SettingsError {
     Zero(&'static str),
     /// A lease too short to survive one lost beat.
     #[error(
-        "lease_ms is {lease_ms}, not above twice heartbeat_ms ({heartbeat_ms}): one lost beat would stop a healthy node; raise lease_ms"
+        "lease_ms is {lease_ms}, not above twice heartbeat_ms ({heartbeat_ms}): one lost heartbeat would stop a healthy node; raise lease_ms"
     )]
     ShortLease {
         /// The lease that was given, in milliseconds.

@@ -1,4 +1,4 @@
-//! Time as an argument. `core` has no clock: whoever calls says what time it is.
+//! Time as an argument. `core` has no clock: the caller says what time it is.
 
 use std::fmt;
 use std::ops::{Add, Sub};

@@ -117,7 +117,7 @@ impl Cluster {
     }
 
     /// A node comes as a new process. If the last one was neither given up nor to be stopped, and has not left, it has
-    /// died just now, and whoever restarted it was quicker than its lease: its shards are suspected as of any death.
+    /// died just now, and its restart was quicker than its lease: its shards are suspected as of any death.
     /// The new process is the emptiest node; so that they do not all come back to it, and one kills it again in the
     /// company of the same innocent ones, they go elsewhere for a while.
     pub(super) fn strike_for_restart(&mut self, at: Moment, node: &NodeId) {

@@ -8,7 +8,7 @@
 //! | the brake of a keyspace is on, and no load of it has failed for as long as a node is avoided | it is released, and what failed is tried again |
 //! | the brake is on, every node that was not given up is heard, and none that was lost in the window is missing, for `dead_after_ms` | the brake is released |
 //!
-//! A crash loop of a whole release is over when the next release is out, and nobody should have to say so. What a
+//! A crash loop of a whole release is over when the next release is out, and no person should have to say so. What a
 //! shard explains ([`crate::plan::poison`]) counts as one node, as it does for the brake.
 
 use super::decide::Transition;

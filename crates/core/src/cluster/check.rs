@@ -1,8 +1,8 @@
 //! The check of everything durable: each map, and what maps, nodes, plans and counters say of one another.
 //!
 //! A running cluster never shows any of this. Damage does, and so does a hand that edited a dump: a map may
-//! be right in itself and still name a node that nobody knows. Every finding says in which keyspace, shard
-//! and replica it is, so that whoever mends it knows where to look.
+//! be right in itself and still name an unknown node. Every finding says in which keyspace, shard
+//! and replica it is, so that a person who mends it knows where to look.
 
 use crate::base::id::{Incarnation, PlacementId, PlanId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};

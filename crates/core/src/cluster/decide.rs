@@ -8,15 +8,15 @@
 //! |--------------------------|------------------------------------------------------|-----------------------------------------|
 //! | `OwnSilence`             | nodes get the time in which this process slept       | before any node is judged               |
 //! | `LongestLease`           | how long the next coordinator waits for old leases   | anywhere                                |
-//! | `LossJudgement`          | the brake; whether nodes that are down may be ended  | before `NodeHealth` ends them           |
-//! | `LongUnreachableNodes`   | nodes from which everything moves off                | beside it: both judge nodes             |
-//! | `NodeHealth`             | what people are told of nodes; nodes are ended       | before phases that need that            |
-//! | `ShardsAfterRestore`, `ComparedCopies` | shards that wait for nodes that are back | after the health of nodes              |
+//! | `LossJudgement`          | the brake; whether nodes that are down may be declared dead | before `NodeHealth` declares them dead |
+//! | `LongUnreachableNodes`   | nodes from which everything moves off                | after `LossJudgement`, as both judge nodes |
+//! | `NodeHealth`             | events on node health; dead nodes are declared dead  | before the phases that read it          |
+//! | `ShardsAfterRestore`, `ComparedCopies` | shards that wait for nodes that are back | after `NodeHealth`                    |
 //! | `SuspectedShards`        | shards that are set aside, or cleared                | after deaths, which are evidence        |
 //! | `Unrest`, `ReleasedBrake`, `ReleasedKeyspaceBrakes` | what stops the planner    | before the planner                      |
 //! | `ForgottenNodes`         | records of nodes that ended long ago                 | anywhere after `NodeHealth`             |
 //! | `OverdueSteps`, `ResumedLeases` | steps that are given up, nodes that get no lease | before the next map, which goes on without them |
-//! | `BegunDrains`, `SafeToStopNodes` | drains, and what people are told of them     | before the planner moves anything off   |
+//! | `BegunDrains`, `SafeToStopNodes` | drains, and events on them                   | before the planner moves anything off   |
 //!
 //! The next maps ([`Cluster::advance`]) and plans ([`Cluster::plan_in_turn`]) are made the same way, shard by
 //! shard: as an edit of a map, and as the changes of a plan.

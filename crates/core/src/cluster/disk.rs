@@ -1,7 +1,7 @@
 //! Nodes that say that their disk has no room, or is stalled: that it stores nothing for seconds.
 //!
-//! Such a node takes no writes, so others lead. It goes on as a follower that reads, as far as it needs no disk for that, and comes
-//! back by itself:
+//! Such a node takes no writes, so others lead. It goes on as a follower that reads, as far as it needs no disk for that, and
+//! comes back by itself:
 //!
 //! | while a node says that of its disk | where |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | another replica in sync leads whose node takes writes, and where there is none, it leads on, refuses writes and reads | [`crate::plan::handover`] |
 //! | status and `explain` name it | here |
 //!
-//! When it takes writes again and has caught up, it gets leads as any node that leads too little (`planning/leaders.rs`). Nothing is
-//! remembered of it: it says in each beat how its disk is, so the next coordinator does the same.
+//! When it takes writes again and has caught up, it gets leads as any node that leads too little (`planning/leaders.rs`). Nothing
+//! is remembered of it: it says in each beat how its disk is, so the next coordinator does the same.
 
 use super::{Cluster, Moment};
 use crate::base::count::counted_with;

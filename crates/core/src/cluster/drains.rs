@@ -1,4 +1,4 @@
-//! Nodes are emptied, one after another where a limit is given (A19, L8).
+//! The coordinator drains nodes: it moves off what they hold, one node after another where a limit is given (A19, L8).
 //!
 //! A drain with a limit begins only while fewer nodes than that are down or are being drained, and after those with a limit
 //! that were asked for earlier. A node that was drained counts until it is undrained or removed: its restart is what the
@@ -10,6 +10,17 @@
 //! | moving         | something of it is on its way elsewhere, or will be              |
 //! | safe to stop   | nothing that it holds, or has on disk, is needed                 |
 //! | blocked        | what is left moves only when a person acts                       |
+//!
+//! The words for a replica that has not left its node yet:
+//!
+//! - **stuck**: its move has not begun or does not get on, and the reason is known: a callback that fails, a replica that
+//!   lingers, copies that the shard waits for, a plan that waits for approval, the brake, no node that could take it. A drain of
+//!   which every replica is stuck is blocked.
+//! - **slow**: a worker has owed a step of its move for [`limits::SLOW_MS`]. The move goes on, and the sentence says when the
+//!   coordinator gives the step up.
+//! - **lingers**: its worker has not unloaded it within the step's time limit, and the keyspace is exclusive, so that no other
+//!   replica may begin.
+//! - **failing**: the planner of its keyspace has refused or not made the last plan. The keyspace has the reason.
 
 use super::admin::AdminError;
 use super::decide::Transition;

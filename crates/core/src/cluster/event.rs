@@ -23,7 +23,7 @@ pub enum EventKind {
     NodeEnded,
     /// The cluster has no record of a node any more.
     NodeForgotten,
-    /// A node is to be emptied, is empty, or may take shards again.
+    /// A node is being drained, is empty, or may take shards again.
     NodeDrain,
     /// There is a new keyspace.
     KeyspaceCreated,
@@ -298,7 +298,7 @@ pub fn first_of_shards(name: &KeyspaceName, mut events: Vec<Event>) -> Vec<Event
     events
 }
 
-/// One that the coordinator did by itself, and that nobody has to do anything about.
+/// One that the coordinator did by itself, and that asks nothing of a person.
 pub fn event(kind: EventKind, about: About, text: String) -> Event {
     Event { kind, about, by: Actor::Coordinator, alarm: false, text }
 }

@@ -38,7 +38,7 @@ pub struct Explanation {
     pub shard: ShardRow,
     /// For each replica of [`ShardRow::replicas`], the plan that placed it, and its reason.
     pub reasons: Vec<Option<(PlanId, String)>>,
-    /// Whether the leader may act: nobody else can still own the shard.
+    /// Whether the leader may act: no other replica can still own the shard.
     pub granted: bool,
     /// What would move it, with the numbers of now, one sentence each.
     pub would_move: Vec<String>,
@@ -200,7 +200,7 @@ impl Cluster {
         }
         told.extend(self.waits(at, keyspace, shard));
         match shard.leader() {
-            None => told.push("nobody leads it: writes wait until a replica serves".to_owned()),
+            None => told.push("no replica leads it: writes wait until a replica serves".to_owned()),
             Some(leader) if !granted => told.push(format!(
                 "{} may not begin yet: a former owner has neither let go nor run out of its lease",
                 leader.node

@@ -212,11 +212,11 @@ impl Cluster {
         self.recovered.faults = faults;
     }
 
-    /// Whether this coordinator grants a lease to a node, by whether the node's last lease `has_expired`. As long as a lease of the
-    /// coordinator before may run, the state may be older than what that coordinator decided by, and name a former owner. The
-    /// former owner has no lease any more, and this coordinator may not have heard the present one. So it grants no lease where it
-    /// knows that the state was set back (seed 405125). Else it renews leases that run, and grants others when it has heard every node
-    /// but dead ones (seed 600252).
+    /// Whether this coordinator grants a lease to a node, by whether the node's last lease `has_expired`. As long as a lease of
+    /// the coordinator before may run, the state may be older than what that coordinator decided by, and name a former owner. The
+    /// former owner has no lease any more, and this coordinator may not have heard the present one. So it grants no lease where
+    /// it knows that the state was set back (seed 405125). Else it renews leases that run, and grants others when it has heard
+    /// every node but dead ones (seed 600252).
     pub(super) fn may_lease(&self, now: Millis, has_expired: bool) -> bool {
         let renews = !has_expired;
         let is_safe =

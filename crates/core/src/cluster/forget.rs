@@ -25,7 +25,7 @@ use crate::base::time::Millis;
 use crate::cluster::event::{About, EventKind};
 use crate::limits;
 
-/// Nodes that nobody needs.
+/// Nodes that no shard needs.
 pub(super) struct ForgottenNodes {
     nodes: Vec<NodeId>,
     again: Millis,

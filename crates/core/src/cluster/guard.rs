@@ -38,7 +38,7 @@ pub(super) struct PlannerGuard {
 pub(super) enum LossJudgement {
     /// They are replaced.
     GiveUp,
-    /// Nobody is given up now.
+    /// No node is given up now.
     Wait,
     /// They are replaced, and this shard, which has killed so many of them one after the other, is held back.
     HoldBack(KeyspaceName, ShardId, String),
@@ -93,7 +93,7 @@ impl Transition for LossJudgement {
 }
 
 impl Cluster {
-    /// Why the brake of the cluster, or those of some keyspaces, are on. [`Cluster::unrest`] is no brake: nobody releases it.
+    /// Why the brake of the cluster, or those of some keyspaces, are on. [`Cluster::unrest`] is no brake: no person releases it.
     pub fn brake(&self) -> Option<String> {
         let all = self.brakes();
         (!all.is_empty()).then(|| all.join("; "))

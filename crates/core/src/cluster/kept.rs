@@ -192,7 +192,7 @@ impl Cluster {
             };
         };
         // What a coordinator gave out whose state was lost is kept, also where a keyspace of that name was created since: it
-        // is not the data of this one, and nobody has deleted it.
+        // is not the data of this one, and no worker has deleted it.
         let lost = keyspace.record.lost;
         let is_former = key.shard < keyspace.record.first_shard;
         if is_former && !lost.is_some_and(|lost| (lost.shards.0..lost.shards.1).contains(&key.shard)) {
@@ -229,7 +229,7 @@ impl Cluster {
             return match serves {
                 true => Ok((DropReason::Superseded, own.epoch)),
                 false => {
-                    Err("nobody serves the shard under its epoch or a later one: it may be the only copy"
+                    Err("no replica serves the shard under its epoch or a later one: it may be the only copy"
                         .into())
                 }
             };

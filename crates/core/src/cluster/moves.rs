@@ -67,7 +67,7 @@ pub struct MoveRow {
     pub shard: ShardId,
     /// The node that it leaves; none for a first load, a repair, and a child of a split or merge.
     pub from: Option<NodeId>,
-    /// The node that takes over; none when nobody does.
+    /// The node that takes over; none when no node does.
     pub to: Option<NodeId>,
     /// How far it is.
     pub stage: MoveStage,
@@ -109,7 +109,7 @@ impl Cluster {
         let step = keyspace.stepped.get(&replica.placement);
         let successor = match step {
             Some(step) => step.successor.clone(),
-            // Begun under a coordinator before this one: whoever leads now is the best guess.
+            // Begun under a coordinator before this one: the present leader is the best guess.
             None => shard.leader().map(|leader| leader.node.clone()),
         };
         let (from, to, stage) = match replica.state {

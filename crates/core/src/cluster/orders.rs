@@ -472,7 +472,7 @@ impl KeyspaceState {
 }
 
 /// Why the data of a replica in `UnloadFinal` may be deleted: it came there because the new leader serves, or because
-/// nobody wants the shard.
+/// no keyspace wants the shard.
 fn drop_reason(shard: &Shard, replica: &Replica) -> Option<DropReason> {
     let reason = match shard.stage() {
         Stage::Removing | Stage::Forming(_) => DropReason::Deleted,

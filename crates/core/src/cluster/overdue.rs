@@ -171,7 +171,7 @@ impl KeyspaceState {
         held_up
     }
 
-    /// What a replica is slow at, and what will follow; none while nobody needs to know.
+    /// What a replica is slow at, and what will follow; none while it is not slow.
     pub(super) fn slow(&self, at: Moment, replica: &Replica, settings: &Settings) -> Option<String> {
         let pending_ms = self.overdue.pending_steps.pending_ms(replica.placement, at.now)?;
         let timeout_ms = timeout_ms(self, (replica.placement, replica.state), settings);
@@ -456,7 +456,7 @@ impl Cluster {
             ReplicaState::Unload => format!(
                 "if another waits for it, {node} gets no further lease; mend the service, or stop the process"
             ),
-            ReplicaState::UnloadFinal => format!("forgotten; {node} may keep data that nobody needs"),
+            ReplicaState::UnloadFinal => format!("forgotten; {node} may keep data that no shard needs"),
         };
         self.tell(
             EventKind::Alarm,
@@ -489,7 +489,7 @@ impl Cluster {
         }
     }
 
-    /// The coordinator itself was asleep: nobody could have told it anything.
+    /// The coordinator itself was asleep: no worker could have told it anything.
     pub(super) fn extend_pending_steps(&mut self, at: Moment, late_ms: u64) {
         self.keyspaces
             .values_mut()

@@ -4,7 +4,7 @@
 //! A subscriber that has the last map but one gets the last change; one that was away for a few changes gets
 //! those; one that was away for too long gets the whole map, marked as such (W4). Nothing is queued for
 //! a subscriber. Each remembers what it was sent last and asks for what leads from there to now; so a slow
-//! one gets the latest map and delays nobody (W6), and what is sent is in proportion to the change.
+//! one gets the latest map and delays no other (W6), and what is sent is in proportion to the change.
 //!
 //! Not here: connections, when to send, and whole maps, which the driver takes from the cluster.
 
@@ -160,7 +160,7 @@ impl WatchCache {
         }
     }
 
-    /// Passes on a change that another cache has published, for whoever reads this one: `brief` is as it is after
+    /// Passes on a change that another cache has published, for the readers of this one: `brief` is as it is after
     /// the change. What does not follow on what is here begins the history anew.
     pub fn pass_on(&mut self, brief: KeyspaceBrief, diff: MapDiff) {
         self.quarantine.remove(&brief.name);

@@ -19,9 +19,9 @@
 //! copies of one epoch have the same writes.
 //!
 //! Not done: a node that joined, or got its first shard, after the backup was taken, and that is not back, may have the latest
-//! copy, and others go on. And the coordinator does not store what it has found. A coordinator that begins between the comparison and the next epoch of a shard
-//! hears that one copy has served under the restored epoch and another not yet, and takes the other for overtaken, though
-//! both have everything: that one loads anew.
+//! copy, and others go on. And the coordinator does not store what it has found. A coordinator that begins between the comparison
+//! and the next epoch of a shard hears that one copy has served under the restored epoch and another not yet, and takes the other
+//! for overtaken, though both have everything: that one loads anew.
 
 use super::decide::Transition;
 use super::stored::{Nodes, Seen, has_ended, is_away};
@@ -212,8 +212,8 @@ impl KeyspaceState {
         }
     }
 
-    /// A person goes on with a copy, whatever others have: it counts as one that serves under the present epoch. Not stored: should
-    /// another coordinator lead before it has, and hear of a later copy, a person is asked again.
+    /// A person goes on with a copy, whatever others have: it counts as one that serves under the present epoch. Not stored:
+    /// should another coordinator lead before it has, and hear of a later copy, a person is asked again.
     pub(super) fn note_chosen(&mut self, id: ShardId, placement: PlacementId) {
         let Some(shard) = self.map.shard(id).filter(|_| self.record.lost.is_some()) else { return };
         let Some(replica) = shard.replica(placement) else { return };
@@ -248,8 +248,8 @@ impl KeyspaceState {
         self.was_restored() && nodes.get(&replica.node).is_some_and(|node| node.sequence == 0)
     }
 
-    /// The replicas of a restored shard on nodes of which nothing was heard since this coordinator began: any of them may be later
-    /// than the copies that were, also one that is to load by the restored map (seed 1424).
+    /// The replicas of a restored shard on nodes of which nothing was heard since this coordinator began: any of them may be
+    /// later than the copies that were, also one that is to load by the restored map (seed 1424).
     fn unheard_copies<'a>(&'a self, nodes: &'a Nodes, shard: &'a Shard) -> impl Iterator<Item = &'a Replica> {
         let is_named = move |r: &Replica| self.restored.named(shard.id, r).is_some();
         let has_gone_on = self.has_gone_on(shard);

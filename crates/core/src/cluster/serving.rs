@@ -35,19 +35,19 @@ use std::fmt;
 pub enum Serving {
     /// Its leader serves.
     Led,
-    /// This coordinator has just begun, and has not heard its leader yet: nobody knows whether it is served.
+    /// This coordinator has just begun, and has not heard its leader yet: it is not known whether it is served.
     Unheard,
     /// Every node that has its data is away, or never begins to serve it.
     Waiting,
     /// Its leader is not heard, or not reached.
     Silent,
-    /// Nobody serves it, and the brake holds it.
+    /// No replica serves it, and the brake holds it.
     Braked,
-    /// Nobody serves it until a person releases it.
+    /// No replica serves it until a person releases it.
     SetAside,
-    /// Nobody serves it yet.
+    /// No replica serves it yet.
     Loading,
-    /// Nobody serves it, and nothing is on its way.
+    /// No replica serves it, and nothing is on its way.
     Unplaced,
 }
 

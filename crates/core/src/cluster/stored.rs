@@ -414,7 +414,8 @@ impl Cluster {
                         && !shard.leader().is_some_and(|leader| keyspace.leads(&self.nodes, leader));
                 let is_best = |replicas: Vec<&Replica>| self.has_best_copy(id, keyspace, shard, &replicas);
                 let hands_over = || handover::handing_over(shard).collect();
-                // What it has may be later than what lives: others are chosen shard by shard (`force-join`), with what may be missing.
+                // What it has may be later than what lives: others are chosen shard by shard (`force-join`), with what may be
+                // missing.
                 let is_missing = || keyspace.missing_copies(&self.nodes, shard).any(|r| r.node == *id);
                 shard.had_data()
                     && (has_left

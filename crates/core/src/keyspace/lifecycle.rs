@@ -2,23 +2,25 @@
 //!
 //! | state         | meaning                                 | may become                      |
 //! |---------------|-----------------------------------------|---------------------------------|
-//! | `Load`        | prepares or catches up; serves nobody   | `Live`, `Unload`, `UnloadFinal` |
+//! | `Load`        | prepares or catches up; does not serve  | `Live`, `Unload`, `UnloadFinal` |
 //! | `Live`        | serves                                  | `Unload`                        |
 //! | `Unload`      | hands over, forwards what still arrives | `UnloadFinal`                   |
 //! | `UnloadFinal` | its data may be deleted                 | nothing: removed                |
 //!
-//! Who has served leaves through `Unload`, where it waits for somebody to hand over to. Who never has, has
-//! nothing that anybody waits for, and must not wait itself: a load that is given up goes to `UnloadFinal`.
+//! A replica that has served leaves through `Unload`, where it waits for its successor ([`ReplicaState::leaving`]). A replica
+//! that has never served has nothing to hand over: when its load is given up, it goes to `UnloadFinal`. No single step leads
+//! from `Load` to `Unload`. The table has it for the check of a commit, which sees only the maps before and after it, and in
+//! between a replica may have been `Live`.
 //!
 //! Nothing goes back. A replica that should serve again on the same node is a new replica with a new
-//! placement id, so that nobody mistakes it for its former self (T10, T11).
+//! placement id, so that no process mistakes it for its former self (T10, T11).
 //!
 //! In a durable keyspace a replica outlives its process. When that has ended, the same replica, with the data that the
 //! node has stored, begins anew with the next process of the node:
 //!
 //! | state    | begins anew as | when                                                                    |
 //! |----------|----------------|-------------------------------------------------------------------------|
-//! | `Live`   | `Live`         | nobody has served the shard without it                                  |
+//! | `Live`   | `Live`         | no other replica has served the shard without it                        |
 //! | `Live`   | `Load`         | others go on without it, or its leader has asked for an in-sync set without it: it catches up before it serves again |
 //! | `Load`   | `Load`         | it had not caught up                                                    |
 //! | `Unload` | `Unload`       | what its shard was split or merged into has not served yet, and may lack its last writes |
@@ -30,7 +32,7 @@ use std::fmt;
 /// What the map wants of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReplicaState {
-    /// Prepares or catches up; serves nobody.
+    /// Prepares or catches up; does not serve.
     Load,
     /// Serves.
     Live,

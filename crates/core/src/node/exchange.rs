@@ -3,6 +3,19 @@
 //! The worker sends a [`Beat`]: how its replicas are. The coordinator answers with [`Orders`]: how they should be.
 //! Both are differences against what the other side has confirmed, and both can always be sent whole instead; so a
 //! lost, doubled or late message costs time and nothing else.
+//!
+//! The way of a heartbeat:
+//!
+//! 1. The worker's state machine builds a [`Beat`] when one is due or it has news (`worker/mod.rs`, `Worker::beat`).
+//! 2. The worker's driver sends it to the coordinator, over gRPC or over HTTP (`crates/worker/src/connection.rs`; the forms
+//!    are in `crates/wire/src/worker`).
+//! 3. The coordinator hands it to its decision loop (`crates/coordinator/src/lead/decision_loop.rs`).
+//! 4. During a commit, `cluster/meanwhile.rs` answers it, or says that it has to wait for the end of the commit. Otherwise
+//!    `cluster/membership.rs` takes it in: it checks the beat, renews the lease, and notes the reports.
+//! 5. The answer is the renewed lease and the [`Orders`] that have changed (`cluster/orders.rs`).
+//! 6. The worker's state machine takes the orders in (`Worker::ordered`), and says which callbacks of the service begin.
+//! 7. What the reports have changed becomes a new map in the next decision (`cluster/decide.rs`, `plan/handover`). The
+//!    orders that follow from it go out when the map is durable.
 
 use crate::base::id::{
     ClusterId, Configuration, Epoch, Generation, Incarnation, PlacementId, SessionDigest, ShardId,

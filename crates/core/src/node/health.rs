@@ -12,7 +12,7 @@
 //!
 //! ¹ until a check-back succeeds again.
 //! ² once its announced address has answered, too; until then `Unknown`. So a worker that can call the coordinator
-//! and that nobody can call is given nothing (A11). The order of the two does not matter, and a registration is
+//! and that the coordinator cannot call is given nothing (A11). The order of the two does not matter, and a registration is
 //! no beat.
 //!
 //! "Silent" is `dead_after_ms` without a beat, counted from the coordinator's own start when it has not

@@ -34,7 +34,7 @@ pub enum Standing {
     Accepts,
     /// It keeps what it has and gets nothing new: it is suspect or unreachable, say.
     Keeps,
-    /// It is to be emptied. A replica that finds no other place stays, and is reported.
+    /// It is being drained. A replica that finds no other place stays, and is reported.
     Drains,
     /// It is lost, and its replicas with it.
     Gone,

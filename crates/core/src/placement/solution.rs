@@ -51,7 +51,7 @@ pub enum Reason {
     Lost,
     /// The shard has more replicas than it wants.
     Surplus { have: u8, want: u8 },
-    /// Its node is to be emptied.
+    /// Its node is being drained.
     Drained,
     /// The shard's rule does not allow its node (any more).
     Forbidden,
@@ -104,17 +104,17 @@ pub enum Unplaceable {
 pub enum SolutionError {
     #[error("it places {found} shards of {expected}")]
     Shards { found: usize, expected: usize },
-    #[error("shard {shard} is to be on node number {node}, but there are {nodes} nodes")]
+    #[error("it places shard {shard} on node number {node}, but there are {nodes} nodes")]
     NoSuchNode { shard: ShardId, node: NodeIndex, nodes: usize },
-    #[error("shard {shard} is to be on node {node} twice")]
+    #[error("it places shard {shard} on node {node} twice")]
     Twice { shard: ShardId, node: NodeId },
-    #[error("shard {shard} is to come to node {node}, which takes nothing new")]
+    #[error("it moves shard {shard} to node {node}, which takes nothing new")]
     Closed { shard: ShardId, node: NodeId },
-    #[error("shard {shard} is to come to node {node}, which its rule does not allow")]
+    #[error("it moves shard {shard} to node {node}, which its rule does not allow")]
     Forbidden { shard: ShardId, node: NodeId },
-    #[error("shard {shard} is to have {found} replicas and wants {wanted}")]
+    #[error("it gives shard {shard} {found} replicas, more than {wanted}")]
     TooMany { shard: ShardId, found: usize, wanted: u8 },
-    #[error("its decisions on shard {shard} do not lead from where it is to where it is to be")]
+    #[error("its decisions on shard {shard} do not lead from its nodes to those that it is placed on")]
     Decisions { shard: ShardId },
 }
 
@@ -252,7 +252,7 @@ impl Reason {
             Reason::Missing { have, want } => format!("it has {have} of {want} replicas, and {to} has room"),
             Reason::Lost => format!("{from} is gone"),
             Reason::Surplus { have, want } => format!("it has {have} replicas and wants {want}"),
-            Reason::Drained => format!("{from} is to be emptied"),
+            Reason::Drained => format!("{from} is being drained"),
             Reason::Forbidden => format!("its rule does not allow {from}"),
             Reason::Crowded { level } => format!("another replica is in the {} of {from}", level.word()),
             Reason::Overfull { metric: at, load, share, times } => format!(

@@ -12,8 +12,8 @@
 //! | more than `brake_setbacks` nodes lost in the window soon after each took a shard on | the same: a cascade |
 //! | more than `brake_setbacks` shards of a keyspace given up on more than as many nodes | its own brake is on |
 //! | more than max(2, half) of the nodes do not answer, none given up yet | planning waits until they answer |
-//! | nobody would be left that answers and could take the shards    | the brake is on, however small the cluster |
-//! | too many are dying or silent, but not all of them for long enough | nobody is given up yet            |
+//! | no node would be left that answers and could take the shards   | the brake is on, however small the cluster |
+//! | too many are dying or silent, but not all of them for long enough | no node is given up yet           |
 //! | a lost node registers again                                   | it does not count as lost             |
 //! | a node leaves as announced                                    | it never counted as lost              |
 //! | nodes lost one after the other, each soon after taking a shard from the last | they count as one, and the shard is held back, unless nodes have died without it, too, or another shard went the same way |
@@ -86,7 +86,7 @@ pub struct Fleet {
 pub enum Verdict {
     /// They are replaced.
     Borne,
-    /// Nobody is given up yet: with those that are only silent so far they would be too many, and those may answer
+    /// No node is given up yet: with those that are only silent so far they would be too many, and those may answer
     /// in a moment.
     Waits,
     /// So many would be too many, but these shards may have killed that many of them one after the other: where the
@@ -388,7 +388,7 @@ mod tests {
     }
 
     proptest! {
-        /// However small the cluster, and whoever is silent: nobody is given up unless another answers that could
+        /// However small the cluster, and whichever node is silent: no node is given up unless another answers that could
         /// take over, and never more than are borne.
         #[test]
         fn r4_the_last_that_could_take_over_is_never_given_up(

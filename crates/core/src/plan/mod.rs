@@ -262,7 +262,7 @@ impl Origin {
         }
     }
 
-    /// Whether nobody asked for it: such plans stop at the brake.
+    /// Whether no person asked for it: such plans stop at the brake.
     pub fn is_automatic(&self) -> bool {
         !matches!(self, Origin::Person(_))
     }

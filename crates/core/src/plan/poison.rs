@@ -1,4 +1,4 @@
-//! Poison: a shard that kills whoever serves it, and how it is told from a bad day.
+//! Poison: a shard that kills the processes that serve it, and how it differs from other deaths.
 //!
 //! Who falls ill after every dinner suspects what was on all the plates; but not when the neighbours, who ate
 //! something else, fall ill too. When a node dies, each shard that it had taken on a short while before is suspected,

@@ -172,8 +172,8 @@ impl RouteTable {
         Routes::new(keyspaces.collect(), self.numbers.nodes.clone().into())
     }
 
-    /// Takes what a coordinator says of nodes: which are gone, and new or different addresses of others. One that was forgotten and has
-    /// come back may be named as both, and is there.
+    /// Takes what a coordinator says of nodes: which are gone, and new or different addresses of others. One that was forgotten
+    /// and has come back may be named as both, and is there.
     pub fn hear_of_nodes(&mut self, changed: impl IntoIterator<Item = NodeAddress>, forgotten: &[NodeId]) {
         self.forget(forgotten);
         self.nodes(changed);

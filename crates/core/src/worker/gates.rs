@@ -36,7 +36,7 @@ pub struct Permit {
 pub enum Verdict {
     /// Answer it.
     Serve(Permit),
-    /// Not here (any more): whoever has it is named. Forward it once, or send the caller there.
+    /// Not here (any more): the node that has it is named. Forward it once, or send the caller there.
     Elsewhere {
         /// Which shard holds the key there.
         shard: ShardId,
@@ -189,7 +189,7 @@ impl Gates {
     }
 
     /// Whether the replica that gave `permit` has been the owner ever since, and still is at `now` (A18):
-    /// its gate is open under the same epoch, which nobody else can have held in between (O3, O7).
+    /// its gate is open under the same epoch, which no other node can have held in between (O3, O7).
     pub fn still_holds(&self, now: Millis, permit: &Permit) -> bool {
         let Some(table) = self.tables.get(&permit.replica.keyspace) else { return false };
         let gate = table.by_shard.get(&(permit.replica.shard, permit.replica.placement));

@@ -141,7 +141,7 @@ pub enum Reason {
     },
     /// A file of JSON that is no JSON Lines.
     #[error(
-        "the file is one JSON list, and each line is to be one object: `jq -c '.[]'` writes each element of it on a line"
+        "the file is one JSON list, but each line must be one object: `jq -c '.[]'` writes each element of it on a line"
     )]
     JsonList,
     /// A row whose key says nothing.

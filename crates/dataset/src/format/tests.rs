@@ -144,7 +144,7 @@ fn what_is_missing_is_named_with_its_place() {
             "f.json",
             "[{\"k\":1},\n{\"k\":2}]",
             columns("k", &[]),
-            "f.json: line 1: the file is one JSON list, and each line is to be one object: `jq -c '.[]'` writes each element \
+            "f.json: line 1: the file is one JSON list, but each line must be one object: `jq -c '.[]'` writes each element \
              of it on a line",
         ),
         (

@@ -182,8 +182,8 @@ impl EffectExecutor {
         }
         self.show_options(dataset);
         let replication = said.over(of_node.replication);
-        let replication =
-            replication.inspect_err(|why| tracing::error!(%dataset, %why, "spread as the node is told"));
+        let replication = replication
+            .inspect_err(|why| tracing::error!(%dataset, %why, "the options of the node itself apply"));
         Some(Spread { replication: replication.ok()?, dealing: said.dealing.unwrap_or(of_node.dealing) })
     }
 

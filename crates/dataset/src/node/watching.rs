@@ -80,7 +80,7 @@ impl Mirror {
                     true => news.push(News::Pin(dataset, address, pin)),
                     false => tracing::warn!(
                         %dataset, %address,
-                        "an order that no clock can have numbered is not followed: whoever sends it is no node"
+                        "ignored an order with an impossible number: its sender is not a node of this cluster"
                     ),
                 }
             }

@@ -104,11 +104,7 @@ fn registry(server: &ServerState) -> Registry {
         families.to_load,
     );
     registry.register("state", "1 for the state that the version is in", families.state);
-    registry.register(
-        "partitions_wanted",
-        "Partitions that are to be on this node in the end",
-        families.wanted,
-    );
+    registry.register("partitions_wanted", "Partitions that belong on this node", families.wanted);
     registry.register("damaged", "Partitions whose store file here is damaged", families.damaged);
     registry.register(
         "peers_differing",

@@ -20,7 +20,8 @@ pub struct Object {
 }
 
 impl Source {
-    /// Opens a place for objects; see [`Source::open`] for its URL. What is put into a local folder is on the disk before that is said.
+    /// Opens a place for objects; see [`Source::open`] for its URL. What is put into a local folder is on the disk before that is
+    /// said.
     ///
     /// # Errors
     /// The URL is none, or the folder is not there.

@@ -78,7 +78,8 @@ pub trait Store: Send + Sync {
         }
     }
 
-    /// Applies a group: all entries of the log behind `before` up to `position`, as changes of which the last one of a key counts.
+    /// Applies a group: all entries of the log behind `before` up to `position`, as changes of which the last one of a key
+    /// counts.
     ///
     /// # Errors
     ///

@@ -1,11 +1,12 @@
 //! Where chunks end.
 //!
-//! A row of b bytes begins a chunk of its own if a hash of its key says so, with a probability of b / [`CUT_BYTES`], but not before
-//! the chunk has [`CUT_LEAST_BYTES`], and always when it has [`CUT_MOST_BYTES`]. So chunks have some 2.5 MiB whatever the size of
-//! rows is, and where they end depends on keys near the end alone: after a change the cuts are soon the old ones.
+//! A row of b bytes begins a chunk of its own if a hash of its key says so, with a probability of b / [`CUT_BYTES`], but not
+//! before the chunk has [`CUT_LEAST_BYTES`], and always when it has [`CUT_MOST_BYTES`]. So chunks have some 2.5 MiB whatever the
+//! size of rows is, and where they end depends on keys near the end alone: after a change the cuts are soon the old ones.
 //!
-//! The lower bound keeps chunks from being many and small, the upper one bounds memory. Values are not hashed: an update would move cuts.
-//! This is content-defined chunking (Muthitacharoen, Chen, Mazières, "A low-bandwidth network file system", 2001) with rows for bytes.
+//! The lower bound keeps chunks from being many and small, the upper one bounds memory. Values are not hashed: an update would
+//! move cuts. This is content-defined chunking (Muthitacharoen, Chen, Mazières, "A low-bandwidth network file system", 2001) with
+//! rows for bytes.
 
 use partage_core::keyspace::key::Key;
 use partage_wire::table::backup::ContentDigest;

@@ -1,7 +1,7 @@
 //! Many rows in one request: each is written through the leader of its shard, as any other write, if its key has no row yet.
 //!
-//! "If there is none yet" makes the same rows a second time harmless: a request whose answer was lost is sent again without a request
-//! id, which would cost two records more for each row; and what clients have written meanwhile stays.
+//! "If there is none yet" makes the same rows a second time harmless: a request whose answer was lost is sent again without a
+//! request id, which would cost two records more for each row; and what clients have written meanwhile stays.
 
 use crate::access::TableClient;
 use crate::limits;

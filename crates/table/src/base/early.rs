@@ -7,9 +7,9 @@
 //! | the store lags little | the parents may close |
 //! | they have closed | the last changes, and what is not of a row (outcomes, how the shards stand), are added |
 //!
-//! The store's positions count its groups, and stay below the furthest of its parts: so whatever came last, the position at which the log of the child
-//! begins is behind them. If it cannot be kept up (changes wait for too long, a store fails, a part is replaced), all is joined
-//! when the parents have closed, as if this had never begun.
+//! The store's positions count its groups, and stay below the furthest of its parts: so whatever came last, the position at which
+//! the log of the child begins is behind them. If it cannot be kept up (changes wait for too long, a store fails, a part is
+//! replaced), all is joined when the parents have closed, as if this had never begun.
 
 use super::joining::ParentStore;
 use super::{BaseWork, LocalBase, State, joining};
@@ -103,8 +103,8 @@ fn apply(store: &TreeStore, from: u64, to: LogPosition, changes: &[StoredChange]
 }
 
 impl Early {
-    /// Adds the last changes and what is not of a row, of parts that do not change any more; gives the generation of the store, and
-    /// the store. None if that is so much that all is to be joined anew: then, and if it fails, the folder is removed.
+    /// Adds the last changes and what is not of a row, of parts that do not change any more; gives the generation of the store,
+    /// and the store. None if that is so much that all is to be joined anew: then, and if it fails, the folder is removed.
     pub(super) fn finish(
         self,
         shared: &Shared,
@@ -218,7 +218,8 @@ impl LocalBase {
         self.parts.values().map(|part| part.at).max().unwrap_or_default().saturating_sub(1)
     }
 
-    /// Adds what waits, when it is much: a part of it, as this thread has other replicas to serve, and the rest when it is served again.
+    /// Adds what waits, when it is much: a part of it, as this thread has other replicas to serve, and the rest when it is served
+    /// again.
     pub(super) fn catch_up(&mut self) {
         let last = self.last_index();
         let EarlyJoin::Following(changes, store) = &mut self.early else { return };

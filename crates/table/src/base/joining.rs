@@ -1,8 +1,8 @@
 //! The stores of all parents as one store, which is the base of a child.
 //!
 //! Rows of different parents have different keys. The outcome of one request may be there twice, as both halves of a split have
-//! those of the whole: of two that differ the later one counts, on each replica alike. So rows, which are most of it, can be copied
-//! while the parents still change ([`copy_rows`], then each change), and what is left ([`rest`]) when they have closed.
+//! those of the whole: of two that differ the later one counts, on each replica alike. So rows, which are most of it, can be
+//! copied while the parents still change ([`copy_rows`], then each change), and what is left ([`rest`]) when they have closed.
 
 use crate::limits::JOIN_REST_BYTES;
 use crate::rows::{Filling, RowsError, read_definitions};
@@ -51,8 +51,8 @@ pub(super) fn is_of_row(stored: &[u8]) -> bool {
     keys::row_of(stored).is_some()
 }
 
-/// A store in that folder that has what these snapshots have of single rows, as of a position before the last one. Each record is told to
-/// `copied`.
+/// A store in that folder that has what these snapshots have of single rows, as of a position before the last one. Each record is
+/// told to `copied`.
 pub(super) fn copy_rows(
     engine: &TreeEngine,
     snapshots: &[TreeSnapshot],

@@ -44,8 +44,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
 
-/// The number of the record with which the log of a child's replica begins. Its machine counts its own from 1 afterwards: it is made
-/// when this one is synced.
+/// The number of the record with which the log of a child's replica begins. Its machine counts its own from 1 afterwards: it is
+/// made when this one is synced.
 const FIRST_RECORD: u64 = 1;
 
 /// A task of the pool is done.
@@ -303,8 +303,8 @@ impl LocalBase {
             parts.map(|(shard, part)| (Arc::clone(&part.store), self.base.held(*shard).cloned())).collect();
         let only = self.parts.values().next().filter(|part| parts.len() == 1 && part.at == position.index);
         let only = only.map(|part| (part.generation, Arc::clone(&part.store)));
-        // What is still being stored of a snapshot ends before it is removed, and that before the log has anything of the replica: a folder
-        // with the rows of one parent only must not be there then.
+        // What is still being stored of a snapshot ends before it is removed, and that before the log has anything of the
+        // replica: a folder with the rows of one parent only must not be there then.
         for (_, incoming) in std::mem::take(&mut self.incoming) {
             self.remove(incoming.generation, incoming.filling);
         }
@@ -361,8 +361,8 @@ impl LocalBase {
         self.becomes(Opening { settings, incarnation, is_new: true, stored, rows: *rows, generation })
     }
 
-    /// The shard serves without this replica: what it has of its parents is of no use. What is being stored already is stored: it is
-    /// what its shard began with.
+    /// The shard serves without this replica: what it has of its parents is of no use. What is being stored already is stored: it
+    /// is what its shard began with.
     fn begin_empty(&mut self) {
         if !matches!(self.state, State::Taking | State::Resting(_)) {
             return;

@@ -1,8 +1,8 @@
 //! What the parents of a child give to one of its replicas: a store for each parent, filled with a snapshot, which later changes
 //! are applied to.
 //!
-//! The positions of such a store are the parent's indexes under epoch 0, as the log of the child begins there. Behind the entry that
-//! ends the parent's log nothing changes, so a store is never further than that.
+//! The positions of such a store are the parent's indexes under epoch 0, as the log of the child begins there. Behind the entry
+//! that ends the parent's log nothing changes, so a store is never further than that.
 
 use super::{BaseWork, LocalBase, State};
 use crate::limits::BASE_FLUSH_BYTES;

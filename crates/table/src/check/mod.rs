@@ -42,7 +42,8 @@ impl Checks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A check begins. False: too many are here, or the entry was logged twice and the first one counts; the replica is not summed up.
+    /// A check begins. False: too many are here, or the entry was logged twice and the first one counts; the replica is not
+    /// summed up.
     pub(crate) fn begin(&self, now: Millis, replica: &ReplicaKey, number: u64) -> bool {
         let mut checks = self.lock();
         checks.retain(|_, (began, _)| now < *began + CHECK_LIFE_MS);

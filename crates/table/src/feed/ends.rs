@@ -1,8 +1,8 @@
 //! Up to where a reader reads that does not follow: to the end that each part of the table had when it began, or to a later one.
 //!
-//! No position in a log says that: the log of a shard that closes may end under a later epoch than that under which its children begin,
-//! and in a child the last changes of its parent may be of keys that another child has. So each page names the bounds that it has read to
-//! their end, and the reader keeps the others. A reader whom writers outrun ends all the same.
+//! No position in a log says that: the log of a shard that closes may end under a later epoch than that under which its children
+//! begin, and in a child the last changes of its parent may be of keys that another child has. So each page names the bounds that
+//! it has read to their end, and the reader keeps the others. A reader whom writers outrun ends all the same.
 
 use super::{FeedToken, TableChanges};
 use partage_core::keyspace::sharding::Bounds;

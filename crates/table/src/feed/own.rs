@@ -1,8 +1,8 @@
 //! Changes of shards that a node has replicas of.
 //!
-//! Any replica may be read: what it has applied is committed, and one that lags gives the same changes later. Leaders are asked, as they
-//! have them first. Where an end counts, it is that of a linearizable read: a leader that has just begun may not have applied yet what
-//! the one before has acknowledged.
+//! Any replica may be read: what it has applied is committed, and one that lags gives the same changes later. Leaders are asked,
+//! as they have them first. Where an end counts, it is that of a linearizable read: a leader that has just begun may not have
+//! applied yet what the one before has acknowledged.
 
 use super::{Fault, Limits, ShardChanges};
 use crate::limits;

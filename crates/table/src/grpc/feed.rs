@@ -1,5 +1,5 @@
-//! A feed: a stream of pages of changes. Each is read when the client has taken the one before, so memory holds one page of each stream, and
-//! nothing is left of a stream whose client goes.
+//! A feed: a stream of pages of changes. Each is read when the client has taken the one before, so memory holds one page of each
+//! stream, and nothing is left of a stream whose client goes.
 
 use super::{answer, status};
 use crate::feed::{EndsLeft, FeedRequest, FeedStart, Feeds};

@@ -1,5 +1,5 @@
-//! A load: a stream of messages with rows, each written like a multi-put, one message after the other. So of several rows of one key that
-//! of the last message stays, and memory holds one message.
+//! A load: a stream of messages with rows, each written like a multi-put, one message after the other. So of several rows of one
+//! key that of the last message stays, and memory holds one message.
 
 use super::{TableService, answer, form, status};
 use crate::bulk::{Put, PutItem};

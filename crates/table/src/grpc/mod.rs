@@ -1,7 +1,8 @@
 //! Tables over gRPC: the service `partage.table.v1.Table`, at the address of the node.
 //!
-//! What a request means is decided where HTTP has it decided: single keys in [`crate::access`], several in [`crate::bulk`], scans in
-//! [`crate::scans`], feeds in [`crate::feed`], errors in `table_error.rs`. Here messages become those requests, and answers become messages.
+//! What a request means is decided where HTTP has it decided: single keys in [`crate::access`], several in [`crate::bulk`], scans
+//! in [`crate::scans`], feeds in [`crate::feed`], errors in `table_error.rs`. Here messages become those requests, and answers
+//! become messages.
 //!
 //! | question | file |
 //! |---|---|

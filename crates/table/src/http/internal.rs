@@ -1,5 +1,5 @@
-//! What a node asks another one for a client of a protocol other than HTTP: a whole write in its stored form, and reads as HTTP clients
-//! ask for them.
+//! What a node asks another one for a client of a protocol other than HTTP: a whole write in its stored form, and reads as HTTP
+//! clients ask for them.
 
 use super::answer::{self, EXPIRES_MS};
 use super::parse;

@@ -1,5 +1,5 @@
-//! Rows over HTTP: `GET`, `PUT` and `DELETE` of `/v1/tables/<table>/keys/<key>`, or `/<table>/<key>` as routers and other services
-//! have it, with raw bodies.
+//! Rows over HTTP: `GET`, `PUT` and `DELETE` of `/v1/tables/<table>/keys/<key>`, or `/<table>/<key>` as routers and other
+//! services have it, with raw bodies.
 //!
 //! Any node takes any request: the worker's layer ([`partage_worker::http::Sharded`]) lets it in, or sends it on once to the node
 //! that serves the key.
@@ -16,8 +16,9 @@
 //! | `If-None-Match: *` | writes only if there is no row |
 //! | `Idempotency-Key: ID` | the same write again within ten minutes changes nothing and gets the first answer |
 //!
-//! `GET /v1/tables/<table>/rows` scans a table ([`crate::scans`] says in which order) and answers `{"rows": [{"key": …, "value": …,
-//! "version": …, "expires_ms": …}], "next": …}`, with keys and values that are not UTF-8 as `{"hex": …}`.
+//! `GET /v1/tables/<table>/rows` scans a table ([`crate::scans`] says in which order) and answers
+//! `{"rows": [{"key": …, "value": …, "version": …, "expires_ms": …}], "next": …}`, with keys and values that are not UTF-8 as
+//! `{"hex": …}`.
 //!
 //! | parameter | says |
 //! |---|---|
@@ -45,8 +46,8 @@
 //! | `DELETE /v1/tables/<table>/indexes/<index>` | drops an index; `dry_run` |
 //! | `POST /v1/tables/<table>/check` | compares replicas, and rows with indexes; `token` |
 //!
-//! `GET /v1/tables/<table>/feed` reads [the change feed](crate::feed) of a table and answers `{"changes": [{"key": …, "change": "put", "value": …,
-//! "version": …, "at_ms": …, "shard": …}], "next": …}`:
+//! `GET /v1/tables/<table>/feed` reads [the change feed](crate::feed) of a table and answers
+//! `{"changes": [{"key": …, "change": "put", "value": …, "version": …, "at_ms": …, "shard": …}], "next": …}`:
 //!
 //! | parameter | says |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! The API document of a node of tables, at `/v1/openapi.json`: what a client may ask for, and what it gets.
 //!
 //! Each handler says what it takes and gives. Requests for one key have one handler for all methods, as the bytes of a key are no
-//! segment of a path, so three functions below stand for them. Not in the document are the paths by which nodes ask each other, and `/<table>/<key>`,
-//! which is the same as `/v1/tables/<table>/keys/<key>`.
+//! segment of a path, so three functions below stand for them. Not in the document are the paths by which nodes ask each other,
+//! and `/<table>/<key>`, which is the same as `/v1/tables/<table>/keys/<key>`.
 
 use super::{bulk, feed, indexes, rows};
 use crate::limits::{FEED_WAIT, SCAN_ROWS};

@@ -5,8 +5,8 @@
 //!  this node ◄── the sums ── each of them ── compared (core)
 //! ```
 //!
-//! Shards are looked at in the order of their ids, which are never used again: those that come from splits and merges meanwhile are
-//! looked at after those that they come from. Replicas that are loading are not looked at: they are not in the map's routes.
+//! Shards are looked at in the order of their ids, which are never used again: those that come from splits and merges meanwhile
+//! are looked at after those that they come from. Replicas that are loading are not looked at: they are not in the map's routes.
 
 use super::forms::digest;
 use super::shards::{Holder, Shard, shards};
@@ -91,7 +91,8 @@ impl Indexes {
                 }
             }
         }
-        // A request that was sent again may have been logged twice, and a replica that came by a snapshot have seen the second one only.
+        // A request that was sent again may have been logged twice, and a replica that came by a snapshot have seen the second
+        // one only.
         let earliest = digests.values().map(|(position, _)| *position).min();
         let (digests, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
             digests.into_iter().partition(|(_, (position, _))| Some(*position) == earliest);

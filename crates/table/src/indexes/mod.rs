@@ -7,11 +7,11 @@
 //!              leaders of all shards (this node answers for its own)
 //! ```
 //!
-//! Which indexes a table has, its shards know: each has that in its log, with its rows. So indexes need no coordinator, children of splits
-//! and merges have those of their parents, and one place says whether an index is ready. A request to create or drop an index goes to all shards
-//! of the map, and to those that come from these meanwhile. To send it again changes nothing; if it broke off, the list says that the
-//! index is incomplete, and to send it again completes it. The shard of a partition that is registered later has no parents, and no
-//! index: the next query creates those that all shards before it have.
+//! Which indexes a table has, its shards know: each has that in its log, with its rows. So indexes need no coordinator, children
+//! of splits and merges have those of their parents, and one place says whether an index is ready. A request to create or drop an
+//! index goes to all shards of the map, and to those that come from these meanwhile. To send it again changes nothing; if it
+//! broke off, the list says that the index is incomplete, and to send it again completes it. The shard of a partition that is
+//! registered later has no parents, and no index: the next query creates those that all shards before it have.
 //!
 //! | question | file |
 //! |---|---|
@@ -20,8 +20,8 @@
 //! | a page of rows | `page.rs`, `query.rs`, `token.rs` |
 //! | a check | `check.rs` |
 //!
-//! What was not done: a query asks all shards, also where few of them have such a row; a table of thousands of shards wants an index of its
-//! own sharding.
+//! What was not done: a query asks all shards, also where few of them have such a row; a table of thousands of shards wants an
+//! index of its own sharding.
 
 mod check;
 mod forms;

@@ -55,8 +55,8 @@ fn passes(refused: &Refused) -> bool {
 }
 
 impl Indexes {
-    /// Asks each shard, and gives each answer to `take`. Says which shards the table has: answers of others, which were split or merged
-    /// meanwhile, count for nothing.
+    /// Asks each shard, and gives each answer to `take`. Says which shards the table has: answers of others, which were split or
+    /// merged meanwhile, count for nothing.
     pub(super) async fn each_shard(
         &self,
         table: &KeyspaceName,

@@ -1,5 +1,5 @@
-//! Packets to and from what `wire` carries. The bytes of rows are shared on the way out; on the way in they are copied, as a store
-//! has bytes of its own kind.
+//! Packets to and from what `wire` carries. The bytes of rows are shared on the way out; on the way in they are copied, as a
+//! store has bytes of its own kind.
 
 use crate::limits::{PACKET_AROUND_BYTES, ROW_AROUND_BYTES};
 use crate::network::peer_queue::Outgoing;

@@ -1,8 +1,8 @@
 //! Replicas that are stored and not open, and keep the log longer than it should be: what the log has of their rows is flushed.
 //!
-//! A replica is closed without a flush when little of it is in memory. The log keeps its entries. When it wants the room, a thread of the pool opens the store, applies what is committed,
-//! flushes, and trims the log: what an open replica does when it is told the same. If the replica is opened meanwhile, it is told
-//! to do so itself.
+//! A replica is closed without a flush when little of it is in memory. The log keeps its entries. When it wants the room, a
+//! thread of the pool opens the store, applies what is committed, flushes, and trims the log: what an open replica does when it
+//! is told the same. If the replica is opened meanwhile, it is told to do so itself.
 
 use super::{Shared, open_rows};
 use crate::owner::Notice;

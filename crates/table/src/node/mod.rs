@@ -217,8 +217,8 @@ impl Node {
         opened.await.unwrap_or_else(|_| Err(self.ended()))
     }
 
-    /// Begins a child's replica, of a split or a merge: it takes what its shard's parents have, as the orders say that it hears, and
-    /// opens when it has all of that. Nothing is begun anew if it is open, or takes its base already.
+    /// Begins a child's replica, of a split or a merge: it takes what its shard's parents have, as the orders say that it hears,
+    /// and opens when it has all of that. Nothing is begun anew if it is open, or takes its base already.
     ///
     /// # Errors
     /// It is stored here, or is being opened, closed or dropped.
@@ -431,8 +431,8 @@ impl Node {
         let (answer, outcome) = oneshot::channel();
         queue.figures.count();
         if let Some(claim) = queue.add_write(payload.into(), answer, self.shared.clock.nanos())? {
-            // A task of its own serves the replica: it runs when the caller's task has begun its other writes, which are served with
-            // this one, and also if the caller does not poll this future again.
+            // A task of its own serves the replica: it runs when the caller's task has begun its other writes, which are served
+            // with this one, and also if the caller does not poll this future again.
             match Handle::try_current() {
                 Ok(runtime) => drop(runtime.spawn(async move { claim.serve() })),
                 Err(_) => claim.serve(),

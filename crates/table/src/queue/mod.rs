@@ -13,8 +13,8 @@
 //!
 //! # Who serves it
 //!
-//! One at a time, who has taken the replica out of its queue ([`Turn`]). That is the thread of the replica, or, while the replica needs
-//! nothing that may take long ([`Claim`]), the very thread that adds: to wake another thread takes some
+//! One at a time, who has taken the replica out of its queue ([`Turn`]). That is the thread of the replica, or, while the replica
+//! needs nothing that may take long ([`Claim`]), the very thread that adds: to wake another thread takes some
 //! 30 microseconds on a virtual machine, and a write came to eight such waits on its way through three nodes.
 //!
 //! ```text
@@ -160,8 +160,8 @@ impl ReplicaQueue {
         Some((changed, claim.map(|number| Claim { queue: Arc::clone(self), number })))
     }
 
-    /// Changes what waits, unless the replica is closed, and gives a claim to serve the replica, unless somebody does already, or it
-    /// needs what takes long. Who serves it has no lock, and is not serving another replica.
+    /// Changes what waits, unless the replica is closed, and gives a claim to serve the replica, unless somebody does already, or
+    /// it needs what takes long. Who serves it has no lock, and is not serving another replica.
     pub(crate) fn add_to_serve(self: &Arc<Self>, change: impl FnOnce(&mut Waiting)) -> Option<Claim> {
         let not_served = |turn| !matches!(turn, Turn::Serving | Turn::ServingAgain);
         self.add_claiming(change, not_served)?.1
@@ -181,8 +181,8 @@ impl ReplicaQueue {
         if state.turn == Turn::Listed { state.begin() } else { None }
     }
 
-    /// Its thread has come to its time. None: somebody serves it, or its thread will, as it is on the list. A claim is not waited for: its
-    /// owner may be late.
+    /// Its thread has come to its time. None: somebody serves it, or its thread will, as it is on the list. A claim is not waited
+    /// for: its owner may be late.
     pub(crate) fn begin_timed(&self) -> Option<(Local, Waiting)> {
         let mut state = self.lock();
         state.timer = Millis::NEVER;

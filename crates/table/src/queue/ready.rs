@@ -11,7 +11,8 @@ struct Listed {
     queues: VecDeque<Arc<ReplicaQueue>>,
     /// Times that other threads have set: of each replica one that is earlier than the one before.
     timers: Vec<(Millis, Arc<ReplicaQueue>)>,
-    /// The thread waits until then, and no other thread has woken it yet. To wake one that does not wait is a system call all the same.
+    /// The thread waits until then, and no other thread has woken it yet. To wake one that does not wait is a system call all the
+    /// same.
     waits_until: Option<Millis>,
     is_stopped: bool,
 }

@@ -1,8 +1,8 @@
 //! Tables for clients of Redis: what the listener of that protocol ([`partage_resp`]) asks is asked of the node.
 //!
-//! A node knows the tables of which it has a replica. Of a table that is sharded by `crc16` and hash tags, clients are sent to the
-//! listener of the leader, as nodes of Redis Cluster do it ([`slots`]); unless [`Settings::forwards`]. Of other tables, any node
-//! answers for any key by asking on.
+//! A node knows the tables of which it has a replica. Of a table that is sharded by `crc16` and hash tags, clients are sent to
+//! the listener of the leader, as nodes of Redis Cluster do it ([`slots`]); unless [`Settings::forwards`]. Of other tables, any
+//! node answers for any key by asking on.
 
 mod slots;
 

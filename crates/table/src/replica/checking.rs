@@ -1,5 +1,5 @@
-//! A check that an entry of the log asks for: the replica pins what it has as of that entry, and a thread of the pool sums it up, with other
-//! tasks in between.
+//! A check that an entry of the log asks for: the replica pins what it has as of that entry, and a thread of the pool sums it up,
+//! with other tasks in between.
 
 use super::LocalReplica;
 use crate::check::{CheckState, Digesting};

@@ -1,6 +1,6 @@
-//! The clock of a shard while no client writes: rows end by the times of writes, which go through the log, so that they end alike on all
-//! replicas. When a row's time has come and no write has, the leader logs one that does nothing; and when changes of a feed have been
-//! kept for long enough.
+//! The clock of a shard while no client writes: rows end by the times of writes, which go through the log, so that they end alike
+//! on all replicas. When a row's time has come and no write has, the leader logs one that does nothing; and when changes of a
+//! feed have been kept for long enough.
 
 use super::LocalReplica;
 use crate::limits::{CLOCK_MS, FEED_REMOVAL_MS};

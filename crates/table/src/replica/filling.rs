@@ -1,8 +1,8 @@
 //! Snapshots that a follower takes: into a folder of its own, beside the rows that it has.
 //!
-//! Until the last chunk is on disk, the replica goes on with what it has. Then the new rows take the place of the old ones. A crash
-//! leaves both folders, or one: the next start takes the complete one that is further (`node/folders.rs`). A snapshot that a
-//! crash has interrupted is begun anew.
+//! Until the last chunk is on disk, the replica goes on with what it has. Then the new rows take the place of the old ones. A
+//! crash leaves both folders, or one: the next start takes the complete one that is further (`node/folders.rs`). A snapshot that
+//! a crash has interrupted is begun anew.
 
 use super::LocalReplica;
 use super::storage::WorkDone;

@@ -1,5 +1,5 @@
-//! Indexes that are built or dropped: while there is something to do, the leader logs one step after the other, each when the one before
-//! is applied. Writes of clients come between.
+//! Indexes that are built or dropped: while there is something to do, the leader logs one step after the other, each when the one
+//! before is applied. Writes of clients come between.
 
 use super::LocalReplica;
 use crate::limits::INDEX_REPEAT_MS;

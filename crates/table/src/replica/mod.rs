@@ -9,8 +9,8 @@
 //!                                 ╰──────────────────┴─ flushes, chunks: threads of the pool ◄─╯
 //! ```
 //!
-//! One thread at a time serves a replica, so nothing here is shared. It applies entries and reads rows, which may wait for a block of
-//! the store; what waits for longer goes to the pool.
+//! One thread at a time serves a replica, so nothing here is shared. It applies entries and reads rows, which may wait for a
+//! block of the store; what waits for longer goes to the pool.
 //!
 //! | state | what it does |
 //! |---|---|
@@ -167,7 +167,8 @@ impl LocalReplica {
         &self.shared.registry
     }
 
-    /// Whether any thread may serve it, as nothing of it takes long: it applies entries to its rows in memory, and does nothing else.
+    /// Whether any thread may serve it, as nothing of it takes long: it applies entries to its rows in memory, and does nothing
+    /// else.
     pub(crate) fn is_light(&self) -> bool {
         self.takes_part()
             && !self.begins

@@ -1,4 +1,5 @@
-//! Snapshots that a leader sends to followers, and any replica to those of its children: one chunk at a time, each again until the follower has stored it.
+//! Snapshots that a leader sends to followers, and any replica to those of its children: one chunk at a time, each again until
+//! the follower has stored it.
 //!
 //! A snapshot that is given up is begun anew when the machine asks for it again. What was not done: a limit of bytes a second;
 //! one chunk for each round trip is one.

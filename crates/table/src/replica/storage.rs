@@ -256,8 +256,8 @@ impl LocalReplica {
     }
 }
 
-/// The key of a row near the middle of all rows, by a record near the middle of all records. Where that is an entry of an index, its
-/// neighbours have rows that are spread over the shard, unless the values follow the keys.
+/// The key of a row near the middle of all rows, by a record near the middle of all records. Where that is an entry of an index,
+/// its neighbours have rows that are spread over the shard, unless the values follow the keys.
 fn row_near<S: Store>(store: &S, stored: &[u8]) -> Option<Key> {
     if let Some(key) = keys::parse_row(stored) {
         return Some(key);

@@ -96,8 +96,8 @@ pub(crate) struct AskedCheck {
 }
 
 impl<S: Store> StoredRows<S> {
-    /// Over a store, which is usable. Changes are kept for a feed as `feed` says, none: there is no feed; each replica of a shard is told
-    /// the same before it applies anything, as what is stored follows from it.
+    /// Over a store, which is usable. Changes are kept for a feed as `feed` says, none: there is no feed; each replica of a shard
+    /// is told the same before it applies anything, as what is stored follows from it.
     ///
     /// # Errors
     /// The store cannot be read, or has what this program does not know.
@@ -139,7 +139,8 @@ impl<S: Store> StoredRows<S> {
         self.store.applied()
     }
 
-    /// When the next row ends, in milliseconds of Unix time; none: no row does. It may be one that has ended and is not removed yet.
+    /// When the next row ends, in milliseconds of Unix time; none: no row does. It may be one that has ended and is not removed
+    /// yet.
     pub(crate) fn next_end(&self) -> Option<u64> {
         self.ends.borrow().first()
     }

@@ -1,7 +1,7 @@
 //! The oldest changes of a shard's feed, in memory.
 //!
-//! Each entry asks which changes have been kept for long enough. The first ones are kept here as the store has them, without their
-//! values, and the store is read on from the last of them when more are wanted: never from the beginning, where compaction
+//! Each entry asks which changes have been kept for long enough. The first ones are kept here as the store has them, without
+//! their values, and the store is read on from the last of them when more are wanted: never from the beginning, where compaction
 //! may not have been yet.
 
 use crate::limits::{SCAN_BYTES, TIMES_KEPT};

@@ -1,7 +1,7 @@
 //! The rows of one state of a shard, which stay as they are while others are written.
 //!
-//! A store's snapshot keeps the runs that it reads on the disk, and the rows in memory that were not flushed yet. [`crate::backup`] bounds
-//! for how long rows are pinned.
+//! A store's snapshot keeps the runs that it reads on the disk, and the rows in memory that were not flushed yet.
+//! [`crate::backup`] bounds for how long rows are pinned.
 
 use super::{RowsError, StoredRows, malformed};
 use crate::backup::{Chunk, Cutter};

@@ -1,5 +1,5 @@
-//! Which rows of a page a filter wants. The page is read as if there were no filter, and has its bounds; the filter is applied beside the
-//! replica's thread, as parsing a page of JSON takes some milliseconds, in which other replicas would wait.
+//! Which rows of a page a filter wants. The page is read as if there were no filter, and has its bounds; the filter is applied
+//! beside the replica's thread, as parsing a page of JSON takes some milliseconds, in which other replicas would wait.
 
 use crate::json::{self, JsonRef};
 use crate::limits;

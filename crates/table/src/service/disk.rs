@@ -6,8 +6,8 @@
 //! | has been writing the same group of the log for [`LOG_STALL`] | says so with its beats until the group is written: writes would wait for as long as that takes, and reads need none |
 //! | the same for [`LOG_STALL_REFUSES`] | refuses writes, too |
 //!
-//! The coordinator lets other nodes lead that take writes. Where none does, the node leads on, refuses writes and reads. Replicas that
-//! follow need nothing of that: their leaders leave them out by themselves.
+//! The coordinator lets other nodes lead that take writes. Where none does, the node leads on, refuses writes and reads. Replicas
+//! that follow need nothing of that: their leaders leave them out by themselves.
 
 use super::Tables;
 use crate::limits::{LOG_LOOK, LOG_STALL, LOG_STALL_REFUSES, ROOM_LOOK};

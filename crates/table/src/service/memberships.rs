@@ -22,8 +22,8 @@ pub struct Membership {
     pub bounds: Bounds,
     /// The latest epoch under which it has served; 0 = it has only loaded.
     pub served: Epoch,
-    /// It is of a child, of a split or a merge, and has not been opened with what its parents had, as far as this file knows: unless
-    /// the log has something of it, it lacks that.
+    /// It is of a child, of a split or a merge, and has not been opened with what its parents had, as far as this file knows:
+    /// unless the log has something of it, it lacks that.
     pub forms: bool,
 }
 
@@ -226,9 +226,9 @@ fn begin(
 }
 
 impl Memberships {
-    /// Opens the file at `path`, or makes it for a node whose store has no number yet. Second: what is wrong with the file that was
-    /// there. Then nothing is known of the replicas that are stored. `has_log`: there is a log beside the file, so that the file
-    /// is not made anew.
+    /// Opens the file at `path`, or makes it for a node whose store has no number yet. Second: what is wrong with the file that
+    /// was there. Then nothing is known of the replicas that are stored. `has_log`: there is a log beside the file, so that the
+    /// file is not made anew.
     ///
     /// # Errors
     /// The disk failed, or the number of the store is lost. Then nothing was written. A full disk is no error where the file is

@@ -223,8 +223,8 @@ impl Tables {
         self.0.notices.full()
     }
 
-    /// Acts upon what the replicas say, and looks at read replicas and at those that children of splits and merges form, through the
-    /// worker that has them: runs until it is dropped.
+    /// Acts upon what the replicas say, and looks at read replicas and at those that children of splits and merges form, through
+    /// the worker that has them: runs until it is dropped.
     pub async fn attend(self, worker: Worker) {
         tokio::join!(
             self.attend_stopped(&worker),
@@ -357,8 +357,8 @@ impl Handler for Tables {
         Ok(StoredReplicas { cluster: self.0.members.cluster(), replicas })
     }
 
-    /// Opens the replica. It takes part in the replication of its shard from then on; whether it has caught up the leader says, by
-    /// asking for it to be in sync. A child's, of a split or a merge, takes what its parents have, and is loaded when it lags
+    /// Opens the replica. It takes part in the replication of its shard from then on; whether it has caught up the leader says,
+    /// by asking for it to be in sync. A child's, of a split or a merge, takes what its parents have, and is loaded when it lags
     /// by little.
     async fn load(&self, shard: &Assignment, _: &[Peer]) -> Result<(), Failure> {
         let replica = &shard.replica;
@@ -377,8 +377,8 @@ impl Handler for Tables {
         Ok(())
     }
 
-    /// A read replica is no copy, whatever it has answered. The epoch says how late a copy is, should all others be lost. A child's
-    /// replica serves when it has all that its parents had, on its disk.
+    /// A read replica is no copy, whatever it has answered. The epoch says how late a copy is, should all others be lost. A
+    /// child's replica serves when it has all that its parents had, on its disk.
     async fn serve(&self, shard: &Assignment, role: Role, epoch: Epoch) -> Result<(), Failure> {
         let replica = &shard.replica;
         self.0.node.when_open(replica).await?;

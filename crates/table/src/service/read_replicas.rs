@@ -1,5 +1,5 @@
-//! What a node of tables tells its worker of its read replicas. No leader asks for them to be in sync, and none waits for them: so
-//! only its own node notices what becomes of one.
+//! What a node of tables tells its worker of its read replicas. No leader asks for them to be in sync, and none waits for them:
+//! so only its own node notices what becomes of one.
 //!
 //! | a read replica | its node, every [`READ_REPLICAS_LOOK`] |
 //! |---|---|

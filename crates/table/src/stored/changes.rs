@@ -1,8 +1,10 @@
 //! Values of the change feed in a store.
 //!
 //! ```text
-//! change     version u8 · kind u8 (1 put, 2 deleted, 3 expired) · at u64 [· of a put: flags u8 (1 = it ends) [· ends u64] · value]
-//! removed    version u8 · through · general · parts u16 · ( bounds · last ) for each;   each position: epoch u64 · index u64
+//! change     version u8 · kind u8 (1 put, 2 deleted, 3 expired) · at u64
+//!            [· of a put: flags u8 (1 = it ends) [· ends u64] · value]
+//! removed    version u8 · through · general · parts u16 · ( bounds · last ) for each
+//!            where each position is epoch u64 · index u64
 //! ```
 
 use super::cursor::Cursor;

@@ -3,7 +3,8 @@
 //! ```text
 //! row        version u8 · flags u8 (1 = it ends) · epoch u64 · index u64 [· ends u64] · value
 //! standing   version u8 · clock u64 · answers u64
-//! outcome    version u8 · at u64 · fingerprint u64 · kind u8 · …   in parts, of which the first begins with how many there are, u16
+//! outcome    version u8 · at u64 · fingerprint u64 · kind u8 · …
+//!            in parts, of which the first begins with how many there are, u16
 //!   1 done      epoch u64 · index u64 · results u16 · ( flags u8 [· former: bytes u32 · row] [· now: bytes u64 [· number i64]
 //!               [· ends u64]] ) for each
 //!   2 not met   operation u16 · flags u8 (1 = there is a row) [· epoch u64 · index u64]

@@ -1,4 +1,4 @@
-//! A backup: a dump in blocks with checksums, so that a file which was cut, flipped or mixed up is told from a whole
+//! A backup: a dump in blocks with checksums, so that a reader tells a file which was cut, flipped or mixed up from a whole
 //! one, and where.
 //!
 //! ```text
@@ -382,7 +382,7 @@ mod tests {
             let at = place.index(file.len());
             file[at] ^= 1 << bit;
             let error = open(&file).unwrap_err();
-            // A line break that came or went makes the block longer or shorter: its begin is told all the same.
+            // A line break that came or went makes the block longer or shorter: the error names its begin all the same.
             prop_assert!(error.at <= at + 1 || error.at == file.len(), "{} found at {}", at, error);
             prop_assert!(at < error.at + BLOCK_BYTES + 2 * PREFIX_BYTES, "{} found at {}", at, error);
         }

@@ -13,7 +13,7 @@ pub struct CoordinatorFile {
     pub listen: Option<String>,
     /// `host:port` where others reach it; absent = `listen`.
     pub address: Option<String>,
-    /// Whether it may listen on an address that others can reach, although it asks nobody who they are.
+    /// Whether it may listen on an address that other machines can reach, although there is no authentication.
     pub insecure: Option<bool>,
     /// Who may connect, and what that may cost.
     pub door: DoorFile,

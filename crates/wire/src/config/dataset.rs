@@ -49,16 +49,16 @@ pub struct DatasetFile {
     /// `content-type` of values; absent = `application/octet-stream`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// How many nodes have each partition; absent = as the node is told.
+    /// How many nodes have each partition; absent = the option of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replication: Option<u32>,
-    /// How many nodes must have each partition before clients get a version; absent = as the node is told.
+    /// How many nodes must have each partition before clients get a version; absent = the option of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_replication: Option<u32>,
-    /// A partition that so many others have is not taken; absent = as the node is told.
+    /// A node does not take a partition that so many others have; absent = the option of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_replication: Option<u32>,
-    /// `interleaved`, `ring_index`, `rendezvous`, `ring` or `jump`; absent = as the node is told.
+    /// `interleaved`, `ring_index`, `rendezvous`, `ring` or `jump`; absent = the option of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dealing: Option<String>,
     /// A version with fewer keys is not given to clients until a person releases it; absent = none without a key is.

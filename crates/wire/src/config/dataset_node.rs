@@ -4,7 +4,7 @@ use super::{CoordinationFile, DoorFile};
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// The file. What is absent is told on the command line or has a default.
+/// The file. A key that is absent comes from the command line or has a default.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DatasetNodeFile {
@@ -16,7 +16,7 @@ pub struct DatasetNodeFile {
     pub listen: Option<String>,
     /// `host:port` where peers reach it; absent = `listen`.
     pub address: Option<String>,
-    /// Whether it may listen on an address that others can reach, although it asks nobody who they are.
+    /// Whether it may listen on an address that other machines can reach, although there is no authentication.
     pub insecure: Option<bool>,
     /// Who may connect, and what that may cost.
     pub door: DoorFile,
@@ -62,7 +62,7 @@ pub struct DatasetNodeFile {
     pub refresh_s: Option<u64>,
     /// Seconds for which nodes must be the same before shares are computed; absent = 10.
     pub stable_s: Option<u64>,
-    /// Seconds for which a version stays that nobody asks for and clients do not get; absent = 600.
+    /// Seconds for which the node keeps a version that no client or peer asks for and that clients do not get; absent = 600.
     pub keep_s: Option<u64>,
     /// Milliseconds before one more peer is asked; absent = 50.
     pub proxy_stage_ms: Option<u64>,

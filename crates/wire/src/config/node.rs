@@ -5,7 +5,7 @@ use partage_core::base::name::{Label, NameError, NodeId, Zone};
 use partage_core::node::NodeSpec;
 use serde::Deserialize;
 
-/// The file. What is absent is told on the command line or has a default.
+/// The file. A key that is absent comes from the command line or has a default.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeFile {
@@ -15,7 +15,7 @@ pub struct NodeFile {
     pub listen: Option<String>,
     /// `host:port` where others reach it; absent = `listen`.
     pub address: Option<String>,
-    /// Whether it may listen on an address that others can reach, although it asks nobody who they are.
+    /// Whether it may listen on an address that other machines can reach, although there is no authentication.
     pub insecure: Option<bool>,
     /// Who may connect, and what that may cost.
     pub door: DoorFile,

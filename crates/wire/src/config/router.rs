@@ -25,7 +25,7 @@ use std::path::PathBuf;
 pub struct RouterFile {
     /// `host:port` to listen on.
     pub listen: Option<String>,
-    /// Whether it may listen on an address that others can reach, although it asks nobody who they are.
+    /// Whether it may listen on an address that other machines can reach, although there is no authentication.
     pub insecure: Option<bool>,
     /// Who may connect, and what that may cost.
     pub door: DoorFile,

@@ -1,4 +1,4 @@
-//! The manifest beside the store files of a dataset version: what they are, so that nobody has to read them to know.
+//! The manifest beside the store files of a dataset version: what they are, so that no reader has to open them to know.
 //!
 //! The same file lies in a node's local store and in a version that `partage dataset build` made. It is JSON, for
 //! people, with a checksum over its content, since a number that is wrong by one bit would send every key to the wrong

@@ -175,7 +175,7 @@ pub struct LocalVersion {
 pub struct Loading {
     /// The number of partitions that are there.
     pub partitions: u32,
-    /// The number of partitions that are to be there.
+    /// The number of partitions that belong there.
     pub partitions_in_all: u32,
     /// The bytes that the node has read from the source.
     pub bytes: u64,

@@ -1,4 +1,4 @@
-//! Messages of metadata servers: changes in parts, notices, and what a node is told of its partitions.
+//! Messages of metadata servers: changes in parts, notices, and what a server answers a node about its partitions.
 
 use crate::limits::SHARDS_IN_PART;
 use crate::malformed::{At, Inside, each, required};
@@ -245,7 +245,7 @@ impl From<&Discovery> for proto::PartitionDiscovery {
     }
 }
 
-/// The form of what a node is told.
+/// The form of the answer to a node.
 pub fn discoveries_form(generation: Generation, discoveries: &[Discovery]) -> proto::DiscoverAnswer {
     proto::DiscoverAnswer {
         generation: Some(generation.into()),
@@ -253,7 +253,7 @@ pub fn discoveries_form(generation: Generation, discoveries: &[Discovery]) -> pr
     }
 }
 
-/// What a node is told.
+/// The answer to a node.
 ///
 /// # Errors
 /// The field that is wrong.

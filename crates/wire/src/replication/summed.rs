@@ -1,5 +1,6 @@
-//! Messages between nodes of tables under a checksum: what replicas store is checked on each disk, and so it is on its way between them. TCP's
-//! sum has 16 bits, and does not cover what a faulty machine between two connections, or a network card, does.
+//! Messages between nodes of tables under a checksum: what replicas store is checked on each disk, and so it is on its way
+//! between them. TCP's sum has 16 bits, and does not cover what a faulty machine between two connections, or a network card,
+//! does.
 //!
 //! ```text
 //!  message (protobuf) · 0x7d · CRC-32C of the message, little-endian

@@ -1,4 +1,4 @@
-//! The headers of HTTP requests that routers and nodes tell each other, and those that nobody passes on.
+//! The headers of HTTP requests that routers and nodes send each other, and those that neither passes on.
 
 use http::header::{self, HeaderMap, HeaderName};
 
@@ -31,8 +31,8 @@ pub const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for")
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// Whether a header is about one connection only (RFC 9110, 7.6.1), and so for nobody behind a proxy.
-/// `transfer-encoding` among them: the length of a body is told anew on each connection.
+/// Whether a header is about one connection only (RFC 9110, 7.6.1), so that no proxy passes it on.
+/// `transfer-encoding` among them: each connection has its own statement of the length of a body.
 fn is_hop_by_hop(name: &HeaderName) -> bool {
     *name == header::CONNECTION
         || *name == header::TRANSFER_ENCODING

@@ -1,6 +1,6 @@
 //! Reading: from the store's keys and bytes to everything durable.
 //!
-//! Every value is checked before anything is made of it, litter too: damage is to be seen when it happens,
+//! Every value is checked before anything is made of it, litter too: damage must show when it happens,
 //! not when it matters. What it costs depends on what it is, see [`StoredFaults`]: only a commit that was begun and
 //! cannot be finished keeps everything from being read.
 
@@ -60,7 +60,7 @@ pub struct Recovered {
 /// and none of their keys is touched.
 ///
 /// # Errors
-/// When a commit that was begun cannot be finished: nobody knows what the records should be.
+/// When a commit that was begun cannot be finished: what the records should be is unknown.
 pub fn read<K: AsRef<str>, V: AsRef<[u8]>>(
     entries: impl IntoIterator<Item = (K, V)>,
 ) -> Result<Recovered, StoredError> {
@@ -362,7 +362,7 @@ impl Reader {
         map
     }
 
-    /// The head of a map. One that is damaged is told, and the latest log taken in its place.
+    /// The head of a map. A damaged one is reported, and the latest log taken in its place.
     fn head(&mut self, name: &KeyspaceName, stored: &mut BTreeMap<Path, Bytes>) -> Option<Head> {
         let path = Path::Head(name.clone());
         let read = stored.remove(&path).map(|payload| parse::<proto::StoredHead, Head>(&path, payload));

@@ -39,7 +39,7 @@ impl TransactionLimits {
     }
 
     /// The operations in order, as many together as the limits allow. The parts of one record stay together
-    /// where they can: a record of which some parts are there is damage to whoever reads it.
+    /// where they can: a record of which some parts are there is damage to every reader.
     fn split(self, ops: Vec<StoreOp>) -> Vec<Vec<StoreOp>> {
         let mut pieces: Vec<Vec<StoreOp>> = Vec::new();
         let mut ops = ops.into_iter().peekable();

@@ -61,7 +61,7 @@ fn name_of(path: &Path) -> &'static str {
         Path::Diff(..) => "change of a map",
         Path::Node(_) => "node",
         Path::Plan(_) => "plan",
-        Path::RedoHead => "commit that is to be finished",
+        Path::RedoHead => "commit to finish",
         Path::RedoPiece(_) => "piece of a commit",
     }
 }

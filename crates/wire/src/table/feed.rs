@@ -12,8 +12,8 @@ pub struct FeedPage {
     pub changes: Vec<ChangeText>,
     /// What to give as `after` to go on behind these changes.
     pub next: String,
-    /// Where `left` was given: what to give as `left` with the next page. Absent: the end that each part of the table had when its first
-    /// page was asked for is reached.
+    /// Where `left` was given: what to give as `left` with the next page. Absent: the end that each part of the table had when
+    /// its first page was asked for is reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<String>,
 }

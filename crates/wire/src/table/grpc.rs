@@ -1,7 +1,7 @@
 //! Tables over gRPC: how messages are read, and what an error has beside its code.
 //!
-//! A message of a few bytes can name very many rows: an empty row takes two bytes on the network and some hundred in memory. So the fields
-//! of a message are counted before anything is made of them.
+//! A message of a few bytes can name very many rows: an empty row takes two bytes on the network and some hundred in memory. So
+//! the fields of a message are counted before anything is made of them.
 
 use partage_core::limits::BATCH_OPERATIONS;
 use prost::Message;

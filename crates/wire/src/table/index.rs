@@ -97,7 +97,7 @@ pub enum ShardIndexRequest {
     Drop(String),
     /// A page of an index.
     Page(ShardPage),
-    /// All replicas are to be summed up, under that number; of the leader.
+    /// Asks the leader to sum all replicas up, under that number.
     Check {
         /// What the results are asked for by.
         number: u64,
@@ -109,7 +109,8 @@ pub enum ShardIndexRequest {
     },
 }
 
-/// Which rows a page of an index of a shard is to have. Values are texts as the client has given them, so that each node reads the same.
+/// Which rows a page of an index of a shard is to have. Values are texts as the client has given them, so that each node reads
+/// the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShardPage {

@@ -1,4 +1,4 @@
-//! What a worker is told when it is refused: a word for programs, a sentence for people, and whether to try
+//! The answer to a worker whose message is refused: a word for programs, a sentence for people, and whether to try
 //! again. The same over gRPC and HTTP.
 
 use crate::malformed::sentence;
@@ -17,7 +17,7 @@ pub enum Retry {
     AsNew,
     /// Only a person can mend it.
     Never,
-    /// Nothing is to be done: a later message said the same and more.
+    /// Nothing: a later message said the same and more.
     Needless,
 }
 

@@ -1,6 +1,6 @@
 //! The token of a worker's session: given to the process that registers, and stored only as its digest.
 //!
-//! | door | a new process is told it in | and says it in                                      |
+//! | door | a new process gets it in     | and sends it in                                     |
 //! |------|-----------------------------|-----------------------------------------------------|
 //! | gRPC | `Welcome`                   | `Register`, when it comes back; then its stream is it |
 //! | HTTP | `welcome`                   | every registration, heartbeat and `leave` after that |

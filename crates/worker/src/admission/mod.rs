@@ -227,7 +227,7 @@ impl Shared {
         self.await_change(until, || self.enter(keyspace, key, access), soon).await
     }
 
-    /// Does `attempt` until it gives something else than what is to be waited for, again whenever the gates
+    /// Does `attempt` until it gives something else than the outcome to wait for, again whenever the gates
     /// have changed; at `until`, or when too many wait already, gives what it has.
     pub(crate) async fn await_change<T>(
         &self,
@@ -254,7 +254,7 @@ impl Shared {
         }
     }
 
-    /// Replaces what requests see. `changed`: the gates are others, so that whoever waits may look again.
+    /// Replaces what requests see. `changed`: the gates are others, so that waiting requests look again.
     pub(crate) fn publish(&self, published: Published, changed: bool) {
         self.published.store(Arc::new(published));
         if changed {
@@ -307,8 +307,8 @@ impl Guard {
     }
 
     /// Whether this node has had the shard from the moment the request came in until now (A18). While the
-    /// guard lives the shard is not handed over, so only an eviction can end it, and in exclusive keyspaces a lapsed lease. Ask after
-    /// the work and before the answer: what took longer than the lease must not be acknowledged. When it is false the
+    /// guard lives the shard is not handed over, so only an eviction can end it, and in exclusive keyspaces a lapsed lease. Ask
+    /// after the work and before the answer: what took longer than the lease must not be acknowledged. When it is false the
     /// request may have been carried out: tell the caller that its outcome is unknown.
     pub fn mine_all_along(&self) -> bool {
         let had_lease = self.lapses.is_none_or(|lapses| {
@@ -379,7 +379,7 @@ impl OwnershipHandle {
         gates.permit(now, &replica.keyspace, replica.shard).is_some_and(|p| p.role == self.permit.role)
     }
 
-    /// Whether it has done so ever since, and nobody else between (O7).
+    /// Whether it has done so ever since, and no other node between (O7).
     pub fn mine_all_along(&self) -> bool {
         self.shared.published.load().gates.still_holds(self.shared.clock.now(), &self.permit)
     }

@@ -52,7 +52,7 @@ impl Driver {
         self.connection.send(from_worker::Message::Leave(leave));
         self.connection.closed(limits::CONNECT).await;
         for leaver in self.state.leavers.drain(..) {
-            // Whoever asked may have stopped waiting.
+            // The caller may have stopped waiting.
             let _ = leaver.send(());
         }
     }

@@ -137,7 +137,7 @@ pub struct State {
 }
 
 impl Driver {
-    /// Runs until it is told to stop, may leave, or nobody holds the worker any more.
+    /// Runs until it gets the order to stop, may leave, or the last handle of the worker is gone.
     pub async fn run(mut self) {
         while self.step().await == Flow::On {}
         // Requests in flight find that this is not the owner any more; no other is let in.
@@ -264,7 +264,7 @@ impl Driver {
                 self.state.leavers.clear();
                 self.state.beat_now = true;
                 self.state.renewed = true;
-                // Whoever asked may have stopped waiting.
+                // The caller may have stopped waiting.
                 let _ = asker.send(());
             }
             Event::Unhealthy(keyspace, shard, reason) => {
@@ -272,7 +272,7 @@ impl Driver {
             }
             Event::LayDown(keyspace, shard, reason, asker) => {
                 let laid_down = self.lay_down(&keyspace, shard, &reason, actions);
-                // Whoever asked may have stopped waiting.
+                // The caller may have stopped waiting.
                 let _ = asker.send(laid_down);
             }
             Event::Progressed(replica) => self.machine.progressed(now, &replica),

@@ -1,10 +1,10 @@
 //! Requests that are sent on to other nodes, and the check that such a node still answers.
 //!
 //! A stopped process, and a machine that is cut off, leave their connections open: an answer of theirs would be waited for until
-//! they come back. How long a request may take is the service's affair, so it has no deadline. Instead, when a request or the next
-//! part of an answer has been waited for [`limits::HOP_QUIET`], the node is asked at [`ALIVE_PATH`], which costs it nothing. When
-//! [`limits::HOP_CHECKS`] such questions in a row have no answer, the request is given up: it may have been carried out, and it
-//! may still be. One check of a node serves all requests that wait for it.
+//! they come back. How long a request may take is the service's affair, so it has no deadline. Instead, when a request or the
+//! next part of an answer has been waited for [`limits::HOP_QUIET`], the node is asked at [`ALIVE_PATH`], which costs it nothing.
+//! When [`limits::HOP_CHECKS`] such questions in a row have no answer, the request is given up: it may have been carried out, and
+//! it may still be. One check of a node serves all requests that wait for it.
 
 use super::{ALIVE_PATH, HOP};
 use crate::limits;

@@ -40,7 +40,7 @@ impl InFlightCounter {
         self.evictions.load(Ordering::SeqCst) != entered_at.0
     }
 
-    /// One less is in flight. True when those who wait are to be woken.
+    /// One less is in flight. True when the caller must wake the waiting tasks.
     #[must_use]
     pub fn leave(&self) -> bool {
         let before = self.count.fetch_sub(1, Ordering::SeqCst);

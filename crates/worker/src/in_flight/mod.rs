@@ -108,7 +108,7 @@ impl InFlight {
         self.counter.is_evicted(entered_at)
     }
 
-    /// Returns when one that entered at that epoch is told to end.
+    /// Returns when a request that entered at that epoch must end.
     pub async fn evicted(&self, entered_at: EvictionEpoch) {
         let mut evicted = self.evicted.subscribe();
         while !self.is_evicted(entered_at) {

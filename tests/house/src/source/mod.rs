@@ -14,6 +14,9 @@ pub const FILE_LINES: usize = 600;
 /// Lines of a function, from `fn` to the closing brace. Clippy warns earlier, at 70 without comments.
 pub const FUNCTION_LINES: usize = 100;
 
+/// Columns of a comment line; rows of tables may be longer.
+pub const COMMENT_COLUMNS: usize = 130;
+
 /// Paths that `core` never names, and what to do instead.
 const CORE_NEVER: [(&str, &str); 14] = [
     ("std::time", "time is an argument: partage_core::base::time::Millis"),
@@ -76,6 +79,7 @@ pub struct Source {
     functions: Vec<(At, usize)>,
     test_lines: usize,
     test_modules: Vec<String>,
+    public_types: Vec<At>,
 }
 
 impl Source {
@@ -102,14 +106,19 @@ impl Source {
             .collect()
     }
 
-    /// Each path that begins in the root of its own crate, by `crate` or by as many `super` as the file lies `depth` modules below
-    /// it: the module it goes to, and its line.
+    /// Each path that begins in the root of its own crate, by `crate` or by as many `super` as the file lies `depth` modules
+    /// below it: the module it goes to, and its line.
     pub fn of_this_crate(&self, depth: usize) -> impl Iterator<Item = (&str, usize)> {
         let up = "super::".repeat(depth);
         self.paths.iter().filter_map(move |at| {
             let below = at.word.strip_prefix("crate::").or_else(|| at.word.strip_prefix(&up))?;
             Some((below.split("::").next().unwrap_or(below), at.line))
         })
+    }
+
+    /// The names of the public structs, enums, unions and traits, with their lines.
+    pub fn public_types(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.public_types.iter().map(|at| (at.word.as_str(), at.line))
     }
 
     /// Everything in a file of `core` that is not a pure decision.
@@ -213,6 +222,7 @@ impl Source {
 impl<'a> Visit<'a> for Source {
     fn visit_item(&mut self, item: &'a syn::Item) {
         if !attributes(item).iter().any(is_for_tests) {
+            self.public_types.extend(public_type(item));
             return visit::visit_item(self, item);
         }
         let span = item.span();
@@ -268,6 +278,19 @@ impl<'a> Visit<'a> for Source {
     }
 }
 
+/// The name of an item, if it is a public type.
+fn public_type(item: &syn::Item) -> Option<At> {
+    let (visibility, name) = match item {
+        syn::Item::Struct(i) => (&i.vis, &i.ident),
+        syn::Item::Enum(i) => (&i.vis, &i.ident),
+        syn::Item::Union(i) => (&i.vis, &i.ident),
+        syn::Item::Trait(i) => (&i.vis, &i.ident),
+        _ => return None,
+    };
+    let is_public = matches!(visibility, syn::Visibility::Public(_));
+    is_public.then(|| At { word: name.to_string(), line: name.span().start().line })
+}
+
 /// The paths in a run of tokens: `a :: b :: c` is one word.
 fn note_tokens(tokens: TokenStream, found: &mut Vec<At>) {
     let mut colons = 0;
@@ -314,6 +337,22 @@ fn attributes(item: &syn::Item) -> &[syn::Attribute] {
         syn::Item::Use(i) => &i.attrs,
         _ => &[],
     }
+}
+
+/// Comment lines that do not fit in a window. A row of a table cannot be broken, so it may be longer.
+pub fn comment_findings(file: &str, text: &str) -> Vec<String> {
+    let is_row = |comment: &str| comment.trim_start_matches(['/', '!']).trim_start().starts_with('|');
+    let comments = text.lines().enumerate().filter(|(_, line)| {
+        let comment = line.trim_start();
+        comment.starts_with("//") && !is_row(comment)
+    });
+    comments
+        .map(|(at, line)| (at + 1, line.chars().count()))
+        .filter(|(_, columns)| *columns > COMMENT_COLUMNS)
+        .map(|(at, columns)| {
+            format!("{file}:{at}: a comment line of {columns} columns, more than {COMMENT_COLUMNS}; wrap it")
+        })
+        .collect()
 }
 
 /// A file that does not begin by saying what it is for.

@@ -152,3 +152,27 @@ fn what_does_not_parse_is_a_finding_not_a_pass() {
     let error = Source::parse("a.rs", "fn f( {").unwrap_err();
     assert!(error.starts_with("a.rs:1: does not parse"), "{error}");
 }
+
+#[test]
+fn long_comment_lines_are_found_and_rows_of_tables_are_not() {
+    let long = "a ".repeat(70);
+    let text = format!(
+        "//! {long}\n    /// {long}\n// {long}\n//! | {long} |\n    /// | {long} |\nlet a = 1; // {long}\n"
+    );
+    let found = comment_findings("a.rs", &text);
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert!(found[1].starts_with("a.rs:2: a comment line of 148 columns, more than 130"), "{}", found[1]);
+    assert!(comment_findings("a.rs", &format!("// {}\n", "ä".repeat(127))).is_empty(), "columns, not bytes");
+    assert_eq!(comment_findings("a.rs", &format!("// {}\n", "a".repeat(128))).len(), 1);
+}
+
+#[test]
+fn public_types_are_those_that_other_crates_could_name() {
+    let source = parse(
+        "pub struct A; pub enum B {} pub trait C {} pub type D = u8; pub(crate) struct E; struct F;\n\
+         mod inner { pub union G { a: u8 } }\n\
+         #[cfg(test)] pub struct H;",
+    );
+    let found: Vec<_> = source.public_types().collect();
+    assert_eq!(found, [("A", 1), ("B", 1), ("C", 1), ("G", 2)]);
+}

@@ -1,5 +1,6 @@
-//! A dataset cluster in simulated time, leaderless or under a coordinator: nodes, a coordination service that forgets and goes away, mirrors of
-//! it that are late, a source that fails and has bad versions, and clients that read through any node. All from one seed.
+//! A dataset cluster in simulated time, leaderless or under a coordinator: nodes, a coordination service that forgets and goes
+//! away, mirrors of it that are late, a source that fails and has bad versions, and clients that read through any node. All from
+//! one seed.
 //!
 //! The machines are core's own ([`partage_core::service::dataset`]); here is what drives them, badly: nodes crash and come back
 //! with their store or without, links and sessions break, an operator rolls back. After every step the [oracle] looks:

@@ -42,8 +42,8 @@ pub struct Maps {
     ended: BTreeMap<Home, True>,
     /// The latest start of each node.
     started: BTreeMap<NodeId, Incarnation>,
-    /// Nodes of which a start has a lower number than one before, as somebody has put another state in the place of the newest. Routers
-    /// that know of the higher number take the node for one that does not serve yet.
+    /// Nodes of which a start has a lower number than one before, as somebody has put another state in the place of the newest.
+    /// Routers that know of the higher number take the node for one that does not serve yet.
     starts_back: BTreeSet<NodeId>,
     term: u64,
     /// The latest term that somebody was elected to.
@@ -169,8 +169,8 @@ impl Maps {
         (term < self.elected && knows).then(|| ("O10", text()))
     }
 
-    /// The engine was restored, and a leader begins from `read` of what is `stored` there. What it does not refuse, nobody alive knew
-    /// to be older: numbers that were given out since are given out again, and names there mean two things from here on.
+    /// The engine was restored, and a leader begins from `read` of what is `stored` there. What it does not refuse, nobody alive
+    /// knew to be older: numbers that were given out since are given out again, and names there mean two things from here on.
     pub fn set_back(&mut self, stored: &Records, read: &Records) {
         let names = |records: &Records| -> BTreeSet<KeyspaceName> {
             records.keyspaces.iter().map(|(record, _)| record.keyspace.name.clone()).collect()
@@ -327,7 +327,8 @@ impl Maps {
         self.left_behind.get(&(name.clone(), shard)).copied().unwrap_or(0)
     }
 
-    /// Whether the present process of a node has that incarnation, as far as its coordinator has made that durable, and routers can know it.
+    /// Whether the present process of a node has that incarnation, as far as its coordinator has made that durable, and routers
+    /// can know it.
     pub fn runs(&self, node: &NodeId, incarnation: Incarnation) -> bool {
         let is_latest = self.started.get(node) == Some(&incarnation) && !self.starts_back.contains(node);
         is_latest && !self.ended.contains_key(&(node.clone(), incarnation))

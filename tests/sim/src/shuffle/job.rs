@@ -1,7 +1,7 @@
 //! A job: it starts a shuffle, writes its input partitions, seals, reads twice, and deletes it or leaves it to expire.
 //!
-//! It goes on by itself every few milliseconds, whatever was lost: what has no answer is asked again, an attempt that fails is run again
-//! elsewhere under another id, some attempts have a second one beside them, some clients die or pause and come back.
+//! It goes on by itself every few milliseconds, whatever was lost: what has no answer is asked again, an attempt that fails is
+//! run again elsewhere under another id, some attempts have a second one beside them, some clients die or pause and come back.
 
 use super::oracle::{Given, records_of};
 use super::weather::Weather;

@@ -1,15 +1,15 @@
-//! Shuffles in simulated time: up to six nodes with the slots of a pool, several shuffles at a time, clients that die, pause and send again.
-//! All from one seed.
+//! Shuffles in simulated time: up to six nodes with the slots of a pool, several shuffles at a time, clients that die, pause and
+//! send again. All from one seed.
 //!
-//! The machines are core's own ([`partage_core::service::shuffle`]); here is what drives them, badly: messages are lost, late, doubled
-//! and overtake each other, links are cut, processes pause, crash with what was not synced, disks are lost and records damaged as far as
-//! R bears it, slots move, leaders are replaced while they live and do not hear of it, nodes join and leave.
+//! The machines are core's own ([`partage_core::service::shuffle`]); here is what drives them, badly: messages are lost, late,
+//! doubled and overtake each other, links are cut, processes pause, crash with what was not synced, disks are lost and records
+//! damaged as far as R bears it, slots move, leaders are replaced while they live and do not hear of it, nodes join and leave.
 //!
-//! The [oracle](oracle::Oracle) knows what each attempt was given. When an attempt is acknowledged, R disks have all of it; what is
-//! dropped is on R disks elsewhere; a shuffle is sealed once, with one whole attempt of each partition; what is read is these attempts'
-//! records as a multiset, in order, stable, and the same at every read, with partitions that differ by one record; no shuffle fails (D6, X6, X7,
-//! X8, X12, X13). Then faults stop: every shuffle comes to its end, and nothing of it is left on any disk, in memory, in a log; nodes that
-//! the map does not name have nothing.
+//! The [oracle](oracle::Oracle) knows what each attempt was given. When an attempt is acknowledged, R disks have all of it; what
+//! is dropped is on R disks elsewhere; a shuffle is sealed once, with one whole attempt of each partition; what is read is these
+//! attempts' records as a multiset, in order, stable, and the same at every read, with partitions that differ by one record; no
+//! shuffle fails (D6, X6, X7, X8, X12, X13). Then faults stop: every shuffle comes to its end, and nothing of it is left on any
+//! disk, in memory, in a log; nodes that the map does not name have nothing.
 
 mod disk;
 mod job;

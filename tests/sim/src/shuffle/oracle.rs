@@ -136,7 +136,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Whether what a disk has may go: of everything that was acknowledged, or may yet be, another intact copy is on a replica of its slot.
+    /// Whether what a disk has may go: of everything that was acknowledged, or may yet be, another intact copy is on a replica of
+    /// its slot.
     pub fn may_lose(
         &self,
         node: usize,

@@ -1,12 +1,12 @@
-//! Trials: at the end of a run, when nothing is wrong any more, something is done to tables on purpose, and what must come about is
-//! looked for.
+//! Trials: at the end of a run, when nothing is wrong any more, something is done to tables on purpose, and what must come about
+//! is looked for.
 //!
-//! The nodes of all followers of a shard stand still until these are asked out of the in-sync set, and go on. Soon after, the shard takes
-//! writes again (L1). Writes that wait for the followers are inside the leader's gate all the while.
+//! The nodes of all followers of a shard stand still until these are asked out of the in-sync set, and go on. Soon after, the
+//! shard takes writes again (L1). Writes that wait for the followers are inside the leader's gate all the while.
 //!
-//! In some runs one node is slow for a minute then. It leaves the in-sync set of each shard, to catch up and come back, only so often (L1):
-//! each time is two commits of the map, whichever replica leads meanwhile. It may be taken for dead, and be registered anew: then it comes
-//! back at once.
+//! In some runs one node is slow for a minute then. It leaves the in-sync set of each shard, to catch up and come back, only so
+//! often (L1): each time is two commits of the map, whichever replica leads meanwhile. It may be taken for dead, and be
+//! registered anew: then it comes back at once.
 
 use crate::clock::{MS, SECOND, True};
 use crate::message::Place;
@@ -17,8 +17,8 @@ use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::map::Shard;
 use std::collections::BTreeMap;
 
-/// Within that time after the followers go on the shard takes a write. A write that waits for what does not come is given up later, ten
-/// seconds after it began.
+/// Within that time after the followers go on the shard takes a write. A write that waits for what does not come is given up
+/// later, ten seconds after it began.
 const TAKES_WRITES: True = 5 * SECOND;
 
 /// How often each shard of the table is written to meanwhile.
@@ -33,8 +33,9 @@ const LIMPS: True = 60 * SECOND;
 /// How often each shard of the table is written to in that time.
 const LIMPING_WRITES: True = 500 * MS;
 
-/// How often members of a shard may leave its in-sync set in that time to catch up, and once more for each node that is taken for dead:
-/// without a rest, for each doubling of the rest to [`FOLLOWER_REST_MS`](super::FOLLOWER_REST_MS), and for each of the longest ones.
+/// How often members of a shard may leave its in-sync set in that time to catch up, and once more for each node that is taken for
+/// dead: without a rest, for each doubling of the rest to [`FOLLOWER_REST_MS`](super::FOLLOWER_REST_MS), and for each of the
+/// longest ones.
 const LIMPING_LEAVES: u64 = 12;
 
 /// The shards of a table that a trial looks at, each with a key of its own.

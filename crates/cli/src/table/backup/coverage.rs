@@ -2,8 +2,8 @@
 //!
 //! What was read of a shard that is not there any more is as good as before: it has every write that was acknowledged before the
 //! backup began. So a split of a shard that was read asks for nothing, and its children are read if it was not. A merge of shards
-//! of which not all were read is read as a whole; what it overlaps is dropped, as each key must come once. A named partition is neither
-//! split nor merged.
+//! of which not all were read is read as a whole; what it overlaps is dropped, as each key must come once. A named partition is
+//! neither split nor merged.
 
 use super::cluster::ShardView;
 use partage_wire::table::PlaceForm;

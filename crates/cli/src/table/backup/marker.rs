@@ -1,4 +1,5 @@
-//! Who writes to a location or prunes it at this moment: markers, so that a prune removes no chunk that a backup under way counts on.
+//! Who writes to a location or prunes it at this moment: markers, so that a prune removes no chunk that a backup under way counts
+//! on.
 //!
 //! ```text
 //!  LOCATION/markers/writer-<id>    Unix time in milliseconds, as text: when its command renewed it last
@@ -10,22 +11,24 @@
 //! | writer | puts its marker · waits until there is no marker of a prune · lists the chunks that are there · writes those that are not · sees that its marker is there, puts the manifest, sees again that the marker is there · removes its marker |
 //! | prune | puts its marker · gives up if there is another one · lists chunks · reads the manifests that stay · removes the others · lists markers, and stops if there is another one · lists manifests, and reads those that are new · removes chunks that no manifest names · removes its marker |
 //!
-//! **No chunk of a backup that is there is removed.** Say that a writer counts on a chunk: it has found it, or written it, and its manifest names it.
-//! Look at the last list of markers that a prune makes before it removes chunks.
+//! **No chunk of a backup that is there is removed.** Say that a writer counts on a chunk: it has found it, or written it, and
+//! its manifest names it. Look at the last list of markers that a prune makes before it removes chunks.
 //!
 //! 1. The writer put its marker before that, and has not removed it: the prune sees it and removes no chunk.
-//! 2. It has removed its marker before that: its manifest was there earlier still, so the prune lists it afterwards, and spares its chunks.
-//! 3. It puts its marker after that: the marker of the prune was there earlier, and goes after the last chunk. So the writer waits, and lists
-//!    chunks when the prune has ended.
+//! 2. It has removed its marker before that: its manifest was there earlier still, so the prune lists it afterwards, and spares
+//!    its chunks.
+//! 3. It puts its marker after that: the marker of the prune was there earlier, and goes after the last chunk. So the writer
+//!    waits, and lists chunks when the prune has ended.
 //!
-//! **A crash leaves no backup without its chunks.** A manifest goes before its chunks, and a manifest comes after its chunks. What a crash
-//! leaves are chunks that no manifest names, which the next prune removes, and a marker.
+//! **A crash leaves no backup without its chunks.** A manifest goes before its chunks, and a manifest comes after its chunks.
+//! What a crash leaves are chunks that no manifest names, which the next prune removes, and a marker.
 //!
-//! **Markers of commands that have ended.** A command renews its marker each [`RENEWAL`]. One that was not renewed for [`LIFE`] counts for nothing;
-//! a prune removes it first. A command that could not renew its own for half of that, as it was suspended or had no network, gives up by
-//! itself, and neither puts a manifest nor removes a chunk. So clocks of machines may differ by less than half of [`LIFE`]. One that is
-//! suspended for longer between its look at the marker and the manifest finds out by the second look, and takes the manifest back. What is
-//! left: a prune that is suspended for that long just before the one request that removes a chunk, and sends it then.
+//! **Markers of commands that have ended.** A command renews its marker each [`RENEWAL`]. One that was not renewed for [`LIFE`]
+//! counts for nothing; a prune removes it first. A command that could not renew its own for half of that, as it was suspended or
+//! had no network, gives up by itself, and neither puts a manifest nor removes a chunk. So clocks of machines may differ by less
+//! than half of [`LIFE`]. One that is suspended for longer between its look at the marker and the manifest finds out by the
+//! second look, and takes the manifest back. What is left: a prune that is suspended for that long just before the one request
+//! that removes a chunk, and sends it then.
 //!
 //! Programs of versions without markers are not seen by a prune.
 

@@ -1,8 +1,8 @@
 //! `partage table load`: rows of a file into a table, several multi-puts at a time.
 //!
-//! A thread reads and parses; what it has ready waits in a queue of few requests. Each request has an idempotency key, under which its
-//! rows that have no outcome yet are sent again. No two requests under way have the same key of a row, so that of several rows
-//! of one key the last one of the file stays.
+//! A thread reads and parses; what it has ready waits in a queue of few requests. Each request has an idempotency key, under
+//! which its rows that have no outcome yet are sent again. No two requests under way have the same key of a row, so that of
+//! several rows of one key the last one of the file stays.
 
 mod source;
 
@@ -267,8 +267,8 @@ impl Destination {
     }
 }
 
-/// Loads JSON lines whose field `key` is the key, with the whole line as the value. Rows that are there stay as they are, so that it may be
-/// done again. Returns how many rows the file has.
+/// Loads JSON lines whose field `key` is the key, with the whole line as the value. Rows that are there stay as they are, so that
+/// it may be done again. Returns how many rows the file has.
 ///
 /// # Errors
 /// A line that cannot be read or written, or nodes that do not answer.

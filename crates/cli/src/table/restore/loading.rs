@@ -1,7 +1,7 @@
 //! Chunks of a backup, into the table: read, verified once more, and sent to the nodes in requests of 1 MiB.
 //!
-//! Each request goes to another node, which writes each row through the leader of its shard. A row is written only if its key has none:
-//! so a request may be sent again whatever became of it.
+//! Each request goes to another node, which writes each row through the leader of its shard. A row is written only if its key has
+//! none: so a request may be sent again whatever became of it.
 
 use super::super::backup::location::Location;
 use super::super::nodes::refusal;

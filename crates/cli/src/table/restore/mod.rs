@@ -5,14 +5,14 @@
 //!                   ─► load chunks, note each ─► create its indexes, wait until they are ready ─► drop NEW.restore
 //! ```
 //!
-//! The coordinator gives the new table numbers that nothing had before (M5): it is a table like any other, with as many shards and
-//! replicas as one likes. Rows come in through the normal write path, several thousand at a time, so they are replicated before they
-//! count, and have new versions; expiry times stay. Request ids that the table kept are not in a backup: they are of writes to the
-//! table that was.
+//! The coordinator gives the new table numbers that nothing had before (M5): it is a table like any other, with as many shards
+//! and replicas as one likes. Rows come in through the normal write path, several thousand at a time, so they are replicated
+//! before they count, and have new versions; expiry times stay. Request ids that the table kept are not in a backup: they are of
+//! writes to the table that was.
 //!
-//! While rows are loaded there is a second table, `NEW.restore`, with one shard: it says which backup is restored, which chunks are
-//! loaded, and who does it. A restore that is interrupted leaves it, so that `partage table list` and `show` say that the table is
-//! not whole, and the same command goes on where it was. `partage table drop NEW` drops both.
+//! While rows are loaded there is a second table, `NEW.restore`, with one shard: it says which backup is restored, which chunks
+//! are loaded, and who does it. A restore that is interrupted leaves it, so that `partage table list` and `show` say that the
+//! table is not whole, and the same command goes on where it was. `partage table drop NEW` drops both.
 
 mod loading;
 mod plan;

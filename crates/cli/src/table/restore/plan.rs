@@ -1,7 +1,7 @@
 //! Which table a backup is restored to: the settings that it had, with as many shards and replicas as are wanted.
 //!
-//! A table that is sharded by ranges of keys is cut where the backup's shards were; if another number of shards is wanted, between
-//! chunks, so that shards have about the same bytes.
+//! A table that is sharded by ranges of keys is cut where the backup's shards were; if another number of shards is wanted,
+//! between chunks, so that shards have about the same bytes.
 
 use partage_core::keyspace::sharding::PartitionKey;
 use partage_wire::json::{Constraint, KeyText, Keyspace, Presplit, Sharding};
@@ -9,7 +9,7 @@ use partage_wire::table::backup::manifest::Manifest;
 use partage_wire::table::{KeyBytes, PlaceForm};
 use std::collections::BTreeSet;
 
-/// What is to be created.
+/// The table to create.
 pub struct Wanted {
     /// The settings.
     pub settings: Keyspace,

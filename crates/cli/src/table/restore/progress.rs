@@ -211,7 +211,7 @@ impl Progress {
                 "there is a keyspace {table}, and {name} does not say that the restore has created it"
             ))
             .help(format!(
-                "if nobody else has, `partage table drop {table}`, and restore anew; else choose another name"
+                "if no other command has created it, `partage table drop {table}`, and restore anew; else choose another name"
             )),
             false => Failure::refused(format!("table {table} was dropped in the middle of its restore"))
                 .help(format!("`partage table drop {name}`, and restore anew")),

@@ -128,7 +128,7 @@ struct MapSubscription {
 }
 
 impl MapSubscription {
-    /// The next message; none when nobody says what the maps are.
+    /// The next message; none while no leader gives the maps.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(message) = self.due.pop_front() {
@@ -301,8 +301,8 @@ mod tests {
     }
 
     /// Seen in the simulator (seed 40135, touched and durable): a coordinator had led, and stood by while the next leader had a
-    /// keyspace in quarantine. It had no map of that to send, and told another that all keyspaces were sent; that one told routers
-    /// that the keyspace is gone.
+    /// keyspace in quarantine. It had no map of that to send, and told another that all keyspaces were sent; that one told
+    /// routers that the keyspace is gone.
     #[tokio::test]
     async fn m2_d11_what_is_on_the_board_and_cannot_be_sent_is_vouched_for_when_it_can() {
         let (map, brief) = map();

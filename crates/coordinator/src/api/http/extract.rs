@@ -1,4 +1,4 @@
-//! Extractors: how the JSON API reads requests. What is not understood is told as JSON; see [`crate::api::error`].
+//! Extractors: how the JSON API reads requests. The refusal of what is not understood is JSON; see [`crate::api::error`].
 
 use crate::api::admin::user;
 use crate::api::error::ApiError;
@@ -33,7 +33,7 @@ fn too_large() -> ApiError {
     ApiError::of(ErrorBody::new("too_large", message, "send less at once"))
 }
 
-/// The query of a URL; one that is not understood is told as JSON.
+/// The query of a URL; the refusal of one that is not understood is JSON.
 pub(crate) struct Query<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
@@ -47,7 +47,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// What the segments of a path name; one that is not understood is told as JSON.
+/// What the segments of a path name; the refusal of one that is not understood is JSON.
 pub(crate) struct Path<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {

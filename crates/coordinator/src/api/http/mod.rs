@@ -134,7 +134,7 @@ async fn coordinators(State(state): State<ApiState>) -> Result<Json<Coordinators
     state.coordinators.list().await.map(Json)
 }
 
-/// Programs that speak gRPC are told so in gRPC, all others in JSON.
+/// Programs that speak gRPC get the refusal in gRPC, all others in JSON.
 async fn no_such_path(request: Request) -> Response {
     let kind = request.headers().get(header::CONTENT_TYPE);
     if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {

@@ -72,7 +72,7 @@ impl ServerLists {
     /// Makes `servers` those that keep the map behind `seen`, if most of them have it.
     ///
     /// # Errors
-    /// Why not; nothing has happened, but for an outcome that nobody knows.
+    /// Why not; nothing has happened, but for an unknown outcome.
     pub async fn set(
         &self,
         name: &KeyspaceName,
@@ -270,7 +270,7 @@ impl ExternalMaps {
     }
 
     /// Too few have stored a change. Somebody may just be behind; if it is another list by now, that one is asked. Who
-    /// is not there is left out, and after a while whoever does not answer.
+    /// is not there is left out, and after a while a server that does not answer.
     async fn mend(&self, name: &KeyspaceName, base: Base, is_late: bool) -> Result<Base, StoreError> {
         let base = match base {
             Base::Head(seen) => {
@@ -392,7 +392,7 @@ impl ExternalMaps {
                     let seen = Seen { head: prepared.head().clone(), version: version.get() };
                     self.0.heads.insert(&change.name, seen);
                 }
-                // Nobody knows yet: the servers find out.
+                // It is not known yet: the servers find out.
                 Err(error) if !error.is_definite() => continue,
                 Err(_) => {}
             }

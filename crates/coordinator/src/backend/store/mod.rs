@@ -230,7 +230,7 @@ pub struct CommitAttempt {
     maps: Arc<[MapChange]>,
 }
 
-/// What is to be made durable, encoded first so that the cluster may take in beats meanwhile.
+/// The writes to make durable, encoded first so that the cluster may take in beats meanwhile.
 pub enum Commit {
     /// Transactions of the backend, which keeps the maps too.
     Backend(Transactions),
@@ -296,7 +296,7 @@ impl Store {
             Store { coordination, leadership, encoder, external, last_attempt: CommitAttempt::default() };
         store.transact_all(finish).await?;
         if let Err(error) = store.delete_room_key().await {
-            // It harms nobody, and goes when there is room.
+            // It harms nothing, and goes when there is room.
             tracing::debug!(%error, key = ROOM, "not taken away");
         }
         store.move_out(&records).await?;
@@ -387,7 +387,7 @@ impl Store {
         self.carry_out(commit).await
     }
 
-    /// What has to be stored for `writes`; `cluster` is as it is after them. What is prepared is to be carried out next.
+    /// What has to be stored for `writes`; `cluster` is as it is after them. The caller must carry out next what is prepared.
     pub fn prepare(&mut self, writes: Vec<Write>, cluster: &Cluster) -> Result<Commit, StoreError> {
         if self.external.is_none() {
             let map = |name: &_| cluster.keyspaces().get(name).map(|keyspace| &keyspace.map);

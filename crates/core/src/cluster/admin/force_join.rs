@@ -251,7 +251,7 @@ impl Cluster {
             shard.replica(key.placement).is_some_and(|r| r.state == ReplicaState::UnloadFinal)
         };
         let id = &node.record.spec.id;
-        // Where coordinators began from an older state and nobody knew, a number may have been given out twice.
+        // Where coordinators began from an older state and no process knew, a number may have been given out twice.
         let is_other = |r: &&Replica, key: &ReplicaKey, of: &Shard| {
             r.placement == key.placement && (r.node != *id || of.id != shard.id)
         };

@@ -119,8 +119,7 @@ impl<'a> Demand<'a> {
         let because = obstacles.iter().map(|what| format!(", {what}")).collect::<String>();
         let joined = counted_with(members.len(), "node", ("has", "have"));
         let wanted = counted(*replicas, "replica");
-        let problem =
-            format!("{of} is to have {wanted} and there is room for {room}: {joined} joined{because}");
+        let problem = format!("{of} needs {wanted} and there is room for {room}: {joined} joined{because}");
         let fewer = (room > 0).then(|| format!("ask for {room} or fewer, "));
         let relax = (!obstacles.is_empty()).then_some("relax that, ");
         let way_out = format!(
@@ -212,7 +211,7 @@ impl Cluster {
         let room = demand.room(&open);
         Ok((room < wanted).then(|| {
             format!(
-                "{} is to have {} and there is room for {room} now: the rest stays where it is, or is reported as \
+                "{} needs {} and there is room for {room} now: the rest stays where it is, or is reported as \
                  unplaced until more nodes join",
                 demand.of,
                 counted(wanted, "replica")
@@ -224,8 +223,8 @@ impl Cluster {
         self.nodes.values().filter(|node| !node.signs.left).map(|node| &node.record.spec).collect()
     }
 
-    /// Refuses to pin to nodes that nobody knows, but where they are still to join; those that `before` named are
-    /// not looked at again. Excluded nodes may be unknown: that harms nobody.
+    /// Refuses to pin to unknown nodes, but where they are still to join; those that `before` named are
+    /// not looked at again. Excluded nodes may be unknown: that harms no shard.
     pub(super) fn check_pins(
         &self,
         constraint: &Constraint,

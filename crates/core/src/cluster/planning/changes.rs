@@ -59,7 +59,7 @@ pub(super) struct ChangeBuilder {
 
 impl ChangeBuilder {
     pub(super) fn of(input: PlanningInput, solution: Solution) -> ChangeBuilder {
-        // A shard that nobody serves comes before one that lost a copy.
+        // A shard that no replica serves comes before one that lost a copy.
         let is_nowhere = |at: &u32| {
             let shard = solution.decisions[*at as usize].shard;
             input.problem.current.of(shard).is_empty()

@@ -1,15 +1,16 @@
 //! Leads as even as the replicas allow: which shards another of their replicas should lead.
 //!
-//! The n-th lead of a node costs n divided by its capacity; of two that cost the same, the one costs less whose node leads less in
-//! all. So who gives up its last lead to a node that gets one more for less makes leads more even:
+//! The n-th lead of a node costs n divided by its capacity; of two that cost the same, the one costs less whose node leads less
+//! in all. So who gives up its last lead to a node that gets one more for less makes leads more even:
 //!
 //! ```text
 //!  n1 leads 3 ──► n3 leads 1          n1 leads 3 ──► n2 leads 2 ──► n3 leads 1
 //!  directly                           by a chain: n1 and n3 have no shard in common
 //! ```
 //!
-//! When there is neither, no other choice of leaders costs less in sum (Harvey, Ladner, Lovász, Tamir: Semi-matchings for bipartite
-//! graphs and load balancing, 2006). Each transfer lowers that sum, so whatever comes of it is not undone by the next look.
+//! When there is neither, no other choice of leaders costs less in sum (Harvey, Ladner, Lovász, Tamir: Semi-matchings for
+//! bipartite graphs and load balancing, 2006). Each transfer lowers that sum, so whatever comes of it is not undone by the next
+//! look.
 //!
 //! Loads are not looked at: they change all the time, and each transfer holds up the writes of a shard for a moment.
 
@@ -86,13 +87,14 @@ pub(super) struct Because {
 }
 
 impl Leads {
-    /// Whether a node is a lead or more from its share, of the keyspace or in all, and a tenth of it: only then something is done.
+    /// Whether a node is a lead or more from its share, of the keyspace or in all, and a tenth of it: only then something is
+    /// done.
     pub(super) fn are_uneven(&self) -> bool {
         self.differ(|node| node.own) || self.differ(|node| node.own + node.beside)
     }
 
-    /// Whether a node leads a lead and three tenths more than its share: as much as work stealing allows for replicas (A6). Where a lead
-    /// is no more work than what follows, that is soon enough.
+    /// Whether a node leads a lead and three tenths more than its share: as much as work stealing allows for replicas (A6). Where
+    /// a lead is no more work than what follows, that is soon enough.
     pub(super) fn are_far_from_even(&self) -> bool {
         self.shares(|node| node.own).any(|(leads, share)| leads > FAR * share + 1.0)
     }

@@ -186,7 +186,7 @@ impl Cluster {
                 Some("it does not let go of shards that others wait for".to_owned())
             }
             Health::Up => {
-                node.record.drain.as_ref().map(|drain| format!("it is to be emptied: {}", drain.reason))
+                node.record.drain.as_ref().map(|drain| format!("it is being drained: {}", drain.reason))
             }
             Health::Unknown => Some(
                 "it is unknown: the coordinator has not reached its address yet, or has not had a heartbeat"
@@ -302,7 +302,7 @@ impl Cluster {
     }
 
     /// Plans a keyspace once, and waits for nothing that the planner else waits for: for a dry run, on a copy.
-    /// Nobody is asked twice in earnest, but whoever asks now is told again. Returns why there is no plan, or
+    /// The coordinator asks no person twice in earnest, but answers one that asks now again. Returns why there is no plan, or
     /// none for all of it.
     pub(super) fn plan_at_once(&mut self, at: Moment, name: &KeyspaceName) -> Vec<String> {
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return vec![] };
@@ -427,7 +427,7 @@ impl Cluster {
             plan.keyspace == *name && plan.origin == Origin::Rebalance && plan.status == Status::Suggested
         };
         let earlier: Vec<PlanId> = self.plans.values().filter(waiting).map(|plan| plan.id).collect();
-        // Nobody is asked twice; what still waits is out of date all the same.
+        // No person is asked twice; what still waits is out of date all the same.
         let changes = if self.is_rejected(name, &changes) { vec![] } else { changes };
         let same =
             |id: &PlanId| self.plans.get(id).is_some_and(|plan| rejected::are_alike(&plan.changes, &changes));

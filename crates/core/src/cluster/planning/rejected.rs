@@ -1,7 +1,7 @@
 //! What a person has said no to stays so until something has changed.
 //!
 //! The planner finds the same changes again at its next look, seconds after somebody rejected them. So a rejected
-//! plan keeps what it was based on, and while that holds nobody is asked again:
+//! plan keeps what it was based on, and while that holds no person is asked again:
 //!
 //! | what                                                 | has changed when                            |
 //! |------------------------------------------------------|---------------------------------------------|

@@ -384,8 +384,8 @@ fn o1_where_the_state_was_set_back_nobody_gets_a_lease_while_one_of_before_may_r
     assert_eq!(lease(&mut cluster, &mut test), lease_ms);
 }
 
-/// No process has said that the state was set back. Another node may own by now what the map gives to one whose lease is over: the
-/// coordinator grants that one no lease before it has heard every node, or no lease of before can run (seed 600252).
+/// No process has said that the state was set back. Another node may own by now what the map gives to one whose lease is over:
+/// the coordinator grants that one no lease before it has heard every node, or no lease of before can run (seed 600252).
 #[test]
 fn o1_a_node_without_a_lease_gets_none_from_a_new_coordinator_before_the_others_are_heard() {
     let (mut test, _) = set_back();

@@ -89,8 +89,8 @@ fn m7_nothing_new_is_placed_where_there_is_no_room() {
     assert_eq!((held_by(&test, "n0"), held_by(&test, "n1")), (4, 0), "{:#?}", test.map());
 }
 
-/// Of two that could lead the one with room does. Where none has, who leads stays: reads want a leader, and one that begins has to
-/// write.
+/// Of two that could lead the one with room does. Where none has, who leads stays: reads want a leader, and one that begins has
+/// to write.
 #[test]
 fn l1_a_lead_goes_where_there_is_room_and_stays_where_there_is_none_anywhere() {
     let mut test = cluster_of(3, table(3));

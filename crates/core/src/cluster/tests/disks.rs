@@ -1,6 +1,7 @@
 //! What services store: the writes that each replica has on the disk of its node, which outlives the worker. A leader
 //! acknowledges a write when every replica in `Live` has stored it, and every one in `Load` that has begun to copy, as
-//! the contract of durable services says. A leader that begins fetches what the parents of its shard have, and a follower what its leader has.
+//! the contract of durable services says. A leader that begins fetches what the parents of its shard have, and a follower what
+//! its leader has.
 
 use super::test_cluster::Holds;
 use crate::base::id::{Epoch, ShardId};

@@ -492,8 +492,8 @@ fn happen(mut test: TestCluster, nodes: usize, event: &Event) -> TestCluster {
 }
 
 /// Whichever processes die and come back, at whatever time: what was acknowledged is on some disk, nobody leads
-/// without it, no epoch names two starts, and when all are back everything serves, under higher epochs, without a person. (What is asserted
-/// meanwhile is in `disks.rs`.)
+/// without it, no epoch names two starts, and when all are back everything serves, under higher epochs, without a person. (What
+/// is asserted meanwhile is in `disks.rs`.)
 fn survives(nodes: usize, replicas: u32, ownership: Ownership, events: &[Event]) {
     let mut test = cluster_of(nodes, Keyspace { ownership, ..durable(8, replicas) });
     for event in events {

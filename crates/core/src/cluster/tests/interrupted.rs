@@ -154,7 +154,7 @@ fn l1_a_shard_is_not_placed_where_its_last_replica_is_still_leaving() {
     let from = owner(&test, shard).unwrap();
     let to = ["a", "b", "c"].map(node).into_iter().find(|other| *other != from).unwrap();
     switch(&mut test, shard, &to);
-    // The former owner is now the emptiest node, and waits for somebody to hand over to.
+    // The former owner is now the emptiest node, and waits for a successor.
     test.kill(to.as_str());
     test.run(5_000);
     assert_eq!(test.served().len(), 3, "{:#?}", test.notices);

@@ -361,7 +361,7 @@ fn l4_a_copy_that_is_never_deleted_is_forgotten() {
     assert_eq!((test.served().len(), leftover(&test)), (6, 3));
     test.run(settings().handover_ms);
     assert!(test.is_at_rest(1), "{:#?}", test.notices);
-    assert_eq!(told(&test, "forgotten; a may keep data that nobody needs"), 3, "{:#?}", test.notices);
+    assert_eq!(told(&test, "forgotten; a may keep data that no shard needs"), 3, "{:#?}", test.notices);
 }
 
 #[test]

@@ -403,8 +403,8 @@ fn d1_d10_a_copy_waits_for_those_that_the_backup_names_and_a_person_may_choose_i
     assert_eq!(test.served().len(), 1, "{:#?}", test.notices);
 }
 
-/// A person knows that others have a later copy, and goes on with an earlier one: the comparison does not overrule them, whether a
-/// process holds what they chose, or a disk.
+/// A person knows that others have a later copy, and goes on with an earlier one: the comparison does not overrule them, whether
+/// a process holds what they chose, or a disk.
 #[test]
 fn d10_what_a_person_has_chosen_is_not_overtaken_by_a_later_copy_that_they_were_told_of() {
     for lives in [true, false] {

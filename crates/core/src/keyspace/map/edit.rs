@@ -337,8 +337,8 @@ impl<'a> Edit<'a> {
     }
 
     /// A stored replica whose process has ended begins anew with the start `incarnation` of its node: as follower, or
-    /// as the leader, or the closer, that it was, then under a new epoch (O3). With the same `incarnation` and in `Load` it waits for
-    /// the next start, and counts no more meanwhile.
+    /// as the leader, or the closer, that it was, then under a new epoch (O3). With the same `incarnation` and in `Load` it waits
+    /// for the next start, and counts no more meanwhile.
     pub fn begin_anew(
         &mut self,
         id: ShardId,

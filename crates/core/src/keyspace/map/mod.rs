@@ -37,8 +37,8 @@ pub enum Role {
     Leader,
     /// Serves reads, follows the leader, and may take its place.
     Follower,
-    /// Serves reads, of a hot shard of a replicated keyspace: follows the leader, which waits for nothing of it. It is never in the
-    /// in-sync set, and never leads; the coordinator may make it a follower.
+    /// Serves reads, of a hot shard of a replicated keyspace: follows the leader, which waits for nothing of it. It is never in
+    /// the in-sync set, and never leads; the coordinator may make it a follower.
     ReadReplica,
 }
 

@@ -1,4 +1,4 @@
-//! Bounds cut into parts and parts joined into one: the geometry of splits and merges, whoever asks for them.
+//! Bounds cut into parts and parts joined into one: the geometry of splits and merges, whichever part of the code asks for them.
 //!
 //! ```text
 //!  keys    [ a ─────────── z )      cut at m       [ a ── m ) [ m ── z )

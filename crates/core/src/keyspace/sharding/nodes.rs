@@ -12,8 +12,8 @@
 //! | [`rendezvous`](super::rendezvous) | its share | O(nodes) | O(nodes) | exact | no |
 //! | [`jump`](super::jump) | its share, at the end of the list only | O(log nodes) | O(nodes) | exact | yes |
 //!
-//! All arithmetic is on integers, but for two operations in jump that IEEE 754 defines to the bit. So answers are the same everywhere; `vectors/schemes.json` holds them, and `vectors/README.md`
-//! describes each scheme well enough to write it again.
+//! All arithmetic is on integers, but for two operations in jump that IEEE 754 defines to the bit. So answers are the same
+//! everywhere; `vectors/schemes.json` holds them, and `vectors/README.md` describes each scheme well enough to write it again.
 
 use crate::base::name::NodeId;
 use crate::keyspace::hash::murmur3;

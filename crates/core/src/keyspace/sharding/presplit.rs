@@ -5,7 +5,7 @@
 //! are ranged over, evenly.
 //!
 //! The quantiles are exact for the sample: samples are small enough to sort. The estimate of a stream too
-//! large for that is the business of whoever samples it.
+//! large for that is the business of the caller that samples it.
 
 use crate::keyspace::key::{HashRange, Key, KeyRange};
 use crate::limits;

@@ -2,7 +2,7 @@
 //!
 //! Bend the hash space into a circle and let every node put tokens on it, at places that follow from its
 //! name alone. A key belongs to the first token at or after its hash, clockwise. A node that leaves takes
-//! its tokens away, so exactly its keys go to their next tokens; nobody else's move.
+//! its tokens away, so exactly its keys go to their next tokens; no other node's move.
 //!
 //! Few tokens make uneven arcs: at 100 tokens a node the fullest of many nodes is about 25 to 30 % above
 //! the mean. [`Ring::bounded`] mends that for a set of keys known together (shards, say): a node that

@@ -1,4 +1,4 @@
-//! When whoever has lost its coordinator asks again (R7).
+//! When a client that has lost its coordinator asks again (R7).
 //!
 //! Ten thousand connections that end in one moment must not come back in one moment; three may. No client knows how many
 //! others there are, but the coordinator does: for as long as it has us it says over how long to spread if it is
@@ -19,7 +19,7 @@
 //! | none would, so a round was in vain    | from half to all of a quarter of the time that we have looked; no less than the spread, no more than the longest rest |
 //!
 //! So a client of a small cluster is there a tenth of a second after its coordinator is gone, and late by a quarter of
-//! the time for which nobody led. The spread never is below [`RECONNECT_MS`]: up to 500 clients need no more.
+//! the time for which no coordinator led. The spread never is below [`RECONNECT_MS`]: up to 500 clients need no more.
 //!
 //! With spread `s`, of `n` clients at most `n / s` come back in a second when another leads at once, and about
 //! `4n / 3s` when they have looked for one meanwhile. A spread has an end where the fleet can do without no longer: a
@@ -61,7 +61,7 @@ impl ReconnectBackoff {
         ReconnectBackoff { longest_ms: limits::WORKER_REST_MS, spread_ms: RECONNECT_MS, state: State::New }
     }
 
-    /// Of whoever follows maps: a router, or a coordinator that stands by.
+    /// Of a process that follows maps: a router, or a coordinator that stands by.
     pub fn of_router() -> ReconnectBackoff {
         ReconnectBackoff { longest_ms: limits::ROUTER_REST_MS, spread_ms: RECONNECT_MS, state: State::New }
     }

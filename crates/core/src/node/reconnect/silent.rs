@@ -10,9 +10,9 @@
 //!                            the next one leads ▲ and is found at once
 //! ```
 //!
-//! Who refuses, or whose machine says that nobody listens, costs nothing and is not passed over. One that is passed over
-//! is tried again after half a lease: it may have been a short pause, and it leads still. When all are passed over, none
-//! is.
+//! An address that refuses, or whose machine says that no process listens, costs nothing and is not passed over. One that is
+//! passed over is tried again after half a lease: it may have been a short pause, and it leads still. When all are passed over,
+//! none is.
 
 use crate::base::time::Millis;
 use crate::limits::SILENT_COORDINATORS;

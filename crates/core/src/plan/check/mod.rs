@@ -84,7 +84,7 @@ pub enum Finding {
     /// M7: a node that takes nothing new.
     #[error("M7: nothing new is placed on node {0}: {1}")]
     Closed(NodeId, String),
-    /// D10: nobody who has the data of a shard would be left in the map.
+    /// D10: no replica with the data of a shard would be left in the map.
     #[error("D10: no replica of shard {0} that has its data would be left")]
     LastCopy(ShardId),
     /// A shard without any replica.

@@ -15,25 +15,28 @@
 //!
 //! The **grant** (O1, O5): B may begin at epoch e+1 when each replica that may have led before, of this shard or of a
 //! parent that has not gone yet, has carried out an order of epoch e+1, or has certainly lost its lease, or has never
-//! led. In eventual and replicated mode none of that is needed. In a durable keyspace the last writes of the parents must be there,
-//! too, and after a restore the copies must have been compared. [`is_granted`] computes it; it is not stored.
+//! led. In eventual and replicated mode none of that is needed. In a durable keyspace the last writes of the parents must be
+//! there, too, and after a restore the copies must have been compared. [`is_granted`] computes it; it is not stored.
 //!
 //! What one replica of a serving shard becomes, first match wins:
 //!
 //! | state         | seen                                    | next                                            |
 //! |---------------|-----------------------------------------|-------------------------------------------------|
 //! | any           | its incarnation has ended, not durable  | removed                                         |
-//! | `Load`        | `Ready`                                 | `Live`; the replica that it replaces: `Unload`; it leads if that one led, or the shard has no leader |
+//! | `Load`        | `Ready`; eventual or exclusive          | `Live`; the replica that it replaces: `Unload`; it leads if that one led, or the shard has no leader |
+//! | `Load`        | `Ready`; replicated, no in-sync set yet | `Live`; it is the in-sync set, and leads (`replicated::begin`) |
+//! | `Load`        | `Ready`; replicated, with an in-sync set | as it is, until its leader asks it into the set ([`replicated`]) |
 //! | `Load`        | `Failed` too often, or overdue          | `UnloadFinal`: the planner tries another node   |
 //! | `Live`        | the shard has no leader, it serves or is the first live one | leads                       |
+//! | `Live`        | replicated; leads, neither its followers nor the coordinator hear it, a follower serves | the follower leads; it leaves the in-sync set, and goes to `Load` |
 //! | `Live`        | leads and `Failed`, silent or overdue, a follower serves | the follower leads             |
 //! | `Live`        | leads, its node takes no writes, and a follower serves on one that does | the follower leads |
 //! | `Live`        | leads and is overdue, its followers wait for it ([`stored`]) | one of them leads |
-//! | `Unload`      | `Unloaded`; the leader serves and is heard, or none ever led | `UnloadFinal`              |
+//! | `Unload`      | `Unloaded`; the leader serves and is heard, or none ever led; replicated: the in-sync set has all | `UnloadFinal` |
 //! | `UnloadFinal` | `Dropped`, or overdue                   | removed                                         |
 //!
-//! Overdue is a step that its worker owes for too long, see `cluster/overdue.rs`. In eventual and replicated mode an overdue
-//! `Unload` counts as `Unloaded`; in exclusive mode never, as no successor may begin before (O1).
+//! Overdue is a step that its worker has not reported within the step's time limit, see `cluster/overdue.rs`. In eventual and
+//! replicated mode an overdue `Unload` counts as `Unloaded`; in exclusive mode never, as no successor may begin before (O1).
 //!
 //! In a durable keyspace a replica whose incarnation has ended stays, and a child begins with its parents' last writes
 //! only: see [`stored`].
@@ -156,7 +159,7 @@ pub trait ReplicaView {
     }
 }
 
-/// Whether the leader of `shard` may begin under its epoch: nobody else can still own any of its keys.
+/// Whether the leader of `shard` may begin under its epoch: no other replica can still own any of its keys.
 pub fn is_granted(shard: &Shard, map: &ShardMap, view: &dyn ReplicaView) -> bool {
     if view.awaits_comparison(shard) || view.is_durable() && !stored::last_writes_are_there(shard, map, view)
     {
@@ -333,7 +336,8 @@ fn has_source(shard: &Shard, view: &dyn ReplicaView) -> bool {
 /// Whether nothing of it runs any more, or its overdue unloading is not awaited.
 fn has_let_go(replica: &Replica, view: &dyn ReplicaView) -> bool {
     let overdue = || view.is_overdue(replica.placement, ReplicaState::Unload);
-    // Only an exclusive successor must not begin before. A replica of a replicated shard has left the in-sync set before it unloads.
+    // Only an exclusive successor must not begin before. A replica of a replicated shard has left the in-sync set before it
+    // unloads.
     matches!(view.phase(replica.placement), Some(Phase::Unloaded | Phase::Kept | Phase::Dropped))
         || (view.ownership() != Ownership::Exclusive && overdue())
 }
@@ -481,8 +485,8 @@ fn is_hopeful(child: &Shard, had_source: bool, view: &dyn ReplicaView) -> bool {
     !child.replicas.is_empty() && child.replicas.iter().all(loads)
 }
 
-/// A shard that is wanted no more, an abandoned child or an unregistered partition: there is nobody to hand
-/// over to, so each replica goes as soon as it has unloaded, and the shard with the last one.
+/// A shard that is wanted no more, an abandoned child or an unregistered partition: no replica takes over, so each replica
+/// goes as soon as it has unloaded, and the shard with the last one.
 fn unload_all(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let replicas = edit.shard(id)?.replicas.clone();
     for replica in &replicas {

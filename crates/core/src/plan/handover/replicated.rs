@@ -19,10 +19,10 @@
 //! The coordinator may also take members out by itself, down to one: those whose processes have ended (see
 //! [`super::stored`]), and a leader that is silent. The others have everything that they have.
 //!
-//! A shard that nobody has led yet has no data: its first replica that is ready is its in-sync set, and leads.
+//! A shard that no replica has led yet has no data: its first replica that is ready is its in-sync set, and leads.
 //!
-//! A hot shard may have *read replicas* beside its members: they follow the leader's log, and answer reads. No leader asks them in,
-//! none waits for them, and none of them leads.
+//! A hot shard may have *read replicas* beside its members: they follow the leader's log, and answer reads. No leader asks them
+//! in, none waits for them, and none of them leads.
 //!
 //! | seen of a read replica                                   | becomes                                    |
 //! |----------------------------------------------------------|--------------------------------------------|
@@ -31,9 +31,10 @@
 //! | its process ended, or has nothing of it                  | removed ([`super::stored`]): another comes in its place while the shard is hot |
 //! | the shard has fewer members than it should, those counted whose nodes are waited for | a follower in `Load`: the leader asks it in, as any; what was to replace it replaces none |
 //!
-//! A split or merge (`service/table/split` has the way of the data): at the switch a child's in-sync set are its replicas on nodes
-//! on which a parent is in sync, if they are enough; else the switch waits. Its first replica whose node takes writes leads it, else its first. The others stay in `Load`. The parents keep their
-//! in-sync sets, in `Unload`, and their leaders as closers, until every child's replica in sync serves:
+//! A split or merge (`service/table/split` has the way of the data): at the switch a child's in-sync set are its replicas on
+//! nodes on which a parent is in sync, if they are enough; else the switch waits. Its first replica whose node takes writes leads
+//! it, else its first. The others stay in `Load`. The parents keep their in-sync sets, in `Unload`, and their leaders as closers,
+//! until every child's replica in sync serves:
 //!
 //! | seen of a parent that closes                     | next                                          |
 //! |--------------------------------------------------|-----------------------------------------------|

@@ -1,8 +1,9 @@
 //! Replicas of durable keyspaces whose processes have ended: they stay in the map, as their data stays on a disk.
 //!
-//! The replicas in `Live` (of a replicated shard those in its in-sync set) are the *copies* of a shard: each has everything that was acknowledged, as a leader
-//! acknowledges nothing that a replica in `Live` has not stored. So any of them may lead when no other one lives, and
-//! one without which others went on is no copy any more: it goes to `Load`, and catches up before it serves again.
+//! The replicas in `Live` (of a replicated shard those in its in-sync set) are the *copies* of a shard: each has everything that
+//! was acknowledged, as a leader acknowledges nothing that a replica in `Live` has not stored. So any of them may lead when no
+//! other one lives, and one without which others went on is no copy any more: it goes to `Load`, and catches up before it serves
+//! again.
 //!
 //! | a replica, its process ended | the shard                           | its node                         | becomes                          |
 //! |------------------------------|-------------------------------------|----------------------------------|----------------------------------|
@@ -17,7 +18,7 @@
 //! | `Live`                       | no copy acts; one lives and cannot follow, all others are gone or damaged | is back | waits; the one that lives is made the leader |
 //! | `Live`                       | no copy acts                        | any other                        | waits: the last copy is never removed (D10) |
 //! | `Load`, older than a restore | none leads since                    | is away                          | waits: it may be a later copy    |
-//! | `Load`, was to replace one, or nobody has ever led | any           | any                              | removed                          |
+//! | `Load`, was to replace one, or no replica has ever led | any         | any                              | removed                          |
 //! | `Load`                       | the leader serves                   | is back and has it stored        | `Load` under the new start       |
 //! | `Load`                       | has copies enough, or any, if its node is back without it | any        | removed                          |
 //! | `Unload`                     | the leader serves                   | any                              | removed                          |
@@ -99,7 +100,7 @@ fn settle_all(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Resul
     Ok(())
 }
 
-/// Read replicas that cannot act: nobody waits for them. After a restore, one that is away may have become a member since.
+/// Read replicas that cannot act: no write waits for them. After a restore, one that is away may have become a member since.
 fn remove_read_replicas(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
     let is_out = |r: &&Replica| {
@@ -142,8 +143,8 @@ fn is_given_up(replica: &Replica, view: &dyn ReplicaView) -> bool {
     follows && !has_ended(replica, view) && (super::has_failed_too_often(replica, view) || never_begins())
 }
 
-/// Whether the process of a replica, which lives, has found what it has stored damaged: it is of as little use as what a process that has
-/// ended had stored damaged.
+/// Whether the process of a replica, which lives, has found what it has stored damaged: it is of as little use as what a process
+/// that has ended had stored damaged.
 fn is_found_damaged(replica: &Replica, view: &dyn ReplicaView) -> bool {
     let is_damaged = |phase: &Phase| matches!(phase, Phase::Failed(failure) if failure.damaged);
     !has_ended(replica, view) && view.phase(replica.placement).is_some_and(is_damaged)

@@ -216,8 +216,8 @@ fn l1_d10_a_follower_that_failed_leads_when_all_others_are_lost() {
     assert_eq!(settled(&lost), (vec![(Live, 1), (Live, 1)], Some(PlacementId(2))));
 }
 
-/// What is stored of a follower is damaged: no further attempt is waited for, and another placement takes its place. Other failures may
-/// pass.
+/// What is stored of a follower is damaged: no further attempt is waited for, and another placement takes its place. Other
+/// failures may pass.
 #[test]
 fn d10_a_follower_that_is_found_damaged_is_removed_after_its_first_attempt() {
     let failed = |attempts, damaged| {

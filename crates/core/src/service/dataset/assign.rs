@@ -160,7 +160,7 @@ impl Default for Replication {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the sentences say it")]
 pub enum ReplicationError {
-    #[error("replication is 0: nobody would take anything; set 1 or more")]
+    #[error("replication is 0: no node would take a partition; set 1 or more")]
     Nothing,
     #[error("replication is {0}: the limit is {max}", max = crate::limits::REPLICAS)]
     TooMany(u32),

@@ -9,7 +9,7 @@
 //! | it begins | one peer is asked, whom the seed chooses among those that have not been slow lately |
 //! | a stage is over | one more is asked, beside those who have not answered |
 //! | a peer fails | one more is asked at once, and the stage begins anew |
-//! | a peer answers, and be it that there is no such key | its answer counts; whoever else was asked is left (the caller drops them) |
+//! | a peer answers, and be it that there is no such key | its answer counts; the caller drops the other requests |
 //! | all were asked, and have failed | [`Failure::All`]: 502 |
 //! | the whole time is over | [`Failure::TimedOut`]: 504 |
 //!
@@ -57,7 +57,7 @@ pub enum Next {
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// Nobody is known to have the partition: 502.
+    /// No node is known to have the partition: 502.
     #[error("no node is known to have this partition: it is lost until one has it again")]
     NoPeers,
     /// All who have it failed: 502.

@@ -99,7 +99,7 @@ impl Furthest {
         if known.furthest.as_ref() != Some(wanted) {
             return false;
         }
-        // What nobody has asked for in between may have been there.
+        // What no client has asked for in between may have been there.
         let lacking = known.lacking.filter(|(_, last)| now.since(*last) < Furthest::ASKED_MS);
         let since = lacking.map_or(now, |(since, _)| since);
         known.lacking = Some((since, now));

@@ -1,8 +1,8 @@
 //! One request that looks for a version among the nodes of a dataset: whom it asks next, and when it has asked all.
 //!
-//! Nodes change to a version one after the other, so a request may come to some that are behind it. It asks each node once: first the
-//! one that has answered with the version ([`Furthest::has`]), then the others that can be reached. What nodes have said of one version
-//! says nothing of another, which other requests may have seen meanwhile.
+//! Nodes change to a version one after the other, so a request may come to some that are behind it. It asks each node once: first
+//! the one that has answered with the version ([`Furthest::has`]), then the others that can be reached. What nodes have said of
+//! one version says nothing of another, which other requests may have seen meanwhile.
 //!
 //! [`Furthest::has`]: super::furthest::Furthest::has
 
@@ -24,8 +24,8 @@ pub struct VersionSearch {
 }
 
 impl VersionSearch {
-    /// The request wants this version. `reachable` gives the nodes of the dataset that can be reached, none if they are too many to
-    /// ask; it is called once for each version.
+    /// The request wants this version. `reachable` gives the nodes of the dataset that can be reached, none if they are too many
+    /// to ask; it is called once for each version.
     pub fn want(&mut self, wanted: &Served, reachable: impl FnOnce() -> Option<BTreeSet<Arc<str>>>) {
         if self.wanted.as_ref() != Some(wanted) {
             let (wanted, reachable) = (Some(wanted.clone()), reachable());
@@ -42,7 +42,8 @@ impl VersionSearch {
         next
     }
 
-    /// A node has said that it is behind; none: one of which the address is not known. `has` is the node that has had the version.
+    /// A node has said that it is behind; none: one of which the address is not known. `has` is the node that has had the
+    /// version.
     pub fn is_behind(&mut self, node: Option<Arc<str>>, has: Option<Arc<str>>) -> NodesAsked {
         self.behind.extend(node);
         let was_asked = |node: Arc<str>| self.behind.contains(&node) || self.preferred.contains(&node);

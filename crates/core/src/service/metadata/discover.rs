@@ -2,7 +2,7 @@
 //!
 //! | the map says of its replica            | it should be | its data is pushed to                          |
 //! |----------------------------------------|--------------|------------------------------------------------|
-//! | `Load`                                 | LOAD         | nobody yet                                     |
+//! | `Load`                                 | LOAD         | no client yet                                  |
 //! | `Live`                                 | SERVE        | the others of the shard, and of its children   |
 //! | `Unload`, `UnloadFinal`                | UNLOAD       | the same                                       |
 //! | nothing: it left, or the shard is gone | UNLOAD       | who has the shard now, and its children        |
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What a partition on a node should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Status {
-    /// Prepare or catch up; serve nobody.
+    /// Prepare or catch up; do not serve.
     Load,
     /// Serve.
     Serve,

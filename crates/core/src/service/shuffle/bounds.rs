@@ -1,9 +1,9 @@
 //! Bounds: which range a key is in. They are versions; each is final, and the last one is the one that is wanted.
 //!
-//! Version 0 knows nothing of keys: its ranges are *stashes*, each over all keys. Every later version divides the keys into ranges
-//! that follow one another. A range has an identity, which a later version may take over with other bounds (X11, [`identities`]).
-//! So what lies somewhere is named by a [`Tag`]: the range, and the version that it was written by. A tag is *wanted* while
-//! the range has had the same bounds in all versions since; what has a tag that is not wanted is divided anew.
+//! Version 0 knows nothing of keys: its ranges are *stashes*, each over all keys. Every later version divides the keys into
+//! ranges that follow one another. A range has an identity, which a later version may take over with other bounds (X11,
+//! [`identities`]). So what lies somewhere is named by a [`Tag`]: the range, and the version that it was written by. A tag is
+//! *wanted* while the range has had the same bounds in all versions since; what has a tag that is not wanted is divided anew.
 
 use super::sketch::Cdf;
 use super::{Bytes, RangeId};
@@ -156,9 +156,9 @@ fn shared(old: &[&Bytes], new: &[Bytes], cdf: &Cdf) -> Vec<(usize, usize, u64)> 
     all.into_iter().map(|((old, new), weight)| (old, new, weight)).collect()
 }
 
-/// The identities of `count` new ranges (X11): the pairs of an old range, by its place, and a new one are taken in the order of the
-/// density that they share, the greatest first, of equal ones the first pair; each gives its identity to the new range unless one of both has been used.
-/// New ranges that are left get identities from `next` on.
+/// The identities of `count` new ranges (X11): the pairs of an old range, by its place, and a new one are taken in the order of
+/// the density that they share, the greatest first, of equal ones the first pair; each gives its identity to the new range unless
+/// one of both has been used. New ranges that are left get identities from `next` on.
 pub fn identities(
     old: &[RangeId],
     count: usize,

@@ -1,9 +1,9 @@
 //! The decisions of the leader of a slot: one log on every replica of it, fenced by the slot's epoch (rule 5).
 //!
-//! A decision counts when all replicas that the leader counts on have it synced: those in `Live`, and those in `Load` that it has taken in. So each
-//! of them can lead next without losing one. A new leader begins by sending its whole copy under its epoch; a replica that has taken it
-//! refuses all that comes under an earlier epoch from then on. What the last leader had under way and did not reach
-//! the new one never counted. Safety rests on no clock and no lease.
+//! A decision counts when all replicas that the leader counts on have it synced: those in `Live`, and those in `Load` that it has
+//! taken in. So each of them can lead next without losing one. A new leader begins by sending its whole copy under its epoch; a
+//! replica that has taken it refuses all that comes under an earlier epoch from then on. What the last leader had under way and
+//! did not reach the new one never counted. Safety rests on no clock and no lease.
 //!
 //! A copy holds the decisions of living shuffles, and of those that have ended only that they have, the last ones of them.
 
@@ -116,17 +116,18 @@ pub struct Replicas {
 }
 
 impl Replicas {
-    /// The node is to lead the slot under this epoch: its copy, to begin with. From now on this replica refuses the last leader: what
-    /// that one reached it with later would count, and the next leader would not know it.
+    /// The node is to lead the slot under this epoch: its copy, to begin with. From now on this replica refuses the last leader:
+    /// what that one reached it with later would count, and the next leader would not know it.
     pub fn lead(&mut self, slot: PoolSlot, epoch: Epoch) -> Decisions {
         let copy = self.copies.entry(slot).or_default();
         copy.epoch = copy.epoch.max(epoch);
         copy.clone()
     }
 
-    /// Takes decisions in. `known` is the epoch of the slot in the map of the node: what is earlier is refused, as a node whose disk was
-    /// lost has lost what it had heard of, and its map is from after that; the driver of a node without a map hands nothing in. The
-    /// driver syncs them before the leader hears the answer: the epoch, and the number up to which the copy is the leader's.
+    /// Takes decisions in. `known` is the epoch of the slot in the map of the node: what is earlier is refused, as a node whose
+    /// disk was lost has lost what it had heard of, and its map is from after that; the driver of a node without a map hands
+    /// nothing in. The driver syncs them before the leader hears the answer: the epoch, and the number up to which the copy is
+    /// the leader's.
     pub fn take(&mut self, append: Append, known: Epoch, ended_kept: usize) -> Result<(Epoch, u64), Refused> {
         let Append { slot, epoch, what } = append;
         let copy = self.copies.entry(slot).or_default();

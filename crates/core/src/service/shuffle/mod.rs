@@ -1,8 +1,9 @@
-//! Shuffles: records that come from clients which may vanish are re-ordered by key and divided anew, and no node's death loses one.
+//! Shuffles: records that come from clients which may vanish are re-ordered by key and divided anew, and no node's death loses
+//! one.
 //!
-//! The machines are pure: an event and the time go in, effects come out. One long-lived keyspace, the *pool*, places the data of all shuffles:
-//! a range goes to a slot of the pool by hash of its identity, and a slot to its nodes by the map ([`pool`]). Each shuffle is led by
-//! the node that leads the slot of its id, its *home*.
+//! The machines are pure: an event and the time go in, effects come out. One long-lived keyspace, the *pool*, places the data of
+//! all shuffles: a range goes to a slot of the pool by hash of its identity, and a slot to its nodes by the map ([`pool`]). Each
+//! shuffle is led by the node that leads the slot of its id, its *home*.
 //!
 //! ```text
 //!  client ── frames ──► buffer ── batches ──► R holders ──► their disks
@@ -31,9 +32,9 @@
 //! 4. It calls with a tick at `wake_at`.
 //! 5. It reads the batches that an effect names from disk, checks their checksums, and says when one is damaged.
 //!
-//! What was not done: the log of a table's replica ([`crate::service::table::replication`]) does not carry the decisions. It elects
-//! an in-sync set by wishes to the coordinator, and a pool asks the coordinator nothing. Reducing on write, input order and attempts
-//! by stream are not here; neither are drivers, files, and forms on the network.
+//! What was not done: the log of a table's replica ([`crate::service::table::replication`]) does not carry the decisions. It
+//! elects an in-sync set by wishes to the coordinator, and a pool asks the coordinator nothing. Reducing on write, input order
+//! and attempts by stream are not here; neither are drivers, files, and forms on the network.
 
 use crate::base::id::{Epoch, Incarnation};
 use crate::base::name::NodeId;
@@ -132,7 +133,7 @@ pub enum Ended {
     #[error("the shuffle was deleted: start another one")]
     Deleted,
     /// Nobody asked for it for its time to live.
-    #[error("the shuffle has expired, as nobody has asked for it: start another one, and keep it alive")]
+    #[error("the shuffle has expired, as no client has asked for it: start another one, and keep it alive")]
     Expired,
     /// Its home knows nothing of it.
     #[error("the shuffle is unknown: look at its number, or start it")]

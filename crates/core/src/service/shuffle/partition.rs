@@ -1,9 +1,9 @@
 //! Exact partitions: after seal the records and bytes of each range are known, so partitions are cut at exact ranks (X13, X14).
 //!
-//! Nothing is moved for it. Prefix sums of the ranges' counts say in which range a rank lies and how far from its begin; the range's
-//! one order, by key, input partition and place in it, does the rest. So sizes differ by one record at most, for any number of
-//! partitions and whatever the skew. By choice cuts are by bytes, or only between different keys: those are moved inside the range
-//! that they fall into, which alone is looked at, as a key is in one range only.
+//! Nothing is moved for it. Prefix sums of the ranges' counts say in which range a rank lies and how far from its begin; the
+//! range's one order, by key, input partition and place in it, does the rest. So sizes differ by one record at most, for any
+//! number of partitions and whatever the skew. By choice cuts are by bytes, or only between different keys: those are moved
+//! inside the range that they fall into, which alone is looked at, as a key is in one range only.
 
 use super::Bytes;
 
@@ -65,8 +65,8 @@ pub fn pieces(records: &[u64], from: Cut, to: Cut) -> Vec<Piece> {
     ranges.map(piece).filter(|piece| piece.from < piece.to).collect()
 }
 
-/// The first record of a range that begins at this byte or behind it, by the bytes of each record in order. The last partition ends
-/// with the last record instead: records of no bytes may be at the end.
+/// The first record of a range that begins at this byte or behind it, by the bytes of each record in order. The last partition
+/// ends with the last record instead: records of no bytes may be at the end.
 pub fn record_at_byte(bytes: impl Iterator<Item = u64>, offset: u64) -> u64 {
     let mut before = 0;
     let starts = bytes.take_while(|bytes| {

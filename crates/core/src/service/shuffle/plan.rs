@@ -1,5 +1,5 @@
-//! What a sealed shuffle is read by, and what a range is divided by. Both say exactly which batches count; nothing is inferred from what
-//! happens to lie on a disk (rules 3, 4 and 8).
+//! What a sealed shuffle is read by, and what a range is divided by. Both say exactly which batches count; nothing is inferred
+//! from what happens to lie on a disk (rules 3, 4 and 8).
 
 use super::bounds::{Bounds, Tag};
 use super::record::{Batch, Body, Record, Segment};

@@ -63,7 +63,8 @@ impl PoolMap {
         PoolSlot(HashFunction::Xxh3_64.slot(key, slots))
     }
 
-    /// The nodes that may stand in for replicas of a slot, in rendezvous order (Thaler, Ravishankar 1996), which is another for each slot.
+    /// The nodes that may stand in for replicas of a slot, in rendezvous order (Thaler, Ravishankar 1996), which is another for
+    /// each slot.
     pub fn stand_ins(&self, slot: PoolSlot) -> Vec<NodeId> {
         let lot = |node: &NodeId| {
             let key = [node.as_str().as_bytes(), &slot.0.to_be_bytes()].concat();

@@ -1,4 +1,5 @@
-//! A reader: it takes pieces of ranges from holders in turn, and goes elsewhere when one refuses or does not answer (rule 8, X9, X12).
+//! A reader: it takes pieces of ranges from holders in turn, and goes elsewhere when one refuses or does not answer (rule 8, X9,
+//! X12).
 //!
 //! | event | what it does |
 //! |---|---|

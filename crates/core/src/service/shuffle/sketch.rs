@@ -2,10 +2,11 @@
 //!
 //! This is the KLL sketch (Karnin, Lang, Liberty 2016). Keys lie in levels; a key of level h stands for 2^h keys. A level that is
 //! full is sorted, and every second key of it goes up. Which half goes is drawn from the seed that the caller gave, so the same
-//! keys in the same order give the same sketch. Two sketches are merged level by level. The weights of all keys always add up to the
-//! number of keys that were inserted.
+//! keys in the same order give the same sketch. Two sketches are merged level by level. The weights of all keys always add up to
+//! the number of keys that were inserted.
 //!
-//! Keys are cut to [`limits::SAMPLE_KEY_BYTES`]: what is cut is still a bound, and the memory of a sketch has a limit whatever the keys.
+//! Keys are cut to [`limits::SAMPLE_KEY_BYTES`]: what is cut is still a bound, and the memory of a sketch has a limit whatever
+//! the keys.
 
 use super::Bytes;
 use crate::limits;
@@ -135,8 +136,8 @@ impl Cdf {
         at.checked_sub(1).and_then(|at| self.points.get(at)).map_or(0, |(_, upto)| *upto)
     }
 
-    /// Where `n` ranges of about equal weight begin: the first at the empty key, each at another key. A key that alone is as heavy
-    /// as a range has one for itself, so there may be up to `2 n` ranges; there are fewer when there are fewer keys.
+    /// Where `n` ranges of about equal weight begin: the first at the empty key, each at another key. A key that alone is as
+    /// heavy as a range has one for itself, so there may be up to `2 n` ranges; there are fewer when there are fewer keys.
     pub fn begins(&self, n: usize) -> Vec<Bytes> {
         let (total, n) = (u128::from(self.total()), n.max(1) as u128);
         let mut begins = std::collections::BTreeSet::from([Bytes::from([].as_slice())]);

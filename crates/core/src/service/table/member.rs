@@ -66,7 +66,8 @@ pub fn takes_base(order: &exchange::Order) -> bool {
     forms(order) || order.in_sync
 }
 
-/// Whether the shard serves without a child's replica that is still taking its base: the leader has all of it, and fills the replica.
+/// Whether the shard serves without a child's replica that is still taking its base: the leader has all of it, and fills the
+/// replica.
 pub fn is_late(order: &exchange::Order) -> bool {
     order.state.is_staying() && !takes_base(order)
 }

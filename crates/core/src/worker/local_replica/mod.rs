@@ -22,8 +22,8 @@
 //! goes as far as `Unloaded` and is reported `Kept`. Its data is deleted only on a permission: an order to
 //! `UnloadFinal`, or a [`Permission`]. An order that names it again takes it back.
 //!
-//! A `load` that finds what is stored *damaged* ([`LocalReplica::damaged`]) is reported so: the coordinator waits for no further attempt,
-//! and has the replica filled again from others.
+//! A `load` that finds what is stored *damaged* ([`LocalReplica::damaged`]) is reported so: the coordinator waits for no further
+//! attempt, and has the replica filled again from others.
 //!
 //! A service may report a replica that serves *unhealthy* ([`LocalReplica::unhealthy`]: its disk died). It is drained and
 //! unloaded as if it were to leave, loaded again, and reported failed until a load has succeeded; so a follower
@@ -31,7 +31,7 @@
 //!
 //! An order is *carried out*, and its epoch reported, when what it ends has ended: a leader that is ordered
 //! to follow or to leave has carried that out when its last request is answered (and, leaving, when
-//! `unload` has returned or run out of time). Nobody else owns the shard before that (O1).
+//! `unload` has returned or run out of time). No other replica owns the shard before that (O1).
 
 mod callback_timeouts;
 mod callbacks;
@@ -135,9 +135,10 @@ pub struct LocalReplica {
     damaged: bool,
     /// Whether its data outlives its processes: then the service notes each epoch under which it follows, too.
     pub(super) durable: bool,
-    /// Whether replication among the replicas of its shard settles which of them may write and read. Then a leader that is to lead
-    /// under a later epoch goes on: the set of those that store its writes is another one. A drain would wait for writes that may
-    /// wait for followers, and these for the leader. And what lags behind is brought up to date as it is, without an `unload`.
+    /// Whether replication among the replicas of its shard settles which of them may write and read. Then a leader that is to
+    /// lead under a later epoch goes on: the set of those that store its writes is another one. A drain would wait for writes
+    /// that may wait for followers, and these for the leader. And what lags behind is brought up to date as it is, without an
+    /// `unload`.
     pub(super) replicated: bool,
 }
 
@@ -271,7 +272,7 @@ impl LocalReplica {
     }
 
     /// Takes in an order. One of an earlier epoch is older news and ignored; a grant is not taken back
-    /// within its epoch, as nobody else can have begun.
+    /// within its epoch, as no other replica can have begun.
     ///
     /// An order about a replica that was withdrawn takes it back. What was dropped cannot come back.
     pub fn take(&mut self, order: Order) {
@@ -294,7 +295,7 @@ impl LocalReplica {
         self.order = Order { granted: order.granted || granted, ..order };
         self.forget_laid_down();
         if self.runs_nothing() {
-            // Nothing of it runs, so there is nothing that the order could end: nobody waits until it can be loaded.
+            // Nothing of it runs, so there is nothing that the order could end: no caller waits until it can be loaded.
             self.carried_out = self.order.epoch;
         }
     }

@@ -1,5 +1,5 @@
-//! What a service says of its replica beside the results of callbacks: that a load gets on, or finds damage, that it is ill, that it no
-//! longer leads.
+//! What a service says of its replica beside the results of callbacks: that a load gets on, or finds damage, that it is ill, that
+//! it no longer leads.
 //!
 //! A lead that is laid down: it could serve, and is not to lead for now.
 //!
@@ -26,7 +26,7 @@ pub enum NoSuccessor {
     DoesNotLead,
     /// It would leave the shard without a leader.
     #[error(
-        "no other replica of the shard is live, so nobody could lead in its place: raise `replicas` of the keyspace, or \
+        "no other replica of the shard is live, so no other could lead in its place: raise `replicas` of the keyspace, or \
          drain the node"
     )]
     Alone,
@@ -70,7 +70,7 @@ impl LocalReplica {
     /// names another leader; then it follows.
     ///
     /// # Errors
-    /// It does not lead, or nobody else could; nothing has changed.
+    /// It does not lead, or no other replica could; nothing has changed.
     pub fn lay_down(&mut self, reason: String) -> Result<(), NoSuccessor> {
         let leads = matches!(self.gate, Gate::Open(Role::Leader, _)) && self.is_to_lead();
         if !leads {
@@ -88,7 +88,7 @@ impl LocalReplica {
         self.laid_down.is_some() && self.is_to_lead()
     }
 
-    /// After a new order: another leads, it is to go, or nobody else is left.
+    /// After a new order: another leads, it must go, or no other replica is left.
     pub(super) fn forget_laid_down(&mut self) {
         if !self.is_to_lead() || !self.has_successor() {
             self.laid_down = None;

@@ -38,7 +38,8 @@ fn l1_d1_what_serves_and_is_to_load_is_unloaded_and_loads_anew() {
     assert_eq!(tasks(fixture.worker.drained(Millis(9), &replica())), [Task::Call(Callback::Unload)]);
 }
 
-/// A set without a follower that is silent has a later epoch. Writes may wait for that follower, and it for a leader of that epoch.
+/// A set without a follower that is silent has a later epoch. Writes may wait for that follower, and it for a leader of that
+/// epoch.
 #[test]
 fn l1_a_replicated_leader_goes_on_under_a_later_epoch_and_drains_nothing() {
     let mut fixture = Fixture { durable: true, ..Fixture::leading_in(Ownership::Replicated, 17) };

@@ -1,7 +1,8 @@
 //! The footer of a file, checked before the library reads it.
 //!
-//! The library takes time for as many elements as a list states, also where an element takes no bytes. So the whole footer is walked
-//! here first: each field that the format knows must have its type there ([`super::shape`]), and each list must be as long as it states.
+//! The library takes time for as many elements as a list states, also where an element takes no bytes. So the whole footer is
+//! walked here first: each field that the format knows must have its type there ([`super::shape`]), and each list must be as long
+//! as it states.
 
 use super::compact::{CompactReader, STRUCT, named};
 use super::shape::Shape::{self, Flag, List, Struct};

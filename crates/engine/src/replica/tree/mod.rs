@@ -1,12 +1,12 @@
 //! The engine of the product: a sorted map in memory over one `lsm-tree` for each store.
 //!
-//! The tree only ever takes sorted runs, by the library's ingestion: its own map in memory stays empty, and it has no log. Each run
-//! of a flush begins with the row that says up to which log position the store has everything. The library adds a run by writing
-//! a new list of files and then renaming a small file over `current`, so that a crash leaves either the list with the run or the
-//! one without it.
+//! The tree only ever takes sorted runs, by the library's ingestion: its own map in memory stays empty, and it has no log. Each
+//! run of a flush begins with the row that says up to which log position the store has everything. The library adds a run by
+//! writing a new list of files and then renaming a small file over `current`, so that a crash leaves either the list with the run
+//! or the one without it.
 //!
-//! A flush freezes the map, writes it as a run without a lock, and lets go of it when the run is in the tree; a read that comes in
-//! between finds the same rows in both.
+//! A flush freezes the map, writes it as a run without a lock, and lets go of it when the run is in the tree; a read that comes
+//! in between finds the same rows in both.
 //!
 //! What the library does not do, and this engine does: it compares the list of files with its checksum (`folder.rs`), catches
 //! panics (`library.rs`), finds the damaged file (`damage.rs`), keeps the runs of the first level below the number that
@@ -153,8 +153,8 @@ impl TreeStore {
         }
     }
 
-    /// What the rows in memory say of a key, and the position of the last group that was applied: `Some(None)`, that there is none.
-    /// `None`: the disk must be asked. Never blocks on the disk.
+    /// What the rows in memory say of a key, and the position of the last group that was applied: `Some(None)`, that there is
+    /// none. `None`: the disk must be asked. Never blocks on the disk.
     pub fn get_in_memory(&self, key: &[u8]) -> Option<(LogPosition, Option<SharedBytes>)> {
         if key.len() > KEY_BYTES {
             return None;

@@ -1,7 +1,8 @@
 //! What an index has of a value: read along the path of the index, and past everything else.
 //!
-//! What else is in the value does not matter: a number there that fits no 64 bits, or a list nested too deeply for a parser that keeps
-//! it, is passed over. So what one index has of a row depends on that index alone. Only bytes that are no JSON text are in no index.
+//! What else is in the value does not matter: a number there that fits no 64 bits, or a list nested too deeply for a parser that
+//! keeps it, is passed over. So what one index has of a row depends on that index alone. Only bytes that are no JSON text are in
+//! no index.
 //!
 //! Of a field that comes twice in an object the last one counts, as for filters.
 

@@ -6,9 +6,9 @@
 //! {"id":"20261128T065456.789Z-3f0c9a11","table":"stock",…}
 //! ```
 //!
-//! Readers ignore fields that they do not know. A form that they would misunderstand gets another number in the first line: 2 stands for a
-//! table with indexes, which readers of the first form would leave out, or with named partitions. Other backups are written in the
-//! first form, and any program reads them.
+//! Readers ignore fields that they do not know. A form that they would misunderstand gets another number in the first line: 2
+//! stands for a table with indexes, which readers of the first form would leave out, or with named partitions. Other backups are
+//! written in the first form, and any program reads them.
 
 use super::ContentDigest;
 use crate::json::{Keyspace, Sharding};
@@ -48,7 +48,8 @@ pub struct Manifest {
     /// The backup whose chunks were expected to be there; none: there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
-    /// The shards, in the order of their bounds: together they hold every key. Named partitions stand in the order of their names.
+    /// The shards, in the order of their bounds: together they hold every key. Named partitions stand in the order of their
+    /// names.
     pub shards: Vec<ShardBackup>,
     /// Chunks that this backup has written; the others were there.
     pub chunks_written: u64,
@@ -74,8 +75,8 @@ pub struct ShardBackup {
     pub begin: PlaceForm,
     /// Where the next one begins; none: this is the last one, or a named partition.
     pub end: Option<PlaceForm>,
-    /// The place in its log that it was read at, as versions of rows are written: all writes up to there are in the backup, and no
-    /// later one.
+    /// The place in its log that it was read at, as versions of rows are written: all writes up to there are in the backup, and
+    /// no later one.
     pub position: String,
     /// The clock of the shard there, in milliseconds of Unix time: rows that ended before are not in the backup.
     pub clock_ms: u64,

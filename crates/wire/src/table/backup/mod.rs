@@ -6,13 +6,13 @@
 //!   tables/stock/<id>       a backup of the table stock: which chunks it consists of    [`manifest`]
 //! ```
 //!
-//! The command writes the manifest last, as one object: a backup without one does not exist, and chunks that no manifest names are
-//! of use to the next backup.
+//! The command writes the manifest last, as one object: a backup without one does not exist, and chunks that no manifest names
+//! are of use to the next backup.
 //!
 //! Each bit of each file is covered twice. A chunk file has a CRC32C of all its bytes, which finds a flipped bit wherever it is,
 //! in the compressed payload too; its name is the SHA-256 of its rows, so that no other chunk passes for it, and so that two rows
-//! sets of one name are equal, whoever wrote the values. A manifest begins with the SHA-256 of the rest, and is listed under its
-//! own table and id, so that one that was moved is refused.
+//! sets of one name are equal, whichever node wrote the values. A manifest begins with the SHA-256 of the rest, and is listed
+//! under its own table and id, so that one that was moved is refused.
 
 pub mod chunk;
 pub mod manifest;

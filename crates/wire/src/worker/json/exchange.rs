@@ -293,7 +293,7 @@ pub struct Peer {
     pub incarnation: u64,
     /// The address of that node: `host:port`; empty when the node is removed from the cluster.
     pub address: String,
-    /// The role of that replica: `leader`, `follower`.
+    /// The role of that replica: `leader`, `follower`, `read_replica`.
     pub role: String,
     /// The state of that replica: `load`, `live`, `unload`, `unload_final`.
     pub state: String,
@@ -309,7 +309,7 @@ pub struct Order {
     pub replica: ReplicaKey,
     /// The keys that the replica's shard holds.
     pub bounds: Bounds,
-    /// The role that the replica should have: `leader`, `follower`.
+    /// The role that the replica should have: `leader`, `follower`, `read_replica`.
     pub role: String,
     /// The state that the replica should have: `load`, `live`, `unload`, `unload_final`.
     pub state: String,

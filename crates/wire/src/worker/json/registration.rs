@@ -1,4 +1,4 @@
-//! The session of a worker as JSON: how it registers, what it is told, and its last word.
+//! The session of a worker as JSON: its registration, the answer, and `leave`.
 
 use crate::Malformed;
 use crate::json::{Bounds, Generation, ReplicaKey, strings};

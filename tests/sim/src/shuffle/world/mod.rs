@@ -233,8 +233,8 @@ pub fn run_with_words(seed: u64, words: Option<usize>) -> (Outcome, Vec<String>)
     (Outcome { broken: world.broken, hash: world.trace.hash(), ..world.outcome }, told)
 }
 
-/// A run of one shuffle in which nothing goes wrong, but that a process may be killed before one of its messages and syncs. The second
-/// number says how many of these there are until the shuffle has come to its end.
+/// A run of one shuffle in which nothing goes wrong, but that a process may be killed before one of its messages and syncs. The
+/// second number says how many of these there are until the shuffle has come to its end.
 pub fn run_interrupted(seed: u64, kill: Option<(usize, u64)>) -> (Outcome, u64) {
     let mut draw = Draw::new(seed ^ 0x5ff1_e000);
     let weather = Weather::drawn(&mut draw).calm();

@@ -65,7 +65,7 @@ fn a_dry_run_of_a_drain_shows_every_move_with_the_node_it_leaves() {
     for planned in &plan.changes {
         let (_, placement) = planned.change.replica().unwrap();
         assert_eq!(plan.nodes[&placement], node("a"));
-        assert!(planned.reason.contains("a is to be emptied"), "{planned:?}");
+        assert!(planned.reason.contains("a is being drained"), "{planned:?}");
     }
     let shares: Vec<_> = dry.shares.iter().map(|s| (s.node.as_str(), s.before, s.after)).collect();
     assert_eq!(shares, [("a", 2, 0), ("b", 2, 3), ("c", 2, 3)]);

@@ -1,7 +1,7 @@
 //! Commands against a small test cluster of obedient workers: each does at once what it is ordered to.
 //!
-//! [`AdminTestCluster::done`] runs every command as a dry run first and [`AdminTestCluster::refused`] looks at the whole state, so
-//! each test of a command is also a test that dry runs and refusals change nothing.
+//! [`AdminTestCluster::done`] runs every command as a dry run first and [`AdminTestCluster::refused`] looks at the whole state,
+//! so each test of a command is also a test that dry runs and refusals change nothing.
 
 mod foresight;
 mod keyspaces;

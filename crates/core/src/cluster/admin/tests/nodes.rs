@@ -80,7 +80,7 @@ fn a_drain_counts_what_it_has_moved() {
     test.refused(
         Command::AddReplica { keyspace: name("users"), shard: ShardId(1), node: node("a") },
         Kind::Refused,
-        "it is to be emptied: new kernel",
+        "it is being drained: new kernel",
     );
 }
 

@@ -108,7 +108,7 @@ fn what_was_accepted_stays_so_until_a_command_asks_for_more() {
     test.done(replicas(Some(1), false));
     test.done(replicas(None, false));
     test.done(pin(off(&["c"]), false));
-    test.refused(pin(off(&["b"]), false), Kind::Refused, "shard s1 of keyspace users is to have 3 replicas");
+    test.refused(pin(off(&["b"]), false), Kind::Refused, "shard s1 of keyspace users needs 3 replicas");
     test.done(pin(Constraint::default(), false));
 }
 
@@ -134,12 +134,12 @@ fn a_pin_to_a_node_that_was_removed_stays_and_no_other_is_let_in_but_ahead() {
 fn shards_with_rules_of_their_own_are_looked_at_with_their_keyspace() {
     let mut test = AdminTestCluster::new(&["a", "b", "c"]);
     test.done(create(wide(2), false));
-    test.refused(replicas(Some(4), false), Kind::Refused, "shard s1 of keyspace users is to have 4 replicas");
+    test.refused(replicas(Some(4), false), Kind::Refused, "shard s1 of keyspace users needs 4 replicas");
     test.refused(pin(on(&["a"]), false), Kind::Refused, "the pin to a leaves 1 of them");
     test.refused(pin(labelled("gpu"), false), Kind::Refused, "the label gpu leaves 0 of them");
     test.done(pin(on(&["a", "b"]), false));
     let more = KeyspaceChanges { replicas: Some(3), ..KeyspaceChanges::default() };
-    test.refused(update(more), Kind::Refused, "shard s1 of keyspace users is to have 3 replicas and there");
+    test.refused(update(more), Kind::Refused, "shard s1 of keyspace users needs 3 replicas and there");
     let fewer = KeyspaceChanges { constraint: Some(off(&["a"])), ..KeyspaceChanges::default() };
     test.refused(update(fewer), Kind::Refused, "the pin to a, b leaves 2 of them");
     test.done(pin(Constraint::default(), false));

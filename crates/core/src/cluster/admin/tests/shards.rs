@@ -280,7 +280,7 @@ fn the_most_shards_and_closed_nodes_stop_a_split() {
     test.cluster.record.brake = Some("so that nothing moves by itself".into());
     let drain = Command::DrainNode { node: node("a"), reason: "test".into(), max_down: None };
     test.run(drain, false).unwrap();
-    test.refused(split(S1, SplitAt::Middle), Kind::Refused, "would begin on node a, but it is to be emptied");
+    test.refused(split(S1, SplitAt::Middle), Kind::Refused, "would begin on node a, but it is being drained");
 }
 
 #[test]

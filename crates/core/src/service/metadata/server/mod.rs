@@ -121,7 +121,7 @@ pub enum Event {
 pub enum Effect {
     /// Read the head.
     Read(u64),
-    /// Write the head again as it is, if it is still at that version. Nobody waits for the outcome.
+    /// Write the head again as it is, if it is still at that version. No caller waits for the outcome.
     Seal(Seen),
     /// Write this head if it is still at that version.
     Swap(u64, Head),
@@ -168,7 +168,9 @@ pub enum Refused {
     #[error("the keyspace has no map: it was deleted, or is still to be created")]
     NoMap,
     /// The head cannot be read.
-    #[error("the coordination service does not answer, so nobody knows which map is the latest: try again")]
+    #[error(
+        "the coordination service does not answer, so this server does not know which map is the latest: try again"
+    )]
     NoHead,
     /// A queue is full.
     #[error("{0} wait already: try again later")]

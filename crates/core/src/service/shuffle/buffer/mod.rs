@@ -1,4 +1,5 @@
-//! A buffer: it takes attempts of many clients, batches their records by slot, and says when an attempt is stored (rule 1, X4, X6).
+//! A buffer: it takes attempts of many clients, batches their records by slot, and says when an attempt is stored (rule 1, X4,
+//! X6).
 //!
 //! | state of an attempt | event | next |
 //! |---|---|---|
@@ -9,8 +10,8 @@
 //! | marking | R nodes have the mark | whole: the client is told |
 //! | any but whole | the shuffle ends, or is sealed; the client goes, or is silent; no R nodes in time | gone: its records are never read |
 //!
-//! A reader needs all batches of a stream up to the last one of a winner, also those of others between. So an attempt waits for all of
-//! them. Records that are held when new bounds come are divided in memory; what is under way keeps its tag.
+//! A reader needs all batches of a stream up to the last one of a winner, also those of others between. So an attempt waits for
+//! all of them. Records that are held when new bounds come are divided in memory; what is under way keeps its tag.
 //! The same streams carry what a division writes: that is a writer of its own, without an end mark.
 
 use super::bounds::{Bounds, Tag};

@@ -1,8 +1,8 @@
 //! A holder: what a node has of the batches of slots, and what it does for others with it (rules 2, 3, 8 and 9).
 //!
-//! The machine knows numbers, not records: what it orders to be read the driver reads. It stores each batch once. It serves, counts and
-//! divides only from streams that it has without a gap up to where they are needed; a gap is asked for from all nodes. What the replicas of
-//! a slot lack of each other, and of stand-ins, `upkeep.rs` finds.
+//! The machine knows numbers, not records: what it orders to be read the driver reads. It stores each batch once. It serves,
+//! counts and divides only from streams that it has without a gap up to where they are needed; a gap is asked for from all nodes.
+//! What the replicas of a slot lack of each other, and of stand-ins, `upkeep.rs` finds.
 
 use super::log::Replicas;
 use super::message::{Message, Word};

@@ -1,8 +1,8 @@
 //! Bounds from samples, and divisions of what lies where it is wanted no more (rule 4).
 //!
 //! A leader orders a division up to the batches that whole attempts need. Their data is on R nodes, so a holder can have
-//! it all. What attempts write later under the old bounds is divided in a later round, the last one before seal. A division is replaced by another one
-//! when its node does not answer; what the first writes is a stream that no decision names.
+//! it all. What attempts write later under the old bounds is divided in a later round, the last one before seal. A division is
+//! replaced by another one when its node does not answer; what the first writes is a stream that no decision names.
 
 use super::{Leader, Led, UnderWay};
 use crate::base::id::Incarnation;
@@ -24,7 +24,8 @@ use std::sync::Arc;
 const ATTEMPTS_KNOWN: usize = 8;
 
 impl Led {
-    /// A buffer's sample; that of an earlier process of the node is forgotten. The answer is whether it has more keys than the last.
+    /// A buffer's sample; that of an earlier process of the node is forgotten. The answer is whether it has more keys than the
+    /// last.
     pub(super) fn sample(&mut self, node: NodeId, incarnation: Incarnation, sketch: Arc<Sketch>) -> bool {
         let known = self.samples.get(&node).map(|(before, known)| (*before, known.count()));
         let is_newer = known.is_none_or(|known| known < (incarnation, sketch.count()));
@@ -54,8 +55,8 @@ impl Led {
         self.samples.values().map(|(_, sketch)| sketch.count()).sum()
     }
 
-    /// The next version of the bounds, if it is time for one: when the sample suffices or the shuffle is to be sealed, and later when
-    /// a range has got far more than its share.
+    /// The next version of the bounds, if it is time for one: when the sample suffices or the shuffle is to be sealed, and later
+    /// when a range has got far more than its share.
     pub(super) fn next_bounds(&mut self, settings: &Settings) -> Option<Bounds> {
         let (count, version) = (self.sample_count(), self.versions.current().version);
         let ranges = self.terms.ranges.max(1) as usize;

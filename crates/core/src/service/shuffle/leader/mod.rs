@@ -6,8 +6,8 @@
 //! | leading | | decides; each decision counts when all of these have it |
 //! | deposed | | nothing any more: a replica has heard of a later epoch |
 //!
-//! Of each shuffle one decision is under way at a time. All else that it knows of a shuffle (end marks, samples, divisions under way, how far
-//! a seal is) is gone with it; its successor gathers marks and begins anew, which changes nothing that counts.
+//! Of each shuffle one decision is under way at a time. All else that it knows of a shuffle (end marks, samples, divisions under
+//! way, how far a seal is) is gone with it; its successor gathers marks and begins anew, which changes nothing that counts.
 
 use super::log::{Append, Decision, Decisions, Refused, What};
 use super::message::{Message, Word};

@@ -1,6 +1,7 @@
 //! Whether the replicas of a shard have the same, and each of them the index entries that its rows ask for.
 //!
-//! An entry of the log says when: each replica sums up what it has as of that entry, range by range of keys, and this compares the sums.
+//! An entry of the log says when: each replica sums up what it has as of that entry, range by range of keys, and this compares
+//! the sums.
 //!
 //! ```text
 //!  replica of n1   a … f: rows 812, by-size 640 of 640     g … z: rows 799, by-size 611 of 612   ◄── an entry is missing
@@ -8,9 +9,9 @@
 //!  replica of n3   a … f: rows 811, by-size 640 of 640 …                                         ◄── a row is missing
 //! ```
 //!
-//! A range begins at a key whose hash says so ([`begins_range`]), and not after so many rows: a row that one replica lacks changes no other
-//! range. Sums do not depend on the order in which they are made ([`Sum`]), so that an index is read in its own order and its entries still
-//! count for the range of their row.
+//! A range begins at a key whose hash says so ([`begins_range`]), and not after so many rows: a row that one replica lacks
+//! changes no other range. Sums do not depend on the order in which they are made ([`Sum`]), so that an index is read in its own
+//! order and its entries still count for the range of their row.
 //!
 //! What most replicas have counts as right; where there is no such majority each is named.
 
@@ -31,8 +32,8 @@ use std::fmt;
 pub struct Sum {
     /// The count.
     pub count: u64,
-    /// Of each the hash; the sum begins again at 2^64. Two that differ have the same with a chance of 2^-64: it is against damage, not
-    /// against malice.
+    /// Of each the hash; the sum begins again at 2^64. Two that differ have the same with a chance of 2^-64: it is against
+    /// damage, not against malice.
     pub hash: u64,
 }
 

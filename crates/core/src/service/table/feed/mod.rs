@@ -6,8 +6,8 @@
 //!  reader: [ a ─ m )  after 7-12     [ m ─ z )  after 7-9·p                       its progress, which a token carries
 //! ```
 //!
-//! A change is a record of the shard's own store, written with the row that it is of. So the replicas agree on changes as they do on
-//! rows: a change of the leader loses none, a snapshot has them, and the children of a split or a merge take those of
+//! A change is a record of the shard's own store, written with the row that it is of. So the replicas agree on changes as they do
+//! on rows: a change of the leader loses none, a snapshot has them, and the children of a split or a merge take those of
 //! their keys.
 //!
 //! | question | answer |
@@ -102,8 +102,8 @@ impl Change {
 /// Where a change is: the position of its entry, and its key.
 pub type Place = (LogPosition, Key);
 
-/// The changes that an entry removes which has written `written`: the oldest whose time is over. More than it has written, so that
-/// they do not pile up, and no more than a bounded number beyond.
+/// The changes that an entry removes which has written `written`: the oldest whose time is over. More than it has written, so
+/// that they do not pile up, and no more than a bounded number beyond.
 pub(super) fn remove_old<R: Records>(
     records: &R,
     settings: FeedSettings,

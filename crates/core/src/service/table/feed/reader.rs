@@ -1,7 +1,7 @@
 //! Which changes of one shard a reader lacks, and how far it is when it has read some.
 //!
-//! The driver reads changes in the order of their places from [`Reader::from`] on, asks of each whether it is wanted, and says at the end
-//! up to which one it has looked.
+//! The driver reads changes in the order of their places from [`Reader::from`] on, asks of each whether it is wanted, and says at
+//! the end up to which one it has looked.
 
 use super::{FeedSettings, Part, Place, Progress, Reached, Removed, Since};
 use crate::keyspace::key::Key;
@@ -18,8 +18,8 @@ pub struct Gone {
     pub reached: Reached,
 }
 
-/// The same, where what is to be read from the oldest change on begins behind what is removed: for the keys of each shard that was merged
-/// into this one by itself, as their logs had other indexes.
+/// The same, where what is to be read from the oldest change on begins behind what is removed: for the keys of each shard that
+/// was merged into this one by itself, as their logs had other indexes.
 fn from_oldest(progress: Progress, removed: &Removed) -> Progress {
     let mut parts = Vec::new();
     for part in progress.into_parts() {
@@ -91,8 +91,9 @@ impl Reader {
         part.is_some_and(|part| !self.reached[part].has(entry, key))
     }
 
-    /// How far the reader is. `last` is the last change that was looked at, `next` the one behind it that was not: none, if there is
-    /// none. `applied` is the last entry that the replica had applied which was read: one that lags does not have what is behind that.
+    /// How far the reader is. `last` is the last change that was looked at, `next` the one behind it that was not: none, if there
+    /// is none. `applied` is the last entry that the replica had applied which was read: one that lags does not have what is
+    /// behind that.
     pub fn end(self, last: Option<Place>, next: Option<&Place>, applied: LogPosition) -> Progress {
         let looked = last.map(|(entry, key)| match next {
             Some((after, _)) if *after == entry => Reached { entry, key: Some(key) },

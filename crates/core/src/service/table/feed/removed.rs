@@ -1,10 +1,10 @@
 //! Up to where the changes of a shard are removed.
 //!
-//! That is a position and not the oldest change which is kept: a reader that had everything up to the last change is not late when
-//! the last change is removed, and not when another one comes then.
+//! That is a position and not the oldest change which is kept: a reader that had everything up to the last change is not late
+//! when the last change is removed, and not when another one comes then.
 //!
-//! In a merged shard the two positions of the parents stand beside each other, each for the keys that the parent held: the position of
-//! one says nothing of the other, whose log had other indexes.
+//! In a merged shard the two positions of the parents stand beside each other, each for the keys that the parent held: the
+//! position of one says nothing of the other, whose log had other indexes.
 
 use crate::keyspace::sharding::{Bounds, Position, geometry};
 use crate::limits;
@@ -62,8 +62,8 @@ impl Removed {
         child
     }
 
-    /// If there are many parts, one position counts for all keys. That may call a reader late that is not, and none in time that is
-    /// late. Parts that say the same stay apart: what is removed next is of one of them.
+    /// If there are many parts, one position counts for all keys. That may call a reader late that is not, and none in time that
+    /// is late. Parts that say the same stay apart: what is removed next is of one of them.
     fn simplify(&mut self) {
         if self.parts.len() > limits::REMOVED_PARTS {
             let last = self.parts.drain(..).map(|(_, last)| last);

@@ -14,16 +14,17 @@
 //! | `PATH exists` | the path leads anywhere, to `null` too |
 //! | `not`, `and`, `or`, `( )` | in this order of strength |
 //!
-//! A path is names joined by dots, and places in lists in brackets, from 0: `author.names[0]`. A name of other characters than letters,
-//! digits, `_` and `-`, one that does not begin with a letter or `_`, and one that is a word of the language, stands in double quotes: `"first name"`. `$` is the whole value.
-//! A value is a text in double quotes with the escapes of JSON, a number, `true`, `false` or `null`.
+//! A path is names joined by dots, and places in lists in brackets, from 0: `author.names[0]`. A name of other characters than
+//! letters, digits, `_` and `-`, one that does not begin with a letter or `_`, and one that is a word of the language, stands in
+//! double quotes: `"first name"`. `$` is the whole value. A value is a text in double quotes with the escapes of JSON, a number,
+//! `true`, `false` or `null`.
 //!
-//! A comparison with what is not there does not hold, `!=` neither; with what is of another kind only `!=` holds. So `not size > 100`
-//! holds where there is no size.
+//! A comparison with what is not there does not hold, `!=` neither; with what is of another kind only `!=` holds. So
+//! `not size > 100` holds where there is no size.
 //! A row whose value is not JSON is in no result, whatever the filter.
 //!
-//! No arithmetic, no functions, no patterns: a filter reads a value once and keeps nothing. JSONPath (RFC 9535) has filters too; these choose
-//! elements within one document, and their `$[?@.section=="net"]` is harder to write for what is wanted here.
+//! No arithmetic, no functions, no patterns: a filter reads a value once and keeps nothing. JSONPath (RFC 9535) has filters too;
+//! these choose elements within one document, and their `$[?@.section=="net"]` is harder to write for what is wanted here.
 
 mod parse;
 mod path;

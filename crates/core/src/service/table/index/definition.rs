@@ -63,8 +63,8 @@ pub enum IndexChange {
     Build(IndexId, Key),
     /// The next entries, from that place on, are removed.
     Remove(IndexId, Vec<u8>),
-    /// Each replica compares its rows with its indexes as of this entry, under this number, and tells apart ranges of about so many
-    /// rows.
+    /// Each replica compares its rows with its indexes as of this entry, under this number, and tells apart ranges of about so
+    /// many rows.
     Check {
         /// What the result is asked for by.
         number: u64,
@@ -102,8 +102,8 @@ impl Definition {
 
 /// The indexes of a child that is merged from parents with these indexes.
 ///
-/// An index is ready if it is so in all parents. If it is dropped in one, that goes on: what is left of it there may be behind the rows. In
-/// every other case it is built from the first row on, over the entries that are there, which are right.
+/// An index is ready if it is so in all parents. If it is dropped in one, that goes on: what is left of it there may be behind
+/// the rows. In every other case it is built from the first row on, over the entries that are there, which are right.
 pub fn joined(parents: &[Vec<Definition>]) -> Vec<Definition> {
     let mut child: Vec<Definition> = Vec::new();
     for definition in parents.iter().flatten() {

@@ -1,9 +1,9 @@
 //! A page of an index of a table, from the pages of its shards.
 //!
-//! Each shard gives its rows from a place on, in the order of places, and says where it has stopped. What all of them have is known below
-//! the lowest of these stops only; the page ends there, and the next one begins there at all shards. So a token is a place in the index, and
-//! says nothing of shards: it stays good when these are split, merged and moved, and no row that is there from the first page to the
-//! last is missed.
+//! Each shard gives its rows from a place on, in the order of places, and says where it has stopped. What all of them have is
+//! known below the lowest of these stops only; the page ends there, and the next one begins there at all shards. So a token is a
+//! place in the index, and says nothing of shards: it stays good when these are split, merged and moved, and no row that is there
+//! from the first page to the last is missed.
 //!
 //! Rows beyond what the page may have are dropped at once, and the page then ends at the lowest of them.
 
@@ -28,8 +28,8 @@ impl<R> Merge<R> {
         Merge { rows: BTreeMap::new(), bytes: 0, stop: None, most: most.max(1), most_bytes }
     }
 
-    /// Takes the page of a shard: rows with their places and bytes, and where it has stopped. The page of a child comes after that of its
-    /// parent.
+    /// Takes the page of a shard: rows with their places and bytes, and where it has stopped. The page of a child comes after
+    /// that of its parent.
     pub fn add(
         &mut self,
         shard: ShardId,
@@ -58,8 +58,8 @@ impl<R> Merge<R> {
         }
     }
 
-    /// The rows of these shards, which are those of one map, and where the next page begins; none: there is nothing more. Rows of other
-    /// shards came from parents of these: they are here twice, or are not any more.
+    /// The rows of these shards, which are those of one map, and where the next page begins; none: there is nothing more. Rows of
+    /// other shards came from parents of these: they are here twice, or are not any more.
     pub fn end(self, shards: &BTreeSet<ShardId>) -> (Vec<R>, Option<Vec<u8>>) {
         let Merge { rows, stop, .. } = self;
         let is_known = |place: &Vec<u8>| stop.as_ref().is_none_or(|stop| place < stop);

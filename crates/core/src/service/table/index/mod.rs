@@ -16,8 +16,8 @@
 //! | how it begins | by entries of the log, each of which adds the rows of a stretch of keys; writes keep it up from the first of them on |
 //! | how it ends | by entries of the log, each of which removes some of its entries; the next one begins where the last one ended |
 //!
-//! An index has the same number in all shards, which follows from its name and its path ([`IndexId::of`]): the entries of shards that
-//! are merged need not be renamed, and two requests to create the same index are one.
+//! An index has the same number in all shards, which follows from its name and its path ([`IndexId::of`]): the entries of shards
+//! that are merged need not be renamed, and two requests to create the same index are one.
 
 mod definition;
 mod merge;

@@ -66,8 +66,8 @@ pub struct Overview {
     pub shards: usize,
 }
 
-/// The indexes that only the last shards of a table lack, and that no shard drops: these shards came after the index, as that of a partition
-/// does which is registered later, or a request to create it broke off. To create it in them completes it.
+/// The indexes that only the last shards of a table lack, and that no shard drops: these shards came after the index, as that of
+/// a partition does which is registered later, or a request to create it broke off. To create it in them completes it.
 pub fn lacking(shards: &BTreeMap<ShardId, Vec<Definition>>) -> Vec<Definition> {
     let mut by_name: BTreeMap<&IndexName, Vec<(ShardId, &Definition)>> = BTreeMap::new();
     for (shard, definition) in shards.iter().flat_map(|(shard, of)| of.iter().map(|one| (*shard, one))) {

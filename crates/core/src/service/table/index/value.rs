@@ -6,11 +6,11 @@
 //! 03 · bytes of the text, of which 00 becomes 00 FF · 00 00, or 00 01 where the text goes on
 //! ```
 //!
-//! A whole number of 64 bits is not always one with a fraction too: 2^63 + 1 is not. So it is stored as the next one below it, and what is
-//! left. Numbers that are worth the same have the same bytes, as filters find them equal.
+//! A whole number of 64 bits is not always one with a fraction too: 2^63 + 1 is not. So it is stored as the next one below it,
+//! and what is left. Numbers that are worth the same have the same bytes, as filters find them equal.
 //!
-//! Of a long text the first [`limits::INDEX_TEXT_BYTES`] are in the index. Those that begin with the same bytes stand there in the order of
-//! their keys, and a query looks at the row.
+//! Of a long text the first [`limits::INDEX_TEXT_BYTES`] are in the index. Those that begin with the same bytes stand there in
+//! the order of their keys, and a query looks at the row.
 
 use crate::limits;
 use crate::service::table::filter::{Number, Scalar};

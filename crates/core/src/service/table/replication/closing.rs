@@ -16,7 +16,8 @@ impl Replica {
         self.order.as_ref().is_some_and(|order| order.closes)
     }
 
-    /// Where the log ends for good: all that the shard has acknowledged is before, and applied here. None as long as that is not known.
+    /// Where the log ends for good: all that the shard has acknowledged is before, and applied here. None as long as that is not
+    /// known.
     pub fn closed(&self) -> Option<LogPosition> {
         self.log.first_of_close().filter(|first| first.index <= self.applied)
     }

@@ -95,8 +95,8 @@ impl Replica {
             }
         };
         // New entries are replied to when they are on disk: two replies to each write cost a leader more than the write. But a
-        // leader that has heard nothing for a while must hear of the append, which may wait for a slow disk; half of `append_ms`, so
-        // that it hears something in each.
+        // leader that has heard nothing for a while must hear of the append, which may wait for a slow disk; half of `append_ms`,
+        // so that it hears something in each.
         let has_replied = now < self.following.replied_at + self.settings.append_ms / 2;
         if !self.durable.has_fence() {
             self.following.owes = Some(ends);
@@ -129,7 +129,8 @@ impl Replica {
         true
     }
 
-    /// Appends what is not there, and knows the log to be the leader's up to the last of it. Says whether there was something new.
+    /// Appends what is not there, and knows the log to be the leader's up to the last of it. Says whether there was something
+    /// new.
     fn take_in(&mut self, before: u64, entries: Vec<Entry>, known: usize) -> bool {
         let matched = entries.last().map_or(before, |last| last.position.index);
         let new: Vec<_> = entries.into_iter().skip(known).collect();

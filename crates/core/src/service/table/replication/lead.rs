@@ -149,7 +149,7 @@ impl Replica {
         self.lead.as_ref().is_some_and(|lead| lead.epoch == order.epoch)
     }
 
-    /// Appends the first entry of the epoch, when nobody can rely on this replica's promise any more (rules 4 and 6).
+    /// Appends the first entry of the epoch, when no leader can rely on this replica's promise any more (rules 4 and 6).
     pub(super) fn try_begin(&mut self, now: Millis) {
         let waits = self.phase() == Some(&Phase::Waiting);
         let is_free = now >= self.promise.until() || planted::is(Planted::PromiseNotWaitedOut);

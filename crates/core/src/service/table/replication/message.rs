@@ -43,12 +43,14 @@ pub struct Echo {
     pub clock: Millis,
 }
 
-/// What a follower replies. If it does not refuse, it promises to lead under no later epoch for `promise_ms` from the receipt of the append.
+/// What a follower replies. If it does not refuse, it promises to lead under no later epoch for `promise_ms` from the receipt of
+/// the append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
     /// The epoch of the append.
     pub epoch: Epoch,
-    /// The highest epoch that the follower has seen. If it is above that of the append, the follower has refused, and promises nothing.
+    /// The highest epoch that the follower has seen. If it is above that of the append, the follower has refused, and promises
+    /// nothing.
     pub fence: Epoch,
     /// The process that replies.
     pub incarnation: Incarnation,

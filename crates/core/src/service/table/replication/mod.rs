@@ -3,7 +3,7 @@
 //! The map of the keyspace is the configuration (vertical Paxos, Lamport et al. 2009; PacificA, Lin et al. 2008; Kafka's
 //! in-sync replicas): the coordinator alone says who leads, under which epoch, and which replicas are the *in-sync set*. The
 //! replicas hold no votes. The leader appends entries, and an entry is *committed* when every in-sync replica has it on
-//! disk. So each of them can lead without losing anything, and the coordinator makes nobody else a leader.
+//! disk. So each of them can lead without losing anything, and the coordinator makes no other replica the leader.
 //!
 //! ```text
 //!            order: epoch, configuration, leader, in-sync set
@@ -37,14 +37,16 @@
 //! 4. It calls with [`Event::Tick`] at [`Replica::wake_at`].
 //! 5. It hands in orders in the order of the maps that they are made from; those that later ones have overtaken it drops.
 //! 6. It reads for an [`Answer::Read`] from the state to which all that was to be applied before has been applied.
-//! 7. It says when the coordinator gives the process another incarnation ([`Replica::renamed`]), before it hands in orders to that.
+//! 7. It says when the coordinator gives the process another incarnation ([`Replica::renamed`]), before it hands in orders to
+//!    that.
 //! 8. It stores the position of what it has flushed with what it has flushed, atomically ([`Stored::flushed`]).
 //! 9. When the disk wants room for its log, it says [`Event::Trim`] after [`Event::Flushed`].
-//! 10. What [`Effect::Apply`] gives it also gives to the children of the shard, and keeps the replica open while the shard closes:
-//!     see [`super::split`].
+//! 10. What [`Effect::Apply`] gives it also gives to the children of the shard, and keeps the replica open while the shard
+//!     closes: see [`super::split`].
 //!
 //! What was not done: entries are not written to followers before the leader's own disk has them, nor applied before they
-//! are on the own disk, though both could be, for a shorter latency. A leader gives nothing up by itself when its own disk is slow.
+//! are on the own disk, though both could be, for a shorter latency. A leader gives nothing up by itself when its own disk is
+//! slow.
 
 use crate::base::id::{Configuration, Epoch, Incarnation, PlacementId};
 use crate::base::name::NodeId;

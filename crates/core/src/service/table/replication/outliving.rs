@@ -1,5 +1,5 @@
-//! Writes that outlive their leader's time: a replica that leads no more answers the writes that it had admitted when it learns from
-//! the next leader what became of them.
+//! Writes that outlive their leader's time: a replica that leads no more answers the writes that it had admitted when it learns
+//! from the next leader what became of them.
 //!
 //! | at the place of the entry | then the write is |
 //! |---|---|
@@ -9,9 +9,9 @@
 //! | nothing that is known, as a snapshot came instead | unknown |
 //! | nothing that is committed, until `write_wait_ms` is over | unknown |
 //!
-//! What is committed stays so, whichever leader said so. So these answers need no promise, which an answer of a leader needs as it
-//! says at the same time that the leader still leads. That an entry was cut from this log says nothing: another replica may have it
-//! and lead next.
+//! What is committed stays so, whichever leader said so. So these answers need no promise, which an answer of a leader needs as
+//! it says at the same time that the leader still leads. That an entry was cut from this log says nothing: another replica may
+//! have it and lead next.
 
 use super::writes::Uncommitted;
 use super::{Answer, Effect, Failed, LogPosition, Replica};

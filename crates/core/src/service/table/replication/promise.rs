@@ -1,7 +1,7 @@
 //! Promises: why a leader knows that nobody else leads (rule 6).
 //!
-//! The two sides never compare clocks. The follower counts from the receipt of the append, the leader from before it was sent, and
-//! leaves out what clocks may differ by ([`DRIFT_PERMILLE`]), as leases do. Only members of the in-sync set are made leader,
+//! The two sides never compare clocks. The follower counts from the receipt of the append, the leader from before it was sent,
+//! and leaves out what clocks may differ by ([`DRIFT_PERMILLE`]), as leases do. Only members of the in-sync set are made leader,
 //! and all of them have promised.
 
 use crate::base::id::Epoch;

@@ -2,7 +2,8 @@
 //!
 //! A follower sends its clock with each reply, and the leader sends the latest one back with the next append. All that was
 //! acknowledged before the clock read so is committed in that append: but only if the sender still led when it sent. So a
-//! leader sends clocks back only while it may rely on its promises; a follower of a leader that was replaced would else take what it has for fresh.
+//! leader sends clocks back only while it may rely on its promises; a follower of a leader that was replaced would else take what
+//! it has for fresh.
 
 use super::lead::{Lead, Phase};
 use super::promise::relied_on;
@@ -19,17 +20,17 @@ pub(super) struct WaitingRead {
 }
 
 impl Replica {
-    /// Until when this leader knows that nobody else leads; none if it never knew, or has not begun.
+    /// Until when this leader knows that no other replica leads; none if it never knew, or has not begun.
     pub fn relies_until(&self) -> Option<Millis> {
         if self.lead.as_ref().is_some_and(Lead::has_begun) { self.promised_until() } else { None }
     }
 
     /// Until when what is applied here may be read as a linearizable read, without asking this machine again; none: not at all.
     ///
-    /// The driver publishes this. Before it carries out the effects of an event it takes back what is published and not in this any
-    /// more, as one of them may let another replica lead; it publishes more only after them, as one of them may apply what was
-    /// acknowledged by a former leader. A reader that has seen a time that is not over may then look at the rows: all that was
-    /// acknowledged before is among them.
+    /// The driver publishes this. Before it carries out the effects of an event it takes back what is published and not in this
+    /// any more, as one of them may let another replica lead; it publishes more only after them, as one of them may apply what
+    /// was acknowledged by a former leader. A reader that has seen a time that is not over may then look at the rows: all that
+    /// was acknowledged before is among them.
     pub fn reads_until(&self) -> Option<Millis> {
         let late = if planted::is(Planted::LateReaders) { self.settings.promise_ms } else { 0 };
         let until = self.relies_until().filter(|_| !self.closes() && self.damage.is_none());
@@ -48,7 +49,7 @@ impl Replica {
         ends.try_fold(Millis::NEVER, |soonest, end| Some(soonest.min(end?)))
     }
 
-    /// Whether this leader knows that nobody else leads.
+    /// Whether this leader knows that no other replica leads.
     pub fn may_rely(&self, now: Millis) -> bool {
         self.relies_until().is_some_and(|until| now < until)
     }
@@ -93,7 +94,8 @@ impl Replica {
         Ok(Answer::Read { applied: self.applied, age_ms })
     }
 
-    /// How old what is applied here may be at most, in milliseconds by the own clock, which hides up to one; none: that is not known.
+    /// How old what is applied here may be at most, in milliseconds by the own clock, which hides up to one; none: that is not
+    /// known.
     pub fn age_ms(&self, now: Millis) -> Option<u64> {
         match self.relies_until() {
             Some(until) if now < until => Some(0),

@@ -96,7 +96,8 @@ impl Replica {
         let mut log = Log::new(base, entries);
         let mut durable = Durable::recovered(fence, log.end().index);
         let mut effects = Vec::new();
-        // What came as a snapshot was stored, and the log was not begun anew any more. It is now, before anything else is written.
+        // What came as a snapshot was stored, and the log was not begun anew any more. It is now, before anything else is
+        // written.
         if damage.is_none() && log.position(flushed.index) != Some(flushed) {
             log.restart(flushed);
             let number = durable.restart(flushed.index);
@@ -160,8 +161,8 @@ impl Replica {
         std::mem::take(&mut self.effects)
     }
 
-    /// The coordinator took the process for dead and has registered it anew, as `incarnation`. The process has lost nothing, neither
-    /// its log nor its promises, so the replica goes on; orders and replies name the new incarnation from now on.
+    /// The coordinator took the process for dead and has registered it anew, as `incarnation`. The process has lost nothing,
+    /// neither its log nor its promises, so the replica goes on; orders and replies name the new incarnation from now on.
     pub fn renamed(&mut self, incarnation: Incarnation) {
         self.incarnation = incarnation;
     }
@@ -229,9 +230,9 @@ impl Replica {
         if self.lead.is_some() { self.settings.append_ms } else { 2 * self.settings.append_ms }
     }
 
-    /// A replica whose own machine is so busy that it was not called in time learns nothing from the silence until then: what others
-    /// have said may be there, and come in next. Without this a leader would ask out followers that wait for it, and a follower would report
-    /// a leader that leads.
+    /// A replica whose own machine is so busy that it was not called in time learns nothing from the silence until then: what
+    /// others have said may be there, and come in next. Without this a leader would ask out followers that wait for it, and a
+    /// follower would report a leader that leads.
     fn excuse_others(&mut self, now: Millis) {
         let late = now.since(self.called).saturating_sub(self.called_every());
         self.called = now;
@@ -367,8 +368,8 @@ impl Replica {
         self.effects.extend(refused);
     }
 
-    /// Leads no more: from now on nothing is read or acknowledged under its epoch. Writes that are in the log may or may not come to be
-    /// committed, and wait to hear of it. If it had begun, it has let go, as only then had leaders before it let go, too.
+    /// Leads no more: from now on nothing is read or acknowledged under its epoch. Writes that are in the log may or may not come
+    /// to be committed, and wait to hear of it. If it had begun, it has let go, as only then had leaders before it let go, too.
     pub(super) fn step_down(&mut self) {
         let Some(lead) = self.lead.take() else { return };
         if lead.has_begun() || lead.phase == Phase::Closed || planted::is(Planted::HastyLetGo) {

@@ -1,9 +1,10 @@
 //! Rests: for how long a leader leaves a follower out of what it asks for.
 //!
-//! Each change of the in-sync set is a commit of the map, an epoch and a first entry. On machines that have too much to do followers
-//! are silent for a moment again and again: if each of them were asked in as soon as it answers, the changes would be the work
-//! under which the machines are slow. So a follower that has left the set comes back at once the first time, and rests twice as
-//! long each further time. It rests as well, for shorter, while the coordinator does not take it, as each answer is a commit, too.
+//! Each change of the in-sync set is a commit of the map, an epoch and a first entry. On machines that have too much to do
+//! followers are silent for a moment again and again: if each of them were asked in as soon as it answers, the changes would be
+//! the work under which the machines are slow. So a follower that has left the set comes back at once the first time, and rests
+//! twice as long each further time. It rests as well, for shorter, while the coordinator does not take it, as each answer is a
+//! commit, too.
 //!
 //! | what happens | the rest |
 //! |---|---|
@@ -14,11 +15,11 @@
 //! | it was taken | that one is forgotten |
 //! | another process has it, or the same one was registered anew | none now; how often it has left is not forgotten |
 //!
-//! Orders say who is in the set, and each replica hears them, whether it leads or not. So a leader that is replaced takes nothing with
-//! it: the next one knows of the same rests, of the former leader's too.
+//! Orders say who is in the set, and each replica hears them, whether it leads or not. So a leader that is replaced takes nothing
+//! with it: the next one knows of the same rests, of the former leader's too.
 //!
-//! What was not done: a patience that grows with each time, so that the follower would stay in the set. Writes would wait for it each
-//! time, and for one that has died they would wait longer than they may.
+//! What was not done: a patience that grows with each time, so that the follower would stay in the set. Writes would wait for it
+//! each time, and for one that has died they would wait longer than they may.
 
 use super::{Order, Settings};
 use crate::base::id::{Incarnation, PlacementId};

@@ -8,8 +8,8 @@ use crate::base::id::{Incarnation, PlacementId};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
 
-/// So many appends of the largest size may be under way to a peer before the next one waits for a reply: enough to keep a disk busy, and
-/// little against what may wait for a node, on which the heartbeats of other shards wait, too.
+/// So many appends of the largest size may be under way to a peer before the next one waits for a reply: enough to keep a disk
+/// busy, and little against what may wait for a node, on which the heartbeats of other shards wait, too.
 const APPENDS_UNDER_WAY: usize = 4;
 
 /// What a leader knows of one follower.
@@ -118,8 +118,8 @@ impl Replica {
         }
     }
 
-    /// Sends what one peer lacks: an append, and more while few of them are under way. A peer replies when it has stored what came, so
-    /// that one append alone would wait for one sync.
+    /// Sends what one peer lacks: an append, and more while few of them are under way. A peer replies when it has stored what
+    /// came, so that one append alone would wait for one sync.
     fn send_rest(&mut self, now: Millis, to: PlacementId) {
         while self.send_to(now, to, false) && !self.has_much_under_way(to) {}
     }

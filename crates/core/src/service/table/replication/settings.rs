@@ -6,20 +6,21 @@ pub struct Settings {
     /// For how long a follower that replies leads under no later epoch. The leader's reads rest on it, and a new leader waits
     /// for it: long against round trips, short as a shard waits so long for a leader that died.
     pub promise_ms: u64,
-    /// How often a leader sends to each follower at least. Several in `follower_patience_ms`, so that one lost packet costs nothing.
+    /// How often a leader sends to each follower at least. Several in `follower_patience_ms`, so that one lost packet costs
+    /// nothing.
     pub append_ms: u64,
     /// What was sent and not replied to is sent again after so long.
     pub resend_ms: u64,
     /// A follower that is silent for so long is asked out of the in-sync set: writes stall meanwhile.
     pub follower_patience_ms: u64,
-    /// How many times as long a leader waits for a follower without which too few would be in sync for a write. It gains little by
-    /// asking that one out: writes are refused then, only reads go on, and of a shard of which the leader alone is in sync no
+    /// How many times as long a leader waits for a follower without which too few would be in sync for a write. It gains little
+    /// by asking that one out: writes are refused then, only reads go on, and of a shard of which the leader alone is in sync no
     /// other replica may lead. On a machine that is busy for a moment all leaders would do it at once. With a follower that has
     /// left the set again and again it waits up to four times as long as that.
     pub needed_patience_times: u64,
-    /// The longest time for which a follower that has left the set again and again is not asked in, while enough are in sync without
-    /// it: each time is a commit of the map, of which a coordinator makes some hundreds a second for all shards. So long may a shard
-    /// have one copy fewer that is in sync, when what was wrong is over.
+    /// The longest time for which a follower that has left the set again and again is not asked in, while enough are in sync
+    /// without it: each time is a commit of the map, of which a coordinator makes some hundreds a second for all shards. So long
+    /// may a shard have one copy fewer that is in sync, when what was wrong is over.
     pub follower_rest_ms: u64,
     /// A follower that replies and stores nothing for so long is asked out: longer than a disk that is busy hesitates.
     pub follower_stall_ms: u64,

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Until it hears the order the leader gives nothing up: if the coordinator goes away meanwhile, it admits again. What it
-//! says then, [`Message::LetGo`], replaces the promise that the heir would wait for. Any leader that hears that it was replaced says so; if
-//! the message is lost, the next leader waits.
+//! says then, [`Message::LetGo`], replaces the promise that the heir would wait for. Any leader that hears that it was replaced
+//! says so; if the message is lost, the next leader waits.
 
 use super::lead::Phase;
 use super::message::Message;
@@ -57,8 +57,8 @@ impl Replica {
         }
     }
 
-    /// Tells the next leader that this one has let go, if it has and has not said so. It may have stopped to lead before it heard who leads:
-    /// a replica that hears the order first refuses what it is sent.
+    /// Tells the next leader that this one has let go, if it has and has not said so. It may have stopped to lead before it heard
+    /// who leads: a replica that hears the order first refuses what it is sent.
     pub(super) fn tell_let_go(&mut self, next: PlacementId) {
         if next != self.me
             && let Some(epoch) = self.let_go.take()

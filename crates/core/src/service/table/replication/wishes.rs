@@ -1,10 +1,10 @@
 //! Wishes: which set a leader asks the coordinator for (rules 1 and 5).
 //!
-//! A follower that is silent, replies too late, or stores nothing, is asked out, so that writes go on without it; later, if they would not go on. One that
-//! has all that is committed is asked in; one that was asked in and not taken rests, and so does one that has left again and again,
-//! unless too few are in sync without it (`rest.rs`). One wish at a time. It ends with an order of a later configuration; a refusal ends its repetition only: a copy
-//! of it may be under way and be taken yet, so what was asked for stays required until the configuration changes. For that
-//! the leader asks for the set as it is.
+//! A follower that is silent, replies too late, or stores nothing, is asked out, so that writes go on without it; later, if they
+//! would not go on. One that has all that is committed is asked in; one that was asked in and not taken rests, and so does one
+//! that has left again and again, unless too few are in sync without it (`rest.rs`). One wish at a time. It ends with an order of
+//! a later configuration; a refusal ends its repetition only: a copy of it may be under way and be taken yet, so what was asked
+//! for stays required until the configuration changes. For that the leader asks for the set as it is.
 
 use super::lead::Phase;
 use super::promise::relied_on;
@@ -106,8 +106,8 @@ impl Replica {
     }
 
     /// How many times as long as usual the leader waits for a member without which too few are in sync, before it asks that one
-    /// out; `is_replaced`: followers that rest can take its place. Then one that has not left lately is waited for as any, since it may
-    /// be dead and writes go on without it. Of followers that all come and go the leader keeps those it has.
+    /// out; `is_replaced`: followers that rest can take its place. Then one that has not left lately is waited for as any, since
+    /// it may be dead and writes go on without it. Of followers that all come and go the leader keeps those it has.
     fn needed_patience(&self, placement: PlacementId, is_replaced: bool) -> u64 {
         let (times, left) = (self.settings.needed_patience_times, self.rests.of(placement).times_left());
         match is_replaced {
@@ -116,17 +116,17 @@ impl Replica {
         }
     }
 
-    /// Whether a follower is silent, or stores nothing, for so many times as long as the leader is patient; or replies so late that
-    /// what it has promised is over by then, and the leader may acknowledge nothing.
+    /// Whether a follower is silent, or stores nothing, for so many times as long as the leader is patient; or replies so late
+    /// that what it has promised is over by then, and the leader may acknowledge nothing.
     fn is_lost(&self, follower: &Follower, now: Millis, times: u64) -> bool {
         now.since(follower.heard) >= times * self.settings.follower_patience_ms
             || self.is_late(follower.answered, now, times)
             || now.since(follower.progress) >= times * self.settings.follower_stall_ms
     }
 
-    /// Whether a follower replies too late to be in the set, if the latest append that it has replied to was sent at `sent`: what it has
-    /// promised is over, or would be if it lasted so many times as long. The same for members and for newcomers: one that would leave as it
-    /// comes is not asked in, and one that could stay is.
+    /// Whether a follower replies too late to be in the set, if the latest append that it has replied to was sent at `sent`: what
+    /// it has promised is over, or would be if it lasted so many times as long. The same for members and for newcomers: one that
+    /// would leave as it comes is not asked in, and one that could stay is.
     fn is_late(&self, sent: Millis, now: Millis, times: u64) -> bool {
         now >= relied_on(sent, times * self.settings.promise_ms)
     }

@@ -51,8 +51,8 @@ impl Replica {
         Ok(())
     }
 
-    /// How many replicas are in sync whichever set the map has, that of the order or the one that was asked for. A newcomer counts
-    /// when the map names it: until then the coordinator may give it up, and what it has is deleted.
+    /// How many replicas are in sync whichever set the map has, that of the order or the one that was asked for. A newcomer
+    /// counts when the map names it: until then the coordinator may give it up, and what it has is deleted.
     pub(super) fn set_size(&self) -> usize {
         let ordered = self.order.as_ref().map_or(0, |order| order.in_sync.len());
         let wished = self.lead.as_ref().and_then(|lead| lead.wish.as_ref()).map(|asked| asked.in_sync.len());
@@ -96,8 +96,8 @@ impl Replica {
         self.effects = joined;
     }
 
-    /// Answers the writes that are committed, and by that applied. The caller has seen that promises hold. Those of a former epoch
-    /// are committed with `Begin`, for which one replica is enough: they are answered when enough have them.
+    /// Answers the writes that are committed, and by that applied. The caller has seen that promises hold. Those of a former
+    /// epoch are committed with `Begin`, for which one replica is enough: they are answered when enough have them.
     pub(super) fn answer_committed(&mut self) {
         let (committed, is_enough) = (self.committed, self.is_enough());
         let Some(lead) = &mut self.lead else { return };
@@ -113,7 +113,7 @@ impl Replica {
         }
     }
 
-    /// Nobody waits for ever: what was not committed in time stays in the log, and its outcome is unknown.
+    /// No client waits for ever: what was not committed in time stays in the log, and its outcome is unknown.
     pub(super) fn answer_overdue(&mut self, now: Millis) {
         let wait = self.settings.write_wait_ms;
         let Some(lead) = &mut self.lead else { return };

@@ -1,8 +1,9 @@
 //! Rows: what an entry of a table's log does to the rows of its shard.
 //!
-//! Every replica applies the entries that are committed, in the order of the log, each by [`apply()`]; so all replicas have the same
-//! rows. A write with conditions is judged there, and not when it comes in: what the rows are then is the same on each replica.
-//! Nothing here depends on a clock of the replica that applies it, nor on anything else that two replicas could differ in.
+//! Every replica applies the entries that are committed, in the order of the log, each by [`apply()`]; so all replicas have the
+//! same rows. A write with conditions is judged there, and not when it comes in: what the rows are then is the same on each
+//! replica. Nothing here depends on a clock of the replica that applies it, nor on anything else that two replicas could differ
+//! in.
 //!
 //! | question | answer |
 //! |---|---|
@@ -99,8 +100,8 @@ pub enum Action {
     Read,
     /// The row has this value.
     Put(Value, Expiry),
-    /// The row has this value and does not end, and the outcome does not say whether there was one: so that, as a rule, the row that
-    /// was there need not be read.
+    /// The row has this value and does not end, and the outcome does not say whether there was one: so that, as a rule, the row
+    /// that was there need not be read.
     Overwrite(Value),
     /// The row is gone; it need not have been there.
     Delete,

@@ -34,24 +34,25 @@
 //! | [`inherit`] | what of a parent's records goes to which child |
 //!
 //! The driver (`base` in the crate of tables), in numbered sentences:
-//! 1. A replica whose `load` begins while it has no leader and other shards are among its peers ([`super::member::forms`]) is a child's.
-//!    The driver notes with its folder that it has no base yet, and makes a [`Base`]. A base that is not whole is begun
+//! 1. A replica whose `load` begins while it has no leader and other shards are among its peers ([`super::member::forms`]) is a
+//!    child's. The driver notes with its folder that it has no base yet, and makes a [`Base`]. A base that is not whole is begun
 //!    anew by each process.
 //! 2. It hands the base the parents' replicas of each order ([`super::member::parents`]), calls it at [`Base::wake_at`], and says
 //!    [`Base::news`] when a replica on its own node has applied something.
-//! 3. It carries [`Ask`]s to where they go: on its own node to the parent's replica itself, else over the network; both may be lost.
-//! 4. It answers an ask from the [`Source`] of the replica, to which it says each change that the replica has applied; a snapshot is
-//!    of the asker's bounds only, and not of a time before the position that it names.
+//! 3. It carries [`Ask`]s to where they go: on its own node to the parent's replica itself, else over the network; both may be
+//!    lost.
+//! 4. It answers an ask from the [`Source`] of the replica, to which it says each change that the replica has applied; a snapshot
+//!    is of the asker's bounds only, and not of a time before the position that it names.
 //! 5. It takes what was given as [`Base::take`] says. Records are chosen by [`inherit`].
 //! 6. [`Effect::Store`]: it joins the parents' parts, stores them with that position as flushed, the log as
 //!    beginning behind it, and that the base is whole, atomically; then it says [`Base::stored`].
 //! 7. [`Effect::Open`]: it opens the replica from what is stored, as one that has replied to nobody.
 //! 8. `load` returns when the base is ready, `serve` when the replica is open. So a child that serves has its base on disk, and
 //!    the coordinator removes the parents when all do.
-//! 9. A replica that closes ([`super::member::closes`]) it opens and keeps open, without callbacks, until its data is to be deleted:
-//!    `unload` only ends requests. It goes on sending, wishing and reporting.
-//! 10. A child's replica that has no base and is not in sync when its shard serves ([`super::member::forms`] no more, `Load`) gives up
-//!     its base, and opens empty: its leader sends a snapshot, with which it has its base.
+//! 9. A replica that closes ([`super::member::closes`]) it opens and keeps open, without callbacks, until its data is to be
+//!    deleted: `unload` only ends requests. It goes on sending, wishing and reporting.
+//! 10. A child's replica that has no base and is not in sync when its shard serves ([`super::member::forms`] no more, `Load`)
+//!     gives up its base, and opens empty: its leader sends a snapshot, with which it has its base.
 //!
 //! What was not done: a base is not kept over a restart before it is whole; and a child takes no base from a child.
 

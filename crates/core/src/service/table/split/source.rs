@@ -1,7 +1,7 @@
 //! What a parent's replica gives to the replicas of its children.
 //!
-//! One that asks for the first time is given a snapshot; from then on the changes that were applied since are kept for it, until it has
-//! asked for what comes behind them. If they become too many, or it asks for others, it is given a snapshot again.
+//! One that asks for the first time is given a snapshot; from then on the changes that were applied since are kept for it, until
+//! it has asked for what comes behind them. If they become too many, or it asks for others, it is given a snapshot again.
 
 use super::{Ask, Given, What};
 use crate::base::id::PlacementId;

@@ -130,7 +130,7 @@ impl Reading {
         Some(Shard { replicas: replicas.into(), ..self.kept(&place, form)? })
     }
 
-    /// One piece. A field that is not known is told, with the nearest that is.
+    /// One piece. An unknown field is an error that names the nearest known one.
     fn part<T: DeserializeOwned + Serialize>(&mut self, place: &str, value: Value) -> Option<T> {
         match serde_json::from_value::<T>(value.clone()) {
             Ok(form) => {

@@ -218,7 +218,8 @@ fn t17_a_write_in_flight_is_not_acknowledged_before_enough_have_it() {
 }
 
 impl Group {
-    /// The coordinator takes the last wish of P1, if it is a new one. As for a cluster's, the epoch counts on when a member leaves.
+    /// The coordinator takes the last wish of P1, if it is a new one. As for a cluster's, the epoch counts on when a member
+    /// leaves.
     fn grant(&mut self) -> bool {
         let known = self.order.configuration;
         let Some(wish) = self.wish(P1).filter(|wish| wish.configuration == known) else { return false };
@@ -251,7 +252,8 @@ impl Group {
 
 const HOUR: u64 = 3_600_000;
 
-/// L1. Each change of the set is a commit of the map, an epoch and an entry: what comes and goes must not make more and more of them.
+/// L1. Each change of the set is a commit of the map, an epoch and an entry: what comes and goes must not make more and more of
+/// them.
 #[test]
 fn l1_a_follower_that_comes_and_goes_changes_the_set_less_and_less_often() {
     let mut group = Group::of_three();
