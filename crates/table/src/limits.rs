@@ -166,6 +166,11 @@ pub const ROOM_LOOK: Duration = Duration::from_secs(1);
 /// when the replica is opened: some milliseconds. When the log wants the room, they are flushed.
 pub const CLOSE_FLUSH_BYTES: usize = 256 << 10;
 
+/// How often a node reads the clock by which rows end, so that it follows the system's.
+pub const CLOCK_LOOK: Duration = Duration::from_secs(1);
+/// A node says in its log that the two are farther from each other than this.
+pub const CLOCK_FAR_SECONDS: f64 = 1.0;
+
 /// How often a node looks whether its log gets on.
 pub const LOG_LOOK: Duration = Duration::from_secs(1);
 

@@ -207,7 +207,7 @@ impl Batch {
     }
 
     fn write(&self) -> Write {
-        let now_ms = partage_clock::unix_ms();
+        let now_ms = partage_clock::wall_ms();
         let operations =
             self.operations.iter().map(|(operation, ttl_ms)| ending(operation.clone(), *ttl_ms, now_ms));
         // The node sets the time.

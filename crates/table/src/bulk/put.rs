@@ -73,7 +73,7 @@ impl Put {
 
     fn write(&self, item: PutItem) -> Write {
         let request = self.name.as_ref().map(|name| item.request(name));
-        let end = |ttl_ms| Expiry::At(partage_clock::unix_ms().saturating_add(ttl_ms));
+        let end = |ttl_ms| Expiry::At(partage_clock::wall_ms().saturating_add(ttl_ms));
         let expiry = item.ttl_ms.map_or(Expiry::Never, end);
         let operation = Operation {
             key: item.key,

@@ -73,7 +73,7 @@ fn condition_of(if_version: &str, if_absent: bool) -> Result<Condition, TableErr
 }
 
 fn expiry(ttl_ms: Option<u64>) -> Expiry {
-    ttl_ms.map_or(Expiry::Never, |ttl_ms| Expiry::At(partage_clock::unix_ms().saturating_add(ttl_ms)))
+    ttl_ms.map_or(Expiry::Never, |ttl_ms| Expiry::At(partage_clock::wall_ms().saturating_add(ttl_ms)))
 }
 
 /// A write of one row.

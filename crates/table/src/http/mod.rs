@@ -232,7 +232,7 @@ async fn write(
     let request =
         asked.request_id(value.as_deref()).map(|(id, fingerprint)| WriteRequest { id, fingerprint });
     let action = match value {
-        Some(value) => Action::Put(value[..].into(), asked.expiry(partage_clock::unix_ms())),
+        Some(value) => Action::Put(value[..].into(), asked.expiry(partage_clock::wall_ms())),
         None => Action::Delete,
     };
     let (key, condition) = (asked.key.clone(), asked.condition);

@@ -25,7 +25,7 @@ impl Node {
         if let Some(refused) = registry.refuses_writes() {
             return Err(refused);
         }
-        let payload = index::encode_change(partage_clock::unix_ms(), change);
+        let payload = index::encode_change(partage_clock::wall_ms(), change);
         let (answer, outcome) = oneshot::channel();
         queue.add_write(payload.into(), answer, self.shared.clock.nanos())?;
         let gone = |_| Err(WriteError::Unknown("the node was stopped before it answered".to_owned()));

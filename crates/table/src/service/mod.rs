@@ -13,11 +13,13 @@
 //! | what becomes of what the replicas say | `notices.rs` |
 //! | what it does with children and parents, of splits and merges; where a shard would be cut | `children.rs` |
 //! | a disk that is full, or stores nothing | `disk.rs` |
+//! | a system whose time of day is set | `clock.rs` |
 //! | what the worker hears of read replicas | `read_replicas.rs` |
 //! | how a request gets to its replica, and waits for a leader that has just changed | `requests.rs` |
 
 mod busiest;
 mod children;
+mod clock;
 mod counts;
 mod disk;
 mod index;
@@ -231,6 +233,7 @@ impl Tables {
             self.attend_full(&worker),
             self.attend_full_start(),
             self.attend_stalled(&worker),
+            self.attend_clock(),
             self.look_at_read_replicas(&worker),
             self.look_at_children(&worker)
         );
