@@ -1,8 +1,8 @@
 //! The time of day as a process goes on with it: no step of the system's clock is a step of it.
 //!
-//! Rows of tables end by the time of day, and a person, NTP or a hypervisor may set that by hours. A shard whose clock has been moved
-//! an hour on cannot take that back: rows have ended. So a process asks the system once, when it starts, and counts on by
-//! [`crate::Instant`]. It follows the system's clock slowly, as a clock that is an hour late by then may be right:
+//! Rows of tables end by the time of day, and a person, NTP or a hypervisor may set that by hours. A shard whose clock has
+//! been moved an hour on cannot take that back: rows have ended. So a process asks the system once, when it starts, and
+//! counts on by [`crate::Instant`]. It follows the system's clock slowly, as the new time may be the right one:
 //!
 //! ```text
 //!   system  ────────╮ set back      ╭──── set right again
@@ -12,12 +12,12 @@
 //!
 //! | property | |
 //! |---|---|
-//! | W1 | it never goes back |
-//! | W2 | in any time it goes on by 0.9 to 1.1 of what the monotonic clock does |
-//! | W3 | where it is read at least once a second, it comes to a system's clock that nobody sets, ten times slower than the difference is long |
+//! | monotone | it never goes back |
+//! | bounded | in any time it goes on by 0.9 to 1.1 of what the monotonic clock does |
+//! | converges | read once a second, it agrees with a system's clock that nobody sets after ten times their difference |
 //!
-//! What a reading takes back of the difference is bounded, too: after a long time without a reading, the difference may be of a moment
-//! ago. A process therefore reads it once a second if it wants W3; nodes of tables do.
+//! What one reading takes back of the difference is bounded, too: after a long time without a reading, the difference may
+//! be of a moment ago. So a process that is to follow reads the clock once a second, as nodes of tables do.
 
 use crate::{since_boot, since_epoch};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -46,8 +46,8 @@ impl WallClock {
         WallClock { at, shows: system }
     }
 
-    /// The time since the Unix epoch when the monotonic clock shows `at`, and the system's time of day is `system`. An `at` before
-    /// that of another reading changes nothing.
+    /// The time since the Unix epoch when the monotonic clock shows `at`, and the system's time of day is `system`. An `at`
+    /// before that of another reading changes nothing.
     pub fn read(&mut self, at: Duration, system: Duration) -> Duration {
         let passed = at.saturating_sub(self.at);
         let counted_on = self.shows.saturating_add(passed);
@@ -90,7 +90,7 @@ mod tests {
     const EPOCH: Duration = Duration::from_secs(1_700_000_000);
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    /// Reads once a second while the system's clock goes on from `system`; says after how many seconds they agree, and what they show.
+    /// Reads once a second while the system's clock goes on from `system`; says after how many seconds they agree.
     fn seconds_until_equal(clock: &mut WallClock, at: Duration, system: Duration) -> u32 {
         let second = Duration::from_secs(1);
         let agrees = |n: &u32| clock.read(at + *n * second, system + *n * second) == system + *n * second;
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn w3_a_step_is_followed_ten_times_slower_than_it_is_long() {
+    fn a_step_is_followed_ten_times_slower_than_it_is_long() {
         let mut clock = WallClock::new(HOUR, EPOCH);
         assert_eq!(clock.read(HOUR, EPOCH + HOUR), EPOCH, "a step is no step");
         let at = HOUR + Duration::from_secs(1);
@@ -127,7 +127,7 @@ mod tests {
     proptest! {
         /// Times between readings in milliseconds, and where the system's clock is at each.
         #[test]
-        fn w1_w2_it_goes_on_by_nine_to_eleven_tenths_whatever_the_system_shows(
+        fn it_goes_on_by_nine_to_eleven_tenths_whatever_the_system_shows(
             readings in prop::collection::vec((0_u64..5_000, 0_u64..4_000_000_000_000), 1..60),
         ) {
             let (mut at, mut shown) = (HOUR, EPOCH);
