@@ -103,7 +103,8 @@ impl Tables {
         let help = "1 while the log has stored nothing for seconds though records wait";
         registry.register("disk_is_stalled", help, ConstGauge::new(is_stalled));
         let behind = partage_clock::wall_behind_seconds();
-        let help = "By how much the clock by which rows end is behind the system's time of day; below zero: ahead";
+        let help =
+            "By how much the clock by which rows end is behind the system's time of day; below zero: ahead";
         registry.register("clock_behind_seconds", help, ConstGauge::new(behind));
         let in_sync = self.in_sync();
         registry.register(

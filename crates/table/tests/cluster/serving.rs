@@ -68,8 +68,9 @@ async fn a_row_outlives_a_system_clock_that_is_set_an_hour_ahead() {
     cluster.write(1, &put("long", "v")).await;
     partage_clock::set::ahead_by_ms(0);
     assert_eq!(cluster.read(1, "short").await, Some(b"v".to_vec()));
-    let Outcome::Done { results, .. } =
-        cluster.write(1, &Write { operations: vec![operation("short", Action::Read)], ..put("short", "") }).await
+    let Outcome::Done { results, .. } = cluster
+        .write(1, &Write { operations: vec![operation("short", Action::Read)], ..put("short", "") })
+        .await
     else {
         panic!("not done")
     };
