@@ -6,6 +6,7 @@ use crate::error::{ReadError, WriteError};
 use crate::queue::Wanted;
 use crate::rows::{IndexRange, IndexRead};
 use crate::stored::index;
+use partage_core::keyspace::sharding::PartitionKey;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::index::{Definition, IndexChange};
 use partage_core::service::table::replication::Consistency;
@@ -55,6 +56,11 @@ impl Node {
         consistency: Consistency,
     ) -> Result<IndexRead, ReadError> {
         self.ask(replica, consistency, 0, |answer| Wanted::Index(range, answer)).await
+    }
+
+    /// Which part of a key decides the partition of a row of a replica; none if it is not open.
+    pub(crate) fn partition_key(&self, replica: &ReplicaKey) -> Option<PartitionKey> {
+        Some(self.queue(replica)?.partition_key)
     }
 
     /// How far a check of a replica is; none: it has not begun, or was forgotten.

@@ -255,8 +255,14 @@ proptest! {
 
 /// All pages of a query.
 fn pages(rows: &Rows, of: &str, query: &IndexQuery, most: usize) -> Vec<ScannedRow> {
-    let mut range =
-        IndexRange { name: name(of), query: query.clone(), from: Vec::new(), most, with_values: true };
+    let mut range = IndexRange {
+        name: name(of),
+        query: query.clone(),
+        from: Vec::new(),
+        most,
+        with_values: true,
+        partition: None,
+    };
     let mut found = Vec::new();
     loop {
         let IndexRead::Page { rows: page, next, .. } = rows.index_page(&range).unwrap() else {
@@ -302,7 +308,8 @@ fn rows_come_by_value_and_key_in_pages_of_any_size() {
             query: IndexQuery::all(),
             from: vec![],
             most: 1,
-            with_values: true
+            with_values: true,
+            partition: None,
         }),
         Ok(IndexRead::Unfinished(_))
     ));
@@ -329,8 +336,14 @@ fn rows_come_by_value_and_key_in_pages_of_any_size() {
     }
     put(&mut rows, 6, b"z", Some(b"1"), Expiry::Never);
     assert_eq!(keys_of(&pages(&rows, "n", &IndexQuery::equals(whole(2)), 9)), Vec::<String>::new());
-    let missing =
-        IndexRange { name: name("m"), query: IndexQuery::all(), from: vec![], most: 1, with_values: true };
+    let missing = IndexRange {
+        name: name("m"),
+        query: IndexQuery::all(),
+        from: vec![],
+        most: 1,
+        with_values: true,
+        partition: None,
+    };
     assert_eq!(rows.index_page(&missing).unwrap(), IndexRead::Missing);
 }
 
