@@ -121,8 +121,8 @@ pub async fn before<T>(until: Instant, work: impl Future<Output = T>) -> Option<
     }
 }
 
-/// The system's time of day, in milliseconds of Unix time: for what people read, and for what processes tell each other. Nobody may
-/// decide by it who owns what, nor end rows by it: it can be set.
+/// The system's time of day, in milliseconds of Unix time: for what people read, and for what processes tell each other. No
+/// process may decide by it who owns what, nor end rows by it: it can be set.
 pub fn unix_ms() -> u64 {
     u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX)
 }

@@ -30,8 +30,8 @@ pub trait Table: Send + Sync + 'static {
     /// Which part of a key decides its partition. Several keys are written as one only within one partition.
     fn partition_key(&self) -> PartitionKey;
 
-    /// The time of day in milliseconds, by which times to live begin: no step of the system's clock is a step of it. The time in a
-    /// [`Write`] is the leader's to set.
+    /// The time of day in milliseconds, by which times to live begin: no step of the system's clock is a step of it. The time
+    /// in a [`Write`] is the leader's to set.
     fn now_ms(&self) -> u64 {
         partage_clock::wall_ms()
     }

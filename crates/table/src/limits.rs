@@ -313,8 +313,8 @@ pub const INDEX_REPEAT_MS: u64 = 1_000;
 /// Shards of a table that are asked at a time about its indexes, and for a page of one.
 pub const INDEX_SHARDS: usize = 8;
 
-/// Shards that a page of an index asks one after the other, where the order of its rows does not matter. A page of rare rows is given
-/// with fewer rows than it may have.
+/// Shards that a page of an index asks one after the other, where the order of its rows does not matter. A page of rare rows is
+/// given with fewer rows than it may have.
 pub const INDEX_WALK_SHARDS: usize = 32;
 
 /// Bytes of the body of a request about an index: a name, a path, or the bounds of a query.

@@ -29,9 +29,9 @@ pub struct NodeSettings {
     pub disk: DiskLimits,
 }
 
-/// How much of the disk of a node may be used: shares of what the file system of its folder has for such processes, 0 to 1. They are
-/// of the whole file system, so what else is there counts, too. A limit of 1 is none: then only the system says that there is no
-/// room.
+/// How much of the disk of a node may be used: shares of what the file system of its folder has for such processes, 0 to 1.
+/// They are of the whole file system, so what else is there counts, too. A limit of 1 is none: then only the system says that
+/// there is no room.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DiskLimits {
     /// From here on nothing new is placed on the node.
@@ -46,8 +46,8 @@ impl DiskLimits {
 }
 
 impl Default for DiskLimits {
-    /// What is left at `full` is for compactions and for what followers still log; `nearly_full` leaves time to make room. No limit
-    /// counts bytes: on a small disk it would refuse all.
+    /// What is left at `full` is for compactions and for what the node's followers still log; `nearly_full` leaves time to make
+    /// room. No limit counts bytes: on a small disk it would refuse all.
     fn default() -> DiskLimits {
         DiskLimits { nearly_full: 0.95, full: 0.98 }
     }

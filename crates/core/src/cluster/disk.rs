@@ -1,7 +1,8 @@
-//! Nodes that say that their disk has no room, or is stalled: that it stores nothing for seconds; and nodes whose disk is nearly full.
+//! Nodes that say that their disk has no room, or is stalled: that it stores nothing for seconds; and nodes whose disk is
+//! nearly full.
 //!
-//! A node whose disk is full or stalled takes no writes, so others lead. It goes on as a follower that reads, as far as it needs no disk for that, and comes
-//! back by itself:
+//! A node whose disk is full or stalled takes no writes, so others lead. It goes on as a follower that reads, as far as it
+//! needs no disk for that, and comes back by itself:
 //!
 //! | while a node says that of its disk | where |
 //! |---|---|
@@ -10,8 +11,8 @@
 //! | another replica in sync leads whose node takes writes, and where there is none, it leads on, refuses writes and reads | [`crate::plan::handover`] |
 //! | status and `explain` name it | here |
 //!
-//! A node whose disk is nearly full takes writes and keeps its leads, gets nothing new, and is named: so there is time to make room
-//! before it is full.
+//! A node whose disk is nearly full takes writes and keeps its leads, gets nothing new, and is named: so there is time to make
+//! room before it is full.
 //!
 //! When it takes writes again and has caught up, it gets leads as any node that leads too little (`planning/leaders.rs`). Nothing is
 //! remembered of it: it says in each beat how its disk is, so the next coordinator does the same.
@@ -32,6 +33,9 @@ impl Cluster {
         // Shards that it leads may be led by others now, and it may lead others.
         self.wake_replicas_of(id);
         if let Some(trouble) = disk.trouble(id) {
+            if before.trouble(id).as_ref() == Some(&trouble) {
+                return;
+            }
             let text = format!("{trouble}: the node takes no writes, and other nodes lead where they can");
             let by = Actor::Node(id.clone());
             self.tell_event(Event { by, alarm: true, ..event(EventKind::NodeHealth, About::node(id), text) });

@@ -175,8 +175,8 @@ pub(super) async fn drop_index(
     dropped.await.unwrap_or_else(|otherwise: Otherwise| *otherwise)
 }
 
-/// Rows of a table by what an index has of them, in the order of values, and of keys where these are the same; with `order=any` shard by
-/// shard.
+/// Rows of a table by what an index has of them, in the order of values, and of keys where these are the same; with `order=any`
+/// shard by shard.
 #[utoipa::path(
     operation_id = "query_index",
     get, path = "/v1/tables/{table}/indexes/{index}", tag = "indexes",

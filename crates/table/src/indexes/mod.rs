@@ -21,8 +21,8 @@
 //! | a page of rows in any order, from one shard after the other | `walk.rs` |
 //! | a check | `check.rs` |
 //!
-//! A query asks all shards, unless it is for the rows of one partition key, or takes them in any order. What was not done: an index with a
-//! sharding of its own, which a table of thousands of shards wants for queries over all of it in the order of values.
+//! A query asks all shards, unless it is for the rows of one partition key, or takes them in any order. What was not done: an
+//! index with a sharding of its own, which a table of thousands of shards wants for queries over all of it by value.
 
 mod check;
 mod forms;

@@ -183,8 +183,8 @@ impl Gathered {
 }
 
 impl Indexes {
-    /// Reads a page: from all shards, from the one that has a partition key, or from one after the other. Partitions that were registered
-    /// after the index was created get it first.
+    /// Reads a page: from all shards, from the one that has a partition key, or from one after the other. Partitions that were
+    /// registered after the index was created get it first.
     ///
     /// # Errors
     /// What to mend, or that the same page may be asked for again.

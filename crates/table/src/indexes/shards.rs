@@ -84,8 +84,8 @@ fn passes(refused: &Refused) -> bool {
 }
 
 impl Indexes {
-    /// Asks shards, and gives each answer to `take`. Says which shards these are by now: answers of others, which were split or merged
-    /// meanwhile, count for nothing.
+    /// Asks shards, and gives each answer to `take`. Says which shards these are by now: answers of others, which were split or
+    /// merged meanwhile, count for nothing.
     pub(super) async fn ask_shards(
         &self,
         (table, which): (&KeyspaceName, Which<'_>),

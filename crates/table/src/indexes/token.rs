@@ -1,5 +1,5 @@
-//! Where a query of an index goes on, in [the frame of tokens](crate::token_frame): a place in the index, which is the same whatever becomes of
-//! shards; and of a query that does not go through all rows in the order of values, what it goes through.
+//! Where a query of an index goes on, in [the frame of tokens](crate::token_frame): a place in the index, which is the same
+//! whatever becomes of shards; and of a query that does not go through all rows in the order of values, what it goes through.
 //!
 //! ```text
 //! index u64 · kind u8 · ( what that kind has ) · place

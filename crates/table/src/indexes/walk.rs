@@ -1,18 +1,18 @@
-//! Rows of an index in any order: one shard after the other is asked, until the page has as many as it may. So a page of few rows asks
-//! few shards of a large table, where one in the order of values asks all.
+//! Rows of an index in any order: one shard after the other is asked, until the page has as many as it may. So a page of few
+//! rows asks few shards of a large table, where one in the order of values asks all.
 //!
 //! ```text
 //!  shards, in the order of their bounds   │ done      │ ▓▓▓▓░░░░░░ segment │ later     │
 //!                                                          ▲ a place in its index
 //! ```
 //!
-//! A *segment* is what one shard held when it was begun. The token says where it begins and ends, and up to which place in the index its rows
-//! were given. Shards may be split and merged between pages: all shards that have a part of the segment by then are asked from that
-//! place on, and their rows merged; and rows of theirs that are outside of the segment are left out. So no row that is there from the
-//! first page to the last is missed or given twice.
+//! A *segment* is what one shard held when it was begun. The token says where it begins and ends, and up to which place in the
+//! index its rows were given. Shards may be split and merged between pages: all shards that have a part of the segment by then
+//! are asked from that place on, and their rows merged; and rows of theirs that are outside of the segment are left out. So no
+//! row that is there from the first page to the last is missed or given twice.
 //!
-//! Named partitions have no order of bounds, and are neither split nor merged: there a segment is a partition, in the order of shard numbers.
-//! Slots of a fixed number are whole shards; a token is of no use any more when their number has changed.
+//! Named partitions have no order of bounds, and are neither split nor merged: there a segment is a partition, in the order of
+//! shard numbers. Slots of a fixed number are whole shards; a token is of no use any more when their number has changed.
 
 use super::page::{IndexPage, Part, TableIndexScan, Wanted};
 use super::shards::{Which, shards};
@@ -25,6 +25,7 @@ use partage_core::base::id::ShardId;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::{PartitionKey, Position, Sharding};
 use partage_core::node::exchange::KeyspaceBrief;
+use partage_core::service::table::index::TableState;
 use tokio::time::Instant;
 
 /// Where a segment ends.
@@ -131,7 +132,11 @@ impl Indexes {
                 Err(why) => return Err(why),
             };
             if index.is_some_and(|index| index != part.index) {
-                return Err(IndexError::OtherIndex);
+                let (table, name) = (asked.table.clone(), asked.name.clone());
+                return Err(match token {
+                    Some(_) => IndexError::OtherIndex,
+                    None => IndexError::NotReady { table, name, state: TableState::Conflicting },
+                });
             }
             index = Some(part.index);
             bytes += part.rows.iter().map(size).sum::<usize>();
@@ -179,8 +184,8 @@ impl Indexes {
     }
 }
 
-/// Where it goes on behind a part of a segment that ends there: in the segment, at `next` of its index, or at the first place of the one
-/// behind it; none: this was the last one.
+/// Where it goes on behind a part of a segment that ends there: in the segment, at `next` of its index, or at the first place
+/// of the one behind it; none: this was the last one.
 fn behind(segment: Segment, next: Option<Vec<u8>>, end: End) -> Option<(Segment, Vec<u8>)> {
     match (segment, next, end) {
         (Segment::Stretch(from, _), Some(next), end) => Some((Segment::Stretch(from, end), next)),

@@ -3,7 +3,7 @@
 //! | the disk | the node |
 //! |---|---|
 //! | is used up to [`DiskLimits::nearly_full`] | says so with its beats: nothing new is placed there |
-//! | is used up to [`DiskLimits::full`] | does as if it had no room, while there still is some for compactions and what its followers log |
+//! | is used up to [`DiskLimits::full`] | does as if it had no room, while there still is some for compactions |
 //! | has no room, also when the node starts | refuses writes, and says so with its beats until there is room |
 //! | has been writing the same group of the log for [`LOG_STALL`] | says so with its beats until the group is written: writes would wait for as long as that takes, and reads need none |
 //! | the same for [`LOG_STALL_REFUSES`] | refuses writes, too |
