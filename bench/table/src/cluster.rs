@@ -145,6 +145,8 @@ impl Cluster {
         command.args(["table", "serve", "--id", &format!("t{number}"), "--listen", &at.to_string()]);
         command.args(["--redis-listen", &resp.to_string(), "--join", &self.coordinator.at.to_string()]);
         command.arg("--data-dir").arg(self.folder.join(format!("t{number}")));
+        // What is measured does not hang on how full the disk of the machine is.
+        command.args(["--disk-nearly-full", "1", "--disk-full", "1"]);
         Running::spawn(&mut command, at)
     }
 

@@ -1,5 +1,5 @@
-//! How long one durable write takes, one after the other: ours on three disks, the floor on the same, Redis on one, and one synced
-//! write of the log.
+//! How long one durable write takes, one after the other: ours on three disks, the floor on the same, Redis on one, and one
+//! synced write of the log.
 
 use crate::cluster::Cluster;
 use crate::peers::redis;

@@ -9,6 +9,8 @@
 //! A process that *waits* for the right of another one to end may use either clock: one that stands still waits for longer.
 //!
 //! Timers of tokio stand still in a suspended machine. [`sleep_until`] looks at the clock once a second for that reason.
+//!
+//! The time of day can be set. What must not jump with it, as the ends of rows, goes by [`wall_ms`].
 
 use partage_core::base::time::Millis;
 use rustix::time::{ClockId, clock_gettime};
@@ -19,7 +21,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::sleep;
 
 #[cfg(feature = "testing")]
+pub mod set;
+#[cfg(feature = "testing")]
 pub mod suspended;
+mod wall;
+
+pub use wall::{WallClock, wall_behind_seconds, wall_ms};
 
 /// How late [`sleep_until`] may be after the machine has slept.
 const LOOK: Duration = Duration::from_secs(1);
@@ -114,12 +121,10 @@ pub async fn before<T>(until: Instant, work: impl Future<Output = T>) -> Option<
     }
 }
 
-/// The time of day, in milliseconds of Unix time: for what people read, and for what processes tell each other. Nobody may
-/// decide by it who owns what: it can be set.
-#[expect(clippy::disallowed_methods, reason = "the one reader of the time of day")]
+/// The system's time of day, in milliseconds of Unix time: for what people read, and for what processes tell each other. No
+/// process may decide by it who owns what, nor end rows by it: it can be set.
 pub fn unix_ms() -> u64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
+    u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The same in whole seconds, for dates in headers and on pages.
@@ -130,6 +135,14 @@ pub fn unix_seconds() -> u64 {
 /// The processor time that this thread has used, by the kernel's count.
 pub fn thread_cpu() -> Duration {
     read(ClockId::ThreadCPUTime)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one reader of the time of day")]
+fn since_epoch() -> Duration {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    #[cfg(feature = "testing")]
+    let since_epoch = set::changed(since_epoch);
+    since_epoch
 }
 
 fn since_boot() -> Duration {

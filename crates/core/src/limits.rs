@@ -376,8 +376,8 @@ pub const BATCH_OPERATIONS: usize = 1_000;
 /// Bytes of keys and values of one write to a table: one row of the largest kind, which with 32 bytes for each operation fits an
 /// entry of a log.
 pub const BATCH_BYTES: usize = VALUE_BYTES + KEY_BYTES;
-/// The longest time to live of a row, in milliseconds: 2^52, some 142,000 years. With it the end of a row is below 2^53, which every
-/// client of JSON reads exactly; so one bound holds for all protocols.
+/// The longest time to live of a row, in milliseconds: 2^52, some 142,000 years. With it the end of a row is below 2^53, which
+/// every client of JSON reads exactly; so one bound holds for all protocols.
 pub const TTL_MS: u64 = 1 << 52;
 /// Rows whose time has come that one entry removes. More than one entry can write with a time to live, but for batches, so
 /// that they do not pile up.

@@ -30,10 +30,10 @@ pub trait Table: Send + Sync + 'static {
     /// Which part of a key decides its partition. Several keys are written as one only within one partition.
     fn partition_key(&self) -> PartitionKey;
 
-    /// The time of day in milliseconds, by which the listener says how long rows live on. The time in a [`Write`] is the leader's to
-    /// set, and times to live count from it.
+    /// The time of day in milliseconds, by which the listener says how long rows live on: no step of the system's clock is a step
+    /// of it. The time in a [`Write`] is the leader's to set, and times to live count from it.
     fn now_ms(&self) -> u64 {
-        partage_clock::unix_ms()
+        partage_clock::wall_ms()
     }
 
     /// Carries out a write whose keys are of one partition: all of it or nothing.

@@ -93,5 +93,5 @@ pub use network::{NetworkTransport, PacketService, PacketSink, ReceiveCounts, Se
 pub use node::{Identity, Node, ReadAnswer, StoredReplica};
 pub use owner::{Notice, Owner};
 pub use rows::{ChangesPage, FoundChange, PinnedRows, ScanPage, ScanRange, ScannedRow};
-pub use settings::{NodeSettings, ReplicaSettings};
+pub use settings::{DiskLimits, NodeSettings, ReplicaSettings};
 pub use transport::{Packet, ParentAsk, ParentGiven, SnapshotChunk, StoredChange, Transport};

@@ -158,6 +158,11 @@ pub const STREAMS: usize = 1_024;
 /// How long a stream may take for its first message, which is sent with its head.
 pub const OPENING_MS: u64 = 5_000;
 
+/// A node looks so often how much of its disk is used.
+pub const DISK_LOOK: Duration = Duration::from_secs(1);
+/// A disk on which a limit was reached is below it again when this share less is used.
+pub const DISK_HYSTERESIS: f64 = 0.01;
+
 /// A node that has started on a full disk looks so often whether there is room.
 pub const ROOM_LOOK: Duration = Duration::from_secs(1);
 
@@ -165,6 +170,11 @@ pub const ROOM_LOOK: Duration = Duration::from_secs(1);
 /// and a node that is registered anew closes a thousand replicas at once. The log keeps their entries, which are applied again
 /// when the replica is opened: some milliseconds. When the log wants the room, they are flushed.
 pub const CLOSE_FLUSH_BYTES: usize = 256 << 10;
+
+/// How often a node reads the clock by which rows end, so that it follows the system's.
+pub const CLOCK_LOOK: Duration = Duration::from_secs(1);
+/// A node says in its log that the two are farther from each other than this.
+pub const CLOCK_FAR_SECONDS: f64 = 1.0;
 
 /// How often a node looks whether its log gets on.
 pub const LOG_LOOK: Duration = Duration::from_secs(1);
@@ -183,8 +193,8 @@ pub const FLUSH_AGAIN_MS: u64 = 1_000;
 /// end and a coordinator replaces a follower that has died, with default settings.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a read waits at a follower for what is as new as the read wants: a leader sends each follower something every tenth of a
-/// second, and asks one out that does not reply for so long.
+/// How long a read waits at a follower for what is as new as the read wants: a leader sends each follower something every tenth
+/// of a second, and asks one out that does not reply for so long.
 pub const FRESH_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How long a request rests at least before it is sent again, while the shard changes hands, which takes some milliseconds.
@@ -306,6 +316,10 @@ pub const INDEX_REPEAT_MS: u64 = 1_000;
 
 /// Shards of a table that are asked at a time about its indexes, and for a page of one.
 pub const INDEX_SHARDS: usize = 8;
+
+/// Shards that a page of an index asks one after the other, where the order of its rows does not matter. A page of rare rows is
+/// given with fewer rows than it may have.
+pub const INDEX_WALK_SHARDS: usize = 32;
 
 /// Bytes of the body of a request about an index: a name, a path, or the bounds of a query.
 pub const INDEX_BODY_BYTES: usize = 64 << 10;

@@ -52,11 +52,17 @@ struct Full {
     stores: BTreeSet<ReplicaKey>,
     /// The node has found no room when it started.
     start: bool,
+    /// There is room, but no more of the disk is to be used ([`crate::DiskLimits`]).
+    limit: bool,
 }
 
 impl Full {
-    fn is_anything(&self) -> bool {
+    fn has_no_room(&self) -> bool {
         self.log || self.start || !self.stores.is_empty()
+    }
+
+    fn is_anything(&self) -> bool {
+        self.limit || self.has_no_room()
     }
 }
 
@@ -210,6 +216,11 @@ impl Registry {
         self.change_full("there was no room when the node started", |full| full.start = is_full);
     }
 
+    /// Whether as much of the disk is used as may be; `why` says how much that is.
+    pub(crate) fn set_disk_at_limit(&self, is_at_limit: bool, why: &str) {
+        self.change_full(why, |full| full.limit = is_at_limit);
+    }
+
     /// Whether the disk has stored nothing for so long that writes are refused.
     pub(crate) fn set_refuses_as_stalled(&self, refuses_as_stalled: bool) {
         self.refuses_as_stalled.store(refuses_as_stalled, Ordering::Release);
@@ -234,7 +245,12 @@ impl Registry {
         self.tell(if is_full { Notice::DiskIsFull(why.to_owned()) } else { Notice::DiskHasRoom });
     }
 
-    /// Whether the disk has no room for the log or for a store, so that writes are refused.
+    /// Whether the disk has no room for the log or for a store, as the system says.
+    pub(crate) fn has_no_room(&self) -> bool {
+        lock(&self.full).has_no_room()
+    }
+
+    /// Whether the same is so, or no more of the disk is to be used, so that writes are refused.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Acquire)
     }

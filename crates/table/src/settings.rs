@@ -25,6 +25,32 @@ pub struct NodeSettings {
     pub storage_threads: usize,
     /// A store with so many bytes in memory is flushed.
     pub flush_bytes: usize,
+    /// How much of its disk may be used.
+    pub disk: DiskLimits,
+}
+
+/// How much of the disk of a node may be used: shares of what the file system of its folder has for such processes, 0 to 1.
+/// They are of the whole file system, so what else is there counts, too. A limit of 1 is none: then only the system says that
+/// there is no room.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DiskLimits {
+    /// From here on nothing new is placed on the node.
+    pub nearly_full: f64,
+    /// From here on the node refuses writes, and others lead, as with a full disk.
+    pub full: f64,
+}
+
+impl DiskLimits {
+    /// The node uses what there is.
+    pub const NONE: DiskLimits = DiskLimits { nearly_full: 1.0, full: 1.0 };
+}
+
+impl Default for DiskLimits {
+    /// What is left at `full` is for compactions and for what the node's followers still log; `nearly_full` leaves time to make
+    /// room. No limit counts bytes: on a small disk it would refuse all.
+    fn default() -> DiskLimits {
+        DiskLimits { nearly_full: 0.95, full: 0.98 }
+    }
 }
 
 impl Default for NodeSettings {
@@ -39,6 +65,7 @@ impl Default for NodeSettings {
             replica_threads: (cores / 2).max(1),
             storage_threads: 2,
             flush_bytes: limits::FLUSH_BYTES,
+            disk: DiskLimits::default(),
         }
     }
 }

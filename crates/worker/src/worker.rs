@@ -360,6 +360,12 @@ impl Worker {
         self.shared.disk_full.store(disk_full, Ordering::Relaxed);
     }
 
+    /// Says whether the disk of this node has little room: while it is so, the coordinator places nothing new here. The node
+    /// keeps what it has, and its leads. The next beat says it.
+    pub fn set_disk_nearly_full(&self, disk_nearly_full: bool) {
+        self.shared.disk_nearly_full.store(disk_nearly_full, Ordering::Relaxed);
+    }
+
     /// Says whether the disk of this node has stored nothing for so long that writes should not wait for it. The same follows as
     /// of [`Worker::set_disk_full`].
     pub fn set_disk_stalled(&self, disk_stalled: bool) {

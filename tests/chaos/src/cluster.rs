@@ -203,6 +203,8 @@ impl Cluster {
                 let mut command = std::process::Command::new(binary("partage"));
                 command.args(["table", "serve", "--id", id, "--listen", address, "--join", coordinator]);
                 command.arg("--data-dir").arg(folder);
+                // The disk of a machine that tests is as full as it is.
+                command.args(["--disk-nearly-full", "1", "--disk-full", "1"]);
                 Process::start(id, outlives_its_limits(&command), &self.path(&format!("{id}.log")))
             }
         }

@@ -1,8 +1,8 @@
 //! Which metrics a source registers, and which ones a page names.
 //!
-//! A metric is registered by a call, by a call of a function that registers, or in a list of names: each has its name as a text, and
-//! behind it what it counts, as a text that begins with a capital letter or a digit, or as a variable `help`. So a name is found
-//! by the two beside each other, and labels are not taken for names.
+//! A metric is registered by a call, by a call of a function that registers, or in a list of names: each has its name as a text,
+//! and behind it what it counts, as a text that begins with a capital letter or a digit, or as a variable `help`. So a name is
+//! found by the two beside each other, and labels are not taken for names.
 
 use std::collections::BTreeSet;
 

@@ -127,6 +127,8 @@ async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
             (None, _) => node.health.to_string(),
         };
         let state = if node.disk_full { format!("{state},disk-full") } else { state };
+        let is_nearly_full = node.disk_nearly_full && !node.disk_full;
+        let state = if is_nearly_full { format!("{state},disk-nearly-full") } else { state };
         let state = if node.disk_stalled { format!("{state},disk-stalled") } else { state };
         rows.add_row([
             node.id.clone(),

@@ -80,6 +80,10 @@ fn facts(detail: &NodeDetail) -> Vec<String> {
         let disk = "full: the node takes no writes and gets nothing new; make room, and it goes on by itself";
         facts.push(format!("disk       {disk}"));
     }
+    if node.disk_nearly_full && !node.disk_full {
+        let disk = "nearly full: the node gets nothing new; make room before it is full, and takes no writes";
+        facts.push(format!("disk       {disk}"));
+    }
     if node.disk_stalled {
         let disk =
             "stalled: it stores nothing, so the node takes no writes and gets nothing new; look at the disk";

@@ -7,6 +7,7 @@ use clap::Args;
 use partage_core::base::name::KeyspaceName;
 use partage_core::node::NodeSpec;
 use partage_table::server::{Config, RedisConfig, StartError, TableNode};
+use partage_table::{DiskLimits, NodeSettings};
 use partage_wire::config::NodeFile;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -52,6 +53,14 @@ pub struct ServeArgs {
     /// Coordinators to join, as host:port separated by commas [default: PARTAGE_COORDINATOR, else 127.0.0.1:7400]
     #[arg(long, visible_alias = "coordinator", value_delimiter = ',', env = "PARTAGE_COORDINATORS")]
     join: Vec<String>,
+    /// Share of the disk of --data-dir, 0 to 1, from which on nothing new is placed on this node; 1 = no limit
+    /// [default: 0.95, or --disk-full if that is less]
+    #[arg(long, value_name = "SHARE", value_parser = share, env = "PARTAGE_DISK_NEARLY_FULL")]
+    disk_nearly_full: Option<f64>,
+    /// Share of that disk from which on this node refuses writes, and other nodes lead; 1 = when the system has no room
+    /// [default: 0.98]
+    #[arg(long, value_name = "SHARE", value_parser = share, env = "PARTAGE_DISK_FULL")]
+    disk_full: Option<f64>,
     /// Zone whose nodes fail together; the coordinator spreads replicas over zones
     #[arg(long)]
     zone: Option<String>,
@@ -115,6 +124,7 @@ impl ServeArgs {
         let bounds: Vec<_> = std::iter::once(bound).chain(at).collect();
         let table = self.redis_table.as_deref().map(KeyspaceName::new).transpose().map_err(Failure::usage)?;
         let (advertise, forwards) = (self.redis_address, self.redis_forward);
+        let disk = disk_limits(self.disk_nearly_full, self.disk_full)?;
         let door = self.door.settled(&bounds, file.insecure, &file.door)?;
         let address = self.address.or(file.address.clone()).unwrap_or_else(|| bound.to_string());
         // Refuses a bad name or address here, with the file named, rather than at the coordinator.
@@ -135,11 +145,31 @@ impl ServeArgs {
                 forwards,
                 ..RedisConfig::new(listener)
             }),
+            settings: NodeSettings { disk, ..NodeSettings::default() },
             door,
             ..Config::new(id.clone(), "", listener, folder)
         };
         Ok((id, config))
     }
+}
+
+/// A share of a disk.
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+    share.ok_or_else(|| "give a share above 0, and 1 at most, as 0.95".to_owned())
+}
+
+fn disk_limits(nearly_full: Option<f64>, full: Option<f64>) -> Result<DiskLimits, Failure> {
+    let default = DiskLimits::default();
+    let full = full.unwrap_or(default.full);
+    let nearly_full = nearly_full.unwrap_or(default.nearly_full.min(full));
+    // One that is no limit says nothing about the other.
+    if nearly_full > full && nearly_full < 1.0 {
+        return Err(Failure::usage(format!(
+            "--disk-nearly-full {nearly_full} is above --disk-full {full}: a disk is nearly full before it is full"
+        )));
+    }
+    Ok(DiskLimits { nearly_full, full })
 }
 
 async fn bind(listen: &str, flag: &str) -> Result<TcpListener, Failure> {
@@ -154,5 +184,24 @@ fn not_started(error: StartError) -> Failure {
         StartError::Name(_) => Failure::usage(error),
         StartError::Listener(_) | StartError::Open(_) => Failure::failed(error),
         StartError::Worker(_) => Failure::refused(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_of_the_disk_are_shares_in_their_order() {
+        assert_eq!(disk_limits(None, None).ok(), Some(DiskLimits::default()));
+        let little = disk_limits(None, Some(0.5)).ok();
+        assert_eq!(little, Some(DiskLimits { nearly_full: 0.5, full: 0.5 }));
+        assert_eq!(disk_limits(Some(1.0), Some(1.0)).ok(), Some(DiskLimits::NONE));
+        assert_eq!(disk_limits(Some(1.0), None).ok(), Some(DiskLimits { nearly_full: 1.0, full: 0.98 }));
+        assert!(disk_limits(Some(0.9), Some(0.8)).is_err());
+        assert_eq!(share("0.5"), Ok(0.5));
+        for bad in ["0", "-1", "1.1", "NaN", "95%", ""] {
+            assert!(share(bad).is_err(), "{bad}");
+        }
     }
 }

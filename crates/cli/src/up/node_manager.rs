@@ -10,6 +10,7 @@ use axum::{Json, Router};
 use partage_door::{Door, Role, Settings, TowerService};
 use partage_kv::{Config, Node};
 use partage_table::server::{Config as TableConfig, RedisConfig, TableNode};
+use partage_table::{DiskLimits, NodeSettings};
 use partage_wire::json::ErrorBody;
 use partage_worker::Worker;
 use std::collections::BTreeMap;
@@ -227,7 +228,9 @@ async fn table_config(
         TcpListener::bind(redis).await.map_err(|error| format!("cannot listen on {redis}: {error}"))?;
     let redis = Some(RedisConfig::new(redis));
     let config = TableConfig::new(name, coordinator, listener, folder.to_owned());
-    Ok(TableConfig { door: door.clone(), redis, ..config })
+    // A look at the program on a disk that is nearly full should show more than a refusal.
+    let settings = NodeSettings { disk: DiskLimits::NONE, ..NodeSettings::default() };
+    Ok(TableConfig { door: door.clone(), redis, settings, ..config })
 }
 
 /// Starts a node of the key-value service on this runtime, to live as long as that does.

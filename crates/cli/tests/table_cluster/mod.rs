@@ -60,6 +60,8 @@ impl Drop for Process {
 pub fn partage(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_partage"));
     command.args(arguments);
+    // The disk of a machine that tests is as full as it is. A flag says otherwise where a limit is tested.
+    command.envs([("PARTAGE_DISK_NEARLY_FULL", "1"), ("PARTAGE_DISK_FULL", "1")]);
     command
 }
 
@@ -298,6 +300,12 @@ impl Cluster {
         let flags = flags.iter().map(where_it_was).collect();
         let (data_dir, environment) = (data_dir.clone(), environment.clone());
         self.nodes[number] = self.node(number, address, flags, data_dir, environment);
+    }
+
+    /// The same, with these flags instead of those that it had.
+    pub fn start_again_with(&mut self, number: usize, flags: &[&str]) {
+        self.nodes[number].flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        self.start_again(number);
     }
 
     pub fn addresses(&self) -> Vec<String> {

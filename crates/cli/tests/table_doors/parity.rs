@@ -1,5 +1,5 @@
-//! One table of bad input through the doors of a table: HTTP, gRPC, and RESP where it has the operation. The first two say the same
-//! word, RESP the first word that clients of Redis know for it; and what is within all limits is done through each.
+//! One table of bad input through the doors of a table: HTTP, gRPC, and RESP where it has the operation. The first two say the
+//! same word, RESP the first word that clients of Redis know for it; and what is within all limits is done through each.
 
 use crate::cluster::{Answer, Cluster, Node, ask, eventually};
 use crate::grpc::{self, Client, MIB};

@@ -18,7 +18,7 @@ fn replicas_of(cluster: &Cluster, table: &str, node: usize) -> Vec<Value> {
     replicas.filter(|replica| replica["node"] == *id).collect()
 }
 
-fn leads(cluster: &Cluster, table: &str, node: usize) -> usize {
+pub fn leads(cluster: &Cluster, table: &str, node: usize) -> usize {
     replicas_of(cluster, table, node).iter().filter(|replica| replica["role"] == "leader").count()
 }
 

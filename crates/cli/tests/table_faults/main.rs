@@ -7,6 +7,7 @@ mod cluster;
 mod damage;
 mod force_join;
 mod full;
+mod limits;
 mod planted;
 mod slow;
 #[path = "../../../engine/tests/replica/small_disk.rs"]

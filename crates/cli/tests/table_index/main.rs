@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of processes waits by the clock")]
 
+mod asked_shards;
 #[path = "../table_cluster/mod.rs"]
 mod cluster;
 

@@ -213,6 +213,7 @@ impl Cluster {
         }
         told.extend(refuses_writes(keyspace, shard));
         told.extend(self.without_writes(shard));
+        told.extend(self.on_nearly_full_disks(shard));
         for replica in &shard.replicas {
             let Some(seen) = keyspace.observed.get(&replica.placement) else { continue };
             if let Phase::Failed(failure) = seen.phase() {

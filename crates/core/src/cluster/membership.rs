@@ -67,7 +67,7 @@ impl NodeState {
 
     /// Whether something new may be placed here (M7).
     pub fn accepts(&self, now: Millis, settings: &crate::base::settings::Settings) -> bool {
-        self.stays_up(now, settings) && self.disk.takes_writes()
+        self.stays_up(now, settings) && self.disk.takes_replicas()
     }
 
     /// Whether it is up, and nothing is to leave it.

@@ -303,11 +303,14 @@ pub struct Beat {
     pub disk: DiskHealth,
 }
 
-/// What a worker says of its disk. Where it takes no writes, other nodes lead if they can, and nothing new is placed there.
+/// What a worker says of its disk. Where it takes no writes, other nodes lead if they can, and nothing new is placed there. Where
+/// it is nearly full, nothing new is placed there either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskHealth {
     /// It has no room.
     pub full: bool,
+    /// It has room for what the node holds already, and not for more.
+    pub nearly_full: bool,
     /// It has stored nothing for seconds, though something waits to be stored.
     pub stalled: bool,
 }
@@ -318,14 +321,19 @@ impl DiskHealth {
         !self.full && !self.stalled
     }
 
-    /// The sentence that says why not, of a node.
+    /// Whether new replicas are placed there.
+    pub fn takes_replicas(self) -> bool {
+        self.takes_writes() && !self.nearly_full
+    }
+
+    /// The sentence that says why a node takes no writes.
     pub fn trouble(self, node: &NodeId) -> Option<String> {
         match self {
             DiskHealth { full: true, .. } => Some(format!("the disk of {node} is full")),
             DiskHealth { stalled: true, .. } => {
                 Some(format!("the disk of {node} is stalled: it stores nothing"))
             }
-            DiskHealth { full: false, stalled: false } => None,
+            DiskHealth { full: false, stalled: false, .. } => None,
         }
     }
 }

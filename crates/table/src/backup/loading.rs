@@ -30,7 +30,7 @@ impl Loader {
     /// Writes rows; nothing of them is lost if that is said, and some may be written if it is not.
     pub(crate) async fn load(&self, table: &KeyspaceName, content: &[u8]) -> Result<RowsTaken, Refused> {
         let invalid = |what: String| Refused::new(Refusal::Invalid, what);
-        let now_ms = partage_clock::unix_ms();
+        let now_ms = partage_clock::wall_ms();
         let (mut writes, mut taken) = (Vec::new(), RowsTaken::default());
         for row in RowReader::new(content) {
             let row = row.map_err(|error| invalid(error.to_string()))?;

@@ -3,7 +3,9 @@
 use super::answer::{self, error, malformed, refused};
 use super::parse::consistency_of;
 use super::rows::{flag, limit};
-use crate::indexes::{CheckToken, IndexError, IndexToken, Indexes, QueryText, TableIndexScan, query_of};
+use crate::indexes::{
+    CheckToken, IndexError, IndexOrder, IndexToken, Indexes, QueryText, TableIndexScan, query_of,
+};
 use crate::limits;
 use crate::scans::{Scans, for_client};
 use crate::service::Refusal;
@@ -14,11 +16,13 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use partage_core::base::id::ShardId;
 use partage_core::base::name::IndexName;
+use partage_core::keyspace::key::Key;
 use partage_core::service::table::filter;
 use partage_core::service::table::index::Overview;
 use partage_wire::json::{ErrorBody, parse};
 use partage_wire::table::{CheckAnswer, IndexAnswer, IndexCreate, IndexList, RowsPage, ShardIndexRequest};
 use partage_worker::KeyspaceName;
+use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 
 /// Where indexes are created and listed, as axum has it.
@@ -171,7 +175,8 @@ pub(super) async fn drop_index(
     dropped.await.unwrap_or_else(|otherwise: Otherwise| *otherwise)
 }
 
-/// Rows of a table by what an index has of them, in the order of values, and of keys where these are the same.
+/// Rows of a table by what an index has of them, in the order of values, and of keys where these are the same; with `order=any`
+/// shard by shard.
 #[utoipa::path(
     operation_id = "query_index",
     get, path = "/v1/tables/{table}/indexes/{index}", tag = "indexes",
@@ -184,6 +189,8 @@ pub(super) async fn drop_index(
         ("limit" = Option<u64>, Query, description = "How many rows the page has at most; absent: 100"),
         ("token" = Option<String>, Query, description = "`next` of the page before"),
         ("keys_only" = Option<bool>, Query, description = "Leaves the values out"),
+        ("partition_key" = Option<String>, Query, description = "Only rows with the partition key of this key, whose shard alone is asked: bytes, percent-encoded"),
+        ("order" = Option<String>, Query, description = "value (the default): all shards are asked for each page; any: shard after shard, until the page is full"),
         ("consistency" = Option<String>, Query, description = "How fresh: linearizable (the default), bounded, any"),
         ("bound_ms" = Option<u64>, Query, description = "With bounded: how old what is read may be, in milliseconds"),
     ),
@@ -211,6 +218,7 @@ pub(super) async fn query(
 fn asked(table: KeyspaceName, name: IndexName, query: &str) -> Result<TableIndexScan, String> {
     let (mut text, mut most, mut with_values) = (QueryText::default(), ROWS, true);
     let (mut token, mut consistency, mut bound_ms) = (None, None, None);
+    let (mut partition_key, mut order) = (None, None);
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
         match &*name {
             "equals" => text.equals = Some(value.into_owned()),
@@ -219,6 +227,11 @@ fn asked(table: KeyspaceName, name: IndexName, query: &str) -> Result<TableIndex
             "limit" => most = limit(&value)?,
             "keys_only" => with_values = !flag(&name, &value)?,
             "token" => token = Some(IndexToken::parse(&value).map_err(|error| error.to_string())?),
+            "partition_key" => {
+                let key = Key::new(&bytes_of(query, &name).unwrap_or_default());
+                partition_key = Some(key.map_err(|error| format!("{name}: {error}"))?);
+            }
+            "order" => order = Some(order_of(&value)?),
             "consistency" => consistency = Some(value.into_owned()),
             "bound_ms" => {
                 let number = value.parse();
@@ -226,15 +239,44 @@ fn asked(table: KeyspaceName, name: IndexName, query: &str) -> Result<TableIndex
             }
             other => {
                 return Err(format!(
-                    "an index has no parameter {other:?}: it has equals, from, to, limit, token, keys_only, consistency and \
-                     bound_ms"
+                    "an index has no parameter {other:?}: it has equals, from, to, limit, token, keys_only, partition_key, order, \
+                     consistency and bound_ms"
                 ));
             }
         }
     }
     query_of(&text)?;
     let consistency = consistency_of(consistency.as_deref(), bound_ms)?;
-    Ok(TableIndexScan { table, name, query: text, most, with_values, consistency, token })
+    let (partition_key, order) = match &token {
+        Some(token) => token.settle(partition_key, order)?,
+        None => (partition_key, order.unwrap_or_default()),
+    };
+    Ok(TableIndexScan {
+        table,
+        name,
+        query: text,
+        most,
+        with_values,
+        consistency,
+        partition_key,
+        order,
+        token,
+    })
+}
+
+/// The bytes of a parameter of a form, which need not be text.
+fn bytes_of(query: &str, name: &str) -> Option<Vec<u8>> {
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let (_, value) = pairs.find(|(found, _)| *found == name)?;
+    Some(percent_decode_str(&value.replace('+', " ")).collect())
+}
+
+fn order_of(text: &str) -> Result<IndexOrder, String> {
+    match text {
+        "value" => Ok(IndexOrder::Value),
+        "any" => Ok(IndexOrder::Any),
+        other => Err(format!("order={other}: give value or any")),
+    }
 }
 
 /// Compares the replicas of some shards, and the rows of each with its indexes.
@@ -306,6 +348,10 @@ mod tests {
         let some = asked("equals=a+b&limit=7&keys_only=true&consistency=bounded&bound_ms=9").unwrap();
         assert_eq!(some.query.equals.as_deref(), Some("a b"));
         assert_eq!((some.most, some.with_values, some.consistency), (7, false, Consistency::Bounded(9)));
+        assert_eq!((plain.partition_key, plain.order), (None, IndexOrder::Value));
+        let some = asked("partition_key=a%2F+%FF&order=any").unwrap();
+        assert_eq!(some.partition_key.unwrap().as_bytes(), b"a/ \xff");
+        assert_eq!(some.order, IndexOrder::Any);
         for (bad, named) in [
             ("limit=0", "limit=0"),
             ("equals=1&from=2", "contradict"),
@@ -314,6 +360,7 @@ mod tests {
             ("token=abc", "damaged"),
             ("what=1", "\"what\""),
             ("consistency=some", "consistency=some"),
+            ("order=best", "order=best"),
         ] {
             let why = asked(bad).unwrap_err();
             assert!(why.contains(named), "{bad}: {why}");

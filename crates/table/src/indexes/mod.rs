@@ -18,10 +18,11 @@
 //! | asking shards, and again while they change hands | `shards.rs` |
 //! | what one shard answers | `own.rs`, `forms.rs` |
 //! | a page of rows | `page.rs`, `query.rs`, `token.rs` |
+//! | a page of rows in any order, from one shard after the other | `walk.rs` |
 //! | a check | `check.rs` |
 //!
-//! What was not done: a query asks all shards, also where few of them have such a row; a table of thousands of shards wants an
-//! index of its own sharding.
+//! A query asks all shards, unless it is for the rows of one partition key, or takes them in any order. What was not done: an
+//! index with a sharding of its own, which a table of thousands of shards wants for queries over all of it by value.
 
 mod check;
 mod forms;
@@ -30,9 +31,10 @@ mod page;
 mod query;
 mod shards;
 mod token;
+mod walk;
 
 pub use check::CheckToken;
-pub use page::{IndexPage, TableIndexScan};
+pub use page::{IndexOrder, IndexPage, TableIndexScan};
 pub(crate) use query::{QueryText, query_of};
 pub use token::IndexToken;
 
@@ -46,6 +48,7 @@ use partage_core::limits::INDEXES;
 use partage_core::service::table::filter::Path;
 use partage_core::service::table::index::{Definition, Overview, TableState, lacking, overview};
 use partage_wire::table::{IndexCreate, ShardIndexAnswer, ShardIndexRequest};
+use shards::Which;
 use std::collections::BTreeMap;
 use tokio::time::Instant;
 
@@ -187,7 +190,7 @@ impl Indexes {
     /// Asks all shards for a change.
     async fn change(&self, table: &KeyspaceName, request: &ShardIndexRequest) -> Result<(), IndexError> {
         let until = Instant::now() + limits::PATIENCE;
-        self.each_shard(table, until, request, |_, _| ()).await?;
+        self.ask_shards((table, Which::All), until, request, |_, _| ()).await?;
         Ok(())
     }
 
@@ -201,7 +204,7 @@ impl Indexes {
         scans::table(&maps.cache(), table, until).await?;
         let (mut found, mut is_understood) = (BTreeMap::new(), true);
         let shards = self
-            .each_shard(table, until, &ShardIndexRequest::List, |shard, answer| {
+            .ask_shards((table, Which::All), until, &ShardIndexRequest::List, |shard, answer| {
                 let ShardIndexAnswer::Indexes(indexes) = answer else {
                     is_understood = false;
                     return;

@@ -4,18 +4,19 @@ use super::forms::{change_of, digest_form, name_of, shard_index};
 use super::{Indexes, query};
 use crate::check::CheckState;
 use crate::limits::CHECK_RANGE_ROWS;
-use crate::rows::{IndexRange, IndexRead, IndexedRow};
-use crate::scans::{for_node, soon};
+use crate::rows::{IndexRange, IndexRead, IndexedRow, Partition};
+use crate::scans::{Place, for_node, soon};
 use crate::service::{Refusal, Refused, Tables};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use partage_core::base::id::ShardId;
 use partage_core::base::name::KeyspaceName;
+use partage_core::keyspace::sharding::Bounds;
 use partage_core::limits::CHECK_RANGES;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::index::IndexChange;
 use partage_core::service::table::replication::Consistency;
-use partage_wire::table::{PlacedRow, ShardIndexAnswer, ShardIndexRequest, ShardPage};
+use partage_wire::table::{PlaceForm, PlacedRow, ShardIndexAnswer, ShardIndexRequest, ShardPage};
 
 fn invalid(why: impl ToString) -> Refused {
     Refused::new(Refusal::Invalid, why.to_string())
@@ -35,7 +36,7 @@ impl Indexes {
         let tables = self.scans.tables();
         let node = self.scans.node();
         let missing = || soon(format!("node {node} has no replica of shard {shard} of table {table}"));
-        let (replica, _) = tables.replica_of(table, shard).ok_or_else(missing)?;
+        let (replica, bounds) = tables.replica_of(table, shard).ok_or_else(missing)?;
         match request {
             ShardIndexRequest::List => {
                 let indexes = tables.indexes(&replica).await?;
@@ -45,7 +46,7 @@ impl Indexes {
                 let change = change_of(request).map_err(invalid)?;
                 tables.change_index(&replica, &change).await.map(|()| ShardIndexAnswer::Changed)
             }
-            ShardIndexRequest::Page(page) => own_page(tables, &replica, page).await,
+            ShardIndexRequest::Page(page) => own_page(tables, &replica, &bounds, page).await,
             ShardIndexRequest::Check { number } => {
                 let change =
                     IndexChange::Check { number: *number, range_rows: range_rows(tables, &replica).await };
@@ -72,12 +73,22 @@ async fn range_rows(tables: &Tables, replica: &ReplicaKey) -> u64 {
 async fn own_page(
     tables: &Tables,
     replica: &ReplicaKey,
+    bounds: &Bounds,
     page: &ShardPage,
 ) -> Result<ShardIndexAnswer, Refused> {
     let consistency = match (page.consistency.as_str(), page.bound_ms) {
         ("any", None) => Consistency::Any,
         ("bounded", Some(bound_ms)) => Consistency::Bounded(bound_ms),
         _ => Consistency::Linearizable,
+    };
+    let partition = match &page.partition_key {
+        None => None,
+        Some(key) => {
+            let by = tables.node().partition_key(replica);
+            let by =
+                by.ok_or_else(|| soon(format!("a replica of table {} is not open yet", replica.keyspace)))?;
+            Some(Partition { by, key: key.0.clone() })
+        }
     };
     let text = query::QueryText { equals: page.equals.clone(), from: page.from.clone(), to: page.to.clone() };
     let range = IndexRange {
@@ -86,6 +97,7 @@ async fn own_page(
         from: STANDARD.decode(&page.place).map_err(|_| invalid("the place is no base64"))?,
         most: usize::try_from(page.limit).unwrap_or(usize::MAX),
         with_values: !page.keys_only,
+        partition,
     };
     Ok(match tables.index_page(replica, &range, consistency).await? {
         IndexRead::Missing => ShardIndexAnswer::Missing,
@@ -95,7 +107,8 @@ async fn own_page(
                 |IndexedRow { place, row }| PlacedRow { place: STANDARD.encode(place), row: for_node(row) };
             let (rows, next) =
                 (rows.into_iter().map(placed).collect(), next.map(|next| STANDARD.encode(next)));
-            ShardIndexAnswer::Page { index: index.0, rows, next }
+            let after = Place::behind(bounds).map(PlaceForm::from);
+            ShardIndexAnswer::Page { index: index.0, rows, next, after }
         }
     })
 }

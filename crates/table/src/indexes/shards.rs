@@ -2,7 +2,7 @@
 
 use super::{Indexes, not_understood};
 use crate::limits;
-use crate::scans::{Maps, TABLES, refusal, soon};
+use crate::scans::{Maps, Place, TABLES, refusal, soon};
 use crate::service::{Refusal, Refused};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
@@ -10,6 +10,8 @@ use http::{Request, StatusCode, header};
 use http_body_util::Full;
 use partage_core::base::id::ShardId;
 use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::keyspace::key::Key;
+use partage_core::routing::routes::Route;
 use partage_wire::table::{ShardIndexAnswer, ShardIndexRequest};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,21 +33,48 @@ pub(super) struct Shard {
     pub(super) holders: Vec<Holder>,
 }
 
-/// The shards of a table, by the latest map.
-pub(super) fn shards(maps: &Arc<Maps>, table: &KeyspaceName) -> Vec<Shard> {
-    let cache = maps.cache();
-    let routes = cache.routes();
-    let Some(keyspace) = routes.keyspace(table.as_str()) else { return Vec::new() };
+/// Which shards of a table are asked.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Which<'a> {
+    /// Each.
+    All,
+    /// The one that has the rows with the partition key of this key.
+    OfKey(&'a Key),
+    /// The one at this place in their order.
+    At(&'a Place),
+    /// The one with this number.
+    One(ShardId),
+}
+
+fn shard_of(route: &Route<'_>) -> Shard {
     let holder = |node: &partage_core::node::NodeAddress| Holder {
         node: node.id.clone(),
         address: node.address.clone(),
     };
-    let shards = routes.routes_of(keyspace).map(|route| Shard {
+    Shard {
         id: route.shard(),
         leader: route.leader().map(|leader| holder(leader.node)),
         holders: route.replicas().map(|replica| holder(replica.node)).collect(),
-    });
-    shards.collect()
+    }
+}
+
+/// The shards of a table, by the latest map.
+pub(super) fn shards(maps: &Arc<Maps>, table: &KeyspaceName) -> Vec<Shard> {
+    chosen(maps, table, Which::All)
+}
+
+/// Some of them.
+pub(super) fn chosen(maps: &Arc<Maps>, table: &KeyspaceName, which: Which<'_>) -> Vec<Shard> {
+    let cache = maps.cache();
+    let routes = cache.routes();
+    let Some(keyspace) = routes.keyspace(table.as_str()) else { return Vec::new() };
+    let one = match which {
+        Which::All => return routes.routes_of(keyspace).map(|route| shard_of(&route)).collect(),
+        Which::OfKey(key) => routes.route(table.as_str(), key.as_bytes()).ok(),
+        Which::At(place) => routes.route_at(table.as_str(), place.position()).ok(),
+        Which::One(id) => routes.routes_of(keyspace).find(|route| route.shard() == id),
+    };
+    one.map(|route| shard_of(&route)).into_iter().collect()
 }
 
 /// Whether a shard may answer when it is asked again.
@@ -55,11 +84,11 @@ fn passes(refused: &Refused) -> bool {
 }
 
 impl Indexes {
-    /// Asks each shard, and gives each answer to `take`. Says which shards the table has: answers of others, which were split or
+    /// Asks shards, and gives each answer to `take`. Says which shards these are by now: answers of others, which were split or
     /// merged meanwhile, count for nothing.
-    pub(super) async fn each_shard(
+    pub(super) async fn ask_shards(
         &self,
-        table: &KeyspaceName,
+        (table, which): (&KeyspaceName, Which<'_>),
         until: Instant,
         request: &ShardIndexRequest,
         mut take: impl FnMut(ShardId, ShardIndexAnswer),
@@ -70,7 +99,8 @@ impl Indexes {
         let mut answered = BTreeSet::new();
         loop {
             changes.mark_unchanged();
-            let missing = shards(&maps, table).into_iter().filter(|shard| !answered.contains(&shard.id));
+            let missing =
+                chosen(&maps, table, which).into_iter().filter(|shard| !answered.contains(&shard.id));
             let asked: Vec<_> = missing.map(|shard| self.ask_leader(table, shard, request)).collect();
             let mut asked = stream::iter(asked).buffer_unordered(limits::INDEX_SHARDS);
             let mut why = soon(format!("no map of table {table} has come to this node yet"));
@@ -84,7 +114,8 @@ impl Indexes {
                     Err(refused) => return Err(refused),
                 }
             }
-            let now: BTreeSet<ShardId> = shards(&maps, table).into_iter().map(|shard| shard.id).collect();
+            let now: BTreeSet<ShardId> =
+                chosen(&maps, table, which).into_iter().map(|shard| shard.id).collect();
             if !now.is_empty() && now.is_subset(&answered) {
                 return Ok(now);
             }

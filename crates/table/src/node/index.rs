@@ -6,6 +6,7 @@ use crate::error::{ReadError, WriteError};
 use crate::queue::Wanted;
 use crate::rows::{IndexRange, IndexRead};
 use crate::stored::index;
+use partage_core::keyspace::sharding::PartitionKey;
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::service::table::index::{Definition, IndexChange};
 use partage_core::service::table::replication::Consistency;
@@ -25,7 +26,7 @@ impl Node {
         if let Some(refused) = registry.refuses_writes() {
             return Err(refused);
         }
-        let payload = index::encode_change(partage_clock::unix_ms(), change);
+        let payload = index::encode_change(partage_clock::wall_ms(), change);
         let (answer, outcome) = oneshot::channel();
         queue.add_write(payload.into(), answer, self.shared.clock.nanos())?;
         let gone = |_| Err(WriteError::Unknown("the node was stopped before it answered".to_owned()));
@@ -55,6 +56,11 @@ impl Node {
         consistency: Consistency,
     ) -> Result<IndexRead, ReadError> {
         self.ask(replica, consistency, 0, |answer| Wanted::Index(range, answer)).await
+    }
+
+    /// Which part of a key decides the partition of a row of a replica; none if it is not open.
+    pub(crate) fn partition_key(&self, replica: &ReplicaKey) -> Option<PartitionKey> {
+        Some(self.queue(replica)?.partition_key)
     }
 
     /// How far a check of a replica is; none: it has not begun, or was forgotten.

@@ -423,7 +423,7 @@ impl Node {
         if let Some(refused) = registry.refuses_writes() {
             return Err(refused);
         }
-        let payload = write::encode_at(write, partage_clock::unix_ms());
+        let payload = write::encode_at(write, partage_clock::wall_ms());
         let (bytes, most) = (payload.len(), self.shared.settings.log.entry_bytes);
         if bytes > most {
             return Err(WriteError::TooLarge { bytes, most });

@@ -4,7 +4,9 @@ use super::Node;
 use crate::error::ReplicaError;
 use crate::queue::Command;
 use crate::registry::Presence;
+use crate::settings::DiskLimits;
 use partage_core::node::exchange::ReplicaKey;
+use std::path::Path;
 use tokio::sync::oneshot;
 
 impl Node {
@@ -77,9 +79,24 @@ impl Node {
         self.shared.writer.writing()
     }
 
-    /// Whether the disk has no room for the log or for a store.
-    pub(crate) fn is_full(&self) -> bool {
-        self.shared.registry.is_full()
+    /// Whether the disk has no room for the log or for a store, as the system says.
+    pub(crate) fn has_no_room(&self) -> bool {
+        self.shared.registry.has_no_room()
+    }
+
+    /// The folder with its log and its stores.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.shared.folder
+    }
+
+    /// How much of its disk may be used.
+    pub(crate) fn disk_limits(&self) -> DiskLimits {
+        self.shared.settings.disk
+    }
+
+    /// Whether as much of the disk is used as may be, and how much that is: writes are refused meanwhile.
+    pub(crate) fn set_disk_at_limit(&self, is_at_limit: bool, why: &str) {
+        self.shared.registry.set_disk_at_limit(is_at_limit, why);
     }
 
     /// Whether the node has found no room at its start, and none since: writes are refused meanwhile.

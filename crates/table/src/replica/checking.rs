@@ -15,7 +15,7 @@ impl LocalReplica {
     pub(super) fn begin_check(&mut self, asked: AskedCheck) {
         let AskedCheck { number, range_rows, at_ms } = asked;
         let (key, now) = (self.queue.key.clone(), self.shared.clock.now());
-        let is_old = partage_clock::unix_ms() > at_ms.saturating_add(CHECK_LIFE_MS);
+        let is_old = partage_clock::wall_ms() > at_ms.saturating_add(CHECK_LIFE_MS);
         if is_old || !self.shared.checks.begin(now, &key, number) {
             return;
         }

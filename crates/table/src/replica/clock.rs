@@ -19,7 +19,7 @@ impl LocalReplica {
         let Some(end) = ends.filter(|_| self.machine.status().has_begun) else {
             return Millis::NEVER;
         };
-        let until_end = end.saturating_sub(partage_clock::unix_ms());
+        let until_end = end.saturating_sub(partage_clock::wall_ms());
         (self.shared.clock.now() + until_end).max(self.clock_moved + CLOCK_MS)
     }
 
@@ -29,7 +29,7 @@ impl LocalReplica {
             return;
         }
         self.clock_moved = now;
-        let nothing = Write { at_ms: partage_clock::unix_ms(), request: None, operations: Vec::new() };
+        let nothing = Write { at_ms: partage_clock::wall_ms(), request: None, operations: Vec::new() };
         // No client waits for it: if it is refused, the next one comes soon.
         let (answer, _) = oneshot::channel();
         let request = self.requests.add_write(answer, self.shared.clock.nanos());

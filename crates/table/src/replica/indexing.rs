@@ -30,7 +30,7 @@ impl LocalReplica {
             return;
         }
         let Some(next) = self.rows.next_index_change() else { return };
-        let payload = index::encode_change(partage_clock::unix_ms(), &next);
+        let payload = index::encode_change(partage_clock::wall_ms(), &next);
         self.logged_step = Some((next, now));
         // No client waits for it.
         let (answer, _) = oneshot::channel();

@@ -26,8 +26,8 @@ struct Submitted {
 pub(super) struct Logging {
     waiting: VecDeque<(u64, Record)>,
     submitted: VecDeque<Submitted>,
-    /// Up to which index entries are on the own disk, and since when, in nanoseconds, of those that are not committed, while the replica
-    /// leads: at most one for each write in flight.
+    /// Up to which index entries are on the own disk, and since when, in nanoseconds, of those that are not committed, while the
+    /// replica leads: at most one for each write in flight.
     uncommitted: VecDeque<(u64, u64)>,
     /// The number of the last write of the machine.
     last: u64,
@@ -59,8 +59,8 @@ impl Logging {
         }
     }
 
-    /// Observes how long a leader's entries were on its own disk when they were committed, all up to that index. Where the followers
-    /// were faster than the own disk, an entry is committed with the sync, and has waited for nobody.
+    /// Observes how long a leader's entries were on its own disk when they were committed, all up to that index. Where the
+    /// followers were faster than the own disk, an entry is committed with the sync, and has waited for nobody.
     pub(super) fn committed(&mut self, index: u64, times: &WriteTimes, now: u64, leads: bool) {
         while let Some((_, synced)) = self.uncommitted.pop_front_if(|(end, _)| *end <= index) {
             if leads {

@@ -24,7 +24,7 @@ use bytes::Bytes;
 use changes::Feed;
 pub use changes::{ChangesPage, FoundChange};
 pub(crate) use fill::Filling;
-pub(crate) use index::{IndexRange, IndexRead, IndexedRow, entry_of, read_definitions};
+pub(crate) use index::{IndexRange, IndexRead, IndexedRow, Partition, entry_of, read_definitions};
 use partage_core::keyspace::key::Key;
 use partage_core::service::table::feed::{FeedSettings, Place, Removed};
 use partage_core::service::table::index::Definition;

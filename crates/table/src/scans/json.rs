@@ -47,7 +47,7 @@ impl From<Place> for PlaceForm {
 }
 
 /// Where a scan goes on; none: no scan goes on there.
-pub(super) fn place(form: PlaceForm) -> Option<Place> {
+pub(crate) fn place(form: PlaceForm) -> Option<Place> {
     match form {
         PlaceForm::Key(KeyBytes(key)) => Some(Place::Key(key)),
         PlaceForm::Point(point) => Some(Place::Point(point)),

@@ -26,7 +26,7 @@ mod peers;
 mod token;
 
 pub use crate::token_frame::TokenError;
-pub(crate) use json::{for_client, for_node, from_node};
+pub(crate) use json::{for_client, for_node, from_node, place};
 pub(crate) use maps::Maps;
 pub(crate) use peers::consistency_query;
 pub(crate) use peers::{Peers, TABLES, refusal};

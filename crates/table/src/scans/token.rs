@@ -35,7 +35,7 @@ pub(crate) enum Place {
 
 impl Place {
     /// Where the first shard begins; none of named partitions, which have no order that a scan could follow.
-    pub(super) fn first(sharding: Sharding) -> Option<Place> {
+    pub(crate) fn first(sharding: Sharding) -> Option<Place> {
         match sharding {
             Sharding::KeyRange => Some(Place::Key(Key::empty())),
             Sharding::HashRange { .. } => Some(Place::Point(0)),
@@ -54,7 +54,7 @@ impl Place {
         }
     }
 
-    pub(super) fn position(&self) -> Position<'_> {
+    pub(crate) fn position(&self) -> Position<'_> {
         match self {
             Place::Key(key) => Position::Key(key.as_bytes()),
             Place::Point(point) => Position::Point(*point),
@@ -62,7 +62,40 @@ impl Place {
         }
     }
 
-    fn is_of(&self, sharding: Sharding) -> bool {
+    /// Appends it to a token.
+    pub(crate) fn put(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Place::Key(key) => {
+                bytes.put_u8(KEY);
+                bytes.put_u16(u16::try_from(key.as_bytes().len()).unwrap_or(u16::MAX));
+                bytes.put_slice(key.as_bytes());
+            }
+            Place::Point(point) => {
+                bytes.put_u8(POINT);
+                bytes.put_u64(*point);
+            }
+            Place::Slot(slot) => {
+                bytes.put_u8(SLOT);
+                bytes.put_u32(*slot);
+            }
+        }
+    }
+
+    /// Reads it from a token; none: there is none.
+    pub(crate) fn read(cursor: &mut Cursor<'_>) -> Option<Place> {
+        match cursor.u8("the kind of a place").ok()? {
+            KEY => {
+                let length = cursor.u16("the length of a key").ok()?;
+                Some(Place::Key(Key::new(cursor.bytes(length.into(), "a key").ok()?).ok()?))
+            }
+            POINT => cursor.u64("a point").ok().map(Place::Point),
+            SLOT => cursor.u32("a slot").ok().map(Place::Slot),
+            _ => None,
+        }
+    }
+
+    /// Whether a table of that sharding has such places.
+    pub(crate) fn is_of(&self, sharding: Sharding) -> bool {
         match sharding {
             Sharding::KeyRange => matches!(self, Place::Key(_)),
             Sharding::HashRange { .. } => matches!(self, Place::Point(_)),
@@ -86,21 +119,7 @@ impl Token {
     /// As text.
     pub fn text(&self) -> String {
         FRAME.text(&self.table, self.first_shard, |bytes| {
-            match &self.place {
-                Place::Key(key) => {
-                    bytes.put_u8(KEY);
-                    bytes.put_u16(u16::try_from(key.as_bytes().len()).unwrap_or(u16::MAX));
-                    bytes.put_slice(key.as_bytes());
-                }
-                Place::Point(point) => {
-                    bytes.put_u8(POINT);
-                    bytes.put_u64(*point);
-                }
-                Place::Slot(slot) => {
-                    bytes.put_u8(SLOT);
-                    bytes.put_u32(*slot);
-                }
-            }
+            self.place.put(bytes);
             bytes.put_slice(self.key.as_bytes());
         })
     }
@@ -111,7 +130,7 @@ impl Token {
     /// It is none that [`Token::text`] gives.
     pub fn parse(text: &str) -> Result<Token, TokenError> {
         FRAME.parse(text, |table, first_shard, cursor| {
-            let place = place(cursor)?;
+            let place = Place::read(cursor)?;
             let key = Key::new(cursor.rest()).ok()?;
             Some(Token { table, first_shard, place, key })
         })
@@ -120,18 +139,6 @@ impl Token {
     /// Whether it may be used with a table.
     pub(super) fn check(&self, brief: &KeyspaceBrief) -> Result<(), TokenError> {
         FRAME.check((&self.table, self.first_shard), brief, self.place.is_of(brief.sharding))
-    }
-}
-
-fn place(cursor: &mut Cursor<'_>) -> Option<Place> {
-    match cursor.u8("the kind of a place").ok()? {
-        KEY => {
-            let length = cursor.u16("the length of a key").ok()?;
-            Some(Place::Key(Key::new(cursor.bytes(length.into(), "a key").ok()?).ok()?))
-        }
-        POINT => cursor.u64("a point").ok().map(Place::Point),
-        SLOT => cursor.u32("a slot").ok().map(Place::Slot),
-        _ => None,
     }
 }
 

@@ -10,7 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The kinds of reads.
 const READS: [&str; 3] = ["linearizable", "bounded", "any"];
@@ -96,12 +96,11 @@ impl Tables {
             refused.get_or_create(&Label("reason", refusal.word())).inc_by(get(counter));
         }
         registry.register("refused", "Requests that were refused, by reason", refused);
-        let is_full = u64::from(self.full().borrow().is_some());
-        let help = "1 while the disk has no room for the log or for a store";
-        registry.register("disk_is_full", help, ConstGauge::new(is_full));
-        let is_stalled = u64::from(self.0.is_stalled.load(Ordering::Relaxed));
-        let help = "1 while the log has stored nothing for seconds though records wait";
-        registry.register("disk_is_stalled", help, ConstGauge::new(is_stalled));
+        self.register_disk(&mut registry);
+        let behind = partage_clock::wall_behind_seconds();
+        let help =
+            "By how much the clock by which rows end is behind the system's time of day; below zero: ahead";
+        registry.register("clock_behind_seconds", help, ConstGauge::new(behind));
         let in_sync = self.in_sync();
         registry.register(
             "replicas_ordered",
@@ -135,6 +134,22 @@ impl Tables {
         // Writing to a string cannot fail.
         let _ = encode(&mut text, &registry);
         text.trim_end().trim_end_matches("# EOF").to_owned()
+    }
+}
+
+impl Tables {
+    fn register_disk(&self, registry: &mut Registry) {
+        let disk = &self.0.disk;
+        let is = |flag: &AtomicBool| u64::from(flag.load(Ordering::Relaxed));
+        let is_full = u64::from(self.full().borrow().is_some());
+        let help = "1 while the disk has no room for the log or for a store, or is used up to the limit";
+        registry.register("disk_is_full", help, ConstGauge::new(is_full));
+        let help = "1 while so much of the disk is used that nothing new is placed here";
+        registry.register("disk_is_nearly_full", help, ConstGauge::new(is(&disk.is_nearly_full)));
+        let help = "The share of the disk that is used, 0 to 1, by all that is on it";
+        registry.register("disk_used_ratio", help, ConstGauge::new(disk.used()));
+        let help = "1 while the log has stored nothing for seconds though records wait";
+        registry.register("disk_is_stalled", help, ConstGauge::new(is(&disk.is_stalled)));
     }
 }
 

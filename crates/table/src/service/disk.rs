@@ -1,7 +1,9 @@
-//! What a node of tables does about its disk: one without room, and one that stores nothing any more.
+//! What a node of tables does about its disk: one without room, or with little, and one that stores nothing any more.
 //!
 //! | the disk | the node |
 //! |---|---|
+//! | is used up to [`DiskLimits::nearly_full`] | says so with its beats: nothing new is placed there |
+//! | is used up to [`DiskLimits::full`] | does as if it had no room, while there still is some for compactions |
 //! | has no room, also when the node starts | refuses writes, and says so with its beats until there is room |
 //! | has been writing the same group of the log for [`LOG_STALL`] | says so with its beats until the group is written: writes would wait for as long as that takes, and reads need none |
 //! | the same for [`LOG_STALL_REFUSES`] | refuses writes, too |
@@ -10,10 +12,14 @@
 //! that follow need nothing of that: their leaders leave them out by themselves.
 
 use super::Tables;
-use crate::limits::{LOG_LOOK, LOG_STALL, LOG_STALL_REFUSES, ROOM_LOOK};
+use crate::limits::{DISK_HYSTERESIS, DISK_LOOK, LOG_LOOK, LOG_STALL, LOG_STALL_REFUSES, ROOM_LOOK};
+use crate::settings::DiskLimits;
 use partage_worker::Worker;
-use std::sync::atomic::Ordering;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 /// The group that is being written, since when that was seen, and when the node looked last.
@@ -36,7 +42,96 @@ impl Writing {
     }
 }
 
+/// What the node has found out about its disk last, for metrics.
+#[derive(Debug, Default)]
+pub(super) struct DiskFigures {
+    /// The log has stored nothing for long, though records wait.
+    pub(super) is_stalled: AtomicBool,
+    /// Nothing new is to be placed here.
+    pub(super) is_nearly_full: AtomicBool,
+    /// The share that is used, as the bits of a double.
+    used: AtomicU64,
+}
+
+impl DiskFigures {
+    /// The share of the disk that is used; 0 before the node has looked.
+    pub(super) fn used(&self) -> f64 {
+        f64::from_bits(self.used.load(Ordering::Relaxed))
+    }
+}
+
+/// Which limits the disk is at. It is below one again when [`DISK_HYSTERESIS`] less is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct AtLimits {
+    nearly_full: bool,
+    full: bool,
+}
+
+impl AtLimits {
+    fn look(self, limits: DiskLimits, used: f64) -> AtLimits {
+        let is_at = |limit: f64, was: bool| {
+            let limit_now = if was { limit - DISK_HYSTERESIS } else { limit };
+            limit < 1.0 && used >= limit_now
+        };
+        AtLimits {
+            nearly_full: is_at(limits.nearly_full, self.nearly_full),
+            full: is_at(limits.full, self.full),
+        }
+    }
+}
+
+/// The share that is used of what a file system has for processes without privileges, as `df` has it; 0 if it says of no block.
+fn used_share(folder: &Path) -> io::Result<f64> {
+    let found = rustix::fs::statvfs(folder)?;
+    let used = found.f_blocks.saturating_sub(found.f_bfree) as f64;
+    let all = used + found.f_bavail as f64;
+    Ok(if all > 0.0 { used / all } else { 0.0 })
+}
+
 impl Tables {
+    /// Looks how much of the disk is used. A node that is at a limit says so with each beat.
+    pub(super) async fn attend_limits(&self, worker: &Worker) {
+        let (limits, folder) = (self.node().disk_limits(), self.node().folder());
+        let (mut looks, mut at, mut has_failed) = (interval(DISK_LOOK), AtLimits::default(), false);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            let of = folder.to_owned();
+            // A file system of other machines may let it wait.
+            let used = match spawn_blocking(move || used_share(&of)).await {
+                Ok(Ok(used)) => used,
+                Ok(Err(error)) if !has_failed => {
+                    has_failed = true;
+                    let folder = folder.display();
+                    tracing::warn!(
+                        "cannot look how much of the disk of {folder} is used, so that no limit holds: {error}"
+                    );
+                    continue;
+                }
+                Ok(Err(_)) | Err(_) => continue,
+            };
+            has_failed = false;
+            let before = std::mem::replace(&mut at, at.look(limits, used));
+            self.0.disk.used.store(used.to_bits(), Ordering::Relaxed);
+            self.0.disk.is_nearly_full.store(at.nearly_full, Ordering::Relaxed);
+            worker.set_disk_nearly_full(at.nearly_full);
+            let (folder, percent) = (folder.display(), used * 100.0);
+            if at.full != before.full {
+                let limit = limits.full * 100.0;
+                let why =
+                    format!("{percent:.1} % of the disk of {folder} are used, and the limit is {limit:.1} %");
+                self.node().set_disk_at_limit(at.full, &why);
+            }
+            match (before.nearly_full, at.nearly_full) {
+                (false, true) => tracing::warn!(
+                    "the disk of {folder} is nearly full: {percent:.1} % are used, so nothing new is placed on this node; make room"
+                ),
+                (true, false) => tracing::info!("the disk of {folder} has room for new replicas again"),
+                _ => {}
+            }
+        }
+    }
+
     /// A node without room says so with each beat.
     pub(super) async fn attend_full(&self, worker: &Worker) {
         let mut full = self.full();
@@ -53,7 +148,7 @@ impl Tables {
         while self.0.members.found_no_room() {
             sleep(ROOM_LOOK).await;
             let members = self.0.members.clone();
-            let has_room = tokio::task::spawn_blocking(move || members.look_for_room()).await;
+            let has_room = spawn_blocking(move || members.look_for_room()).await;
             if has_room.unwrap_or_default() {
                 self.node().start_was_full(false);
             }
@@ -66,11 +161,11 @@ impl Tables {
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let now = looks.tick().await;
-            // A full disk is told of by itself.
-            let group = self.node().writing().filter(|_| !self.node().is_full());
+            // A disk without room is told of by itself.
+            let group = self.node().writing().filter(|_| !self.node().has_no_room());
             let same_for = writing.look(now, group);
             let is_stalled = same_for >= LOG_STALL;
-            let was_stalled = self.0.is_stalled.swap(is_stalled, Ordering::Relaxed);
+            let was_stalled = self.0.disk.is_stalled.swap(is_stalled, Ordering::Relaxed);
             worker.set_disk_stalled(is_stalled);
             self.node().set_refuses_as_stalled(same_for >= LOG_STALL_REFUSES);
             let seconds = LOG_STALL.as_secs();
@@ -88,6 +183,30 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_holds_until_a_hundredth_less_is_used() {
+        let limits = DiskLimits::default();
+        let mut at = AtLimits::default();
+        let mut look = |used| {
+            at = at.look(limits, used);
+            (at.nearly_full, at.full)
+        };
+        assert_eq!(look(0.9499), (false, false));
+        assert_eq!((look(0.95), look(0.945), look(0.939)), ((true, false), (true, false), (false, false)));
+        assert_eq!((look(0.98), look(0.975)), ((true, true), (true, true)));
+        assert_eq!((look(0.969), look(0.979)), ((true, false), (true, false)));
+        assert_eq!((look(1.0), look(0.0)), ((true, true), (false, false)));
+        assert_eq!(AtLimits::default().look(DiskLimits::NONE, 1.0), AtLimits::default());
+    }
+
+    #[test]
+    fn it_is_known_how_much_of_a_disk_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let used = used_share(folder.path()).unwrap();
+        assert!((0.0..=1.0).contains(&used), "{used}");
+        assert_eq!(used_share(&folder.path().join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
 
     #[test]
     fn it_is_known_for_how_long_the_log_writes_the_same_group() {

@@ -12,12 +12,14 @@
 //! | what a node knows of its stored replicas before it hears a coordinator | `memberships.rs` |
 //! | what becomes of what the replicas say | `notices.rs` |
 //! | what it does with children and parents, of splits and merges; where a shard would be cut | `children.rs` |
-//! | a disk that is full, or stores nothing | `disk.rs` |
+//! | a disk that is full or nearly full, or stores nothing | `disk.rs` |
+//! | a system whose time of day is set | `clock.rs` |
 //! | what the worker hears of read replicas | `read_replicas.rs` |
 //! | how a request gets to its replica, and waits for a leader that has just changed | `requests.rs` |
 
 mod busiest;
 mod children;
+mod clock;
 mod counts;
 mod disk;
 mod index;
@@ -37,6 +39,7 @@ use crate::transport::Packet;
 use children::{Medians, replica_settings};
 pub(crate) use counts::FeedStream;
 use counts::RequestCounts;
+use disk::DiskFigures;
 use notices::Notices;
 use partage_core::base::id::{Epoch, Incarnation, PlacementId, ShardId};
 use partage_core::base::name::{KeyspaceName, NodeId};
@@ -53,7 +56,6 @@ use partage_worker::{
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
@@ -102,8 +104,7 @@ struct Inner {
     reports: ReplicationReports,
     orders: Mutex<Orders>,
     medians: Medians,
-    /// The log has stored nothing for long, though records wait.
-    is_stalled: AtomicBool,
+    disk: DiskFigures,
 }
 
 /// What the coordinator has ordered last.
@@ -199,7 +200,7 @@ impl Tables {
             reports,
             orders,
             medians: Medians::default(),
-            is_stalled: AtomicBool::new(false),
+            disk: DiskFigures::default(),
         })))
     }
 
@@ -230,7 +231,9 @@ impl Tables {
             self.attend_stopped(&worker),
             self.attend_full(&worker),
             self.attend_full_start(),
+            self.attend_limits(&worker),
             self.attend_stalled(&worker),
+            self.attend_clock(),
             self.look_at_read_replicas(&worker),
             self.look_at_children(&worker)
         );

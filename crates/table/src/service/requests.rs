@@ -2,8 +2,9 @@
 //!
 //! A replica may serve by the map before its replication can: a new leader waits until the promises to the former one have
 //! ended, and until its first entry is committed; and after a failure there are too few in sync until followers have
-//! caught up. Such a request waits here, for [`limits::PATIENCE`] at most; nothing of it was done before it is refused. So does a read
-//! that wants something newer than a follower has, for [`limits::FRESH_PATIENCE`]: the leader sends it the next message within that.
+//! caught up. Such a request waits here, for [`limits::PATIENCE`] at most; nothing of it was done before it is refused. So does a
+//! read that wants something newer than a follower has, for [`limits::FRESH_PATIENCE`]: the leader sends it the next message
+//! within that.
 
 use super::Tables;
 use crate::backoff::Backoff;
@@ -240,8 +241,8 @@ impl Tables {
         self.patiently(|| self.0.node.pin(replica, consistency)).await
     }
 
-    /// Asks a replica until it answers something other than what may pass, for [`limits::PATIENCE`] at most, or, where what it has is too
-    /// old, [`limits::FRESH_PATIENCE`]. It is asked again when a
+    /// Asks a replica until it answers something other than what may pass, for [`limits::PATIENCE`] at most, or, where what it
+    /// has is too old, [`limits::FRESH_PATIENCE`]. It is asked again when a
     /// leader begins on this node, and after a while in any case: one may have begun elsewhere.
     pub(super) async fn patiently<T, E: ReplicaError, F: Future<Output = Result<T, E>>>(
         &self,

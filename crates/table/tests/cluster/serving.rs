@@ -37,7 +37,7 @@ async fn what_is_written_is_read_at_the_leader_and_comes_to_the_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_whose_time_has_come_is_gone_on_all_replicas_of_an_idle_shard() {
     let cluster = Cluster::started().await;
-    let end = partage_clock::unix_ms() + 400;
+    let end = partage_clock::wall_ms() + 400;
     let action = Action::Put(b"v".as_slice().into(), Expiry::At(end));
     cluster.write(1, &Write { operations: vec![operation("short", action)], ..put("short", "") }).await;
     cluster.write(1, &put("long", "v")).await;
@@ -54,6 +54,27 @@ async fn a_row_whose_time_has_come_is_gone_on_all_replicas_of_an_idle_shard() {
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     let later = cluster.read_once(1, 1, "long", Consistency::Any).await.unwrap().position;
     assert_eq!(last, later, "the clock stands still when no row ends");
+}
+
+/// The clock of a shard is the latest time of its writes: a leader that followed the system at once would end the row for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_outlives_a_system_clock_that_is_set_an_hour_ahead() {
+    let cluster = Cluster::started().await;
+    let end = partage_clock::wall_ms() + 1_800_000;
+    let action = Action::Put(b"v".as_slice().into(), Expiry::At(end));
+    cluster.write(1, &Write { operations: vec![operation("short", action)], ..put("short", "") }).await;
+    partage_clock::set::ahead_by_ms(3_600_000);
+    // It would end with the next write.
+    cluster.write(1, &put("long", "v")).await;
+    partage_clock::set::ahead_by_ms(0);
+    assert_eq!(cluster.read(1, "short").await, Some(b"v".to_vec()));
+    let Outcome::Done { results, .. } = cluster
+        .write(1, &Write { operations: vec![operation("short", Action::Read)], ..put("short", "") })
+        .await
+    else {
+        panic!("not done")
+    };
+    assert!(results[0].existed, "the shard's clock has not passed its end");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

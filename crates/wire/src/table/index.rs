@@ -1,6 +1,6 @@
 //! Indexes of tables, and checks, as JSON: for clients, and between nodes.
 
-use super::{BytesText, KeyBytes, ShardRow};
+use super::{BytesText, KeyBytes, PlaceForm, ShardRow};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -132,6 +132,9 @@ pub struct ShardPage {
     pub consistency: String,
     /// With `bounded`: the age.
     pub bound_ms: Option<u64>,
+    /// Only rows with the partition key of this key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition_key: Option<KeyBytes>,
 }
 
 /// What a node answers to that.
@@ -154,6 +157,9 @@ pub enum ShardIndexAnswer {
         rows: Vec<PlacedRow>,
         /// The place at which the next page begins, in base64; none: there is nothing more.
         next: Option<String>,
+        /// Where the shard behind this one begins; none: it is the last one, or a named partition.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<PlaceForm>,
     },
     /// What the replica has.
     Digest(DigestForm),
@@ -250,11 +256,21 @@ mod tests {
             keys_only: true,
             consistency: "linearizable".into(),
             bound_ms: None,
+            partition_key: None,
         };
         stays(
-            &ShardIndexRequest::Page(page),
+            &ShardIndexRequest::Page(page.clone()),
             r#"{"page":{"name":"by-n","equals":"0.1","from":null,"to":null,"place":"AQ==","limit":7,"keys_only":true,"consistency":"linearizable","bound_ms":null}}"#,
         );
+        let partition_key = Some(KeyBytes(Key::new(b"a").expect("a key")));
+        stays(
+            &ShardIndexRequest::Page(ShardPage { partition_key, ..page }),
+            r#"{"page":{"name":"by-n","equals":"0.1","from":null,"to":null,"place":"AQ==","limit":7,"keys_only":true,"consistency":"linearizable","bound_ms":null,"partition_key":"YQ=="}}"#,
+        );
+        let page = |after| ShardIndexAnswer::Page { index: 5, rows: vec![], next: None, after };
+        stays(&page(None), r#"{"page":{"index":5,"rows":[],"next":null}}"#);
+        let after = Some(PlaceForm::Point(9));
+        stays(&page(after), r#"{"page":{"index":5,"rows":[],"next":null,"after":{"point":9}}}"#);
         stays(&ShardIndexRequest::List, r#""list""#);
         stays(&ShardIndexRequest::Check { number: 3 }, r#"{"check":{"number":3}}"#);
         let create = IndexCreate { name: "x".into(), field: "a.b".into() };

@@ -87,9 +87,10 @@ pub fn beats() -> impl Strategy<Value = Beat> {
         served,
         replication,
     });
-    let numbers = any::<(u64, u64, u64, u64, bool, bool, bool, bool, bool)>();
+    let numbers = any::<(u64, u64, u64, u64, bool, bool, bool, [bool; 3])>();
     (node_ids(), numbers, vec(report, 0..5), 0.0..=1.0f64).prop_map(|(node, numbers, reports, busy)| {
-        let (incarnation, sequence, sent_at, applied, whole, leaving, lease_expired, full, stalled) = numbers;
+        let (incarnation, sequence, sent_at, applied, whole, leaving, lease_expired, disk) = numbers;
+        let [full, nearly_full, stalled] = disk;
         Beat {
             node,
             incarnation: Incarnation(incarnation),
@@ -103,7 +104,7 @@ pub fn beats() -> impl Strategy<Value = Beat> {
             leaving: Some(leaving),
             busy,
             lease_expired,
-            disk: DiskHealth { full, stalled },
+            disk: DiskHealth { full, nearly_full, stalled },
         }
     })
 }

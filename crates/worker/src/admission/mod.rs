@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     pub busy: AtomicU64,
     /// The disk of the service has no room.
     pub disk_full: AtomicBool,
+    /// The disk of the service has little room.
+    pub disk_nearly_full: AtomicBool,
     /// The disk stores nothing, as the service says.
     pub disk_stalled: AtomicBool,
     /// Nothing is held here any more and the process is about to end.
@@ -147,6 +149,7 @@ impl Shared {
             changes: watch::Sender::new(0),
             busy: AtomicU64::new(0),
             disk_full: AtomicBool::new(false),
+            disk_nearly_full: AtomicBool::new(false),
             disk_stalled: AtomicBool::new(false),
             has_left: AtomicBool::new(false),
             waiters: Semaphore::new(limits::WAITERS),
@@ -158,6 +161,7 @@ impl Shared {
     pub(crate) fn disk(&self) -> DiskHealth {
         DiskHealth {
             full: self.disk_full.load(Ordering::Relaxed),
+            nearly_full: self.disk_nearly_full.load(Ordering::Relaxed),
             stalled: self.disk_stalled.load(Ordering::Relaxed),
         }
     }

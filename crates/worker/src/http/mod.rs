@@ -202,8 +202,8 @@ impl Sharded {
     }
 
     /// Gives two answers a status that no other answer has. A write that may have been carried out, by the method of the request
-    /// ([`access_of`]), gets 504 with the kind [`unavailable::UNKNOWN_OUTCOME`], instead of a 503 or 502: of a read nothing can be
-    /// unknown. A request for a keyspace that none of the maps is of gets 404 with the kind `not_found`, instead of 421.
+    /// ([`access_of`]), gets 504 with the kind [`unavailable::UNKNOWN_OUTCOME`], instead of a 503 or 502: of a read nothing can
+    /// be unknown. A request for a keyspace that none of the maps is of gets 404 with the kind `not_found`, instead of 421.
     #[must_use]
     pub fn definite_statuses(self) -> Sharded {
         Sharded { has_definite_statuses: true, ..self }

@@ -150,7 +150,8 @@ impl World {
             }
             _ => {}
         }
-        // It tries again as long as it knows that nothing has happened. The parts of a larger request do not, before all have an outcome.
+        // It tries again as long as it knows that nothing has happened. The parts of a larger request do not, before all have an
+        // outcome.
         if failed.is_definite() && self.now < begun + PATIENCE && !self.writes_at_moves(client) {
             let delay = self.draw.around(10 * MS);
             self.after(delay, Happening::TimedOut(request + (1 << 40)));

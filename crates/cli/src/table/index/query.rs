@@ -35,6 +35,13 @@ pub struct QueryArgs {
     /// List rows behind this token, which an earlier query with the same other options has printed
     #[arg(long, value_name = "TOKEN", allow_hyphen_values = true)]
     token: Option<String>,
+    /// List only rows with the partition key of this key: only its shard is asked
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    key: Option<String>,
+    /// Order of the rows: value, for which all shards are asked, or any, for which shards are asked one after the other until
+    /// there are enough rows
+    #[arg(long, value_parser = ["value", "any"], default_value = "value", conflicts_with = "key")]
+    order: String,
     /// List keys without their values
     #[arg(long)]
     keys_only: bool,
@@ -48,6 +55,10 @@ impl QueryArgs {
         let given = [("equals", &self.equals), ("from", &self.from), ("to", &self.to)];
         for (name, value) in given.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
             path += &format!("&{name}={}", segment(value));
+        }
+        path.extend(self.key.iter().map(|key| format!("&partition_key={}", segment(key))));
+        if self.order != "value" {
+            path += &format!("&order={}", self.order);
         }
         path.extend(token.iter().map(|token| format!("&token={}", segment(token))));
         if self.keys_only {

@@ -182,6 +182,7 @@ impl Cluster {
             Health::Up if node.leaving => Some("it is leaving".to_owned()),
             Health::Up if node.disk.full => Some("its disk is full".to_owned()),
             Health::Up if node.disk.stalled => Some("its disk is stalled".to_owned()),
+            Health::Up if node.disk.nearly_full => Some("its disk is nearly full".to_owned()),
             Health::Up if node.revoked => {
                 Some("it does not let go of shards that others wait for".to_owned())
             }

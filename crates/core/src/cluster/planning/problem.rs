@@ -147,7 +147,7 @@ impl Cluster {
     /// | down, but not buried (the brake)  | `Keeps`             | `Keeps`      | `Keeps`   |
     ///
     /// One that gets no lease drains, where leases matter. On which shards of this keyspace have hung, keeps them. So does
-    /// one whose disk is full or stalled.
+    /// one whose disk is full, nearly full or stalled.
     fn standing(&self, at: Moment, keyspace: &KeyspaceState, node: &NodeState) -> Standing {
         match node.signs.health(at.now, &self.settings) {
             Health::Down | Health::Left => Standing::Keeps,
@@ -157,7 +157,7 @@ impl Cluster {
                 Standing::Drains
             }
             _ if node.revoked || keyspace.overdue.hangs_on(&node.record.spec.id) => Standing::Keeps,
-            Health::Up if node.record.drain.is_none() && node.disk.takes_writes() => Standing::Accepts,
+            Health::Up if node.record.drain.is_none() && node.disk.takes_replicas() => Standing::Accepts,
             Health::Up | Health::Unknown | Health::Suspect | Health::Unreachable => Standing::Keeps,
         }
     }

@@ -1,4 +1,4 @@
-//! Nodes whose disks have no room, or store nothing: what goes there, who leads, and how leads come back.
+//! Nodes whose disks have no room, little room, or store nothing: what goes there, who leads, and how leads come back.
 
 use super::durable::{cluster_of, durable};
 use super::test_cluster::{BEAT_MS, TestCluster, node, settings};
@@ -155,4 +155,52 @@ fn leads_come_back_also_under_another_coordinator() {
     test.full.clear();
     test.run(60 * BEAT_MS);
     assert_eq!(led_by(&test, "n0"), 1, "{:?}", leaders(&test));
+}
+
+#[test]
+fn m7_a_node_whose_disk_is_nearly_full_keeps_its_leads_gets_nothing_new_and_is_named() {
+    let mut test = cluster_of(3, table(2));
+    let (held, led) = (held_by(&test, "n0"), led_by(&test, "n0"));
+    assert!(led > 0, "{:?}", leaders(&test));
+    test.nearly_full.insert(node("n0"));
+    test.run(2 * BEAT_MS);
+    assert_eq!(led_by(&test, "n0"), led, "it takes writes: {:?}", leaders(&test));
+    // What is moved off goes to the third node, where else half of it would go to either.
+    test.drain("n1");
+    test.run(60_000);
+    assert_eq!(held_by(&test, "n0"), held, "{:#?}", test.map());
+    assert!(held_by(&test, "n1") > 0, "where it cannot go it stays: {:#?}", test.map());
+
+    let status = test.cluster.status(test.at());
+    let problems: Vec<String> = status.problems.iter().map(ToString::to_string).collect();
+    let has = "1 node has a nearly full disk, so that no new replicas go there: n0";
+    assert!(problems.iter().any(|p| p.contains(has)), "{problems:?}");
+    let rows = test.cluster.node_table(test.at());
+    assert!(rows.iter().all(|row| row.disk.nearly_full == (row.node == node("n0"))));
+    let told: Vec<String> =
+        test.map().shards().flat_map(|shard| test.cluster.on_nearly_full_disks(shard)).collect();
+    assert!(told.len() == held && told[0].contains("the disk of n0 is nearly full"), "{told:?}");
+    assert!(test.map().shards().all(|shard| test.cluster.without_writes(shard).is_empty()));
+    let alarms = test.events.iter().filter(|event| event.alarm && event.text.contains("n0 is nearly full"));
+    assert_eq!(alarms.count(), 1, "it is said once");
+
+    test.nearly_full.clear();
+    test.run(60_000);
+    assert_eq!((held_by(&test, "n0"), held_by(&test, "n1")), (4, 0), "{:#?}", test.map());
+    assert!(test.events.iter().any(|event| event.text.contains("n0 has room for new replicas again")));
+}
+
+/// A disk that fills is nearly full first, and so it is again when a little is removed: the leads come back then.
+#[test]
+fn l1_a_disk_that_is_nearly_full_again_takes_writes_again() {
+    let mut test = cluster_of(3, table(3));
+    test.nearly_full.insert(node("n0"));
+    full_one(&mut test);
+    assert_eq!(led_by(&test, "n0"), 0, "{:?}", leaders(&test));
+    test.full.clear();
+    test.run(2 * BEAT_MS);
+    assert!(test.events.iter().any(|event| event.text.contains("the disk of node n0 has room again")));
+    let problems = test.cluster.status(test.at()).problems;
+    assert!(problems.iter().all(|problem| !problem.to_string().contains("a full disk")), "{problems:?}");
+    assert!(test.map().shards().all(|shard| test.cluster.without_writes(shard).is_empty()));
 }

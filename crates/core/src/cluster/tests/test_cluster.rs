@@ -141,6 +141,8 @@ pub struct TestCluster {
     pub busy: BTreeMap<NodeId, f64>,
     /// Nodes whose disks have no room.
     pub full: BTreeSet<NodeId>,
+    /// Nodes whose disks are nearly full.
+    pub nearly_full: BTreeSet<NodeId>,
     /// Nodes whose disks store nothing.
     pub stalled: BTreeSet<NodeId>,
     /// The disks of the nodes, where services store what they serve.
@@ -216,6 +218,7 @@ impl TestCluster {
             loads: BTreeMap::new(),
             busy: BTreeMap::new(),
             full: BTreeSet::new(),
+            nearly_full: BTreeSet::new(),
             stalled: BTreeSet::new(),
             disks: None,
             transactions: 0,
@@ -235,9 +238,9 @@ impl TestCluster {
             let incarnation = Some(worker.incarnation);
             fresh.cluster.register(at, Registration { incarnation, ..Registration::new(spec) }).unwrap();
         }
-        let TestCluster { notices, fails, hangs, loads, cut_off, unreachable, full, stalled, disks, .. } =
-            self;
-        let fresh = TestCluster { full, stalled, ..fresh };
+        let TestCluster { notices, fails, hangs, loads, cut_off, unreachable, disks, .. } = self;
+        let fresh =
+            TestCluster { full: self.full, nearly_full: self.nearly_full, stalled: self.stalled, ..fresh };
         TestCluster { workers, notices, fails, hangs, loads, cut_off, unreachable, disks, ..fresh }
     }
 
@@ -371,7 +374,11 @@ impl TestCluster {
             leaving: Some(worker.leaving),
             busy: self.busy.get(name).copied().unwrap_or(0.0),
             lease_expired: !worker.lease.holds(at.now),
-            disk: DiskHealth { full: self.full.contains(name), stalled: self.stalled.contains(name) },
+            disk: DiskHealth {
+                full: self.full.contains(name),
+                nearly_full: self.nearly_full.contains(name),
+                stalled: self.stalled.contains(name),
+            },
         }
     }
 

@@ -14,7 +14,7 @@ mod page;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use page::{IndexRange, IndexRead, IndexedRow};
+pub(crate) use page::{IndexRange, IndexRead, IndexedRow, Partition};
 
 use super::{RowsError, StoredRows};
 use crate::stored::{index as stored_index, keys};

@@ -9,6 +9,7 @@ use crate::stored::keys;
 use crate::stored::values::decode_row;
 use partage_core::base::name::IndexName;
 use partage_core::keyspace::key::Key;
+use partage_core::keyspace::sharding::PartitionKey;
 use partage_core::service::table::index::{Definition, IndexId, IndexQuery, IndexState, is_cut};
 use partage_core::service::table::rows::Row;
 use partage_engine::replica::{Direction, Snapshot, Store};
@@ -26,6 +27,23 @@ pub(crate) struct IndexRange {
     pub(crate) most: usize,
     /// Whether the page has the values.
     pub(crate) with_values: bool,
+    /// Only rows of that partition; none: all.
+    pub(crate) partition: Option<Partition>,
+}
+
+/// The rows that agree on a partition key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Partition {
+    /// Which part of a key that is.
+    pub(crate) by: PartitionKey,
+    /// A key of the partition.
+    pub(crate) key: Key,
+}
+
+impl Partition {
+    fn has(&self, key: &[u8]) -> bool {
+        self.by.of(key) == self.by.of(self.key.as_bytes())
+    }
 }
 
 /// A row, and its place in the index.
@@ -79,6 +97,13 @@ impl<S: Store> StoredRows<S> {
             let stored = stored?;
             let entry = keys::parse_index_entry(&stored.key)
                 .ok_or_else(|| malformed("an entry of an index", "its key", "has another form"))?;
+            if range.partition.as_ref().is_some_and(|partition| !partition.has(entry.key)) {
+                if !budget.takes(stored.key.len()) {
+                    next = Some(keys::place_in_index(&stored.key).to_vec());
+                    break;
+                }
+                continue;
+            }
             let Some(value) = snapshot.get(&keys::row_bytes(entry.key))? else { continue };
             if !budget.takes(stored.key.len() + value.len()) {
                 next = Some(keys::place_in_index(&stored.key).to_vec());

@@ -7,7 +7,7 @@ use crate::stored::write;
 use partage_core::base::id::Epoch;
 use partage_core::base::name::IndexName;
 use partage_core::keyspace::key::{Key, KeyRange};
-use partage_core::keyspace::sharding::Bounds;
+use partage_core::keyspace::sharding::{Bounds, PartitionKey};
 use partage_core::limits::{INDEX_STEP_ROWS, INDEX_TEXT_BYTES};
 use partage_core::service::table::filter::{Number, Path};
 use partage_core::service::table::index::{IndexQuery, IndexState, IndexedValue};
@@ -255,8 +255,25 @@ proptest! {
 
 /// All pages of a query.
 fn pages(rows: &Rows, of: &str, query: &IndexQuery, most: usize) -> Vec<ScannedRow> {
-    let mut range =
-        IndexRange { name: name(of), query: query.clone(), from: Vec::new(), most, with_values: true };
+    pages_of(rows, of, query, most, None)
+}
+
+/// The same of the rows of a partition.
+fn pages_of(
+    rows: &Rows,
+    of: &str,
+    query: &IndexQuery,
+    most: usize,
+    partition: Option<Partition>,
+) -> Vec<ScannedRow> {
+    let mut range = IndexRange {
+        name: name(of),
+        query: query.clone(),
+        from: Vec::new(),
+        most,
+        with_values: true,
+        partition,
+    };
     let mut found = Vec::new();
     loop {
         let IndexRead::Page { rows: page, next, .. } = rows.index_page(&range).unwrap() else {
@@ -274,6 +291,32 @@ fn pages(rows: &Rows, of: &str, query: &IndexQuery, most: usize) -> Vec<ScannedR
 
 fn keys_of(rows: &[ScannedRow]) -> Vec<String> {
     rows.iter().map(|row| String::from_utf8(row.key.as_bytes().to_vec()).unwrap()).collect()
+}
+
+#[test]
+fn the_rows_of_a_partition_come_alone_in_pages_of_any_size() {
+    let engine = SimulatedEngine::default();
+    let mut rows = open(&engine, "a");
+    change(&mut rows, &create("n", "n"));
+    for (number, key) in ["a/1", "b/1", "a/2", "a", "c", "b/2", "a/3"].into_iter().enumerate() {
+        let value = format!("{{\"n\": {}}}", 9 - number);
+        put(&mut rows, 1, key.as_bytes(), Some(value.as_bytes()), Expiry::Never);
+    }
+    finish(&mut rows);
+    let by = PartitionKey::UpTo { delimiter: b'/' };
+    for (given, expected) in [
+        ("a", vec!["a/3", "a", "a/2", "a/1"]),
+        ("a/9", vec!["a/3", "a", "a/2", "a/1"]),
+        ("b/", vec!["b/2", "b/1"]),
+        ("d", vec![]),
+    ] {
+        let key = Key::new(given.as_bytes()).unwrap();
+        for most in 1..5 {
+            let partition = Some(Partition { by, key: key.clone() });
+            let found = pages_of(&rows, "n", &IndexQuery::all(), most, partition);
+            assert_eq!(keys_of(&found), expected, "{given}");
+        }
+    }
 }
 
 #[test]
@@ -302,7 +345,8 @@ fn rows_come_by_value_and_key_in_pages_of_any_size() {
             query: IndexQuery::all(),
             from: vec![],
             most: 1,
-            with_values: true
+            with_values: true,
+            partition: None,
         }),
         Ok(IndexRead::Unfinished(_))
     ));
@@ -329,8 +373,14 @@ fn rows_come_by_value_and_key_in_pages_of_any_size() {
     }
     put(&mut rows, 6, b"z", Some(b"1"), Expiry::Never);
     assert_eq!(keys_of(&pages(&rows, "n", &IndexQuery::equals(whole(2)), 9)), Vec::<String>::new());
-    let missing =
-        IndexRange { name: name("m"), query: IndexQuery::all(), from: vec![], most: 1, with_values: true };
+    let missing = IndexRange {
+        name: name("m"),
+        query: IndexQuery::all(),
+        from: vec![],
+        most: 1,
+        with_values: true,
+        partition: None,
+    };
     assert_eq!(rows.index_page(&missing).unwrap(), IndexRead::Missing);
 }
 

@@ -227,6 +227,7 @@ impl From<&NodeRow> for proto::NodeRow {
             busy: row.busy,
             disk_full: row.disk.full,
             disk_stalled: row.disk.stalled,
+            disk_nearly_full: row.disk.nearly_full,
             replicas: row.replicas.iter().map(|(name, count)| (name.to_string(), *count as u64)).collect(),
             leaders: row.leaders as u64,
             requests_per_s,

@@ -54,6 +54,9 @@ pub struct Node {
     /// Whether the disk of the node has stored nothing for seconds, as the node says: as `disk_full`.
     #[serde(default)]
     pub disk_stalled: bool,
+    /// Whether the disk of the node has little room, as the node says: it takes writes and gets nothing new.
+    #[serde(default)]
+    pub disk_nearly_full: bool,
     /// The numbers of replicas that the node should hold, by keyspace.
     pub replicas: BTreeMap<String, usize>,
     /// The number of those replicas that lead.
@@ -87,6 +90,7 @@ impl From<&core::NodeRow> for Node {
             busy: row.busy,
             disk_full: row.disk.full,
             disk_stalled: row.disk.stalled,
+            disk_nearly_full: row.disk.nearly_full,
             replicas: row.replicas.iter().map(|(name, count)| (name.to_string(), *count)).collect(),
             leaders: row.leaders,
             requests_per_s,

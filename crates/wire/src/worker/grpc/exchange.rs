@@ -339,6 +339,7 @@ impl From<&Beat> for proto::Beat {
             lease_expired: beat.lease_expired,
             disk_full: beat.disk.full,
             disk_stalled: beat.disk.stalled,
+            disk_nearly_full: beat.disk.nearly_full,
         }
     }
 }
@@ -368,7 +369,11 @@ impl TryFrom<proto::Beat> for Beat {
             leaving: Some(form.leaving),
             busy: share(form.busy, "busy")?,
             lease_expired: form.lease_expired,
-            disk: DiskHealth { full: form.disk_full, stalled: form.disk_stalled },
+            disk: DiskHealth {
+                full: form.disk_full,
+                nearly_full: form.disk_nearly_full,
+                stalled: form.disk_stalled,
+            },
         })
     }
 }

@@ -255,6 +255,9 @@ pub struct Beat {
     /// Whether the worker's disk has stored nothing for seconds, though something waits to be stored: as `disk_full`.
     #[serde(default)]
     pub disk_stalled: bool,
+    /// Whether the worker's disk has little room: the coordinator places nothing new on the node, which goes on with what it has.
+    #[serde(default)]
+    pub disk_nearly_full: bool,
 }
 
 impl TryFrom<Beat> for core::Beat {
@@ -273,7 +276,11 @@ impl TryFrom<Beat> for core::Beat {
             leaving: form.leaving,
             busy: exchange::share(form.busy, "busy")?,
             lease_expired: form.lease_expired,
-            disk: core::DiskHealth { full: form.disk_full, stalled: form.disk_stalled },
+            disk: core::DiskHealth {
+                full: form.disk_full,
+                nearly_full: form.disk_nearly_full,
+                stalled: form.disk_stalled,
+            },
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Leads that move while nothing is wrong: a coordinator spreads them, or a person moves one.
 //!
 //! The shards are nearly idle then, and some clients write to one at the same moment as its lead moves: what the leader has
-//! admitted and nobody else has heard of must be answered soon, though no later write comes that would tell what became of it: these are
-//! the rows of one request, which is sent again when all of them have an outcome.
+//! admitted and nobody else has heard of must be answered soon, though no later write comes that would tell what became of it:
+//! these are the rows of one request, which is sent again when all of them have an outcome.
 
 use super::{Happening, World};
 use crate::clock::{MS, SECOND, True};

@@ -77,8 +77,8 @@ pub enum Expiry {
     Never,
     /// At this time, in milliseconds of Unix time.
     At(u64),
-    /// So many milliseconds after the write; at most [`limits::TTL_MS`]. The leader makes [`Expiry::At`] of it by its clock, before
-    /// the write enters the log. So it does not count what the clock of the node shows that took the request in.
+    /// So many milliseconds after the write; at most [`limits::TTL_MS`]. The leader makes [`Expiry::At`] of it by its clock,
+    /// before the write enters the log. So it does not count what the clock of the node shows that took the request in.
     After(u64),
 }
 

@@ -74,7 +74,8 @@ fn a_write_that_was_logged_when_the_lead_was_lost_is_answered_when_the_next_lead
     assert_eq!(group.ended(1), Some(Ok(Answer::Written(LogPosition { epoch: Epoch(1), index: 2 }))));
 }
 
-/// One entry of the next leader says of all that the former one had not replicated that it is not done: nothing waits for later entries.
+/// One entry of the next leader says of all that the former one had not replicated that it is not done: nothing waits for later
+/// entries.
 #[test]
 fn all_writes_that_no_later_leader_has_are_answered_with_its_first_entry() {
     let mut group = Group::of_three();

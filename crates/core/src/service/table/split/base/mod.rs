@@ -11,8 +11,8 @@
 //! | of each parent all up to the end of its log, and together they held what the child holds | store it |
 //! | it is stored | open |
 //!
-//! Before the switch nobody waits for the changes, so they are taken some at a time: to ask for each group of writes, as it is applied,
-//! would cost a parent more than the writes do. After the switch requests wait for them.
+//! Before the switch nobody waits for the changes, so they are taken some at a time: to ask for each group of writes, as it is
+//! applied, would cost a parent more than the writes do. After the switch requests wait for them.
 //!
 //! Replicas that are in sync are asked first, of them that of the own node. One that is not in sync and has nothing new may never
 //! have: the next one is asked.
