@@ -62,7 +62,7 @@ pub fn start_chain(run: &Run) -> Result<Vec<Running>> {
     let at = free()?;
     let mut command = myself()?;
     command.arg("floor-leader").arg(at.to_string()).arg(run.folder("floor-leader")?);
-    nodes.iter().for_each(|follower| drop(command.arg(follower.at.to_string())));
+    command.args(nodes.iter().map(|follower| follower.at.to_string()));
     nodes.insert(0, Running::start(&mut command, at)?);
     Ok(nodes)
 }

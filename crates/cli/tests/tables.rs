@@ -121,6 +121,13 @@ impl Up {
     }
 }
 
+fn no_row_of_an_unknown_table_is_found(up: &Up) {
+    for (node, method) in [(0, "GET"), (1, "PUT"), (2, "DELETE")] {
+        let none = up.ask(node, method, "/v1/tables/none/keys/a", "", "");
+        assert_eq!(none.error(), (404, "not_found"), "{method}: {}", none.body);
+    }
+}
+
 #[test]
 fn several_rows_are_written_and_read_with_one_outcome_for_each() {
     let up = Up::start();
@@ -190,10 +197,7 @@ fn several_rows_are_written_and_read_with_one_outcome_for_each() {
     }
     let none = up.ask(0, "POST", "/v1/tables/none/get", "", r#"{"keys":["a"]}"#);
     assert_eq!(none.error(), (404, "not_found"), "{}", none.body);
-    for (node, method) in [(0, "GET"), (1, "PUT"), (2, "DELETE")] {
-        let none = up.ask(node, method, "/v1/tables/none/keys/a", "", "");
-        assert_eq!(none.error(), (404, "not_found"), "{method}: {}", none.body);
-    }
+    no_row_of_an_unknown_table_is_found(&up);
     assert_eq!(up.ask(0, "GET", "/v1/tables/stock/get", "", "").error(), (405, "malformed"));
 }
 
@@ -467,9 +471,11 @@ fn a_list_that_its_limit_cuts_says_so_and_goes_on_from_its_token() {
     // The name of the flag of before.
     up.told(&["index", "create", "stock", "by-n", "--field", "n", "--wait", "--wait-s", "60"]);
     for list in [&["scan", "stock"][..], &["index", "query", "stock", "by-n", "--from", "0"]] {
-        let mut first = up.lines(list);
-        let next = first.pop().unwrap();
-        let token = next["next"].as_str().unwrap_or_else(|| panic!("{list:?}: {next}"));
+        let (code, out, err) = up.said(&[list, &["--json"]].concat());
+        assert_eq!(code, 0, "{err}");
+        let first: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let next: Value = serde_json::from_str(&err).unwrap_or_else(|_| panic!("{list:?}: {err}"));
+        let token = next["next"].as_str().unwrap();
         let rest = up.lines(&[list, &["--limit", "1000", "--token", token]].concat());
         let keys: BTreeSet<&str> =
             first.iter().chain(&rest).map(|row| row["key"].as_str().unwrap()).collect();

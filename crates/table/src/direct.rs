@@ -58,6 +58,12 @@ impl DirectReads {
         *self.rows.write().unwrap_or_else(PoisonError::into_inner) = rows;
     }
 
+    /// What the clock of the shard shows at most, in milliseconds of Unix time; none: the store is closed.
+    pub(crate) fn clock(&self) -> Option<u64> {
+        let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
+        rows.as_ref().map(|(_, clock)| clock.load(Ordering::Acquire))
+    }
+
     /// Reads a row at `now`, from a state that has all entries up to the index `at_least`; none: the replica must be asked.
     pub(crate) fn read(&self, now: Millis, key: &Key, at_least: u64) -> Option<ReadAnswer> {
         if now.0 >= self.until.load(Ordering::Acquire) {

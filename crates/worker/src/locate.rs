@@ -84,7 +84,8 @@ impl Finder {
         let mut changes = cache.changes();
         loop {
             changes.mark_unchanged();
-            let has_heard = cache.has_heard();
+            // A node that is cut off from the coordinators does not know of what was created since.
+            let has_heard = cache.has_heard() && cache.is_connected();
             let located = match self.look(&cache.routes(), target, access) {
                 Located::NoKeyspace if !has_heard => Located::Unknown,
                 located => located,

@@ -42,7 +42,7 @@ pub async fn scan(http: &Http, address: &str, table: &str, query: &str, mut see:
             let reply = http.get(address, &path).await?;
             match reply.status {
                 StatusCode::OK => serde_json::from_slice(&reply.body).map_err(|error| error.to_string()),
-                StatusCode::SERVICE_UNAVAILABLE => Err(reply.text()),
+                StatusCode::SERVICE_UNAVAILABLE | StatusCode::BAD_GATEWAY => Err(reply.text()),
                 other => panic!("{other}: {}", reply.text()),
             }
         })

@@ -10,6 +10,8 @@ use chaos::load::Load;
 use chaos::rows::Quiet;
 use chaos::until;
 use partage_coordination::Backend;
+use std::time::Duration;
+use tokio::time::sleep;
 
 const NODES: [&str; 3] = ["t1", "t2", "t3"];
 
@@ -31,12 +33,16 @@ async fn nothing_is_lost_on(backend: Backend) {
     cluster.admin.table("stock").await;
     let quiet = Quiet::start(&cluster).await;
     let load = Load::of_table(&cluster.admin, "stock");
+    // Leads are spread two seconds after the last change of the map.
+    sleep(Duration::from_secs(4)).await;
+    cluster.admin.settled().await;
     load.rounds(3).await;
 
     // The coordinator: until it is back, its session may have to end first.
     let before = load.account();
     cluster.coordinator().kill();
-    load.rounds(10).await;
+    // Longer than any lease lasts.
+    load.rounds(75).await;
     let after = load.account();
     assert_eq!((before.failed, before.refused), (after.failed, after.refused), "{backend}: {after:?}");
     cluster.start_coordinator().await;

@@ -73,6 +73,8 @@ impl Client {
         let (again, answered) = match first {
             Ok(reply) => (false, Ok(reply)),
             Err(first) => {
+                // A process that is ending may still answer for a moment.
+                sleep(Duration::from_millis(100)).await;
                 let second = self.one(&method, name, body).await;
                 (true, second.map_err(|second| format!("{method} {name}: {first}; then {second}")))
             }

@@ -141,6 +141,8 @@ async fn each_count_is_the_same(of: usize, splits: usize) {
             let mut counts = Vec::new();
             while !*ended.borrow() {
                 counts.push(count(&http, &address).await);
+                // Splits need the processors, too.
+                sleep(Duration::from_millis(50)).await;
             }
             counts
         })

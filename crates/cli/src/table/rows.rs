@@ -9,12 +9,12 @@ use crate::client::DryRun;
 use crate::http::{Reply, segment, segment_of};
 use crate::output::{Failure, Output, say};
 use bytes::Bytes;
-use clap::Args;
+use clap::{Args, value_parser};
 use hyper::header::{AsHeaderName, ETAG, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use hyper::{HeaderMap, Method, StatusCode};
 use partage_core::base::count::counted;
 use partage_core::keyspace::key::Key;
-use partage_core::limits::VALUE_BYTES;
+use partage_core::limits::{TTL_MS, VALUE_BYTES};
 use partage_wire::json::KeyText;
 use partage_wire::table::BytesText;
 use serde_json::json;
@@ -55,10 +55,10 @@ struct Target {
 #[derive(Debug, Clone, Args)]
 struct Writing {
     /// Write only if the row has this version, as `get` prints it; * = only if the row is there
-    #[arg(long, value_name = "VERSION", conflicts_with = "if_absent", value_parser = version_or_any)]
+    #[arg(long, value_name = "VERSION", value_parser = version_or_any)]
     if_version: Option<String>,
-    /// Write only if there is no row of the key
-    #[arg(long)]
+    /// There is no row of the key: only `put` can ask for that.
+    #[arg(skip)]
     if_absent: bool,
     /// Name of the write: sent again under the same key within ten minutes, the write is not done twice [default: a random key]
     #[arg(long, value_name = "KEY", value_parser = idempotency_key)]
@@ -84,11 +84,11 @@ fn version_or_any(text: &str) -> Result<String, String> {
 }
 
 fn idempotency_key(text: &str) -> Result<String, String> {
-    let can_be_sent = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    let can_be_sent = text.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'\'');
     if (1..=NAME_BYTES).contains(&text.len()) && can_be_sent && text.trim() == text {
         return Ok(text.to_owned());
     }
-    Err(format!("give 1 to {NAME_BYTES} ASCII characters, without spaces at the ends"))
+    Err(format!("give 1 to {NAME_BYTES} ASCII characters, without quotes (') and spaces at the ends"))
 }
 
 impl Writing {
@@ -349,8 +349,11 @@ pub struct PutArgs {
     #[arg(long)]
     file: Option<PathBuf>,
     /// Milliseconds after which the row expires [default: never]
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = value_parser!(u64).range(..=TTL_MS))]
     ttl_ms: Option<u64>,
+    /// Write only if there is no row of the key
+    #[arg(long, conflicts_with = "if_version")]
+    if_absent: bool,
     #[command(flatten)]
     writing: Writing,
 }
@@ -368,8 +371,9 @@ impl PutArgs {
     }
 
     /// Runs it.
-    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+    pub async fn run(mut self, output: &mut Output) -> Result<(), Failure> {
         let value = self.value()?;
+        self.writing.if_absent = self.if_absent;
         if self.writing.dry.dry_run {
             return self.target.foresee(&self.writing, Some(value.len()), output).await;
         }

@@ -31,17 +31,15 @@ pub(super) fn show(page: &RowsPage, output: &mut Output) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Says that there may be rows behind those that were listed, and how to go on: on stderr, or with `--json` as the last line
-/// of the data, as programs read that.
-pub(super) fn cut(limit: u64, next: Option<&String>, output: &mut Output) -> Result<(), Failure> {
-    let Some(token) = next else { return Ok(()) };
-    if output.is_json() {
-        return output.json(&json!({ "next": token }));
+/// Says on stderr that there may be rows behind those that were listed, and how to go on: stdout has rows only.
+pub(super) fn say_cut(limit: u64, next: Option<&String>, output: &Output) {
+    match next {
+        Some(token) if output.is_json() => say(&json!({ "next": token }).to_string()),
+        Some(token) => say(&format!(
+            "listed {limit} rows, and there may be more: to go on, add --token {token}; to list more at once, raise --limit"
+        )),
+        None => {}
     }
-    say(&format!(
-        "listed {limit} rows, and there may be more: to go on, add --token {token}; to list more at once, raise --limit"
-    ));
-    Ok(())
 }
 
 /// `partage table scan`
@@ -114,6 +112,7 @@ impl ScanArgs {
                 break;
             }
         }
-        cut(self.limit, token.as_ref(), output)
+        say_cut(self.limit, token.as_ref(), output);
+        Ok(())
     }
 }

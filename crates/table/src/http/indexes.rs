@@ -228,7 +228,9 @@ fn asked(table: KeyspaceName, name: IndexName, query: &str) -> Result<TableIndex
             "keys_only" => with_values = !flag(&name, &value)?,
             "token" => token = Some(IndexToken::parse(&value).map_err(|error| error.to_string())?),
             "partition_key" => {
-                let key = Key::new(&bytes_of(query, &name).unwrap_or_default());
+                let bytes =
+                    bytes_of(query, &name).ok_or_else(|| format!("{name}: give partition_key=KEY"))?;
+                let key = Key::new(&bytes);
                 partition_key = Some(key.map_err(|error| format!("{name}: {error}"))?);
             }
             "order" => order = Some(order_of(&value)?),

@@ -294,8 +294,9 @@ pub(crate) async fn table(
         // A table that was created a moment ago may have no map here yet.
         let patience = if cache.has_heard() { lag } else { until };
         if !matches!(timeout_at(patience, changes.changed()).await, Ok(Ok(()))) {
-            let no_maps = || soon("no coordinator has sent this node its maps yet".to_owned());
-            let has_heard = cache.has_heard();
+            let no_maps = || soon("no coordinator sends this node its maps".to_owned());
+            // A node that is cut off from the coordinators does not know of what was created since.
+            let has_heard = cache.has_heard() && cache.is_connected();
             return Err(if has_heard { ScanError::NoTable(name.clone()) } else { no_maps().into() });
         }
     }

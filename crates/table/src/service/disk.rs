@@ -70,7 +70,7 @@ struct AtLimits {
 impl AtLimits {
     fn look(self, limits: DiskLimits, used: f64) -> AtLimits {
         let is_at = |limit: f64, was: bool| {
-            let limit_now = if was { limit - DISK_HYSTERESIS } else { limit };
+            let limit_now = if was { (limit - DISK_HYSTERESIS).max(limit / 2.0) } else { limit };
             limit < 1.0 && used >= limit_now
         };
         AtLimits {
@@ -111,7 +111,8 @@ impl Tables {
                 Ok(Err(_)) | Err(_) => continue,
             };
             has_failed = false;
-            let before = std::mem::replace(&mut at, at.look(limits, used));
+            let next = at.look(limits, used);
+            let before = std::mem::replace(&mut at, next);
             self.0.disk.used.store(used.to_bits(), Ordering::Relaxed);
             self.0.disk.is_nearly_full.store(at.nearly_full, Ordering::Relaxed);
             worker.set_disk_nearly_full(at.nearly_full);

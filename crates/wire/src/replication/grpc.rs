@@ -271,6 +271,7 @@ impl From<ParentGiven> for proto::ParentGiven {
             what: Some(what),
             end: given.end,
             closed: given.closed.map(Into::into),
+            has_more: given.has_more,
             stored_changes: changes
                 .into_iter()
                 .map(|(key, value)| proto::StoredChange { key, value })
@@ -297,7 +298,7 @@ fn parent_given(form: proto::ParentGiven, by: PlacementId) -> Result<ParentGiven
         None => return Err(Malformed::new("what", "is missing: give a snapshot or changes")),
     };
     let changes = form.stored_changes.into_iter().map(|change| (change.key, change.value)).collect();
-    let given =
-        Given { parent: ShardId(form.parent), by, what, end: form.end, closed: form.closed.map(Into::into) };
+    let (closed, has_more) = (form.closed.map(Into::into), form.has_more);
+    let given = Given { parent: ShardId(form.parent), by, what, end: form.end, closed, has_more };
     Ok(ParentGiven { given, changes })
 }

@@ -97,9 +97,9 @@ fn givens(from: u64) -> impl Strategy<Value = ParentGiven> {
     let what = prop_oneof![positions().prop_map(What::Snapshot), between];
     let bytes = || vec(any::<u8>(), 0..16).prop_map(Bytes::from);
     let changes = vec((bytes(), option::of(bytes())), 0..8);
-    (any::<(u64, u64)>(), what, option::of(positions()), changes).prop_map(
-        move |((parent, end), what, closed, changes)| ParentGiven {
-            given: Given { parent: ShardId(parent), by: PlacementId(from), what, end, closed },
+    (any::<(u64, u64, bool)>(), what, option::of(positions()), changes).prop_map(
+        move |((parent, end, has_more), what, closed, changes)| ParentGiven {
+            given: Given { parent: ShardId(parent), by: PlacementId(from), what, end, closed, has_more },
             changes,
         },
     )

@@ -4,7 +4,7 @@ use super::{ask, path};
 use crate::http::segment;
 use crate::output::{Failure, Output};
 use crate::table::nodes::{Effect, TableNodes};
-use crate::table::scan::{cut, show};
+use crate::table::scan::{say_cut, show};
 use bytes::Bytes;
 use clap::Args;
 use hyper::Method;
@@ -81,6 +81,7 @@ impl QueryArgs {
                 break;
             }
         }
-        cut(self.limit, token.as_ref(), output)
+        say_cut(self.limit, token.as_ref(), output);
+        Ok(())
     }
 }

@@ -88,7 +88,7 @@ impl Cluster {
     fn may_lead(&self, at: Moment, keyspace: &KeyspaceState, id: &NodeId) -> Option<f64> {
         let node = self.nodes.get(id)?;
         let capacity = node.record.spec.capacity;
-        let may = self.closed(at, id).is_none() && !keyspace.overdue.hangs_on(id) && capacity > 0.0;
+        let may = self.closed_to_leads(at, id).is_none() && !keyspace.overdue.hangs_on(id) && capacity > 0.0;
         may.then_some(capacity)
     }
 

@@ -177,12 +177,18 @@ impl Cluster {
 
     /// Why nothing new may be placed on a node (M7).
     pub(super) fn closed(&self, at: Moment, id: &NodeId) -> Option<String> {
+        let is_nearly_full = self.nodes.get(id).is_some_and(|node| node.disk.nearly_full);
+        let nearly_full = || is_nearly_full.then(|| "its disk is nearly full".to_owned());
+        self.closed_to_leads(at, id).or_else(nearly_full)
+    }
+
+    /// Why a node should lead no more than it does: a lead moves no data.
+    fn closed_to_leads(&self, at: Moment, id: &NodeId) -> Option<String> {
         let Some(node) = self.nodes.get(id) else { return Some("it is not registered".to_owned()) };
         match node.signs.health(at.now, &self.settings) {
             Health::Up if node.leaving => Some("it is leaving".to_owned()),
             Health::Up if node.disk.full => Some("its disk is full".to_owned()),
             Health::Up if node.disk.stalled => Some("its disk is stalled".to_owned()),
-            Health::Up if node.disk.nearly_full => Some("its disk is nearly full".to_owned()),
             Health::Up if node.revoked => {
                 Some("it does not let go of shards that others wait for".to_owned())
             }

@@ -36,8 +36,8 @@ impl VersionSearch {
     /// The node to ask before others: the one that `has` the version, else one that was not asked yet. None: any.
     pub fn next(&mut self, has: Option<Arc<str>>) -> Option<Arc<str>> {
         let is_left = |node: &Arc<str>| !self.behind.contains(node) && !self.preferred.contains(node);
-        let others = self.reachable.iter().flatten();
-        let next = has.filter(is_left).or_else(|| others.cloned().find(is_left));
+        let mut others = self.reachable.iter().flatten();
+        let next = has.filter(is_left).or_else(|| others.find(|node| is_left(node)).cloned());
         self.preferred.extend(next.clone());
         next
     }

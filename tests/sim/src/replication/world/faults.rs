@@ -14,6 +14,7 @@ impl World {
             }
             Happening::Limp => self.limp(),
             Happening::Stop => self.stop(),
+            Happening::LeadMoves => self.lead_moves(),
             // The coordinator goes away for ever, and nobody is to notice.
             Happening::Alone => {
                 self.must_serve = Some(self.now);

@@ -324,28 +324,33 @@ impl World {
         self.holds_in_the_end()
     }
 
-    fn step(&mut self, happening: Happening) -> Result<(), String> {
+    /// What comes to its process now; none: the process does not run, or comes to it later.
+    fn comes(&mut self, happening: Happening) -> Option<Happening> {
         if let Some(node) = happening.process() {
             let Node { is_up, paused, .. } = self.nodes[node];
             if !is_up {
-                return Ok(());
+                return None;
             }
             if self.now < paused {
                 self.after(paused - self.now, happening);
-                return Ok(());
+                return None;
             }
             if !matches!(happening, Happening::Late(..)) {
                 let begins = self.nodes[node].slow.comes_to(&mut self.draw, self.now);
                 if begins > self.now {
                     self.after(begins - self.now, Happening::Late(node, Box::new(happening)));
-                    return Ok(());
+                    return None;
                 }
             }
         }
-        let happening = match happening {
+        Some(match happening {
             Happening::Late(_, happening) => *happening,
             happening => happening,
-        };
+        })
+    }
+
+    fn step(&mut self, happening: Happening) -> Result<(), String> {
+        let Some(happening) = self.comes(happening) else { return Ok(()) };
         self.trace.event(self.now, self.sequence, || format!("{happening:?}"));
         match happening {
             Happening::Deliver { node, from, to, message } => {
@@ -386,11 +391,11 @@ impl World {
                 self.coordinate(happening);
                 Ok(())
             }
-            Happening::LeadMoves => {
-                self.lead_moves();
-                Ok(())
-            }
-            Happening::Fault | Happening::Limp | Happening::Stop | Happening::Alone => {
+            Happening::Fault
+            | Happening::Limp
+            | Happening::Stop
+            | Happening::LeadMoves
+            | Happening::Alone => {
                 self.sets_are_steady(&happening)?;
                 self.weather_changes(happening);
                 Ok(())

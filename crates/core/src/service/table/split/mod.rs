@@ -90,6 +90,8 @@ pub struct Given {
     pub end: u64,
     /// Where the parent's log has ended, if it has, and if what is given has come so far.
     pub closed: Option<LogPosition>,
+    /// More changes than are given at once are kept.
+    pub has_more: bool,
 }
 
 /// A part of what a parent has.

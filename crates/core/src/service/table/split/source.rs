@@ -94,9 +94,11 @@ impl<C: Clone> Source<C> {
         (replica, applied): (&Replica, LogPosition),
     ) -> (Given, Vec<C>) {
         let (what, changes) = self.give(now, asker, ask.after, applied);
+        let kept = self.askers.get(&asker).map_or(0, |buffer| buffer.changes.len());
+        let has_more = changes.len() < kept;
         let closed = replica.closed().filter(|closed| closed.index <= what.to().index);
         let end = replica.status().end.index;
-        (Given { parent: ask.parent, by: ask.of, what, end, closed }, changes)
+        (Given { parent: ask.parent, by: ask.of, what, end, closed, has_more }, changes)
     }
 
     fn give(

@@ -5,7 +5,7 @@
 //! | a parent that was not asked for [`Settings::ask_ms`]; after the switch, one with news | ask it for what is behind what is here |
 //! | no answer for [`Settings::patience_ms`], nor a part of one ([`Base::heard`]) | ask the next of its replicas |
 //! | a snapshot that is later than what is here | it replaces that |
-//! | changes that follow on what is here | they follow; ask on at once if more than `split_lag` are missing, or after the switch |
+//! | changes that follow on what is here | they follow; ask on at once if there are more than are given at once, or after the switch |
 //! | anything else | nothing: the ask is repeated |
 //! | each parent has something, and lags by `split_lag` at most | ready |
 //! | of each parent all up to the end of its log, and together they held what the child holds | store it |
@@ -252,7 +252,7 @@ impl Part {
             What::Snapshot(_) | What::Changes { .. } => Taken::Nothing,
         };
         let lag = given.end.saturating_sub(to.index);
-        let asks_on = is_news && (serves || lag > settings.split_lag);
+        let asks_on = is_news && (serves || given.has_more || lag > settings.split_lag);
         self.waits_until = None;
         self.ask_at = if asks_on { now } else { now + settings.ask_ms };
         if is_news || self.has == Some(to) {

@@ -16,12 +16,19 @@ fn parent(shard: ShardId, placement: u64, node: &str, in_sync: bool) -> Parent {
 }
 
 fn snapshot(of: ShardId, by: u64, to: u64, end: u64) -> Given {
-    Given { parent: of, by: PlacementId(by), what: What::Snapshot(at(to)), end, closed: None }
+    Given {
+        parent: of,
+        by: PlacementId(by),
+        what: What::Snapshot(at(to)),
+        end,
+        closed: None,
+        has_more: false,
+    }
 }
 
 fn changes(of: ShardId, by: u64, (after, to): (u64, u64), end: u64, closed: Option<u64>) -> Given {
     let what = What::Changes { after: at(after), to: at(to) };
-    Given { parent: of, by: PlacementId(by), what, end, closed: closed.map(at) }
+    Given { parent: of, by: PlacementId(by), what, end, closed: closed.map(at), has_more: false }
 }
 
 fn asked(effects: &[Effect]) -> Vec<(u64, u64, Option<u64>)> {
@@ -71,11 +78,15 @@ fn before_the_switch_it_asks_now_and_then_and_after_it_at_once() {
     assert_eq!(asked(&effects), []);
     assert_eq!(asked(&base.news(Millis(21), LEFT)), []);
     assert_eq!(base.wake_at(), Millis(40));
-    assert_eq!(asked(&base.ordered(Millis(22), replicas, true)), [(1, 1, Some(900))]);
-    let (_, effects) = base.take(Millis(23), &changes(LEFT, 1, (900, 1_000), 1_007, None));
+    base.tick(Millis(40));
+    let more = Given { has_more: true, ..changes(LEFT, 1, (900, 901), 1_007, None) };
+    assert_eq!(asked(&base.take(Millis(41), &more).1), [(1, 1, Some(901))], "it is large, and more is kept");
+    base.take(Millis(42), &changes(LEFT, 1, (901, 902), 1_007, None));
+    assert_eq!(asked(&base.ordered(Millis(43), replicas, true)), [(1, 1, Some(902))]);
+    let (_, effects) = base.take(Millis(44), &changes(LEFT, 1, (902, 1_000), 1_007, None));
     assert_eq!(asked(&effects), [(1, 1, Some(1_000))]);
-    assert_eq!(asked(&base.take(Millis(24), &changes(LEFT, 1, (1_000, 1_000), 1_007, None)).1), []);
-    assert_eq!(asked(&base.news(Millis(25), LEFT)), [(1, 1, Some(1_000))]);
+    assert_eq!(asked(&base.take(Millis(45), &changes(LEFT, 1, (1_000, 1_000), 1_007, None)).1), []);
+    assert_eq!(asked(&base.news(Millis(46), LEFT)), [(1, 1, Some(1_000))]);
 }
 
 #[test]
