@@ -423,7 +423,8 @@ impl Node {
         if let Some(refused) = registry.refuses_writes() {
             return Err(refused);
         }
-        // Times to live count from the shard's clock where that is ahead: by an earlier one a row would be over when it is written.
+        // Times to live count from the shard's clock where that is ahead: by an earlier one a row would be over when it is
+        // written.
         let now_ms = partage_clock::wall_ms().max(queue.direct.clock().unwrap_or_default());
         let payload = write::encode_at(write, now_ms);
         let (bytes, most) = (payload.len(), self.shared.settings.log.entry_bytes);
