@@ -1,0 +1,12 @@
+//! Shuffles on one node: the machines of [`partage_core::service::shuffle`] with real files, threads and a network.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`store`] | the files in which a holder keeps batches |
+//!
+//! Decisions are the machines'. Here are the clock, randomness and what reads and writes.
+#![forbid(unsafe_code)]
+
+mod forms;
+mod limits;
+pub mod store;
