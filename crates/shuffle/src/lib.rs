@@ -3,10 +3,12 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`store`] | the files in which a holder keeps batches |
+//! | [`log`] | the decisions of leaders, on disk |
 //!
 //! Decisions are the machines'. Here are the clock, randomness and what reads and writes.
 #![forbid(unsafe_code)]
 
 mod forms;
 mod limits;
+pub mod log;
 pub mod store;

@@ -3,11 +3,15 @@
 //! | form | what it is |
 //! |---|---|
 //! | `batch` | a batch, as the store has it |
+//! | `plan` | the plan of a sealed shuffle, and bounds |
+//! | `decision` | decisions of a slot, as the log has them |
 //!
 //! Numbers are big-endian, counts and lengths have four bytes. What is decoded must be used up to its last byte. A form that
 //! is not known decodes to nothing: the checksum of the frame around it has shown before that the bytes are as they were written.
 
 pub(crate) mod batch;
+pub(crate) mod decision;
+pub(crate) mod plan;
 
 use bytes::{Buf, BufMut};
 use partage_core::base::id::{Epoch, Incarnation};
