@@ -19,7 +19,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 pub const NODES: usize = 3;
-const SLOTS: u32 = 12;
+const SLOTS: u32 = 36;
 
 /// Waits so long. A test that waits for something looks again and again.
 pub fn pause(ms: u64) {

@@ -3,9 +3,23 @@
 use crate::job::Job;
 use crate::nodes::{Cluster, NODES, until};
 use partage_core::service::shuffle::buffer::Failed;
-use partage_core::service::shuffle::record::Record;
-use partage_core::service::shuffle::{Ended, ShuffleId};
+use partage_core::service::shuffle::record::{BatchKey, Record};
+use partage_core::service::shuffle::{Ended, ShuffleId, Writer};
+use partage_journal::RealDisk;
 use partage_shuffle::node::client::{ClientError, PutError, Sealed};
+use partage_shuffle::store::{Store, StoreSettings};
+use std::sync::Arc;
+
+/// The batches on the disk of a node that runs, by a copy of its files.
+fn stored_on(cluster: &Cluster, node: usize) -> Vec<BatchKey> {
+    let copy = tempfile::tempdir().unwrap();
+    for path in cluster.files(node) {
+        // One that has been written anew meanwhile is gone.
+        let _ = std::fs::copy(&path, copy.path().join(path.file_name().unwrap()));
+    }
+    let opened = Store::open(Arc::new(RealDisk), copy.path(), StoreSettings::default());
+    opened.unwrap().1.batches.into_iter().map(|(key, _)| key).collect()
+}
 
 #[test]
 fn a_full_disk_refuses_attempts_by_name_and_goes_on_when_there_is_room() {
@@ -22,6 +36,13 @@ fn a_full_disk_refuses_attempts_by_name_and_goes_on_when_there_is_room() {
     assert!(cluster.status(0).is_full && cluster.status(0).ended.is_none());
     assert!(PutError::DiskFull.runs_again());
     cluster.disk(0).set_full(false);
+    until("the node has what found no room on it", || {
+        let first = |key: &BatchKey| match &key.stream.writer {
+            Writer::Buffer(buffer) => buffer.node.as_str() == "n1" && key.number == 1,
+            Writer::Division(..) => false,
+        };
+        stored_on(&cluster, 0).iter().any(first)
+    });
     until("the node takes attempts again", || job.attempt(&cluster, 2, 0).is_ok());
     assert!(!cluster.files(0).is_empty(), "and has stored something");
     job.write(&cluster);
