@@ -28,6 +28,13 @@ pub trait Disk: fmt::Debug + Send + Sync {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
     /// A whole file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+    /// At most so many bytes of a file from `offset` on; fewer if the file ends before. A disk that does not say how reads the
+    /// whole file for it.
+    fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let file = self.read(path)?;
+        let start = usize::try_from(offset).map_or(file.len(), |offset| offset.min(file.len()));
+        Ok(file[start..file.len().min(start.saturating_add(bytes))].to_vec())
+    }
     /// Opens a file that exists, for writing.
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
     /// Creates an empty file, in place of any that exists.
@@ -115,6 +122,22 @@ impl Disk for RealDisk {
 
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         std::fs::read(path)
+    }
+
+    fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let file = File::open(path)?;
+        let mut read = vec![0; bytes];
+        let mut length = 0;
+        while length < bytes {
+            match file.read_at(&mut read[length..], offset + length as u64) {
+                Ok(0) => break,
+                Ok(more) => length += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        read.truncate(length);
+        Ok(read)
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {

@@ -117,6 +117,11 @@ impl Buffer {
         !self.shuffles.contains_key(&shuffle)
     }
 
+    /// Whether it has begun to write what this division has read: a division that is ordered again need not be read again.
+    pub fn has_divided(&self, shuffle: ShuffleId, task: TaskId) -> bool {
+        self.shuffles.get(&shuffle).is_some_and(|open| open.divisions.contains_key(&task))
+    }
+
     /// Keys and values that are held or under way, in bytes.
     pub fn bytes(&self) -> u64 {
         self.sending.bytes() + self.shuffles.values().map(|open| open.bytes).sum::<u64>()

@@ -162,3 +162,27 @@ fn a_key_at_the_limit_is_taken_and_one_above_it_is_refused() {
     let key = limits::SHUFFLE_KEY_BYTES + 1;
     assert_eq!(refused, [Err(Failed::TooLarge { key, record: key as u64 + 1 })]);
 }
+
+#[test]
+fn a_division_that_is_ordered_again_writes_nothing_twice_and_is_answered() {
+    let mut buffer = buffer(Settings::default());
+    let task = TaskId { epoch: Epoch(1), number: 4 };
+    let (tags, upto) = (BTreeMap::new(), BTreeMap::new());
+    let to = Arc::new(Bounds::stashes(1));
+    let division = Arc::new(Division { task, shuffle: SHUFFLE, slot: PoolSlot(0), tags, upto, to });
+    let by = AttemptKey { buffer: buffer.id.clone(), number: 1 };
+    let read = vec![Segment { attempt: by, partition: 3, frame: 1, records: vec![record("k")] }];
+    assert!(!buffer.has_divided(SHUFFLE, task));
+    let first = buffer.handle(Millis(0), Event::Divide(node("b"), division.clone(), read));
+    let batches = sent(&first);
+    assert_eq!(batches.len(), 1);
+    assert!(buffer.has_divided(SHUFFLE, task));
+    // The driver reads nothing for it then.
+    assert_eq!(buffer.handle(Millis(1), Event::Divide(node("b"), division.clone(), Vec::new())), []);
+    let (key, nodes) = batches.first_key_value().unwrap();
+    let stored = |node: &NodeId| Event::Stored(node.clone(), key.clone());
+    let last: Vec<Effect> = nodes.iter().flat_map(|node| buffer.handle(Millis(2), stored(node))).collect();
+    let again = buffer.handle(Millis(3), Event::Divide(node("b"), division, Vec::new()));
+    assert!(matches!(&last[..], [Effect::Send(_, Message::Divided(..))]), "{last:?}");
+    assert_eq!(again, last);
+}

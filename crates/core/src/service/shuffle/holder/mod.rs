@@ -61,6 +61,8 @@ pub enum Event {
     Message(NodeId, Message),
     /// A batch is on disk.
     Stored(BatchKey),
+    /// A batch was not put on disk, as there is no room. Its sender hears nothing: it sends it again, or to a stand-in.
+    NotStored(BatchKey),
     /// A batch cannot be read, or its checksum is wrong.
     Damaged(BatchKey),
     /// The decisions of this slot are on disk, taken under that epoch.
@@ -175,6 +177,7 @@ impl Holder {
         match event {
             Event::Message(from, message) => self.message(now, from, message),
             Event::Stored(key) => self.stored(&key),
+            Event::NotStored(key) => drop(self.storing.remove(&key)),
             Event::Damaged(key) => self.damaged(&key),
             Event::Logged(slot, epoch) => drop(self.logged.insert(slot, epoch)),
             Event::Read(number, slice) => self.read(number, slice),
@@ -353,3 +356,6 @@ impl Holder {
         self.effects.push(Effect::DropShuffle(shuffle));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! The stored form of a batch.
+//!
+//! ```text
+//! batch    version 1 | kind 1 | shuffle 16 | slot 4 | writer | number 8 | records or mark
+//! records  tags 4 | ( version of the bounds 4 | range 8 | segments 4 | segment … ) for each
+//! segment  attempt | partition 4 | frame 8 | records 4 | ( key | value ) for each
+//! mark     attempt | partition 4 | attempt id 16 | records 8 | bytes 8 | slots 4 | ( slot 4 | last batch 8 ) for each
+//! ```
+
+use super::{
+    attempt, bytes, items, put_attempt, put_bytes, put_count, put_writer, slot, u8, u32, u64, u128, writer,
+};
+use bytes::BufMut;
+use partage_core::service::shuffle::bounds::Tag;
+use partage_core::service::shuffle::record::{
+    Batch, BatchKey, Body, EndMark, Record, Segment, Stream, Tagged,
+};
+use partage_core::service::shuffle::{AttemptId, RangeId, ShuffleId};
+
+const VERSION: u8 = 1;
+const RECORDS: u8 = 1;
+const MARK: u8 = 2;
+
+/// Adds the stored form.
+pub(crate) fn encode(batch: &Batch, out: &mut Vec<u8>) {
+    let BatchKey { stream, number } = &batch.key;
+    out.put_u8(VERSION);
+    out.put_u8(match batch.body {
+        Body::Records(_) => RECORDS,
+        Body::Mark(_) => MARK,
+    });
+    out.put_u128(stream.shuffle.0);
+    out.put_u32(stream.slot.0);
+    put_writer(out, &stream.writer);
+    out.put_u64(*number);
+    match &batch.body {
+        Body::Records(tagged) => put_tagged(out, tagged),
+        Body::Mark(mark) => put_mark(out, mark),
+    }
+}
+
+fn put_tagged(out: &mut Vec<u8>, tagged: &Tagged) {
+    put_count(out, tagged.len());
+    for (tag, segments) in tagged {
+        out.put_u32(tag.version);
+        out.put_u64(tag.range.0);
+        put_count(out, segments.len());
+        for segment in segments {
+            put_attempt(out, &segment.attempt);
+            out.put_u32(segment.partition);
+            out.put_u64(segment.frame);
+            put_count(out, segment.records.len());
+            for record in &segment.records {
+                put_bytes(out, &record.key);
+                put_bytes(out, &record.value);
+            }
+        }
+    }
+}
+
+fn put_mark(out: &mut Vec<u8>, mark: &EndMark) {
+    put_attempt(out, &mark.attempt);
+    out.put_u32(mark.partition);
+    out.put_u128(mark.id.0);
+    out.put_u64(mark.records);
+    out.put_u64(mark.bytes);
+    put_count(out, mark.last.len());
+    for (slot, last) in &mark.last {
+        out.put_u32(slot.0);
+        out.put_u64(*last);
+    }
+}
+
+/// The name of a batch, and the mark that it carries; records are not looked at.
+pub(crate) fn decode_name(form: &[u8]) -> Option<(BatchKey, Option<EndMark>)> {
+    let from = &mut &form[..];
+    let (kind, key) = head(from)?;
+    let mark = if kind == MARK { Some(mark(from)?) } else { None };
+    Some((key, mark))
+}
+
+/// A batch.
+pub(crate) fn decode(form: &[u8]) -> Option<Batch> {
+    let from = &mut &form[..];
+    let (kind, key) = head(from)?;
+    let body = if kind == MARK { Body::Mark(mark(from)?) } else { Body::Records(tagged(from)?) };
+    from.is_empty().then_some(Batch { key, body })
+}
+
+fn head(from: &mut &[u8]) -> Option<(u8, BatchKey)> {
+    if u8(from)? != VERSION {
+        return None;
+    }
+    let kind = u8(from).filter(|kind| [RECORDS, MARK].contains(kind))?;
+    let stream = Stream { shuffle: ShuffleId(u128(from)?), slot: slot(from)?, writer: writer(from)? };
+    Some((kind, BatchKey { stream, number: u64(from)? }))
+}
+
+fn tagged(from: &mut &[u8]) -> Option<Tagged> {
+    items(from, |from| {
+        let tag = Tag { version: u32(from)?, range: RangeId(u64(from)?) };
+        Some((tag, items(from, segment)?))
+    })
+}
+
+fn segment(from: &mut &[u8]) -> Option<Segment> {
+    let (attempt, partition, frame) = (attempt(from)?, u32(from)?, u64(from)?);
+    let records = items(from, |from| Some(Record { key: bytes(from)?, value: bytes(from)? }))?;
+    Some(Segment { attempt, partition, frame, records })
+}
+
+fn mark(from: &mut &[u8]) -> Option<EndMark> {
+    Some(EndMark {
+        attempt: attempt(from)?,
+        partition: u32(from)?,
+        id: AttemptId(u128(from)?),
+        records: u64(from)?,
+        bytes: u64(from)?,
+        last: items(from, |from| Some((slot(from)?, u64(from)?)))?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partage_core::base::id::{Epoch, Incarnation};
+    use partage_core::base::name::NodeId;
+    use partage_core::service::shuffle::{AttemptKey, BufferId, PoolSlot, TaskId, Writer};
+
+    fn batches() -> Vec<Batch> {
+        let buffer = BufferId { node: NodeId::new("a").unwrap(), incarnation: Incarnation(7) };
+        let attempt = AttemptKey { buffer: buffer.clone(), number: 3 };
+        let record =
+            |key: &str, value: &str| Record { key: key.as_bytes().into(), value: value.as_bytes().into() };
+        let records = vec![record("", ""), record("k", "value")];
+        let segment = Segment { attempt: attempt.clone(), partition: 9, frame: 2, records };
+        let tag = Tag { version: 1, range: RangeId(4) };
+        let key = |writer, number| BatchKey {
+            stream: Stream { shuffle: ShuffleId(5), slot: PoolSlot(6), writer },
+            number,
+        };
+        let task = TaskId { epoch: Epoch(2), number: 8 };
+        let last = [(PoolSlot(1), 2)].into();
+        let mark = EndMark { attempt, partition: 9, id: AttemptId(10), records: 11, bytes: 12, last };
+        vec![
+            Batch {
+                key: key(Writer::Buffer(buffer.clone()), 1),
+                body: Body::Records([(tag, vec![segment])].into()),
+            },
+            Batch { key: key(Writer::Division(task, buffer.clone()), 2), body: Body::Records(Tagged::new()) },
+            Batch { key: key(Writer::Buffer(buffer), 3), body: Body::Mark(mark) },
+        ]
+    }
+
+    #[test]
+    fn every_batch_comes_back_and_nothing_shorter_or_longer_does() {
+        for batch in batches() {
+            let mut form = Vec::new();
+            encode(&batch, &mut form);
+            assert_eq!(decode(&form).as_ref(), Some(&batch));
+            let (key, mark) = decode_name(&form).unwrap();
+            assert_eq!((&key, mark.is_some()), (&batch.key, matches!(batch.body, Body::Mark(_))));
+            for length in 0..form.len() {
+                assert_eq!(decode(&form[..length]), None, "{length} bytes of {batch:?}");
+            }
+            form.push(0);
+            assert_eq!(decode(&form), None, "a byte too many");
+            form[0] = 9;
+            assert_eq!(decode_name(&form), None, "a version that is not known");
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The numbers of this crate that no setting changes. Those that a caller may change are in [`crate::node::NodeSettings`],
+//! [`crate::store::StoreSettings`] and [`crate::log::DecisionSettings`]. Times are in milliseconds.
+
+/// Answers that wait for the disk, for each slot.
+pub(crate) const LOGGED_WAITING: usize = 256;
+/// How often a read looks for a batch whose file was written anew meanwhile.
+pub(crate) const READ_LOOKS: usize = 3;
+/// Messages of the node to itself that are handed out before it looks at what has come from outside.
+pub(crate) const LOCAL_AT_ONCE: usize = 1_024;
+/// Between two ticks of the machines, in milliseconds: one may want to be called at a time that is over, until it gets an answer.
+pub(crate) const TICK_MS: u64 = 2;
+/// Between two tries of a request that was refused, in milliseconds: a leader begins in about the time of a sync.
+pub(crate) const REQUEST_REST_MS: u64 = 20;
+/// Notes that wait for a client: of one input at a time, some of them twice.
+pub(crate) const NOTES: usize = 8;
+/// A frame that found no room comes again after so long, in milliseconds: a buffer gets room with each batch that is stored.
+pub(crate) const FULL_REST_MS: u64 = 5;
+/// Answers that wait: one question is open at a time, and others may be late.
+pub(crate) const ANSWERS: usize = 4;
+/// A reader looks for the end of its node at least so often, in milliseconds.
+pub(crate) const READER_LOOK_MS: u64 = 200;

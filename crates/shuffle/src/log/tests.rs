@@ -1,0 +1,234 @@
+//! What a leader was told to be synced is there after the end of the process, under the epoch that was heard of.
+
+use super::{DecisionLog, DecisionSettings, Logged};
+use partage_core::base::id::Epoch;
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::service::shuffle::log::{Append, Decision, Decisions, Refused, What};
+use partage_core::service::shuffle::{Ended, PoolSlot, ShuffleId, Terms};
+use partage_journal::Disk;
+use partage_journal::faulty_disk::{Fault, FaultyDisk};
+use partage_log::{LogSettings, Report};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+const SLOT: PoolSlot = PoolSlot(3);
+const DIR: &str = "/decisions";
+
+struct Opened {
+    log: DecisionLog,
+    reports: Receiver<Report>,
+    damaged: usize,
+}
+
+fn open(disk: &FaultyDisk) -> Opened {
+    try_open(disk).unwrap()
+}
+
+/// None: the disk has failed.
+fn try_open(disk: &FaultyDisk) -> Option<Opened> {
+    let log = LogSettings {
+        segment_bytes: 128 << 10,
+        entry_bytes: 1_000,
+        try_direct: false,
+        prepare_ahead: false,
+        ..LogSettings::default()
+    };
+    let settings =
+        DecisionSettings { log, records_before_copy: 8, ended_kept: 4, ..DecisionSettings::default() };
+    let (sender, reports) = sync_channel(1_024);
+    let report = move |report| drop(sender.try_send(report));
+    let pool = KeyspaceName::new("pool").unwrap();
+    let opened = DecisionLog::open(Arc::new(disk.clone()), Path::new(DIR), pool, settings, report);
+    opened.ok().map(|(log, places)| Opened { log, reports, damaged: places.len() })
+}
+
+fn leader() -> NodeId {
+    NodeId::new("leader").unwrap()
+}
+
+impl Opened {
+    /// Takes decisions, and waits until they are synced. None: the disk has failed.
+    fn take(&mut self, epoch: u64, what: What) -> Option<Result<Logged, Refused>> {
+        let append = Append { slot: SLOT, epoch: Epoch(epoch), what };
+        match self.log.take(leader(), append, Epoch(0)).ok()? {
+            Err(refused) => return Some(Err(refused)),
+            Ok(Some(logged)) => return Some(Ok(logged)),
+            Ok(None) => {}
+        }
+        while let Ok(report) = self.reports.recv_timeout(Duration::from_secs(20)) {
+            match report {
+                Report::Synced(synced) => {
+                    if let Some(logged) = self.log.synced(&synced).pop() {
+                        return Some(Ok(logged));
+                    }
+                }
+                Report::Ended(_) => return None,
+                _ => {}
+            }
+        }
+        panic!("neither synced nor failed");
+    }
+
+    fn copy(&self) -> Decisions {
+        self.log.replicas().copies.get(&SLOT).cloned().unwrap_or_default()
+    }
+}
+
+fn start(shuffle: u128) -> (ShuffleId, Decision) {
+    (ShuffleId(shuffle), Decision::Start(Terms { stashes: 3, ranges: shuffle as u32 }))
+}
+
+fn whole(epoch: u64, shuffles: u128) -> What {
+    let mut copy = Decisions { epoch: Epoch(epoch), ..Decisions::default() };
+    for shuffle in 0..shuffles {
+        let (shuffle, decision) = start(shuffle);
+        copy.push(shuffle, decision, 4);
+    }
+    What::Whole(Arc::new(copy))
+}
+
+fn logged(epoch: u64, sequence: u64) -> Option<Result<Logged, Refused>> {
+    Some(Ok(Logged { slot: SLOT, leader: leader(), epoch: Epoch(epoch), sequence }))
+}
+
+#[test]
+fn what_was_synced_is_there_after_a_restart() {
+    let disk = FaultyDisk::default();
+    let mut opened = open(&disk);
+    // The copy has several entries, as it is larger than one.
+    assert_eq!(opened.take(2, whole(2, 100)), logged(2, 100));
+    for more in 100..130 {
+        let after = What::After(u64::try_from(more).unwrap(), vec![start(more)]);
+        assert_eq!(opened.take(2, after), logged(2, u64::try_from(more).unwrap() + 1));
+    }
+    let copy = opened.copy();
+    assert_eq!(copy.living.len(), 130);
+    drop(opened);
+    disk.lose_power(|| false);
+    let opened = open(&disk);
+    assert_eq!((opened.copy(), opened.damaged), (copy, 0));
+}
+
+#[test]
+fn o2_an_epoch_that_was_led_under_or_heard_of_is_kept() {
+    let disk = FaultyDisk::default();
+    let mut opened = open(&disk);
+    assert!(opened.log.may_lead(SLOT, Epoch(1)));
+    assert_eq!(opened.take(3, whole(3, 2)), logged(3, 2));
+    assert_eq!(opened.log.lead(SLOT, Epoch(5)).unwrap().epoch, Epoch(5));
+    // Its own copy under its epoch, as a leader sends it to itself.
+    assert_eq!(opened.take(5, whole(5, 2)), logged(5, 2));
+    drop(opened);
+    let mut opened = open(&disk);
+    assert_eq!(opened.copy().epoch, Epoch(5));
+    assert_eq!(opened.take(4, whole(4, 9)), Some(Err(Refused::Stale(Epoch(5)))));
+    assert!(!opened.log.may_lead(SLOT, Epoch(5)), "an earlier process of the node has led under it");
+    assert!(opened.log.may_lead(SLOT, Epoch(6)));
+}
+
+#[test]
+fn a_shuffle_that_has_ended_leaves_the_disk() {
+    let disk = FaultyDisk::default();
+    let mut opened = open(&disk);
+    opened.take(1, whole(1, 0)).unwrap().unwrap();
+    let mut sequence = 0;
+    for shuffle in 0..2_000 {
+        for decision in [start(shuffle), (ShuffleId(shuffle), Decision::Ended(Ended::Deleted))] {
+            assert_eq!(opened.take(1, What::After(sequence, vec![decision])), logged(1, sequence + 1));
+            sequence += 1;
+        }
+    }
+    let segments = disk.list(Path::new(DIR)).unwrap().len();
+    assert!(segments <= 4, "{segments} segments: what has ended is not let go");
+    drop(opened);
+    let opened = open(&disk);
+    assert_eq!((opened.copy().living.len(), opened.copy().ended.len()), (0, 4));
+    assert_eq!(opened.copy().sequence, 4_000);
+}
+
+#[test]
+fn a_slot_that_is_forgotten_begins_anew() {
+    let disk = FaultyDisk::default();
+    let mut opened = open(&disk);
+    opened.take(1, whole(1, 3)).unwrap().unwrap();
+    opened.log.forget(SLOT).unwrap();
+    assert_eq!(opened.take(1, What::After(3, vec![start(9)])), Some(Err(Refused::Lacks)));
+    drop(opened);
+    let mut opened = open(&disk);
+    assert_eq!(opened.copy(), Decisions::default());
+    assert_eq!(opened.take(1, whole(1, 4)), logged(1, 4));
+}
+
+#[test]
+fn nothing_that_was_acknowledged_is_lost_when_the_power_goes() {
+    let mut fired = 0;
+    for left in 0..120 {
+        let disk = FaultyDisk::default();
+        let mut acknowledged = 0;
+        disk.arm(left, Fault::Power);
+        if let Some(mut opened) = try_open(&disk) {
+            let mut sequence = 0;
+            let mut what = whole(1, 0);
+            while let Some(Ok(logged)) = opened.take(1, what) {
+                (acknowledged, sequence) = (logged.sequence, logged.sequence);
+                if sequence == 40 {
+                    break;
+                }
+                what = What::After(sequence, vec![start(u128::from(sequence))]);
+            }
+            assert!(sequence == 40 || disk.fired());
+        }
+        fired += u32::from(disk.fired());
+        let mut bits = u64::from(left).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        disk.lose_power(|| {
+            bits = bits.rotate_left(9).wrapping_mul(0x2545_f491_4f6c_dd1d);
+            bits >> 63 == 1
+        });
+        let opened = open(&disk);
+        let found = opened.copy();
+        assert_eq!(opened.damaged, 0, "operation {left}");
+        assert!(found.sequence == acknowledged || found.sequence == acknowledged + 1, "{left}: {found:?}");
+        assert_eq!(found.living.len() as u64, found.sequence, "operation {left}");
+    }
+    assert!(fired > 60, "{fired}");
+}
+
+#[test]
+fn no_damaged_byte_makes_a_leader_that_lacks_a_decision() {
+    let disk = FaultyDisk::default();
+    let mut opened = open(&disk);
+    opened.take(1, whole(1, 30)).unwrap().unwrap();
+    drop(opened);
+    let path = Path::new(DIR).join(&disk.list(Path::new(DIR)).unwrap()[0]);
+    let bytes = disk.read(&path).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    let mut unfit = 0;
+    for at in (0..end).step_by(11) {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1;
+        // A start that finds damage may have made another segment.
+        for name in disk.list(Path::new(DIR)).unwrap() {
+            disk.remove(&Path::new(DIR).join(name)).unwrap();
+        }
+        let mut file = disk.create(&path).unwrap();
+        file.write_at(0, &flipped).and_then(|()| file.sync()).unwrap();
+        let mut opened = open(&disk);
+        opened.log.named([SLOT]).unwrap();
+        if opened.log.may_lead(SLOT, Epoch(9)) {
+            assert_eq!((opened.copy().living.len(), opened.copy().epoch), (30, Epoch(1)), "byte {at}");
+            continue;
+        }
+        unfit += 1;
+        assert!(opened.damaged > 0, "byte {at}");
+        assert_eq!(opened.log.unfit().collect::<Vec<_>>(), [SLOT]);
+        drop(opened);
+        // Also the next process of the node knows that decisions were lost.
+        let mut opened = open(&disk);
+        assert!(!opened.log.may_lead(SLOT, Epoch(9)), "byte {at}");
+        assert_eq!(opened.take(9, whole(9, 5)), logged(9, 5));
+        assert!(opened.log.may_lead(SLOT, Epoch(10)));
+    }
+    assert!(unfit > 20, "{unfit} of {end} bytes");
+}

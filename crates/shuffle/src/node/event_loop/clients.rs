@@ -1,0 +1,193 @@
+//! What clients want, of this node and by way of others.
+
+use super::{EventLoop, Result};
+use crate::node::inbox::{Note, ReadAnswer};
+use crate::node::transport::Packet;
+use partage_core::base::name::NodeId;
+use partage_core::base::time::Millis;
+use partage_core::service::shuffle::ShuffleId;
+use partage_core::service::shuffle::buffer::{self, Attempt, Input};
+use partage_core::service::shuffle::holder::{self, NotRead, Slice};
+use partage_core::service::shuffle::leader::{self, Answer, Failed, Request};
+use partage_core::service::shuffle::message::{Message, Word};
+use partage_core::service::shuffle::plan::Placed;
+use std::collections::BTreeMap;
+use std::sync::mpsc::SyncSender;
+
+/// Who waits for an answer of a leader.
+enum Asker {
+    Client(SyncSender<std::result::Result<Answer, Failed>>),
+    Node(NodeId, u64),
+}
+
+/// Who waits for records.
+enum Reader {
+    Client(u64, SyncSender<ReadAnswer>),
+    Node(NodeId, u64),
+}
+
+/// Questions without an answer, by the numbers of this node, and since when.
+#[derive(Default)]
+pub(in crate::node) struct Questions {
+    last: u64,
+    /// When old ones are looked for next.
+    look_at: Millis,
+    requests: BTreeMap<u64, (Asker, Millis)>,
+    reads: BTreeMap<u64, (Reader, Millis)>,
+    /// Who waits for the state of a shuffle.
+    looks: BTreeMap<ShuffleId, Vec<(SyncSender<Word>, Millis)>>,
+}
+
+impl Questions {
+    fn len(&self) -> usize {
+        self.requests.len() + self.reads.len() + self.looks.values().map(Vec::len).sum::<usize>()
+    }
+
+    fn request(&mut self, now: Millis, asker: Asker) -> u64 {
+        self.last += 1;
+        self.requests.insert(self.last, (asker, now));
+        self.last
+    }
+
+    fn read(&mut self, now: Millis, reader: Reader) -> u64 {
+        self.last += 1;
+        self.reads.insert(self.last, (reader, now));
+        self.last
+    }
+
+    /// Those who wait for the state of a shuffle wait no more.
+    pub(super) fn looks(&mut self, shuffle: ShuffleId) -> impl Iterator<Item = SyncSender<Word>> + use<> {
+        self.looks.remove(&shuffle).unwrap_or_default().into_iter().map(|(client, _)| client)
+    }
+
+    /// Those who asked so long ago have asked again.
+    pub(super) fn forget_old(&mut self, now: Millis, question_ms: u64) {
+        if now < self.look_at {
+            return;
+        }
+        self.look_at = now + question_ms / 4;
+        let is_fresh = |since: &Millis| now.since(*since) < question_ms;
+        self.reads.retain(|_, (_, since)| is_fresh(since));
+        for looks in self.looks.values_mut() {
+            looks.retain(|(_, since)| is_fresh(since));
+        }
+        self.looks.retain(|_, looks| !looks.is_empty());
+        self.requests.retain(|_, (_, since)| is_fresh(since));
+    }
+}
+
+impl EventLoop {
+    fn has_room_for_question(&self) -> bool {
+        self.questions.len() < self.config.settings.questions
+    }
+
+    pub(super) fn input(&mut self, attempt: Attempt, input: Input, client: SyncSender<Note>) -> Result {
+        let refused = match &input {
+            Input::Open(_) if self.now() < self.full_until => Some(Note::DiskFull),
+            Input::Open(_) if self.attempts.len() >= self.config.settings.attempts => Some(Note::TooMany),
+            _ => None,
+        };
+        if let Some(note) = refused {
+            let _ = client.try_send(note);
+            return Ok(());
+        }
+        match &input {
+            Input::Abort => drop(self.attempts.remove(&attempt)),
+            _ => drop(self.attempts.insert(attempt, client)),
+        }
+        self.buffer(buffer::Event::Client(attempt, input))
+    }
+
+    pub(super) fn client_asks(
+        &mut self,
+        shuffle: ShuffleId,
+        request: Request,
+        client: SyncSender<std::result::Result<Answer, Failed>>,
+    ) -> Result {
+        let (now, home) = (self.now(), self.map.home(shuffle));
+        let Some(node) = self.map.live(home).first().cloned().filter(|_| self.has_room_for_question()) else {
+            let _ = client.try_send(Err(Failed::NotLeading));
+            return Ok(());
+        };
+        let number = self.questions.request(now, Asker::Client(client));
+        if node == self.name {
+            return self.leader(home, leader::Event::Request(number, shuffle, request));
+        }
+        self.transport.send(&node, Packet::Request(number, shuffle, request));
+        Ok(())
+    }
+
+    /// A client of another node asks a leader here.
+    pub(super) fn node_asks(&mut self, from: (NodeId, u64), shuffle: ShuffleId, request: Request) -> Result {
+        if !self.has_room_for_question() {
+            self.transport.send(&from.0, Packet::Answered(from.1, Err(Failed::NotLeading)));
+            return Ok(());
+        }
+        let (now, home) = (self.now(), self.map.home(shuffle));
+        let number = self.questions.request(now, Asker::Node(from.0, from.1));
+        self.leader(home, leader::Event::Request(number, shuffle, request))
+    }
+
+    pub(super) fn answer_request(&mut self, number: u64, answer: std::result::Result<Answer, Failed>) {
+        match self.questions.requests.remove(&number) {
+            Some((Asker::Client(client), _)) => drop(client.try_send(answer)),
+            Some((Asker::Node(node, asked), _)) => {
+                self.transport.send(&node, Packet::Answered(asked, answer))
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn client_reads(
+        &mut self,
+        node: NodeId,
+        slice: Slice,
+        (asked, client): (u64, SyncSender<ReadAnswer>),
+    ) -> Result {
+        if !self.has_room_for_question() {
+            let _ = client.try_send((asked, Err(NotRead::Busy)));
+            return Ok(());
+        }
+        let now = self.now();
+        let number = self.questions.read(now, Reader::Client(asked, client));
+        if node == self.name {
+            return self.holder(holder::Event::Read(number, slice));
+        }
+        self.transport.send(&node, Packet::Read(number, slice));
+        Ok(())
+    }
+
+    /// A client of another node reads here.
+    pub(super) fn node_reads(&mut self, from: (NodeId, u64), slice: Slice) -> Result {
+        if !self.has_room_for_question() {
+            self.transport.send(&from.0, Packet::Records(from.1, Err(NotRead::Busy)));
+            return Ok(());
+        }
+        let now = self.now();
+        let number = self.questions.read(now, Reader::Node(from.0, from.1));
+        self.holder(holder::Event::Read(number, slice))
+    }
+
+    pub(super) fn answer_read(&mut self, number: u64, answer: std::result::Result<Vec<Placed>, NotRead>) {
+        match self.questions.reads.remove(&number) {
+            Some((Reader::Client(asked, client), _)) => drop(client.try_send((asked, answer))),
+            Some((Reader::Node(node, asked), _)) => {
+                self.transport.send(&node, Packet::Records(asked, answer))
+            }
+            None => {}
+        }
+    }
+
+    /// A client wants the state of a shuffle: the leader says it, unless the shuffle is sealed.
+    pub(super) fn client_looks(&mut self, shuffle: ShuffleId, client: SyncSender<Word>) {
+        if let Some(plan) = self.plans.get(&shuffle) {
+            return drop(client.try_send(Word::Sealed(plan.clone())));
+        }
+        let Some(leader) = self.map.live(self.map.home(shuffle)).first().cloned() else { return };
+        if self.has_room_for_question() {
+            let now = self.now();
+            self.questions.looks.entry(shuffle).or_default().push((client, now));
+            self.send(leader, Message::Ask(shuffle));
+        }
+    }
+}

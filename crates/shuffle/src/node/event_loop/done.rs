@@ -1,0 +1,63 @@
+//! What the threads have done.
+
+use super::{Ends, EventLoop, Result};
+use crate::node::inbox::Done;
+use crate::node::storing::Order;
+use crate::store::Written;
+use partage_core::base::time::Millis;
+use partage_core::service::shuffle::message::Message;
+use partage_core::service::shuffle::{buffer, holder};
+use partage_log::Report;
+
+impl EventLoop {
+    pub(super) fn done(&mut self, done: Done) -> Result {
+        match done {
+            Done::Written(written) => self.written(written)?,
+            Done::Damaged(key, damage) => {
+                self.shared.tell_damage(damage, self.config.settings.damages);
+                self.storing.order(Order::Forget(key.clone()));
+                self.holder(holder::Event::Damaged(key))?;
+            }
+            Done::Log(report) => self.reported(report)?,
+            Done::Passed(to, batch) => self.send(to, Message::Batch(batch)),
+            Done::Divided(leader, division, segments) => {
+                self.buffer(buffer::Event::Divide(leader, division, segments))?;
+            }
+            Done::Counted(leader, message) => self.send(leader, message),
+            Done::Read(number, answer) => self.answer_read(number, answer),
+            Done::Ended(why) => return Err(Ends(why)),
+        }
+        self.hand_out_local()
+    }
+
+    fn written(&mut self, written: Written) -> Result {
+        for key in written.stored.iter().chain(&written.refused) {
+            self.storing_bytes -= self.stored_soon.remove(key).unwrap_or(0);
+        }
+        if !written.refused.is_empty() {
+            self.full_until = self.now() + self.config.settings.full_ms;
+        } else if !written.stored.is_empty() {
+            self.full_until = Millis(0);
+        }
+        for key in written.refused {
+            self.holder(holder::Event::NotStored(key))?;
+        }
+        written.stored.into_iter().try_for_each(|key| self.holder(holder::Event::Stored(key)))
+    }
+
+    fn reported(&mut self, report: Report) -> Result {
+        let ended = |error: partage_log::SubmitError| Ends(error.to_string());
+        match report {
+            Report::Synced(synced) => {
+                let logged = self.decisions.synced(&synced);
+                logged.into_iter().try_for_each(|logged| self.logged(logged))?;
+            }
+            Report::Refused(key, _, _) => self.decisions.refused(&key).map_err(ended)?,
+            Report::Holding(keys) => self.decisions.let_go(&keys).map_err(ended)?,
+            Report::Full(_) => self.shared.tell(|status| status.is_log_full = true),
+            Report::HasRoom => self.shared.tell(|status| status.is_log_full = false),
+            Report::Ended(error) => return Err(Ends(error.to_string())),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! What the machines want done.
+
+use super::{Ends, EventLoop, Result};
+use crate::node::inbox::Note;
+use crate::node::reading::Job;
+use crate::node::storing::Order;
+use partage_core::base::name::NodeId;
+use partage_core::service::shuffle::holder::{self, NotRead};
+use partage_core::service::shuffle::plan::Division;
+use partage_core::service::shuffle::record::Batch;
+use partage_core::service::shuffle::{PoolSlot, ShuffleId, buffer};
+use std::sync::Arc;
+
+impl EventLoop {
+    pub(super) fn buffer(&mut self, event: buffer::Event) -> Result {
+        let now = self.now();
+        for effect in self.buffer.handle(now, event) {
+            match effect {
+                buffer::Effect::Send(to, message) => self.send(to, message),
+                buffer::Effect::Answer(attempt, answer) => {
+                    if let Some(client) = self.attempts.remove(&attempt) {
+                        let _ = client.try_send(Note::Answer(answer));
+                    }
+                }
+                buffer::Effect::Taken(attempt, number) => self.note(&attempt, Note::Taken(number)),
+                buffer::Effect::Full(attempt, number) => self.note(&attempt, Note::Full(number)),
+            }
+        }
+        Ok(())
+    }
+
+    /// A client that does not listen asks again.
+    fn note(&self, attempt: &buffer::Attempt, note: Note) {
+        if let Some(client) = self.attempts.get(attempt) {
+            let _ = client.try_send(note);
+        }
+    }
+
+    pub(super) fn holder(&mut self, event: holder::Event) -> Result {
+        let now = self.now();
+        let effects = self.holder.handle(now, event);
+        effects.into_iter().try_for_each(|effect| self.carry_out(effect))
+    }
+
+    fn carry_out(&mut self, effect: holder::Effect) -> Result {
+        match effect {
+            holder::Effect::Store(batch) => self.store(batch),
+            holder::Effect::Send(to, message) => self.send(to, message),
+            holder::Effect::Pass(to, key) => self.read(Job::Pass(to, key)),
+            holder::Effect::Divide(leader, division) => return self.divide(leader, division),
+            holder::Effect::Count(leader, epoch, plan, slot) => {
+                self.read(Job::Count(leader, epoch, plan, slot));
+            }
+            holder::Effect::Read(number, slice) => self.read(Job::Read(number, slice)),
+            holder::Effect::NotRead(number, why) => self.answer_read(number, Err(why)),
+            holder::Effect::DropSlot(slot) => return self.drop_slot(slot),
+            holder::Effect::DropShuffle(shuffle) => self.drop_shuffle(shuffle),
+            holder::Effect::Ready(slot, epoch) => self.transport.ready(slot, epoch),
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, batch: Arc<Batch>) {
+        let bytes = batch.bytes();
+        let before = self.stored_soon.insert(batch.key.clone(), bytes);
+        self.storing_bytes = self.storing_bytes + bytes - before.unwrap_or(0);
+        self.storing.order(Order::Store(batch));
+    }
+
+    /// A division that the buffer has begun is not read again.
+    fn divide(&mut self, leader: NodeId, division: Arc<Division>) -> Result {
+        if self.buffer.has_divided(division.shuffle, division.task) {
+            return self.buffer(buffer::Event::Divide(leader, division, Vec::new()));
+        }
+        self.read(Job::Divide(leader, division));
+        Ok(())
+    }
+
+    /// Of what is not taken the machines ask again; a reader hears that the node is busy.
+    fn read(&mut self, job: Job) {
+        if let Err(Job::Read(number, _)) = self.reading.job(job) {
+            self.answer_read(number, Err(NotRead::Busy));
+        }
+    }
+
+    fn drop_slot(&mut self, slot: PoolSlot) -> Result {
+        self.storing.order(Order::DropSlot(slot));
+        self.decisions.forget(slot).map_err(|error| Ends(error.to_string()))
+    }
+
+    fn drop_shuffle(&mut self, shuffle: ShuffleId) {
+        self.reading.drop_shuffle(shuffle);
+        self.storing.order(Order::DropShuffle(shuffle));
+    }
+}

@@ -1,0 +1,116 @@
+//! Which machine a message is for.
+
+use super::{Ends, EventLoop, Result};
+use crate::node::transport::Packet;
+use partage_core::base::id::Epoch;
+use partage_core::base::name::NodeId;
+use partage_core::service::shuffle::log::Append;
+use partage_core::service::shuffle::message::{Message, Word};
+use partage_core::service::shuffle::{PoolSlot, ShuffleId, buffer, holder, leader};
+
+impl EventLoop {
+    pub(super) fn packet(&mut self, from: NodeId, packet: Packet) -> Result {
+        match packet {
+            Packet::Message(message) => self.message(from, message),
+            Packet::Request(number, shuffle, request) => self.node_asks((from, number), shuffle, request),
+            Packet::Answered(number, answer) => {
+                self.answer_request(number, answer);
+                Ok(())
+            }
+            Packet::Read(number, slice) => self.node_reads((from, number), slice),
+            Packet::Records(number, answer) => {
+                self.answer_read(number, answer);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn message(&mut self, from: NodeId, message: Message) -> Result {
+        match message {
+            Message::Append(append) => self.append(from, append),
+            Message::Stored(key) => self.buffer(buffer::Event::Stored(from, key)),
+            Message::Refused(key, how) => self.buffer(buffer::Event::Refused(key, how)),
+            Message::Word(shuffle, ref word) => {
+                self.hear_word(shuffle, word);
+                self.buffer(buffer::Event::Word(shuffle, word.clone()))?;
+                self.holder(holder::Event::Message(from, message))
+            }
+            // Its sender sends it again.
+            Message::Batch(_) if self.storing_bytes >= self.config.settings.storing_bytes => Ok(()),
+            Message::Appended(slot, ..) | Message::NotAppended(slot, ..) => {
+                self.leader(slot, leader::Event::Message(from, message))
+            }
+            Message::Ask(shuffle)
+            | Message::Sample(shuffle, ..)
+            | Message::Marks(shuffle, _)
+            | Message::Divided(shuffle, ..)
+            | Message::Counted(shuffle, ..)
+            | Message::Dropped(shuffle) => {
+                self.leader(self.map.home(shuffle), leader::Event::Message(from, message))
+            }
+            message => self.holder(holder::Event::Message(from, message)),
+        }
+    }
+
+    fn hear_word(&mut self, shuffle: ShuffleId, word: &Word) {
+        match word {
+            Word::Sealed(plan) => self.keep_plan(plan),
+            Word::Ended(_) => drop(self.plans.remove(&shuffle)),
+            Word::Open(_) | Word::Failed(_) => {}
+        }
+        for client in self.questions.looks(shuffle) {
+            let _ = client.try_send(word.clone());
+        }
+    }
+
+    /// A replica takes decisions; it answers when they are synced.
+    fn append(&mut self, from: NodeId, append: Append) -> Result {
+        let (slot, epoch) = (append.slot, append.epoch);
+        let known = self.map.place(slot).map_or(Epoch(0), |place| place.epoch);
+        let taken =
+            self.decisions.take(from.clone(), append, known).map_err(|error| Ends(error.to_string()))?;
+        match taken {
+            Ok(Some(logged)) => self.logged(logged),
+            Ok(None) => Ok(()),
+            Err(refused) => {
+                self.send(from, Message::NotAppended(slot, epoch, refused));
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn logged(&mut self, logged: crate::log::Logged) -> Result {
+        let crate::log::Logged { slot, leader, epoch, sequence } = logged;
+        self.holder(holder::Event::Logged(slot, epoch))?;
+        self.send(leader, Message::Appended(slot, epoch, sequence));
+        Ok(())
+    }
+
+    /// Sends to a node, or to this one.
+    pub(super) fn send(&mut self, to: NodeId, message: Message) {
+        if to != self.name {
+            return self.transport.send(&to, Packet::Message(message));
+        }
+        if self.local.len() < self.config.settings.local_messages {
+            self.local.push_back(message);
+        }
+    }
+
+    pub(super) fn leader(&mut self, slot: PoolSlot, event: leader::Event) -> Result {
+        let now = self.now();
+        let effects = match (self.leaders.get_mut(&slot), event) {
+            (Some(leader), event) => leader.handle(now, event),
+            (None, leader::Event::Request(number, ..)) => {
+                vec![leader::Effect::Answer(number, Err(leader::Failed::NotLeading))]
+            }
+            (None, _) => Vec::new(),
+        };
+        for effect in effects {
+            match effect {
+                leader::Effect::Send(to, message) => self.send(to, message),
+                leader::Effect::Answer(number, answer) => self.answer_request(number, answer),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,191 @@
+//! The thread of a node: it has the machines, and hands them what comes, one by one.
+//!
+//! | what comes | where it goes |
+//! |---|---|
+//! | a message | buffer, holder, the leader of the slot, the log of decisions (`messages.rs`) |
+//! | what a client wants | buffer, leader, holder; or a node that has them (`clients.rs`) |
+//! | what the threads have done | the machine that ordered it (`done.rs`) |
+//! | effects | the threads, the transport, the clients (`effects.rs`) |
+//!
+//! What a machine sends to its own node waits in a queue here, and comes after the effects before it.
+
+mod clients;
+mod done;
+mod effects;
+mod messages;
+
+use super::NodeConfig;
+use super::inbox::{Event, Note};
+use super::reading::Reading;
+use super::shared::Shared;
+use super::storing::Storing;
+use super::transport::Transport;
+use crate::limits;
+use crate::log::DecisionLog;
+use clients::Questions;
+use partage_core::base::name::NodeId;
+use partage_core::base::time::Millis;
+use partage_core::service::shuffle::buffer::{self, Attempt, Buffer};
+use partage_core::service::shuffle::holder::{self, Holder};
+use partage_core::service::shuffle::leader::{self, Leader};
+use partage_core::service::shuffle::message::Message;
+use partage_core::service::shuffle::plan::Plan;
+use partage_core::service::shuffle::pool::PoolMap;
+use partage_core::service::shuffle::record::BatchKey;
+use partage_core::service::shuffle::{PoolSlot, ShuffleId};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+/// The node cannot go on.
+pub(super) struct Ends(pub(super) String);
+
+pub(super) type Result<T = ()> = std::result::Result<T, Ends>;
+
+/// The machines of a node, and what they are driven with.
+pub(super) struct EventLoop {
+    pub(super) name: NodeId,
+    pub(super) config: NodeConfig,
+    pub(super) shared: Arc<Shared>,
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) map: Arc<PoolMap>,
+    pub(super) buffer: Buffer,
+    pub(super) holder: Holder,
+    pub(super) leaders: BTreeMap<PoolSlot, Leader>,
+    pub(super) decisions: DecisionLog,
+    pub(super) storing: Storing,
+    pub(super) reading: Reading,
+    pub(super) local: VecDeque<Message>,
+    /// Where the client of each attempt listens.
+    pub(super) attempts: BTreeMap<Attempt, SyncSender<Note>>,
+    pub(super) questions: Questions,
+    /// Batches that are being stored, and their bytes.
+    pub(super) stored_soon: BTreeMap<BatchKey, u64>,
+    pub(super) storing_bytes: u64,
+    /// Until when new attempts are refused, as the disk was full.
+    pub(super) full_until: Millis,
+    pub(super) plans: BTreeMap<ShuffleId, Arc<Plan>>,
+    /// When the machines were called with a tick last.
+    pub(super) ticked: Millis,
+}
+
+impl EventLoop {
+    /// Runs until the node is closed, or cannot go on.
+    pub(super) fn run(mut self) {
+        if let Err(Ends(why)) = self.take_leads() {
+            return self.shared.end(why);
+        }
+        loop {
+            let wait = if self.local.is_empty() { self.wake_at().since(self.now()) } else { 0 };
+            let Some(waiting) = self.shared.inbox.take(Duration::from_millis(wait)) else { return };
+            let turn = waiting.done.into_iter().try_for_each(|done| self.done(done));
+            let turn = turn.and_then(|()| waiting.events.into_iter().try_for_each(|event| self.event(event)));
+            if let Err(Ends(why)) = turn.and_then(|()| self.tick()) {
+                return self.shared.end(why);
+            }
+            self.tell_status();
+        }
+    }
+
+    pub(super) fn now(&self) -> Millis {
+        self.shared.clock.now()
+    }
+
+    fn wake_at(&self) -> Millis {
+        let leaders = self.leaders.values().map(Leader::wake_at).min().unwrap_or(Millis::NEVER);
+        let machines = self.buffer.wake_at().min(self.holder.wake_at()).min(leaders);
+        machines.max(self.ticked + limits::TICK_MS).min(self.now() + self.config.settings.question_ms)
+    }
+
+    fn event(&mut self, event: Event) -> Result {
+        match event {
+            Event::Packet(from, packet) => self.packet(from, packet)?,
+            Event::Map(map) => self.take_map(map)?,
+            Event::Input(attempt, input, client) => self.input(attempt, input, client)?,
+            Event::Request(shuffle, request, client) => self.client_asks(shuffle, request, client)?,
+            Event::Read(node, slice, number, client) => self.client_reads(node, slice, (number, client))?,
+            Event::Status(shuffle, client) => self.client_looks(shuffle, client),
+        }
+        self.hand_out_local()
+    }
+
+    fn tick(&mut self) -> Result {
+        let now = self.now();
+        if now.since(self.ticked) < limits::TICK_MS {
+            return Ok(());
+        }
+        self.ticked = now;
+        if now >= self.buffer.wake_at() {
+            self.buffer(buffer::Event::Tick)?;
+        }
+        if now >= self.holder.wake_at() {
+            self.holder(holder::Event::Tick)?;
+        }
+        let due = self.leaders.iter().filter(|(_, leader)| now >= leader.wake_at());
+        let due: Vec<PoolSlot> = due.map(|(slot, _)| *slot).collect();
+        due.into_iter().try_for_each(|slot| self.leader(slot, leader::Event::Tick))?;
+        self.questions.forget_old(now, self.config.settings.question_ms);
+        self.hand_out_local()
+    }
+
+    /// What machines have sent to this node.
+    pub(super) fn hand_out_local(&mut self) -> Result {
+        for _ in 0..limits::LOCAL_AT_ONCE {
+            let Some(message) = self.local.pop_front() else { break };
+            self.message(self.name.clone(), message)?;
+        }
+        Ok(())
+    }
+
+    /// An overtaken map is dropped.
+    fn take_map(&mut self, map: Arc<PoolMap>) -> Result {
+        if map.generation <= self.map.generation {
+            return Ok(());
+        }
+        self.map = Arc::clone(&map);
+        self.shared.set_map(Arc::clone(&map));
+        self.buffer(buffer::Event::Map(Arc::clone(&map)))?;
+        self.holder(holder::Event::Map(Arc::clone(&map)))?;
+        let slots: Vec<PoolSlot> = self.leaders.keys().copied().collect();
+        slots.into_iter().try_for_each(|slot| self.leader(slot, leader::Event::Map(Arc::clone(&map))))?;
+        self.take_leads()
+    }
+
+    /// It leads what the map says, under the epochs of the map.
+    fn take_leads(&mut self) -> Result {
+        let (map, me) = (Arc::clone(&self.map), self.name.clone());
+        self.leaders.retain(|slot, leader| {
+            let place = map.place(*slot);
+            place.is_some_and(|place| place.epoch == leader.epoch() && place.live.first() == Some(&me))
+        });
+        let now = self.now();
+        for (slot, place) in (0..).map(PoolSlot).zip(&map.places) {
+            let leads = place.live.first() == Some(&me) && self.decisions.may_lead(slot, place.epoch);
+            if leads && !self.leaders.contains_key(&slot) {
+                let copy = self.decisions.lead(slot, place.epoch).map_err(|error| Ends(error.to_string()))?;
+                let machines = self.config.settings.machines.clone();
+                self.leaders.insert(slot, Leader::begin(now, slot, machines, Arc::clone(&map), copy));
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_status(&self) {
+        let is_full = self.now() < self.full_until;
+        self.shared.tell(|status| {
+            status.is_full = is_full;
+            status.buffered_bytes = self.buffer.bytes();
+            status.storing_bytes = self.storing_bytes;
+            status.unfit = self.decisions.unfit().collect();
+        });
+    }
+
+    /// Of a shuffle whose state was heard.
+    pub(super) fn keep_plan(&mut self, plan: &Arc<Plan>) {
+        self.plans.insert(plan.shuffle, Arc::clone(plan));
+        if self.plans.len() > self.config.settings.plans {
+            self.plans.pop_first();
+        }
+    }
+}

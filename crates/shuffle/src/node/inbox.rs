@@ -1,0 +1,242 @@
+//! What waits for the thread of a node.
+//!
+//! | lane | who adds | its bound |
+//! |---|---|---|
+//! | events | other nodes, clients, the coordinator | a number and bytes: a packet that does not fit is dropped, a client waits |
+//! | done | the threads that write and read, and the log | one answer for each order that the node has given, and those are bounded |
+//!
+//! So no thread of the node waits for another one in a circle: who adds to `done` never waits.
+
+use super::transport::Packet;
+use crate::store::{Damage, Written};
+use partage_core::base::name::NodeId;
+use partage_core::service::shuffle::ShuffleId;
+use partage_core::service::shuffle::buffer::{self, Attempt, Input};
+use partage_core::service::shuffle::holder::{NotRead, Slice};
+use partage_core::service::shuffle::leader::{Answer, Failed, Request};
+use partage_core::service::shuffle::message::{Message, Word};
+use partage_core::service::shuffle::plan::{Division, Placed};
+use partage_core::service::shuffle::pool::PoolMap;
+use partage_core::service::shuffle::record::{Batch, BatchKey, Record, Segment};
+use partage_log::Report;
+use std::collections::VecDeque;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What a client hears of its attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Note {
+    /// The frame of that number is in the buffer.
+    Taken(u64),
+    /// There is no room for it now.
+    Full(u64),
+    /// How the attempt has ended.
+    Answer(Result<(), buffer::Failed>),
+    /// The node takes no new attempt, as its disk is full.
+    DiskFull,
+    /// The node has as many attempts as it may have.
+    TooMany,
+}
+
+/// An answer to a reader, with the number of its question.
+pub(crate) type ReadAnswer = (u64, Result<Vec<Placed>, NotRead>);
+
+/// What comes from outside.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Packet(NodeId, Packet),
+    Map(Arc<PoolMap>),
+    Input(Attempt, Input, SyncSender<Note>),
+    Request(ShuffleId, Request, SyncSender<Result<Answer, Failed>>),
+    Read(NodeId, Slice, u64, SyncSender<ReadAnswer>),
+    Status(ShuffleId, SyncSender<Word>),
+}
+
+impl Event {
+    fn bytes(&self) -> u64 {
+        match self {
+            Event::Packet(_, packet) => packet.bytes(),
+            Event::Input(_, Input::Frame(_, records), _) => records.iter().map(Record::bytes).sum(),
+            _ => 0,
+        }
+    }
+}
+
+/// What threads of the node have done.
+#[derive(Debug)]
+pub(crate) enum Done {
+    Written(Written),
+    Damaged(BatchKey, Damage),
+    Log(Report),
+    Passed(NodeId, Arc<Batch>),
+    Divided(NodeId, Arc<Division>, Vec<Segment>),
+    Counted(NodeId, Message),
+    Read(u64, Result<Vec<Placed>, NotRead>),
+    Ended(String),
+}
+
+/// All that waits.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) done: VecDeque<Done>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Waiting,
+    bytes: u64,
+    is_closed: bool,
+}
+
+/// The node takes nothing any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Closed;
+
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    filled: Condvar,
+    emptied: Condvar,
+    most_events: usize,
+    most_bytes: u64,
+}
+
+impl Inbox {
+    pub(crate) fn new(most_events: usize, most_bytes: u64) -> Inbox {
+        let (state, filled, emptied) = Default::default();
+        Inbox { state, filled, emptied, most_events, most_bytes }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A thread that panicked while it had the lock has changed nothing by halves: each change is one push.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_full(&self, state: &State, bytes: u64) -> bool {
+        let events = state.waiting.events.len();
+        events > 0 && (events >= self.most_events || state.bytes + bytes > self.most_bytes)
+    }
+
+    fn add(&self, mut state: MutexGuard<'_, State>, event: Event) {
+        state.bytes += event.bytes();
+        state.waiting.events.push_back(event);
+        drop(state);
+        self.filled.notify_one();
+    }
+
+    /// Adds an event if there is room. False: it is dropped.
+    pub(crate) fn try_push(&self, event: Event) -> bool {
+        let state = self.lock();
+        if state.is_closed || self.is_full(&state, event.bytes()) {
+            return false;
+        }
+        self.add(state, event);
+        true
+    }
+
+    /// Adds an event, and waits for room.
+    pub(crate) fn push(&self, event: Event) -> Result<(), Closed> {
+        let bytes = event.bytes();
+        let waits = |state: &mut State| !state.is_closed && self.is_full(state, bytes);
+        let state = self.emptied.wait_while(self.lock(), waits).unwrap_or_else(PoisonError::into_inner);
+        if state.is_closed {
+            return Err(Closed);
+        }
+        self.add(state, event);
+        Ok(())
+    }
+
+    /// Adds what is done.
+    pub(crate) fn done(&self, done: Done) {
+        let mut state = self.lock();
+        if !state.is_closed {
+            state.waiting.done.push_back(done);
+            drop(state);
+            self.filled.notify_one();
+        }
+    }
+
+    /// Takes all that waits; waits so long for something. None: the node is to end.
+    pub(crate) fn take(&self, wait: Duration) -> Option<Waiting> {
+        let is_idle = |state: &mut State| {
+            !state.is_closed && state.waiting.events.is_empty() && state.waiting.done.is_empty()
+        };
+        let waited = self.filled.wait_timeout_while(self.lock(), wait, is_idle);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if state.is_closed {
+            return None;
+        }
+        state.bytes = 0;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        self.emptied.notify_all();
+        Some(waiting)
+    }
+
+    /// Waits so long, or until the node ends.
+    pub(crate) fn pause(&self, time: Duration) -> Result<(), Closed> {
+        let waited = self.emptied.wait_timeout_while(self.lock(), time, |state| !state.is_closed);
+        let state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if state.is_closed { Err(Closed) } else { Ok(()) }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+
+    /// The node ends: what waits is dropped, and with it what clients wait on.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        drop(waiting);
+        self.filled.notify_all();
+        self.emptied.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partage_core::service::shuffle::AttemptId;
+    use std::sync::mpsc::sync_channel;
+
+    fn frame(bytes: usize) -> Event {
+        let attempt = Attempt { shuffle: ShuffleId(1), partition: 0, id: AttemptId(1) };
+        let record = Record { key: vec![0; bytes].into(), value: Vec::new().into() };
+        Event::Input(attempt, Input::Frame(1, vec![record]), sync_channel(1).0)
+    }
+
+    #[test]
+    fn r1_what_does_not_fit_is_dropped_and_one_always_fits() {
+        let inbox = Inbox::new(3, 100);
+        assert!(inbox.try_push(frame(1_000)), "one is always taken");
+        assert!(!inbox.try_push(frame(1)));
+        assert_eq!(inbox.take(Duration::ZERO).unwrap().events.len(), 1);
+        assert!((0..3).all(|_| inbox.try_push(frame(1))));
+        assert!(!inbox.try_push(frame(1)), "no more than three");
+        inbox.done(Done::Ended(String::new()));
+        let waiting = inbox.take(Duration::ZERO).unwrap();
+        assert_eq!((waiting.events.len(), waiting.done.len()), (3, 1));
+    }
+
+    #[test]
+    fn a_client_waits_for_room_and_is_let_go_when_the_node_ends() {
+        let inbox = Arc::new(Inbox::new(1, 100));
+        inbox.push(frame(1)).unwrap();
+        let other = Arc::clone(&inbox);
+        let pushing = std::thread::spawn(move || (other.push(frame(2)), other.push(frame(3))));
+        while inbox.take(Duration::from_secs(5)).unwrap().events.is_empty() {}
+        while inbox.lock().waiting.events.is_empty() {
+            std::thread::yield_now();
+        }
+        // The second one is in, the third one waits.
+        inbox.close();
+        assert_eq!(pushing.join().unwrap(), (Ok(()), Err(Closed)));
+        assert_eq!(inbox.pause(Duration::from_secs(60)), Err(Closed));
+        assert!(inbox.take(Duration::ZERO).is_none() && !inbox.try_push(frame(1)));
+    }
+}

@@ -1,0 +1,209 @@
+//! One node of a pool: the machines of leader, buffer and holder over real files, and clients in the same process.
+//!
+//! ```text
+//!  other nodes ── Delivery ──┐                  ┌──► Transport ──► other nodes, coordinator
+//!  clients ────── Client ────┼─► inbox ─► thread of the node ─┼──► thread that writes: Store
+//!  coordinator ── set_map ───┘      ▲   (the machines)        ├──► threads that read: BatchReader
+//!                                   └────── what is done ─────┴──► DecisionLog
+//! ```
+//!
+//! The thread of the node reads no file and waits for no disk, but for the bound on orders to the thread that writes. Threads that have
+//! done something never wait for it. So there is no circle of threads that wait for each other (`inbox.rs`).
+//!
+//! | numbered sentence of core | who keeps it |
+//! |---|---|
+//! | 1. incarnations, epochs | [`NodeConfig::id`] is the caller's; [`DecisionLog::may_lead`] refuses an epoch that an earlier process has heard of |
+//! | 2. stored after it is on disk; what is there at a start | [`Store`], [`DecisionLog`] |
+//! | 3. overtaken maps | [`Node::set_map`] drops them |
+//! | 4. ticks | the thread of the node |
+//! | 5. batches are read and checked | `reading.rs` |
+//!
+//! A node whose disk fails ends by itself; [`NodeStatus::ended`] says why, and clients hear [`client::ClientError::Stopped`]. What was not done:
+//! a shuffle with durability `memory`, as the machines' terms do not have it.
+
+pub mod client;
+mod event_loop;
+mod inbox;
+mod reading;
+mod settings;
+mod shared;
+mod storing;
+mod transport;
+
+pub use client::Client;
+pub use settings::NodeSettings;
+pub use shared::NodeStatus;
+pub use transport::{Packet, Transport};
+
+use crate::log::{DecisionLog, DecisionSettings, DecisionsError};
+use crate::store::{Store, StoreError};
+use event_loop::EventLoop;
+use inbox::{Done, Event, Inbox};
+use partage_clock::Clock;
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::base::time::Millis;
+use partage_core::service::shuffle::buffer::Buffer;
+use partage_core::service::shuffle::holder::{Holder, Stored};
+use partage_core::service::shuffle::pool::PoolMap;
+use partage_core::service::shuffle::{BufferId, PoolSlot};
+use partage_journal::Disk;
+use reading::Reading;
+use shared::Shared;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use storing::Storing;
+
+/// What a node is made of.
+#[derive(Debug, Clone)]
+pub struct NodeConfig {
+    /// Its name, and which start of it: each has an incarnation of its own.
+    pub id: BufferId,
+    /// The keyspace of the pool.
+    pub pool: KeyspaceName,
+    /// Where its files are: batches in one folder below, decisions in another one.
+    pub folder: PathBuf,
+    /// The disk that the folder is on.
+    pub disk: Arc<dyn Disk>,
+    /// The numbers that it runs by.
+    pub settings: NodeSettings,
+}
+
+/// Why a node was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The batches were not opened.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// The decisions were not opened.
+    #[error("{0}")]
+    Decisions(#[from] DecisionsError),
+    /// The system gives no thread.
+    #[error("the system gives no thread for the shuffles of the node: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// A node that runs. It ends when this is dropped: what was not stored is then not stored, and no client hears that it was.
+#[derive(Debug)]
+pub struct Node {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Hands the packets of other nodes to the node. A copy does the same.
+#[derive(Debug, Clone)]
+pub struct Delivery(Arc<Shared>);
+
+impl Delivery {
+    /// A packet has come. False: it was dropped, as too much waits or the node has ended.
+    pub fn deliver(&self, from: NodeId, packet: Packet) -> bool {
+        self.0.inbox.try_push(Event::Packet(from, packet))
+    }
+}
+
+impl Node {
+    /// Starts a node with what is on its disk.
+    ///
+    /// # Errors
+    /// Another process has its folder, or the disk failed. Damage is no error: [`Node::status`] names it.
+    pub fn start(
+        config: NodeConfig,
+        map: Arc<PoolMap>,
+        transport: Arc<dyn Transport>,
+    ) -> Result<Node, StartError> {
+        let (clock, settings) = (Clock::start(), config.settings.clone());
+        let inbox = Arc::new(Inbox::new(settings.inbox_events, settings.inbox_bytes));
+        let shared = Arc::new(Shared::new(Arc::clone(&inbox), clock, settings.clone(), Arc::clone(&map)));
+        let (store, found) =
+            Store::open(Arc::clone(&config.disk), &config.folder.join("batches"), settings.store)?;
+        let reports = Arc::clone(&inbox);
+        let ended_kept = settings.machines.ended_kept;
+        let (mut decisions, places) = DecisionLog::open(
+            Arc::clone(&config.disk),
+            &config.folder.join("decisions"),
+            config.pool.clone(),
+            DecisionSettings { ended_kept, ..settings.decisions },
+            move |report| reports.done(Done::Log(report)),
+        )?;
+        let slots = (0..map.places.len()).map(|slot| PoolSlot(slot as u32));
+        let named = slots.filter(|slot| map.has(*slot, &config.id.node));
+        decisions.named(named).map_err(DecisionsError::from)?;
+        let damages = found.damages.into_iter().chain(places.into_iter().map(|place| place.damage));
+        damages.for_each(|damage| shared.tell_damage(damage, settings.damages));
+        shared.tell(|status| status.unfinished = found.unfinished);
+        let jobs = (settings.reading_jobs, settings.reading_threads, settings.range_bytes);
+        let reading = Reading::start(&store.reader(), &inbox, jobs)?;
+        let storing = Storing::start(store, inbox, (settings.storing_orders, settings.group_bytes))?;
+        let name = config.id.node.clone();
+        let who = (name.clone(), config.id.incarnation);
+        let stored = Stored { batches: found.batches, replicas: decisions.replicas().clone() };
+        let event_loop = EventLoop {
+            buffer: Buffer::new(config.id.clone(), settings.machines.clone(), Arc::clone(&map)),
+            holder: Holder::recover(clock.now(), who, settings.machines.clone(), Arc::clone(&map), stored),
+            leaders: BTreeMap::new(),
+            local: VecDeque::new(),
+            attempts: BTreeMap::new(),
+            questions: Default::default(),
+            stored_soon: BTreeMap::new(),
+            storing_bytes: 0,
+            full_until: Millis(0),
+            plans: BTreeMap::new(),
+            ticked: Millis(0),
+            shared: Arc::clone(&shared),
+            name,
+            config,
+            transport,
+            map,
+            decisions,
+            storing,
+            reading,
+        };
+        let guard = CloseAtEnd(Arc::clone(&shared));
+        let work = move || {
+            event_loop.run();
+            drop(guard);
+        };
+        let thread = std::thread::Builder::new().name("shuffle-node".to_owned()).spawn(work)?;
+        Ok(Node { shared, thread: Some(thread) })
+    }
+
+    /// A client of this node.
+    pub fn client(&self) -> Client {
+        Client::new(Arc::clone(&self.shared))
+    }
+
+    /// For those who bring packets of other nodes.
+    pub fn delivery(&self) -> Delivery {
+        Delivery(Arc::clone(&self.shared))
+    }
+
+    /// The coordinator has another map. One that is not later than the present one changes nothing. Waits while too much waits.
+    pub fn set_map(&self, map: Arc<PoolMap>) {
+        // A node that has ended needs no map.
+        let _ = self.shared.inbox.push(Event::Map(map));
+    }
+
+    /// How it is.
+    pub fn status(&self) -> NodeStatus {
+        self.shared.status()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.shared.inbox.close();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Lets clients go when the thread is gone, for whatever reason.
+struct CloseAtEnd(Arc<Shared>);
+
+impl Drop for CloseAtEnd {
+    fn drop(&mut self) {
+        self.0.inbox.close();
+    }
+}

@@ -1,0 +1,75 @@
+//! The numbers that a node runs by. Each has a default and a reason.
+
+use crate::log::DecisionSettings;
+use crate::store::StoreSettings;
+use partage_core::service::shuffle::settings::Settings;
+
+/// Times are in milliseconds, sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeSettings {
+    /// Of the machines.
+    pub machines: Settings,
+    /// Of the files of batches.
+    pub store: StoreSettings,
+    /// Of the log of decisions. How many ended shuffles it keeps the machines' settings say.
+    pub decisions: DecisionSettings,
+    /// Events that wait for the node: some for each client and peer.
+    pub inbox_events: usize,
+    /// Keys and values in events that wait: a frame of each of many clients.
+    pub inbox_bytes: u64,
+    /// Messages of the node to itself that wait; beyond it they are lost, as the network may lose them.
+    pub local_messages: usize,
+    /// Keys and values of batches that are being stored. A batch beyond it is dropped, and its sender sends it again. As much as the
+    /// disk writes in the time of some syncs.
+    pub storing_bytes: u64,
+    /// Keys and values that one synced write has at most. As much as the disk writes in the time of a sync.
+    pub group_bytes: u64,
+    /// Orders that wait for the thread that writes.
+    pub storing_orders: usize,
+    /// Reads that wait for the threads that read. A reader beyond it hears that the node is busy.
+    pub reading_jobs: usize,
+    /// Threads that read: one sorts while another one waits for the disk.
+    pub reading_threads: usize,
+    /// Keys and values of ranges that were read and sorted and are kept for the next piece of a reader; one range always is.
+    pub range_bytes: u64,
+    /// After the disk was full, new attempts are refused for so long, unless a batch has found room.
+    pub full_ms: u64,
+    /// Attempts of clients of this node at a time.
+    pub attempts: usize,
+    /// Questions of clients and of other nodes that have no answer yet.
+    pub questions: usize,
+    /// A question without an answer is forgotten after this time, and a client asks again after half of it.
+    pub question_ms: u64,
+    /// A client gives up a request after this time.
+    pub request_ms: u64,
+    /// Plans of sealed shuffles that the node keeps, so that they are read without their leader.
+    pub plans: usize,
+    /// Places of damage that the status of the node names, the last ones.
+    pub damages: usize,
+}
+
+impl Default for NodeSettings {
+    fn default() -> NodeSettings {
+        NodeSettings {
+            machines: Settings::default(),
+            store: StoreSettings::default(),
+            decisions: DecisionSettings::default(),
+            inbox_events: 4_096,
+            inbox_bytes: 64 << 20,
+            local_messages: 65_536,
+            storing_bytes: 256 << 20,
+            group_bytes: 16 << 20,
+            storing_orders: 4_096,
+            reading_jobs: 256,
+            reading_threads: 2,
+            range_bytes: 256 << 20,
+            full_ms: 1_000,
+            attempts: 65_536,
+            questions: 65_536,
+            question_ms: 4_000,
+            request_ms: 120_000,
+            plans: 4_096,
+            damages: 64,
+        }
+    }
+}

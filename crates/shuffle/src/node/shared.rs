@@ -1,0 +1,77 @@
+//! What the thread of a node, its clients and those who bring packets share.
+
+use super::inbox::Inbox;
+use super::settings::NodeSettings;
+use crate::store::Damage;
+use partage_clock::Clock;
+use partage_core::service::shuffle::PoolSlot;
+use partage_core::service::shuffle::pool::PoolMap;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How a node is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NodeStatus {
+    /// Why the node has ended by itself: the process must end, and open its files again.
+    pub ended: Option<String>,
+    /// Whether it refuses new attempts, as its disk is full.
+    pub is_full: bool,
+    /// Whether the log of decisions waits for room on the disk.
+    pub is_log_full: bool,
+    /// Places on its disk that are damaged, the last ones that were found.
+    pub damages: VecDeque<Damage>,
+    /// Slots that it may not lead, as their decisions were damaged: another replica has to.
+    pub unfit: Vec<PoolSlot>,
+    /// Files that ended in an unfinished write when the node started.
+    pub unfinished: usize,
+    /// Keys and values in its buffer, in bytes.
+    pub buffered_bytes: u64,
+    /// Keys and values of batches that are being stored, in bytes.
+    pub storing_bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) clock: Clock,
+    pub(crate) settings: NodeSettings,
+    map: Mutex<Arc<PoolMap>>,
+    status: Mutex<NodeStatus>,
+}
+
+impl Shared {
+    pub(crate) fn new(inbox: Arc<Inbox>, clock: Clock, settings: NodeSettings, map: Arc<PoolMap>) -> Shared {
+        Shared { inbox, clock, settings, map: Mutex::new(map), status: Mutex::default() }
+    }
+
+    pub(crate) fn map(&self) -> Arc<PoolMap> {
+        Arc::clone(&self.map.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn set_map(&self, map: Arc<PoolMap>) {
+        *self.map.lock().unwrap_or_else(PoisonError::into_inner) = map;
+    }
+
+    pub(crate) fn status(&self) -> NodeStatus {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn tell(&self, change: impl FnOnce(&mut NodeStatus)) {
+        change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(crate) fn tell_damage(&self, damage: Damage, kept: usize) {
+        self.tell(|status| {
+            status.damages.push_back(damage);
+            while status.damages.len() > kept {
+                status.damages.pop_front();
+            }
+        });
+    }
+
+    /// The node cannot go on.
+    pub(crate) fn end(&self, why: String) {
+        self.tell(|status| status.ended = Some(why));
+        self.inbox.close();
+    }
+}

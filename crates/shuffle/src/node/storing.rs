@@ -1,0 +1,121 @@
+//! The thread that writes batches: while the disk is busy with one group, the next one gathers.
+
+use super::inbox::{Done, Inbox};
+use crate::store::{Store, StoreError};
+use partage_core::service::shuffle::record::{Batch, BatchKey};
+use partage_core::service::shuffle::{PoolSlot, ShuffleId};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+/// What the node orders. Orders are carried out in their order.
+#[derive(Debug)]
+pub(crate) enum Order {
+    Store(Arc<Batch>),
+    DropShuffle(ShuffleId),
+    DropSlot(PoolSlot),
+    /// It is damaged.
+    Forget(BatchKey),
+}
+
+/// The thread, and the way to it.
+#[derive(Debug)]
+pub(crate) struct Storing {
+    /// None only while the thread is being joined.
+    orders: Option<SyncSender<Order>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Storing {
+    pub(crate) fn start(
+        store: Store,
+        inbox: Arc<Inbox>,
+        (most_orders, group_bytes): (usize, u64),
+    ) -> std::io::Result<Storing> {
+        let (orders, receiver) = sync_channel(most_orders);
+        let work = Work { store, inbox, group_bytes, group: Vec::new(), bytes: 0 };
+        let thread = std::thread::Builder::new()
+            .name("shuffle-writer".to_owned())
+            .spawn(move || work.run(&receiver))?;
+        Ok(Storing { orders: Some(orders), thread: Some(thread) })
+    }
+
+    /// Hands an order over, and waits while too many wait. A thread that has ended has said why.
+    pub(crate) fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            let _ = orders.send(order);
+        }
+    }
+}
+
+impl Drop for Storing {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Work {
+    store: Store,
+    inbox: Arc<Inbox>,
+    group_bytes: u64,
+    group: Vec<Arc<Batch>>,
+    bytes: u64,
+}
+
+impl Work {
+    fn run(mut self, orders: &Receiver<Order>) {
+        while let Ok(first) = orders.recv() {
+            // The node has ended: nobody hears of what would be stored.
+            if self.inbox.is_closed() {
+                return;
+            }
+            let mut next = Some(first);
+            let mut result = Ok(());
+            while let (Some(order), Ok(())) = (next.take(), &result) {
+                result = self.take(order);
+                next = orders.try_recv().ok();
+            }
+            if let Err(error) = result.and_then(|()| self.flush()) {
+                return self.inbox.done(Done::Ended(error.to_string()));
+            }
+        }
+    }
+
+    fn take(&mut self, order: Order) -> Result<(), StoreError> {
+        match order {
+            Order::Store(batch) => {
+                self.bytes += batch.bytes();
+                self.group.push(batch);
+                if self.bytes >= self.group_bytes { self.flush() } else { Ok(()) }
+            }
+            Order::DropShuffle(shuffle) => {
+                self.flush()?;
+                self.store.drop_shuffle(shuffle)
+            }
+            Order::DropSlot(slot) => {
+                self.flush()?;
+                for (key, damage) in self.store.drop_slot(slot)? {
+                    self.inbox.done(Done::Damaged(key, damage));
+                }
+                Ok(())
+            }
+            Order::Forget(key) => {
+                self.flush()?;
+                self.store.forget(&key)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), StoreError> {
+        if self.group.is_empty() {
+            return Ok(());
+        }
+        self.bytes = 0;
+        let written = self.store.store(&std::mem::take(&mut self.group))?;
+        self.inbox.done(Done::Written(written));
+        Ok(())
+    }
+}

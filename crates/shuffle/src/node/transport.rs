@@ -1,0 +1,48 @@
+//! What nodes of a pool send to each other.
+
+use partage_core::base::id::Epoch;
+use partage_core::base::name::NodeId;
+use partage_core::service::shuffle::holder::{NotRead, Slice};
+use partage_core::service::shuffle::leader::{Answer, Failed, Request};
+use partage_core::service::shuffle::message::Message;
+use partage_core::service::shuffle::plan::Placed;
+use partage_core::service::shuffle::{PoolSlot, ShuffleId};
+
+/// What one node sends to another. Questions have a number of the node that asks; the answer has the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Packet {
+    /// From machine to machine.
+    Message(Message),
+    /// A client of the sender asks the leader of a shuffle.
+    Request(u64, ShuffleId, Request),
+    /// The leader answers.
+    Answered(u64, Result<Answer, Failed>),
+    /// A client of the sender reads.
+    Read(u64, Slice),
+    /// The holder answers.
+    Records(u64, Result<Vec<Placed>, NotRead>),
+}
+
+impl Packet {
+    /// Keys and values in it, in bytes.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Packet::Message(Message::Batch(batch)) => batch.bytes(),
+            Packet::Records(_, Ok(placed)) => {
+                placed.iter().map(|one| (one.key.len() + one.value.len()) as u64).sum()
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// How a node reaches the others and the coordinator. Packets may be lost, late, doubled, and overtake each other. The thread of the node
+/// calls: nothing here may wait.
+pub trait Transport: Send + Sync + 'static {
+    /// Sends to another node, or drops the packet.
+    fn send(&self, to: &NodeId, packet: Packet);
+
+    /// The loading replica of this slot has everything, under that epoch: the coordinator is to hear of it. Said again in every round until
+    /// the map has changed.
+    fn ready(&self, slot: PoolSlot, epoch: Epoch);
+}

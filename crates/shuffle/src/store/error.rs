@@ -1,0 +1,31 @@
+//! What can go wrong with the files of batches, and what to do then.
+
+use partage_core::service::shuffle::record::BatchKey;
+use partage_log::Damage;
+
+/// Why the store was not opened, or ends.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// Another process has the folder.
+    #[error("another process uses the batches in `{0}`: stop it, or give this one a folder of its own")]
+    Locked(String),
+    /// A write or a sync failed: what is on the disk is not known, and the store refuses all that follows.
+    #[error("the disk failed, so the process must end and open its files again: {0}")]
+    Ends(String),
+}
+
+/// Why a batch was not read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// It is not stored here, or not any more.
+    #[error("batch {0:?} is not here")]
+    Absent(BatchKey),
+    /// It is not as it was written.
+    #[error("batch {key:?} is damaged: {damage}; fetch it from another replica")]
+    Damaged {
+        /// Which one.
+        key: BatchKey,
+        /// Where, and what is wrong.
+        damage: Box<Damage>,
+    },
+}

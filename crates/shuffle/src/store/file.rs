@@ -1,0 +1,280 @@
+//! One file of batches: how it is written, and how a start reads it.
+//!
+//! ```text
+//! file   header of the journal 64 | frame | frame | …                     (nothing behind the last one)
+//! frame  of the journal; its payload: bytes that were synced before 8 | batch
+//! ```
+//!
+//! The room is not taken ahead, as it is in a log: each byte would be written twice. So a group of frames is written behind the end of the
+//! file, and synced. A crash can tear any frame of the last group, and leave a later one of it whole. Each frame therefore says how
+//! much of the file was synced when its group began. What a start finds at the place of a frame:
+//!
+//! | found there | verdict |
+//! |---|---|
+//! | a whole frame | a batch |
+//! | the file ends, or there are only zeros | the end |
+//! | a frame that is not as it was written; a later one says that this place was synced | damage |
+//! | one that was begun and not ended, or of which a sector was never written; no later one says that | unfinished: the file is cut here |
+//! | anything else | damage |
+//!
+//! No single bit that flips makes a frame look unfinished. What no file can tell by itself: that whole sectors of its end are gone. The
+//! replicas of the slot tell that, when they compare what they have.
+
+use super::index::Place;
+use crate::forms::batch;
+use bytes::{Buf, BufMut};
+use partage_core::service::shuffle::ShuffleId;
+use partage_core::service::shuffle::record::{Batch, BatchKey, EndMark};
+use partage_journal::frame::{self, Found};
+use partage_journal::{Disk, DiskFile, FileHeader, frame::Damage, is_full};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The end of the name of a file of batches.
+const ENDING: &str = ".batches";
+
+/// What the journal asks of the header. These files do not grow by steps.
+const STEP: u32 = 512;
+
+/// Bytes of a payload before the batch.
+const BEFORE: usize = 8;
+
+/// The path of a file.
+pub(crate) fn path(dir: &Path, shuffle: ShuffleId, number: u64) -> PathBuf {
+    dir.join(format!("{shuffle}-{number:016x}{ENDING}"))
+}
+
+/// The shuffle and the number of a file, by its name. None: it is no file of batches.
+pub(crate) fn parse(name: &str) -> Option<(ShuffleId, u64)> {
+    let (shuffle, number) = name.strip_suffix(ENDING)?.split_once('-')?;
+    if (shuffle.len(), number.len()) != (32, 16) {
+        return None;
+    }
+    let shuffle = u128::from_str_radix(shuffle, 16).ok()?;
+    Some((ShuffleId(shuffle), u64::from_str_radix(number, 16).ok()?))
+}
+
+/// Why a group is not in a file.
+#[derive(Debug)]
+pub(crate) enum AppendError {
+    /// There is no room. Nothing of it is there.
+    Full,
+    /// What is there is not known.
+    Unknown(String),
+}
+
+/// A file that is added to.
+#[derive(Debug)]
+pub(crate) struct BatchFile {
+    pub(crate) number: u64,
+    path: PathBuf,
+    file: Box<dyn DiskFile>,
+    /// What is synced.
+    pub(crate) end: u64,
+    next_frame: u64,
+}
+
+impl BatchFile {
+    /// Makes an empty file. It is there for sure when the folder is synced after the first group.
+    pub(crate) fn create(
+        disk: &dyn Disk,
+        dir: &Path,
+        (shuffle, number): (ShuffleId, u64),
+    ) -> Result<BatchFile, AppendError> {
+        let path = path(dir, shuffle, number);
+        let header = FileHeader { owner: shuffle.0, file_number: number, step: STEP }.encode();
+        let made = disk.create(&path).and_then(|mut file| {
+            file.write_at(0, &header)?;
+            Ok(file)
+        });
+        match made {
+            Ok(file) => Ok(BatchFile { number, path, file, end: header.len() as u64, next_frame: 1 }),
+            Err(error) if is_full(&error) => match disk.remove(&path) {
+                Ok(()) => Err(AppendError::Full),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Err(AppendError::Full),
+                Err(error) => Err(unknown(&path, "removing", &error)),
+            },
+            Err(error) => Err(unknown(&path, "making", &error)),
+        }
+    }
+
+    /// Writes a group and syncs it. The answer says where each batch lies, in their order.
+    pub(crate) fn append(&mut self, group: &[Arc<Batch>]) -> Result<Vec<Place>, AppendError> {
+        let (mut bytes, mut places) = (Vec::new(), Vec::new());
+        for batch in group {
+            let mut payload = Vec::with_capacity(BEFORE + batch.bytes() as usize);
+            payload.put_u64(self.end);
+            batch::encode(batch, &mut payload);
+            let number = self.next_frame + places.len() as u64;
+            let frame = frame::encode(self.number, number, payload);
+            let offset = self.end + bytes.len() as u64;
+            places.push(Place { file: self.number, offset, bytes: frame.len(), number });
+            bytes.extend_from_slice(&frame);
+        }
+        if let Err(error) = self.file.write_at(self.end, &bytes) {
+            let back = self.file.set_len(self.end).and_then(|()| self.file.sync());
+            return Err(match back {
+                Ok(()) if is_full(&error) => AppendError::Full,
+                _ => unknown(&self.path, "writing", &error),
+            });
+        }
+        self.file.sync().map_err(|error| unknown(&self.path, "syncing", &error))?;
+        self.end += bytes.len() as u64;
+        self.next_frame += places.len() as u64;
+        Ok(places)
+    }
+}
+
+fn unknown(path: &Path, what: &str, error: &io::Error) -> AppendError {
+    AppendError::Unknown(format!("{what} `{}`: {error}", path.display()))
+}
+
+/// The batch in a frame that was read, or what is wrong with it.
+pub(crate) fn read_frame(bytes: &[u8], place: Place) -> Result<Batch, Damage> {
+    let damage = |what: String| Damage { offset: place.offset, what };
+    match frame::find(bytes, place.file, 0, place.number) {
+        Ok(Found::Record { payload, .. }) => {
+            let form = payload.get(BEFORE..).unwrap_or_default();
+            batch::decode(form).ok_or_else(|| damage("the form of the batch is not known".to_owned()))
+        }
+        Ok(Found::End | Found::Torn) => Err(damage(format!("record {} is not whole", place.number))),
+        Err(found) => Err(damage(found.what)),
+    }
+}
+
+/// What a start finds in a file.
+#[derive(Debug, Default)]
+pub(crate) struct Scanned {
+    pub(crate) batches: Vec<(BatchKey, Option<EndMark>, Place)>,
+    pub(crate) damages: Vec<Damage>,
+    /// Where an unfinished group begins.
+    pub(crate) cut_at: Option<u64>,
+    /// The content is that of another file: nothing of it is taken up.
+    pub(crate) is_foreign: bool,
+}
+
+/// Reads a file of that shuffle and number from its first byte to its last. Pure.
+pub(crate) fn scan(file: Vec<u8>, shuffle: ShuffleId, number: u64) -> Scanned {
+    let mut scanned = Scanned::default();
+    let length = file.len();
+    let header = FileHeader::decode(&file);
+    let mut scan = Scan { file, length, number };
+    match header {
+        Ok(header) if (header.owner, header.file_number) == (shuffle.0, number) => {}
+        Ok(_) => {
+            let what = "the file has the content of another one: its name was changed".to_owned();
+            scanned.damages.push(Damage { offset: 0, what });
+            scanned.is_foreign = true;
+            return scanned;
+        }
+        // Nothing of it was synced.
+        Err(_) if scan.is_new() => {
+            scanned.cut_at = Some(0);
+            return scanned;
+        }
+        Err(damage) => scanned.damages.push(damage),
+    }
+    let (mut at, mut expected) = (frame::FILE_HEADER, 1);
+    loop {
+        match scan.find(at, expected) {
+            Ok(Found::Record { payload, number: record, next }) => {
+                let place = Place { file: number, offset: at as u64, bytes: next - at, number: record };
+                match batch::decode_name(payload.get(BEFORE..).unwrap_or_default()) {
+                    Some((key, mark)) if key.stream.shuffle == shuffle => {
+                        scanned.batches.push((key, mark, place))
+                    }
+                    _ => scanned.damages.push(Damage::new(at, "the form of the batch is not known")),
+                }
+                (at, expected) = (next, record + 1);
+            }
+            Ok(Found::End) => return scanned,
+            Ok(Found::Torn) => {
+                scanned.cut_at = Some(at as u64);
+                return scanned;
+            }
+            Err(_) if scan.is_unfinished(at, expected) => {
+                scanned.cut_at = Some(at as u64);
+                return scanned;
+            }
+            Err(damage) => {
+                scanned.damages.push(damage);
+                let Some((next, record, _)) = scan.next_good(at + frame::ALIGN) else { return scanned };
+                (at, expected) = (next, record);
+            }
+        }
+    }
+}
+
+/// A file that is being read. Zeros are put behind its end as far as a frame needs them to be judged.
+struct Scan {
+    file: Vec<u8>,
+    length: usize,
+    number: u64,
+}
+
+impl Scan {
+    fn find(&mut self, at: usize, expected: u64) -> Result<Found, Damage> {
+        let wanted = self.extent(at).max(frame::ALIGN) + frame::ALIGN;
+        if self.file.len() < at + wanted {
+            self.file.resize(at + wanted, 0);
+        }
+        frame::find(&self.file, self.number, at, expected)
+    }
+
+    /// Bytes of the frame that begins there, if its header is good.
+    fn extent(&self, at: usize) -> usize {
+        let head = frame::head(self.file.get(at..).unwrap_or_default());
+        let head = head.filter(|head| head.file_number == self.number);
+        head.map_or(0, |head| frame::extent(head.payload_bytes))
+    }
+
+    /// The next good frame: where it is, its number, and how much of the file was synced before it.
+    fn next_good(&self, from: usize) -> Option<(usize, u64, u64)> {
+        match frame::find_any(&self.file, self.number, from)? {
+            (at, Found::Record { payload, number, .. }) => {
+                Some((at, number, payload.as_slice().try_get_u64().unwrap_or(0)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether nothing of the file was synced: its first group was not finished.
+    fn is_new(&self) -> bool {
+        let has_header = self.file.iter().take(frame::FILE_HEADER).any(|byte| *byte != 0);
+        let mut from = 0;
+        while let Some((at, _, synced)) = self.next_good(from) {
+            if has_header || synced > frame::FILE_HEADER as u64 {
+                return false;
+            }
+            from = at + frame::ALIGN;
+        }
+        true
+    }
+
+    /// Whether what begins there belongs to a group that was not finished.
+    fn is_unfinished(&self, at: usize, expected: u64) -> bool {
+        let mut from = at + frame::ALIGN;
+        while let Some((next, _, synced)) = self.next_good(from) {
+            if synced > at as u64 {
+                return false;
+            }
+            from = next + frame::ALIGN;
+        }
+        // As if nothing followed on it: a frame of the same group may.
+        let own = match self.extent(at) {
+            0 => self.next_head(at + frame::ALIGN) - at,
+            extent => extent,
+        };
+        let end = self.file.len().min(at + own);
+        let mut view = self.file[..end].to_vec();
+        view.resize(at + own + 2 * frame::ALIGN, 0);
+        matches!(frame::find(&view, self.number, at, expected), Ok(Found::Torn | Found::End))
+    }
+
+    /// Where the next frame begins whose header is good; the end of the file if there is none.
+    fn next_head(&self, from: usize) -> usize {
+        let mut starts = (from.next_multiple_of(frame::ALIGN)..self.length).step_by(frame::ALIGN);
+        starts.find(|start| self.extent(*start) > 0).unwrap_or(self.length.max(from))
+    }
+}

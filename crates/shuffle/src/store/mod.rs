@@ -1,0 +1,341 @@
+//! The files in which a holder keeps batches.
+//!
+//! ```text
+//!  batches ─► group ─┬─► file of shuffle A ─┐ one write and one sync for each file
+//!                    └─► file of shuffle B ─┘   then the holder hears that they are stored
+//! ```
+//!
+//! Each shuffle has files of its own in one folder, so a shuffle that ends gives all of its room back at once, by deleting files. A file
+//! is added to until it is large, and never after the process that made it. [`Store`] writes, [`BatchReader`] reads.
+//!
+//! # What is promised
+//!
+//! - When [`Store::store`] names a batch as stored, the batch is on stable storage. A full disk is a definite answer: nothing of these
+//!   batches is there, and the next call may succeed. After any other error the process must end ([`StoreError::Ends`]): a failed sync
+//!   is never tried again, as the kernel may have dropped what it says it has.
+//! - A start finds every batch that was stored. It cuts an unfinished last group off, and reports each place that is damaged by file and
+//!   offset; the batches behind such a place are found (`file.rs`). A batch of the last group may be there that was never acknowledged:
+//!   a batch never changes, so that does no harm.
+//! - A read checks the sum of the frame.
+//! - What is dropped stays dropped while the process lives. After a crash it may be there again: the holder asks the home of the shuffle,
+//!   or compares the slot, and drops it once more.
+//! - When most of a file is not wanted any more, because slots were dropped, the store writes the rest of it anew and deletes the file.
+//! - Two processes cannot open one folder.
+
+mod error;
+mod file;
+mod index;
+mod read;
+#[cfg(test)]
+mod tests;
+
+pub use error::{ReadError, StoreError};
+pub use partage_log::Damage;
+pub use read::BatchReader;
+
+use file::{AppendError, BatchFile};
+use index::Index;
+use partage_core::service::shuffle::record::{Batch, BatchKey, EndMark};
+use partage_core::service::shuffle::{PoolSlot, ShuffleId};
+use partage_journal::Disk;
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The file that keeps two processes apart.
+const LOCK: &str = "lock";
+
+/// The numbers that a store runs by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreSettings {
+    /// Bytes after which a file is added to no more. Large, so that few files are synced; small against memory, as a start
+    /// reads each file as a whole.
+    pub file_bytes: u64,
+}
+
+impl Default for StoreSettings {
+    fn default() -> StoreSettings {
+        StoreSettings { file_bytes: 64 << 20 }
+    }
+}
+
+/// What a start has found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Found {
+    /// The batches, and the marks that they carry.
+    pub batches: Vec<(BatchKey, Option<EndMark>)>,
+    /// The places that are damaged. The batches that lay there are not among those above.
+    pub damages: Vec<Damage>,
+    /// How many files ended in an unfinished group.
+    pub unfinished: usize,
+}
+
+/// What became of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Written {
+    /// On stable storage.
+    pub stored: Vec<BatchKey>,
+    /// Not there, as the disk is full.
+    pub refused: Vec<BatchKey>,
+}
+
+/// The files of one node.
+#[derive(Debug)]
+pub struct Store {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    settings: StoreSettings,
+    index: Arc<Mutex<Index>>,
+    /// The file of each shuffle that is added to.
+    heads: BTreeMap<ShuffleId, BatchFile>,
+    next_file: u64,
+    ended: Option<StoreError>,
+    _lock: Box<dyn Any + Send>,
+}
+
+impl Store {
+    /// Opens the files in `dir`, and makes the folder if there is none.
+    ///
+    /// # Errors
+    /// Another process has the folder, or the disk failed. Damage is no error: [`Found`] says where it is.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        settings: StoreSettings,
+    ) -> Result<(Store, Found), StoreError> {
+        disk.create_dir(dir).map_err(failed("making", dir))?;
+        let lock = disk.lock(&dir.join(LOCK)).map_err(failed("locking", dir))?;
+        let lock = lock.ok_or_else(|| StoreError::Locked(dir.display().to_string()))?;
+        let names = disk.list(dir).map_err(failed("listing", dir))?;
+        let mut store = Store {
+            disk,
+            dir: dir.to_owned(),
+            settings,
+            index: Arc::default(),
+            heads: BTreeMap::new(),
+            next_file: 1,
+            ended: None,
+            _lock: lock,
+        };
+        let mut found = Found::default();
+        let mut files: Vec<(u64, ShuffleId)> = names
+            .iter()
+            .filter_map(|name| file::parse(name))
+            .map(|(shuffle, number)| (number, shuffle))
+            .collect();
+        files.sort_unstable();
+        for (number, shuffle) in files {
+            store.next_file = store.next_file.max(number.saturating_add(1));
+            store.take_up(shuffle, number, &mut found)?;
+        }
+        store.remove_unused()?;
+        // The process before may have ended between a change of names and its sync.
+        store.disk.sync_dir(dir).map_err(failed("syncing", dir))?;
+        Ok((store, found))
+    }
+
+    fn take_up(&mut self, shuffle: ShuffleId, number: u64, found: &mut Found) -> Result<(), StoreError> {
+        let path = file::path(&self.dir, shuffle, number);
+        let bytes = self.disk.read(&path).map_err(failed("reading", &path))?;
+        let scanned = file::scan(bytes, shuffle, number);
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let damages = scanned.damages.into_iter();
+        found.damages.extend(damages.map(|one| Damage {
+            file: name.clone(),
+            offset: one.offset,
+            what: one.what,
+        }));
+        found.unfinished += usize::from(scanned.cut_at.is_some());
+        if let Some(end) = scanned.cut_at.filter(|_| !scanned.batches.is_empty()) {
+            let cut = self.disk.open(&path).and_then(|mut file| file.set_len(end).and_then(|()| file.sync()));
+            cut.map_err(failed("cutting", &path))?;
+        }
+        if scanned.is_foreign {
+            // It stays for a person to look at.
+            return Ok(());
+        }
+        let mut index = lock(&self.index);
+        index.add_file(number, shuffle);
+        for (key, mark, place) in scanned.batches {
+            if index.get(&key).is_none() {
+                found.batches.push((key.clone(), mark));
+            }
+            index.insert(&key, place);
+        }
+        Ok(())
+    }
+
+    /// Who reads these files. Each copy may be used by another thread.
+    pub fn reader(&self) -> BatchReader {
+        BatchReader::new(Arc::clone(&self.disk), self.dir.clone(), Arc::clone(&self.index))
+    }
+
+    /// Bytes of all frames, also of those that are not wanted any more.
+    pub fn bytes(&self) -> u64 {
+        lock(&self.index).bytes()
+    }
+
+    /// Writes a group, with one sync for each shuffle in it.
+    ///
+    /// # Errors
+    /// The disk failed: the process must end.
+    pub fn store(&mut self, group: &[Arc<Batch>]) -> Result<Written, StoreError> {
+        self.check()?;
+        let mut of_shuffles: BTreeMap<ShuffleId, Vec<Arc<Batch>>> = BTreeMap::new();
+        for batch in group {
+            of_shuffles.entry(batch.key.stream.shuffle).or_default().push(Arc::clone(batch));
+        }
+        let (mut written, mut is_new) = (Written::default(), false);
+        for (shuffle, batches) in of_shuffles {
+            is_new |= !self.heads.contains_key(&shuffle);
+            let appended = self.append(shuffle, &batches);
+            let keys = batches.iter().map(|batch| batch.key.clone());
+            match appended {
+                Ok(()) => written.stored.extend(keys),
+                Err(AppendError::Full) => written.refused.extend(keys),
+                Err(AppendError::Unknown(why)) => return Err(self.ends(StoreError::Ends(why))),
+            }
+        }
+        if is_new {
+            let synced = self.disk.sync_dir(&self.dir).map_err(failed("syncing", &self.dir));
+            synced.map_err(|error| self.ends(error))?;
+        }
+        Ok(written)
+    }
+
+    /// Puts batches into the file of their shuffle.
+    fn append(&mut self, shuffle: ShuffleId, batches: &[Arc<Batch>]) -> Result<(), AppendError> {
+        let mut head = match self.heads.remove(&shuffle) {
+            Some(head) => head,
+            None => {
+                let number = self.next_file;
+                let head = BatchFile::create(self.disk.as_ref(), &self.dir, (shuffle, number))?;
+                self.next_file += 1;
+                lock(&self.index).add_file(number, shuffle);
+                head
+            }
+        };
+        let appended = head.append(batches);
+        if let Ok(places) = &appended {
+            let mut index = lock(&self.index);
+            batches.iter().zip(places).for_each(|(batch, place)| index.insert(&batch.key, *place));
+        }
+        if head.end < self.settings.file_bytes {
+            self.heads.insert(shuffle, head);
+        }
+        appended.map(drop)
+    }
+
+    /// All batches of a shuffle go, and its files.
+    ///
+    /// # Errors
+    /// The disk failed: the process must end.
+    pub fn drop_shuffle(&mut self, shuffle: ShuffleId) -> Result<(), StoreError> {
+        self.check()?;
+        self.heads.remove(&shuffle);
+        lock(&self.index).remove_shuffle(shuffle);
+        self.remove_unused()
+    }
+
+    /// All batches of a slot go. Files that hold little else are written anew. The answer names batches that were found to be damaged
+    /// by that; they count no more.
+    ///
+    /// # Errors
+    /// The disk failed: the process must end.
+    pub fn drop_slot(&mut self, slot: PoolSlot) -> Result<Vec<(BatchKey, Damage)>, StoreError> {
+        self.check()?;
+        lock(&self.index).remove_slot(slot);
+        self.rewrite()
+    }
+
+    /// A batch that was found to be damaged counts no more.
+    ///
+    /// # Errors
+    /// The disk failed: the process must end.
+    pub fn forget(&mut self, key: &BatchKey) -> Result<(), StoreError> {
+        self.check()?;
+        lock(&self.index).remove(key);
+        self.remove_unused()
+    }
+
+    /// Writes what is left of files of which less than half is wanted to other files, and deletes them.
+    fn rewrite(&mut self) -> Result<Vec<(BatchKey, Damage)>, StoreError> {
+        self.remove_unused()?;
+        let heads = self.head_numbers();
+        let sparse: Vec<u64> = lock(&self.index)
+            .files()
+            .filter(|(number, file)| !heads.contains(number) && file.live * 2 < file.bytes)
+            .map(|(number, _)| number)
+            .collect();
+        let (reader, mut damaged) = (self.reader(), Vec::new());
+        for number in sparse {
+            let (mut rest, keys) = (Vec::new(), lock(&self.index).of_file(number));
+            for key in keys {
+                match reader.read(&key) {
+                    Ok(batch) => rest.push(batch),
+                    Err(ReadError::Absent(_)) => {}
+                    Err(ReadError::Damaged { key, damage }) => {
+                        lock(&self.index).remove(&key);
+                        damaged.push((key, *damage));
+                    }
+                }
+            }
+            if !self.store(&rest)?.refused.is_empty() {
+                // Without room for the copy the file stays.
+                break;
+            }
+        }
+        self.remove_unused()?;
+        Ok(damaged)
+    }
+
+    fn head_numbers(&self) -> BTreeSet<u64> {
+        self.heads.values().map(|head| head.number).collect()
+    }
+
+    /// Deletes the files in which no batch is wanted.
+    fn remove_unused(&mut self) -> Result<(), StoreError> {
+        let unused: Vec<(u64, ShuffleId)> = lock(&self.index)
+            .files()
+            .filter(|(_, file)| file.live == 0)
+            .map(|(number, file)| (number, file.shuffle))
+            .collect();
+        for (number, shuffle) in &unused {
+            if self.heads.get(shuffle).is_some_and(|head| head.number == *number) {
+                self.heads.remove(shuffle);
+            }
+            let path = file::path(&self.dir, *shuffle, *number);
+            match self.disk.remove(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(self.ends(failed("removing", &path)(error)));
+                }
+                _ => lock(&self.index).remove_file(*number),
+            }
+        }
+        if unused.is_empty() {
+            return Ok(());
+        }
+        let synced = self.disk.sync_dir(&self.dir).map_err(failed("syncing", &self.dir));
+        synced.map_err(|error| self.ends(error))
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        self.ended.clone().map_or(Ok(()), Err)
+    }
+
+    fn ends(&mut self, error: StoreError) -> StoreError {
+        self.ended.get_or_insert(error).clone()
+    }
+}
+
+pub(crate) fn lock(index: &Mutex<Index>) -> MutexGuard<'_, Index> {
+    // A thread that panicked while it had the lock was about to read, or has left one entry too many: none is acknowledged by that.
+    index.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn failed(what: &'static str, path: &Path) -> impl Fn(io::Error) -> StoreError + use<> {
+    let path = path.display().to_string();
+    move |error| StoreError::Ends(format!("{what} `{path}`: {error}"))
+}

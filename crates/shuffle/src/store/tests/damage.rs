@@ -1,0 +1,131 @@
+//! Flipped bits and unfinished writes: each is told for what it is.
+
+use super::{DIR, batch, files, key, keys, open};
+use crate::store::ReadError;
+use partage_core::service::shuffle::record::BatchKey;
+use partage_journal::Disk;
+use partage_journal::faulty_disk::FaultyDisk;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Three groups: of one batch, of two, and of two.
+const GROUPS: [&[u64]; 3] = [&[1], &[2, 3], &[4, 5]];
+
+fn all() -> BTreeSet<BatchKey> {
+    (1..=5).map(|number| key(1, 1, number)).collect()
+}
+
+/// A disk with these groups in one file; its path, its bytes, and where it ended after each group.
+fn written() -> (FaultyDisk, PathBuf, Vec<u8>, Vec<usize>) {
+    let disk = FaultyDisk::default();
+    let (mut store, _) = open(&disk).unwrap();
+    let mut ends = Vec::new();
+    let mut path = PathBuf::new();
+    for group in GROUPS {
+        let group: Vec<_> = group.iter().map(|number| batch(1, 1, *number, 150)).collect();
+        store.store(&group).unwrap();
+        path = Path::new(DIR).join(&files(&disk)[0]);
+        ends.push(disk.read(&path).unwrap().len());
+    }
+    let bytes = disk.read(&path).unwrap();
+    (disk, path, bytes, ends)
+}
+
+fn put(disk: &FaultyDisk, path: &Path, bytes: &[u8]) {
+    let mut file = disk.create(path).unwrap();
+    file.write_at(0, bytes).unwrap();
+    file.sync().unwrap();
+}
+
+#[test]
+fn every_flipped_bit_is_damage_and_costs_one_batch_at_most() {
+    let (disk, path, bytes, _) = written();
+    for at in 0..bytes.len() {
+        for bit in 0..8 {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << bit;
+            put(&disk, &path, &flipped);
+            let (_, found) = open(&disk).unwrap();
+            let what = format!("bit {bit} of byte {at}");
+            assert_eq!((found.damages.len(), found.unfinished), (1, 0), "{what}: {:?}", found.damages);
+            let damage = &found.damages[0];
+            assert_eq!(damage.file, path.file_name().unwrap().to_str().unwrap(), "{what}");
+            assert!(damage.offset <= at as u64, "{what}: {damage}");
+            let left = keys(&found);
+            let lost = all().difference(&left).count();
+            assert_eq!(lost, usize::from(at >= 64), "{what}: {left:?}");
+        }
+    }
+}
+
+#[test]
+fn a_bit_that_flips_while_the_process_runs_is_found_by_the_read() {
+    let disk = FaultyDisk::default();
+    let (mut store, _) = open(&disk).unwrap();
+    store.store(&[batch(1, 1, 1, 150), batch(1, 1, 2, 150)]).unwrap();
+    let path = Path::new(DIR).join(&files(&disk)[0]);
+    let bytes = disk.read(&path).unwrap();
+    let at = bytes.len() - 100;
+    disk.open(&path).unwrap().write_at(at as u64, &[bytes[at] ^ 4]).unwrap();
+    let reader = store.reader();
+    assert!(reader.read(&key(1, 1, 1)).is_ok());
+    let Err(ReadError::Damaged { key: damaged, damage }) = reader.read(&key(1, 1, 2)) else {
+        panic!("the damage was not found");
+    };
+    assert_eq!((damaged, damage.file.as_str()), (key(1, 1, 2), path.file_name().unwrap().to_str().unwrap()));
+    // It is fetched from another node, and stored again.
+    store.forget(&key(1, 1, 2)).unwrap();
+    assert!(matches!(reader.read(&key(1, 1, 2)), Err(ReadError::Absent(_))));
+    store.store(&[batch(1, 1, 2, 150)]).unwrap();
+    assert_eq!(reader.read(&key(1, 1, 2)).unwrap(), batch(1, 1, 2, 150));
+    drop(store);
+    let (store, found) = open(&disk).unwrap();
+    assert_eq!((keys(&found).len(), found.damages.len()), (2, 1));
+    assert!(store.reader().read(&key(1, 1, 2)).is_ok());
+}
+
+#[test]
+fn an_unfinished_group_is_cut_and_the_store_goes_on() {
+    let (disk, path, bytes, ends) = written();
+    for length in ends[1]..bytes.len() {
+        put(&disk, &path, &bytes[..length]);
+        let (mut store, found) = open(&disk).unwrap();
+        let what = format!("{length} of {} bytes", bytes.len());
+        assert_eq!(found.damages, [], "{what}");
+        let left = keys(&found);
+        let expected = if length < ends[1] + (bytes.len() - ends[1]) / 2 { 3 } else { 4 };
+        assert_eq!(left, (1..=expected).map(|number| key(1, 1, number)).collect(), "{what}");
+        store.store(&[batch(1, 1, 9, 150)]).unwrap();
+        drop(store);
+        let (_, found) = open(&disk).unwrap();
+        assert_eq!(
+            (keys(&found).len(), found.damages, found.unfinished),
+            (left.len() + 1, vec![], 0),
+            "{what}"
+        );
+        for name in files(&disk) {
+            disk.remove(&Path::new(DIR).join(name)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_later_frame_of_an_unfinished_group_may_be_whole_and_one_that_was_synced_may_not_lack() {
+    let (disk, path, bytes, ends) = written();
+    let middle = ends[1] + (bytes.len() - ends[1]) / 2;
+    // The first frame of the last group never came to the disk, the second one did.
+    let mut torn = bytes.clone();
+    torn[ends[1]..middle].fill(0);
+    put(&disk, &path, &torn);
+    let (_, found) = open(&disk).unwrap();
+    assert_eq!((found.damages.clone(), found.unfinished), (vec![], 1));
+    assert_eq!(keys(&found), (1..=3).map(|number| key(1, 1, number)).collect());
+    // The same in a group that a later one says was synced.
+    let mut lost = bytes.clone();
+    lost[ends[0]..ends[0] + (ends[1] - ends[0]) / 2].fill(0);
+    put(&disk, &path, &lost);
+    let (_, found) = open(&disk).unwrap();
+    assert_eq!((found.damages.len(), found.unfinished), (1, 0), "{:?}", found.damages);
+    assert_eq!(found.damages[0].offset, ends[0] as u64);
+    assert_eq!(keys(&found), [1, 3, 4, 5].into_iter().map(|number| key(1, 1, number)).collect());
+}

@@ -1,0 +1,119 @@
+//! Power that goes, writes that stop short, full disks and failing syncs, at every operation.
+
+use super::{batch, key, keys, open_with};
+use crate::store::{Store, StoreError};
+use partage_core::service::shuffle::ShuffleId;
+use partage_core::service::shuffle::record::BatchKey;
+use partage_journal::faulty_disk::{Fault, FaultyDisk};
+use std::collections::BTreeSet;
+
+/// What is known of the disk: what was stored, and what may be there without having been acknowledged.
+#[derive(Default)]
+struct Known {
+    stored: BTreeSet<BatchKey>,
+    maybe: BTreeSet<BatchKey>,
+    refused: u64,
+}
+
+/// Numbers that are the same at each run (Marsaglia: Xorshift RNGs).
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % end
+    }
+}
+
+/// Opens the store, writes groups and drops shuffles until something fails.
+fn life(disk: &FaultyDisk, known: &mut Known, draws: &mut Draws, next: &mut u64) -> Result<(), StoreError> {
+    let (mut store, found) = open_with(disk, 3_000)?;
+    let there = keys(&found);
+    let lost: Vec<_> = known.stored.difference(&there).collect();
+    assert!(lost.is_empty(), "lost: {lost:?}");
+    let strange: Vec<_> =
+        there.iter().filter(|key| !known.stored.contains(*key) && !known.maybe.contains(*key)).collect();
+    assert!(strange.is_empty(), "strange: {strange:?}");
+    assert_eq!(found.damages, []);
+    // What is there is stored from now on: the machine takes it up.
+    known.stored = there;
+    known.maybe.clear();
+    for _ in 0..30 {
+        if draws.below(8) == 0 {
+            drop_one(&mut store, known, draws.below(3).into())?;
+            continue;
+        }
+        let count = 1 + draws.below(4);
+        let group: Vec<_> = (0..count)
+            .map(|_| {
+                *next += 1;
+                batch((*next % 3).into(), 1, *next, 100 + draws.below(400) as usize)
+            })
+            .collect();
+        known.maybe.extend(group.iter().map(|batch| batch.key.clone()));
+        let written = store.store(&group)?;
+        for batch in group.iter().filter(|batch| written.stored.contains(&batch.key)) {
+            assert_eq!(store.reader().read(&batch.key).as_ref(), Ok(batch));
+        }
+        for key in &written.refused {
+            known.maybe.remove(key);
+        }
+        known.refused += written.refused.len() as u64;
+        known.stored.extend(written.stored);
+    }
+    Ok(())
+}
+
+fn drop_one(store: &mut Store, known: &mut Known, shuffle: u128) -> Result<(), StoreError> {
+    // It may come back after a crash, and is dropped again then.
+    let gone: Vec<_> = known.stored.extract_if(.., |key| key.stream.shuffle == ShuffleId(shuffle)).collect();
+    known.maybe.extend(gone);
+    store.drop_shuffle(ShuffleId(shuffle))?;
+    assert!(store.reader().read(&key(shuffle, 1, 1)).is_err());
+    Ok(())
+}
+
+#[test]
+fn what_was_acknowledged_is_there_whatever_fails_and_whenever() {
+    let (mut fired, mut refused) = (0, 0);
+    for fault in [Fault::Power, Fault::ShortWrite, Fault::Full, Fault::SyncFails] {
+        for left in 0..60 {
+            let (disk, mut known) = (FaultyDisk::default(), Known::default());
+            let mut draws = Draws(0x9e37_79b9 + u64::from(left) * 77 + 1);
+            let mut next = 0;
+            for turn in 0..3 {
+                disk.arm(left + turn, fault);
+                let ended = life(&disk, &mut known, &mut draws, &mut next);
+                fired += u64::from(disk.fired());
+                if fault == Fault::Full {
+                    // A full disk ends nothing, and the store goes on when there is room.
+                    assert_eq!(ended, Ok(()));
+                    disk.kill();
+                } else {
+                    assert!(ended.is_ok() || disk.fired(), "{fault:?}: {ended:?}");
+                    disk.lose_power(|| draws.below(2) == 0);
+                }
+            }
+            assert!(life(&disk, &mut known, &mut draws, &mut next).is_ok());
+            refused += known.refused;
+        }
+    }
+    assert!(fired > 500 && refused > 50, "{fired} faults, {refused} batches refused");
+}
+
+#[test]
+fn a_store_that_has_ended_takes_nothing_any_more() {
+    let disk = FaultyDisk::default();
+    let (mut store, _) = open_with(&disk, 3_000).unwrap();
+    store.store(&[batch(1, 1, 1, 50)]).unwrap();
+    disk.arm(0, Fault::SyncFails);
+    assert!(matches!(store.store(&[batch(1, 1, 2, 50)]), Err(StoreError::Ends(_))));
+    assert!(matches!(store.store(&[batch(1, 1, 3, 50)]), Err(StoreError::Ends(_))));
+    assert!(matches!(store.drop_shuffle(ShuffleId(1)), Err(StoreError::Ends(_))));
+    drop(store);
+    let (mut store, found) = open_with(&disk, 3_000).unwrap();
+    assert_eq!(keys(&found), [key(1, 1, 1)].into());
+    assert_eq!(store.store(&[batch(1, 1, 3, 50)]).unwrap().stored, [key(1, 1, 3)]);
+}

@@ -1,0 +1,144 @@
+//! What is stored is there after every kind of end, and what is dropped gives its room back.
+
+mod damage;
+mod faults;
+
+use super::{Found, ReadError, Store, StoreError, StoreSettings};
+use partage_core::base::id::Incarnation;
+use partage_core::base::name::NodeId;
+use partage_core::service::shuffle::bounds::Tag;
+use partage_core::service::shuffle::record::{Batch, BatchKey, Body, Record, Segment, Stream};
+use partage_core::service::shuffle::{AttemptKey, BufferId, PoolSlot, RangeId, ShuffleId, Writer};
+use partage_journal::faulty_disk::FaultyDisk;
+use partage_journal::{Disk, RealDisk};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+const DIR: &str = "/batches";
+
+fn buffer() -> BufferId {
+    BufferId { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) }
+}
+
+fn key(shuffle: u128, slot: u32, number: u64) -> BatchKey {
+    let writer = Writer::Buffer(buffer());
+    BatchKey { stream: Stream { shuffle: ShuffleId(shuffle), slot: PoolSlot(slot), writer }, number }
+}
+
+/// A batch of so many bytes or a few more; the same name has the same content.
+fn batch(shuffle: u128, slot: u32, number: u64, bytes: usize) -> Arc<Batch> {
+    let key = key(shuffle, slot, number);
+    let value: Vec<u8> = (0..bytes).map(|at| (at as u64 * 31 + number) as u8).collect();
+    let record = Record { key: number.to_be_bytes().as_slice().into(), value: value.into() };
+    let attempt = AttemptKey { buffer: buffer(), number };
+    let segment = Segment { attempt, partition: 0, frame: 1, records: vec![record] };
+    let tag = Tag { version: 0, range: RangeId(1) };
+    Arc::new(Batch { key, body: Body::Records([(tag, vec![segment])].into()) })
+}
+
+fn open(disk: &FaultyDisk) -> Result<(Store, Found), StoreError> {
+    open_with(disk, 1 << 20)
+}
+
+fn open_with(disk: &FaultyDisk, file_bytes: u64) -> Result<(Store, Found), StoreError> {
+    Store::open(Arc::new(disk.clone()), Path::new(DIR), StoreSettings { file_bytes })
+}
+
+fn keys(found: &Found) -> BTreeSet<BatchKey> {
+    found.batches.iter().map(|(key, _)| key.clone()).collect()
+}
+
+fn files(disk: &FaultyDisk) -> Vec<String> {
+    let names = disk.list(Path::new(DIR)).unwrap();
+    names.into_iter().filter(|name| super::file::parse(name).is_some()).collect()
+}
+
+#[test]
+fn what_was_stored_is_read_and_found_at_the_next_start() {
+    let disk = FaultyDisk::default();
+    let (mut store, found) = open_with(&disk, 2_000).unwrap();
+    assert_eq!(found, Found::default());
+    let all: Vec<Arc<Batch>> = (1..=20).map(|number| batch(u128::from(number % 3), 1, number, 300)).collect();
+    for group in all.chunks(4) {
+        let written = store.store(group).unwrap();
+        assert_eq!((written.stored.len(), written.refused.len()), (4, 0));
+    }
+    assert!(files(&disk).len() > 3, "files are changed when they are large: {:?}", files(&disk));
+    let reader = store.reader();
+    assert!(all.iter().all(|batch| reader.read(&batch.key).unwrap() == *batch));
+    assert_eq!(reader.read(&key(1, 1, 99)), Err(ReadError::Absent(key(1, 1, 99))));
+    let slot = reader.read_slot((ShuffleId(1), PoolSlot(1)), |_, number| number <= 7).unwrap();
+    assert_eq!(slot.iter().map(|batch| batch.key.number).collect::<Vec<_>>(), [1, 4, 7]);
+    drop(store);
+    let (store, found) = open_with(&disk, 2_000).unwrap();
+    assert_eq!(keys(&found), all.iter().map(|batch| batch.key.clone()).collect());
+    assert_eq!((found.damages, found.unfinished), (vec![], 0));
+    assert!(all.iter().all(|batch| store.reader().read(&batch.key).unwrap() == *batch));
+}
+
+#[test]
+fn a_shuffle_that_is_dropped_leaves_no_file() {
+    let disk = FaultyDisk::default();
+    let (mut store, _) = open(&disk).unwrap();
+    store.store(&[batch(1, 1, 1, 100), batch(2, 1, 1, 100)]).unwrap();
+    store.drop_shuffle(ShuffleId(1)).unwrap();
+    assert_eq!(files(&disk).len(), 1);
+    assert!(matches!(store.reader().read(&key(1, 1, 1)), Err(ReadError::Absent(_))));
+    assert!(store.reader().read(&key(2, 1, 1)).is_ok());
+    store.drop_shuffle(ShuffleId(2)).unwrap();
+    assert_eq!((files(&disk), store.bytes()), (vec![], 0));
+    drop(store);
+    assert_eq!(open(&disk).unwrap().1, Found::default());
+}
+
+#[test]
+fn room_of_slots_that_are_dropped_comes_back() {
+    let disk = FaultyDisk::default();
+    let (mut store, _) = open_with(&disk, 4_000).unwrap();
+    for number in 1..=20 {
+        let group: Vec<Arc<Batch>> = (1..=4).map(|slot| batch(1, slot, number, 200)).collect();
+        store.store(&group).unwrap();
+    }
+    let before = store.bytes();
+    for slot in [1, 2, 3] {
+        assert_eq!(store.drop_slot(PoolSlot(slot)), Ok(vec![]));
+    }
+    // What is left is a quarter; a file of which half is wanted stays, and so does the one that is added to.
+    assert!(store.bytes() < before * 6 / 10, "{} of {before} bytes", store.bytes());
+    for number in 1..=20 {
+        assert_eq!(store.reader().read(&key(1, 4, number)).unwrap(), batch(1, 4, number, 200));
+        assert!(store.reader().read(&key(1, 2, number)).is_err());
+    }
+    drop(store);
+    let (mut store, found) = open_with(&disk, 4_000).unwrap();
+    assert!((1..=20).all(|number| keys(&found).contains(&key(1, 4, number))));
+    store.drop_slot(PoolSlot(4)).unwrap();
+    store.drop_shuffle(ShuffleId(1)).unwrap();
+    assert_eq!(files(&disk), Vec::<String>::new());
+}
+
+#[test]
+fn two_processes_do_not_share_a_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = |settings| Store::open(Arc::new(RealDisk), dir.path(), settings);
+    let (first, _) = opened(StoreSettings::default()).unwrap();
+    assert!(matches!(opened(StoreSettings::default()), Err(StoreError::Locked(_))));
+    drop(first);
+    assert!(opened(StoreSettings::default()).is_ok());
+}
+
+#[test]
+fn files_are_real_on_a_real_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, _) = Store::open(Arc::new(RealDisk), dir.path(), StoreSettings::default()).unwrap();
+    let all: Vec<Arc<Batch>> = (1..=5).map(|number| batch(7, 1, number, 3_000)).collect();
+    store.store(&all).unwrap();
+    assert!(all.iter().all(|batch| store.reader().read(&batch.key).unwrap() == *batch));
+    drop(store);
+    let (mut store, found) = Store::open(Arc::new(RealDisk), dir.path(), StoreSettings::default()).unwrap();
+    assert_eq!(found.batches.len(), 5);
+    store.drop_shuffle(ShuffleId(7)).unwrap();
+    let left: Vec<String> = RealDisk.list(dir.path()).unwrap();
+    assert_eq!(left, ["lock"]);
+}

@@ -1,0 +1,221 @@
+//! Three nodes, their disks, a network in memory, and a coordinator that makes maps.
+
+use crate::disk::PowerDisk;
+use partage_core::base::id::{Epoch, Incarnation};
+use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::service::shuffle::pool::{PoolMap, SlotPlace};
+use partage_core::service::shuffle::settings::Settings;
+use partage_core::service::shuffle::{BufferId, PoolSlot, ShuffleId};
+use partage_log::{LogSettings, WriterSettings};
+use partage_shuffle::log::{DecisionLog, DecisionSettings};
+use partage_shuffle::node::{
+    Client, Delivery, Node, NodeConfig, NodeSettings, NodeStatus, Packet, Transport,
+};
+use partage_shuffle::store::StoreSettings;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tempfile::TempDir;
+
+pub const NODES: usize = 3;
+const SLOTS: u32 = 36;
+
+/// Waits so long. A test that waits for something looks again and again.
+pub fn pause(ms: u64) {
+    std::thread::park_timeout(Duration::from_millis(ms));
+}
+
+/// Waits until it is so.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..3_000 {
+        if is_so() {
+            return;
+        }
+        pause(20);
+    }
+    panic!("it was never so: {what}");
+}
+
+#[derive(Debug, Default)]
+struct Network(Mutex<BTreeMap<NodeId, Delivery>>);
+
+/// The network, as one node has it.
+struct Link(Arc<Network>, NodeId);
+
+impl Transport for Link {
+    fn send(&self, to: &NodeId, packet: Packet) {
+        let delivery = self.0.0.lock().unwrap().get(to).cloned();
+        if let Some(delivery) = delivery {
+            delivery.deliver(self.1.clone(), packet);
+        }
+    }
+
+    fn ready(&self, slot: PoolSlot, epoch: Epoch) {
+        panic!("{slot:?} under {epoch:?}: no replica loads in these tests");
+    }
+}
+
+struct Place {
+    name: NodeId,
+    incarnation: Incarnation,
+    disk: PowerDisk,
+    node: Option<Node>,
+}
+
+struct State {
+    map: PoolMap,
+    places: Vec<Place>,
+}
+
+pub struct Cluster {
+    folder: TempDir,
+    network: Arc<Network>,
+    state: Mutex<State>,
+}
+
+pub fn settings() -> NodeSettings {
+    let machines = Settings {
+        stand_in_ms: 200,
+        resend_ms: 100,
+        give_up_ms: 30_000,
+        buffer_bytes: 2 << 20,
+        chunk_bytes: 256 << 10,
+        sample_ms: 50,
+        inventory_ms: 300,
+        grace_ms: 1_500,
+        first_sample: 2_000,
+        division_batches: 64,
+        divide_ms: 200,
+        gather_ms: 1_000,
+        read_wait_ms: 1_000,
+        ..Settings::default()
+    };
+    let log = LogSettings { segment_bytes: 4 << 20, entry_bytes: 64 << 10, ..LogSettings::default() };
+    let decisions =
+        DecisionSettings { log, writer: WriterSettings::default(), ..DecisionSettings::default() };
+    let store = StoreSettings { file_bytes: 2 << 20 };
+    NodeSettings {
+        machines,
+        decisions,
+        store,
+        range_bytes: 1 << 20,
+        question_ms: 1_000,
+        ..NodeSettings::default()
+    }
+}
+
+impl Cluster {
+    pub fn start() -> Cluster {
+        let names: Vec<NodeId> = (0..NODES).map(|at| NodeId::new(&format!("n{at}")).unwrap()).collect();
+        let place = |slot: usize| {
+            let live = (0..2).map(|at| names[(slot + at) % NODES].clone()).collect();
+            SlotPlace { epoch: Epoch(1), live, loading: Vec::new() }
+        };
+        let places = (0..SLOTS as usize).map(place).collect();
+        let map = PoolMap { generation: 1, replicas: 2, places, nodes: names.clone() };
+        let place =
+            |name| Place { name, incarnation: Incarnation(0), disk: PowerDisk::default(), node: None };
+        let state = State { map, places: names.into_iter().map(place).collect() };
+        let folder = tempfile::tempdir().unwrap();
+        let cluster = Cluster { folder, network: Arc::default(), state: Mutex::new(state) };
+        (0..NODES).for_each(|node| cluster.start_node(node));
+        cluster
+    }
+
+    pub fn folder(&self, node: usize) -> PathBuf {
+        self.folder.path().join(format!("n{node}"))
+    }
+
+    /// A process of the node starts: what it led before, another replica leads now.
+    pub fn start_node(&self, at: usize) {
+        let mut state = self.state.lock().unwrap();
+        let State { map, places } = &mut *state;
+        let place = &mut places[at];
+        place.incarnation = place.incarnation.next();
+        if place.incarnation > Incarnation(1) {
+            map.generation += 1;
+            for slot in map.places.iter_mut().filter(|slot| slot.live[0] == place.name) {
+                slot.live.rotate_left(1);
+                slot.epoch = slot.epoch.next();
+            }
+        }
+        let shared = Arc::new(map.clone());
+        let config = NodeConfig {
+            id: BufferId { node: place.name.clone(), incarnation: place.incarnation },
+            pool: KeyspaceName::new("pool").unwrap(),
+            folder: self.folder(at),
+            disk: Arc::new(place.disk.clone()),
+            settings: settings(),
+        };
+        let link = Arc::new(Link(Arc::clone(&self.network), place.name.clone()));
+        let node = Node::start(config, Arc::clone(&shared), link).unwrap();
+        self.network.0.lock().unwrap().insert(place.name.clone(), node.delivery());
+        place.node = Some(node);
+        for node in places.iter().filter_map(|place| place.node.as_ref()) {
+            node.set_map(Arc::clone(&shared));
+        }
+    }
+
+    /// The process of a node ends, and what it had not synced is lost.
+    pub fn kill(&self, at: usize) {
+        let mut state = self.state.lock().unwrap();
+        let place = &mut state.places[at];
+        place.disk.kill();
+        self.network.0.lock().unwrap().remove(&place.name);
+        let node = place.node.take();
+        place.disk = PowerDisk::default();
+        drop(state);
+        drop(node.unwrap());
+    }
+
+    /// The node that leads a shuffle.
+    pub fn leader(&self, shuffle: ShuffleId) -> usize {
+        let state = self.state.lock().unwrap();
+        let leader = &state.map.live(state.map.home(shuffle))[0];
+        state.places.iter().position(|place| place.name == *leader).unwrap()
+    }
+
+    /// A client of the node, or of the next one that is up.
+    pub fn client(&self, from: usize) -> Client {
+        let state = self.state.lock().unwrap();
+        let mut up = (0..NODES).filter_map(|at| state.places[(from + at) % NODES].node.as_ref());
+        up.next().unwrap().client()
+    }
+
+    pub fn disk(&self, at: usize) -> PowerDisk {
+        self.state.lock().unwrap().places[at].disk.clone()
+    }
+
+    pub fn status(&self, at: usize) -> NodeStatus {
+        self.state.lock().unwrap().places[at].node.as_ref().unwrap().status()
+    }
+
+    /// The files of batches of a node.
+    pub fn files(&self, at: usize) -> Vec<PathBuf> {
+        let files = std::fs::read_dir(self.folder(at).join("batches")).unwrap();
+        let files = files.map(|file| file.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|ending| ending == "batches")).collect()
+    }
+
+    /// Nothing of any shuffle is left on a disk, in memory, or in a log.
+    pub fn has_nothing(self) {
+        until("no file of batches is left", || (0..NODES).all(|at| self.files(at).is_empty()));
+        until("nothing is left in memory", || {
+            let mut all = (0..NODES).map(|at| self.status(at));
+            all.all(|status| (status.buffered_bytes, status.storing_bytes, status.ended) == (0, 0, None))
+        });
+        let mut state = self.state.lock().unwrap();
+        let nodes: Vec<Node> = state.places.iter_mut().filter_map(|place| place.node.take()).collect();
+        drop(state);
+        drop(nodes);
+        for at in 0..NODES {
+            let pool = KeyspaceName::new("pool").unwrap();
+            let (disk, dir) = (Arc::new(PowerDisk::default()), self.folder(at).join("decisions"));
+            let (log, places) = DecisionLog::open(disk, &dir, pool, settings().decisions, |_| {}).unwrap();
+            assert!(places.is_empty(), "{places:?}");
+            let living = log.replicas().copies.values().flat_map(|copy| copy.living.keys());
+            assert_eq!(living.count(), 0, "decisions on living shuffles on node {at}");
+        }
+    }
+}
