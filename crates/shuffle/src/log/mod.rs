@@ -187,7 +187,7 @@ impl DecisionLog {
         let end = stored.entries.last().map_or(stored.base.index, |entry| entry.position.index);
         let log = SlotLog { end, fence: stored.fence, records: stored.entries.len(), ..SlotLog::default() };
         self.slots.insert(slot, log);
-        self.before.insert(slot, copy.epoch);
+        self.before.insert(slot, copy.epoch.max(stored.fence));
         self.replicas.copies.insert(slot, copy);
     }
 
@@ -212,14 +212,16 @@ impl DecisionLog {
         !self.unfit.contains(&slot) && self.before.get(&slot).is_none_or(|before| epoch > *before)
     }
 
-    /// The node leads the slot under that epoch: its copy, to begin with.
+    /// The node is to lead the slot under that epoch: its copy, to begin with. None: the epoch, or what the copy has, is not on disk
+    /// yet. A leader that sent it before would know less after a restart than those that it has sent it to.
     ///
     /// # Errors
     /// The log has ended.
-    pub fn lead(&mut self, slot: PoolSlot, epoch: Epoch) -> Result<Decisions, SubmitError> {
+    pub fn lead(&mut self, slot: PoolSlot, epoch: Epoch) -> Result<Option<Decisions>, SubmitError> {
         let copy = self.replicas.lead(slot, epoch);
         self.fence(slot, copy.epoch)?;
-        Ok(copy)
+        let is_on_disk = self.slots.get(&slot).is_none_or(|log| log.synced >= log.submitted);
+        Ok(is_on_disk.then_some(copy))
     }
 
     /// Takes in what a leader sends; `known` is the epoch of the slot in the node's map. If all of it is on disk already, the answer is
@@ -234,6 +236,7 @@ impl DecisionLog {
         known: Epoch,
     ) -> Result<Result<Option<Logged>, Refused>, SubmitError> {
         let (slot, is_whole) = (append.slot, matches!(append.what, What::Whole(_)));
+        let known = self.before.get(&slot).map_or(known, |before| known.max(*before));
         let before =
             self.replicas.copies.get(&slot).map(|copy| (copy.epoch, copy.sequence)).unwrap_or_default();
         let follows: Vec<_> = match &append.what {
@@ -247,13 +250,15 @@ impl DecisionLog {
             Ok(taken) => taken,
             Err(refused) => return Ok(Err(refused)),
         };
-        self.fence(slot, epoch)?;
         if is_whole {
             self.unfit.remove(&slot);
         }
         if is_whole && before != (epoch, sequence) {
+            // Before the fence: the former copy is never on disk under this epoch.
             self.write_copy(slot)?;
-        } else if !follows.is_empty() {
+        }
+        self.fence(slot, epoch)?;
+        if !follows.is_empty() {
             self.append(slot, &encode_after(before.1, &follows))?;
             if self.slots.get(&slot).is_some_and(|log| log.records >= self.settings.records_before_copy) {
                 self.write_copy(slot)?;

@@ -32,6 +32,6 @@ pub(super) fn copy(stored: &Stored, ended_kept: usize) -> Option<Decisions> {
     if is_lost || !form.is_empty() {
         return None;
     }
-    copy.epoch = copy.epoch.max(stored.fence);
+    // Its epoch is that of the leader that it is a copy of: the node may have heard of a later one, and not got its copy.
     Some(copy)
 }

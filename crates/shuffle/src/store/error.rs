@@ -20,6 +20,14 @@ pub enum ReadError {
     /// It is not stored here, or not any more.
     #[error("batch {0:?} is not here")]
     Absent(BatchKey),
+    /// The system has not read it, for want of file descriptors or memory, say: that tells nothing of the batch.
+    #[error("batch {key:?} cannot be read now: {why}")]
+    Failed {
+        /// Which one.
+        key: BatchKey,
+        /// What the system says.
+        why: String,
+    },
     /// It is not as it was written.
     #[error("batch {key:?} is damaged: {damage}; fetch it from another replica")]
     Damaged {

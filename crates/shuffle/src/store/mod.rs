@@ -275,7 +275,8 @@ impl Store {
             for key in keys {
                 match reader.read(&key) {
                     Ok(batch) => rest.push(batch),
-                    Err(ReadError::Absent(_)) => {}
+                    // What was not copied keeps its file.
+                    Err(ReadError::Absent(_) | ReadError::Failed { .. }) => {}
                     Err(ReadError::Damaged { key, damage }) => {
                         lock(&self.index).remove(&key);
                         damaged.push((key, *damage));

@@ -19,6 +19,14 @@ pub struct BatchReader {
     index: Arc<Mutex<Index>>,
 }
 
+/// `EIO`, as the system numbers it.
+const IO_ERROR: i32 = 5;
+
+/// Whether reading it again would fail in the same way.
+fn is_of_disk(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::UnexpectedEof || error.raw_os_error() == Some(IO_ERROR)
+}
+
 impl BatchReader {
     pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf, index: Arc<Mutex<Index>>) -> BatchReader {
         BatchReader { disk, dir, index }
@@ -36,20 +44,27 @@ impl BatchReader {
                 Ok(Some(batch)) => return Ok(Arc::new(batch)),
                 // The file is gone: the batch is somewhere else, or was dropped.
                 Ok(None) => {}
-                Err(damage) => return Err(ReadError::Damaged { key: key.clone(), damage: damage.into() }),
+                Err(error) => return Err(error),
             }
         }
         Err(ReadError::Absent(key.clone()))
     }
 
-    fn read_at(&self, key: &BatchKey, place: Place) -> Result<Option<Batch>, Damage> {
+    fn read_at(&self, key: &BatchKey, place: Place) -> Result<Option<Batch>, ReadError> {
         let path = file::path(&self.dir, key.stream.shuffle, place.file);
         let name = || path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let damage = |offset, what| Damage { file: name(), offset, what };
+        let damage = |offset, what| {
+            let damage = Box::new(Damage { file: name(), offset, what });
+            ReadError::Damaged { key: key.clone(), damage }
+        };
         let bytes = match self.disk.read_at(&path, place.offset, place.bytes) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(damage(place.offset, format!("it cannot be read: {error}"))),
+            // The disk cannot read the place, or the file ends before it.
+            Err(error) if is_of_disk(&error) => {
+                return Err(damage(place.offset, format!("it cannot be read: {error}")));
+            }
+            Err(error) => return Err(ReadError::Failed { key: key.clone(), why: error.to_string() }),
         };
         match file::read_frame(&bytes, place) {
             Ok(batch) if batch.key == *key => Ok(Some(batch)),

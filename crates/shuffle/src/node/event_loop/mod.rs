@@ -153,7 +153,7 @@ impl EventLoop {
     }
 
     /// It leads what the map says, under the epochs of the map.
-    fn take_leads(&mut self) -> Result {
+    pub(super) fn take_leads(&mut self) -> Result {
         let (map, me) = (Arc::clone(&self.map), self.name.clone());
         self.leaders.retain(|slot, leader| {
             let place = map.place(*slot);
@@ -164,6 +164,8 @@ impl EventLoop {
             let leads = place.live.first() == Some(&me) && self.decisions.may_lead(slot, place.epoch);
             if leads && !self.leaders.contains_key(&slot) {
                 let copy = self.decisions.lead(slot, place.epoch).map_err(|error| Ends(error.to_string()))?;
+                // Until its epoch is on disk it leads nothing: a report of the log comes then.
+                let Some(copy) = copy else { continue };
                 let machines = self.config.settings.machines.clone();
                 self.leaders.insert(slot, Leader::begin(now, slot, machines, Arc::clone(&map), copy));
             }

@@ -306,7 +306,8 @@ impl Holder {
             let none = Numbers::default();
             let numbers = self.streams.get(&stream).unwrap_or(&none);
             if !numbers.has_upto(*upto) {
-                let gaps = numbers.gaps(*upto);
+                let left = self.settings.fetched_at_once.saturating_sub(lacking.len());
+                let gaps = numbers.gaps(*upto).take(left.max(1));
                 lacking.extend(gaps.map(|number| BatchKey { stream: stream.clone(), number }));
             }
         }

@@ -97,9 +97,10 @@ impl Holder {
         for (stream, numbers) in has.iter().filter(|(stream, _)| self.how_ended(stream.shuffle).is_none()) {
             let own = self.streams.get(stream).unwrap_or(&none);
             let keys = own.lacks_of(numbers).map(|number| BatchKey { stream: stream.clone(), number });
-            lacking.extend(keys.filter(|key| !self.storing.contains_key(key)));
+            // Whatever another node says that it has, no more is asked for at a time.
+            let left = self.settings.fetched_at_once.saturating_sub(lacking.len());
+            lacking.extend(keys.filter(|key| !self.storing.contains_key(key)).take(left));
         }
-        lacking.truncate(self.settings.fetched_at_once);
         if !lacking.is_empty() {
             self.send(from.clone(), Message::Fetch(lacking));
         }
