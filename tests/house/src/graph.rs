@@ -9,7 +9,7 @@
 //! 5  cli                                        the one binary
 //! 4  dataset  table  shuffle  console           services and pages; examples/* stand here too
 //! 3  coordinator  worker  router  engine  resp  what runs (testkit leans on its own floor: it starts them all)
-//! 2  metadata  maps  door
+//! 2  metadata  maps  door  shuffle-wire
 //! 1  wire  clock  dialer  log  coordination          coordination leans on the clock: its sessions end by it
 //! 0  core  journal                              decisions; files that are only added to
 //!    tests/*  bench/*                           outside: lean on all, nobody leans on them
@@ -54,7 +54,7 @@ pub enum Kind {
 const OUTSIDE: u8 = 6;
 
 /// The floor of each folder below `crates/`.
-const FLOORS: [(&str, u8); 22] = [
+const FLOORS: [(&str, u8); 23] = [
     ("core", 0),
     ("random", 0),
     ("clock", 1),
@@ -64,6 +64,7 @@ const FLOORS: [(&str, u8); 22] = [
     ("dialer", 1),
     ("coordination", 1),
     ("door", 2),
+    ("shuffle-wire", 2),
     ("metadata", 2),
     ("maps", 2),
     ("coordinator", 3),

@@ -33,7 +33,7 @@
 //!
 //! What was not done: the log of a table's replica ([`crate::service::table::replication`]) does not carry the decisions. It elects
 //! an in-sync set by wishes to the coordinator, and a pool asks the coordinator nothing. Reducing on write, input order and attempts
-//! by stream are not here; neither are drivers, files, and forms on the network.
+//! by stream are not here; neither are drivers and files. Forms on the network are in `crates/shuffle-wire`.
 
 use crate::base::id::{Epoch, Incarnation};
 use crate::base::name::NodeId;
