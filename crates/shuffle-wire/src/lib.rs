@@ -13,6 +13,7 @@
 //! | records and batches that stay where they lie | [`records`], [`batch`] |
 //! | between nodes: core's messages, and how a connection begins and ends | [`node`] |
 //! | from clients and back: calls, answers, refusals | [`client`] |
+//! | connections, queues, back-off, servers | [`transport`] |
 //! | what can be wrong | [`FrameError`], [`Malformed`] |
 //! | every limit | [`limits`] |
 //!
@@ -41,5 +42,6 @@ pub mod records;
 pub mod testing;
 #[cfg(test)]
 mod tests;
+pub mod transport;
 
 pub use malformed::{FrameError, Malformed};
