@@ -35,7 +35,7 @@ impl PackedRecords {
         }
         let (mut rest, mut content) = (&bytes[..], 0);
         for _ in 0..count {
-            let (key, value, after) = split(rest)?;
+            let ((key, value), after) = split(rest)?;
             let is_large = key.len() > limits::SHUFFLE_KEY_BYTES
                 || key.len() + value.len() > limits::SHUFFLE_RECORD_BYTES;
             if is_large {
@@ -110,9 +110,9 @@ impl<'a> Iterator for Records<'a> {
     type Item = (&'a [u8], &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (key, value, rest) = split(self.0).ok()?;
+        let (record, rest) = split(self.0).ok()?;
         self.0 = rest;
-        Some((key, value))
+        Some(record)
     }
 }
 
@@ -124,8 +124,11 @@ pub fn put_record(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// The key and the value of the first record, and what follows.
-fn split(bytes: &[u8]) -> Result<(&[u8], &[u8], &[u8]), Malformed> {
+/// A key and a value.
+type Pair<'a> = (&'a [u8], &'a [u8]);
+
+/// The first record, and what follows.
+fn split(bytes: &[u8]) -> Result<(Pair<'_>, &[u8]), Malformed> {
     const WHAT: &str = "a record";
     let (key, first) = number(bytes, WHAT)?;
     let (value, second) = number(&bytes[first..], WHAT)?;
@@ -133,5 +136,5 @@ fn split(bytes: &[u8]) -> Result<(&[u8], &[u8], &[u8]), Malformed> {
     let length = |length: u64| usize::try_from(length).map_err(|_| Malformed::Ends(WHAT));
     let (key, rest) = rest.split_at_checked(length(key)?).ok_or(Malformed::Ends(WHAT))?;
     let (value, rest) = rest.split_at_checked(length(value)?).ok_or(Malformed::Ends(WHAT))?;
-    Ok((key, value, rest))
+    Ok(((key, value), rest))
 }

@@ -379,18 +379,12 @@ async fn r1_a_node_that_reads_nothing_holds_bulk_back_until_it_is_given_up() {
         assert!(peers.waiting(&to).unwrap().1 <= PEER_BULK_BYTES + frame.bytes());
     }
     assert!(taken >= PEER_BULK_BYTES >> 20, "{taken}");
-    let mut last = soon("an end", peers.send_bulk(&to, frame.clone())).await;
-    if last.is_ok() {
-        last = soon("an end", async {
-            loop {
-                let sent = peers.send_bulk(&to, frame.clone()).await;
-                if sent.is_err() {
-                    return sent;
-                }
-            }
-        })
-        .await;
-    }
+    let last = soon("an end", async {
+        loop {
+            peers.send_bulk(&to, frame.clone()).await?;
+        }
+    });
+    let last: Result<(), Dropped> = last.await;
     assert_eq!(last, Err(Dropped::Away), "it is given up, and who waited is told");
     assert!(peers.counts().dropped_away > 0);
     drop(stream);
