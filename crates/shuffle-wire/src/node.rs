@@ -36,7 +36,7 @@ pub enum Hello {
 /// What is said about a connection itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
-    /// Who connects.
+    /// The first word of whoever connects.
     Hello(Hello),
     /// Who was reached.
     Welcome(Peer),

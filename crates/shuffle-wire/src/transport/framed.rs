@@ -62,7 +62,7 @@ impl Closed {
     }
 }
 
-/// What comes.
+/// The frames that come in.
 pub(super) struct FrameReader {
     half: BufReader<ReadHalf>,
     sequence: Sequence,
@@ -138,7 +138,7 @@ impl FrameReader {
     }
 }
 
-/// What goes.
+/// The frames that go out.
 pub(super) struct FrameWriter {
     half: WriteHalf,
     number: u64,
