@@ -119,7 +119,10 @@ def duckdb(path, folder):
     base.execute("create table loaded as select * from records")
 
     def ordered():
-        return base.execute("select key, value from loaded order by key").fetch_record_batch(100_000)
+        result = base.sql("select key, value from loaded order by key")
+        # Its name in DuckDB 1.5, and before.
+        reader = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch
+        return reader(100_000)
 
     def work():
         for _ in ordered():
