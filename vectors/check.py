@@ -645,6 +645,115 @@ def shuffle_cases():
     return {"identities": identities, "ranks": ranks, "slots": slots}
 
 
+# ── Frames of shuffles ──────────────────────────────────────────────────────────────────────────────────
+
+FRAME_SHUFFLE = bytes(range(1, 17))
+TERMS = ["fixed 0000001e", "fixed 00000280"]
+OWN = ["text n1", "fixed 0000000000000003"]
+TASK = ["fixed 0000000000000005", "fixed 0000000000000006"]
+STREAM = ["fixed " + FRAME_SHUFFLE.hex(), "fixed 00000009"]
+BATCH_NUMBER = ["fixed 000000000000012c"]
+OF_BUFFER = ["fixed 01", *OWN]
+CALL = ["fixed 0000000000000008"]
+TWO_RECORDS = ["raw 0105", "raw 6b", "raw 76616c7565", "raw 0000"]
+
+
+def frame_case(name, kind, body, of_shuffle=True, number=0):
+    return {"name": name, "kind": kind, "shuffle": of_shuffle, "number": number, "body": body}
+
+
+SHUFFLE_FRAMES = [
+    frame_case("hello of a node", 1, ["fixed 01", *OWN, "text n2"], False),
+    frame_case("hello of a client", 1, ["fixed 02"], False),
+    frame_case("welcome", 2, ["text n2", "fixed 0000000000000003"], False),
+    frame_case("goodbye", 3, ["text bad-frame", "fixed 02", "text frame 7 came twice"], False, 7),
+    frame_case("ping", 4, [], False, (1 << 64) - 2),
+    frame_case("batch of records", 16, [
+        *STREAM, "fixed 02", *TASK, *OWN, *BATCH_NUMBER, "fixed 01",
+        # Two attempts, in order: of the writer's own buffer, and of another one.
+        "count 2",
+        "fixed 0000000000000007", "fixed 00000002", "fixed 00",
+        "fixed 0000000000000001", "fixed 00000003", "fixed 01", "text n2", "fixed 0000000000000004",
+        "count 2",
+        "fixed 00000000", "fixed 0000000000000001", "count 1",
+        "count 0", "count 1", "count 2", "count 10", *TWO_RECORDS,
+        "fixed 00000001", "fixed 0000000000000005", "count 2",
+        "count 1", "count 2", "count 1", "count 5", "raw 0201", "raw 6b6b", "raw 76",
+        "count 0", "count 130", "count 1", "count 4", "raw 0101", "raw 6c", "raw 77",
+    ]),
+    frame_case("batch with a mark", 16, [
+        *STREAM, *OF_BUFFER, *BATCH_NUMBER, "fixed 02",
+        *OWN, "fixed 0000000000000007", "fixed 00000002", "fixed 000000000000000000000000000000ff",
+        "fixed 0000000000000002", "fixed 0000000000000006",
+        "count 1", "fixed 00000009", "fixed 000000000000012c",
+    ]),
+    frame_case("stored", 17, [*STREAM, *OF_BUFFER, *BATCH_NUMBER]),
+    frame_case("inventory", 19, [
+        "fixed 00000009", "fixed 0000000000000002", "fixed 01", "count 1", *STREAM, *OF_BUFFER,
+        "fixed 0000000000000004", "count 2", "fixed 0000000000000007", "fixed 0000000000000008",
+    ], False),
+    frame_case("append", 21, [
+        "fixed 00000009", "fixed 0000000000000005", "fixed 02", "fixed 000000000000000b", "count 1",
+        "fixed " + FRAME_SHUFFLE.hex(), "fixed 01", *TERMS,
+    ], False),
+    frame_case("ask", 24, []),
+    frame_case("word", 25, [
+        "fixed 01", "fixed 00000001", "count 2", "fixed 0000000000000004", "bytes ", "fixed 0000000000000005", "bytes 6d",
+    ]),
+    frame_case("sample", 29, [
+        *OWN, "fixed 00000008", "fixed 0000000000000001", "count 1", "count 2", "bytes 62", "bytes 61",
+    ]),
+    frame_case("counted", 33, [
+        "fixed 0000000000000005", "fixed 00000009", "count 1", "fixed 0000000000000004",
+        "fixed 000000000000000a", "fixed 00000000000003e8",
+    ]),
+    frame_case("start", 64, [*CALL, *TERMS, "fixed 01"]),
+    frame_case("open", 65, [*CALL, "fixed 00000002", "fixed 000000000000000000000000000000ff", *TERMS]),
+    frame_case("records", 66, [*CALL, "fixed 0000000000000001", "count 2", "count 10", *TWO_RECORDS]),
+    frame_case("end", 67, [*CALL, "fixed 0000000000000002", "fixed 0000000000000006"]),
+    frame_case("seal", 69, [*CALL, "count 3", "fixed 00000000", "fixed 00000001", "fixed 00000007"]),
+    frame_case("read a partition", 70, [*CALL, "fixed 0000000000000003", "fixed 0000000000000100", "fixed 01"]),
+    frame_case("read keys", 71, [*CALL, "bytes 61", "fixed 01", "bytes 62"]),
+    frame_case("whole", 99, CALL),
+    frame_case("lacks", 101, [*CALL, "count 1", "fixed 00000001"]),
+    frame_case("read", 102, [*CALL, "count 2", "count 10", *TWO_RECORDS]),
+    frame_case("refused", 108, [*CALL, "text disk-full", "fixed 02", "text the disk of n1 is full"]),
+]
+
+
+def count_form(count):
+    """Groups of 7 bits, lowest first."""
+    out = bytearray()
+    while count >= 0x80:
+        out.append(count & 0x7F | 0x80)
+        count >>= 7
+    return bytes(out) + bytes([count])
+
+
+def frame_part(part):
+    kind, _, what = part.partition(" ")
+    if kind == "count":
+        return count_form(int(what))
+    data = what.encode() if kind == "text" else bytes.fromhex(what)
+    return data if kind in ("fixed", "raw") else count_form(len(data)) + data
+
+
+def frame_bytes(case):
+    body = b"".join(map(frame_part, case["body"]))
+    shuffle = FRAME_SHUFFLE if case["shuffle"] else bytes(16)
+    head = b"PSHF" + bytes([1, case["kind"]]) + bool(case["shuffle"]).to_bytes(2, "big")
+    head += len(body).to_bytes(4, "big") + crc32c(body).to_bytes(4, "big") + case["number"].to_bytes(8, "big") + shuffle
+    return head + crc32c(head).to_bytes(4, "big") + body
+
+
+def shuffle_frame_cases():
+    def told(case):
+        shuffle = FRAME_SHUFFLE.hex() if case["shuffle"] else None
+        return {**case, "shuffle": shuffle, "number": f"{case['number']:016x}", "frame": frame_bytes(case).hex()}
+
+    return {"frames": [told(case) for case in SHUFFLE_FRAMES]}
+
+
 # ── Other people's implementations ──────────────────────────────────────────────────────────────────────
 
 JAVA = """
@@ -816,6 +925,7 @@ def main():
     files["table_backup.json"] = table_backup_cases
     files["roles.json"] = role_cases
     files["shuffles.json"] = shuffle_cases
+    files["shuffle_frames.json"] = shuffle_frame_cases
     if "--write" in sys.argv:
         for name, cases in files.items():
             (HERE / name).write_text(json.dumps(cases(), indent=1, ensure_ascii=True) + "\n")

@@ -82,6 +82,16 @@ impl Dialer {
         Ok(stream)
     }
 
+    /// The same over a socket of this machine, by its path.
+    ///
+    /// # Errors
+    /// When there is none, or [`ErrorKind::TimedOut`] when it does not open in time.
+    #[cfg(unix)]
+    pub async fn unix(self, path: &std::path::Path) -> Result<tokio::net::UnixStream, Error> {
+        let late = |_| Error::new(ErrorKind::TimedOut, "it did not open in time");
+        tokio::time::timeout(self.connect, tokio::net::UnixStream::connect(path)).await.map_err(late)?
+    }
+
     /// What a client of HTTP opens its connections with.
     pub fn http(self) -> HttpConnector {
         let mut connector = HttpConnector::new();

@@ -7,9 +7,9 @@
 //!
 //! ```text
 //! 5  cli                                        the one binary
-//! 4  dataset  table  shuffle (planned)          services; examples/* stand here too
+//! 4  dataset  table  shuffle                    services; examples/* stand here too
 //! 3  coordinator  worker  router  engine  resp  processes, their storage and protocols
-//! 2  metadata  maps  door
+//! 2  metadata  maps  door  shuffle-wire
 //! 1  wire  clock  dialer  log  coordination     coordination depends on the clock: its sessions end by it
 //! 0  core  journal  random                      decisions; files that are only added to; random numbers
 //!    tests/*  bench/*                           outside: depend on all, no crate depends on them
@@ -54,7 +54,7 @@ pub enum Kind {
 const OUTSIDE: u8 = 6;
 
 /// The floor of each folder below `crates/`.
-const FLOORS: [(&str, u8); 20] = [
+const FLOORS: [(&str, u8); 21] = [
     ("core", 0),
     ("random", 0),
     ("clock", 1),
@@ -64,6 +64,7 @@ const FLOORS: [(&str, u8); 20] = [
     ("dialer", 1),
     ("coordination", 1),
     ("door", 2),
+    ("shuffle-wire", 2),
     ("metadata", 2),
     ("maps", 2),
     ("coordinator", 3),

@@ -51,8 +51,9 @@ const FORM_DERIVES: [&str; 6] = ["Serialize", "Deserialize", "Message", "Oneof",
 const MAY_DERIVE_FORMS: [&str; 2] = ["crates/wire/", "crates/cli/"];
 
 /// What opens connections, as it ends in a path.
-const DIALS: [&str; 5] = [
+const DIALS: [&str; 6] = [
     "TcpStream::connect",
+    "UnixStream::connect",
     "HttpConnector::new",
     "Endpoint::from_shared",
     "Endpoint::from_static",

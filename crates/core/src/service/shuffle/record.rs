@@ -114,6 +114,18 @@ pub struct Numbers {
 }
 
 impl Numbers {
+    /// Up to which number all are there, and those beyond a gap, in order: what [`Numbers::of_parts`] makes the same numbers of.
+    pub fn parts(&self) -> (u64, &BTreeSet<u64>) {
+        (self.upto, &self.beyond)
+    }
+
+    /// Numbers of their parts. None: these are no parts, as a number beyond the gap is not beyond it, or there is none after the last.
+    pub fn of_parts(upto: u64, beyond: BTreeSet<u64>) -> Option<Numbers> {
+        let first = upto.checked_add(2)?;
+        let are_beyond = beyond.first().is_none_or(|least| *least >= first);
+        (are_beyond && !beyond.contains(&u64::MAX)).then_some(Numbers { upto, beyond })
+    }
+
     /// One more. The answer is false if it was there.
     pub fn insert(&mut self, number: u64) -> bool {
         if self.has(number) {
@@ -216,5 +228,10 @@ mod tests {
         assert!([1, 2, 6].into_iter().all(|number| other.insert(number)));
         assert_eq!(numbers.lacks_of(&other).collect::<Vec<_>>(), [2, 6]);
         assert_eq!(other.lacks_of(&numbers).collect::<Vec<_>>(), [3, 5]);
+        let (upto, beyond) = numbers.parts();
+        assert_eq!(Numbers::of_parts(upto, beyond.clone()), Some(numbers.clone()));
+        for (upto, beyond) in [(1, 2), (1, 1), (u64::MAX, 7), (1, u64::MAX)] {
+            assert_eq!(Numbers::of_parts(upto, [beyond].into()), None, "{upto} {beyond}");
+        }
     }
 }

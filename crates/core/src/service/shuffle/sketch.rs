@@ -22,11 +22,37 @@ pub struct Sketch {
 
 /// Least capacity of a level: below it sorting costs more than it saves.
 const LEAST: usize = 8;
+/// Most levels, and the largest `k`, of a sketch that is made of parts: of keys that were counted nobody has 2^48.
+const MOST_LEVELS: usize = 48;
+const MOST_K: usize = 1 << 16;
 
 impl Sketch {
     /// An empty sketch whose largest level holds `k` keys; the error of a rank is some `2 / k` of all. `seed` decides the draws.
     pub fn new(k: usize, seed: u64) -> Sketch {
         Sketch { k: k.max(LEAST), seed, levels: vec![Vec::new()], count: 0 }
+    }
+
+    /// Its `k`, its seed, and its keys by their levels: what [`Sketch::of_parts`] makes the same sketch of.
+    pub fn parts(&self) -> (usize, u64, &[Vec<Bytes>]) {
+        (self.k, self.seed, &self.levels)
+    }
+
+    /// A sketch of its parts. None: these are no parts of one, as it would hold more keys or longer ones than a sketch does.
+    pub fn of_parts(k: usize, seed: u64, levels: Vec<Vec<Bytes>>) -> Option<Sketch> {
+        if !(LEAST..=MOST_K).contains(&k) || !(1..=MOST_LEVELS).contains(&levels.len()) {
+            return None;
+        }
+        if levels.iter().flatten().any(|key| key.len() > limits::SAMPLE_KEY_BYTES) {
+            return None;
+        }
+        let mut sketch = Sketch { k, seed, levels, count: 0 };
+        if sketch.held() > sketch.room() {
+            return None;
+        }
+        // No level has more than 2^18 keys now, so no weight is lost.
+        let weights = sketch.levels.iter().zip(0u32..).map(|(keys, level)| (keys.len() as u64) << level);
+        sketch.count = weights.fold(0, u64::saturating_add);
+        Some(sketch)
     }
 
     /// How many keys were inserted.
@@ -94,10 +120,14 @@ impl Sketch {
         (mixed ^ (mixed >> 27)) & (1 << 20) != 0
     }
 
+    /// How many keys it may hold.
+    fn room(&self) -> usize {
+        (0..self.levels.len()).map(|level| self.capacity(level)).sum()
+    }
+
     fn compress(&mut self) {
         loop {
-            let capacity: usize = (0..self.levels.len()).map(|level| self.capacity(level)).sum();
-            if self.held() <= capacity {
+            if self.held() <= self.room() {
                 return;
             }
             let full =
@@ -210,6 +240,25 @@ mod tests {
         let begins = heavy.begins(4);
         assert!(begins.contains(&key) && begins.contains(&after(&key)), "{begins:?}");
         assert_eq!(Cdf::default().begins(5).len(), 1, "without keys there is one range");
+    }
+
+    #[test]
+    fn a_sketch_is_made_of_its_parts_and_of_nothing_else() {
+        let sketch = sketch_of(0..9_999, 64, 3);
+        let (k, seed, levels) = sketch.parts();
+        assert_eq!(Sketch::of_parts(k, seed, levels.to_vec()), Some(sketch.clone()));
+        let key: Bytes = [1].as_slice().into();
+        let long: Bytes = vec![1; limits::SAMPLE_KEY_BYTES + 1].into();
+        for (k, levels) in [
+            (7, vec![vec![]]),
+            (MOST_K + 1, vec![vec![]]),
+            (8, vec![]),
+            (8, vec![vec![]; MOST_LEVELS + 1]),
+            (8, vec![vec![long]]),
+            (8, vec![vec![key; 9]]),
+        ] {
+            assert_eq!(Sketch::of_parts(k, 1, levels.clone()), None, "{k} {}", levels.len());
+        }
     }
 
     #[test]

@@ -1,0 +1,132 @@
+//! The two ends of the floor: a client that has its records ready, and a reader that checks what comes out.
+
+use super::wire::{FRAME_BYTES, FRAME_RECORDS, RECORD_BYTES, Socket, Way};
+use super::{KEY_BYTES, NODES, range_of};
+use crate::Done;
+use bench_gauge::say;
+use bench_shuffle::check::{Checker, Order, Tally};
+use bench_shuffle::generate::{Generator, Input, Shape};
+use std::io::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// What both are told.
+struct Told {
+    records: u64,
+    ranges: usize,
+    way: Way,
+    folder: PathBuf,
+    nodes: Vec<String>,
+}
+
+impl Told {
+    fn new(words: &[String]) -> std::result::Result<Told, Box<dyn std::error::Error>> {
+        let [_, records, ranges, way, folder, nodes @ ..] = words else {
+            return Err("RECORDS RANGES WAY FOLDER ADDRESS ADDRESS ADDRESS".into());
+        };
+        Ok(Told {
+            records: records.parse()?,
+            ranges: ranges.parse()?,
+            way: Way::named(way)?,
+            folder: Path::new(folder).to_owned(),
+            nodes: nodes.to_vec(),
+        })
+    }
+
+    fn connect(&self, role: &[u8]) -> Result<Vec<Socket>> {
+        let connect = |number| {
+            let mut socket = self.way.connect(&self.nodes, &self.folder, number)?;
+            socket.put(role, &[])?;
+            Ok(socket)
+        };
+        (0..NODES).map(connect).collect()
+    }
+}
+
+/// Says that it is ready, and waits until it is told to go on.
+fn ready(words: &str) -> Result<()> {
+    say(words);
+    std::io::stdin().read_line(&mut String::new()).map(drop)
+}
+
+/// As a word that [`tally_of`] reads.
+fn word_of(tally: Tally) -> String {
+    format!("{} {} {:032x}", tally.records, tally.bytes, tally.sum)
+}
+
+/// The tally of a line.
+pub fn tally_of(line: &str) -> Option<Tally> {
+    let mut words = line.split_ascii_whitespace();
+    let (records, bytes) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    Some(Tally { records, bytes, sum: u128::from_str_radix(words.next()?, 16).ok()? })
+}
+
+/// Runs the same with each, on a thread for each, and gives what comes of it.
+fn each<A: Send, T: Send>(all: Vec<A>, work: impl Fn(usize, A) -> Result<T> + Sync) -> Result<Vec<T>> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> =
+            all.into_iter().enumerate().map(|(at, one)| scope.spawn(move || work(at, one))).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().map_err(|_| Error::other("a thread has failed"))?)
+            .collect()
+    })
+}
+
+/// What the process of the client does: says what it has, sends a third to each node, and ends when all of it is stored.
+pub fn client(words: &[String]) -> Done {
+    let told = Told::new(words)?;
+    let generator =
+        Generator::new(Input::Uniform, Shape::USUAL, told.records, super::SEED).ok_or("no room")?;
+    let mut records = vec![0; usize::try_from(told.records)? * RECORD_BYTES];
+    generator.write_all(0, &mut records);
+    let mut tally = Tally::default();
+    records.chunks_exact(RECORD_BYTES).for_each(|record| tally.add(record));
+    let sockets = told.connect(b"c")?;
+    ready(&word_of(tally))?;
+    let frames: Vec<&[u8]> = records.chunks(FRAME_RECORDS * RECORD_BYTES).collect();
+    each(sockets, |number, mut socket| {
+        for frame in frames.iter().skip(number).step_by(NODES) {
+            socket.send(0, crc32c::crc32c(frame), frame)?;
+        }
+        socket.send_end()?;
+        socket.receive_end()
+    })?;
+    ready("done")?;
+    Ok(())
+}
+
+/// What the process of the reader does: reads each range from one of the nodes that have it, and says what it has seen.
+pub fn reader(words: &[String]) -> Done {
+    let told = Told::new(words)?;
+    let sockets = told.connect(b"r")?;
+    ready("ready")?;
+    let tallies = each(sockets, |number, mut socket| {
+        let (mut frame, mut tally) = (vec![0; FRAME_BYTES], Tally::default());
+        for range in (number..told.ranges).step_by(NODES) {
+            socket.put(&(range as u32).to_be_bytes(), &[])?;
+            tally += check_range(&mut socket, range, told.ranges, &mut frame)?;
+        }
+        Ok(tally)
+    })?;
+    let mut all = Tally::default();
+    tallies.into_iter().for_each(|tally| all += tally);
+    ready(&word_of(all))?;
+    Ok(())
+}
+
+/// A range is in order, and everything in it belongs there: so all ranges together are in order.
+fn check_range(socket: &mut Socket, range: usize, ranges: usize, frame: &mut [u8]) -> Result<Tally> {
+    let mut checker = Checker::new(KEY_BYTES, Order::Keys);
+    while let Some((_, _, bytes)) = socket.receive(frame)? {
+        for record in frame[..bytes].chunks_exact(RECORD_BYTES) {
+            checker.take(record).map_err(Error::other)?;
+            if range_of(record, ranges) != range {
+                return Err(Error::other(format!(
+                    "a record lies in range {range} and does not belong there"
+                )));
+            }
+        }
+    }
+    Ok(checker.tally())
+}

@@ -1,0 +1,160 @@
+//! The floor: what any shuffle costs that has two replicas on disk, orders, and checks what it moves; and nothing else.
+//!
+//! ```text
+//!  client ═════► three nodes: divide ═════► two of the three: disk ─── read back, sort ═════► reader: count, order, sum
+//!   a hop, with checksums      1⅓ hops: one of the two is often the node itself        a hop
+//! ```
+//!
+//! There are no attempts, no bounds to find (uniform keys are divided evenly beforehand), no numbers of batches, no answers but one at the
+//! end, no memory limit, no retry.
+
+mod disk;
+mod ends;
+mod node;
+mod wire;
+
+pub use ends::{client, reader};
+pub use node::node;
+
+use crate::{Done, Run, median};
+use bench_gauge::{Running, core_seconds_ever_of, free, myself, now, say};
+use bench_shuffle::check::Tally;
+use std::io::{BufRead, BufReader, Error, Result, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use wire::Way;
+
+/// Nodes.
+pub const NODES: usize = 3;
+/// Of them so many have each range.
+pub const REPLICAS: usize = 2;
+/// Bytes of a key.
+pub const KEY_BYTES: usize = 10;
+/// Of the records.
+const SEED: u64 = 18;
+/// Partitions that are read: each is a range.
+const RANGES: u64 = 256;
+const GB: f64 = 1e9;
+
+/// The range of a record: keys are uniform, so their first two bytes divide them evenly.
+pub fn range_of(record: &[u8], ranges: usize) -> usize {
+    let top = record.first_chunk().map_or(0, |top| u16::from_be_bytes(*top));
+    (usize::from(top) * ranges) >> 16
+}
+
+/// What one run took.
+#[derive(Debug, Clone, Copy)]
+struct Took {
+    /// Core-seconds per GB until all is stored, and until all is read.
+    writing: f64,
+    reading: f64,
+    wall_seconds: f64,
+}
+
+/// Prints the figures of the floor; gives the median of core-seconds per GB by the name of the way.
+pub fn bench(run: &Run) -> std::result::Result<Vec<(&'static str, f64)>, Box<dyn std::error::Error>> {
+    let mut medians = Vec::new();
+    for way in [Way::Tcp, Way::Unix] {
+        let name = way.name();
+        if !run.measures(name) {
+            continue;
+        }
+        let mut figures = Vec::new();
+        for round in 0..run.number("--rounds", 3, 1) {
+            let took = one(run, way, &run.folder(&format!("{name}-{round}"))?)?;
+            let Took { writing, reading, wall_seconds } = took;
+            say(&format!(
+                "floor {name:4} {:.2} core-s/GB ({writing:.2} to write, {reading:.2} to read), {wall_seconds:.2} s by the clock",
+                writing + reading
+            ));
+            figures.push(writing + reading);
+        }
+        medians.push((name, median(figures)));
+    }
+    for (name, median) in &medians {
+        say(&format!("median  floor {name:4} {median:.2} core-s/GB"));
+    }
+    Ok(medians)
+}
+
+/// The command: the figures alone.
+pub fn command(run: &Run) -> Done {
+    bench(run).map(drop)
+}
+
+fn one(run: &Run, way: Way, folder: &Path) -> Result<Took> {
+    let (records, ranges) = (run.records(), run.number("--ranges", RANGES, RANGES));
+    let addresses: Vec<_> = (0..NODES).map(|_| free()).collect::<Result<_>>()?;
+    let mut nodes = Vec::new();
+    for (number, at) in addresses.iter().enumerate() {
+        let mut command = myself()?;
+        command.arg("floor-node").args([number as u64, ranges, records].map(|number| number.to_string()));
+        command.arg(way.name()).arg(folder).args(addresses.iter().map(ToString::to_string));
+        nodes.push(Running::start(&mut command, *at)?);
+    }
+    let end = |role: &str| {
+        let mut command = myself()?;
+        command.arg(role).args([records, ranges].map(|number| number.to_string()));
+        command.arg(way.name()).arg(folder).args(addresses.iter().map(ToString::to_string));
+        End::start(command)
+    };
+    let (mut client, sent) = end("floor-client")?;
+    let (mut reader, _) = end("floor-reader")?;
+    let pids: Vec<u32> =
+        nodes.iter().map(Running::pid).chain([client.child.id(), reader.child.id()]).collect();
+    let core_seconds = || pids.iter().map(|pid| core_seconds_ever_of(*pid)).sum::<f64>();
+    let (begun, at) = (core_seconds(), now());
+    client.go()?;
+    client.line()?;
+    let stored = core_seconds();
+    reader.go()?;
+    let read = reader.line()?;
+    let (done, wall_seconds) = (core_seconds(), now().duration_since(at).as_secs_f64());
+    let tallies: Option<(Tally, Tally)> = ends::tally_of(&sent).zip(ends::tally_of(&read));
+    if tallies.is_none_or(|(sent, read)| sent != read) {
+        return Err(Error::other(format!("what was read ({read}) is not what was sent ({sent})")));
+    }
+    let gb = (records * wire::RECORD_BYTES as u64) as f64 / GB;
+    Ok(Took { writing: (stored - begun) / gb, reading: (done - stored) / gb, wall_seconds })
+}
+
+/// The process of a client or a reader; it is ended when it is dropped.
+struct End {
+    child: Child,
+    tell: ChildStdin,
+    hear: BufReader<ChildStdout>,
+}
+
+impl End {
+    /// Starts it, and waits until it is ready; gives what it says then.
+    fn start(mut command: std::process::Command) -> Result<(End, String)> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let none = || Error::other("a process has no pipe");
+        let tell = child.stdin.take().ok_or_else(none)?;
+        let hear = BufReader::new(child.stdout.take().ok_or_else(none)?);
+        let mut end = End { child, tell, hear };
+        let line = end.line()?;
+        Ok((end, line))
+    }
+
+    fn go(&mut self) -> Result<()> {
+        self.tell.write_all(b"\n")
+    }
+
+    /// The next line that it says; an error if it has ended.
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        match self.hear.read_line(&mut line)? {
+            0 => Err(Error::other("a process of the floor has failed, and said why")),
+            _ => Ok(line.trim().to_owned()),
+        }
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,319 @@
+//! What clients ask nodes for, and what these answer.
+//!
+//! | request | answer | what follows |
+//! |---|---|---|
+//! | start | started | |
+//! | open an attempt | opened | records, in frames numbered from 1, under the number of that call; each is taken, or the attempt is refused |
+//! | end it, with what was counted | whole | nothing: the attempt is stored |
+//! | abort it | | nothing: it never was |
+//! | seal | sealed, or lacks | |
+//! | read a partition, an interval, or a slice of a range | read, any number of times, then read to the end | |
+//! | bounds, status, keep alive, delete | bounds, status, alive, deleted | |
+//!
+//! A client numbers its calls; an answer names the call. Each request may be refused instead ([`Refusal`]). The shuffle stands in the
+//! header of the frame.
+//!
+//! There is no answer "wait": who has no room for records does not read them from the socket, and the client's writes wait.
+
+mod refusal;
+
+pub use refusal::{Again, Refusal, RefusalWord};
+
+use crate::form::{Cursor, Form, choices, fields};
+use crate::frame::{Frame, Kind};
+use crate::limits::SENTENCE_BYTES;
+use crate::malformed::{FrameError, Malformed};
+use crate::node::read;
+use crate::records::PackedRecords;
+use partage_core::service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
+use std::collections::BTreeSet;
+
+/// What the records of a shuffle are. It is fixed when the shuffle starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecordKind {
+    /// Key and value are opaque bytes, ordered by the key.
+    Raw,
+    /// Rows of Arrow: key and value are an encoding of their columns.
+    Arrow(ArrowKind),
+}
+
+/// How rows of Arrow become records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArrowKind {
+    /// The version of the encoding of rows.
+    pub encoding: u16,
+    /// The schema, as a message of Arrow IPC.
+    pub schema: Bytes,
+    /// The columns by which rows are ordered, the first one first.
+    pub order: Vec<SortColumn>,
+}
+
+/// A column by which rows are ordered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SortColumn {
+    /// Its place in the schema.
+    pub column: u32,
+    /// Whether the largest value comes first.
+    pub descends: bool,
+    /// Whether nulls come first.
+    pub nulls_first: bool,
+}
+
+/// Where partitions are cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CutBy {
+    /// At ranks of records: sizes differ by one record at most.
+    Records,
+    /// At bytes: by one record's bytes at most.
+    Bytes,
+    /// Only between different keys.
+    Keys,
+}
+
+/// What a client asks for, of a shuffle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// It begins.
+    Start(Terms, RecordKind),
+    /// An attempt of an input partition begins, of a shuffle that was started with these terms.
+    Open(u32, AttemptId, Terms),
+    /// The records of a frame, numbered from 1, of the attempt that this call has opened.
+    Records(u64, PackedRecords),
+    /// The attempt ends, with so many records and bytes of keys and values.
+    End(u64, u64),
+    /// The attempt is given up.
+    Abort,
+    /// The shuffle takes no more; these input partitions are expected.
+    Seal(BTreeSet<u32>),
+    /// Partition `i` of `n`, cut so.
+    ReadPartition(u64, u64, CutBy),
+    /// The keys from the first, included, to the second, or to the last one.
+    ReadKeys(Bytes, Option<Bytes>),
+    /// Of a range, by its place in the plan, and of that interval of keys in it: the records from one place to before another.
+    ReadSlice(u64, Option<(Bytes, Option<Bytes>)>, u64, u64),
+    /// The keys that bound `n` partitions.
+    Bounds(u64),
+    /// How the shuffle is.
+    Status,
+    /// It is in use.
+    KeepAlive,
+    /// It is over.
+    Delete,
+}
+
+/// How far a shuffle is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// It takes records.
+    Open,
+    /// It is sealed, and can be read.
+    Sealed,
+    /// It has failed.
+    Failed,
+}
+
+/// How a shuffle is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// How far it is.
+    pub stage: Stage,
+    /// Input partitions with a whole attempt.
+    pub winners: u64,
+    /// Records of these.
+    pub records: u64,
+    /// Their keys and values, in bytes.
+    pub bytes: u64,
+    /// The version of the bounds.
+    pub version: u32,
+    /// Ranges of it.
+    pub ranges: u32,
+    /// What it waits for, for people; empty: nothing.
+    pub waits_for: String,
+}
+
+/// What a node answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The shuffle has begun, with these terms.
+    Started(Terms),
+    /// The attempt is open.
+    Opened,
+    /// The frame of that number was taken: it need not be sent again on this connection.
+    Taken(u64),
+    /// The attempt is stored, and so is the mark that it is whole.
+    Whole,
+    /// The shuffle is sealed, with so many records and bytes.
+    Sealed(u64, u64),
+    /// It is not sealed: these partitions lack a whole attempt.
+    Lacks(Vec<u32>),
+    /// The next records, in order.
+    Read(PackedRecords),
+    /// All was read: so many records and bytes.
+    ReadEnd(u64, u64),
+    /// Keys that bound partitions: the first key, that of each later partition, and the last key.
+    Bounds(Vec<Bytes>),
+    /// How the shuffle is.
+    Status(Status),
+    /// It lives.
+    Alive,
+    /// It is over.
+    Deleted,
+    /// Nothing of what was asked for is done.
+    Refused(Refusal),
+}
+
+fields! {
+    ArrowKind, "a kind of rows", { encoding: u16, schema: Bytes, order: Vec<SortColumn> };
+    SortColumn, "a column", { column: u32, descends: bool, nulls_first: bool };
+    Status, "a status", {
+        stage: Stage, winners: u64, records: u64, bytes: u64, version: u32, ranges: u32, waits_for: String
+    };
+}
+choices! {
+    RecordKind, "kind of records", { 1 => Raw, 2 => Arrow(kind) };
+    CutBy, "way to cut", { 1 => Records, 2 => Bytes, 3 => Keys };
+    Stage, "stage of a shuffle", { 1 => Open, 2 => Sealed, 3 => Failed };
+}
+
+impl Form for String {
+    const NAME: &'static str = "a text";
+    const LEAST: usize = 1;
+    fn put(&self, out: &mut Vec<u8>) {
+        let end = self.floor_char_boundary(SENTENCE_BYTES);
+        crate::form::put_bytes(&self.as_bytes()[..end], out);
+    }
+    fn take(from: &mut Cursor<'_>) -> Result<Self, Malformed> {
+        let length = from.length(Self::NAME)?;
+        if length > SENTENCE_BYTES {
+            return Err(Malformed::Text(length));
+        }
+        let bytes = from.bytes(length, Self::NAME)?;
+        let text = std::str::from_utf8(bytes).map_err(|_| Malformed::Value("a text that is not UTF-8"))?;
+        Ok(text.to_owned())
+    }
+}
+
+impl Form for PackedRecords {
+    const NAME: &'static str = "records";
+    const LEAST: usize = 2;
+    fn put(&self, out: &mut Vec<u8>) {
+        crate::form::put_number(self.count(), out);
+        crate::form::put_number(self.bytes().len() as u64, out);
+        out.extend_from_slice(self.bytes());
+    }
+    fn take(from: &mut Cursor<'_>) -> Result<Self, Malformed> {
+        let count = from.number(Self::NAME)?;
+        let bytes = from.length(Self::NAME)?;
+        PackedRecords::take(from, count, bytes)
+    }
+}
+
+/// A call of a client, and what stands with its number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call<T> {
+    /// The client numbers its calls.
+    pub number: u64,
+    /// The shuffle.
+    pub shuffle: ShuffleId,
+    /// What is asked, or answered.
+    pub what: T,
+}
+
+/// The kind of a frame, and its body behind the number of the call.
+macro_rules! calls {
+    ($type:ident, { $($kind:ident => $variant:ident $(($($of:ident),*))?),* $(,)? }) => {
+        impl Call<$type> {
+            /// As a frame. Records are copied once, into it.
+            ///
+            /// # Errors
+            /// It is too long for a frame.
+            pub fn frame(&self) -> Result<Frame, FrameError> {
+                let mut body = Vec::with_capacity(self.what.room());
+                self.number.put(&mut body);
+                let kind = match &self.what {
+                    $($type::$variant $(($($of),*))? => {
+                        $($($of.put(&mut body);)*)?
+                        Kind::$kind
+                    })*
+                };
+                Frame::new(kind, Some(self.shuffle), body)
+            }
+
+            /// Of a frame. Records stay where they lie.
+            ///
+            /// # Errors
+            /// It is of another kind, or malformed.
+            pub fn of(frame: &Frame) -> Result<Self, FrameError> {
+                read(frame, |kind, from| {
+                    let shuffle = frame.shuffle().ok_or(Malformed::NoShuffle)?;
+                    let number = Form::take(from)?;
+                    let what = match kind {
+                        $(Kind::$kind => {
+                            $($(let $of = Form::take(from)?;)*)?
+                            $type::$variant $(($($of),*))?
+                        })*
+                        other => return Err(Malformed::Unexpected(other)),
+                    };
+                    Ok(Call { number, shuffle, what })
+                })
+            }
+        }
+    };
+}
+
+calls! {
+    Request, {
+        Start => Start(terms, kind),
+        Open => Open(partition, attempt, terms),
+        Records => Records(number, records),
+        End => End(records, bytes),
+        Abort => Abort,
+        Seal => Seal(partitions),
+        ReadPartition => ReadPartition(i, n, by),
+        ReadKeys => ReadKeys(first, end),
+        ReadSlice => ReadSlice(range, keys, begin, end),
+        AskBounds => Bounds(n),
+        AskStatus => Status,
+        KeepAlive => KeepAlive,
+        Delete => Delete,
+    }
+}
+
+calls! {
+    Answer, {
+        Started => Started(terms),
+        Opened => Opened,
+        Taken => Taken(number),
+        Whole => Whole,
+        Sealed => Sealed(records, bytes),
+        Lacks => Lacks(partitions),
+        Read => Read(records),
+        ReadEnd => ReadEnd(records, bytes),
+        Bounds => Bounds(keys),
+        Status => Status(status),
+        Alive => Alive,
+        Deleted => Deleted,
+        Refused => Refused(refusal),
+    }
+}
+
+/// What stands before records.
+const BEFORE_RECORDS: usize = 40;
+
+impl Request {
+    fn room(&self) -> usize {
+        match self {
+            Request::Records(_, records) => BEFORE_RECORDS + records.bytes().len(),
+            _ => BEFORE_RECORDS,
+        }
+    }
+}
+
+impl Answer {
+    fn room(&self) -> usize {
+        match self {
+            Answer::Read(records) => BEFORE_RECORDS + records.bytes().len(),
+            _ => BEFORE_RECORDS,
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Every limit of the protocol and of its connections, with its reason.
+
+use std::time::Duration;
+
+/// Body of a frame that carries records, a plan or a list. A chunk of 64 MiB and the largest record, of 64 MiB, may lie in one batch; the
+/// rest is what stands around them.
+pub const LONG_BYTES: usize = 144 << 20;
+
+/// Body of all other frames: the longest has two keys of 64 KiB.
+pub const SHORT_BYTES: usize = 256 << 10;
+
+/// A body up to here gets its room at once; a longer one as it comes, so that a length alone takes no memory.
+pub const ROOM_AT_ONCE: usize = 4 << 20;
+
+/// What a body is decoded to takes at most so many bytes for each of its own: the worst are records of nothing, two bytes each, of which
+/// core's form has two pointers and two counts.
+pub const DECODED_BYTES_A_BYTE: usize = 64;
+
+/// Longest sentence of a refusal that is taken from the network.
+pub const SENTENCE_BYTES: usize = 4_096;
+
+/// While so many bytes wait for one node, besides bulk, what comes on top is dropped: the machines send again what was not answered.
+pub const PEER_BYTES: usize = 8 << 20;
+
+/// Frames that wait for one node, besides bulk.
+pub const PEER_FRAMES: usize = 16_384;
+
+/// While so many bytes of bulk wait for one node, who has more waits, too: a node behind a line of 1 Gbit/s takes this in a quarter of a
+/// second, less than the time after which another one stands in for it.
+pub const PEER_BULK_BYTES: usize = 32 << 20;
+
+/// Bytes of small frames that are put together for one call of the system.
+pub const GATHERED_BYTES: usize = 64 << 10;
+
+/// Bytes that are handed to a socket at once, and that the other end must take within [`STALLED`].
+pub const PIECE_BYTES: usize = 1 << 20;
+
+/// Whoever has connected says within this time who it is.
+pub const OPENING: Duration = Duration::from_secs(5);
+
+/// Between two pings of a node on a connection on which it has nothing else to send.
+pub const PING: Duration = Duration::from_secs(1);
+
+/// A connection on which nothing was heard for so long is closed: ten pings.
+pub const SILENT: Duration = Duration::from_secs(10);
+
+/// A client that has sent nothing for so long, and waits for no answer, is let go. It may compute between two frames.
+pub const CLIENT_SILENT: Duration = Duration::from_secs(60);
+
+/// A connection whose other end takes nothing for so long is closed.
+pub const STALLED: Duration = Duration::from_secs(10);
+
+/// How long the last words of a connection may take.
+pub const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Connections that a server has at once, of nodes and of clients: tens of thousands of clients are spread over the nodes.
+pub const CONNECTIONS: usize = 16_384;

@@ -1,0 +1,154 @@
+//! Where a node listens: `host:port`, or `unix:` and the path of a socket.
+
+use partage_dialer::Dialer;
+use std::fmt;
+use std::io::{Error, ErrorKind};
+use std::path::PathBuf;
+use std::str::FromStr;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// What stands before the path of a Unix socket.
+const UNIX: &str = "unix:";
+
+/// Where a node listens.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Address {
+    /// Host and port.
+    Tcp(String),
+    /// The path of a socket on this machine.
+    Unix(PathBuf),
+}
+
+/// A text that is no address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no address: give host:port, or unix: and a path")]
+pub struct BadAddress(String);
+
+impl FromStr for Address {
+    type Err = BadAddress;
+
+    fn from_str(text: &str) -> Result<Address, BadAddress> {
+        let bad = || BadAddress(text.chars().take(300).collect());
+        match text.strip_prefix(UNIX) {
+            Some("") => Err(bad()),
+            Some(path) => Ok(Address::Unix(path.into())),
+            None => {
+                let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
+                let is_good = !host.is_empty() && port.parse::<u16>().is_ok();
+                if is_good { Ok(Address::Tcp(text.to_owned())) } else { Err(bad()) }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(at) => f.pad(at),
+            Address::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+        }
+    }
+}
+
+/// One direction of a connection.
+pub(super) type ReadHalf = Box<dyn AsyncRead + Send + Sync + Unpin>;
+/// The other one.
+pub(super) type WriteHalf = Box<dyn AsyncWrite + Send + Sync + Unpin>;
+
+fn of_tcp(stream: TcpStream) -> (ReadHalf, WriteHalf) {
+    let (read, write) = stream.into_split();
+    (Box::new(read), Box::new(write))
+}
+
+fn of_unix(stream: UnixStream) -> (ReadHalf, WriteHalf) {
+    let (read, write) = stream.into_split();
+    (Box::new(read), Box::new(write))
+}
+
+impl Address {
+    /// Opens a connection.
+    pub(super) async fn connect(&self) -> Result<(ReadHalf, WriteHalf), Error> {
+        match self {
+            Address::Tcp(at) => Ok(of_tcp(Dialer::PEER.tcp(at).await?)),
+            Address::Unix(path) => Ok(of_unix(Dialer::PEER.unix(path).await?)),
+        }
+    }
+}
+
+/// A socket at which connections come in.
+#[derive(Debug)]
+pub enum Listener {
+    /// Of TCP.
+    Tcp(TcpListener),
+    /// A Unix socket.
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Listens there. A Unix socket that was left behind by a process that has ended is replaced.
+    ///
+    /// # Errors
+    /// Somebody else listens there, or it cannot be.
+    pub async fn bind(address: &Address) -> Result<Listener, Error> {
+        match address {
+            Address::Tcp(at) => TcpListener::bind(at).await.map(Listener::Tcp),
+            Address::Unix(path) => {
+                let bound = UnixListener::bind(path);
+                let is_taken = |error: &Error| error.kind() == ErrorKind::AddrInUse;
+                if !bound.as_ref().is_err_and(is_taken) {
+                    return bound.map(Listener::Unix);
+                }
+                match Dialer::PEER.unix(path).await {
+                    Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                        tokio::fs::remove_file(path).await?;
+                        UnixListener::bind(path).map(Listener::Unix)
+                    }
+                    _ => bound.map(Listener::Unix),
+                }
+            }
+        }
+    }
+
+    /// Where it listens: with the port that the system has given it.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn address(&self) -> Result<Address, Error> {
+        match self {
+            Listener::Tcp(listener) => Ok(Address::Tcp(listener.local_addr()?.to_string())),
+            Listener::Unix(listener) => {
+                let address = listener.local_addr()?;
+                let path = address.as_pathname().ok_or_else(|| Error::other("a socket without a path"))?;
+                Ok(Address::Unix(path.to_owned()))
+            }
+        }
+    }
+
+    pub(super) async fn accept(&self) -> Result<(ReadHalf, WriteHalf), Error> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                // Answers are short; waiting for more to send only delays them.
+                stream.set_nodelay(true)?;
+                Ok(of_tcp(stream))
+            }
+            Listener::Unix(listener) => Ok(of_unix(listener.accept().await?.0)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_they_are_printed() {
+        for good in ["localhost:7000", "10.0.0.1:1", "[::1]:80", "unix:/run/p.sock"] {
+            assert_eq!(good.parse::<Address>().unwrap().to_string(), good);
+        }
+        for bad in ["", "localhost", ":7000", "a:b", "a:70000", "unix:"] {
+            assert_eq!(bad.parse::<Address>(), Err(BadAddress(bad.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Connections between the nodes of a pool, and of clients to nodes, over TCP or a Unix socket.
+//!
+//! ```text
+//!  machines ── send ─────► queue of each node ──► connection ═══ frames ═══► Server ── Service ──► machines of the other node
+//!             never waits    bounded, two lanes    one for each pair and direction       │
+//!           ── send_bulk ─►                                                              └─ calls of clients, answers
+//!             waits for room
+//! ```
+//!
+//! | question | file |
+//! |---|---|
+//! | where a node listens | `address.rs` |
+//! | how frames are read from and written to a socket | `framed.rs` |
+//! | which nodes there are, and what is sent to them | `peers.rs` |
+//! | what waits for a node, what is dropped, what goes first | `peer_queue.rs` |
+//! | when a connection is opened, given up and opened again | `peer_connection.rs` |
+//! | who is accepted, and who is let go and why | `server.rs` |
+//! | a client's end | `client.rs` |
+//!
+//! # Loss
+//!
+//! Core's machines send again what was not answered, and expect nothing else of a network. So what waits for a node that is not reached is
+//! dropped, and so is what does not fit. Bulk is not dropped while its node takes it: who has more waits, does not read from its clients
+//! meanwhile, and TCP holds these back. Otherwise a node that is slow for a moment would get each batch twice.
+//!
+//! # Silence
+//!
+//! A node pings each second, and hears an answer as long as the other one reads. Both ends give a connection up on which nothing was heard
+//! for ten seconds, or nothing was taken. Time-outs are for progress, not for frames: a long frame on a slow line is no silence.
+//!
+//! # What was not done
+//!
+//! No encryption: connections are opened by the dialer and will be certified there, as all others. No second connection for bulk: a short
+//! frame waits for one long one at most.
+
+mod address;
+mod client;
+mod counts;
+mod framed;
+mod peer_connection;
+mod peer_queue;
+mod peers;
+mod server;
+
+pub use address::{Address, BadAddress, Listener};
+pub use client::{ClientAnswers, ClientCalls, ClientConnection};
+pub use counts::{SendCounts, ServerCounts};
+pub use framed::Closed;
+pub use peer_queue::Dropped;
+pub use peers::Peers;
+pub use server::{Answers, Calls, Server, Service};
+
+use crate::limits;
+use std::time::Duration;
+
+/// How long connections wait for what. Each is for progress: a byte is enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// For the first frame, and its answer.
+    pub opening: Duration,
+    /// Between two pings.
+    pub ping: Duration,
+    /// For a byte of a node.
+    pub silent: Duration,
+    /// For a byte of a client.
+    pub client_silent: Duration,
+    /// Until the other end takes a byte.
+    pub stalled: Duration,
+    /// For the last words.
+    pub goodbye: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Timing {
+        Timing {
+            opening: limits::OPENING,
+            ping: limits::PING,
+            silent: limits::SILENT,
+            client_silent: limits::CLIENT_SILENT,
+            stalled: limits::STALLED,
+            goodbye: limits::GOODBYE,
+        }
+    }
+}

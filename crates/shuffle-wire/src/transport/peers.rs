@@ -1,0 +1,135 @@
+//! The other nodes: one queue and one connection for each.
+
+use super::Timing;
+use super::address::Address;
+use super::counts::{SendCounters, SendCounts, add};
+use super::peer_connection::PeerConnection;
+use super::peer_queue::{Dropped, PeerQueue};
+use crate::frame::Frame;
+use crate::node::Peer;
+use partage_core::base::name::NodeId;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+/// Another node. Its connection ends when it is dropped.
+struct Other {
+    address: watch::Sender<Address>,
+    queue: Arc<PeerQueue>,
+    task: AbortHandle,
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        self.task.abort();
+        // Whoever waits for room waits no longer.
+        self.queue.set_away();
+    }
+}
+
+/// Sends the frames of one node to others.
+///
+/// The owner says where the other nodes are ([`Peers::set_addresses`]). Dropping it ends all connections.
+pub struct Peers {
+    own: Peer,
+    timing: Timing,
+    runtime: Handle,
+    counters: Arc<SendCounters>,
+    others: RwLock<BTreeMap<NodeId, Other>>,
+}
+
+impl fmt::Debug for Peers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peers").field("own", &self.own).finish_non_exhaustive()
+    }
+}
+
+impl Peers {
+    /// Of that process. Its connections are tasks of `runtime`.
+    pub fn new(own: Peer, timing: Timing, runtime: Handle) -> Peers {
+        Peers { own, timing, runtime, counters: Arc::default(), others: RwLock::default() }
+    }
+
+    /// Where all other nodes are that may be sent to from now on. The connection to a node that is elsewhere now ends, and the next one
+    /// goes there; that to a node that is not named ends.
+    pub fn set_addresses(&self, addresses: &BTreeMap<NodeId, Address>) {
+        let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+        others.retain(|node, _| addresses.contains_key(node));
+        for (node, address) in addresses.iter().filter(|(node, _)| **node != self.own.node) {
+            match others.get(node) {
+                Some(other) => drop(other.address.send_if_modified(|known| {
+                    let is_other = known != address;
+                    known.clone_from(address);
+                    is_other
+                })),
+                None => drop(others.insert(node.clone(), self.other(node.clone(), address.clone()))),
+            }
+        }
+    }
+
+    fn other(&self, to: NodeId, address: Address) -> Other {
+        let (address, follows) = watch::channel(address);
+        let queue = Arc::new(PeerQueue::default());
+        let connection = PeerConnection {
+            own: self.own.clone(),
+            to,
+            timing: self.timing,
+            queue: Arc::clone(&queue),
+            counters: Arc::clone(&self.counters),
+        };
+        let task = self.runtime.spawn(connection.run(follows)).abort_handle();
+        Other { address, queue, task }
+    }
+
+    fn queue(&self, node: &NodeId) -> Result<Arc<PeerQueue>, Dropped> {
+        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+        others.get(node).map(|other| Arc::clone(&other.queue)).ok_or(Dropped::NoAddress)
+    }
+
+    /// Sends a frame, and never waits.
+    ///
+    /// # Errors
+    /// It was dropped. The machines need not be told: they send again what was not answered.
+    pub fn send(&self, node: &NodeId, frame: Frame) -> Result<(), Dropped> {
+        let added = self.queue(node).and_then(|queue| queue.add(frame));
+        added.inspect_err(|why| self.counters.dropped(*why))
+    }
+
+    /// Sends a frame of bulk, when there is room for it.
+    ///
+    /// # Errors
+    /// It was dropped, as the node is not reached.
+    pub async fn send_bulk(&self, node: &NodeId, frame: Frame) -> Result<(), Dropped> {
+        let added = match self.queue(node) {
+            Ok(queue) => queue.add_bulk(frame).await,
+            Err(why) => Err(why),
+        };
+        added.inspect_err(|why| self.counters.dropped(*why))
+    }
+
+    /// What was sent and what was dropped since they were made.
+    pub fn counts(&self) -> SendCounts {
+        self.counters.counts()
+    }
+
+    /// Frames that wait for a node, and their bytes. None: the node has no address.
+    pub fn waiting(&self, node: &NodeId) -> Option<(usize, usize)> {
+        self.queue(node).ok().map(|queue| queue.waiting())
+    }
+}
+
+impl SendCounters {
+    /// A connection ended or failed, and so many frames that waited for it were dropped.
+    pub(super) fn failed(&self, dropped: usize) {
+        add(&self.failed, 1);
+        add(&self.dropped_away, dropped);
+    }
+
+    pub(super) fn sent(&self, frames: &[Frame]) {
+        add(&self.sent, frames.len());
+        add(&self.sent_bytes, frames.iter().map(Frame::bytes).sum());
+    }
+}
