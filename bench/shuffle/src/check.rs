@@ -1,8 +1,9 @@
 //! Whether what came out of a shuffle is what went in, in order.
 //!
-//! *What* is told by a [`Tally`]: the number of records, their bytes, and the sum, without carry beyond 128 bits, of a hash of each record
-//! of 128 bits. It does not depend on the order, so parts are tallied where they are made and where they are read, and added. A record that
-//! is lost, doubled or changed changes it. *Order* is told by a [`Checker`], for each stretch that must be in order.
+//! *What* is told by a [`Tally`]: the number of records, their bytes, and the sum, without carry beyond 128 bits, of a hash of
+//! each record of 128 bits. It does not depend on the order, so parts are tallied where they are made and where they are read,
+//! and added. A record that is lost, doubled or changed changes it. *Order* is told by a [`Checker`], for each stretch that must
+//! be in order.
 
 use std::cmp::Ordering;
 use std::ops::AddAssign;
@@ -44,7 +45,8 @@ impl AddAssign for Tally {
 pub enum Order {
     /// The key does not descend.
     Keys,
-    /// And of equal keys the number, which stands behind the key, ascends: as when each input partition has one stretch of numbers.
+    /// And of equal keys the number, which stands behind the key, ascends: as when each input partition has one stretch of
+    /// numbers.
     Stable,
 }
 

@@ -1,4 +1,5 @@
-//! The figures that a shuffle is measured by: the floor, and the peers beside it in the same run. See the README for what is measured.
+//! The figures that a shuffle is measured by: the floor, and the peers beside it in the same run. See the README for what is
+//! measured.
 
 mod floor;
 mod peers;

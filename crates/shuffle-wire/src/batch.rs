@@ -8,8 +8,8 @@
 //!  segments count · ( attempt, by its place above · frame · records · bytes of them · records )*
 //! ```
 //!
-//! Attempts stand once at the begin, so a segment has four short numbers, some six bytes, before its records: segments have a few records
-//! only when a frame of 256 KiB is divided into hundreds of ranges.
+//! Attempts stand once at the begin, so a segment has four short numbers, some six bytes, before its records: segments have a few
+//! records only when a frame of 256 KiB is divided into hundreds of ranges.
 
 use crate::form::{Cursor, Form, put_number};
 use crate::malformed::Malformed;

@@ -8,11 +8,12 @@
 //! 44  body
 //! ```
 //!
-//! Numbers have their most significant byte first. The header has a checksum of its own: so a length is believed, and room made for a body,
-//! only if it was written so. The number, from 0 in each direction of a connection, tells a doubled or a missing frame, which a checksum
-//! cannot.
+//! Numbers have their most significant byte first. The header has a checksum of its own: so a length is believed, and room made
+//! for a body, only if it was written so. The number, from 0 in each direction of a connection, tells a doubled or a missing
+//! frame, which a checksum cannot.
 //!
-//! The body of a frame is made once, and its checksum computed once, however many connections it goes to: only the header differs.
+//! The body of a frame is made once, and its checksum computed once, however many connections it goes to: only the header
+//! differs.
 
 use crate::limits::{LONG_BYTES, SHORT_BYTES};
 use crate::malformed::FrameError;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Body of a frame that carries records, a plan or a list. A chunk of 64 MiB and the largest record, of 64 MiB, may lie in one batch; the
-/// rest is what stands around them.
+/// Body of a frame that carries records, a plan or a list. A chunk of 64 MiB and the largest record, of 64 MiB, may lie in one
+/// batch; the rest is what stands around them.
 pub const LONG_BYTES: usize = 144 << 20;
 
 /// Body of all other frames: the longest has two keys of 64 KiB.
@@ -12,21 +12,22 @@ pub const SHORT_BYTES: usize = 256 << 10;
 /// A body up to here gets its room at once; a longer one as it comes, so that a length alone takes no memory.
 pub const ROOM_AT_ONCE: usize = 4 << 20;
 
-/// What a body is decoded to takes at most so many bytes for each of its own: the worst are records of nothing, two bytes each, of which
-/// core's form has two pointers and two counts.
+/// What a body is decoded to takes at most so many bytes for each of its own: the worst are records of nothing, two bytes each,
+/// of which core's form has two pointers and two counts.
 pub const DECODED_BYTES_A_BYTE: usize = 64;
 
 /// Longest sentence of a refusal that is taken from the network.
 pub const SENTENCE_BYTES: usize = 4_096;
 
-/// While so many bytes wait for one node, besides bulk, what comes on top is dropped: the machines send again what was not answered.
+/// While so many bytes wait for one node, besides bulk, what comes on top is dropped: the machines send again what was not
+/// answered.
 pub const PEER_BYTES: usize = 8 << 20;
 
 /// Frames that wait for one node, besides bulk.
 pub const PEER_FRAMES: usize = 16_384;
 
-/// While so many bytes of bulk wait for one node, who has more waits, too: a node behind a line of 1 Gbit/s takes this in a quarter of a
-/// second, less than the time after which another one stands in for it.
+/// While so many bytes of bulk wait for one node, who has more waits, too: a node behind a line of 1 Gbit/s takes this in a
+/// quarter of a second, less than the time after which another one stands in for it.
 pub const PEER_BULK_BYTES: usize = 32 << 20;
 
 /// Bytes of small frames that are put together for one call of the system.

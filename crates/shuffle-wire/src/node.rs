@@ -1,6 +1,7 @@
 //! What nodes say to each other: core's messages to and from frames, and how a connection begins and ends.
 //!
-//! A shuffle that a message is about stands in the header of its frame, and in the body only where a key has it; both must be the same.
+//! A shuffle that a message is about stands in the header of its frame, and in the body only where a key has it; both must be the
+//! same.
 
 use crate::batch::PackedBatch;
 use crate::client::Refusal;

@@ -4,8 +4,8 @@
 //!  ( bytes of the key · bytes of the value · key · value )*        lengths in groups of 7 bits
 //! ```
 //!
-//! They are checked once, when they come, and then read where they lie. Core's form of them ([`Record`]) takes a copy of each key and
-//! value.
+//! They are checked once, when they come, and then read where they lie. Core's form of them ([`Record`]) takes a copy of each key
+//! and value.
 
 use crate::form::{Cursor, number, put_number};
 use crate::malformed::Malformed;

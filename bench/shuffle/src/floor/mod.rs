@@ -5,8 +5,8 @@
 //!   a hop, with checksums      1⅓ hops: one of the two is often the node itself        a hop
 //! ```
 //!
-//! There are no attempts, no bounds to find (uniform keys are divided evenly beforehand), no numbers of batches, no answers but one at the
-//! end, no memory limit, no retry.
+//! There are no attempts, no bounds to find (uniform keys are divided evenly beforehand), no numbers of batches, no answers but
+//! one at the end, no memory limit, no retry.
 
 mod disk;
 mod ends;

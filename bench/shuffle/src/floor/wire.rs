@@ -113,8 +113,8 @@ impl Socket {
         self.send(END, crc32c::crc32c(&[]), &[])
     }
 
-    /// Receives records to the front of `into`, checks them, and gives their range, their checksum and how many bytes they have; none at
-    /// the end.
+    /// Receives records to the front of `into`, checks them, and gives their range, their checksum and how many bytes they have;
+    /// none at the end.
     pub fn receive(&mut self, into: &mut [u8]) -> Result<Option<(u32, u32, usize)>> {
         let mut head = [0; HEAD_BYTES];
         self.read_exact(&mut head)?;

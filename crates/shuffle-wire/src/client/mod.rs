@@ -10,8 +10,8 @@
 //! | read a partition, an interval, or a slice of a range | read, any number of times, then read to the end | |
 //! | bounds, status, keep alive, delete | bounds, status, alive, deleted | |
 //!
-//! A client numbers its calls; an answer names the call. Each request may be refused instead ([`Refusal`]). The shuffle stands in the
-//! header of the frame.
+//! A client numbers its calls; an answer names the call. Each request may be refused instead ([`Refusal`]). The shuffle stands in
+//! the header of the frame.
 //!
 //! There is no answer "wait": who has no room for records does not read them from the socket, and the client's writes wait.
 

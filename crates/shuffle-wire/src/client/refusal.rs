@@ -216,7 +216,8 @@ impl From<ReadFailed> for Refusal {
     }
 }
 
-/// A frame that is not taken ends the connection, and with it its attempts: they are run again, but for what would be refused again.
+/// A frame that is not taken ends the connection, and with it its attempts: they are run again, but for what would be refused
+/// again.
 impl From<&FrameError> for Refusal {
     fn from(why: &FrameError) -> Refusal {
         let (word, again) = match why {

@@ -1,8 +1,9 @@
 //! How values look in bytes: one form for each value, written by hand.
 //!
-//! Why not protobuf, which `wire` has for all other messages: a batch has millions of small records, for each of which protobuf has a
-//! message, with a tag for each field, and prost a value on the heap. Here a record is two lengths and its bytes, and stays where it lies
-//! ([`crate::records`]). The rest of the messages is small and follows the same rules, so that there is one set of checks for all.
+//! Why not protobuf, which `wire` has for all other messages: a batch has millions of small records, for each of which protobuf
+//! has a message, with a tag for each field, and prost a value on the heap. Here a record is two lengths and its bytes, and stays
+//! where it lies ([`crate::records`]). The rest of the messages is small and follows the same rules, so that there is one set of
+//! checks for all.
 //!
 //! | value | form |
 //! |---|---|

@@ -83,8 +83,8 @@ impl fmt::Debug for ClientAnswers {
 }
 
 impl ClientAnswers {
-    /// The next answer, to whichever call. It pings meanwhile, so that the node keeps a client that waits. If it is dropped before it is
-    /// done, there is no next one.
+    /// The next answer, to whichever call. It pings meanwhile, so that the node keeps a client that waits. If it is dropped
+    /// before it is done, there is no next one.
     ///
     /// # Errors
     /// The node is gone, or says why it has closed the connection.

@@ -130,8 +130,8 @@ impl FrameReader {
         Ok(body.freeze())
     }
 
-    /// Reads what still comes and forgets it, until the other end closes: else the system would cut the connection off, and with it the
-    /// last words.
+    /// Reads what still comes and forgets it, until the other end closes: else the system would cut the connection off, and with
+    /// it the last words.
     pub(super) async fn drain(&mut self) {
         let mut forgotten = [0; BUFFER_BYTES];
         while self.half.read(&mut forgotten).await.is_ok_and(|read| read > 0) {}

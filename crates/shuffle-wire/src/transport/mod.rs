@@ -19,19 +19,21 @@
 //!
 //! # Loss
 //!
-//! Core's machines send again what was not answered, and expect nothing else of a network. So what waits for a node that is not reached is
-//! dropped, and so is what does not fit. Bulk is not dropped while its node takes it: who has more waits, does not read from its clients
-//! meanwhile, and TCP holds these back. Otherwise a node that is slow for a moment would get each batch twice.
+//! Core's machines send again what was not answered, and expect nothing else of a network. So what waits for a node that is not
+//! reached is dropped, and so is what does not fit. Bulk is not dropped while its node takes it: who has more waits, does not
+//! read from its clients meanwhile, and TCP holds these back. Otherwise a node that is slow for a moment would get each batch
+//! twice.
 //!
 //! # Silence
 //!
-//! A node pings each second, and hears an answer as long as the other one reads. Both ends give a connection up on which nothing was heard
-//! for ten seconds, or nothing was taken. Time-outs are for progress, not for frames: a long frame on a slow line is no silence.
+//! A node pings each second, and hears an answer as long as the other one reads. Both ends give a connection up on which nothing
+//! was heard for ten seconds, or nothing was taken. Time-outs are for progress, not for frames: a long frame on a slow line is no
+//! silence.
 //!
 //! # What was not done
 //!
-//! No encryption: connections are opened by the dialer and will be certified there, as all others. No second connection for bulk: a short
-//! frame waits for one long one at most.
+//! No encryption: connections are opened by the dialer and will be certified there, as all others. No second connection for bulk:
+//! a short frame waits for one long one at most.
 
 mod address;
 mod client;

@@ -1,10 +1,10 @@
 //! What waits for one other node: two lanes with bounds, one for bulk and one for all other frames.
 //!
-//! The machines' threads add; the connection to the node takes. The lanes take turns: short frames that wait together, then one of bulk.
-//! What waits while the node is not reached is dropped, and so is what is added until the next attempt.
+//! The machines' threads add; the connection to the node takes. The lanes take turns: short frames that wait together, then one
+//! of bulk. What waits while the node is not reached is dropped, and so is what is added until the next attempt.
 //!
-//! A frame is added while less than the bound waits, however long it is: so a lane has at most its bound and one frame, and a long frame is
-//! not kept out for ever by short ones.
+//! A frame is added while less than the bound waits, however long it is: so a lane has at most its bound and one frame, and a
+//! long frame is not kept out for ever by short ones.
 
 use crate::frame::Frame;
 use crate::limits::{GATHERED_BYTES, PEER_BULK_BYTES, PEER_BYTES, PEER_FRAMES};

@@ -53,8 +53,8 @@ impl Peers {
         Peers { own, timing, runtime, counters: Arc::default(), others: RwLock::default() }
     }
 
-    /// Where all other nodes are that may be sent to from now on. The connection to a node that is elsewhere now ends, and the next one
-    /// goes there; that to a node that is not named ends.
+    /// Where all other nodes are that may be sent to from now on. The connection to a node that is elsewhere now ends, and the
+    /// next one goes there; that to a node that is not named ends.
     pub fn set_addresses(&self, addresses: &BTreeMap<NodeId, Address>) {
         let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
         others.retain(|node, _| addresses.contains_key(node));

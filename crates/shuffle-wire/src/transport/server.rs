@@ -1,4 +1,5 @@
-//! The serving end: it accepts nodes and clients, hands in what they send, and lets those go that are silent or malformed, with the reason.
+//! The serving end: it accepts nodes and clients, hands in what they send, and lets those go that are silent or malformed, with
+//! the reason.
 //!
 //! | what comes | what becomes of it |
 //! |---|---|
@@ -30,9 +31,10 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// What a node does with what it gets.
 pub trait Service: Send + Sync + 'static {
-    /// A message of another node. What the same process sent on one connection comes in its order. Nothing is read from the connection
-    /// before this is done: so a node that has no room holds the other one back. What it waits for must not wait for a message of that
-    /// node, which would stand behind this one: room for batches may depend on the own disk, not on what others have stored.
+    /// A message of another node. What the same process sent on one connection comes in its order. Nothing is read from the
+    /// connection before this is done: so a node that has no room holds the other one back. What it waits for must not wait for a
+    /// message of that node, which would stand behind this one: room for batches may depend on the own disk, not on what others
+    /// have stored.
     fn received(&self, from: &Peer, received: Received) -> impl Future<Output = ()> + Send;
 
     /// A client has connected. It is let go when this is done.
@@ -71,8 +73,8 @@ impl<S: Service> Server<S> {
         CONNECTIONS - self.connections.available_permits()
     }
 
-    /// Accepts what comes in there, until it is to end; then all connections are told so. When this is dropped, they are closed without a
-    /// word.
+    /// Accepts what comes in there, until it is to end; then all connections are told so. When this is dropped, they are closed
+    /// without a word.
     pub async fn serve(self: Arc<Self>, listener: Listener, ending: CancellationToken) {
         let mut connections = JoinSet::new();
         loop {
@@ -218,7 +220,8 @@ impl fmt::Debug for Calls<'_> {
 }
 
 impl Calls<'_> {
-    /// The next call; none: the client is gone, or is let go ([`Calls::closed`]). If it is dropped before it is done, there is no next one.
+    /// The next call; none: the client is gone, or is let go ([`Calls::closed`]). If it is dropped before it is done, there is no
+    /// next one.
     pub async fn next(&mut self) -> Option<Call<Request>> {
         if self.closed.is_some() {
             return None;

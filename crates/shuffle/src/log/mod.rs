@@ -5,9 +5,10 @@
 //!                        (in memory)        (in the queue)        (one sync)
 //! ```
 //!
-//! Each slot is one replica of the log ([`partage_log`]): its entries are what the machine took in, its fence is the epoch. One write of the
-//! machine is one record, which is on the disk as a whole or not at all; a large one has several entries. A slot of which many
-//! decisions have come gets its whole copy as a record, and what is before is trimmed; so what has ended leaves the disk.
+//! Each slot is one replica of the log ([`partage_log`]): its entries are what the machine took in, its fence is the epoch. One
+//! write of the machine is one record, which is on the disk as a whole or not at all; a large one has several entries. A slot of
+//! which many decisions have come gets its whole copy as a record, and what is before is trimmed; so what has ended leaves the
+//! disk.
 //!
 //! | machine | records |
 //! |---|---|
@@ -17,8 +18,9 @@
 //! | the slot is dropped | forget |
 //! | its records are damaged | forget, append of a note that decisions were lost |
 //!
-//! A slot whose decisions were lost may not be led before it has taken a whole copy ([`DecisionLog::may_lead`]), nor after the next start.
-//! What was not done: shuffles do not use the replication of tables, whose in-sync set asks the coordinator; a pool asks it nothing.
+//! A slot whose decisions were lost may not be led before it has taken a whole copy ([`DecisionLog::may_lead`]), nor after the
+//! next start. What was not done: shuffles do not use the replication of tables, whose in-sync set asks the coordinator; a pool
+//! asks it nothing.
 
 mod replay;
 #[cfg(test)]
@@ -51,8 +53,8 @@ pub struct DecisionSettings {
     pub log: LogSettings,
     /// Of the thread that writes it.
     pub writer: WriterSettings,
-    /// After so many records of a slot its whole copy is written, and what is before goes. Large against a copy that is written for
-    /// it, small against a start that reads all of them.
+    /// After so many records of a slot its whole copy is written, and what is before goes. Large against a copy that is written
+    /// for it, small against a start that reads all of them.
     pub records_before_copy: usize,
     /// Shuffles that have ended and that a copy names, the last ones.
     pub ended_kept: usize,
@@ -129,8 +131,8 @@ pub struct DecisionLog {
 }
 
 impl DecisionLog {
-    /// Opens the log in `dir`, and starts its thread, which calls `report`. Reports are to be handed to [`DecisionLog::synced`] and
-    /// [`DecisionLog::refused`] by the thread that has this log.
+    /// Opens the log in `dir`, and starts its thread, which calls `report`. Reports are to be handed to [`DecisionLog::synced`]
+    /// and [`DecisionLog::refused`] by the thread that has this log.
     ///
     /// # Errors
     /// Another process has the folder, or the disk failed. Damage is no error: the answer names the places.
@@ -207,13 +209,14 @@ impl DecisionLog {
         self.unfit.iter().copied()
     }
 
-    /// Whether this process may lead the slot under that epoch: no earlier process of the node has heard of it, and no decision was lost.
+    /// Whether this process may lead the slot under that epoch: no earlier process of the node has heard of it, and no decision
+    /// was lost.
     pub fn may_lead(&self, slot: PoolSlot, epoch: Epoch) -> bool {
         !self.unfit.contains(&slot) && self.before.get(&slot).is_none_or(|before| epoch > *before)
     }
 
-    /// The node is to lead the slot under that epoch: its copy, to begin with. None: the epoch, or what the copy has, is not on disk
-    /// yet. A leader that sent it before would know less after a restart than those that it has sent it to.
+    /// The node is to lead the slot under that epoch: its copy, to begin with. None: the epoch, or what the copy has, is not on
+    /// disk yet. A leader that sent it before would know less after a restart than those that it has sent it to.
     ///
     /// # Errors
     /// The log has ended.
@@ -224,8 +227,8 @@ impl DecisionLog {
         Ok(is_on_disk.then_some(copy))
     }
 
-    /// Takes in what a leader sends; `known` is the epoch of the slot in the node's map. If all of it is on disk already, the answer is
-    /// for the leader now, else [`DecisionLog::synced`] has it later.
+    /// Takes in what a leader sends; `known` is the epoch of the slot in the node's map. If all of it is on disk already, the
+    /// answer is for the leader now, else [`DecisionLog::synced`] has it later.
     ///
     /// # Errors
     /// The replica refuses it; or the log has ended.

@@ -5,8 +5,8 @@ use crate::forms::decision::{Item, decode};
 use partage_core::service::shuffle::log::Decisions;
 use partage_core::service::table::replication::{EntryKind, Stored};
 
-/// The copy that the entries of a slot make. None: its decisions were lost before, an entry has a form that is not known, or what follows
-/// does not follow.
+/// The copy that the entries of a slot make. None: its decisions were lost before, an entry has a form that is not known, or what
+/// follows does not follow.
 pub(super) fn copy(stored: &Stored, ended_kept: usize) -> Option<Decisions> {
     let (mut copy, mut is_lost) = (Decisions::default(), false);
     let mut form = Vec::new();

@@ -7,8 +7,8 @@
 //!                                   └────── what is done ─────┴──► DecisionLog
 //! ```
 //!
-//! The thread of the node reads no file and waits for no disk, but for the bound on orders to the thread that writes. Threads that have
-//! done something never wait for it. So there is no circle of threads that wait for each other (`inbox.rs`).
+//! The thread of the node reads no file and waits for no disk, but for the bound on orders to the thread that writes. Threads
+//! that have done something never wait for it. So there is no circle of threads that wait for each other (`inbox.rs`).
 //!
 //! | numbered sentence of core | who keeps it |
 //! |---|---|
@@ -18,8 +18,8 @@
 //! | 4. ticks | the thread of the node |
 //! | 5. batches are read and checked | `reading.rs` |
 //!
-//! A node whose disk fails ends by itself; [`NodeStatus::ended`] says why, and clients hear [`client::ClientError::Stopped`]. What was not done:
-//! a shuffle with durability `memory`, as the machines' terms do not have it.
+//! A node whose disk fails ends by itself; [`NodeStatus::ended`] says why, and clients hear [`client::ClientError::Stopped`].
+//! What was not done: a shuffle with durability `memory`, as the machines' terms do not have it.
 
 pub mod client;
 mod event_loop;

@@ -1,7 +1,7 @@
 //! The threads that read batches: for readers, for other replicas, for divisions and counts.
 //!
-//! A reader takes a range in pieces. The records of the range are read, checked against the plan and put in order once, and kept for the
-//! next piece while there is room: the order is final with the plan, so what is kept never changes.
+//! A reader takes a range in pieces. The records of the range are read, checked against the plan and put in order once, and kept
+//! for the next piece while there is room: the order is final with the plan, so what is kept never changes.
 
 use super::inbox::{Done, Inbox};
 use crate::store::{BatchReader, ReadError};

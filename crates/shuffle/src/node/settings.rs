@@ -19,8 +19,8 @@ pub struct NodeSettings {
     pub inbox_bytes: u64,
     /// Messages of the node to itself that wait; beyond it they are lost, as the network may lose them.
     pub local_messages: usize,
-    /// Keys and values of batches that are being stored. A batch beyond it is dropped, and its sender sends it again. As much as the
-    /// disk writes in the time of some syncs.
+    /// Keys and values of batches that are being stored. A batch beyond it is dropped, and its sender sends it again. As much as
+    /// the disk writes in the time of some syncs.
     pub storing_bytes: u64,
     /// Keys and values that one synced write has at most. As much as the disk writes in the time of a sync.
     pub group_bytes: u64,

@@ -36,13 +36,13 @@ impl Packet {
     }
 }
 
-/// How a node reaches the others and the coordinator. Packets may be lost, late, doubled, and overtake each other. The thread of the node
-/// calls: nothing here may wait.
+/// How a node reaches the others and the coordinator. Packets may be lost, late, doubled, and overtake each other. The thread of
+/// the node calls: nothing here may wait.
 pub trait Transport: Send + Sync + 'static {
     /// Sends to another node, or drops the packet.
     fn send(&self, to: &NodeId, packet: Packet);
 
-    /// The loading replica of this slot has everything, under that epoch: the coordinator is to hear of it. Said again in every round until
-    /// the map has changed.
+    /// The loading replica of this slot has everything, under that epoch: the coordinator is to hear of it. Said again in every
+    /// round until the map has changed.
     fn ready(&self, slot: PoolSlot, epoch: Epoch);
 }

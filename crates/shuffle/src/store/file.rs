@@ -5,9 +5,9 @@
 //! frame  of the journal; its payload: bytes that were synced before 8 | batch
 //! ```
 //!
-//! The room is not taken ahead, as it is in a log: each byte would be written twice. So a group of frames is written behind the end of the
-//! file, and synced. A crash can tear any frame of the last group, and leave a later one of it whole. Each frame therefore says how
-//! much of the file was synced when its group began. What a start finds at the place of a frame:
+//! The room is not taken ahead, as it is in a log: each byte would be written twice. So a group of frames is written behind the
+//! end of the file, and synced. A crash can tear any frame of the last group, and leave a later one of it whole. Each frame
+//! therefore says how much of the file was synced when its group began. What a start finds at the place of a frame:
 //!
 //! | found there | verdict |
 //! |---|---|
@@ -17,8 +17,8 @@
 //! | one that was begun and not ended, or of which a sector was never written; no later one says that | unfinished: the file is cut here |
 //! | anything else | damage |
 //!
-//! No single bit that flips makes a frame look unfinished. What no file can tell by itself: that whole sectors of its end are gone. The
-//! replicas of the slot tell that, when they compare what they have.
+//! No single bit that flips makes a frame look unfinished. What no file can tell by itself: that whole sectors of its end are
+//! gone. The replicas of the slot tell that, when they compare what they have.
 
 use super::index::Place;
 use crate::forms::batch;

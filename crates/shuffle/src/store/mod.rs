@@ -5,21 +5,22 @@
 //!                    └─► file of shuffle B ─┘   then the holder hears that they are stored
 //! ```
 //!
-//! Each shuffle has files of its own in one folder, so a shuffle that ends gives all of its room back at once, by deleting files. A file
-//! is added to until it is large, and never after the process that made it. [`Store`] writes, [`BatchReader`] reads.
+//! Each shuffle has files of its own in one folder, so a shuffle that ends gives all of its room back at once, by deleting files.
+//! A file is added to until it is large, and never after the process that made it. [`Store`] writes, [`BatchReader`] reads.
 //!
 //! # What is promised
 //!
-//! - When [`Store::store`] names a batch as stored, the batch is on stable storage. A full disk is a definite answer: nothing of these
-//!   batches is there, and the next call may succeed. After any other error the process must end ([`StoreError::Ends`]): a failed sync
-//!   is never tried again, as the kernel may have dropped what it says it has.
-//! - A start finds every batch that was stored. It cuts an unfinished last group off, and reports each place that is damaged by file and
-//!   offset; the batches behind such a place are found (`file.rs`). A batch of the last group may be there that was never acknowledged:
-//!   a batch never changes, so that does no harm.
+//! - When [`Store::store`] names a batch as stored, the batch is on stable storage. A full disk is a definite answer: nothing of
+//!   these batches is there, and the next call may succeed. After any other error the process must end ([`StoreError::Ends`]): a
+//!   failed sync is never tried again, as the kernel may have dropped what it says it has.
+//! - A start finds every batch that was stored. It cuts an unfinished last group off, and reports each place that is damaged by
+//!   file and offset; the batches behind such a place are found (`file.rs`). A batch of the last group may be there that was
+//!   never acknowledged: a batch never changes, so that does no harm.
 //! - A read checks the sum of the frame.
-//! - What is dropped stays dropped while the process lives. After a crash it may be there again: the holder asks the home of the shuffle,
-//!   or compares the slot, and drops it once more.
-//! - When most of a file is not wanted any more, because slots were dropped, the store writes the rest of it anew and deletes the file.
+//! - What is dropped stays dropped while the process lives. After a crash it may be there again: the holder asks the home of the
+//!   shuffle, or compares the slot, and drops it once more.
+//! - When most of a file is not wanted any more, because slots were dropped, the store writes the rest of it anew and deletes the
+//!   file.
 //! - Two processes cannot open one folder.
 
 mod error;
@@ -239,8 +240,8 @@ impl Store {
         self.remove_unused()
     }
 
-    /// All batches of a slot go. Files that hold little else are written anew. The answer names batches that were found to be damaged
-    /// by that; they count no more.
+    /// All batches of a slot go. Files that hold little else are written anew. The answer names batches that were found to be
+    /// damaged by that; they count no more.
     ///
     /// # Errors
     /// The disk failed: the process must end.
@@ -332,7 +333,8 @@ impl Store {
 }
 
 pub(crate) fn lock(index: &Mutex<Index>) -> MutexGuard<'_, Index> {
-    // A thread that panicked while it had the lock was about to read, or has left one entry too many: none is acknowledged by that.
+    // A thread that panicked while it had the lock was about to read, or has left one entry too many: none is acknowledged by
+    // that.
     index.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -119,7 +119,8 @@ impl Numbers {
         (self.upto, &self.beyond)
     }
 
-    /// Numbers of their parts. None: these are no parts, as a number beyond the gap is not beyond it, or there is none after the last.
+    /// Numbers of their parts. None: these are no parts, as a number beyond the gap is not beyond it, or there is none after the
+    /// last.
     pub fn of_parts(upto: u64, beyond: BTreeSet<u64>) -> Option<Numbers> {
         let first = upto.checked_add(2)?;
         let are_beyond = beyond.first().is_none_or(|least| *least >= first);

@@ -108,8 +108,8 @@ impl Client {
         )?)
     }
 
-    /// Seals a shuffle, if each of these input partitions has a whole attempt; else the answer lists those that lack one. A sealed shuffle
-    /// answers with its plan.
+    /// Seals a shuffle, if each of these input partitions has a whole attempt; else the answer lists those that lack one. A
+    /// sealed shuffle answers with its plan.
     ///
     /// # Errors
     /// There is no such shuffle, it has failed, or no leader answers.

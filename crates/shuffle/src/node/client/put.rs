@@ -77,8 +77,8 @@ impl Put {
         self.attempt
     }
 
-    /// Writes some records behind those before, and returns when the buffer has them. It waits while the buffer has no room. A piece of
-    /// some 256 KiB is cheap; one should be far below what a buffer holds.
+    /// Writes some records behind those before, and returns when the buffer has them. It waits while the buffer has no room. A
+    /// piece of some 256 KiB is cheap; one should be far below what a buffer holds.
     ///
     /// # Errors
     /// The attempt has failed; [`PutError::runs_again`] says whether to run it again.
