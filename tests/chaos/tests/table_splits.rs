@@ -68,6 +68,7 @@ async fn split_and_merge(cluster: &Cluster, load: &Load, rounds: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t13_a_table_splits_and_merges_and_no_request_fails() {
+    let _turn = chaos::turn().await;
     let cluster = cluster().await;
     let load = Load::of_table(&cluster.admin, "stock");
     load.rounds(3).await;
@@ -81,6 +82,7 @@ async fn t13_a_table_splits_and_merges_and_no_request_fails() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn o9_d9_a_table_that_splits_loses_nothing_when_processes_are_killed_in_the_midst() {
+    let _turn = chaos::turn().await;
     let mut cluster = cluster().await;
     let quiet = Quiet::start(&cluster).await;
     let load = Load::of_table(&cluster.admin, "stock");
@@ -142,7 +144,7 @@ async fn each_count_is_the_same(of: usize, splits: usize) {
             while !*ended.borrow() {
                 counts.push(count(&http, &address).await);
                 // Splits need the processors, too.
-                sleep(Duration::from_millis(50)).await;
+                sleep(Duration::from_millis(250)).await;
             }
             counts
         })
@@ -166,6 +168,7 @@ async fn each_count_is_the_same(of: usize, splits: usize) {
 /// In small.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t6_each_count_of_the_rows_of_a_table_that_splits_is_the_same() {
+    let _turn = chaos::turn().await;
     each_count_is_the_same(2_000, 8).await;
 }
 
@@ -173,12 +176,14 @@ async fn t6_each_count_of_the_rows_of_a_table_that_splits_is_the_same() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "minutes: `./test long` runs it"]
 async fn t6_long_each_count_of_300_000_rows_of_a_table_that_splits_twenty_times_is_the_same() {
+    let _turn = chaos::turn().await;
     each_count_is_the_same(300_000, 20).await;
 }
 
 /// Of two replicas on three nodes: what is merged is not all on one node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t13_shards_on_different_nodes_are_merged_over_the_network() {
+    let _turn = chaos::turn().await;
     let mut cluster = Cluster::start(0).await;
     for node in NODES {
         cluster.add_table_node(node).await;
@@ -199,6 +204,7 @@ async fn t13_shards_on_different_nodes_are_merged_over_the_network() {
 /// K7: each slot is split into as many, or as many are merged into one, all of them under load.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn k7_a_table_gets_another_number_of_slots_and_loses_nothing() {
+    let _turn = chaos::turn().await;
     let mut cluster = Cluster::start(0).await;
     for node in NODES {
         cluster.add_table_node(node).await;
@@ -278,6 +284,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "minutes: `./test long` runs it"]
 async fn l7_long_a_hundred_splits_and_merges_leave_nothing_behind() {
+    let _turn = chaos::turn().await;
     let cluster = cluster().await;
     let load = Load::of_table(&cluster.admin, "stock");
     load.rounds(3).await;

@@ -4,7 +4,7 @@
 //! for the next piece while there is room: the order is final with the plan, so what is kept never changes.
 
 use super::inbox::{Done, Inbox};
-use crate::store::{BatchReader, ReadError};
+use crate::store::{BatchError, BatchReader};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
 use partage_core::service::shuffle::holder::{NotRead, Slice};
@@ -211,8 +211,8 @@ impl Work {
         }
     }
 
-    fn damaged(&self, error: ReadError) {
-        if let ReadError::Damaged { key, damage } = error {
+    fn damaged(&self, error: BatchError) {
+        if let BatchError::Damaged { key, damage } = error {
             self.inbox.done(Done::Damaged(key, *damage));
         }
     }

@@ -16,14 +16,14 @@ pub enum StoreError {
 
 /// Why a batch was not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ReadError {
+pub enum BatchError {
     /// It is not stored here, or not any more.
     #[error("batch {0:?} is not here")]
     Absent(BatchKey),
     /// The system has not read it, for want of file descriptors or memory, say: that tells nothing of the batch.
     #[error("batch {key:?} cannot be read now: {why}")]
     Failed {
-        /// Which one.
+        /// The batch.
         key: BatchKey,
         /// What the system says.
         why: String,
@@ -31,7 +31,7 @@ pub enum ReadError {
     /// It is not as it was written.
     #[error("batch {key:?} is damaged: {damage}; fetch it from another replica")]
     Damaged {
-        /// Which one.
+        /// The batch.
         key: BatchKey,
         /// Where, and what is wrong.
         damage: Box<Damage>,

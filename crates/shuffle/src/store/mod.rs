@@ -30,7 +30,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-pub use error::{ReadError, StoreError};
+pub use error::{BatchError, StoreError};
 pub use partage_log::Damage;
 pub use read::BatchReader;
 
@@ -277,8 +277,8 @@ impl Store {
                 match reader.read(&key) {
                     Ok(batch) => rest.push(batch),
                     // What was not copied keeps its file.
-                    Err(ReadError::Absent(_) | ReadError::Failed { .. }) => {}
-                    Err(ReadError::Damaged { key, damage }) => {
+                    Err(BatchError::Absent(_) | BatchError::Failed { .. }) => {}
+                    Err(BatchError::Damaged { key, damage }) => {
                         lock(&self.index).remove(&key);
                         damaged.push((key, *damage));
                     }

@@ -1,6 +1,6 @@
 //! Reading batches.
 
-use super::error::ReadError;
+use super::error::BatchError;
 use super::index::{Index, Place};
 use super::{Damage, file, lock};
 use crate::limits;
@@ -36,7 +36,7 @@ impl BatchReader {
     ///
     /// # Errors
     /// It is not here, or not as it was written.
-    pub fn read(&self, key: &BatchKey) -> Result<Arc<Batch>, ReadError> {
+    pub fn read(&self, key: &BatchKey) -> Result<Arc<Batch>, BatchError> {
         for _ in 0..limits::READ_LOOKS {
             let place = lock(&self.index).get(key);
             let Some(place) = place else { break };
@@ -47,15 +47,15 @@ impl BatchReader {
                 Err(error) => return Err(error),
             }
         }
-        Err(ReadError::Absent(key.clone()))
+        Err(BatchError::Absent(key.clone()))
     }
 
-    fn read_at(&self, key: &BatchKey, place: Place) -> Result<Option<Batch>, ReadError> {
+    fn read_at(&self, key: &BatchKey, place: Place) -> Result<Option<Batch>, BatchError> {
         let path = file::path(&self.dir, key.stream.shuffle, place.file);
         let name = || path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let damage = |offset, what| {
             let damage = Box::new(Damage { file: name(), offset, what });
-            ReadError::Damaged { key: key.clone(), damage }
+            BatchError::Damaged { key: key.clone(), damage }
         };
         let bytes = match self.disk.read_at(&path, place.offset, place.bytes) {
             Ok(bytes) => bytes,
@@ -64,7 +64,7 @@ impl BatchReader {
             Err(error) if is_of_disk(&error) => {
                 return Err(damage(place.offset, format!("it cannot be read: {error}")));
             }
-            Err(error) => return Err(ReadError::Failed { key: key.clone(), why: error.to_string() }),
+            Err(error) => return Err(BatchError::Failed { key: key.clone(), why: error.to_string() }),
         };
         match file::read_frame(&bytes, place) {
             Ok(batch) if batch.key == *key => Ok(Some(batch)),
@@ -81,14 +81,14 @@ impl BatchReader {
         &self,
         (shuffle, slot): (ShuffleId, PoolSlot),
         is_wanted: impl Fn(&Writer, u64) -> bool,
-    ) -> Result<Vec<Arc<Batch>>, ReadError> {
+    ) -> Result<Vec<Arc<Batch>>, BatchError> {
         let mut keys = lock(&self.index).of_slot(shuffle, slot);
         keys.retain(|key| is_wanted(&key.stream.writer, key.number));
         let mut batches = Vec::with_capacity(keys.len());
         for key in &keys {
             match self.read(key) {
                 Ok(batch) => batches.push(batch),
-                Err(ReadError::Absent(_)) => {}
+                Err(BatchError::Absent(_)) => {}
                 Err(damaged) => return Err(damaged),
             }
         }

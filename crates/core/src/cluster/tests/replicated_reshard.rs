@@ -63,6 +63,7 @@ fn o8_l1_a_closer_whose_disk_is_full_is_followed_by_a_member_that_takes_writes()
 #[test]
 fn l1_no_child_is_led_by_a_node_whose_disk_is_full() {
     let mut test = cluster();
+    let parents: BTreeSet<ShardId> = test.map().shards().map(|shard| shard.id).collect();
     reshard(&mut test, 8).unwrap();
     while forming(&test) == 0 {
         assert!(test.now < 60_000, "{:#?}", test.map());
@@ -70,7 +71,6 @@ fn l1_no_child_is_led_by_a_node_whose_disk_is_full() {
     }
     let full = node("n0");
     test.full.insert(full.clone());
-    let parents: BTreeSet<ShardId> = test.map().shards().map(|shard| shard.id).collect();
     let mut led = 0;
     while led < 4 {
         assert!(test.now < 120_000, "{:#?}", test.map());

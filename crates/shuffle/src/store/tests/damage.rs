@@ -1,7 +1,7 @@
 //! Flipped bits and unfinished writes: each is told for what it is.
 
 use super::{DIR, batch, files, key, keys, open};
-use crate::store::ReadError;
+use crate::store::BatchError;
 use partage_core::service::shuffle::record::BatchKey;
 use partage_journal::Disk;
 use partage_journal::faulty_disk::FaultyDisk;
@@ -69,13 +69,13 @@ fn a_bit_that_flips_while_the_process_runs_is_found_by_the_read() {
     disk.open(&path).unwrap().write_at(at as u64, &[bytes[at] ^ 4]).unwrap();
     let reader = store.reader();
     assert!(reader.read(&key(1, 1, 1)).is_ok());
-    let Err(ReadError::Damaged { key: damaged, damage }) = reader.read(&key(1, 1, 2)) else {
+    let Err(BatchError::Damaged { key: damaged, damage }) = reader.read(&key(1, 1, 2)) else {
         panic!("the damage was not found");
     };
     assert_eq!((damaged, damage.file.as_str()), (key(1, 1, 2), path.file_name().unwrap().to_str().unwrap()));
     // It is fetched from another node, and stored again.
     store.forget(&key(1, 1, 2)).unwrap();
-    assert!(matches!(reader.read(&key(1, 1, 2)), Err(ReadError::Absent(_))));
+    assert!(matches!(reader.read(&key(1, 1, 2)), Err(BatchError::Absent(_))));
     store.store(&[batch(1, 1, 2, 150)]).unwrap();
     assert_eq!(reader.read(&key(1, 1, 2)).unwrap(), batch(1, 1, 2, 150));
     drop(store);

@@ -3,7 +3,7 @@
 mod damage;
 mod faults;
 
-use super::{Found, ReadError, Store, StoreError, StoreSettings};
+use super::{BatchError, Found, Store, StoreError, StoreSettings};
 use partage_core::base::id::Incarnation;
 use partage_core::base::name::NodeId;
 use partage_core::service::shuffle::bounds::Tag;
@@ -67,7 +67,7 @@ fn what_was_stored_is_read_and_found_at_the_next_start() {
     assert!(files(&disk).len() > 3, "files are changed when they are large: {:?}", files(&disk));
     let reader = store.reader();
     assert!(all.iter().all(|batch| reader.read(&batch.key).unwrap() == *batch));
-    assert_eq!(reader.read(&key(1, 1, 99)), Err(ReadError::Absent(key(1, 1, 99))));
+    assert_eq!(reader.read(&key(1, 1, 99)), Err(BatchError::Absent(key(1, 1, 99))));
     let slot = reader.read_slot((ShuffleId(1), PoolSlot(1)), |_, number| number <= 7).unwrap();
     assert_eq!(slot.iter().map(|batch| batch.key.number).collect::<Vec<_>>(), [1, 4, 7]);
     drop(store);
@@ -84,7 +84,7 @@ fn a_shuffle_that_is_dropped_leaves_no_file() {
     store.store(&[batch(1, 1, 1, 100), batch(2, 1, 1, 100)]).unwrap();
     store.drop_shuffle(ShuffleId(1)).unwrap();
     assert_eq!(files(&disk).len(), 1);
-    assert!(matches!(store.reader().read(&key(1, 1, 1)), Err(ReadError::Absent(_))));
+    assert!(matches!(store.reader().read(&key(1, 1, 1)), Err(BatchError::Absent(_))));
     assert!(store.reader().read(&key(2, 1, 1)).is_ok());
     store.drop_shuffle(ShuffleId(2)).unwrap();
     assert_eq!((files(&disk), store.bytes()), (vec![], 0));
