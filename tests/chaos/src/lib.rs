@@ -45,8 +45,8 @@ use tokio::sync::{Mutex, MutexGuard};
 
 pub use backends::{DEADLINE, until};
 
-/// A test's turn, for as long as it has that. Tests that each have a cluster of their own under load go one after the other: two of
-/// them leave nodes no processor, and these are taken for dead.
+/// A test's turn, for as long as it has that. Tests that each have a cluster of their own under load go one after the other:
+/// two of them leave nodes no processor, and these are taken for dead.
 pub async fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::const_new(());
     TURN.lock().await
