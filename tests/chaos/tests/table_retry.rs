@@ -215,6 +215,7 @@ async fn no_request_fails_beyond_the_retry_when_a_node_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "its like is in the suite: `./test long` runs it"]
 async fn no_request_fails_beyond_the_retry_when_a_node_is_stopped_in_order() {
     let _turn = chaos::turn().await;
     let (mut cluster, clients) = start().await;
@@ -233,6 +234,7 @@ async fn no_request_fails_beyond_the_retry_when_a_node_is_stopped_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "its like is in the suite: `./test long` runs it"]
 async fn no_request_fails_beyond_the_retry_when_a_node_is_drained_and_taken_away() {
     let _turn = chaos::turn().await;
     let (mut cluster, clients) = start().await;
