@@ -8,10 +8,12 @@ mod admin;
 pub mod client;
 pub mod http;
 mod process;
+mod run;
 mod words;
 
 pub use admin::Admin;
 pub use process::{PATIENCE, Running, free, myself, rest};
+pub use run::{Run, ended};
 pub use words::{complain, say, word};
 
 use std::collections::BTreeMap;
@@ -129,6 +131,12 @@ impl Durations {
         let [p50, p99, p999, max] = [0.5, 0.99, 0.999, 1.0].map(|share| self.quantile_ms(share));
         format!("p50 {p50:.2} p99 {p99:.2} p99.9 {p999:.2} max {max:.2} ms")
     }
+}
+
+/// The median of figures; not a number if there is none.
+pub fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// `--name VALUE` among the words, as a number.

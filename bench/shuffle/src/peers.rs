@@ -18,19 +18,20 @@ const STRIDE: u64 = 10_000;
 
 /// Runs the peers that are there, and prints their figures beside those of the floor.
 pub fn bench(run: &Run, floor: Vec<(&'static str, f64)>) -> Done {
-    let wanted: Vec<&str> = PEERS.iter().map(|(name, _)| *name).filter(|name| run.measures(name)).collect();
+    let wanted: Vec<&str> =
+        PEERS.iter().map(|(name, _)| *name).filter(|name| run.of.measures(name)).collect();
     if wanted.is_empty() {
         return Ok(());
     }
-    let input = run.place().join("records");
+    let input = run.of.place().join("records");
     write_input(run, &input)?;
-    let script = run.place().join("peers.py");
+    let script = run.of.place().join("peers.py");
     std::fs::write(&script, SCRIPT)?;
     let mut child = Command::new("python3")
         .arg(&script)
-        .arg(run.place().join("venv"))
+        .arg(run.of.place().join("venv"))
         .arg(&input)
-        .arg(run.place())
+        .arg(run.of.place())
         .args(&wanted)
         .stdout(Stdio::piped())
         .spawn()?;

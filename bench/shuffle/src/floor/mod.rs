@@ -16,8 +16,8 @@ mod wire;
 pub use ends::{client, reader};
 pub use node::node;
 
-use crate::{Done, Run, median};
-use bench_gauge::{Running, core_seconds_ever_of, free, myself, now, say};
+use crate::{Done, Run};
+use bench_gauge::{Running, core_seconds_ever_of, free, median, myself, now, say};
 use bench_shuffle::check::Tally;
 use std::io::{BufRead, BufReader, Error, Result, Write};
 use std::path::Path;
@@ -56,12 +56,12 @@ pub fn bench(run: &Run) -> std::result::Result<Vec<(&'static str, f64)>, Box<dyn
     let mut medians = Vec::new();
     for way in [Way::Tcp, Way::Unix] {
         let name = way.name();
-        if !run.measures(name) {
+        if !run.of.measures(name) {
             continue;
         }
         let mut figures = Vec::new();
-        for round in 0..run.number("--rounds", 3, 1) {
-            let took = one(run, way, &run.folder(&format!("{name}-{round}"))?)?;
+        for round in 0..run.of.number("--rounds", 3, 1) {
+            let took = one(run, way, &run.of.folder(&format!("{name}-{round}"))?)?;
             let Took { writing, reading, wall_seconds } = took;
             say(&format!(
                 "floor {name:4} {:.2} core-s/GB ({writing:.2} to write, {reading:.2} to read), {wall_seconds:.2} s by the clock",
@@ -83,7 +83,7 @@ pub fn command(run: &Run) -> Done {
 }
 
 fn one(run: &Run, way: Way, folder: &Path) -> Result<Took> {
-    let (records, ranges) = (run.records(), run.number("--ranges", RANGES, RANGES));
+    let (records, ranges) = (run.records(), run.of.number("--ranges", RANGES, RANGES));
     let addresses: Vec<_> = (0..NODES).map(|_| free()).collect::<Result<_>>()?;
     let mut nodes = Vec::new();
     for (number, at) in addresses.iter().enumerate() {
