@@ -132,7 +132,7 @@ async fn count(http: &Http, address: &str) -> usize {
 }
 
 /// EventQL's test: one client at each node counts the rows, again and again, while the table splits.
-async fn each_count_is_the_same(of: usize, splits: usize) {
+async fn each_count_is_the_same(of: usize, splits: usize, rest: Duration) {
     let cluster = cluster().await;
     let http = Http::default();
     rows::load(&http, &cluster.node("t1").address, "stock", of).await;
@@ -143,8 +143,7 @@ async fn each_count_is_the_same(of: usize, splits: usize) {
             let mut counts = Vec::new();
             while !*ended.borrow() {
                 counts.push(count(&http, &address).await);
-                // Splits need the processors, too.
-                sleep(Duration::from_millis(250)).await;
+                sleep(rest).await;
             }
             counts
         })
@@ -165,19 +164,19 @@ async fn each_count_is_the_same(of: usize, splits: usize) {
     assert!(counts.len() >= NODES.len() && counts.iter().all(|count| *count == of), "{counts:?}");
 }
 
-/// In small.
+/// In small, with rests: other tests need the processors, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t6_each_count_of_the_rows_of_a_table_that_splits_is_the_same() {
     let _turn = chaos::turn().await;
-    each_count_is_the_same(2_000, 8).await;
+    each_count_is_the_same(2_000, 8, Duration::from_millis(250)).await;
 }
 
-/// At its full size.
+/// At its full size, without pause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "minutes: `./test long` runs it"]
 async fn t6_long_each_count_of_300_000_rows_of_a_table_that_splits_twenty_times_is_the_same() {
     let _turn = chaos::turn().await;
-    each_count_is_the_same(300_000, 20).await;
+    each_count_is_the_same(300_000, 20, Duration::ZERO).await;
 }
 
 /// Of two replicas on three nodes: what is merged is not all on one node.
