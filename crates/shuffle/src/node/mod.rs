@@ -147,6 +147,7 @@ impl Node {
             questions: Default::default(),
             stored_soon: BTreeMap::new(),
             storing_bytes: 0,
+            leads_wait: false,
             full_until: Millis(0),
             plans: BTreeMap::new(),
             ticked: Millis(0),

@@ -1,4 +1,4 @@
-//! One read: the machine of a reader, in the thread of who reads.
+//! One read: the machine of a reader, in the thread of the client that reads.
 
 use crate::limits;
 use crate::node::inbox::{Event, ReadAnswer};

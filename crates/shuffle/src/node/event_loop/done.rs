@@ -51,7 +51,9 @@ impl EventLoop {
             Report::Synced(synced) => {
                 let logged = self.decisions.synced(&synced);
                 logged.into_iter().try_for_each(|logged| self.logged(logged))?;
-                self.take_leads()?;
+                if self.leads_wait {
+                    self.take_leads()?;
+                }
             }
             Report::Refused(key, _, _) => self.decisions.refused(&key).map_err(ended)?,
             Report::Holding(keys) => self.decisions.let_go(&keys).map_err(ended)?,

@@ -53,6 +53,8 @@ pub(super) struct EventLoop {
     pub(super) buffer: Buffer,
     pub(super) holder: Holder,
     pub(super) leaders: BTreeMap<PoolSlot, Leader>,
+    /// A lead waits until its epoch is on disk.
+    pub(super) leads_wait: bool,
     pub(super) decisions: DecisionLog,
     pub(super) storing: Storing,
     pub(super) reading: Reading,
@@ -159,13 +161,17 @@ impl EventLoop {
             let place = map.place(*slot);
             place.is_some_and(|place| place.epoch == leader.epoch() && place.live.first() == Some(&me))
         });
+        self.leads_wait = false;
         let now = self.now();
         for (slot, place) in (0..).map(PoolSlot).zip(&map.places) {
             let leads = place.live.first() == Some(&me) && self.decisions.may_lead(slot, place.epoch);
             if leads && !self.leaders.contains_key(&slot) {
                 let copy = self.decisions.lead(slot, place.epoch).map_err(|error| Ends(error.to_string()))?;
                 // Until its epoch is on disk it leads nothing: a report of the log comes then.
-                let Some(copy) = copy else { continue };
+                let Some(copy) = copy else {
+                    self.leads_wait = true;
+                    continue;
+                };
                 let machines = self.config.settings.machines.clone();
                 self.leaders.insert(slot, Leader::begin(now, slot, machines, Arc::clone(&map), copy));
             }

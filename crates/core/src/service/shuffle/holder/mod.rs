@@ -306,8 +306,8 @@ impl Holder {
             let none = Numbers::default();
             let numbers = self.streams.get(&stream).unwrap_or(&none);
             if !numbers.has_upto(*upto) {
-                let left = self.settings.fetched_at_once.saturating_sub(lacking.len());
-                let gaps = numbers.gaps(*upto).take(left.max(1));
+                // No more is asked for at a time, whatever number is said to be needed.
+                let gaps = numbers.gaps(*upto).take(self.settings.fetched_at_once);
                 lacking.extend(gaps.map(|number| BatchKey { stream: stream.clone(), number }));
             }
         }
