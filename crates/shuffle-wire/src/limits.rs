@@ -26,7 +26,7 @@ pub const PEER_BYTES: usize = 8 << 20;
 /// Frames that wait for one node, besides bulk.
 pub const PEER_FRAMES: usize = 16_384;
 
-/// While so many bytes of bulk wait for one node, who has more waits, too: a node behind a line of 1 Gbit/s takes this in a
+/// While so many bytes of bulk wait for one node, a sender that has more waits: a node behind a line of 1 Gbit/s takes this in a
 /// quarter of a second, less than the time after which another one stands in for it.
 pub const PEER_BULK_BYTES: usize = 32 << 20;
 
@@ -36,7 +36,7 @@ pub const GATHERED_BYTES: usize = 64 << 10;
 /// Bytes that are handed to a socket at once, and that the other end must take within [`STALLED`].
 pub const PIECE_BYTES: usize = 1 << 20;
 
-/// Whoever has connected says within this time who it is.
+/// Within this time the end that has connected says who it is.
 pub const OPENING: Duration = Duration::from_secs(5);
 
 /// Between two pings of a node on a connection on which it has nothing else to send.

@@ -30,14 +30,14 @@ pub struct Peer {
 pub enum Hello {
     /// A node, that sends to another one, by its name: a node that took over an address refuses it.
     Node(Peer, NodeId),
-    /// A client, whoever it reaches.
+    /// A client: it takes any node.
     Client,
 }
 
 /// What is said about a connection itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
-    /// The first word of whoever connects.
+    /// What the end that connects sends first.
     Hello(Hello),
     /// Who was reached.
     Welcome(Peer),

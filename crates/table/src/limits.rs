@@ -193,8 +193,8 @@ pub const FLUSH_AGAIN_MS: u64 = 1_000;
 /// end and a coordinator replaces a follower that has died, with default settings.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a read waits at a follower for what is as new as the read wants: a leader sends each follower something every tenth
-/// of a second, and asks one out that does not reply for so long.
+/// How long a read waits at a follower for what is as new as the read wants. A leader sends something to each follower every
+/// tenth of a second, and asks a follower out that has not replied for half a second.
 pub const FRESH_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How long a request rests at least before it is sent again, while the shard changes hands, which takes some milliseconds.

@@ -9,7 +9,7 @@ use bench_shuffle::generate::{Generator, Input, Shape};
 use std::io::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// What both are told.
+/// The arguments of both.
 struct Told {
     records: u64,
     ranges: usize,
@@ -42,7 +42,7 @@ impl Told {
     }
 }
 
-/// Says that it is ready, and waits until it is told to go on.
+/// Says that it is ready, and waits for a line on stdin.
 fn ready(words: &str) -> Result<()> {
     say(words);
     std::io::stdin().read_line(&mut String::new()).map(drop)

@@ -27,7 +27,7 @@ struct Node {
     folder: PathBuf,
     nodes: Vec<String>,
     store: Store,
-    /// Taken by whoever divides, and by whoever reads: made before anything is measured.
+    /// What dividing and reading take: made before anything is measured.
     chunks: Mutex<Option<Aligned>>,
     arena: Mutex<Option<Aligned>>,
 }
@@ -62,7 +62,7 @@ pub fn node(words: &[String]) -> Done {
             }
         });
     }
-    // Also where sockets are Unix's: whoever has started the node looks there whether it listens.
+    // Also where sockets are Unix's: the process that starts the node looks there whether it listens.
     for stream in TcpListener::bind(&nodes[number])?.incoming() {
         let stream = stream?;
         stream.set_nodelay(true)?;

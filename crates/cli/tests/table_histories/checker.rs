@@ -22,7 +22,7 @@ struct Register<'a> {
     history: Vec<&'a Operation>,
     /// Who wrote a value.
     writers: BTreeMap<&'a str, &'a Operation>,
-    /// The version of a value, from whoever was told it.
+    /// The version of a value, as a client was told it.
     versions: BTreeMap<&'a str, Version>,
     /// What has changed the key, by version: none is a delete.
     changes: BTreeMap<Version, Option<&'a str>>,

@@ -27,10 +27,10 @@ pub struct ClientConnection {
 }
 
 impl ClientConnection {
-    /// Connects to whoever listens there.
+    /// Connects to the node that listens there.
     ///
     /// # Errors
-    /// Nobody does, or the node refuses.
+    /// No node listens there, or it refuses the client.
     pub async fn open(address: &Address, timing: Timing) -> Result<ClientConnection, Closed> {
         let (read, write) = address.connect().await?;
         let mut reader = FrameReader::new(read, timing.opening);
@@ -115,7 +115,7 @@ impl ClientAnswers {
     }
 }
 
-/// Whoever is sending is not silent, and needs no ping.
+/// Sends a ping. A client that is sending is not silent, and needs none.
 async fn ping(writer: &Mutex<FrameWriter>) {
     if let (Ok(mut writer), Ok(frame)) = (writer.try_lock(), Control::Ping.frame()) {
         // That the node is gone is heard by the reader.

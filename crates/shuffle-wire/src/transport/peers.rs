@@ -25,7 +25,7 @@ struct Other {
 impl Drop for Other {
     fn drop(&mut self) {
         self.task.abort();
-        // Whoever waits for room waits no longer.
+        // Senders that wait for room wait no longer.
         self.queue.set_away();
     }
 }

@@ -122,7 +122,7 @@ impl<S: Service> Server<S> {
         let last = async {
             let mut writer = writer.lock().await;
             if let Some(Ok(frame)) = closed.goodbye().map(|why| Control::Goodbye(why).frame()) {
-                // Whoever does not read them does not hear them.
+                // An end that does not read does not hear of it.
                 let _ = writer.write(&[frame]).await;
             }
             writer.end().await;

@@ -168,7 +168,7 @@ impl Store {
         Ok(())
     }
 
-    /// Who reads these files. Each copy may be used by another thread.
+    /// A reader of these files. Each copy may be used by another thread.
     pub fn reader(&self) -> BatchReader {
         BatchReader::new(Arc::clone(&self.disk), self.dir.clone(), Arc::clone(&self.index))
     }

@@ -104,7 +104,7 @@ impl Tables {
                     has_failed = true;
                     let folder = folder.display();
                     tracing::warn!(
-                        "cannot look how much of the disk of {folder} is used, so that no limit holds: {error}"
+                        "cannot look how much of the disk of {folder} is used, so that what the last look has found goes on to hold: {error}"
                     );
                     continue;
                 }

@@ -22,7 +22,7 @@ pub struct Sketch {
 
 /// Least capacity of a level: below it sorting costs more than it saves.
 const LEAST: usize = 8;
-/// Most levels, and the largest `k`, of a sketch that is made of parts: of keys that were counted nobody has 2^48.
+/// Most levels, and the largest `k`, of a sketch that is made of parts: no shuffle has counted 2^48 keys.
 const MOST_LEVELS: usize = 48;
 const MOST_K: usize = 1 << 16;
 

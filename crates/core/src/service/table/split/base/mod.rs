@@ -130,10 +130,11 @@ impl Base {
 
     /// An order: these are the parents' replicas, all of them that can be asked. `serves`: the switch was.
     pub fn ordered(&mut self, now: Millis, parents: Vec<Parent>, serves: bool) -> Vec<Effect> {
-        if serves && !std::mem::replace(&mut self.serves, serves) {
+        let has_switched = serves && !self.serves;
+        self.serves = serves;
+        if has_switched {
             self.parts.values_mut().for_each(|part| part.ask_at = now);
         }
-        self.serves = serves;
         let mut replicas: BTreeMap<ShardId, Vec<Parent>> = BTreeMap::new();
         parents.into_iter().for_each(|parent| replicas.entry(parent.shard).or_default().push(parent));
         for (shard, of_it) in &replicas {
