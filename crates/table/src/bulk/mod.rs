@@ -35,7 +35,7 @@ use crate::service::{Refusal, Refused};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
-use http::{HeaderName, HeaderValue, Request, StatusCode, header};
+use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::Full;
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::KeyspaceKind;
@@ -44,13 +44,11 @@ use partage_core::keyspace::map::Access;
 use partage_core::node::exchange::KeyspaceBrief;
 use partage_maps::Cache;
 use partage_wire::json::ErrorBody;
+use partage_wire::request::headers::IDEMPOTENCY_KEY;
 use partage_worker::Admission;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
-
-/// By which a client sends a write again.
-pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// What a request for several rows asks of each node.
 #[async_trait]
