@@ -9,7 +9,7 @@
 //!
 //! A key whose shard changes hands meanwhile is asked for again, with what else is still open, for [`limits::PATIENCE`]. What
 //! has no outcome then is answered as such: every key has its own outcome, and none stands for others. A write that may have
-//! arrived at another node and was not answered is sent again only if it has an idempotency key.
+//! arrived at another node and was not answered is sent again only if it has an idempotency key, for [`limits::REPEATS`].
 //!
 //! | question | file |
 //! |---|---|
@@ -137,7 +137,9 @@ impl Bulk {
         question: &Q,
         items: &[Q::Item],
     ) -> Vec<Result<Q::Answer, Refused>> {
-        let until = Instant::now() + limits::PATIENCE;
+        let is_named = question.is_repeatable() && !question.is_read();
+        let patience = if is_named { limits::REPEATS } else { limits::PATIENCE };
+        let until = Instant::now() + patience;
         let cache = self.maps.cache();
         let mut changes = cache.changes();
         let mut outcomes = Open(items.iter().map(|_| None).collect());
