@@ -174,6 +174,8 @@ impl Sharded {
                         Err(_) => repeats.step(&mut attempts, Event::Late),
                     }
                 }
+                // The client asks another node sooner than this one, which is about to end, hears who leads.
+                Action::Rest { .. } if self.worker.has_ended() => break,
                 Action::Rest { until } => {
                     let is_late = until >= attempts.deadline();
                     let has_changed = self.rest(of, repeats.clock.at(until)).await;
