@@ -1,8 +1,8 @@
 //! Requests for any key of any table, from inside a node: carried out here where this node has the key, else sent on to the node
 //! that has it.
 //!
-//! The listener of the Redis protocol asks so, and gRPC for single rows. What is sent on takes the same way as the requests of HTTP
-//! clients, over the worker's layer ([`Sharded`]), which finds the node and follows the maps, and tries once.
+//! The listener of the Redis protocol asks so, and gRPC for single rows. What is sent on takes the same way as the requests of
+//! HTTP clients, over the worker's layer ([`Sharded`]), which finds the node and follows the maps, and tries once.
 //!
 //! Whether there is another try is decided here, as a try may also be one at this node. What was not begun is tried again for
 //! [`PATIENCE`]. A write that may have been carried out is tried again only if it has a request id, by which a shard knows it

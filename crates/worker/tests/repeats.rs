@@ -79,7 +79,8 @@ const NAMED: (&str, &str) = ("idempotency-key", "order-17");
 /// How many nodes there are that send requests on: each has a name of its own.
 static NODES: AtomicUsize = AtomicUsize::new(0);
 
-/// A node that has nothing itself, sends every key on to a scripted one, and sends again what it may, until half a second is over.
+/// A node that has nothing itself, sends every key on to a scripted one, and sends again what it may, until half a second is
+/// over.
 async fn hop_to(coordinator: &str, answers: Vec<String>) -> (TestService, ScriptedNode) {
     let node = ScriptedNode::start(answers).await;
     let located = (NodeId::new("scripted").unwrap(), node.address.clone());

@@ -2,9 +2,9 @@
 //!
 //! Each client has a row of its own. It names each write by an idempotency key, and reads the row after it. A request that has no
 //! answer is sent again once, at once, under the same key, through the next node: the node that was asked may be the one that was
-//! pulled out. A node that takes no connection was sent nothing: its turn goes to the next one. What fails then is counted, and is
-//! not to be. Where another node than the asked one is pulled out, the client notices nothing: the asked node sends the request again
-//! itself.
+//! pulled out. A node that takes no connection was sent nothing: its turn goes to the next one. What fails then is counted, and
+//! is not to be. Where another node than the asked one is pulled out, the client notices nothing: the asked node sends the
+//! request again itself.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 

@@ -305,8 +305,8 @@ impl Attempts {
         self.refused(now, 0, LastFailure::Misdirected, policy, budget)
     }
 
-    /// The node refused or broke off, after work that it had with the request: the next try takes a token, or waits until there is
-    /// one.
+    /// The node refused or broke off, after work that it had with the request: the next try takes a token, or waits until there
+    /// is one.
     fn refused(
         &mut self,
         now: Millis,

@@ -28,8 +28,8 @@
 //!
 //! A request that is sent on and breaks may have been carried out. The same holds when the
 //! owner stops answering with the connection open, as a stopped process does: after [`limits::HOP_QUIET`] this node asks it
-//! whether it is there, and gives the request up when [`limits::HOP_CHECKS`] such questions in a row have no answer. Each request is
-//! tried once, unless the service wants that this node sends it again itself where it may: [`Sharded::sends_again`].
+//! whether it is there, and gives the request up when [`limits::HOP_CHECKS`] such questions in a row have no answer. Each
+//! request is tried once, unless the service wants that this node sends it again itself where it may: [`Sharded::sends_again`].
 //!
 //! A worker that has left closes each HTTP/1 connection with its next answer, so that no client sends a request
 //! into a server that is about to end; HTTP/2 says that itself. End the server gracefully after
@@ -217,10 +217,11 @@ impl Sharded {
         Sharded { has_definite_statuses: true, ..self }
     }
 
-    /// Sends a request of a client again itself, as patiently as `policy` says: one of which nothing was done, and one that may have
-    /// been carried out, if it reads by its method ([`access_of`]) or has an `idempotency-key`. So the service must know a
+    /// Sends a request of a client again itself, as patiently as `policy` says: one of which nothing was done, and one that may
+    /// have been carried out, if it reads by its method ([`access_of`]) or has an `idempotency-key`. So the service must know a
     /// repetition by that header, at whichever node, and answer it as it has answered the first one. A body of more than
-    /// [`limits::KEPT_BODY_BYTES`] or of unknown length is not kept, and its request sent once. An answer is never asked for again.
+    /// [`limits::KEPT_BODY_BYTES`] or of unknown length is not kept, and its request sent once. An answer is never asked for
+    /// again.
     #[must_use]
     pub fn sends_again(self, policy: RetryPolicy) -> Sharded {
         let repeats = Repeats::new(policy, self.worker.shared().clock);

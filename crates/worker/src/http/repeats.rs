@@ -1,7 +1,7 @@
 //! Requests that this node sends again itself, so that its client need not ([`Sharded::sends_again`]).
 //!
-//! A client asks any node, and does not see which one leads. When the leader dies or hands its lead over, the node that the client
-//! has asked knows best what became of the request, and hears first who leads next:
+//! A client asks any node, and does not see which one leads. When the leader dies or hands its lead over, the node that the
+//! client has asked knows best what became of the request, and hears first who leads next:
 //!
 //! | a try ended with | by | sent again |
 //! |---|---|---|
@@ -9,12 +9,12 @@
 //! | it may have been carried out | a broken connection, a silent node; 503 `moved`, `lapsed_while_served`; 504 `unknown_outcome` | if it reads, or has a name ([`IDEMPOTENCY_KEY`]) |
 //! | an answer | any other status: its body may be on its way to the client | never |
 //!
-//! When it is sent again, and how often, the machine of routers decides ([`partage_core::routing::retry`]), with its deadline, its
-//! rests, and its budget, of which the node has one for all clients. Each try looks anew who has the key. What a router or another
-//! node has sent on (`partage-hop`) is tried once: they send it again themselves.
+//! When it is sent again, and how often, the machine of routers decides ([`partage_core::routing::retry`]), with its deadline,
+//! its rests, and its budget, of which the node has one for all clients. Each try looks anew who has the key. What a router or
+//! another node has sent on (`partage-hop`) is tried once: they send it again themselves.
 //!
-//! A body is kept if it announces its length and that is at most [`limits::KEPT_BODY_BYTES`]; the door of a node counts it among the
-//! bodies in memory. A request with any other body is streamed, and tried once.
+//! A body is kept if it announces its length and that is at most [`limits::KEPT_BODY_BYTES`]; the door of a node counts it
+//! among the bodies in memory. A request with any other body is streamed, and tried once.
 
 use super::{Sharded, Target, access_of};
 use crate::limits;
@@ -205,8 +205,8 @@ impl Sharded {
         has_changed
     }
 
-    /// The response to a request after its last try. That an earlier one may have carried it out is not forgotten: only an outcome of
-    /// the service says more than that.
+    /// The response to a request after its last try. That an earlier one may have carried it out is not forgotten: only an
+    /// outcome of the service says more than that.
     fn last_word(&self, is_read: bool, may_be_done: bool, last: Tried) -> Response {
         let Tried { response, event } = last;
         let is_outcome = response.headers().contains_key(EPOCH) && !response.status().is_server_error();
@@ -217,8 +217,8 @@ impl Sharded {
         self.broken(Access::Write, text)
     }
 
-    /// What an answer says of its try, whether the service has given it here or at another node. The body of a refusal is read for
-    /// its kind; every other answer is passed on as it comes.
+    /// What an answer says of its try, whether the service has given it here or at another node. The body of a refusal is read
+    /// for its kind; every other answer is passed on as it comes.
     pub(super) async fn judged(&self, access: Access, response: Response) -> Tried {
         match response.status() {
             StatusCode::MISDIRECTED_REQUEST if !response.headers().contains_key(EPOCH) => {
