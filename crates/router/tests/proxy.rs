@@ -302,7 +302,7 @@ async fn a_write_to_a_table_that_may_be_done_has_the_status_that_nodes_give_it()
     let put = |name: Option<&str>| {
         let request = Request::put("/ks/apple").header("host", "localhost");
         let named = name.into_iter().fold(request, |request, name| request.header("idempotency-key", name));
-        named.body(Full::from("x")).unwrap()
+        named.body(Full::<Bytes>::from("x")).unwrap()
     };
     node.does(&[Does::Breaks, Does::Answers]);
     let answer = ask(&proxy, put(None)).await;
