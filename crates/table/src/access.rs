@@ -6,7 +6,7 @@
 //!
 //! Whether there is another try is decided here, as a try may also be one at this node. What was not begun is tried again for
 //! [`PATIENCE`]. A write that may have been carried out is tried again only if it has a request id, by which a shard knows it
-//! again, for [`REPEATS`]. Commands of Redis have none, so none of them is sent twice ([`Repetition`]).
+//! again, for [`REPEATS`]. Commands of Redis have none, so none of them is sent twice.
 
 use crate::backoff::Backoff;
 use crate::http::{self, Internal};

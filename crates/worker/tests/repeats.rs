@@ -79,13 +79,11 @@ const NAMED: (&str, &str) = ("idempotency-key", "order-17");
 /// How many nodes there are that send requests on: each has a name of its own.
 static NODES: AtomicUsize = AtomicUsize::new(0);
 
-/// A node that has nothing itself, sends every key on to a scripted one, and sends again what it may, until half a second is
-/// over.
-async fn hop_to(coordinator: &str, answers: Vec<String>) -> (TestService, ScriptedNode) {
+/// A node that has nothing itself, sends every key on to a scripted one, and sends again what it may.
+async fn hop_to(coordinator: &str, policy: RetryPolicy, answers: Vec<String>) -> (TestService, ScriptedNode) {
     let node = ScriptedNode::start(answers).await;
     let located = (NodeId::new("scripted").unwrap(), node.address.clone());
     let gate = move |gate: Sharded| {
-        let policy = RetryPolicy { deadline_ms: 500, ..RetryPolicy::default() };
         gate.definite_statuses().sends_again(policy).locate_by(move |_: &Target, _| Some(located.clone()))
     };
     let name = format!("b{}", NODES.fetch_add(1, Ordering::Relaxed));
@@ -118,7 +116,7 @@ async fn what_may_be_sent_twice_is_sent_again_by_the_node_that_was_asked() {
         (Method::PUT, &[NAMED], refuses(503, "too_few_in_sync"), 1),
     ];
     for (method, headers, first, tries) in cases {
-        let (b, node) = hop_to(&coordinator, vec![first.clone(), done()]).await;
+        let (b, node) = hop_to(&coordinator, RetryPolicy::default(), vec![first.clone(), done()]).await;
         let answer = b.ask(&http, method.clone(), "/key/k", headers).await;
         let requests = node.requests();
         assert_eq!(requests.len(), tries, "{method} {headers:?} after {first:?}");
@@ -142,29 +140,32 @@ async fn when_the_time_is_up_the_client_hears_what_may_have_been_done() {
     let unknown = (StatusCode::GATEWAY_TIMEOUT, "unknown_outcome".to_owned());
     let soon = refuses(503, "soon");
 
-    let (b, node) = hop_to(&coordinator, vec![CLOSES.to_owned()]).await;
+    let brief = RetryPolicy { deadline_ms: 500, ..RetryPolicy::default() };
+    let (b, node) = hop_to(&coordinator, brief.clone(), vec![CLOSES.to_owned()]).await;
     let begun = tokio::time::Instant::now();
     assert_eq!(told(&b.ask(&http, Method::PUT, "/key/k", &[NAMED]).await), unknown);
     assert!(begun.elapsed() >= Duration::from_millis(490) && node.requests().len() > 2);
 
     // The first try may have done it, whatever the later ones say.
-    let (b, _node) = hop_to(&coordinator, vec![CLOSES.to_owned(), soon.clone()]).await;
+    let (b, _node) = hop_to(&coordinator, brief.clone(), vec![CLOSES.to_owned(), soon.clone()]).await;
     assert_eq!(told(&b.ask(&http, Method::PUT, "/key/k", &[NAMED]).await), unknown);
     let no_room = vec![CLOSES.to_owned(), says(507, "partage-epoch: 7\r\n", "full")];
-    let (b, _node) = hop_to(&coordinator, no_room).await;
+    let (b, _node) = hop_to(&coordinator, RetryPolicy::default(), no_room).await;
     assert_eq!(told(&b.ask(&http, Method::PUT, "/key/k", &[NAMED]).await), unknown);
     // But for an outcome, which is that of the name.
     let not_met = vec![CLOSES.to_owned(), says(412, "partage-epoch: 7\r\n", "not met")];
-    let (b, _node) = hop_to(&coordinator, not_met).await;
+    let (b, _node) = hop_to(&coordinator, RetryPolicy::default(), not_met).await;
     let answer = b.ask(&http, Method::PUT, "/key/k", &[NAMED]).await;
     assert_eq!(answer.status, StatusCode::PRECONDITION_FAILED);
 
-    // No try was begun.
-    let (b, _node) = hop_to(&coordinator, vec![soon]).await;
+    // No try was begun, and none is under way when there are no more.
+    let few = RetryPolicy { tries: 4, ..RetryPolicy::default() };
+    let (b, node) = hop_to(&coordinator, few, vec![soon]).await;
     let refused = b.ask(&http, Method::PUT, "/key/k", &[NAMED]).await;
     assert_eq!(told(&refused), (StatusCode::SERVICE_UNAVAILABLE, "soon".to_owned()));
+    assert_eq!(node.requests().len(), 4);
     // A read has no outcome that could be unknown.
-    let (b, _node) = hop_to(&coordinator, vec![CLOSES.to_owned()]).await;
+    let (b, _node) = hop_to(&coordinator, brief, vec![CLOSES.to_owned()]).await;
     let read = b.ask(&http, Method::GET, "/key/k", &[]).await;
     assert_eq!(told(&read), (StatusCode::BAD_GATEWAY, "broken".to_owned()));
 }
@@ -176,7 +177,7 @@ async fn an_answer_that_has_begun_is_not_asked_for_again() {
     let half = "HTTP/1.1 200 OK\r\ncontent-length: 9\r\nconnection: close\r\n\r\nhalf".to_owned();
     let cases: [(Method, &[(&str, &str)]); 2] = [(Method::GET, &[]), (Method::PUT, &[NAMED])];
     for (method, headers) in cases {
-        let (b, node) = hop_to(&coordinator, vec![half.clone(), done()]).await;
+        let (b, node) = hop_to(&coordinator, RetryPolicy::default(), vec![half.clone(), done()]).await;
         let answer = b.ask(&http(), method, "/key/k", headers).await;
         assert_eq!(answer.status, StatusCode::OK);
         assert!(answer.body.is_err(), "cut off, and not made whole from another answer");
@@ -188,7 +189,7 @@ async fn an_answer_that_has_begun_is_not_asked_for_again() {
 async fn a_body_that_is_not_kept_is_sent_once() {
     let test_coordinator = TestCoordinator::new();
     let (coordinator, _door) = test_coordinator.open().await;
-    let (b, node) = hop_to(&coordinator, vec![CLOSES.to_owned(), done()]).await;
+    let (b, node) = hop_to(&coordinator, RetryPolicy::default(), vec![CLOSES.to_owned(), done()]).await;
     // Its length is not announced.
     let body = Body::from_stream(futures::stream::iter([Ok::<_, std::convert::Infallible>("hello")]));
     let uri = format!("http://{}/key/k", b.address);
