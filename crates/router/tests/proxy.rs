@@ -288,3 +288,28 @@ async fn a_taken_port_is_named() {
         assert!(error.contains(&listen.to_string()), "{error}");
     }
 }
+
+#[tokio::test]
+async fn a_write_to_a_table_that_may_be_done_has_the_status_that_nodes_give_it() {
+    let node = Node::start("a").await;
+    let mut maps = Maps::new("ks", &[("", &["a"])]);
+    maps.kind = KeyspaceKind::Table;
+    maps.nodes = vec![node.at()];
+    let coordinator = Coordinator::start(maps).await;
+    let router = router(&coordinator, CallOptions::default()).await;
+    let config = Config { listen: ([127, 0, 0, 1], 0).into(), threads: 1, ..Config::default() };
+    let proxy = serve(&router, config).await.unwrap();
+    let put = |name: Option<&str>| {
+        let request = Request::put("/ks/apple").header("host", "localhost");
+        let named = name.into_iter().fold(request, |request, name| request.header("idempotency-key", name));
+        named.body(Full::<Bytes>::from("x")).unwrap()
+    };
+    node.does(&[Does::Breaks, Does::Answers]);
+    let answer = ask(&proxy, put(None)).await;
+    assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
+    let said = text(answer).await;
+    assert!(said.contains("unknown_outcome") && said.contains("idempotency-key"), "{said}");
+    node.does(&[Does::Breaks, Does::Answers]);
+    assert_eq!(ask(&proxy, put(Some("order-17"))).await.status(), StatusCode::OK);
+    assert_eq!(node.saw().len(), 3);
+}

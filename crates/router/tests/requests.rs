@@ -7,6 +7,7 @@ mod world;
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
+use partage_core::keyspace::KeyspaceKind;
 use partage_core::routing::budget::BudgetPolicy;
 use partage_core::routing::retry::{Reason, RetryPolicy};
 use partage_router::{Access, AnswerBody, CallError, CallOptions, Hedging, Outgoing, Router};
@@ -156,6 +157,91 @@ async fn what_may_have_been_done_is_only_done_again_if_it_may() {
     assert_eq!(send(&router, Method::GET, "apple", "").await.unwrap().0, 200);
     nodes[0].does(&[Does::Says(500), Does::Answers]);
     assert_eq!(send(&router, Method::GET, "apple", "").await.unwrap().0, 500, "an answer is an answer");
+}
+
+/// A table, led by the node, and requests for its row `apple`: with a name or without.
+struct TableWorld {
+    _coordinator: Coordinator,
+    router: Router,
+    node: Node,
+}
+
+async fn table_world() -> TableWorld {
+    let node = Node::start("a").await;
+    let mut maps = Maps::new("ks", &[("", &["a"])]);
+    maps.kind = KeyspaceKind::Table;
+    maps.nodes = vec![node.at()];
+    let coordinator = Coordinator::start(maps).await;
+    let retry = RetryPolicy { deadline_ms: 400, ..RetryPolicy::default() };
+    let router = router(&coordinator, CallOptions { retry, ..unhedged() }).await;
+    TableWorld { _coordinator: coordinator, router, node }
+}
+
+impl TableWorld {
+    /// The status of a put, and how often it was sent.
+    async fn put(&self, is_named: bool, does: &[Does]) -> (u16, usize) {
+        self.node.does(does);
+        let before = self.node.saw().len();
+        let mut request = Request::put("/ks/apple");
+        if is_named {
+            request = request.header("idempotency-key", "order-17");
+        }
+        let request = request.body(Bytes::from("x").into()).unwrap();
+        let status = match self.router.request(request, "ks", b"apple", Access::Write).await {
+            Ok(answer) => answer.status().as_u16(),
+            Err(error) if error.is_indefinite() => 0,
+            Err(error) => error.status().as_u16(),
+        };
+        let saw = self.node.saw();
+        assert!(saw[before..].iter().all(|seen| &seen.body[..] == b"x"), "{saw:?}");
+        (status, saw.len() - before)
+    }
+}
+
+#[tokio::test]
+async fn a_write_to_a_table_is_sent_again_by_its_name_only() {
+    let world = table_world().await;
+    let unknown = Does::Tells(504, "unknown_outcome");
+    for first in [Does::Breaks, unknown.clone(), Does::Refuses("moved"), Does::Tells(503, "soon")] {
+        let then = [first.clone(), Does::Answers];
+        assert_eq!(world.put(true, &then).await, (200, 2), "{first:?}");
+    }
+    assert_eq!(world.put(false, &[Does::Breaks, Does::Answers]).await, (0, 1), "it may have been done");
+    assert_eq!(world.put(false, &[unknown, Does::Answers]).await, (504, 1), "passed on");
+    assert_eq!(world.put(false, &[Does::Refuses("soon"), Does::Answers]).await, (200, 2), "not begun");
+    let own = [Does::Tells(503, "too_few_in_sync"), Does::Answers];
+    assert_eq!(world.put(true, &own).await, (503, 1), "the leader has waited for it to pass");
+    assert_eq!(world.put(true, &[Does::Tells(412, "not_met"), Does::Answers]).await, (412, 1));
+}
+
+#[tokio::test]
+async fn when_the_time_is_up_a_named_write_is_as_unknown_as_its_first_try_has_left_it() {
+    let world = table_world().await;
+    let unknown = Does::Tells(504, "unknown_outcome");
+    let (status, tries) = world.put(true, std::slice::from_ref(&unknown)).await;
+    assert!(status == 504 && tries > 2, "{status} {tries}");
+    let (status, tries) = world.put(true, &[Does::Breaks]).await;
+    assert!(status == 0 && tries > 2, "{status} {tries}");
+    // That a later try was refused says nothing about the first.
+    assert_eq!(world.put(true, &[Does::Breaks, Does::Tells(507, "no_room")]).await, (0, 2));
+    assert_eq!(world.put(true, &[unknown, Does::Tells(507, "no_room")]).await, (504, 2));
+    assert_eq!(world.put(true, &[Does::Breaks, Does::Refuses("soon")]).await.0, 0);
+    // An outcome does: it is that of the name.
+    assert_eq!(world.put(true, &[Does::Breaks, Does::Tells(412, "not_met")]).await, (412, 2));
+    assert_eq!(world.put(true, &[Does::Refuses("soon")]).await.0, 503, "nothing was done");
+}
+
+#[tokio::test]
+async fn an_answer_that_has_begun_is_not_asked_for_again() {
+    let world = table_world().await;
+    let half =
+        Does::Unavailable { headers: &[("partage-epoch", "3")], bytes: 1 << 10, length: Length::BreaksOff };
+    world.node.does(&[half, Does::Answers]);
+    let request = Request::put("/ks/apple").header("idempotency-key", "order-17");
+    let request = request.body(Bytes::from("x").into()).unwrap();
+    let answer = world.router.request(request, "ks", b"apple", Access::Write).await.unwrap();
+    assert!(answer.into_body().collect().await.is_err(), "cut off, and not made whole from another answer");
+    assert_eq!(world.node.saw().len(), 1);
 }
 
 /// A 503 whose reason the router does not understand is the client's, and comes as the node sent it.

@@ -1,12 +1,16 @@
 //! Requests for any key of any table, from inside a node: carried out here where this node has the key, else sent on to the node
 //! that has it.
 //!
-//! The listener of the Redis protocol asks so. What is sent on takes the same way as the requests of HTTP clients, over the
-//! worker's layer ([`Sharded`]), which finds the node and follows the maps.
+//! The listener of the Redis protocol asks so, and gRPC for single rows. What is sent on takes the same way as the requests of
+//! HTTP clients, over the worker's layer ([`Sharded`]), which finds the node and follows the maps, and tries once.
+//!
+//! Whether there is another try is decided here, as a try may also be one at this node. What was not begun is tried again for
+//! [`PATIENCE`]. A write that may have been carried out is tried again only if it has a request id, by which a shard knows it
+//! again, for [`REPEATS`]. Commands of Redis have none, so none of them is sent twice.
 
 use crate::backoff::Backoff;
 use crate::http::{self, Internal};
-use crate::limits::PATIENCE;
+use crate::limits::{PATIENCE, REPEATS};
 use crate::node::ReadAnswer;
 use crate::service::{Refusal, Refused, Tables};
 use ::http::{Request, StatusCode};
@@ -21,6 +25,7 @@ use partage_wire::json::ErrorBody;
 use partage_worker::http::{Sharded, ShardedService};
 use partage_worker::{Admission, Guard, KeyspaceName, Worker};
 use std::fmt;
+use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tower::{Layer, ServiceExt};
 
@@ -38,6 +43,38 @@ pub struct TableClient {
 impl fmt::Debug for TableClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TableClient").field("node", self.worker.node()).finish_non_exhaustive()
+    }
+}
+
+/// What is known of a write while it is tried.
+#[derive(Debug)]
+struct Repetition {
+    has_id: bool,
+    /// That an earlier attempt may have carried it out.
+    unknown: Option<Refused>,
+}
+
+impl Repetition {
+    fn of(write: &Write) -> Repetition {
+        Repetition { has_id: write.request.is_some(), unknown: None }
+    }
+
+    fn patience(&self) -> Duration {
+        if self.has_id { REPEATS } else { PATIENCE }
+    }
+
+    /// Takes in what an attempt was refused with; an error is what the client is told, as there is no other attempt. That an
+    /// earlier attempt may have carried the write out is not forgotten: only an outcome says more.
+    fn again_after(&mut self, refused: Refused, is_late: bool) -> Result<(), Refused> {
+        let goes_on = match refused.refusal {
+            Refusal::Soon => true,
+            Refusal::Unknown => self.has_id,
+            _ => false,
+        };
+        if self.unknown.is_none() && refused.refusal == Refusal::Unknown {
+            self.unknown = Some(refused.clone());
+        }
+        if goes_on && !is_late { Ok(()) } else { Err(self.unknown.take().unwrap_or(refused)) }
     }
 }
 
@@ -86,23 +123,25 @@ impl TableClient {
         let Some(key) = write.operations.first().map(|operation| operation.key.clone()) else {
             return Err(empty().into());
         };
-        let (until, backoff) = (Instant::now() + PATIENCE, Backoff::new());
+        let mut repetition = Repetition::of(&write);
+        let (until, backoff) = (Instant::now() + repetition.patience(), Backoff::new());
         loop {
             let attempt = match self.worker.enter(table, key.as_bytes(), Access::Write) {
                 Admission::Serve(guard) => self.write_here(&guard, &write).await,
                 Admission::Soon => again("the shard is being handed over to this node"),
                 Admission::Lapsed | Admission::Elsewhere { .. } | Admission::Unknown { .. } => {
                     match elsewhere(&key) {
-                        Some(why) => return Err(why),
+                        Some(why) => return Err(repetition.unknown.map_or(why, E::from)),
                         None => self.write_elsewhere(table, &key, &write).await,
                     }
                 }
             };
-            match attempt {
-                Attempt::Done(outcome) => return Ok(outcome?),
-                Attempt::Again(refused) if Instant::now() >= until => return Err(refused.into()),
-                Attempt::Again(_) => sleep(backoff.rest()).await,
-            }
+            let refused = match attempt {
+                Attempt::Done(Ok(outcome)) => return Ok(outcome),
+                Attempt::Done(Err(refused)) | Attempt::Again(refused) => refused,
+            };
+            repetition.again_after(refused, Instant::now() >= until)?;
+            sleep(backoff.rest()).await;
         }
     }
 
@@ -319,5 +358,41 @@ fn settled<T>(answer: Result<T, Refused>) -> Attempt<T> {
     match answer {
         Err(refused) if refused.refusal == Refusal::Soon => Attempt::Again(refused),
         answer => Attempt::Done(answer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(refusal: Refusal, message: &str) -> Refused {
+        Refused::new(refusal, message)
+    }
+
+    #[test]
+    fn a_write_without_an_id_that_may_be_done_is_not_tried_again() {
+        let mut repetition = Repetition { has_id: false, unknown: None };
+        assert_eq!(repetition.patience(), PATIENCE);
+        assert_eq!(repetition.again_after(refused(Refusal::Soon, "not begun"), false), Ok(()));
+        let unknown = refused(Refusal::Unknown, "broken");
+        assert_eq!(repetition.again_after(unknown.clone(), false), Err(unknown));
+    }
+
+    #[test]
+    fn a_write_with_an_id_is_tried_until_an_outcome_comes_or_the_time_is_up() {
+        let unknown = refused(Refusal::Unknown, "broken");
+        for last in [Refusal::Soon, Refusal::Unknown, Refusal::NoRoom, Refusal::TooFewInSync] {
+            let mut repetition = Repetition { has_id: true, unknown: None };
+            assert_eq!(repetition.patience(), REPEATS);
+            assert_eq!(repetition.again_after(unknown.clone(), false), Ok(()));
+            assert_eq!(repetition.again_after(refused(Refusal::Soon, "not begun"), false), Ok(()));
+            let told = repetition.again_after(refused(last, "at last"), true);
+            assert_eq!(told, Err(unknown.clone()), "the first attempt may have done it: {last:?}");
+        }
+        let mut repetition = Repetition { has_id: true, unknown: None };
+        let soon = refused(Refusal::Soon, "not begun");
+        assert_eq!(repetition.again_after(soon.clone(), true), Err(soon), "nothing was done");
+        let full = refused(Refusal::NoRoom, "full");
+        assert_eq!(repetition.again_after(full.clone(), false), Err(full));
     }
 }

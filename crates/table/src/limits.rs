@@ -193,6 +193,10 @@ pub const FLUSH_AGAIN_MS: u64 = 1_000;
 /// end and a coordinator replaces a follower that has died, with default settings.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a write with an idempotency key that may have been carried out is sent again: as long as routers and nodes of HTTP do
+/// (`RetryPolicy::default`), above the time in which a stopped node is found silent, or has no answer ([`SHARD_ANSWER`]).
+pub const REPEATS: Duration = Duration::from_secs(10);
+
 /// How long a read waits at a follower for what is as new as the read wants. A leader sends something to each follower every
 /// tenth of a second, and asks a follower out that has not replied for half a second.
 pub const FRESH_PATIENCE: Duration = Duration::from_millis(500);

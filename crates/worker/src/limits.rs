@@ -95,6 +95,10 @@ pub const REASON_BYTES: usize = 1_024;
 /// however slowly the client reads. Longer answers and streams keep the shard until they are out.
 pub const BUFFERED_BYTES: usize = 64 << 10;
 
+/// Largest body of a request that [`crate::http`] keeps, to send the request again: the longest value of a table. A request
+/// with a larger one, or one of unknown length, is sent once.
+pub const KEPT_BODY_BYTES: usize = 1 << 20;
+
 /// How long a worker that has left goes on sending clients to where its shards are: routers hear of a change
 /// within a tenth of that, and a request on its way arrives.
 pub const LINGER: Duration = Duration::from_millis(500);

@@ -342,6 +342,11 @@ impl Worker {
         &self.shared
     }
 
+    /// Whether it has left or stopped: it hears of no change any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.shared.has_left.load(Ordering::Relaxed) || self.events.is_closed()
+    }
+
     /// A handle on a shard that is served here now, to be asked later whether it still is.
     pub fn ownership(&self, keyspace: &KeyspaceName, shard: ShardId) -> Option<OwnershipHandle> {
         OwnershipHandle::of(&self.shared, keyspace, shard)

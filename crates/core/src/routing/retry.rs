@@ -15,7 +15,7 @@
 //! | Asking | `Misdirected` otherwise, `NotReady`, body kept | Resting | `Rest` |
 //! | Asking | `NotConnected`, another can be asked | Asking | `Ask` |
 //! | Asking | `NotConnected` otherwise | Resting | `Rest` |
-//! | Asking | `Broken`, idempotent, body kept, budget left | Resting | `Rest` |
+//! | Asking | `Broken`, idempotent, body kept | Resting | `Rest` |
 //! | Asking | `Misdirected`, `NotReady`, idempotent `Broken`: body not kept | Over | `GiveUp(NotKept)` |
 //! | Asking | `Broken` otherwise | Over | `GiveUp(Broken)` |
 //! | any | a row says to ask again, and no try is left | Over | `GiveUp(Tries)` |
@@ -30,8 +30,10 @@
 //! The last line is no error: answers and timers cross each other on the way.
 //!
 //! A try after one that reached a node takes a token of the [`Budget`]. Where a node said "not mine" or "not
-//! yet" and there is no token, the router does not give up: the request rests until there is one or its
-//! deadline comes. So a drain loses nothing, and R3 holds.
+//! yet", or an idempotent request broke off, and there is no token, the router does not give up: the request rests until
+//! there is one or its deadline comes. So a drain and a killed node lose nothing, and R3 holds.
+//!
+//! Two drive this machine: the router, and a node that sends requests on for clients that ask any node.
 
 use super::budget::Budget;
 use crate::base::time::Millis;
@@ -261,13 +263,7 @@ impl Attempts {
                 if !self.traits.idempotent {
                     return self.over(Reason::Broken);
                 }
-                if !self.traits.replayable {
-                    return self.over(Reason::NotKept(LastFailure::Broken));
-                }
-                if !budget.spend(now) {
-                    return self.over(Reason::Broken);
-                }
-                self.rest(now, 0, LastFailure::Broken, policy)
+                self.refused(now, 0, LastFailure::Broken, policy, budget)
             }
         }
     }
@@ -309,7 +305,8 @@ impl Attempts {
         self.refused(now, 0, LastFailure::Misdirected, policy, budget)
     }
 
-    /// The node refused, which cost it work: the next try takes a token, or waits until there is one.
+    /// The node refused or broke off, after work that it had with the request: the next try takes a token, or waits until there
+    /// is one.
     fn refused(
         &mut self,
         now: Millis,

@@ -9,9 +9,10 @@ use partage_core::base::name::NodeId;
 use partage_core::node::NodeAddress;
 use partage_core::routing::choose::Hint;
 use partage_wire::request::headers::{
-    EPOCH, FORWARDED_HOST, GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO, number,
+    EPOCH, FORWARDED_HOST, GENERATION, HOP, IDEMPOTENCY_KEY, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO,
+    number,
 };
-use partage_wire::request::unavailable::is_not_begun;
+use partage_wire::request::unavailable::{SOON, UNKNOWN_OUTCOME, is_not_begun, kind_of};
 use std::sync::Arc;
 
 /// A node to ask.
@@ -63,6 +64,16 @@ pub enum Outcome {
         why: String,
     },
     Broken(hyper::Error),
+    /// The node says that the outcome is unknown: here is what it says. Only of a request that may be sent again.
+    Unknown(Response<AnswerBody>),
+}
+
+/// Whether a request may be done twice.
+#[derive(Debug, Clone, Copy)]
+struct Repeatable {
+    idempotent: bool,
+    /// By the client's name for it: then the service knows a repetition, and its own refusals may be asked again too.
+    named: bool,
 }
 
 /// Asks the target. `once`: the request cannot be sent again, so the node may forward it.
@@ -85,6 +96,8 @@ pub async fn ask(
     {
         headers.insert(FORWARDED_HOST, asked);
     }
+    let named = idempotent && headers.contains_key(IDEMPOTENCY_KEY);
+    let repeatable = Repeatable { idempotent, named };
     let pool = PoolHandle::new(pools, target.place.clone());
     loop {
         let pooled = match &target.place {
@@ -102,7 +115,7 @@ pub async fn ask(
         match connected.exchange(request).await {
             Ok(answer) => {
                 let answer = answer.map(|incoming| AnswerBody::driven(incoming, connected, pool));
-                return classify(answer, idempotent).await;
+                return classify(answer, repeatable).await;
             }
             Err(Unanswered::Broken(error)) => return Outcome::Broken(error),
             Err(Unanswered::Unsent(unsent)) if fresh => {
@@ -114,7 +127,7 @@ pub async fn ask(
     }
 }
 
-async fn classify(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
+async fn classify(answer: Response<AnswerBody>, repeatable: Repeatable) -> Outcome {
     let headers = answer.headers();
     match answer.status() {
         StatusCode::MISDIRECTED_REQUEST => {
@@ -123,7 +136,11 @@ async fn classify(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
             Box::pin(answer.into_body().at_most(limits::REFUSAL_BYTES)).await;
             Outcome::Misdirected(hint)
         }
-        StatusCode::SERVICE_UNAVAILABLE if is_refusal(headers) => Box::pin(refused(answer, idempotent)).await,
+        StatusCode::SERVICE_UNAVAILABLE if is_refusal(headers) => {
+            Box::pin(refused(answer, repeatable.idempotent)).await
+        }
+        StatusCode::SERVICE_UNAVAILABLE if repeatable.named => Box::pin(not_begun(answer)).await,
+        StatusCode::GATEWAY_TIMEOUT if repeatable.idempotent => Box::pin(unknown(answer)).await,
         _ => delivered(answer),
     }
 }
@@ -146,6 +163,25 @@ fn hint(headers: &HeaderMap) -> Hint {
         address: text(&OWNER_ADDRESS).filter(|address| address.contains(':')).map(str::to_owned),
         sequence: number(headers, &GENERATION),
     }
+}
+
+/// A 503 of the service itself. Where the leader of a table has not begun, the client of a named write need not hear of it.
+async fn not_begun(answer: Response<AnswerBody>) -> Outcome {
+    let (parts, body) = answer.into_parts();
+    let (said, body) = body.peeked(limits::REFUSAL_BYTES).await;
+    if said.and_then(|said| kind_of(&said)).as_deref() == Some(SOON) {
+        return Outcome::NotReady { after_ms: 0 };
+    }
+    delivered(Response::from_parts(parts, body))
+}
+
+/// A 504, by which a node may say that the outcome is unknown.
+async fn unknown(answer: Response<AnswerBody>) -> Outcome {
+    let (parts, body) = answer.into_parts();
+    let (said, body) = body.peeked(limits::REFUSAL_BYTES).await;
+    let is_unknown = said.and_then(|said| kind_of(&said)).as_deref() == Some(UNKNOWN_OUTCOME);
+    let answer = Response::from_parts(parts, body);
+    if is_unknown { Outcome::Unknown(answer) } else { delivered(answer) }
 }
 
 /// A 503 with `Retry-After` that the service has not given. An idempotent request is sent again; any other only after a

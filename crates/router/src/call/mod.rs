@@ -21,13 +21,14 @@ use http::{Request, Response};
 use partage_clock::Clock;
 use partage_core::base::name::KeyspaceName;
 use partage_core::base::time::Millis;
+use partage_core::keyspace::KeyspaceKind;
 use partage_core::keyspace::hash::mix;
 use partage_core::keyspace::map::Access;
 use partage_core::keyspace::sharding::Sharding;
 use partage_core::routing::budget::Budget;
 use partage_core::routing::choose::{FAILED_MS, HintedNode, Preference, choose, follow, has_choice};
 use partage_core::routing::pace::{Hedging, Pace};
-use partage_core::routing::retry::{Action, Event, RequestTraits};
+use partage_core::routing::retry::{Action, Event, Reason, RequestTraits};
 use partage_core::routing::routes::NoRoute;
 use partage_maps::Cache;
 use pool::Pools;
@@ -152,7 +153,8 @@ impl Caller {
     ) -> Result<Response<AnswerBody>, CallError> {
         let seed = mix(self.seeds.fetch_add(1, Ordering::Relaxed));
         let now = self.clock.now();
-        let mut state = RequestState::prepare(request, of, &self.options, now, seed).await?;
+        let kind = self.kind_of(of.0);
+        let mut state = RequestState::prepare(request, of, kind, &self.options, now, seed).await?;
         state.hint = first.map(|address| self.at(address));
         let mut deadline = pin!(sleep_until(self.clock.at(state.attempts.deadline())));
         let mut action = Action::Ask;
@@ -161,10 +163,11 @@ impl Caller {
                 Action::Ask | Action::AskHinted => self.ask(&mut state, deadline.as_mut()).await?,
                 Action::Rest { until } => Box::pin(self.rest(&mut state, until, deadline.as_mut())).await,
                 Action::Deliver => match state.answer.take() {
+                    Some(answer) if state.conceals(&answer) => return state.end(Reason::Broken),
                     Some(answer) => return Ok(answer),
                     None => self.step(&mut state, Event::Late),
                 },
-                Action::GiveUp(reason) => return Err(state.given_up(reason)),
+                Action::GiveUp(reason) => return state.end(reason),
                 // Nothing is under way: while two are asked, `ask_both` listens itself.
                 Action::Hedge | Action::Listen => {
                     deadline.as_mut().await;
@@ -190,6 +193,12 @@ impl Caller {
         let has_failed = |number| self.pools.failed_at(number).is_some_and(|at| now.since(at) < FAILED_MS);
         nodes.retain(|number, _| !has_failed(*number));
         Some(nodes.into_values().map(|node| Arc::from(node.address.as_str())).collect())
+    }
+
+    fn kind_of(&self, keyspace: &str) -> Option<KeyspaceKind> {
+        let routes = self.cache.routes();
+        let keyspace = routes.keyspace(keyspace)?;
+        Some(keyspace.brief().kind)
     }
 
     /// The node at an address, as the maps have it if they do.
@@ -396,6 +405,11 @@ impl Caller {
             Outcome::Broken(error) => {
                 tracing::debug!(address = target.address(), %error, "a request broke off");
                 self.avoid(state, &target);
+                Event::Broken
+            }
+            // The node is well: its lead may have gone to another one.
+            Outcome::Unknown(answer) => {
+                state.unknown = Some(answer);
                 Event::Broken
             }
         };

@@ -5,14 +5,15 @@ use super::body::{AnswerBody, Outgoing};
 use crate::error::CallError;
 use crate::options::CallOptions;
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, Uri, Version, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use partage_core::base::name::KeyspaceName;
 use partage_core::base::time::Millis;
+use partage_core::keyspace::KeyspaceKind;
 use partage_core::keyspace::map::Access;
 use partage_core::routing::choose::HintedNode;
 use partage_core::routing::pace::Hedging;
 use partage_core::routing::retry::{Attempts, Reason, RequestTraits};
-use partage_wire::request::headers::drop_hop_by_hop;
+use partage_wire::request::headers::{IDEMPOTENCY_KEY, drop_hop_by_hop};
 
 /// One request on its way.
 pub struct RequestState<'a> {
@@ -30,6 +31,11 @@ pub struct RequestState<'a> {
     pub hint: Option<HintedNode>,
     pub last: Option<Target>,
     pub answer: Option<Response<AnswerBody>>,
+    /// The last answer of a node that the outcome is unknown, for when there is no other try.
+    pub unknown: Option<Response<AnswerBody>>,
+    /// It writes to a table, whose clients go by the status: none may say that nothing was done when an earlier try may have done
+    /// it.
+    writes_rows: bool,
 }
 
 impl<'a> RequestState<'a> {
@@ -37,6 +43,7 @@ impl<'a> RequestState<'a> {
     pub async fn prepare(
         request: Request<Outgoing>,
         (keyspace, key, access): (&'a str, &'a [u8], Access),
+        kind: Option<KeyspaceKind>,
         options: &CallOptions,
         now: Millis,
         seed: u64,
@@ -48,12 +55,17 @@ impl<'a> RequestState<'a> {
         parts.version = Version::HTTP_11;
         parts.extensions.clear();
         to_origin_form(&mut parts);
+        let writes_rows = kind == Some(KeyspaceKind::Table)
+            && access == Access::Write
+            && !matches!(parts.method, Method::GET | Method::HEAD);
         // A read changes nothing, by whichever method it is asked for.
         let idempotent = access == Access::Read
-            || matches!(
-                parts.method,
-                Method::GET | Method::HEAD | Method::PUT | Method::DELETE | Method::OPTIONS | Method::TRACE
-            );
+            || if writes_rows {
+                // Between two puts of one row another client may have put it, and a condition may hold once only.
+                parts.headers.contains_key(IDEMPOTENCY_KEY)
+            } else {
+                is_idempotent(&parts.method)
+            };
         let replayable = body.again().is_some();
         let reads = access == Access::Read && matches!(parts.method, Method::GET | Method::HEAD);
         let hedged = options.hedging != Hedging::Off && reads && replayable;
@@ -71,6 +83,8 @@ impl<'a> RequestState<'a> {
             hint: None,
             last: None,
             answer: None,
+            unknown: None,
+            writes_rows,
         })
     }
 
@@ -90,8 +104,22 @@ impl<'a> RequestState<'a> {
         }
     }
 
+    /// Whether an answer says less than is known: that the server has failed, where an earlier try may have done the write.
+    pub fn conceals(&self, answer: &Response<AnswerBody>) -> bool {
+        self.writes_rows
+            && self.attempts.may_be_done()
+            && answer.status().is_server_error()
+            && answer.status() != StatusCode::GATEWAY_TIMEOUT
+    }
+
+    /// What its sender gets when there is no other try: the word of a node that the outcome is unknown, if one has said so.
+    pub fn end(&mut self, reason: Reason) -> Result<Response<AnswerBody>, CallError> {
+        let unknown = self.unknown.take();
+        unknown.ok_or_else(|| self.given_up(reason))
+    }
+
     /// The error for its sender.
-    pub fn given_up(&self, reason: Reason) -> CallError {
+    fn given_up(&self, reason: Reason) -> CallError {
         let keyspace = match KeyspaceName::new(self.keyspace) {
             Ok(keyspace) => keyspace,
             Err(bad) => return CallError::Request(bad.to_string()),
@@ -105,6 +133,14 @@ impl<'a> RequestState<'a> {
             indefinite: self.attempts.may_be_done(),
         }
     }
+}
+
+/// By what HTTP says of the method.
+fn is_idempotent(method: &Method) -> bool {
+    matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::PUT | Method::DELETE | Method::OPTIONS | Method::TRACE
+    )
 }
 
 /// Path and query in the request line, the authority in `host`: HTTP/1.1's form for an origin server.

@@ -14,6 +14,7 @@ use partage_core::keyspace::KeyspaceKind;
 use partage_core::keyspace::map::Access;
 use partage_door::{AcceptedConnection, Bodies, Changes, Door, Ending, RequestBody, Role, Service};
 use partage_wire::request::headers::{FORWARDED_FOR, drop_hop_by_hop};
+use partage_wire::request::unavailable::UNKNOWN_OUTCOME;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -251,6 +252,7 @@ async fn handle(
             drop_hop_by_hop(answer.headers_mut());
             answer
         }
+        Err(error) if found.kind == KeyspaceKind::Table && !read && error.is_indefinite() => unknown(&error),
         Err(error) => failed(&error),
     }
 }
@@ -288,6 +290,12 @@ fn misplaced(caller: &Caller, error: &RuleError) -> Response<AnswerBody> {
         answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }
     answer
+}
+
+/// A write to a table that may have been done, in the words of its nodes.
+fn unknown(error: &CallError) -> Response<AnswerBody> {
+    let way_out = "send it again under its idempotency-key, or read the row";
+    refused(StatusCode::GATEWAY_TIMEOUT, UNKNOWN_OUTCOME, &error.to_string(), way_out)
 }
 
 pub(super) fn failed(error: &CallError) -> Response<AnswerBody> {

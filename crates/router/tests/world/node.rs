@@ -27,6 +27,8 @@ pub enum Does {
     Misdirects { node: String, address: String, sequence: u64 },
     /// 503 with Retry-After and this reason, as a node of Partage does.
     Refuses(&'static str),
+    /// This status and this reason, as a service does that serves the shard.
+    Tells(u16, &'static str),
     /// 503 with Retry-After, these headers and a body of so many bytes.
     Unavailable { headers: &'static [(&'static str, &'static str)], bytes: usize, length: Length },
     /// Reads the request and closes the connection.
@@ -167,6 +169,12 @@ async fn serve(
             let body = ErrorBody::new(reason, "not now: later", "later").bytes();
             let mut answer = answer(503, String::from_utf8_lossy(&body).into_owned());
             answer.headers_mut().insert("retry-after", 1.into());
+            Ok(answer)
+        }
+        Does::Tells(status, reason) => {
+            let body = ErrorBody::new(reason, "not now: later", "later").bytes();
+            let mut answer = answer(status, String::from_utf8_lossy(&body).into_owned());
+            answer.headers_mut().insert("partage-epoch", 3.into());
             Ok(answer)
         }
         Does::Unavailable { headers, bytes, length } => {

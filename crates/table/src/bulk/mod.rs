@@ -9,7 +9,7 @@
 //!
 //! A key whose shard changes hands meanwhile is asked for again, with what else is still open, for [`limits::PATIENCE`]. What
 //! has no outcome then is answered as such: every key has its own outcome, and none stands for others. A write that may have
-//! arrived at another node and was not answered is sent again only if it has an idempotency key.
+//! arrived at another node and was not answered is sent again only if it has an idempotency key, for [`limits::REPEATS`].
 //!
 //! | question | file |
 //! |---|---|
@@ -35,7 +35,7 @@ use crate::service::{Refusal, Refused};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
-use http::{HeaderName, HeaderValue, Request, StatusCode, header};
+use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::Full;
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::KeyspaceKind;
@@ -44,13 +44,11 @@ use partage_core::keyspace::map::Access;
 use partage_core::node::exchange::KeyspaceBrief;
 use partage_maps::Cache;
 use partage_wire::json::ErrorBody;
+use partage_wire::request::headers::IDEMPOTENCY_KEY;
 use partage_worker::Admission;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
-
-/// By which a client sends a write again.
-pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// What a request for several rows asks of each node.
 #[async_trait]
@@ -139,7 +137,9 @@ impl Bulk {
         question: &Q,
         items: &[Q::Item],
     ) -> Vec<Result<Q::Answer, Refused>> {
-        let until = Instant::now() + limits::PATIENCE;
+        let is_named = question.is_repeatable() && !question.is_read();
+        let patience = if is_named { limits::REPEATS } else { limits::PATIENCE };
+        let until = Instant::now() + patience;
         let cache = self.maps.cache();
         let mut changes = cache.changes();
         let mut outcomes = Open(items.iter().map(|_| None).collect());

@@ -102,7 +102,7 @@ use http::{Method, StatusCode};
 use parse::{KeyRequest, key_request};
 use partage_core::limits::VALUE_BYTES;
 use partage_service::table::rows::{Action, Operation, Request as WriteRequest, Write};
-use partage_worker::http::{Aim, Sharded};
+use partage_worker::http::{Aim, RetryPolicy, Sharded};
 use partage_worker::{Guard, Worker};
 use std::sync::Arc;
 use tower::Layer;
@@ -152,7 +152,9 @@ pub fn routes(worker: &Worker, tables: Tables, (scans, feeds): (Scans, Feeds), b
         .merge(documented)
         .method_not_allowed_fallback(answer::other_method);
     let rows = of_keys(tables).merge(of_tables);
-    Router::new().fallback_service(Sharded::new(worker, aim).definite_statuses().layer(rows))
+    // A name is known again at any leader (`parse::named`), so a write that has one may be sent twice.
+    let sharded = Sharded::new(worker, aim).definite_statuses().sends_again(RetryPolicy::default());
+    Router::new().fallback_service(sharded.layer(rows))
 }
 
 /// The rows of single keys, of requests that have been let in.

@@ -1,7 +1,6 @@
 //! What a request for a key says.
 
 use super::PREFIX;
-use crate::bulk::IDEMPOTENCY_KEY;
 use http::request::Parts;
 use http::{HeaderMap, Method, header};
 use partage_core::base::id::Epoch;
@@ -9,6 +8,7 @@ use partage_core::keyspace::key::Key;
 use partage_core::keyspace::map::Access;
 use partage_service::table::replication::{Consistency, LogPosition};
 use partage_service::table::rows::{Condition, Expiry, RequestId};
+use partage_wire::request::headers::IDEMPOTENCY_KEY;
 use partage_worker::KeyspaceName;
 use partage_worker::http::{Target, access_of};
 use percent_encoding::percent_decode_str;

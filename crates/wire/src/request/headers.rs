@@ -25,6 +25,9 @@ pub const FORWARDED_BY: HeaderName = HeaderName::from_static("partage-forwarded-
 pub const REQUEST: HeaderName = HeaderName::from_static("partage-request");
 /// On a request of a router or a node: the `host` that the client asked for.
 pub const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+/// On a request to a table that changes something: the client's name for it. What has a name may be sent again: it is carried out
+/// once, and each repetition gets the first answer.
+pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Who asked, through which proxies.
 pub const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

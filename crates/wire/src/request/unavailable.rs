@@ -36,11 +36,15 @@ pub const LAPSED_WHILE_SERVED: &str = "lapsed_while_served";
 /// Of a 504 and not a 503, where the service tells its writes apart by the status: it may or may not have been carried out.
 pub const UNKNOWN_OUTCOME: &str = "unknown_outcome";
 
+/// The kind of the error that a body is; none: it is no error of Partage.
+pub fn kind_of(body: &[u8]) -> Option<String> {
+    serde_json::from_slice(body).ok().map(|ErrorBody { error }| error.kind)
+}
+
 /// Whether that body of a 503 says that nothing was done for certain.
 pub fn is_not_begun(body: &[u8]) -> bool {
-    serde_json::from_slice(body).is_ok_and(|ErrorBody { error }| {
-        matches!(error.kind.as_str(), SOON | LAPSED | UNREACHABLE | TOO_FEW_IN_SYNC | BUSY)
-    })
+    let kind = kind_of(body);
+    matches!(kind.as_deref(), Some(SOON | LAPSED | UNREACHABLE | TOO_FEW_IN_SYNC | BUSY))
 }
 
 #[cfg(test)]

@@ -26,9 +26,10 @@
 //! until its orders arrive rather than send the request back to where it has just come from. That is the
 //! moment between the two ends of a move hearing of it.
 //!
-//! A request that is sent on and breaks is not sent again: it may have been carried out. The same holds when the
+//! A request that is sent on and breaks may have been carried out. The same holds when the
 //! owner stops answering with the connection open, as a stopped process does: after [`limits::HOP_QUIET`] this node asks it
-//! whether it is there, and gives the request up when [`limits::HOP_CHECKS`] such questions in a row have no answer.
+//! whether it is there, and gives the request up when [`limits::HOP_CHECKS`] such questions in a row have no answer. Each
+//! request is tried once, unless the service wants that this node sends it again itself where it may: [`Sharded::sends_again`].
 //!
 //! A worker that has left closes each HTTP/1 connection with its next answer, so that no client sends a request
 //! into a server that is about to end; HTTP/2 says that itself. End the server gracefully after
@@ -48,6 +49,8 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::map::Access;
+use partage_core::routing::retry::Event;
+pub use partage_core::routing::retry::RetryPolicy;
 use partage_wire::json::{ErrorBody, Owner};
 pub use partage_wire::request::headers::{
     EPOCH, GENERATION, HOP, NODE, OWNER_ADDRESS, OWNER_NODE, PROXIED_TO,
@@ -66,9 +69,11 @@ use tower::{Layer, Service, ServiceExt};
 
 mod guarded_body;
 mod hop;
+mod repeats;
 
 use guarded_body::GuardedBody;
 use hop::{HopError, Hops};
+use repeats::{Repeats, Tried, is_short};
 
 /// Where [`router`] answers.
 pub const WORKER_PATH: &str = "/partage/worker";
@@ -171,6 +176,8 @@ pub struct Sharded {
     hold: Duration,
     locator: Locator,
     has_definite_statuses: bool,
+    /// None: each request is tried once.
+    repeats: Option<Arc<Repeats>>,
 }
 
 impl Sharded {
@@ -185,6 +192,7 @@ impl Sharded {
             hold: limits::HOLD,
             locator,
             has_definite_statuses: false,
+            repeats: None,
         }
     }
 
@@ -207,6 +215,17 @@ impl Sharded {
     #[must_use]
     pub fn definite_statuses(self) -> Sharded {
         Sharded { has_definite_statuses: true, ..self }
+    }
+
+    /// Sends a request of a client again itself, as patiently as `policy` says: one of which nothing was done, and one that may
+    /// have been carried out, if it reads by its method ([`access_of`]) or has an `idempotency-key`. So the service must know a
+    /// repetition by that header, at whichever node, and answer it as it has answered the first one. A body of more than
+    /// [`limits::KEPT_BODY_BYTES`] or of unknown length is not kept, and its request sent once. An answer is never asked for
+    /// again.
+    #[must_use]
+    pub fn sends_again(self, policy: RetryPolicy) -> Sharded {
+        let repeats = Repeats::new(policy, self.worker.shared().clock);
+        Sharded { repeats: Some(Arc::new(repeats)), ..self }
     }
 
     /// Whether the maps are followed at this moment; never before they were needed.
@@ -258,13 +277,13 @@ where
 enum AdmitOutcome {
     Serve(Guard),
     Forward { node: NodeId, address: String, sequence: Option<u64> },
-    Reply(Response),
+    Reply(Tried),
 }
 
 impl Sharded {
     async fn pass<S>(&self, request: Request, inner: S) -> Response
     where
-        S: Service<Request, Response = Response, Error = Infallible> + Send,
+        S: Service<Request, Response = Response, Error = Infallible> + Clone + Send,
         S::Future: Send,
     {
         let closable = request.version() <= Version::HTTP_11;
@@ -277,7 +296,7 @@ impl Sharded {
 
     async fn answer<S>(&self, request: Request, inner: S) -> Response
     where
-        S: Service<Request, Response = Response, Error = Infallible> + Send,
+        S: Service<Request, Response = Response, Error = Infallible> + Clone + Send,
         S::Future: Send,
     {
         let (parts, body) = request.into_parts();
@@ -290,13 +309,31 @@ impl Sharded {
             }
         };
         let access = target.access.unwrap_or_else(|| access_of(&parts.method));
-        match self.admit(&target, access, &parts.headers).await {
+        let of = (&target, access);
+        match self.repeats.as_deref().filter(|_| !parts.headers.contains_key(HOP)) {
+            Some(repeats) => self.answer_repeatedly(repeats, of, (parts, body), inner).await,
+            None => self.attempt(of, (parts, body), inner).await.response,
+        }
+    }
+
+    /// One try: answers the request here, or by the node that has its key at this moment.
+    async fn attempt<S>(
+        &self,
+        (target, access): (&Target, Access),
+        (parts, body): (Parts, Body),
+        inner: S,
+    ) -> Tried
+    where
+        S: Service<Request, Response = Response, Error = Infallible> + Send,
+        S::Future: Send,
+    {
+        match self.admit(target, access, &parts.headers).await {
             AdmitOutcome::Serve(guard) => self.serve(guard, Request::from_parts(parts, body), inner).await,
             AdmitOutcome::Forward { node, address, sequence } => {
                 let request = Request::from_parts(parts, body);
-                self.hop(&target, node.as_str(), &address, sequence, request).await
+                self.hop(target, node.as_str(), &address, sequence, request).await
             }
-            AdmitOutcome::Reply(response) => response,
+            AdmitOutcome::Reply(tried) => tried,
         }
     }
 
@@ -308,33 +345,38 @@ impl Sharded {
             Admission::Serve(guard) => return AdmitOutcome::Serve(guard),
             Admission::Soon => {
                 let text = "the shard is being handed over to this node";
-                return AdmitOutcome::Reply(self.unavailable(unavailable::SOON, text, AGAIN));
+                return self.not_begun(unavailable::SOON, text);
             }
             Admission::Lapsed => {
                 let text = "this node does not hear its coordinator, so it may not own the shard any more; nothing was done";
-                return AdmitOutcome::Reply(self.unavailable(unavailable::LAPSED, text, AGAIN));
+                return self.not_begun(unavailable::LAPSED, text);
             }
             Admission::Elsewhere { .. } | Admission::Unknown { .. } => {}
         }
         match self.locator.locate(&admission, target, access, hopped, until).await {
-            Located::At { node, .. } if node == *self.worker.node() => {
-                AdmitOutcome::Reply(self.misdirected(target, None))
-            }
+            Located::At { node, .. } if node == *self.worker.node() => self.not_mine(target, None),
             Located::At { node, address, .. } if hopped => {
-                AdmitOutcome::Reply(self.misdirected(target, Some((node.as_str(), &address))))
+                self.not_mine(target, Some((node.as_str(), &address)))
             }
             Located::At { node, address, sequence } => AdmitOutcome::Forward { node, address, sequence },
             Located::Nobody if !hopped => {
                 let text = "no node serves the shard at this moment, it is being handed over";
-                AdmitOutcome::Reply(self.unavailable(unavailable::SOON, text, AGAIN))
+                self.not_begun(unavailable::SOON, text)
             }
             Located::NoKeyspace if !hopped && self.has_definite_statuses => {
-                AdmitOutcome::Reply(self.no_keyspace(target))
+                AdmitOutcome::Reply(Tried::answered(self.no_keyspace(target)))
             }
-            Located::Nobody | Located::NoKeyspace | Located::Unknown => {
-                AdmitOutcome::Reply(self.misdirected(target, None))
-            }
+            Located::Nobody | Located::NoKeyspace | Located::Unknown => self.not_mine(target, None),
         }
+    }
+
+    fn not_begun(&self, kind: &str, text: &str) -> AdmitOutcome {
+        AdmitOutcome::Reply(Tried::not_begun(self.unavailable(kind, text, AGAIN)))
+    }
+
+    fn not_mine(&self, target: &Target, owner: Option<(&str, &str)>) -> AdmitOutcome {
+        let response = self.misdirected(target, owner);
+        AdmitOutcome::Reply(Tried { response, event: Event::Misdirected { hinted: false } })
     }
 
     /// Enters, waiting while a gate is about to open, or while the sender goes by a newer map than this node.
@@ -349,7 +391,7 @@ impl Sharded {
         self.worker.shared().await_change(until, attempt, is_early).await
     }
 
-    async fn serve<S>(&self, guard: Guard, mut request: Request, inner: S) -> Response
+    async fn serve<S>(&self, guard: Guard, mut request: Request, inner: S) -> Tried
     where
         S: Service<Request, Response = Response, Error = Infallible> + Send,
         S::Future: Send,
@@ -362,22 +404,22 @@ impl Sharded {
             () = guard.cancelled() => {
                 let text = "the shard had to be handed over before the request was done: it may or may not have been carried out";
                 let otherwise = || self.unavailable(unavailable::MOVED, text, LOOK);
-                return self.begun(access, text, otherwise);
+                return Tried::unknown(self.begun(access, text, otherwise));
             }
         };
         if !guard.mine_all_along() {
             let text =
                 "the lease ran out while the request was answered: it may or may not have been carried out";
             let otherwise = || self.unavailable(unavailable::LAPSED_WHILE_SERVED, text, LOOK);
-            return self.begun(access, text, otherwise);
+            return Tried::unknown(self.begun(access, text, otherwise));
         }
         let headers = response.headers_mut();
         headers.insert(NODE, value(self.worker.node().as_str()));
         headers.insert(EPOCH, guard.epoch().0.into());
         if is_short(response.body()) {
-            return response;
+            return self.judged(access, response).await;
         }
-        response.map(|body| Body::new(GuardedBody::new(body, guard)))
+        Tried::answered(response.map(|body| Body::new(GuardedBody::new(body, guard))))
     }
 
     /// Forwards the request to the owner, once, by the map of `sequence` if that is later than the worker's
@@ -389,10 +431,10 @@ impl Sharded {
         address: &str,
         sequence: Option<u64>,
         mut request: Request,
-    ) -> Response {
+    ) -> Tried {
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
         let Ok(uri) = format!("http://{address}{path}").parse::<Uri>() else {
-            return self.misdirected(target, Some((node, address)));
+            return Tried::answered(self.misdirected(target, Some((node, address))));
         };
         *request.uri_mut() = uri;
         *request.version_mut() = Version::HTTP_11;
@@ -409,11 +451,7 @@ impl Sharded {
             request.headers_mut().insert(GENERATION, sequence.into());
         }
         let access = access_of(request.method());
-        let broken = |text: &str| {
-            self.begun(access, text, || {
-                self.refusal(StatusCode::BAD_GATEWAY, ErrorBody::told("broken", text, LOOK))
-            })
-        };
+        let broken = |text: &str| Tried::unknown(self.broken(access, text));
         match self.hops.send(address, request).await {
             Ok(mut response) => {
                 let theirs = number(response.headers(), &GENERATION);
@@ -422,13 +460,13 @@ impl Sharded {
                 }
                 drop_hop_by_hop(response.headers_mut());
                 response.headers_mut().insert(PROXIED_TO, value(node));
-                response
+                self.judged(access, response).await
             }
-            Err(HopError::NotConnected) => self.unavailable(
-                unavailable::UNREACHABLE,
-                &format!("the owner, node {node}, does not answer at {address}; nothing was done"),
-                AGAIN,
-            ),
+            Err(HopError::NotConnected) => {
+                let text = format!("the owner, node {node}, does not answer at {address}; nothing was done");
+                let response = self.unavailable(unavailable::UNREACHABLE, &text, AGAIN);
+                Tried { response, event: Event::NotConnected { another: false } }
+            }
             Err(HopError::Broken) => broken(&format!(
                 "the connection to the owner, node {node}, broke: the request may have been carried out"
             )),
@@ -444,6 +482,13 @@ impl Sharded {
             return otherwise();
         }
         self.refusal(StatusCode::GATEWAY_TIMEOUT, ErrorBody::told(unavailable::UNKNOWN_OUTCOME, text, LOOK))
+    }
+
+    /// The same, where no answer of the service came.
+    fn broken(&self, access: Access, text: &str) -> Response {
+        self.begun(access, text, || {
+            self.refusal(StatusCode::BAD_GATEWAY, ErrorBody::told("broken", text, LOOK))
+        })
     }
 
     fn no_keyspace(&self, target: &Target) -> Response {
@@ -522,8 +567,4 @@ where
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
-}
-
-fn is_short(body: &Body) -> bool {
-    body.size_hint().upper().is_some_and(|bytes| bytes <= limits::BUFFERED_BYTES as u64)
 }

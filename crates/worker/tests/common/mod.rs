@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod services;
+
 use futures::StreamExt;
 use partage_core::base::id::{Incarnation, SessionDigest, ShardId, TransactionId};
 use partage_core::base::name::{KeyspaceName, NodeId};

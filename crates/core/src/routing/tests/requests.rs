@@ -141,10 +141,33 @@ fn each_class_of_failure_as_the_table_says() {
     // It may have been done.
     assert_eq!(rests(write, Event::Broken, 9), Action::GiveUp(Reason::Broken));
     assert!(is_rest(rests(read, Event::Broken, 1)));
-    assert_eq!(rests(read, Event::Broken, 0), Action::GiveUp(Reason::Broken));
+    assert!(is_rest(rests(read, Event::Broken, 0)), "until there is a token");
+    let streamed_read = RequestTraits { replayable: false, ..read };
+    assert_eq!(rests(streamed_read, Event::Broken, 9), kept(LastFailure::Broken));
     assert_eq!(rests(read, Event::Slow, 1), Action::Hedge);
     assert_eq!(rests(read, Event::Slow, 0), Action::Listen);
     assert_eq!(rests(write, Event::Slow, 9), Action::Listen);
+}
+
+#[test]
+fn what_broke_off_without_a_token_is_sent_again_when_there_is_one() {
+    let policy = RetryPolicy::default();
+    let mut budget = Budget::new(BudgetPolicy { capacity: 1, ..EMPTY });
+    assert!(budget.spend(Millis(0)));
+    let named = RequestTraits { idempotent: true, hedged: false, replayable: true };
+    let mut attempts = Attempts::begin(Millis(0), &policy, named, 1);
+    let Action::Rest { until } = attempts.step(Millis(0), Event::Broken, &policy, &mut budget) else {
+        panic!("rest")
+    };
+    let Action::Rest { until } = attempts.step(until, Event::Woke, &policy, &mut budget) else {
+        panic!("there is no token yet")
+    };
+    budget.earn(10);
+    assert_eq!(attempts.step(until, Event::Woke, &policy, &mut budget), Action::Ask);
+    assert!(attempts.may_be_done(), "the first try may have done it, whatever the second one says");
+    let late = attempts.deadline();
+    let given_up = Action::GiveUp(Reason::Deadline(LastFailure::None));
+    assert_eq!(attempts.step(late, Event::Late, &policy, &mut budget), given_up);
 }
 
 #[test]

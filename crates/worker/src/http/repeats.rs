@@ -1,0 +1,289 @@
+//! Requests that this node sends again itself, so that its client need not ([`Sharded::sends_again`]).
+//!
+//! A client asks any node, and does not see which one leads. When the leader dies or hands its lead over, the node that the
+//! client has asked knows best what became of the request, and hears first who leads next:
+//!
+//! | a try ended with | by | sent again |
+//! |---|---|---|
+//! | nothing was done | 503 `soon`, `lapsed`, `unreachable`; 421; no connection | yes |
+//! | it may have been carried out | a broken connection, a silent node; 503 `moved`, `lapsed_while_served`; 504 `unknown_outcome` | if it reads, or has a name ([`IDEMPOTENCY_KEY`]) |
+//! | an answer | any other status: its body may be on its way to the client | never |
+//!
+//! When it is sent again, and how often, the machine of routers decides ([`partage_core::routing::retry`]), with its deadline,
+//! its rests, and its budget, of which the node has one for all clients. Each try looks anew who has the key. What a router or
+//! another node has sent on (`partage-hop`) is tried once: they send it again themselves.
+//!
+//! A body is kept if it announces its length and that is at most [`limits::KEPT_BODY_BYTES`]; the door of a node counts it
+//! among the bodies in memory. A request with any other body is streamed, and tried once.
+
+use super::{Sharded, Target, access_of};
+use crate::limits;
+use axum::body::{Body, Bytes, HttpBody, to_bytes};
+use axum::response::Response;
+use http::StatusCode;
+use http::request::Parts;
+use partage_clock::Clock;
+use partage_core::base::time::Millis;
+use partage_core::keyspace::map::Access;
+use partage_core::routing::budget::{Budget, BudgetPolicy};
+use partage_core::routing::retry::{Action, Attempts, Event, RequestTraits, RetryPolicy};
+use partage_core::worker::gates::Verdict;
+use partage_wire::json::ErrorBody;
+use partage_wire::request::headers::{EPOCH, IDEMPOTENCY_KEY};
+use partage_wire::request::unavailable;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tower::Service;
+
+/// What the requests of a node that are sent again have in common.
+#[derive(Debug)]
+pub(super) struct Repeats {
+    policy: RetryPolicy,
+    clock: Clock,
+    budget: Mutex<Budget>,
+    /// Requests not added to the budget yet.
+    unearned: AtomicU64,
+}
+
+impl Repeats {
+    pub(super) fn new(policy: RetryPolicy, clock: Clock) -> Repeats {
+        let budget = Mutex::new(Budget::new(BudgetPolicy::default()));
+        Repeats { policy, clock, budget, unearned: AtomicU64::new(0) }
+    }
+
+    fn step(&self, attempts: &mut Attempts, event: Event) -> Action {
+        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        budget.earn(self.unearned.swap(0, Ordering::Relaxed));
+        attempts.step(self.clock.now(), event, &self.policy, &mut budget)
+    }
+}
+
+/// What one try has come to: the response for the client, if there is no other try, and what it says of the request.
+pub(super) struct Tried {
+    pub(super) response: Response,
+    pub(super) event: Event,
+}
+
+impl Tried {
+    /// With an answer that goes to the client.
+    pub(super) fn answered(response: Response) -> Tried {
+        Tried { response, event: Event::Answer { good: true } }
+    }
+
+    /// With a refusal by which nothing was done.
+    pub(super) fn not_begun(response: Response) -> Tried {
+        Tried { response, event: Event::NotReady { after_ms: 0 } }
+    }
+
+    /// Without an outcome: the request may have been carried out.
+    pub(super) fn unknown(response: Response) -> Tried {
+        Tried { response, event: Event::Broken }
+    }
+}
+
+/// A request whose body is kept.
+struct KeptRequest<'a> {
+    target: &'a Target,
+    access: Access,
+    parts: Parts,
+    body: Bytes,
+}
+
+impl KeptRequest<'_> {
+    fn again(&self) -> (Parts, Body) {
+        (self.parts.clone(), Body::from(self.body.clone()))
+    }
+
+    fn is_read(&self) -> bool {
+        access_of(&self.parts.method) == Access::Read
+    }
+
+    fn traits(&self) -> RequestTraits {
+        let idempotent = self.is_read() || self.parts.headers.contains_key(IDEMPOTENCY_KEY);
+        RequestTraits { idempotent, hedged: false, replayable: true }
+    }
+}
+
+impl Sharded {
+    /// Answers a request of a client, by as many tries as it takes.
+    pub(super) async fn answer_repeatedly<S>(
+        &self,
+        repeats: &Repeats,
+        (target, access): (&Target, Access),
+        (parts, body): (Parts, Body),
+        inner: S,
+    ) -> Response
+    where
+        S: Service<axum::extract::Request, Response = Response, Error = Infallible> + Clone + Send,
+        S::Future: Send,
+    {
+        let begun = repeats.clock.now();
+        let announced = body.size_hint().exact();
+        if announced.is_none_or(|bytes| bytes > limits::KEPT_BODY_BYTES as u64) {
+            return self.attempt((target, access), (parts, body), inner).await.response;
+        }
+        let body = match to_bytes(body, limits::KEPT_BODY_BYTES).await {
+            Ok(body) => body,
+            Err(error) => {
+                let why = format!("the body of the request broke off: {error}");
+                return self
+                    .refusal(StatusCode::BAD_REQUEST, ErrorBody::told("malformed", why, "send it whole"));
+            }
+        };
+        repeats.unearned.fetch_add(1, Ordering::Relaxed);
+        let kept = KeptRequest { target, access, parts, body };
+        let first = self.attempt((target, access), kept.again(), inner.clone()).await;
+        if matches!(first.event, Event::Answer { .. }) {
+            return first.response;
+        }
+        // Seldom, so it does not make the usual future larger.
+        Box::pin(self.go_on(repeats, kept, inner, begun, first)).await
+    }
+
+    /// What a client gets whose request has no answer by its first try. Only tries after that end at the deadline: how long a
+    /// request may take is the service's affair.
+    async fn go_on<S>(
+        &self,
+        repeats: &Repeats,
+        kept: KeptRequest<'_>,
+        inner: S,
+        begun: Millis,
+        first: Tried,
+    ) -> Response
+    where
+        S: Service<axum::extract::Request, Response = Response, Error = Infallible> + Clone + Send,
+        S::Future: Send,
+    {
+        let of = (kept.target, kept.access);
+        let mut attempts = Attempts::begin(begun, &repeats.policy, kept.traits(), partage_random::seed());
+        let deadline = repeats.clock.at(attempts.deadline());
+        let mut action = repeats.step(&mut attempts, first.event);
+        let mut last = first;
+        loop {
+            action = match action {
+                Action::Ask | Action::AskHinted => {
+                    let next = self.attempt(of, kept.again(), inner.clone());
+                    match timeout_at(deadline, next).await {
+                        Ok(tried) => {
+                            let action = repeats.step(&mut attempts, tried.event);
+                            last = tried;
+                            action
+                        }
+                        Err(_) => repeats.step(&mut attempts, Event::Late),
+                    }
+                }
+                // The client asks another node sooner than this one, which is about to end, hears who leads.
+                Action::Rest { .. } if self.worker.has_ended() => break,
+                Action::Rest { until } => {
+                    let is_late = until >= attempts.deadline();
+                    let has_changed = self.rest(of, repeats.clock.at(until)).await;
+                    let event = if is_late && !has_changed { Event::Late } else { Event::Woke };
+                    repeats.step(&mut attempts, event)
+                }
+                Action::Deliver | Action::GiveUp(_) | Action::Hedge | Action::Listen => break,
+            };
+        }
+        self.last_word(kept.is_read(), attempts.may_be_done(), last)
+    }
+
+    /// Waits until `until`, or until this node hears otherwise of who has the key; says whether it has.
+    async fn rest(&self, (target, access): (&Target, Access), until: Instant) -> bool {
+        let shared = self.worker.shared();
+        let look = || {
+            let published = shared.published.load();
+            published.gates.judge(shared.clock.now(), &target.keyspace, &target.key, access)
+        };
+        let before = look();
+        let now = shared.await_change(until, look, |seen: &Verdict| *seen == before).await;
+        let has_changed = now != before;
+        if !has_changed {
+            // The time has come already, unless too many requests wait for changes.
+            sleep_until(until).await;
+        }
+        has_changed
+    }
+
+    /// The response to a request after its last try. That an earlier one may have carried it out is not forgotten: only an
+    /// outcome of the service says more than that.
+    fn last_word(&self, is_read: bool, may_be_done: bool, last: Tried) -> Response {
+        let Tried { response, event } = last;
+        let is_outcome = response.headers().contains_key(EPOCH) && !response.status().is_server_error();
+        if is_read || !may_be_done || is_outcome || event == Event::Broken {
+            return response;
+        }
+        let text = "an earlier try of the request was not answered: it may or may not have been carried out";
+        self.broken(Access::Write, text)
+    }
+
+    /// What an answer says of its try, whether the service has given it here or at another node. The body of a refusal is read
+    /// for its kind; every other answer is passed on as it comes.
+    pub(super) async fn judged(&self, access: Access, response: Response) -> Tried {
+        match response.status() {
+            StatusCode::MISDIRECTED_REQUEST if !response.headers().contains_key(EPOCH) => {
+                return Tried { response, event: Event::Misdirected { hinted: false } };
+            }
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT if is_short(response.body()) => {}
+            _ => return Tried::answered(response),
+        }
+        let (parts, body) = response.into_parts();
+        match to_bytes(body, limits::BUFFERED_BYTES).await {
+            Ok(body) => {
+                let event = event_of(parts.status, &body);
+                Tried { response: Response::from_parts(parts, Body::from(body)), event }
+            }
+            Err(error) => {
+                let text =
+                    format!("the owner's answer broke off: the request may have been carried out: {error}");
+                Tried::unknown(self.broken(access, &text))
+            }
+        }
+    }
+}
+
+/// What a refusal says of its try.
+fn event_of(status: StatusCode, body: &[u8]) -> Event {
+    use unavailable::{LAPSED, LAPSED_WHILE_SERVED, MOVED, SOON, UNKNOWN_OUTCOME, UNREACHABLE};
+    let kind = unavailable::kind_of(body).unwrap_or_default();
+    match (status, kind.as_str()) {
+        (StatusCode::SERVICE_UNAVAILABLE, SOON | LAPSED | UNREACHABLE) => Event::NotReady { after_ms: 0 },
+        (StatusCode::SERVICE_UNAVAILABLE, MOVED | LAPSED_WHILE_SERVED)
+        | (StatusCode::GATEWAY_TIMEOUT, UNKNOWN_OUTCOME) => Event::Broken,
+        _ => Event::Answer { good: false },
+    }
+}
+
+pub(super) fn is_short(body: &Body) -> bool {
+    body.size_hint().upper().is_some_and(|bytes| bytes <= limits::BUFFERED_BYTES as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_by_its_kind_whether_the_request_was_begun() {
+        let (refused, timeout) = (StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT);
+        let not_begun = Event::NotReady { after_ms: 0 };
+        for (status, kind, event) in [
+            (refused, unavailable::SOON, not_begun),
+            (refused, unavailable::LAPSED, not_begun),
+            (refused, unavailable::UNREACHABLE, not_begun),
+            (refused, unavailable::MOVED, Event::Broken),
+            (refused, unavailable::LAPSED_WHILE_SERVED, Event::Broken),
+            (timeout, unavailable::UNKNOWN_OUTCOME, Event::Broken),
+            // The replica has waited for these to pass.
+            (refused, unavailable::TOO_FEW_IN_SYNC, Event::Answer { good: false }),
+            (refused, unavailable::BUSY, Event::Answer { good: false }),
+            // Words of the service, whatever it means by them.
+            (timeout, unavailable::SOON, Event::Answer { good: false }),
+            (refused, unavailable::UNKNOWN_OUTCOME, Event::Answer { good: false }),
+            (refused, "closed on sundays", Event::Answer { good: false }),
+        ] {
+            let body = ErrorBody::told(kind, "why", "look").bytes();
+            assert_eq!(event_of(status, &body), event, "{status} {kind}");
+        }
+        assert_eq!(event_of(refused, b"soon"), Event::Answer { good: false }, "it is no error of a node");
+    }
+}
