@@ -1,5 +1,5 @@
-//! Read replicas of a hot shard of a table on real processes: one comes, it answers reads, no write waits for it, and it goes when
-//! the shard is hot no more. A hot key among others gets a shard of its own first.
+//! Read replicas of a hot shard of a table on real processes: one comes, it answers reads, no write waits for it, and it goes
+//! when the shard is hot no more. A hot key among others gets a shard of its own first.
 
 #![allow(
     clippy::unwrap_used,
