@@ -151,6 +151,7 @@ pub fn only_looks(command: &str) -> bool {
         "partage table scan",
         "partage table show",
         "curl -s",
+        "grep ",
     ];
     let may_change = command.contains(" -X ") || (command.contains(" -d ") && !command.contains("curl -sG"));
     let is_get = command.starts_with("redis-cli ") && command.contains(" get ");
