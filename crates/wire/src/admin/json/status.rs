@@ -301,7 +301,7 @@ pub struct Replica {
     /// The health of that node: `unknown`, `up`, `suspect`, `unreachable`, `down`, `left`.
     #[schema(value_type = String)]
     pub health: FixedWord<Health>,
-    /// The role of the replica: `leader`, `follower`.
+    /// The role of the replica: `leader`, `follower`, `read_replica`.
     #[schema(value_type = String)]
     pub role: FixedWord<Role>,
     /// The state that the map asks for: `load`, `live`, `unload`, `unload_final`.
