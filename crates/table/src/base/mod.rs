@@ -21,14 +21,14 @@ mod parts;
 
 use crate::event_loop::Local;
 use crate::limits::BASE_REST_MS;
-use crate::node::{Shared, folders, open_rows};
+use crate::node::{OpenedRows, Shared, folders, open_rows};
 use crate::queue::{Command, ReplicaQueue, Waiting};
 use crate::registry::{Presence, Registry};
 use crate::replica::{LocalReplica, Opening, refuse_closed};
 use crate::rows::{Filling, RowsError, StoredRows};
 use crate::settings::ReplicaSettings;
 use crate::transport::{Packet, ParentAsk};
-use early::EarlyJoin;
+use early::{CopyStep, EarlyJoin};
 use partage_core::base::id::{Incarnation, PlacementId, ShardId};
 use partage_core::base::time::Millis;
 use partage_core::node::exchange::{self, ReplicaKey};
@@ -58,10 +58,11 @@ pub(crate) enum BaseWork {
         generation: u64,
         number: u64,
         is_last: bool,
-        result: Result<Filling, RowsError>,
+        /// With when the next one may be stored.
+        result: Result<(Filling, Millis), RowsError>,
     },
-    /// The rows of all parents are copied into one store, in that folder.
-    Copied { generation: u64, result: Result<Arc<TreeStore>, RowsError> },
+    /// Some rows of all parents are copied into one store, in that folder, or all are.
+    Copied { generation: u64, result: Result<CopyStep, RowsError> },
     /// That store is flushed.
     JoinedFlushed { generation: u64 },
     /// All that the parents had is stored, in that folder, and its record goes to the log.
@@ -168,7 +169,11 @@ impl LocalBase {
             match packet {
                 Packet::Given(given) => self.take_given(from, given),
                 Packet::Chunk(chunk) => self.take_chunk(from, chunk),
-                Packet::Useless { .. } | Packet::Stored { .. } | Packet::Message(_) | Packet::Ask(_) => {}
+                Packet::Useless { .. }
+                | Packet::Stored { .. }
+                | Packet::Resumed { .. }
+                | Packet::Message(_)
+                | Packet::Ask(_) => {}
             }
         }
         let refused = waiting.refused.take();
@@ -192,7 +197,7 @@ impl LocalBase {
     pub(crate) fn wake_at(&self) -> Millis {
         match self.state {
             State::Resting(until) => until,
-            State::Taking => self.base.wake_at(),
+            State::Taking => self.base.wake_at().min(self.acknowledges_at()).min(self.copies_at()),
             State::Storing(_) | State::Logging(..) | State::Emptying => Millis::NEVER,
         }
     }
@@ -256,6 +261,12 @@ impl LocalBase {
         self.send_to_parent(ask.of, Packet::Ask(asked));
     }
 
+    /// Whether that replica of a parent is on the own node.
+    fn is_here(&self, parent: PlacementId) -> bool {
+        let own = self.shared.node();
+        self.order.peers.iter().any(|peer| peer.placement == parent && peer.node == *own)
+    }
+
     /// Sends a packet to a parent's replica that the latest order names.
     fn send_to_parent(&self, to: PlacementId, packet: Packet) {
         let Some(peer) = self.order.peers.iter().find(|peer| peer.placement == to) else { return };
@@ -276,7 +287,9 @@ impl LocalBase {
             let effects = self.base.tick(now);
             self.carry_out(effects);
         }
+        self.acknowledge(now);
         self.tend_early_join();
+        self.copy_more(now);
         self.catch_up();
         if self.base.is_ready() && self.is_joined() {
             // A caller that has gone does not see its answer.
@@ -358,7 +371,8 @@ impl LocalBase {
         }
         let stored = Stored { base: position, flushed: position, ..Stored::default() };
         let (settings, incarnation) = (self.settings, self.incarnation);
-        self.becomes(Opening { settings, incarnation, is_new: true, stored, rows: *rows, generation })
+        let (is_new, rows, partial) = (true, *rows, None);
+        self.becomes(Opening { settings, incarnation, is_new, stored, rows, generation, partial })
     }
 
     /// The shard serves without this replica: what it has of its parents is of no use. What is being stored already is stored: it
@@ -375,7 +389,7 @@ impl LocalBase {
         let (shared, queue, feed) = (Arc::clone(&self.shared), Arc::clone(&self.queue), self.settings.feed());
         self.shared.pool.add(self.queue.key.placement, move || {
             let (generation, result) = match open_rows(&shared, &queue.key, false, feed) {
-                Ok((generation, rows)) => (generation, Ok(rows)),
+                Ok(OpenedRows { generation, rows, .. }) => (generation, Ok(rows)),
                 Err(error) => (0, Err(error.why)),
             };
             queue.add(|waiting| waiting.base_done.push(BaseWork::Emptied { generation, result }));
@@ -396,7 +410,8 @@ impl LocalBase {
         };
         let is_new = !self.order.had_data;
         let (settings, incarnation, stored) = (self.settings, self.incarnation, Stored::default());
-        self.becomes(Opening { settings, incarnation, is_new, stored, rows, generation })
+        let partial = None;
+        self.becomes(Opening { settings, incarnation, is_new, stored, rows, generation, partial })
     }
 
     fn becomes(self: Box<Self>, opening: Opening) -> Option<Local> {

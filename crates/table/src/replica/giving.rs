@@ -36,6 +36,11 @@ impl Giving {
         self.children.get(&placement)
     }
 
+    /// Whether so much has changed while that child copies its snapshot that it is to go on without giving way.
+    pub(super) fn is_pressed_by(&self, child: PlacementId) -> bool {
+        self.source.is_pressed_by(child)
+    }
+
     /// A child has stored a chunk of its snapshot.
     pub(super) fn heard(&mut self, now: Millis, child: PlacementId) {
         self.source.heard(now, child);

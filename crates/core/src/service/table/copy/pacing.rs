@@ -1,7 +1,7 @@
 //! When the copies of one node may go on.
 //!
-//! A copy goes in steps: to read a chunk, to store one. When a step is done, the [`Pacer`] says from when on the copy may take the
-//! next one. All copies of the node share one pacer and each has one step under way at most, so each gets a step in turn.
+//! A copy goes in steps: to read a chunk, to store one. When a step is done, the [`Pacer`] says from when on the copy may take
+//! the next one. All copies of the node share one pacer and each has one step under way at most, so each gets a step in turn.
 //!
 //! From the beginning of a step to the next one at least so much time passes, of which [`interval_us`] is the formula:
 //!
@@ -106,8 +106,8 @@ mod tests {
 
     const CHUNK: u64 = 256 << 10;
 
-    /// What copies that always have a next step come to, each in its own thread: how long that took, how many steps each has done, and
-    /// how long these have worked.
+    /// What copies that always have a next step come to, each in its own thread: how long that took, how many steps each has
+    /// done, and how long these have worked.
     fn run(
         settings: Settings,
         copies: usize,

@@ -3,7 +3,7 @@
 //! | seen | next |
 //! |---|---|
 //! | a parent that was not asked for [`Settings::ask_ms`]; after the switch, one with news | ask it for what is behind what is here |
-//! | no answer for [`Settings::patience_ms`], nor a part of one ([`Base::heard`]) | ask the next of its replicas |
+//! | no answer for [`Settings::patience_ms`], nor a part of one for [`Settings::part_patience_ms`] ([`Base::goes_on`]) | ask the next of its replicas |
 //! | a snapshot that is later than what is here | it replaces that |
 //! | changes that follow on what is here | they follow; ask on at once if there are more than are given at once, or after the switch |
 //! | anything else | nothing: the ask is repeated |
@@ -36,11 +36,13 @@ pub struct Settings {
     pub ask_ms: u64,
     /// How long an answer is waited for.
     pub patience_ms: u64,
+    /// How long the next part of a snapshot is waited for: it comes later, as copies give way to clients.
+    pub part_patience_ms: u64,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { split_lag: 1_000, ask_ms: 20, patience_ms: 1_000 }
+        Settings { split_lag: 1_000, ask_ms: 20, patience_ms: 1_000, part_patience_ms: 5_000 }
     }
 }
 
@@ -159,9 +161,17 @@ impl Base {
         self.tick(now)
     }
 
-    /// A part of what that parent's replica gives has come: the rest is waited for from now on.
+    /// That parent's replica gives a snapshot: its first part is waited for from now on.
     pub fn heard(&mut self, now: Millis, parent: ShardId) {
-        let until = now + self.settings.patience_ms;
+        self.waits_until(parent, now + self.settings.patience_ms);
+    }
+
+    /// A part of that snapshot has come: the next one is waited for from now on.
+    pub fn goes_on(&mut self, now: Millis, parent: ShardId) {
+        self.waits_until(parent, now + self.settings.part_patience_ms);
+    }
+
+    fn waits_until(&mut self, parent: ShardId, until: Millis) {
         if let Some(part) = self.parts.get_mut(&parent) {
             part.waits_until = part.waits_until.map(|_| until);
         }

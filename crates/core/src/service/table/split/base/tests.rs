@@ -102,6 +102,19 @@ fn what_is_late_or_doubled_or_leaves_a_gap_is_of_no_use() {
 }
 
 #[test]
+fn l1_parts_of_a_snapshot_may_come_slowly_and_one_that_comes_no_more_is_not_waited_for() {
+    let (mut base, replicas) = of_one();
+    assert_eq!(asked(&base.ordered(Millis(0), replicas, false)), [(1, 1, None)]);
+    base.heard(Millis(500), LEFT);
+    assert_eq!(asked(&base.tick(Millis(1_499))), []);
+    for now in [1_499, 6_000, 10_999] {
+        base.goes_on(Millis(now), LEFT);
+        assert_eq!(asked(&base.tick(Millis(now + 4_999))), []);
+    }
+    assert_eq!(asked(&base.tick(Millis(15_999))), [(1, 2, None)]);
+}
+
+#[test]
 fn it_is_ready_when_it_lags_little_behind_each_parent() {
     let mut base = base();
     let replicas = vec![parent(LEFT, 1, "n1", true), parent(RIGHT, 2, "n2", true)];
