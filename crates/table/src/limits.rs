@@ -81,8 +81,8 @@ pub const SNAPSHOTS_SENT: usize = 4;
 /// A chunk of a snapshot that is not acknowledged is sent again after so long.
 pub const CHUNK_RESEND_MS: u64 = 500;
 
-/// A snapshot of which nothing was heard for so long is given up by a follower; its leader sends it no more, so that others may be
-/// sent.
+/// A snapshot of which nothing was heard for so long is given up by a follower; its leader sends it no more, so that others may
+/// be sent.
 pub const SNAPSHOT_PATIENCE_MS: u64 = 10_000;
 
 /// So long a leader keeps a snapshot of which it hears nothing, for a follower whose process starts again: a node with a thousand

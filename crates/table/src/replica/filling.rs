@@ -73,6 +73,10 @@ impl LocalReplica {
     pub(super) fn take_chunk(&mut self, from: PlacementId, chunk: SnapshotChunk) {
         let now = self.shared.clock.now();
         let position = chunk.position;
+        // Nothing could be answered: no order has said yet on which node the other replica is.
+        if self.order.is_none() {
+            return;
+        }
         if !self.machine.takes_snapshot(position) {
             return self.send(from, Packet::Useless { position });
         }
