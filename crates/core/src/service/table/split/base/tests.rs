@@ -174,3 +174,67 @@ fn d10_a_parent_that_no_order_names_is_not_taken_for_one_that_had_nothing() {
     let (_, effects) = base.take(Millis(5), &changes(RIGHT, 2, (3, 4), 4, Some(4)));
     assert_eq!(effects, [Effect::Store(LogPosition { epoch: Epoch(0), index: 8 })]);
 }
+
+/// What a parent changes while its snapshot is copied comes meanwhile, and the parent need not keep it.
+#[test]
+fn d10_changes_wait_for_the_snapshot_that_is_copied_and_then_follow_on_it() {
+    let (mut base, replicas) = of_one();
+    base.ordered(Millis(0), replicas.clone(), false);
+    let first = snapshot(LEFT, 1, 5, 5);
+    base.heard(Millis(10), LEFT);
+    base.copies(Millis(10), &first);
+    assert_eq!(base.wake_at(), Millis(30));
+    assert_eq!(asked(&base.tick(Millis(30))), [(1, 1, Some(5))]);
+    let more = Given { has_more: true, ..changes(LEFT, 1, (5, 9), 20, None) };
+    assert!(base.is_aside(&more));
+    let (taken, effects) = base.take(Millis(31), &more);
+    assert_eq!((taken, asked(&effects)), (Taken::Aside, vec![(1, 1, Some(9))]));
+    assert_eq!(base.take(Millis(32), &more).0, Taken::Nothing, "it comes twice");
+    base.goes_on(Millis(40), LEFT);
+    let (taken, effects) = base.take(Millis(50), &first);
+    assert_eq!((taken, asked(&effects)), (Taken::Replaces, vec![]));
+    assert!(!base.is_ready(), "what waited is not applied");
+    let (taken, _) = base.take(Millis(60), &changes(LEFT, 1, (9, 20), 20, None));
+    assert_eq!(taken, Taken::Aside, "more comes while that is applied");
+    assert!(!base.is_ready());
+    assert_eq!(asked(&base.is_caught_up(Millis(65), LEFT)), []);
+    assert!(base.is_ready());
+    assert_eq!(asked(&base.tick(Millis(80))), [(1, 1, Some(20))]);
+    assert_eq!(base.take(Millis(81), &changes(LEFT, 1, (20, 21), 21, None)).0, Taken::Follows);
+    assert_eq!(asked(&base.ordered(Millis(82), replicas, true)), [(1, 1, Some(21))]);
+}
+
+#[test]
+fn o8_a_parent_that_closes_while_its_snapshot_is_copied_is_stored_when_all_is_applied() {
+    let mut base = Base { bounds: parent(LEFT, 1, "n1", true).bounds, ..base() };
+    base.ordered(Millis(0), vec![parent(LEFT, 1, "n1", true)], true);
+    let first = snapshot(LEFT, 1, 5, 5);
+    base.copies(Millis(1), &first);
+    base.tick(Millis(21));
+    let last = changes(LEFT, 1, (5, 8), 8, Some(8));
+    assert_eq!(base.take(Millis(22), &last), (Taken::Aside, vec![]));
+    assert_eq!(base.take(Millis(30), &first), (Taken::Replaces, vec![]));
+    assert_eq!(asked(&base.tick(Millis(5_000))), [], "nothing comes behind that");
+    let effects = base.is_caught_up(Millis(5_001), LEFT);
+    assert_eq!(effects, [Effect::Store(LogPosition { epoch: Epoch(0), index: 8 })]);
+}
+
+#[test]
+fn d10_a_snapshot_of_another_time_begins_anew_also_while_what_waited_is_applied() {
+    let (mut base, replicas) = of_one();
+    base.ordered(Millis(0), replicas, false);
+    let first = snapshot(LEFT, 1, 5, 5);
+    base.copies(Millis(1), &first);
+    base.tick(Millis(21));
+    assert_eq!(base.take(Millis(22), &changes(LEFT, 1, (5, 9), 9, None)).0, Taken::Aside);
+    assert_eq!(base.take(Millis(23), &first).0, Taken::Replaces);
+    // The parent has not kept what comes next.
+    let second = snapshot(LEFT, 1, 30, 30);
+    base.copies(Millis(50), &second);
+    assert!(!base.is_ready());
+    assert_eq!(base.is_caught_up(Millis(51), LEFT), [], "of the first one");
+    assert!(!base.is_ready());
+    assert_eq!(base.take(Millis(60), &second).0, Taken::Replaces);
+    base.is_caught_up(Millis(61), LEFT);
+    assert!(base.is_ready());
+}
