@@ -9,15 +9,18 @@
 //! ```
 //!
 //! What one parent has given is a store of its own (`parts.rs`), and that of an only parent becomes the replica's. Those of
-//! several are joined (`joining.rs`); most of that is done before the parents close (`early.rs`).
+//! several are joined (`joining.rs`); most of that is done before the parents close (`early.rs`). What a parent changes while its
+//! snapshot is copied waits in a file (`aside.rs`), so that the copy may take its time ([`crate::pacing`]).
 //!
 //! The replica counts from the moment at which the log has its first record, which says where its log begins; the rows are on
 //! disk before. What a crash leaves before that is removed by the next start, like anything that the log does not know, and the
 //! replica begins anew.
 
+mod aside;
 mod early;
 mod joining;
 mod parts;
+mod spool;
 
 use crate::event_loop::Local;
 use crate::limits::BASE_REST_MS;
@@ -28,6 +31,7 @@ use crate::replica::{LocalReplica, Opening, refuse_closed};
 use crate::rows::{Filling, RowsError, StoredRows};
 use crate::settings::ReplicaSettings;
 use crate::transport::{Packet, ParentAsk};
+use aside::{Aside, AsideStep};
 use early::{CopyStep, EarlyJoin};
 use partage_core::base::id::{Incarnation, PlacementId, ShardId};
 use partage_core::base::time::Millis;
@@ -39,6 +43,7 @@ use partage_core::service::table::split::{Ask, Base, Effect};
 use partage_engine::replica::{Store, TreeStore};
 use partage_log::Record;
 use parts::{IncomingPart, Part};
+use spool::Spool;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -61,6 +66,8 @@ pub(crate) enum BaseWork {
         /// With when the next one may be stored.
         result: Result<(Filling, Millis), RowsError>,
     },
+    /// Changes of a parent wait in a file, or were applied from there.
+    Aside { parent: ShardId, generation: u64, result: Result<(Spool, AsideStep), RowsError> },
     /// Some rows of all parents are copied into one store, in that folder, or all are.
     Copied { generation: u64, result: Result<CopyStep, RowsError> },
     /// That store is flushed.
@@ -97,6 +104,7 @@ pub(crate) struct LocalBase {
     ordered: Option<Order>,
     parts: BTreeMap<ShardId, Part>,
     incoming: BTreeMap<ShardId, IncomingPart>,
+    asides: BTreeMap<ShardId, Aside>,
     early: EarlyJoin,
     next_generation: u64,
     state: State,
@@ -127,6 +135,7 @@ impl LocalBase {
             ordered: None,
             parts: BTreeMap::new(),
             incoming: BTreeMap::new(),
+            asides: BTreeMap::new(),
             early: EarlyJoin::default(),
             next_generation: 0,
             state: State::Taking,
@@ -159,6 +168,7 @@ impl LocalBase {
                 BaseWork::Filled { parent, generation, number, is_last, result } => {
                     self.filled(parent, generation, number, is_last, result);
                 }
+                BaseWork::Aside { parent, generation, result } => self.aside_done(parent, generation, result),
                 BaseWork::Copied { generation, result } => self.rows_copied(generation, result),
                 BaseWork::JoinedFlushed { generation } => self.joined_flushed(generation),
                 BaseWork::Stored(result) => self.base_stored(result),
@@ -197,7 +207,10 @@ impl LocalBase {
     pub(crate) fn wake_at(&self) -> Millis {
         match self.state {
             State::Resting(until) => until,
-            State::Taking => self.base.wake_at().min(self.acknowledges_at()).min(self.copies_at()),
+            State::Taking => {
+                let copies = self.acknowledges_at().min(self.copies_at()).min(self.asides_wake_at());
+                self.base.wake_at().min(copies)
+            }
             State::Storing(_) | State::Logging(..) | State::Emptying => Millis::NEVER,
         }
     }
@@ -288,6 +301,7 @@ impl LocalBase {
             self.carry_out(effects);
         }
         self.acknowledge(now);
+        self.tend_asides(now);
         self.tend_early_join();
         self.copy_more(now);
         self.catch_up();
@@ -321,6 +335,7 @@ impl LocalBase {
         for (_, incoming) in std::mem::take(&mut self.incoming) {
             self.remove(incoming.generation, incoming.filling);
         }
+        self.drop_asides();
         let early = self.take_early_join();
         let generation = only.as_ref().map_or(self.next_generation, |(generation, _)| *generation);
         self.next_generation = self.next_generation.max(generation + 1);
@@ -384,6 +399,7 @@ impl LocalBase {
         self.state = State::Emptying;
         self.parts.clear();
         self.incoming.clear();
+        self.asides.clear();
         self.early = EarlyJoin::GivenUp;
         self.tasks += 1;
         let (shared, queue, feed) = (Arc::clone(&self.shared), Arc::clone(&self.queue), self.settings.feed());
@@ -436,6 +452,7 @@ impl LocalBase {
         for (_, incoming) in std::mem::take(&mut self.incoming) {
             self.remove(incoming.generation, incoming.filling);
         }
+        self.drop_asides();
         self.drop_early_join();
         self.base = Base::new(self.shared.node().clone(), self.order.bounds.clone(), Settings::default());
         self.state = State::Resting(self.shared.clock.now() + BASE_REST_MS);
@@ -454,12 +471,12 @@ impl LocalBase {
 
     /// Nothing of it is needed any more.
     fn let_go(self: Box<Self>) {
-        let LocalBase { queue, shared, parts, incoming, early, closing, .. } = *self;
+        let LocalBase { queue, shared, parts, incoming, asides, early, closing, .. } = *self;
         refuse_closed(queue.close());
         shared.registry.closed(&queue.key, Presence::Changing);
         let (pool, placement) = (Arc::clone(&shared), queue.key.placement);
         pool.pool.add(placement, move || {
-            drop((parts, incoming, early));
+            drop((parts, incoming, asides, early));
             if let Err(why) = shared.remove_folders(&queue.key) {
                 tracing::warn!(replica = ?queue.key, "its folder is not removed, the next start does: {why}");
             }

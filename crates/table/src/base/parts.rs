@@ -41,7 +41,7 @@ pub(super) struct IncomingPart {
     acknowledges_at: Option<Millis>,
 }
 
-fn at(index: u64) -> LogPosition {
+pub(super) fn at(index: u64) -> LogPosition {
     LogPosition { epoch: Epoch(0), index }
 }
 
@@ -58,7 +58,7 @@ pub(super) fn flush_and_compact(shared: &Shared, store: &TreeStore) -> Result<()
 }
 
 /// Up to where what was given is of use.
-fn useful(given: &Given) -> u64 {
+pub(super) fn useful(given: &Given) -> u64 {
     let to = given.what.to().index;
     given.closed.map_or(to, |closed| to.min(closed.index))
 }
@@ -71,6 +71,13 @@ impl LocalBase {
         }
         match given.what {
             What::Snapshot(position) => self.begin_part(from, position, given),
+            What::Changes { after, to } if after == to && self.base.is_aside(&given) => {
+                let (_, effects) = self.base.take(self.shared.clock.now(), &given);
+                self.carry_out(effects);
+            }
+            What::Changes { .. } if self.base.is_aside(&given) => {
+                self.put_aside(ParentGiven { given, changes })
+            }
             What::Changes { .. } => self.take_changes(&given, &changes),
         }
     }
@@ -120,6 +127,10 @@ impl LocalBase {
             return self.send_to_parent(from, Packet::Stored { position, number });
         }
         if number == incoming.next && !incoming.is_busy {
+            let given = incoming.given;
+            if number == 0 {
+                self.begin_aside(parent, &given);
+            }
             self.fill(parent, chunk);
         }
     }
@@ -225,6 +236,9 @@ impl LocalBase {
             self.remove(generation, Some(store));
         }
         self.carry_out(effects);
+        if taken == Taken::Replaces {
+            self.part_is_whole(parent);
+        }
     }
 
     fn take_changes(&mut self, given: &Given, changes: &[StoredChange]) {
