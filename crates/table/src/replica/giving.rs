@@ -1,7 +1,7 @@
 //! What a replica gives to the children of its shard, of a split or a merge: a snapshot of what a child holds, and then what it
 //! changes there. `core` decides which of the two ([`Source`]).
 //!
-//! What is changed while a snapshot is copied, the child asks for meanwhile, and keeps on its disk. Until it has asked, that waits
+//! What is changed while a snapshot is copied, the child asks for meanwhile, and keeps on its disk. Until it has asked, it waits
 //! here in memory, up to [`Kept::bytes`]; a child for which half of that waits copies without giving way to clients, and one for
 //! which more waits than may is given another snapshot.
 
