@@ -234,6 +234,7 @@ impl LocalBase {
             }
         } else {
             self.remove(generation, Some(store));
+            self.drop_aside(parent);
         }
         self.carry_out(effects);
         if taken == Taken::Replaces {

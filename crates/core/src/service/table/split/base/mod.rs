@@ -347,11 +347,13 @@ impl Part {
         }
         if let Some(copying) = &mut self.copying
             && (copying.by, What::Snapshot(copying.from)) == (given.by, given.what)
-            && self.has.is_none_or(|has| has.index < to.index)
         {
-            copying.is_whole = true;
-            (self.has, self.lag, self.closed, self.waits_until) = (Some(to), None, None, None);
-            return Taken::Replaces;
+            if self.has.is_none_or(|has| has.index < to.index) {
+                copying.is_whole = true;
+                (self.has, self.lag, self.closed, self.waits_until) = (Some(to), None, None, None);
+                return Taken::Replaces;
+            }
+            self.copying = None;
         }
         let is_news = self.has.is_none_or(|has| has.index < to.index);
         let taken = match given.what {
