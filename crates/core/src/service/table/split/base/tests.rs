@@ -1,6 +1,10 @@
+use super::super::{Kept, Source};
 use super::*;
-use crate::base::id::Epoch;
+use crate::base::id::{Epoch, Incarnation};
 use crate::keyspace::key::HashRange;
+use crate::service::table::replication::{Replica, Settings as ReplicaSettings, Stored};
+use proptest::prelude::*;
+use std::collections::VecDeque;
 
 const LEFT: ShardId = ShardId(1);
 const RIGHT: ShardId = ShardId(2);
@@ -237,4 +241,161 @@ fn d10_a_snapshot_of_another_time_begins_anew_also_while_what_waited_is_applied(
     assert_eq!(base.take(Millis(60), &second).0, Taken::Replaces);
     base.is_caught_up(Millis(61), LEFT);
     assert!(base.is_ready());
+}
+
+/// A key of the parent, and what it has from then on.
+type Change = (u8, Option<u64>);
+
+type Rows = BTreeMap<u8, u64>;
+
+fn follow(rows: &mut Rows, (key, value): Change) {
+    match value {
+        Some(value) => drop(rows.insert(key, value)),
+        None => drop(rows.remove(&key)),
+    }
+}
+
+/// One parent, and a child's replica that copies its snapshots slowly, as a driver does.
+struct SlowCopy {
+    now: Millis,
+    log: Vec<Change>,
+    replica: Replica,
+    source: Source<Change>,
+    base: Base,
+    /// The snapshot that is being copied.
+    incoming: Option<(Given, Rows)>,
+    aside: VecDeque<(u64, Vec<Change>)>,
+    is_whole: bool,
+    part: Option<(u64, Rows)>,
+}
+
+impl SlowCopy {
+    fn new(kept: Kept) -> SlowCopy {
+        let name = (PlacementId(1), Incarnation(1));
+        let (settings, stored) = (ReplicaSettings::default(), Stored::default());
+        let mut copy = SlowCopy {
+            now: Millis(0),
+            log: vec![(0, Some(0))],
+            replica: Replica::recover(name, settings, stored, Millis(0), true),
+            source: Source::new(kept),
+            base: base(),
+            incoming: None,
+            aside: VecDeque::new(),
+            is_whole: false,
+            part: None,
+        };
+        let effects = copy.base.ordered(Millis(0), vec![parent(LEFT, 1, "n1", true)], false);
+        copy.carry_out(effects, false);
+        copy
+    }
+
+    /// What the parent had up to that entry.
+    fn rows(&self, index: u64) -> Rows {
+        let mut rows = Rows::new();
+        self.log[..index as usize].iter().for_each(|change| follow(&mut rows, *change));
+        rows
+    }
+
+    fn write(&mut self, change: Change) {
+        self.log.push(change);
+        self.source.applied(self.now, at(self.log.len() as u64), &change, 10);
+    }
+
+    /// The parent is asked, and its answer comes, unless it is lost.
+    fn carry_out(&mut self, effects: Vec<Effect>, is_lost: bool) {
+        for effect in effects {
+            let Effect::Ask(ask) = effect else { panic!("the parent does not close: {effect:?}") };
+            let applied = at(self.log.len() as u64);
+            let (given, changes) = self.source.ask(self.now, PlacementId(7), ask, (&self.replica, applied));
+            if !is_lost {
+                self.take(given, changes);
+            }
+        }
+    }
+
+    fn take(&mut self, given: Given, changes: Vec<Change>) {
+        let to = given.what.to().index;
+        if let What::Snapshot(_) = given.what {
+            if self.incoming.as_ref().is_none_or(|(known, _)| known.what != given.what) {
+                self.incoming = Some((given, self.rows(to)));
+                self.base.copies(self.now, &given);
+                self.aside.clear();
+                self.is_whole = false;
+            }
+            return;
+        }
+        let (taken, effects) = self.base.take(self.now, &given);
+        match (taken, &mut self.part) {
+            (Taken::Aside, _) => self.aside.push_back((to, changes)),
+            (Taken::Follows, Some((index, rows))) => {
+                changes.into_iter().for_each(|change| follow(rows, change));
+                *index = to;
+            }
+            (Taken::Nothing, _) => {}
+            (taken, part) => panic!("{taken:?} {part:?}"),
+        }
+        self.carry_out(effects, false);
+    }
+
+    /// The last part of the snapshot has come.
+    fn complete(&mut self) {
+        let Some((given, rows)) = self.incoming.take() else { return };
+        let (taken, effects) = self.base.take(self.now, &given);
+        assert_eq!(taken, Taken::Replaces);
+        self.part = Some((given.what.to().index, rows));
+        self.is_whole = true;
+        self.carry_out(effects, false);
+    }
+
+    /// Some of what waits is applied.
+    fn apply(&mut self) {
+        let Some((index, rows)) = self.part.as_mut().filter(|_| self.is_whole) else { return };
+        if let Some((to, changes)) = self.aside.pop_front() {
+            changes.into_iter().for_each(|change| follow(rows, change));
+            *index = to;
+        } else {
+            self.is_whole = false;
+            let effects = self.base.is_caught_up(self.now, LEFT);
+            self.carry_out(effects, false);
+        }
+    }
+
+    fn pass(&mut self, ms: u64, is_lost: bool) {
+        self.now = self.now + ms;
+        let effects = self.base.tick(self.now);
+        self.carry_out(effects, is_lost);
+    }
+}
+
+proptest! {
+    /// Whatever is written while it copies, is lost, or is given anew, the child has at each time what the parent had at one.
+    #[test]
+    fn d10_a_child_that_copies_slowly_comes_to_what_its_parent_has(
+        steps in proptest::collection::vec((0u8..8, 0u8..6, any::<u64>()), 0..120),
+        bytes in 40usize..2_000,
+    ) {
+        let mut copy = SlowCopy::new(Kept { bytes, at_once: 3, ..Kept::default() });
+        for (step, key, value) in steps {
+            match step {
+                0..3 => copy.write((key, (value % 3 > 0).then_some(value))),
+                3 => copy.pass(20, false),
+                4 => copy.pass(1 + value % 1_500, value.is_multiple_of(2)),
+                5 => copy.complete(),
+                _ => copy.apply(),
+            }
+            if let Some((index, rows)) = &copy.part {
+                prop_assert_eq!(rows, &copy.rows(*index));
+            }
+        }
+        let all = copy.log.len() as u64;
+        for _ in 0..400 {
+            copy.pass(1_000, false);
+            copy.complete();
+            copy.apply();
+        }
+        prop_assert!(copy.base.is_ready());
+        let (index, rows) = copy.part.clone().unwrap();
+        prop_assert_eq!(index, all);
+        prop_assert_eq!(rows, copy.rows(all));
+    }
 }
