@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// How much is kept, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kept {
-    /// Bytes of changes for one that asks: as much as it lags behind while it copies a snapshot.
+    /// Bytes of changes for one that asks: as much as is written until it asks for them, also while it copies a snapshot.
     pub bytes: usize,
     /// Changes that are given at once.
     pub at_once: usize,
