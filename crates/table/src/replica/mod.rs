@@ -58,7 +58,7 @@ use partage_engine::replica::{Store, TreeStore};
 pub(crate) use requests::refuse_closed;
 use requests::{Requests, Stopped, refuse};
 use sending::Outgoing;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use storage::Closing;
 pub(crate) use storage::WorkDone;
@@ -104,6 +104,8 @@ pub(crate) struct LocalReplica {
     /// The log wants the room of its entries.
     trims: bool,
     outgoing: BTreeMap<PlacementId, Outgoing>,
+    /// Followers whose last snapshot was of no use when it was whole, as the log did not reach back to it any more.
+    outrun: BTreeSet<PlacementId>,
     giving: Giving,
     incoming: Option<Incoming>,
     /// A part of a snapshot that was stored before the replica was opened, and may be of use.
@@ -160,6 +162,7 @@ impl LocalReplica {
             begins: true,
             trims: false,
             outgoing: BTreeMap::new(),
+            outrun: BTreeSet::new(),
             giving: Giving::default(),
             incoming: None,
             partial,

@@ -147,16 +147,13 @@ impl LocalReplica {
 
     /// Reads the next chunk.
     fn export(&mut self, to: PlacementId) {
+        let is_pressed = self.is_pressed(to);
         let Some(outgoing) = self.outgoing.get_mut(&to) else { return };
         outgoing.is_reading = true;
         let (position, number, from) = (outgoing.position, outgoing.number, outgoing.next.take());
         let (snapshot, queue) = (Arc::clone(&outgoing.snapshot), Arc::clone(&self.queue));
         let (child, settings, shared) =
             (outgoing.child.clone(), self.replica_settings, Arc::clone(&self.shared));
-        let is_pressed = match &child {
-            Some(_) => self.giving.is_pressed_by(to),
-            None => self.machine.outruns(position),
-        };
         self.shared.pool.add(self.queue.key.placement, move || {
             let began_us = shared.pacing.now_us();
             let read = match child {
@@ -175,6 +172,15 @@ impl LocalReplica {
         });
     }
 
+    /// Whether clients write so much that this copy is not to give way to them.
+    fn is_pressed(&self, to: PlacementId) -> bool {
+        match self.outgoing.get(&to) {
+            Some(outgoing) if outgoing.child.is_some() => self.giving.is_pressed_by(to),
+            Some(outgoing) => self.outrun.contains(&to) || self.machine.outruns(outgoing.position),
+            None => false,
+        }
+    }
+
     /// A chunk is read.
     pub(super) fn exported(
         &mut self,
@@ -183,11 +189,7 @@ impl LocalReplica {
         number: u64,
         result: Result<Exported, RowsError>,
     ) {
-        let now = self.shared.clock.now();
-        let is_pressed = match self.outgoing.get(&to).map(|outgoing| outgoing.child.is_some()) {
-            Some(true) => self.giving.is_pressed_by(to),
-            _ => self.machine.outruns(position),
-        };
+        let (now, is_pressed) = (self.shared.clock.now(), self.is_pressed(to));
         let is_it = |one: &&mut Outgoing| one.position == position && one.number == number && one.is_reading;
         let Some(outgoing) = self.outgoing.get_mut(&to).filter(is_it) else { return };
         outgoing.is_reading = false;
@@ -215,7 +217,14 @@ impl LocalReplica {
         outgoing.heard = now;
         self.giving.heard(now, from);
         if chunk.is_last {
+            // The follower needs another one then, which is to be faster.
+            let is_outrun = outgoing.child.is_none() && !self.machine.reaches_back_to(position);
             self.outgoing.remove(&from);
+            if is_outrun {
+                self.outrun.insert(from);
+            } else {
+                self.outrun.remove(&from);
+            }
         } else {
             self.go_on(now, from);
         }
