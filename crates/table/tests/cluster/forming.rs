@@ -107,7 +107,7 @@ async fn l1_d10_a_child_copies_once_however_much_is_written_meanwhile_and_has_al
     cluster.add_shard(1).await;
     let mut expected = Expected::new();
     for number in 0..ROWS {
-        let (key, value) = (format!("k{number:02}"), vec![255; 300 << 10]);
+        let (key, value) = (format!("k{number:02}"), vec![255_u8; 300 << 10]);
         cluster.write(1, &put(&key, &value)).await;
         expected.insert(key, Some(value));
     }
