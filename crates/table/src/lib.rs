@@ -95,7 +95,7 @@ pub use network::{NetworkTransport, PacketService, PacketSink, ReceiveCounts, Se
 pub use node::{Identity, Node, ReadAnswer, StoredReplica};
 pub use owner::{Notice, Owner};
 pub use pacing::CopyCounts;
-pub use partage_core::service::table::copy::pacing::{
+pub use partage_service::table::copy::pacing::{
     LEAST_BYTES_PER_S as LEAST_COPY_BYTES_PER_S, Settings as CopySettings,
 };
 pub use rows::{ChangesPage, FoundChange, PinnedRows, ScanPage, ScanRange, ScannedRow};

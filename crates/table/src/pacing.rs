@@ -1,5 +1,5 @@
 //! The pace of all copies of a node: `core` says when the next step of a copy may begin
-//! ([`partage_core::service::table::copy::pacing`]); this has the clock, knows whether clients write, and counts.
+//! ([`partage_service::table::copy::pacing`]); this has the clock, knows whether clients write, and counts.
 //!
 //! Nobody waits in here. A task of the pool says what it has done, and is told from when on its replica may have the next step
 //! done; the replica is served again at that time.
@@ -7,7 +7,7 @@
 use crate::limits::COPIES_GIVE_WAY_MS;
 use partage_clock::Clock;
 use partage_core::base::time::Millis;
-use partage_core::service::table::copy::pacing::{Load, Pacer, Settings, Step};
+use partage_service::table::copy::pacing::{Load, Pacer, Settings, Step};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 

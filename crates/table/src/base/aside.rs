@@ -22,8 +22,8 @@ use crate::rows::RowsError;
 use crate::transport::{ParentGiven, change_bytes};
 use partage_core::base::id::ShardId;
 use partage_core::base::time::Millis;
-use partage_core::service::table::split::{Given, Taken};
 use partage_engine::replica::{Change, Store, TreeStore};
+use partage_service::table::split::{Given, Taken};
 use std::sync::Arc;
 
 /// What waits for the snapshot of one parent.

@@ -7,13 +7,13 @@
 //!
 //! A replica that takes a snapshot fills a folder of the next generation. Of several folders the complete one that is further
 //! counts. One with a part of a snapshot that is further still is kept beside it, as the replica may go on with that
-//! ([`partage_core::service::table::copy::resume`]). The others are removed.
+//! ([`partage_service::table::copy::resume`]). The others are removed.
 
 use partage_core::base::id::{PlacementId, ShardId};
 use partage_core::base::name::KeyspaceName;
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::{Condition, Engine, Error, SharedBytes, Store, TreeEngine, TreeStore};
+use partage_service::table::replication::LogPosition;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -16,9 +16,9 @@ use crate::rows::{Filling, RowsError, StoredRows};
 use crate::transport::{Packet, SnapshotChunk};
 use partage_core::base::id::PlacementId;
 use partage_core::base::time::Millis;
-use partage_core::service::table::copy::resume::{self, Beginning};
-use partage_core::service::table::replication::{Event, LogPosition};
 use partage_engine::replica::{Engine, SharedBytes, TreeStore};
+use partage_service::table::copy::resume::{self, Beginning};
+use partage_service::table::replication::{Event, LogPosition};
 use std::sync::Arc;
 
 /// What a stored chunk leaves.

@@ -1,7 +1,7 @@
 //! Followers that were away.
 
 use crate::support::{Cluster, operation, put, until};
-use partage_core::service::table::rows::{Action, Write};
+use partage_service::table::rows::{Action, Write};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_was_cut_off_catches_up_by_the_log() {

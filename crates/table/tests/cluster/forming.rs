@@ -7,8 +7,8 @@ use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::Role;
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::exchange::{Order, Peer};
-use partage_core::service::table::replication::Consistency;
-use partage_core::service::table::rows::{Action, Write};
+use partage_service::table::replication::Consistency;
+use partage_service::table::rows::{Action, Write};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
