@@ -13,8 +13,12 @@ const TABLE: &str = "partage/table/v1/table.proto";
 const PACKETS: &str = "partage/v1/replication.proto";
 
 /// Fields that share the bytes of the message which they came in: what is written to tables.
-const SHARED_BYTES: [&str; 3] =
-    [".partage.v1.LogEntry", ".partage.v1.SnapshotRow", ".partage.v1.StoredChange"];
+const SHARED_BYTES: [&str; 4] = [
+    ".partage.v1.LogEntry",
+    ".partage.v1.SnapshotRow",
+    ".partage.v1.SnapshotResumed",
+    ".partage.v1.StoredChange",
+];
 
 #[expect(clippy::disallowed_methods, reason = "cargo says in the environment where to write")]
 fn main() -> Result<(), Box<dyn Error>> {

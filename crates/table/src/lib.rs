@@ -28,6 +28,7 @@
 //! | how effects of the machine are carried out | `replica/mod.rs` |
 //! | which reads do not wait until a replica is served | `direct.rs` |
 //! | how a child's replica, of a split or a merge, gets what its parents have | `base/mod.rs`, `replica/giving.rs` |
+//! | how fast rows are copied | `pacing.rs` |
 //! | how packets get to other nodes | `network/mod.rs`, over the trait in `transport.rs` |
 //! | how a whole table is scanned, shard after shard | `scans/mod.rs` |
 //! | how indexes of a whole table are created, asked and dropped, and tables checked | `indexes/mod.rs` |
@@ -47,10 +48,10 @@
 //!
 //! # What was not done
 //!
-//! - The stores of merged shards are joined while requests wait; what a child took is taken anew after a restart.
+//! - What is left of the stores of merged shards is joined while requests wait; what a child took is taken anew after a restart.
 //! - A stored replica that its owner neither opens nor drops keeps entries in the log that are not known to be committed
 //!   ([`Notice::HoldsLog`]).
-//! - Snapshots have no limit of bytes a second, and one that a crash interrupts is begun anew.
+//! - Entries of the log that a follower lacks are sent as fast as it stores them: they are not paced as copies of rows are.
 //! - Stores are flushed by their size, or when the log wants room; nothing looks at the memory of all together.
 
 pub mod access;
@@ -72,6 +73,7 @@ pub mod limits;
 mod network;
 mod node;
 mod owner;
+mod pacing;
 mod pool;
 mod queue;
 pub mod redis;
@@ -92,6 +94,10 @@ pub use error::{OpenError, ReadError, ReplicaError, WriteError};
 pub use network::{NetworkTransport, PacketService, PacketSink, ReceiveCounts, SendCounts};
 pub use node::{Identity, Node, ReadAnswer, StoredReplica};
 pub use owner::{Notice, Owner};
+pub use pacing::CopyCounts;
+pub use partage_service::table::copy::pacing::{
+    LEAST_BYTES_PER_S as LEAST_COPY_BYTES_PER_S, Settings as CopySettings,
+};
 pub use rows::{ChangesPage, FoundChange, PinnedRows, ScanPage, ScanRange, ScannedRow};
 pub use settings::{DiskLimits, NodeSettings, ReplicaSettings};
 pub use transport::{Packet, ParentAsk, ParentGiven, SnapshotChunk, StoredChange, Transport};

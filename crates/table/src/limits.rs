@@ -81,8 +81,26 @@ pub const SNAPSHOTS_SENT: usize = 4;
 /// A chunk of a snapshot that is not acknowledged is sent again after so long.
 pub const CHUNK_RESEND_MS: u64 = 500;
 
-/// A snapshot of which nothing was heard for so long is given up.
+/// A snapshot of which nothing was heard for so long is given up by a follower; its leader sends it no more, so that others may
+/// be sent.
 pub const SNAPSHOT_PATIENCE_MS: u64 = 10_000;
+
+/// So long a leader keeps a snapshot of which it hears nothing, for a follower whose process starts again: a node with a thousand
+/// shards starts in some ten seconds.
+pub const SNAPSHOT_KEPT_MS: u64 = 60_000;
+
+/// Snapshots that a node keeps so at a time: each keeps files and memory of its store.
+pub const SNAPSHOTS_KEPT: usize = 4;
+
+/// Copies of rows give way to clients while one of them has written within so long, in milliseconds.
+pub const COPIES_GIVE_WAY_MS: u64 = 100;
+
+/// Bytes of changes that wait on the disk of a child while the snapshot of a parent is copied; beyond that it begins anew. At
+/// 8 MB/s they come to that in half an hour.
+pub const ASIDE_BYTES: u64 = 16 << 30;
+
+/// Bytes of rows that one step of joining two shards copies, before others get their turn.
+pub const JOIN_COPY_BYTES: usize = 1 << 20;
 
 /// How often a replica notes in the log what is committed. The note spares a restart some waiting and is a record of its own.
 pub const NOTE_MS: u64 = 1_000;

@@ -5,6 +5,7 @@ use partage_core::keyspace::RowValues;
 use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
 use partage_engine::replica::{Options, limits};
 use partage_log::{LogSettings, WriterSettings};
+use partage_service::table::copy::pacing;
 use partage_service::table::feed::FeedSettings;
 use partage_service::table::replication;
 use partage_service::table::split::inherit;
@@ -27,6 +28,8 @@ pub struct NodeSettings {
     pub flush_bytes: usize,
     /// How much of its disk may be used.
     pub disk: DiskLimits,
+    /// How fast rows are copied to and from other replicas.
+    pub copies: pacing::Settings,
 }
 
 /// How much of the disk of a node may be used: shares of what the file system of its folder has for such processes, 0 to 1.
@@ -66,6 +69,7 @@ impl Default for NodeSettings {
             storage_threads: 2,
             flush_bytes: limits::FLUSH_BYTES,
             disk: DiskLimits::default(),
+            copies: pacing::Settings::default(),
         }
     }
 }

@@ -6,7 +6,7 @@ use partage_core::base::id::{PlacementId, ShardId};
 use partage_core::base::name::NodeId;
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::exchange::ReplicaKey;
-use partage_engine::replica::Row;
+use partage_engine::replica::{Row, SharedBytes};
 use partage_service::table::replication::{LogPosition, Message};
 use partage_service::table::split;
 use std::sync::Arc;
@@ -24,6 +24,15 @@ pub enum Packet {
         position: LogPosition,
         /// The number of the chunk.
         number: u64,
+    },
+    /// The replica has started again, and has all rows of the snapshot up to that key: it takes what is behind.
+    Resumed {
+        /// The position of the snapshot.
+        position: LogPosition,
+        /// The number of the chunk that has come.
+        number: u64,
+        /// The last key that it has.
+        through: SharedBytes,
     },
     /// The snapshot is of no use, or of no use any more.
     Useless {
@@ -90,6 +99,8 @@ pub struct SnapshotChunk {
     pub rows: Arc<Vec<Row>>,
     /// No other chunk follows.
     pub is_last: bool,
+    /// Clients write so much that the copy is not to give way to them: it would not get done.
+    pub is_pressed: bool,
 }
 
 impl Packet {
@@ -102,6 +113,7 @@ impl Packet {
             Packet::Chunk(chunk) => chunk.rows.iter().map(|row| row.key.len() + row.value.len()).sum(),
             Packet::Given(given) => given.changes.iter().map(change_bytes).sum(),
             Packet::Ask(ask) => ask.bytes(),
+            Packet::Resumed { through, .. } => through.len(),
             Packet::Message(_) | Packet::Stored { .. } | Packet::Useless { .. } => 0,
         }
     }

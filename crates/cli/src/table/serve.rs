@@ -7,7 +7,7 @@ use clap::Args;
 use partage_core::base::name::KeyspaceName;
 use partage_core::node::NodeSpec;
 use partage_table::server::{Config, RedisConfig, StartError, TableNode};
-use partage_table::{DiskLimits, NodeSettings};
+use partage_table::{CopySettings, DiskLimits, LEAST_COPY_BYTES_PER_S, NodeSettings};
 use partage_wire::config::NodeFile;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -61,6 +61,14 @@ pub struct ServeArgs {
     /// [default: 0.98]
     #[arg(long, value_name = "SHARE", value_parser = share, env = "PARTAGE_DISK_FULL")]
     disk_full: Option<f64>,
+    /// Bytes of rows a second that this node copies to and from other replicas, which are new or behind, or of shards that are
+    /// split or merged: all copies share them; 4194304 at least [default: 67108864]
+    #[arg(long, value_name = "BYTES", value_parser = copy_bytes, env = "PARTAGE_COPY_BYTES_PER_S")]
+    copy_bytes_per_s: Option<u64>,
+    /// Share of the time, 1 to 100 percent, in which copies of rows work while clients write; 100 = they do not give way
+    /// [default: 25]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=100), env = "PARTAGE_COPY_BUSY_PERCENT")]
+    copy_busy_percent: Option<u64>,
     /// Zone whose nodes fail together; the coordinator spreads replicas over zones
     #[arg(long)]
     zone: Option<String>,
@@ -125,6 +133,7 @@ impl ServeArgs {
         let table = self.redis_table.as_deref().map(KeyspaceName::new).transpose().map_err(Failure::usage)?;
         let (advertise, forwards) = (self.redis_address, self.redis_forward);
         let disk = disk_limits(self.disk_nearly_full, self.disk_full)?;
+        let copies = copies(self.copy_bytes_per_s, self.copy_busy_percent);
         let door = self.door.settled(&bounds, file.insecure, &file.door)?;
         let address = self.address.or(file.address.clone()).unwrap_or_else(|| bound.to_string());
         // Refuses a bad name or address here, with the file named, rather than at the coordinator.
@@ -145,7 +154,7 @@ impl ServeArgs {
                 forwards,
                 ..RedisConfig::new(listener)
             }),
-            settings: NodeSettings { disk, ..NodeSettings::default() },
+            settings: NodeSettings { disk, copies, ..NodeSettings::default() },
             door,
             ..Config::new(id.clone(), "", listener, folder)
         };
@@ -172,6 +181,21 @@ fn disk_limits(nearly_full: Option<f64>, full: Option<f64>) -> Result<DiskLimits
     Ok(DiskLimits { nearly_full, full })
 }
 
+/// Bytes of copies in a second.
+fn copy_bytes(text: &str) -> Result<u64, String> {
+    let bytes = text.parse::<u64>().ok().filter(|bytes| *bytes >= LEAST_COPY_BYTES_PER_S);
+    bytes.ok_or_else(|| format!("give a number of bytes, {LEAST_COPY_BYTES_PER_S} or more"))
+}
+
+fn copies(bytes_per_s: Option<u64>, busy_percent: Option<u64>) -> CopySettings {
+    let default = CopySettings::default();
+    CopySettings {
+        bytes_per_s: bytes_per_s.unwrap_or(default.bytes_per_s),
+        busy_percent: busy_percent.unwrap_or(default.busy_percent),
+        ..default
+    }
+}
+
 async fn bind(listen: &str, flag: &str) -> Result<TcpListener, Failure> {
     TcpListener::bind(listen).await.map_err(|error| {
         Failure::failed(format!("cannot listen on {listen}: {error}"))
@@ -190,6 +214,19 @@ fn not_started(error: StartError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copies_have_a_limit_that_lets_them_go_on() {
+        assert_eq!(copies(None, None), CopySettings::default());
+        let given = CopySettings { bytes_per_s: 5 << 20, busy_percent: 100, ..CopySettings::default() };
+        assert_eq!(copies(Some(5 << 20), Some(100)), given);
+        assert_eq!(copy_bytes("4194304"), Ok(4 << 20));
+        for bad in ["0", "4194303", "-1", "64MiB", ""] {
+            assert!(copy_bytes(bad).is_err(), "{bad}");
+        }
+        let default = (CopySettings::default().bytes_per_s, CopySettings::default().busy_percent);
+        assert_eq!(default, (67_108_864, 25), "as --help says");
+    }
 
     #[test]
     fn the_limits_of_the_disk_are_shares_in_their_order() {

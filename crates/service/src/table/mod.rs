@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`replication`] | the machine of one stored replica: it keeps the log of its shard alike on all of them. It knows nothing of keys and rows; an entry is bytes to it |
 //! | [`split`] | how the children of shards that are split or merged come to what their parents have |
+//! | [`copy`] | how fast rows are copied between replicas, and whether a copy that was interrupted goes on |
 //! | [`member`] | what a replica takes from the coordinator's orders, and what it reports |
 //! | [`filter`] | which rows a scan wants, by what their JSON values have |
 //! | [`index`] | what a secondary index has of a row, and in which order |
@@ -12,6 +13,7 @@
 //! | [`feed`] | which changes of rows are kept, and what a reader of them has |
 
 pub mod check;
+pub mod copy;
 pub mod feed;
 pub mod filter;
 pub mod index;

@@ -11,14 +11,19 @@
 //! the log of the child begins is behind them. If it cannot be kept up (changes wait for too long, a store fails, a part is
 //! replaced), all is joined when the parents have closed, as if this had never begun.
 
-use super::joining::ParentStore;
+use super::joining::{ParentStore, RowsCopy};
+use super::parts::flush_and_compact;
 use super::{BaseWork, LocalBase, State, joining};
-use crate::limits::{BASE_FLUSH_BYTES, JOIN_GROUP_BYTES, JOIN_PENDING_BYTES, JOIN_STEP_BYTES};
+use crate::limits::{
+    BASE_FLUSH_BYTES, JOIN_COPY_BYTES, JOIN_GROUP_BYTES, JOIN_PENDING_BYTES, JOIN_STEP_BYTES,
+};
 use crate::node::{Shared, folders};
+use crate::pacing::{Copied, Worked};
 use crate::rows::RowsError;
 use crate::transport::{StoredChange, change_bytes};
 use bytes::Bytes;
 use partage_core::base::id::Epoch;
+use partage_core::base::time::Millis;
 use partage_core::node::exchange::ReplicaKey;
 use partage_engine::replica::{Change, Store, TreeSnapshot, TreeStore};
 use partage_service::table::replication::LogPosition;
@@ -50,6 +55,16 @@ pub(super) struct Changes {
     at: u64,
     waiting: Waiting,
     is_flushing: bool,
+    /// Rows that are still to be copied, and from when on; none: a task copies some, or they are copied.
+    copy: Option<(Box<RowsCopy>, Millis)>,
+}
+
+/// What a task has left that copies rows.
+pub(crate) enum CopyStep {
+    /// More are to be copied, from that time on.
+    More(Box<RowsCopy>, Millis),
+    /// The store has all.
+    Whole(Arc<TreeStore>),
 }
 
 /// The last change of each record that is still to be added: a record that changes often waits once.
@@ -174,28 +189,75 @@ impl LocalBase {
         let (engine, queue) = (self.shared.engine.clone(), Arc::clone(&self.queue));
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
-            let result = joining::copy_rows(&engine, &snapshots, &folder, at(FIRST), || queue.figures.step());
-            drop(snapshots);
+            let begun = RowsCopy::begin(&engine, snapshots, &folder, at(FIRST));
+            let result = begun.map(|copy| CopyStep::More(Box::new(copy), Millis(0)));
             queue.add(|waiting| waiting.base_done.push(BaseWork::Copied { generation, result }));
         });
     }
 
-    /// The rows are copied.
-    pub(super) fn rows_copied(&mut self, generation: u64, result: Result<Arc<TreeStore>, RowsError>) {
-        let early = std::mem::take(&mut self.early);
-        match (early, result) {
-            (EarlyJoin::Copying(changes), Ok(store)) if changes.generation == generation => {
-                self.early = EarlyJoin::Following(changes, store);
-                self.catch_up();
-            }
-            (early, result) => {
-                if let Err(error) = &result {
-                    tracing::warn!(%error, "rows of merged shards are not copied before these close");
-                }
+    /// When the next rows are to be copied.
+    pub(super) fn copies_at(&self) -> Millis {
+        match &self.early {
+            EarlyJoin::Copying(Changes { copy: Some((_, at)), .. }) => *at,
+            _ => Millis::NEVER,
+        }
+    }
+
+    /// Copies the next rows, when it is time.
+    pub(super) fn copy_more(&mut self, now: Millis) {
+        if now < self.copies_at() {
+            return;
+        }
+        let EarlyJoin::Copying(changes) = &mut self.early else { return };
+        let Some((mut copy, _)) = changes.copy.take() else { return };
+        let generation = changes.generation;
+        // What waits must not become more than may.
+        let is_pressed = changes.waiting.bytes > JOIN_PENDING_BYTES / 2;
+        let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
+        self.tasks += 1;
+        self.shared.pool.add(self.queue.key.placement, move || {
+            let began_us = shared.pacing.now_us();
+            let step = || -> Result<CopyStep, RowsError> {
+                let Some(bytes) = copy.step(JOIN_COPY_BYTES)? else {
+                    return Ok(CopyStep::Whole(copy.end()?));
+                };
+                let (rows, copied) = (0, Copied::Within);
+                let until = shared.pacing.done(Worked { began_us, bytes, rows, copied, is_pressed });
+                Ok(CopyStep::More(copy, until))
+            };
+            let result = step();
+            queue.add(|waiting| waiting.base_done.push(BaseWork::Copied { generation, result }));
+        });
+    }
+
+    /// Some rows are copied, or all.
+    pub(super) fn rows_copied(&mut self, generation: u64, result: Result<CopyStep, RowsError>) {
+        self.queue.figures.step();
+        let is_it = matches!(&self.early, EarlyJoin::Copying(changes) if changes.generation == generation);
+        let step = match result {
+            Ok(step) => step,
+            Err(error) => {
+                tracing::warn!(%error, "rows of merged shards are not copied before these close");
                 // Of one that was given up before: the present one goes on.
-                let is_it = matches!(&early, EarlyJoin::Copying(changes) if changes.generation == generation);
-                self.early = if is_it { EarlyJoin::GivenUp } else { early };
-                self.remove(generation, result.ok());
+                if is_it {
+                    self.early = EarlyJoin::GivenUp;
+                }
+                return self.remove(generation, None::<Arc<TreeStore>>);
+            }
+        };
+        match step {
+            CopyStep::More(copy, _) if !is_it => self.remove(generation, Some(copy)),
+            CopyStep::Whole(store) if !is_it => self.remove(generation, Some(store)),
+            CopyStep::More(copy, until) => {
+                if let EarlyJoin::Copying(changes) = &mut self.early {
+                    changes.copy = Some((copy, until));
+                }
+            }
+            CopyStep::Whole(store) => {
+                if let EarlyJoin::Copying(changes) = std::mem::take(&mut self.early) {
+                    self.early = EarlyJoin::Following(changes, store);
+                    self.catch_up();
+                }
             }
         }
     }
@@ -249,13 +311,13 @@ impl LocalBase {
         }
         changes.is_flushing = true;
         let (store, generation, queue) = (Arc::clone(store), changes.generation, Arc::clone(&self.queue));
+        let shared = Arc::clone(&self.shared);
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
             // A failure shows when the whole base is stored.
-            if let Err(error) = store.flush() {
+            if let Err(error) = flush_and_compact(&shared, &store) {
                 tracing::warn!(%error, "the rows of merged shards are not flushed");
             }
-            while matches!(store.compact(), Ok(true)) {}
             drop(store);
             queue.add(|waiting| waiting.base_done.push(BaseWork::JoinedFlushed { generation }));
         });
@@ -279,9 +341,13 @@ impl LocalBase {
 
     /// A part begins anew, or all do: so does what was joined of them.
     pub(super) fn drop_early_join(&mut self) {
-        // What is still being copied goes when that ends.
-        if let EarlyJoin::Following(changes, store) = std::mem::take(&mut self.early) {
-            self.remove(changes.generation, Some(store));
+        match std::mem::take(&mut self.early) {
+            EarlyJoin::Following(changes, store) => self.remove(changes.generation, Some(store)),
+            // What a task is copying goes when that ends.
+            EarlyJoin::Copying(Changes { generation, copy: Some(copy), .. }) => {
+                self.remove(generation, Some(copy))
+            }
+            EarlyJoin::Copying(_) | EarlyJoin::Awaited | EarlyJoin::GivenUp => {}
         }
     }
 
@@ -290,6 +356,10 @@ impl LocalBase {
         match std::mem::replace(&mut self.early, EarlyJoin::GivenUp) {
             EarlyJoin::Following(Changes { generation, at, waiting, .. }, store) => {
                 Some(Early { store, generation, at, waiting })
+            }
+            EarlyJoin::Copying(Changes { generation, copy: Some(copy), .. }) => {
+                self.remove(generation, Some(copy));
+                None
             }
             EarlyJoin::Awaited | EarlyJoin::Copying(_) | EarlyJoin::GivenUp => None,
         }
@@ -389,7 +459,11 @@ mod tests {
                 parents.write(tick(), step);
             }
             let snapshots: Vec<_> = parents.stores().iter().map(|(store, _)| store.snapshot().unwrap()).collect();
-            let store = joining::copy_rows(&engine, &snapshots, &folder.path().join("early"), at(FIRST), || ()).unwrap();
+            let into = folder.path().join("early");
+            let mut copy = RowsCopy::begin(&engine, snapshots, &into, at(FIRST)).unwrap();
+            // Some records in each step.
+            while copy.step(100).unwrap().is_some() {}
+            let store = copy.end().unwrap();
             let (mut index, mut waiting) = (FIRST, Waiting::default());
             for step in after {
                 let changes = parents.write(tick(), step);

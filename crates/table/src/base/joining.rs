@@ -2,7 +2,7 @@
 //!
 //! Rows of different parents have different keys. The outcome of one request may be there twice, as both halves of a split have
 //! those of the whole: of two that differ the later one counts, on each replica alike. So rows, which are most of it, can be
-//! copied while the parents still change ([`copy_rows`], then each change), and what is left ([`rest`]) when they have closed.
+//! copied while the parents still change ([`RowsCopy`], then each change), and what is left ([`rest`]) when they have closed.
 
 use crate::limits::JOIN_REST_BYTES;
 use crate::rows::{Filling, RowsError, read_definitions};
@@ -51,26 +51,49 @@ pub(super) fn is_of_row(stored: &[u8]) -> bool {
     keys::row_of(stored).is_some()
 }
 
-/// A store in that folder that has what these snapshots have of single rows, as of a position before the last one. Each record is
-/// told to `copied`.
-pub(super) fn copy_rows(
-    engine: &TreeEngine,
-    snapshots: &[TreeSnapshot],
-    folder: &Path,
-    position: LogPosition,
-    copied: impl Fn(),
-) -> Result<Arc<TreeStore>, RowsError> {
-    let mut joined = Joined { filling: Filling::begin(engine, folder)?, position };
-    for records in [keys::ALL_ROWS_AND_ENDS, keys::ALL_INDEX_ENTRIES, keys::ALL_CHANGES] {
-        merge_rows(snapshots, records, |row| {
-            copied();
-            joined.add(row)
-        })?;
-    }
-    joined.end()
+/// The records of single rows, in the order of their keys.
+const OF_ROWS: [(&[u8], &[u8]); 3] = [keys::ALL_ROWS_AND_ENDS, keys::ALL_INDEX_ENTRIES, keys::ALL_CHANGES];
+
+/// A store that gets what some snapshots have of single rows, as of a position before the last one, step by step.
+pub(crate) struct RowsCopy {
+    snapshots: Vec<TreeSnapshot>,
+    joined: Joined,
+    /// Of [`OF_ROWS`].
+    range: usize,
+    /// The next record of that range; none: the first one.
+    next: Option<Vec<u8>>,
 }
 
-/// What [`copy_rows`] leaves out: none if it is so much that all is to be joined anew.
+impl RowsCopy {
+    /// Begins in that folder.
+    pub(super) fn begin(
+        engine: &TreeEngine,
+        snapshots: Vec<TreeSnapshot>,
+        folder: &Path,
+        position: LogPosition,
+    ) -> Result<RowsCopy, RowsError> {
+        let joined = Joined { filling: Filling::begin(engine, folder)?, position };
+        Ok(RowsCopy { snapshots, joined, range: 0, next: None })
+    }
+
+    /// Copies records of not much more than so many bytes, and says how many they have. None: all are copied.
+    pub(super) fn step(&mut self, most: usize) -> Result<Option<usize>, RowsError> {
+        let Some((begin, end)) = OF_ROWS.get(self.range).copied() else { return Ok(None) };
+        let (next, joined) = (self.next.take(), &mut self.joined);
+        let from = next.as_deref().unwrap_or(begin);
+        let (bytes, next) = merge_some(&self.snapshots, (from, end), most, |row| joined.add(row))?;
+        self.range += usize::from(next.is_none());
+        self.next = next;
+        Ok(Some(bytes))
+    }
+
+    /// The store has all; they are on the disk.
+    pub(super) fn end(self) -> Result<Arc<TreeStore>, RowsError> {
+        self.joined.end()
+    }
+}
+
+/// What [`RowsCopy`] leaves out: none if it is so much that all is to be joined anew.
 pub(super) fn rest(parts: &[ParentStore]) -> Result<Option<Vec<Row>>, RowsError> {
     let snapshots = snapshots(parts)?;
     let (mut rows, mut bytes) = (indexes(&snapshots)?, 0);
@@ -91,17 +114,22 @@ struct Source<'a> {
     snapshot: &'a TreeSnapshot,
 }
 
-/// The records of all snapshots in a range of keys, in the order of their keys: each time the next key, and who has it.
-fn merge<'a>(
-    snapshots: &'a [TreeSnapshot],
-    (from, to): (&[u8], &[u8]),
-    mut take: impl FnMut(&[u8], Vec<(Row, &'a TreeSnapshot)>) -> Result<(), RowsError>,
-) -> Result<(), RowsError> {
+/// The records of each snapshot in a range of keys.
+fn sources<'a>(snapshots: &'a [TreeSnapshot], (from, to): (&[u8], &[u8])) -> Vec<Source<'a>> {
     let open = |snapshot| {
         let rows = Snapshot::range(snapshot, Some(from), Some(to), Direction::Forward);
         Source { rows: rows.peekable(), snapshot }
     };
-    let mut sources: Vec<Source<'_>> = snapshots.iter().map(open).collect();
+    snapshots.iter().map(open).collect()
+}
+
+/// The records of all snapshots in a range of keys, in the order of their keys: each time the next key, and who has it.
+fn merge<'a>(
+    snapshots: &'a [TreeSnapshot],
+    range: (&[u8], &[u8]),
+    mut take: impl FnMut(&[u8], Vec<(Row, &'a TreeSnapshot)>) -> Result<(), RowsError>,
+) -> Result<(), RowsError> {
+    let mut sources = sources(snapshots, range);
     while let Some(key) = next_key(&mut sources)? {
         let mut same = Vec::new();
         for source in &mut sources {
@@ -122,6 +150,35 @@ fn merge_rows(
     mut add: impl FnMut(Row) -> Result<(), RowsError>,
 ) -> Result<(), RowsError> {
     merge(snapshots, range, |_, same| same.into_iter().next().map_or(Ok(()), |(row, _)| add(row)))
+}
+
+/// Records of single rows, until they have so many bytes: how many these are, and the key of the next record, if there is one.
+fn merge_some(
+    snapshots: &[TreeSnapshot],
+    range: (&[u8], &[u8]),
+    most: usize,
+    mut add: impl FnMut(Row) -> Result<(), RowsError>,
+) -> Result<(usize, Option<Vec<u8>>), RowsError> {
+    let mut sources = sources(snapshots, range);
+    let mut bytes = 0;
+    while let Some(key) = next_key(&mut sources)? {
+        if bytes >= most {
+            return Ok((bytes, Some(key)));
+        }
+        let mut first = None;
+        for source in &mut sources {
+            let is_it = |row: &Result<Row, _>| row.as_ref().is_ok_and(|row| *row.key == *key);
+            if let Some(row) = source.rows.next_if(is_it) {
+                let row = row?;
+                first.get_or_insert(row);
+            }
+        }
+        if let Some(row) = first {
+            bytes += row.key.len() + row.value.len();
+            add(row)?;
+        }
+    }
+    Ok((bytes, None))
 }
 
 /// Outcomes of requests, and how the child stands.

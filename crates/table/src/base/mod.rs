@@ -9,26 +9,30 @@
 //! ```
 //!
 //! What one parent has given is a store of its own (`parts.rs`), and that of an only parent becomes the replica's. Those of
-//! several are joined (`joining.rs`); most of that is done before the parents close (`early.rs`).
+//! several are joined (`joining.rs`); most of that is done before the parents close (`early.rs`). What a parent changes while its
+//! snapshot is copied waits in a file (`aside.rs`), so that the copy may take its time ([`crate::pacing`]).
 //!
 //! The replica counts from the moment at which the log has its first record, which says where its log begins; the rows are on
 //! disk before. What a crash leaves before that is removed by the next start, like anything that the log does not know, and the
 //! replica begins anew.
 
+mod aside;
 mod early;
 mod joining;
 mod parts;
+mod spool;
 
 use crate::event_loop::Local;
 use crate::limits::BASE_REST_MS;
-use crate::node::{Shared, folders, open_rows};
+use crate::node::{OpenedRows, Shared, folders, open_rows};
 use crate::queue::{Command, ReplicaQueue, Waiting};
 use crate::registry::{Presence, Registry};
 use crate::replica::{LocalReplica, Opening, refuse_closed};
 use crate::rows::{Filling, RowsError, StoredRows};
 use crate::settings::ReplicaSettings;
 use crate::transport::{Packet, ParentAsk};
-use early::EarlyJoin;
+use aside::{Aside, AsideStep};
+use early::{CopyStep, EarlyJoin};
 use partage_core::base::id::{Incarnation, PlacementId, ShardId};
 use partage_core::base::time::Millis;
 use partage_core::node::exchange::{self, ReplicaKey};
@@ -39,6 +43,7 @@ use partage_service::table::replication::{LogPosition, LogWrite, Order, Stored};
 use partage_service::table::split::base::Settings;
 use partage_service::table::split::{Ask, Base, Effect};
 use parts::{IncomingPart, Part};
+use spool::Spool;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -58,10 +63,13 @@ pub(crate) enum BaseWork {
         generation: u64,
         number: u64,
         is_last: bool,
-        result: Result<Filling, RowsError>,
+        /// With when the next one may be stored.
+        result: Result<(Filling, Millis), RowsError>,
     },
-    /// The rows of all parents are copied into one store, in that folder.
-    Copied { generation: u64, result: Result<Arc<TreeStore>, RowsError> },
+    /// Changes of a parent wait in a file, or were applied from there.
+    Aside { parent: ShardId, generation: u64, result: Result<(Spool, AsideStep), RowsError> },
+    /// Some rows of all parents are copied into one store, in that folder, or all are.
+    Copied { generation: u64, result: Result<CopyStep, RowsError> },
     /// That store is flushed.
     JoinedFlushed { generation: u64 },
     /// All that the parents had is stored, in that folder, and its record goes to the log.
@@ -96,6 +104,7 @@ pub(crate) struct LocalBase {
     ordered: Option<Order>,
     parts: BTreeMap<ShardId, Part>,
     incoming: BTreeMap<ShardId, IncomingPart>,
+    asides: BTreeMap<ShardId, Aside>,
     early: EarlyJoin,
     next_generation: u64,
     state: State,
@@ -126,6 +135,7 @@ impl LocalBase {
             ordered: None,
             parts: BTreeMap::new(),
             incoming: BTreeMap::new(),
+            asides: BTreeMap::new(),
             early: EarlyJoin::default(),
             next_generation: 0,
             state: State::Taking,
@@ -158,6 +168,7 @@ impl LocalBase {
                 BaseWork::Filled { parent, generation, number, is_last, result } => {
                     self.filled(parent, generation, number, is_last, result);
                 }
+                BaseWork::Aside { parent, generation, result } => self.aside_done(parent, generation, result),
                 BaseWork::Copied { generation, result } => self.rows_copied(generation, result),
                 BaseWork::JoinedFlushed { generation } => self.joined_flushed(generation),
                 BaseWork::Stored(result) => self.base_stored(result),
@@ -168,7 +179,11 @@ impl LocalBase {
             match packet {
                 Packet::Given(given) => self.take_given(from, given),
                 Packet::Chunk(chunk) => self.take_chunk(from, chunk),
-                Packet::Useless { .. } | Packet::Stored { .. } | Packet::Message(_) | Packet::Ask(_) => {}
+                Packet::Useless { .. }
+                | Packet::Stored { .. }
+                | Packet::Resumed { .. }
+                | Packet::Message(_)
+                | Packet::Ask(_) => {}
             }
         }
         let refused = waiting.refused.take();
@@ -192,7 +207,10 @@ impl LocalBase {
     pub(crate) fn wake_at(&self) -> Millis {
         match self.state {
             State::Resting(until) => until,
-            State::Taking => self.base.wake_at(),
+            State::Taking => {
+                let copies = self.acknowledges_at().min(self.copies_at()).min(self.asides_wake_at());
+                self.base.wake_at().min(copies)
+            }
             State::Storing(_) | State::Logging(..) | State::Emptying => Millis::NEVER,
         }
     }
@@ -256,6 +274,12 @@ impl LocalBase {
         self.send_to_parent(ask.of, Packet::Ask(asked));
     }
 
+    /// Whether that replica of a parent is on the own node.
+    fn is_here(&self, parent: PlacementId) -> bool {
+        let own = self.shared.node();
+        self.order.peers.iter().any(|peer| peer.placement == parent && peer.node == *own)
+    }
+
     /// Sends a packet to a parent's replica that the latest order names.
     fn send_to_parent(&self, to: PlacementId, packet: Packet) {
         let Some(peer) = self.order.peers.iter().find(|peer| peer.placement == to) else { return };
@@ -276,7 +300,10 @@ impl LocalBase {
             let effects = self.base.tick(now);
             self.carry_out(effects);
         }
+        self.acknowledge(now);
+        self.tend_asides(now);
         self.tend_early_join();
+        self.copy_more(now);
         self.catch_up();
         if self.base.is_ready() && self.is_joined() {
             // A caller that has gone does not see its answer.
@@ -308,6 +335,7 @@ impl LocalBase {
         for (_, incoming) in std::mem::take(&mut self.incoming) {
             self.remove(incoming.generation, incoming.filling);
         }
+        self.drop_asides();
         let early = self.take_early_join();
         let generation = only.as_ref().map_or(self.next_generation, |(generation, _)| *generation);
         self.next_generation = self.next_generation.max(generation + 1);
@@ -358,7 +386,8 @@ impl LocalBase {
         }
         let stored = Stored { base: position, flushed: position, ..Stored::default() };
         let (settings, incarnation) = (self.settings, self.incarnation);
-        self.becomes(Opening { settings, incarnation, is_new: true, stored, rows: *rows, generation })
+        let (is_new, rows, partial) = (true, *rows, None);
+        self.becomes(Opening { settings, incarnation, is_new, stored, rows, generation, partial })
     }
 
     /// The shard serves without this replica: what it has of its parents is of no use. What is being stored already is stored: it
@@ -370,12 +399,13 @@ impl LocalBase {
         self.state = State::Emptying;
         self.parts.clear();
         self.incoming.clear();
+        self.asides.clear();
         self.early = EarlyJoin::GivenUp;
         self.tasks += 1;
         let (shared, queue, feed) = (Arc::clone(&self.shared), Arc::clone(&self.queue), self.settings.feed());
         self.shared.pool.add(self.queue.key.placement, move || {
             let (generation, result) = match open_rows(&shared, &queue.key, false, feed) {
-                Ok((generation, rows)) => (generation, Ok(rows)),
+                Ok(OpenedRows { generation, rows, .. }) => (generation, Ok(rows)),
                 Err(error) => (0, Err(error.why)),
             };
             queue.add(|waiting| waiting.base_done.push(BaseWork::Emptied { generation, result }));
@@ -396,7 +426,8 @@ impl LocalBase {
         };
         let is_new = !self.order.had_data;
         let (settings, incarnation, stored) = (self.settings, self.incarnation, Stored::default());
-        self.becomes(Opening { settings, incarnation, is_new, stored, rows, generation })
+        let partial = None;
+        self.becomes(Opening { settings, incarnation, is_new, stored, rows, generation, partial })
     }
 
     fn becomes(self: Box<Self>, opening: Opening) -> Option<Local> {
@@ -421,6 +452,7 @@ impl LocalBase {
         for (_, incoming) in std::mem::take(&mut self.incoming) {
             self.remove(incoming.generation, incoming.filling);
         }
+        self.drop_asides();
         self.drop_early_join();
         self.base = Base::new(self.shared.node().clone(), self.order.bounds.clone(), Settings::default());
         self.state = State::Resting(self.shared.clock.now() + BASE_REST_MS);
@@ -439,12 +471,12 @@ impl LocalBase {
 
     /// Nothing of it is needed any more.
     fn let_go(self: Box<Self>) {
-        let LocalBase { queue, shared, parts, incoming, early, closing, .. } = *self;
+        let LocalBase { queue, shared, parts, incoming, asides, early, closing, .. } = *self;
         refuse_closed(queue.close());
         shared.registry.closed(&queue.key, Presence::Changing);
         let (pool, placement) = (Arc::clone(&shared), queue.key.placement);
         pool.pool.add(placement, move || {
-            drop((parts, incoming, early));
+            drop((parts, incoming, asides, early));
             if let Err(why) = shared.remove_folders(&queue.key) {
                 tracing::warn!(replica = ?queue.key, "its folder is not removed, the next start does: {why}");
             }

@@ -6,10 +6,12 @@
 
 use super::{BaseWork, LocalBase, State};
 use crate::limits::BASE_FLUSH_BYTES;
-use crate::node::folders;
+use crate::node::{Shared, folders};
+use crate::pacing::{Copied, Worked};
 use crate::rows::{Filling, RowsError};
 use crate::transport::{Packet, ParentGiven, SnapshotChunk, StoredChange};
 use partage_core::base::id::{Epoch, PlacementId, ShardId};
+use partage_core::base::time::Millis;
 use partage_engine::replica::{Change, Store, TreeStore};
 use partage_service::table::replication::LogPosition;
 use partage_service::table::split::{Given, Taken, What};
@@ -35,14 +37,28 @@ pub(super) struct IncomingPart {
     /// None until the first chunk is stored, and while one is.
     pub(super) filling: Option<Filling>,
     is_busy: bool,
+    /// The last chunk that is stored is acknowledged then; none: it is acknowledged.
+    acknowledges_at: Option<Millis>,
 }
 
-fn at(index: u64) -> LogPosition {
+pub(super) fn at(index: u64) -> LogPosition {
     LogPosition { epoch: Epoch(0), index }
 }
 
+/// Flushes a store of a child, and does one step of compaction: each flush adds one run, and a step merges several. Changes
+/// must be stored as fast as they come, so this rests for nothing; but copies rest for it.
+pub(super) fn flush_and_compact(shared: &Shared, store: &TreeStore) -> Result<(), RowsError> {
+    let (began_us, bytes) = (shared.pacing.now_us(), store.unflushed_bytes());
+    store.flush()?;
+    // A failure shows at the next flush.
+    let _ = store.compact();
+    let (copied, is_pressed) = (Copied::Within, false);
+    shared.pacing.done(Worked { began_us, bytes, rows: 0, copied, is_pressed });
+    Ok(())
+}
+
 /// Up to where what was given is of use.
-fn useful(given: &Given) -> u64 {
+pub(super) fn useful(given: &Given) -> u64 {
     let to = given.what.to().index;
     given.closed.map_or(to, |closed| to.min(closed.index))
 }
@@ -55,6 +71,13 @@ impl LocalBase {
         }
         match given.what {
             What::Snapshot(position) => self.begin_part(from, position, given),
+            What::Changes { after, to } if after == to && self.base.is_aside(&given) => {
+                let (_, effects) = self.base.take(self.shared.clock.now(), &given);
+                self.carry_out(effects);
+            }
+            What::Changes { .. } if self.base.is_aside(&given) => {
+                self.put_aside(ParentGiven { given, changes })
+            }
             What::Changes { .. } => self.take_changes(&given, &changes),
         }
     }
@@ -71,8 +94,16 @@ impl LocalBase {
         }
         let generation = self.next_generation;
         self.next_generation += 1;
-        let incoming =
-            IncomingPart { given, from, position, generation, next: 0, filling: None, is_busy: false };
+        let incoming = IncomingPart {
+            given,
+            from,
+            position,
+            generation,
+            next: 0,
+            filling: None,
+            is_busy: false,
+            acknowledges_at: None,
+        };
         self.incoming.insert(parent, incoming);
         self.base.heard(self.shared.clock.now(), parent);
     }
@@ -88,11 +119,18 @@ impl LocalBase {
             return self.send_to_parent(from, Packet::Useless { position });
         };
         let (parent, number) = (incoming.given.parent, chunk.number);
-        self.base.heard(self.shared.clock.now(), parent);
+        self.base.goes_on(self.shared.clock.now(), parent);
+        if incoming.acknowledges_at.is_some() {
+            return;
+        }
         if number < incoming.next {
             return self.send_to_parent(from, Packet::Stored { position, number });
         }
         if number == incoming.next && !incoming.is_busy {
+            let given = incoming.given;
+            if number == 0 {
+                self.begin_aside(parent, &given);
+            }
             self.fill(parent, chunk);
         }
     }
@@ -101,16 +139,20 @@ impl LocalBase {
         let Some(incoming) = self.incoming.get_mut(&parent) else { return };
         incoming.is_busy = true;
         let (filling, generation) = (incoming.filling.take(), incoming.generation);
-        let position = at(useful(&incoming.given));
+        let (position, from) = (at(useful(&incoming.given)), incoming.from);
         let folder = folders::of(&self.shared.folder, &self.queue.key, generation);
-        let (engine, queue) = (self.shared.engine.clone(), Arc::clone(&self.queue));
+        let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
+        // On the own node the parent's replica counts them.
+        let copied = if self.is_here(from) { Copied::Within } else { Copied::In };
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
-            let SnapshotChunk { number, rows, is_last, .. } = chunk;
-            let fill = || {
+            let SnapshotChunk { number, rows, is_last, is_pressed, .. } = chunk;
+            let began_us = shared.pacing.now_us();
+            let bytes: usize = rows.iter().map(|row| row.key.len() + row.value.len()).sum();
+            let fill = || -> Result<Filling, RowsError> {
                 let mut filling = match filling {
                     Some(filling) => filling,
-                    None => Filling::begin(&engine, &folder)?,
+                    None => Filling::begin(&shared.engine, &folder)?,
                 };
                 // A parent that has applied nothing has no rows, and its part no position.
                 if position.index > 0 {
@@ -121,7 +163,9 @@ impl LocalBase {
                 }
                 Ok(filling)
             };
-            let result = fill();
+            let filled = fill();
+            let rests_until = shared.pacing.done(Worked { began_us, bytes, rows: bytes, copied, is_pressed });
+            let result = filled.map(|filling| (filling, rests_until));
             let done = BaseWork::Filled { parent, generation, number, is_last, result };
             queue.add(|waiting| waiting.base_done.push(done));
         });
@@ -134,25 +178,48 @@ impl LocalBase {
         generation: u64,
         number: u64,
         is_last: bool,
-        result: Result<Filling, RowsError>,
+        result: Result<(Filling, Millis), RowsError>,
     ) {
         let is_it = |one: &&mut IncomingPart| one.generation == generation;
         // What was given up is removed already.
         let Some(incoming) = self.incoming.get_mut(&parent).filter(is_it) else { return };
         incoming.is_busy = false;
-        let filling = match result {
-            Ok(filling) => filling,
+        let (filling, rests_until) = match result {
+            Ok(filled) => filled,
             Err(error) => return self.begin_anew(&error.to_string()),
         };
         let store = Arc::clone(filling.store());
         incoming.next = number + 1;
         incoming.filling = Some(filling);
-        let (from, position) = (incoming.from, incoming.position);
+        let (from, position, now) = (incoming.from, incoming.position, self.shared.clock.now());
         self.queue.figures.step();
-        self.base.heard(self.shared.clock.now(), parent);
+        if !is_last && now < rests_until {
+            incoming.acknowledges_at = Some(rests_until);
+            return self.base.goes_on(now, parent);
+        }
+        self.base.goes_on(now, parent);
         self.send_to_parent(from, Packet::Stored { position, number });
         if is_last && let Some(incoming) = self.incoming.remove(&parent) {
             self.has_part(parent, &incoming.given, generation, store);
+        }
+    }
+
+    /// When a chunk that is stored is to be acknowledged.
+    pub(super) fn acknowledges_at(&self) -> Millis {
+        self.incoming.values().filter_map(|one| one.acknowledges_at).min().unwrap_or(Millis::NEVER)
+    }
+
+    /// Acknowledges chunks whose time has come.
+    pub(super) fn acknowledge(&mut self, now: Millis) {
+        let mut due = Vec::new();
+        for incoming in self.incoming.values_mut() {
+            if incoming.acknowledges_at.is_some_and(|at| now >= at) {
+                incoming.acknowledges_at = None;
+                due.push((incoming.from, incoming.position, incoming.next - 1));
+            }
+        }
+        for (from, position, number) in due {
+            self.send_to_parent(from, Packet::Stored { position, number });
         }
     }
 
@@ -167,8 +234,12 @@ impl LocalBase {
             }
         } else {
             self.remove(generation, Some(store));
+            self.drop_aside(parent);
         }
         self.carry_out(effects);
+        if taken == Taken::Replaces {
+            self.part_is_whole(parent);
+        }
     }
 
     fn take_changes(&mut self, given: &Given, changes: &[StoredChange]) {
@@ -201,12 +272,12 @@ impl LocalBase {
         let Some(part) = self.parts.get_mut(&parent).filter(|part| !part.is_flushing) else { return };
         part.is_flushing = true;
         let (store, generation, queue) = (Arc::clone(&part.store), part.generation, Arc::clone(&self.queue));
+        let shared = Arc::clone(&self.shared);
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
-            if let Err(error) = store.flush() {
+            if let Err(error) = flush_and_compact(&shared, &store) {
                 tracing::warn!(%error, "what a child took of a parent is not flushed");
             }
-            while matches!(store.compact(), Ok(true)) {}
             drop(store);
             queue.add(|waiting| waiting.base_done.push(BaseWork::Flushed { parent, generation }));
         });

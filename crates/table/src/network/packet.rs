@@ -16,6 +16,7 @@ pub(super) fn sent_bytes(packet: &Packet) -> usize {
         Packet::Given(_)
         | Packet::Message(_)
         | Packet::Stored { .. }
+        | Packet::Resumed { .. }
         | Packet::Useless { .. }
         | Packet::Ask(_) => 0,
     };
@@ -31,8 +32,12 @@ impl From<Outgoing> for wire::Packet {
                 number: chunk.number,
                 rows: chunk.rows.iter().map(|row| (shared(&row.key), shared(&row.value))).collect(),
                 is_last: chunk.is_last,
+                is_pressed: chunk.is_pressed,
             }),
             Packet::Stored { position, number } => wire::Content::Stored { position, number },
+            Packet::Resumed { position, number, through } => {
+                wire::Content::Resumed { position, number, through: shared(&through) }
+            }
             Packet::Useless { position } => wire::Content::Useless { position },
             Packet::Ask(ParentAsk { child, bounds, node, ask }) => {
                 wire::Content::Ask(wire::ParentAsk { child, bounds, node, ask })
@@ -59,8 +64,12 @@ pub(super) fn received(content: wire::Content) -> Packet {
             number: chunk.number,
             rows: Arc::new(chunk.rows.into_iter().map(row).collect()),
             is_last: chunk.is_last,
+            is_pressed: chunk.is_pressed,
         }),
         wire::Content::Stored { position, number } => Packet::Stored { position, number },
+        wire::Content::Resumed { position, number, through } => {
+            Packet::Resumed { position, number, through: through.as_ref().into() }
+        }
         wire::Content::Useless { position } => Packet::Useless { position },
         wire::Content::Ask(wire::ParentAsk { child, bounds, node, ask }) => {
             Packet::Ask(ParentAsk { child, bounds, node, ask })

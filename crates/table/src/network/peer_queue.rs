@@ -145,6 +145,7 @@ impl PeerQueue {
             Packet::Chunk(_) => waiting.chunks.add(bytes, outgoing)?,
             Packet::Message(_)
             | Packet::Stored { .. }
+            | Packet::Resumed { .. }
             | Packet::Useless { .. }
             | Packet::Ask(_)
             | Packet::Given(_) => waiting.messages.add(bytes, outgoing)?,

@@ -51,7 +51,8 @@ fn chunk(number: u64, values: &[usize]) -> Outgoing {
         value: vec![7; *bytes].into(),
     };
     let rows = Arc::new(values.iter().enumerate().map(row).collect());
-    outgoing(Packet::Chunk(SnapshotChunk { position: LogPosition::default(), number, rows, is_last: false }))
+    let (position, is_last, is_pressed) = (LogPosition::default(), false, true);
+    outgoing(Packet::Chunk(SnapshotChunk { position, number, rows, is_last, is_pressed }))
 }
 
 fn encoded_bytes(outgoing: Outgoing) -> usize {

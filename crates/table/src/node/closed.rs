@@ -72,7 +72,7 @@ impl Shared {
             }
         };
         let opened = open_rows(self, key, true, settings.feed());
-        let (_, mut rows) = opened.map_err(|not_opened| not_opened.why)?;
+        let mut rows = opened.map_err(|not_opened| not_opened.why)?.rows;
         let from = rows.store().flushed().index;
         let behind = stored.entries.iter().skip_while(|entry| entry.position.index <= from);
         for entry in behind.take_while(|entry| entry.position.index <= stored.committed) {

@@ -6,12 +6,14 @@
 //! ```
 //!
 //! A replica that takes a snapshot fills a folder of the next generation. Of several folders the complete one that is further
-//! counts, and the others are removed: a snapshot that was not finished, or what a finished one has replaced.
+//! counts. One with a part of a snapshot that is further still is kept beside it, as the replica may go on with that
+//! ([`partage_service::table::copy::resume`]). The others are removed.
 
 use partage_core::base::id::{PlacementId, ShardId};
 use partage_core::base::name::KeyspaceName;
 use partage_core::node::exchange::ReplicaKey;
-use partage_engine::replica::{Condition, Engine, Error, Store, TreeEngine, TreeStore};
+use partage_engine::replica::{Condition, Engine, Error, SharedBytes, Store, TreeEngine, TreeStore};
+use partage_service::table::replication::LogPosition;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -80,28 +82,64 @@ pub(crate) fn generations(folder: &Path, key: &ReplicaKey) -> io::Result<Vec<u64
     }
 }
 
-/// Opens the store of a replica that counts, and removes the other folders. None: there is none that is complete.
+/// A part of a snapshot that a replica had stored when it was closed, or its process ended: all rows up to a key.
+pub(crate) struct PartialSnapshot {
+    pub(crate) generation: u64,
+    pub(crate) store: Arc<TreeStore>,
+    /// Of the snapshot.
+    pub(crate) position: LogPosition,
+    /// The last key.
+    pub(crate) through: SharedBytes,
+}
+
+/// What a replica has.
+#[derive(Default)]
+pub(super) struct Chosen {
+    /// The store that counts, with its generation; none: there is none that is complete.
+    pub(super) store: Option<(u64, Arc<TreeStore>)>,
+    pub(super) partial: Option<PartialSnapshot>,
+}
+
+/// Opens the store of a replica that counts, and the part of a later snapshot, and removes the other folders.
 pub(super) fn choose(
     engine: &TreeEngine,
     folder: &Path,
     key: &ReplicaKey,
     generations: &[u64],
-) -> Result<Option<(u64, Arc<TreeStore>)>, Error> {
+) -> Result<Chosen, Error> {
     let mut best: Option<(u64, TreeStore)> = None;
+    let mut partial: Option<PartialSnapshot> = None;
     let mut others = Vec::new();
     for generation in generations {
-        let store = engine.open(&of(folder, key, *generation))?;
-        let is_complete = matches!(store.condition(), Condition::Usable { .. });
-        let rank = (store.flushed(), *generation);
-        if is_complete && best.as_ref().is_none_or(|(generation, best)| (best.flushed(), *generation) < rank)
-        {
-            others.extend(best.replace((*generation, store)).map(|(former, _)| former));
-        } else {
-            others.push(*generation);
+        let (generation, store) = (*generation, engine.open(&of(folder, key, *generation))?);
+        match store.condition() {
+            Condition::Usable { flushed } => {
+                let is_better =
+                    |(known, best): &(u64, TreeStore)| (best.flushed(), *known) < (flushed, generation);
+                if best.as_ref().is_none_or(is_better) {
+                    others.extend(best.replace((generation, store)).map(|(former, _)| former));
+                } else {
+                    others.push(generation);
+                }
+            }
+            Condition::Filling { position, through: Some(through) } => {
+                if partial.as_ref().is_none_or(|known| known.position < position) {
+                    let store = Arc::new(store);
+                    let part = PartialSnapshot { generation, store, position, through };
+                    others.extend(partial.replace(part).map(|former| former.generation));
+                } else {
+                    others.push(generation);
+                }
+            }
+            Condition::Filling { through: None, .. } => others.push(generation),
         }
     }
+    let flushed = best.as_ref().map(|(_, store)| store.flushed()).unwrap_or_default();
+    if let Some(useless) = partial.take_if(|partial| partial.position <= flushed) {
+        others.push(useless.generation);
+    }
     remove(engine, folder, key, &others)?;
-    Ok(best.map(|(generation, store)| (generation, Arc::new(store))))
+    Ok(Chosen { store: best.map(|(generation, store)| (generation, Arc::new(store))), partial })
 }
 
 /// Removes folders whose stores are not open.

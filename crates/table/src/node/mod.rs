@@ -17,6 +17,7 @@ use crate::figures::Standing;
 use crate::json;
 use crate::limits;
 use crate::owner::Owner;
+use crate::pacing::{CopyCounts, CopyPacing};
 use crate::pool::Pool;
 use crate::queue::{Claim, Command, Read, ReadyList, ReplicaQueue, Wanted};
 use crate::registry::{FORGET, Presence, Registry};
@@ -38,7 +39,7 @@ use partage_service::table::member;
 use partage_service::table::replication::{Consistency, LogPosition, Status};
 use partage_service::table::rows::{Outcome, Row, Write};
 pub use recovery::StoredReplica;
-pub(crate) use recovery::open_rows;
+pub(crate) use recovery::{OpenedRows, open_rows};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -82,6 +83,8 @@ pub(crate) struct Shared {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) pool: Pool,
     pub(crate) snapshots_sent: Arc<AtomicUsize>,
+    pub(crate) snapshots_kept: Arc<AtomicUsize>,
+    pub(crate) pacing: CopyPacing,
     pub(crate) times: WriteTimes,
     pub(crate) checks: Checks,
     /// The last changes of tables with feeds, for readers that wait.
@@ -134,11 +137,12 @@ impl Node {
         let writer = GroupWriter::start(log, settings.writer, move |report| hears.hear(report))
             .map_err(OpenError::Thread)?;
         let (pool, storage_threads) = Pool::start(settings.storage_threads).map_err(OpenError::Thread)?;
+        let clock = Clock::start();
         let shared = Arc::new(Shared {
             incarnation: Mutex::new(identity.incarnation),
             identity,
             folder,
-            clock: Clock::start(),
+            clock,
             settings,
             registry,
             writer,
@@ -146,6 +150,8 @@ impl Node {
             transport,
             pool,
             snapshots_sent: Arc::default(),
+            snapshots_kept: Arc::default(),
+            pacing: CopyPacing::new(clock, settings.copies),
             times: WriteTimes::default(),
             checks: Checks::default(),
             newest_changes: NewestChanges::default(),
@@ -391,6 +397,11 @@ impl Node {
     /// How long the parts of writes take.
     pub(crate) fn times(&self) -> &WriteTimes {
         &self.shared.times
+    }
+
+    /// What its copies of rows have come to, since the process began.
+    pub fn copies(&self) -> CopyCounts {
+        self.shared.pacing.counts()
     }
 
     /// How many have taken it since the process began.

@@ -1,7 +1,7 @@
 //! How a replica is opened, and what is left of it removed: on a thread of the pool, as both read and write files.
 
 use super::Shared;
-use super::recovery::{NotOpened, open_rows};
+use super::recovery::{NotOpened, OpenedRows, open_rows};
 use crate::error::ReplicaError;
 use crate::event_loop::Local;
 use crate::queue::ReplicaQueue;
@@ -31,7 +31,7 @@ pub(super) fn open_now(
     let Request { queue, settings, incarnation, is_new } = request;
     let key = queue.key.clone();
     let opened = open_rows(shared, &key, closed.is_some(), settings.feed());
-    let (generation, rows) = match opened {
+    let OpenedRows { generation, rows, partial } = match opened {
         Ok(opened) => opened,
         Err(NotOpened { why, is_damaged }) => {
             let mut presences = shared.registry.presences();
@@ -54,7 +54,7 @@ pub(super) fn open_now(
     let is_new = is_new && closed.is_none();
     let flushed = rows.store().flushed();
     let stored = Stored { flushed, ..closed.map_or_else(Stored::default, |closed| closed.stored) };
-    let opening = Opening { settings, incarnation, is_new, stored, rows, generation };
+    let opening = Opening { settings, incarnation, is_new, stored, rows, generation, partial };
     let replica = LocalReplica::open(Arc::clone(&queue), Arc::clone(shared), opening);
     queue.place(Local::Replica(Box::new(replica)), |_| ());
     shared.registry.opened(queue);

@@ -8,6 +8,7 @@
 //! | nothing, and no damage that may have hidden it | anything | what a drop has left, or an opening that wrote nothing: removed |
 //! | nothing, and such damage | anything | damaged |
 
+use super::folders::{Chosen, PartialSnapshot};
 use super::{Shared, folders};
 use crate::error::OpenError;
 use crate::registry::{ClosedReplica, Presence};
@@ -93,8 +94,8 @@ fn stored_replica(
     generations: &[u64],
 ) -> Result<(Stored, Option<String>), OpenError> {
     Ok(match folders::choose(engine, folder, key, generations) {
-        Ok(store) => {
-            stored.flushed = store.map_or(LogPosition::default(), |(_, store)| store.flushed());
+        Ok(chosen) => {
+            stored.flushed = chosen.store.map_or(LogPosition::default(), |(_, store)| store.flushed());
             let damage = stored.damage().map(|damage| damage.to_string());
             (stored, damage)
         }
@@ -130,24 +131,34 @@ impl From<std::io::Error> for NotOpened {
     }
 }
 
-/// The rows of a replica. Of one that the log knows nothing of there may be what a drop has left.
+/// The rows of a replica.
+pub(crate) struct OpenedRows {
+    /// Of their folder.
+    pub(crate) generation: u64,
+    pub(crate) rows: StoredRows<TreeStore>,
+    /// A part of a snapshot that the replica may go on with.
+    pub(crate) partial: Option<PartialSnapshot>,
+}
+
+/// Opens the rows of a replica. Of one that the log knows nothing of there may be what a drop has left.
 pub(crate) fn open_rows(
     shared: &Shared,
     key: &ReplicaKey,
     is_stored: bool,
     feed: Option<FeedSettings>,
-) -> Result<(u64, StoredRows<TreeStore>), NotOpened> {
+) -> Result<OpenedRows, NotOpened> {
     let (engine, folder) = (&shared.engine, &shared.folder);
     let generations = folders::generations(folder, key)?;
     let next = generations.iter().max().map_or(0, |last| last + 1);
     let chosen = if is_stored {
         folders::choose(engine, folder, key, &generations)
     } else {
-        folders::remove(engine, folder, key, &generations).map(|()| None)
+        folders::remove(engine, folder, key, &generations).map(|()| Chosen::default())
     };
-    let (generation, store) = match chosen? {
+    let Chosen { store, partial } = chosen?;
+    let (generation, store) = match store {
         Some(chosen) => chosen,
         None => (next, Arc::new(engine.open(&folders::of(folder, key, next))?)),
     };
-    Ok((generation, StoredRows::open(store, feed)?))
+    Ok(OpenedRows { generation, rows: StoredRows::open(store, feed)?, partial })
 }

@@ -1,18 +1,23 @@
 //! Snapshots that a follower takes: into a folder of its own, beside the rows that it has.
 //!
 //! Until the last chunk is on disk, the replica goes on with what it has. Then the new rows take the place of the old ones. A
-//! crash leaves both folders, or one: the next start takes the complete one that is further (`node/folders.rs`). A snapshot that
-//! a crash has interrupted is begun anew.
+//! crash leaves both folders, or one: the next start takes the complete one that is further (`node/folders.rs`). What a crash, or
+//! the end of the replica, leaves of a snapshot that was not whole is kept: when a chunk of the same snapshot comes, the replica
+//! says from which key on it wants the rest ([`resume`]); when one of another snapshot comes, it begins anew.
+//!
+//! A chunk that is stored is acknowledged when the pace of the node allows the next one ([`crate::pacing`]).
 
 use super::LocalReplica;
 use super::storage::WorkDone;
 use crate::limits::SNAPSHOT_PATIENCE_MS;
-use crate::node::folders;
+use crate::node::folders::{self, PartialSnapshot};
+use crate::pacing::{Copied, Worked};
 use crate::rows::{Filling, RowsError, StoredRows};
 use crate::transport::{Packet, SnapshotChunk};
 use partage_core::base::id::PlacementId;
 use partage_core::base::time::Millis;
-use partage_engine::replica::{Engine, TreeStore};
+use partage_engine::replica::{Engine, SharedBytes, TreeStore};
+use partage_service::table::copy::resume::{self, Beginning};
 use partage_service::table::replication::{Event, LogPosition};
 use std::sync::Arc;
 
@@ -21,6 +26,18 @@ pub(crate) struct Filled {
     filling: Filling,
     /// When it was the last chunk.
     rows: Option<StoredRows<TreeStore>>,
+    /// When the next chunk may be stored.
+    rests_until: Millis,
+}
+
+/// Where a snapshot went on.
+struct Resumed {
+    /// The number of the chunk that had come.
+    number: u64,
+    /// All rows up to this key were there.
+    through: SharedBytes,
+    /// How often the leader was told so.
+    offers: u32,
 }
 
 /// A snapshot that comes.
@@ -34,6 +51,9 @@ pub(super) struct Incoming {
     filling: Option<Filling>,
     is_busy: bool,
     heard: Millis,
+    /// The last chunk that is stored is acknowledged then; none: it is acknowledged.
+    acknowledges_at: Option<Millis>,
+    resumed: Option<Resumed>,
 }
 
 impl Incoming {
@@ -53,15 +73,21 @@ impl LocalReplica {
     pub(super) fn take_chunk(&mut self, from: PlacementId, chunk: SnapshotChunk) {
         let now = self.shared.clock.now();
         let position = chunk.position;
+        // Nothing could be answered: no order has said yet on which node the other replica is.
+        if self.order.is_none() {
+            return;
+        }
         if !self.machine.takes_snapshot(position) {
             return self.send(from, Packet::Useless { position });
+        }
+        if self.incoming.is_none() && self.resume(now, from, &chunk) {
+            return;
         }
         match &mut self.incoming {
             Some(incoming) if (incoming.from, incoming.position) == (from, position) => {
                 incoming.heard = now;
                 if chunk.number < incoming.next {
-                    let number = chunk.number;
-                    return self.send(from, Packet::Stored { position, number });
+                    return self.acknowledge_again(from, position, chunk.number);
                 }
                 if chunk.number > incoming.next || incoming.is_busy {
                     return;
@@ -82,11 +108,69 @@ impl LocalReplica {
         self.fill(chunk);
     }
 
+    /// If the chunk is of the snapshot of which a part was stored before the replica was opened, it goes on with that. Says
+    /// whether it does: the chunk is of no use then.
+    fn resume(&mut self, now: Millis, from: PlacementId, chunk: &SnapshotChunk) -> bool {
+        let stored = self.partial.as_ref().map(|partial| partial.position);
+        if resume::begins(stored, chunk.position) == Beginning::Anew {
+            return false;
+        }
+        let Some(PartialSnapshot { generation, store, position, through }) = self.partial.take() else {
+            return false;
+        };
+        let number = chunk.number;
+        self.incoming = Some(Incoming {
+            from,
+            position,
+            generation,
+            next: number.saturating_add(1),
+            filling: Some(Filling::resume(store)),
+            is_busy: false,
+            heard: now,
+            acknowledges_at: None,
+            resumed: Some(Resumed { number, through: through.clone(), offers: 1 }),
+        });
+        self.shared.pacing.resumes();
+        self.send(from, Packet::Resumed { position, number, through });
+        true
+    }
+
+    /// A chunk comes again that is stored, or lies before what is there.
+    fn acknowledge_again(&mut self, from: PlacementId, position: LogPosition, number: u64) {
+        let Some(incoming) = &mut self.incoming else { return };
+        if incoming.acknowledges_at.is_some() {
+            return;
+        }
+        let is_next = number.saturating_add(1) == incoming.next;
+        match incoming.resumed.as_mut().filter(|resumed| is_next && resumed.number == number) {
+            Some(resumed) if resume::offers_again(resumed.offers) => {
+                resumed.offers += 1;
+                let through = resumed.through.clone();
+                self.send(from, Packet::Resumed { position, number, through });
+            }
+            Some(_) => {
+                self.give_up_filling();
+                self.send(from, Packet::Useless { position });
+            }
+            None => self.send(from, Packet::Stored { position, number }),
+        }
+    }
+
     fn begin_filling(&mut self, from: PlacementId, position: LogPosition, now: Millis) {
+        self.drop_partial();
         let generation = self.next_generation;
         self.next_generation += 1;
-        self.incoming =
-            Some(Incoming { from, position, generation, next: 0, filling: None, is_busy: false, heard: now });
+        self.incoming = Some(Incoming {
+            from,
+            position,
+            generation,
+            next: 0,
+            filling: None,
+            is_busy: false,
+            heard: now,
+            acknowledges_at: None,
+            resumed: None,
+        });
     }
 
     fn give_up_filling(&mut self) {
@@ -95,42 +179,57 @@ impl LocalReplica {
         }
     }
 
+    fn drop_partial(&mut self) {
+        if let Some(PartialSnapshot { generation, store, .. }) = self.partial.take() {
+            self.remove_folder(generation, Some(store));
+        }
+    }
+
     fn fill(&mut self, chunk: SnapshotChunk) {
         let Some(incoming) = &mut self.incoming else { return };
         incoming.is_busy = true;
         let folder = folders::of(&self.shared.folder, &self.queue.key, incoming.generation);
-        let (filling, engine, feed) =
-            (incoming.filling.take(), self.shared.engine.clone(), self.replica_settings.feed());
-        let queue = Arc::clone(&self.queue);
+        let (filling, feed) = (incoming.filling.take(), self.replica_settings.feed());
+        let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
         self.shared.pool.add(self.queue.key.placement, move || {
-            let SnapshotChunk { position, number, rows, is_last } = chunk;
-            let fill = || {
+            let SnapshotChunk { position, number, rows, is_last, is_pressed } = chunk;
+            let began_us = shared.pacing.now_us();
+            let bytes: usize = rows.iter().map(|row| row.key.len() + row.value.len()).sum();
+            let fill = || -> Result<_, RowsError> {
                 let mut filling = match filling {
                     Some(filling) => filling,
-                    None => Filling::begin(&engine, &folder)?,
+                    None => Filling::begin(&shared.engine, &folder)?,
                 };
                 rows.iter().cloned().try_for_each(|row| filling.add(position, row))?;
                 if !is_last {
-                    return Ok(Filled { filling, rows: None });
+                    return Ok((filling, None));
                 }
                 filling.end(position)?;
                 let rows = StoredRows::open(Arc::clone(filling.store()), feed)?;
-                Ok(Filled { filling, rows: Some(rows) })
+                Ok((filling, Some(rows)))
             };
-            let result = fill();
+            let filled = fill();
+            let copied = Copied::In;
+            let rests_until = shared.pacing.done(Worked { began_us, bytes, rows: bytes, copied, is_pressed });
+            let result = filled.map(|(filling, rows)| Filled { filling, rows, rests_until });
             queue.add(|waiting| waiting.done.push(WorkDone::Filled { position, number, result }));
         });
     }
 
     /// A chunk is stored.
     pub(super) fn filled(&mut self, position: LogPosition, number: u64, result: Result<Filled, RowsError>) {
+        let now = self.shared.clock.now();
         let Some(incoming) = &mut self.incoming else { return };
         incoming.is_busy = false;
         let from = incoming.from;
         match result {
-            Ok(Filled { filling, rows }) => {
+            Ok(Filled { filling, rows, rests_until }) => {
                 incoming.next = number + 1;
                 incoming.filling = Some(filling);
+                if rows.is_none() && now < rests_until {
+                    incoming.acknowledges_at = Some(rests_until);
+                    return;
+                }
                 self.send(from, Packet::Stored { position, number });
                 if let Some(rows) = rows {
                     self.install(position, rows);
@@ -143,6 +242,23 @@ impl LocalReplica {
                 self.send(from, Packet::Useless { position });
             }
         }
+    }
+
+    /// When a chunk that is stored is to be acknowledged.
+    pub(super) fn filling_wakes_at(&self) -> Millis {
+        self.incoming.as_ref().and_then(|incoming| incoming.acknowledges_at).unwrap_or(Millis::NEVER)
+    }
+
+    /// Acknowledges a chunk whose time has come, and removes what is of no use any more.
+    pub(super) fn tend_filling(&mut self, now: Millis) {
+        if self.partial.as_ref().is_some_and(|partial| !self.machine.takes_snapshot(partial.position)) {
+            self.drop_partial();
+        }
+        let is_due = |incoming: &&mut Incoming| incoming.acknowledges_at.is_some_and(|at| now >= at);
+        let Some(incoming) = self.incoming.as_mut().filter(is_due) else { return };
+        incoming.acknowledges_at = None;
+        let (from, position, number) = (incoming.from, incoming.position, incoming.next - 1);
+        self.send(from, Packet::Stored { position, number });
     }
 
     /// The snapshot is on disk, as a whole.

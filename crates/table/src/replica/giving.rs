@@ -1,8 +1,9 @@
 //! What a replica gives to the children of its shard, of a split or a merge: a snapshot of what a child holds, and then what it
 //! changes there. `core` decides which of the two ([`Source`]).
 //!
-//! What is changed while a snapshot is copied waits in memory, up to [`Kept::bytes`]; beyond that the child is given another
-//! snapshot. So a shard that is written faster than that while it is copied is not split before its writes ease.
+//! What is changed while a snapshot is copied, the child asks for meanwhile, and keeps on its disk. Until it has asked, it waits
+//! here in memory, up to [`Kept::bytes`]; a child for which half of that waits copies without giving way to clients, and one for
+//! which more waits than may is given another snapshot.
 
 use super::LocalReplica;
 use crate::transport::{Packet, ParentAsk, ParentGiven, StoredChange, change_bytes};
@@ -34,6 +35,11 @@ impl Giving {
     /// The replica of a child with that placement, and its node.
     pub(super) fn child(&self, placement: PlacementId) -> Option<&(ReplicaKey, NodeId)> {
         self.children.get(&placement)
+    }
+
+    /// Whether so much has changed while that child copies its snapshot that it is to go on without giving way.
+    pub(super) fn is_pressed_by(&self, child: PlacementId) -> bool {
+        self.source.is_pressed_by(child)
     }
 
     /// A child has stored a chunk of its snapshot.

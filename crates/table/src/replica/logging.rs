@@ -78,8 +78,10 @@ impl LocalReplica {
             LogWrite::Append(entries) => entries.last().map(|entry| entry.position.index),
             _ => None,
         };
-        self.logging.submitted.push_back(Submitted { number, at: self.shared.clock.nanos(), end });
+        let at = self.shared.clock.nanos();
+        self.logging.submitted.push_back(Submitted { number, at, end });
         let LogWrite::Append(entries) = write else { return self.submit(number, write.into()) };
+        self.shared.pacing.entries_are_logged(Millis(at / 1_000_000));
         let most = self.shared.settings.log.group_bytes() / 2;
         let (before, mut bytes, mut part) = (self.logging.last, 0, Vec::with_capacity(entries.len()));
         for entry in entries {

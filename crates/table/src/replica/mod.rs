@@ -35,6 +35,7 @@ use crate::error::ReadError;
 use crate::figures::{Standing, Taken};
 use crate::limits::STANDING_MS;
 use crate::node::Shared;
+use crate::node::folders::PartialSnapshot;
 use crate::owner::Notice;
 use crate::queue::{Command, ReplicaQueue, Waiting, Wanted};
 use crate::registry::Registry;
@@ -57,7 +58,7 @@ use partage_service::table::replication::{
 pub(crate) use requests::refuse_closed;
 use requests::{Requests, Stopped, refuse};
 use sending::Outgoing;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use storage::Closing;
 pub(crate) use storage::WorkDone;
@@ -103,8 +104,12 @@ pub(crate) struct LocalReplica {
     /// The log wants the room of its entries.
     trims: bool,
     outgoing: BTreeMap<PlacementId, Outgoing>,
+    /// Followers whose last snapshot was of no use when it was whole, as the log did not reach back to it any more.
+    outrun: BTreeSet<PlacementId>,
     giving: Giving,
     incoming: Option<Incoming>,
+    /// A part of a snapshot that was stored before the replica was opened, and may be of use.
+    partial: Option<PartialSnapshot>,
     /// The next folder that is filled.
     next_generation: u64,
     /// Who waits until it may be read from.
@@ -122,11 +127,14 @@ pub(crate) struct Opening {
     pub(crate) stored: Stored,
     pub(crate) rows: StoredRows<TreeStore>,
     pub(crate) generation: u64,
+    pub(crate) partial: Option<PartialSnapshot>,
 }
 
 impl LocalReplica {
     pub(crate) fn open(queue: Arc<ReplicaQueue>, shared: Arc<Shared>, opening: Opening) -> LocalReplica {
-        let Opening { settings, incarnation, is_new, stored, rows, generation } = opening;
+        let Opening { settings, incarnation, is_new, stored, rows, generation, partial } = opening;
+        let last_generation =
+            partial.as_ref().map_or(generation, |partial| partial.generation.max(generation));
         let me = (queue.key.placement, incarnation);
         let (replica_settings, settings) = (settings, settings.replication);
         let machine = Replica::recover(me, settings, stored, shared.clock.now(), is_new);
@@ -154,9 +162,11 @@ impl LocalReplica {
             begins: true,
             trims: false,
             outgoing: BTreeMap::new(),
+            outrun: BTreeSet::new(),
             giving: Giving::default(),
             incoming: None,
-            next_generation: generation + 1,
+            partial,
+            next_generation: last_generation + 1,
             when_fresh: None,
             closing: None,
             is_slow_until: Millis(0),
@@ -239,6 +249,9 @@ impl LocalReplica {
                 Packet::Message(message) => self.hear(Event::Message(from, message)),
                 Packet::Chunk(chunk) => self.take_chunk(from, chunk),
                 Packet::Stored { position, number } => self.chunk_is_stored(from, position, number),
+                Packet::Resumed { position, number, through } => {
+                    self.snapshot_is_resumed(from, position, number, &through);
+                }
                 Packet::Useless { position } => self.snapshot_is_useless(from, position),
                 Packet::Ask(ask) => self.give(from, ask),
                 // This replica has its base.
@@ -287,6 +300,7 @@ impl LocalReplica {
             }
             self.release_writes();
             self.tend_snapshots(now);
+            self.tend_filling(now);
             self.note_committed(now);
             self.tend_clock(now);
             self.tend_indexes(now);
@@ -314,6 +328,7 @@ impl LocalReplica {
             self.requests.held_until(),
             self.note_at(),
             self.snapshots_wake_at(),
+            self.filling_wakes_at(),
             self.clock_at(),
             self.index_step_at(),
         ];

@@ -1,38 +1,50 @@
 //! Snapshots that a leader sends to followers, and any replica to those of its children: one chunk at a time, each again until
 //! the follower has stored it.
 //!
-//! A snapshot that is given up is begun anew when the machine asks for it again. What was not done: a limit of bytes a second;
-//! one chunk for each round trip is one.
+//! | a snapshot | what becomes of it |
+//! |---|---|
+//! | whose chunk is stored | the next one is read when the pace of the node allows it ([`crate::pacing`]) |
+//! | whose follower is not heard of | is kept for a while and not sent: other snapshots may be |
+//! | the same, and the follower asks for one again | goes on: its chunk is sent again |
+//! | whose follower has started again and has a part of it | goes on behind that part |
+//! | that is given up | is begun anew when the machine asks for it again |
 
 use super::LocalReplica;
 use super::storage::WorkDone;
-use crate::limits::{CHUNK_BYTES, CHUNK_RESEND_MS, CHUNKS_LOOKED_AT, SNAPSHOT_PATIENCE_MS, SNAPSHOTS_SENT};
+use crate::limits::{
+    CHUNK_BYTES, CHUNK_RESEND_MS, CHUNKS_LOOKED_AT, SNAPSHOT_KEPT_MS, SNAPSHOT_PATIENCE_MS, SNAPSHOTS_KEPT,
+    SNAPSHOTS_SENT,
+};
+use crate::pacing::{Copied, Worked};
 use crate::rows::RowsError;
 use crate::settings::ReplicaSettings;
 use crate::transport::{Packet, SnapshotChunk};
 use partage_core::base::id::PlacementId;
 use partage_core::base::time::Millis;
 use partage_core::keyspace::sharding::Bounds;
-use partage_engine::replica::{Chunk, SharedBytes, Snapshot, Store, TreeSnapshot};
+use partage_engine::replica::{Chunk, SharedBytes, Snapshot, Store, TreeSnapshot, limits};
 use partage_service::table::replication::LogPosition;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// One of the snapshots that a node may send at a time.
+/// One of the snapshots that a node may send, or keep, at a time.
 #[derive(Debug)]
-struct Permit(Arc<AtomicUsize>);
+struct Permit {
+    taken: Arc<AtomicUsize>,
+    is_to_send: bool,
+}
 
 impl Permit {
-    fn take(sent: &Arc<AtomicUsize>) -> Option<Permit> {
-        let one_more = |sent| (sent < SNAPSHOTS_SENT).then_some(sent + 1);
-        sent.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
-        Some(Permit(Arc::clone(sent)))
+    fn take(taken: &Arc<AtomicUsize>, most: usize, is_to_send: bool) -> Option<Permit> {
+        let one_more = |taken| (taken < most).then_some(taken + 1);
+        taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
+        Some(Permit { taken: Arc::clone(taken), is_to_send })
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.taken.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -44,20 +56,49 @@ pub(super) struct Outgoing {
     snapshot: Arc<TreeSnapshot>,
     /// Of the chunk that is under way.
     number: u64,
-    /// None while it is read.
+    /// None while it is read, and before.
     chunk: Option<SnapshotChunk>,
     /// Where the next one begins.
     next: Option<SharedBytes>,
+    is_reading: bool,
+    /// The next one is not read before.
+    rests_until: Millis,
     sent: Millis,
     heard: Millis,
-    _permit: Permit,
+    permit: Permit,
+}
+
+impl Outgoing {
+    fn rests(&self) -> bool {
+        self.chunk.is_none() && !self.is_reading
+    }
+
+    /// When there is something to do for it.
+    fn wakes_at(&self) -> Millis {
+        match &self.chunk {
+            Some(_) if self.permit.is_to_send => self.sent + CHUNK_RESEND_MS,
+            Some(_) => self.heard + SNAPSHOT_KEPT_MS,
+            None if self.rests() => self.rests_until,
+            None => Millis::NEVER,
+        }
+    }
+}
+
+/// A chunk that was read.
+pub(crate) struct Exported {
+    chunk: Chunk,
+    /// When the next one may be read.
+    rests_until: Millis,
 }
 
 impl LocalReplica {
     /// The follower needs a snapshot.
     pub(super) fn begin_snapshot(&mut self, now: Millis, to: PlacementId) {
-        if !self.outgoing.contains_key(&to) && self.rows.applied() != LogPosition::default() {
-            self.send_snapshot(now, to, None);
+        match self.outgoing.get(&to) {
+            Some(outgoing) if outgoing.permit.is_to_send => {}
+            Some(outgoing) if self.machine.reaches_back_to(outgoing.position) => self.send_kept(now, to),
+            _ if self.rows.applied() != LogPosition::default() => drop(self.send_snapshot(now, to, None)),
+            _ => {}
         }
     }
 
@@ -65,7 +106,8 @@ impl LocalReplica {
     pub(super) fn send_snapshot(&mut self, now: Millis, to: PlacementId, child: Option<Arc<Bounds>>) -> bool {
         // What it replaces gives its permit back.
         self.outgoing.remove(&to);
-        let Some(permit) = Permit::take(&self.shared.snapshots_sent) else { return false };
+        let permit = Permit::take(&self.shared.snapshots_sent, SNAPSHOTS_SENT, true);
+        let Some(permit) = permit else { return false };
         let snapshot = match self.rows.store().snapshot() {
             Ok(snapshot) => Arc::new(snapshot),
             Err(error) => {
@@ -73,29 +115,70 @@ impl LocalReplica {
                 return false;
             }
         };
-        let (position, chunk, next) = (snapshot.position(), None, None);
-        let (sent, heard) = (now, now);
-        let outgoing =
-            Outgoing { position, child, snapshot, number: 0, chunk, next, sent, heard, _permit: permit };
+        let outgoing = Outgoing {
+            position: snapshot.position(),
+            child,
+            snapshot,
+            number: 0,
+            chunk: None,
+            next: None,
+            is_reading: false,
+            rests_until: Millis(0),
+            sent: now,
+            heard: now,
+            permit,
+        };
         self.outgoing.insert(to, outgoing);
         self.export(to);
         true
     }
 
+    /// The follower of a snapshot that was kept is heard of again: it says what it has of that.
+    fn send_kept(&mut self, now: Millis, to: PlacementId) {
+        let Some(outgoing) = self.outgoing.get_mut(&to) else { return };
+        let permit = Permit::take(&self.shared.snapshots_sent, SNAPSHOTS_SENT, true);
+        let Some(permit) = permit else { return };
+        outgoing.permit = permit;
+        (outgoing.sent, outgoing.heard) = (now, now);
+        if let Some(chunk) = outgoing.chunk.clone() {
+            self.send(to, Packet::Chunk(chunk));
+        }
+    }
+
     /// Reads the next chunk.
     fn export(&mut self, to: PlacementId) {
+        let is_pressed = self.is_pressed(to);
         let Some(outgoing) = self.outgoing.get_mut(&to) else { return };
+        outgoing.is_reading = true;
         let (position, number, from) = (outgoing.position, outgoing.number, outgoing.next.take());
         let (snapshot, queue) = (Arc::clone(&outgoing.snapshot), Arc::clone(&self.queue));
-        let (child, settings) = (outgoing.child.clone(), self.replica_settings);
+        let (child, settings, shared) =
+            (outgoing.child.clone(), self.replica_settings, Arc::clone(&self.shared));
         self.shared.pool.add(self.queue.key.placement, move || {
-            let result = match child {
+            let began_us = shared.pacing.now_us();
+            let read = match child {
                 Some(bounds) => export_for_child(&snapshot, from, &settings, &bounds),
-                None => snapshot.export(from.as_deref(), None, CHUNK_BYTES).map_err(RowsError::from),
+                None => {
+                    snapshot.export(from.as_deref(), None, CHUNK_BYTES).map_err(RowsError::from).map(all_of)
+                }
             };
             drop(snapshot);
+            let result = read.map(|(chunk, bytes)| {
+                let (rows, copied) = (row_bytes(&chunk), Copied::Out);
+                let rests_until = shared.pacing.done(Worked { began_us, bytes, rows, copied, is_pressed });
+                Exported { chunk, rests_until }
+            });
             queue.add(|waiting| waiting.done.push(WorkDone::Exported { to, position, number, result }));
         });
+    }
+
+    /// Whether clients write so much that this copy is not to give way to them.
+    fn is_pressed(&self, to: PlacementId) -> bool {
+        match self.outgoing.get(&to) {
+            Some(outgoing) if outgoing.child.is_some() => self.giving.is_pressed_by(to),
+            Some(outgoing) => self.outrun.contains(&to) || self.machine.outruns(outgoing.position),
+            None => false,
+        }
     }
 
     /// A chunk is read.
@@ -104,16 +187,18 @@ impl LocalReplica {
         to: PlacementId,
         position: LogPosition,
         number: u64,
-        result: Result<Chunk, RowsError>,
+        result: Result<Exported, RowsError>,
     ) {
-        let now = self.shared.clock.now();
-        let is_it = |one: &&mut Outgoing| one.position == position && one.number == number;
+        let (now, is_pressed) = (self.shared.clock.now(), self.is_pressed(to));
+        let is_it = |one: &&mut Outgoing| one.position == position && one.number == number && one.is_reading;
         let Some(outgoing) = self.outgoing.get_mut(&to).filter(is_it) else { return };
+        outgoing.is_reading = false;
         match result {
-            Ok(Chunk { rows, next }) => {
-                let chunk = SnapshotChunk { position, number, rows: Arc::new(rows), is_last: next.is_none() };
+            Ok(Exported { chunk: Chunk { rows, next }, rests_until }) => {
+                let (rows, is_last) = (Arc::new(rows), next.is_none());
+                let chunk = SnapshotChunk { position, number, rows, is_last, is_pressed };
                 (outgoing.chunk, outgoing.next) = (Some(chunk.clone()), next);
-                (outgoing.sent, outgoing.heard) = (now, now);
+                (outgoing.sent, outgoing.heard, outgoing.rests_until) = (now, now, rests_until);
                 self.send(to, Packet::Chunk(chunk));
             }
             Err(error) => {
@@ -132,10 +217,51 @@ impl LocalReplica {
         outgoing.heard = now;
         self.giving.heard(now, from);
         if chunk.is_last {
+            // The follower needs another one then, which is to be faster.
+            let is_outrun = outgoing.child.is_none() && !self.machine.reaches_back_to(position);
             self.outgoing.remove(&from);
+            if is_outrun {
+                self.outrun.insert(from);
+            } else {
+                self.outrun.remove(&from);
+            }
         } else {
-            outgoing.number += 1;
-            self.export(from);
+            self.go_on(now, from);
+        }
+    }
+
+    /// The follower has started again, and has all rows of the snapshot up to that key on its disk.
+    pub(super) fn snapshot_is_resumed(
+        &mut self,
+        from: PlacementId,
+        position: LogPosition,
+        number: u64,
+        through: &[u8],
+    ) {
+        let now = self.shared.clock.now();
+        let to_follower = |one: &&mut Outgoing| one.child.is_none() && through.len() <= limits::KEY_BYTES;
+        let Some(outgoing) = self.outgoing.get_mut(&from).filter(to_follower) else { return };
+        let is_it = |chunk: &mut SnapshotChunk| chunk.position == position && chunk.number == number;
+        if outgoing.chunk.take_if(is_it).is_none() {
+            return;
+        }
+        outgoing.heard = now;
+        // No key lies between it and its own continuation by a zero.
+        outgoing.next = Some([through, &[0u8][..]].concat().into());
+        self.go_on(now, from);
+    }
+
+    /// Reads the next chunk, when it is time.
+    fn go_on(&mut self, now: Millis, to: PlacementId) {
+        let Some(outgoing) = self.outgoing.get_mut(&to) else { return };
+        outgoing.number += 1;
+        if !outgoing.permit.is_to_send
+            && let Some(permit) = Permit::take(&self.shared.snapshots_sent, SNAPSHOTS_SENT, true)
+        {
+            outgoing.permit = permit;
+        }
+        if now >= outgoing.rests_until {
+            self.export(to);
         }
     }
 
@@ -146,46 +272,79 @@ impl LocalReplica {
         }
     }
 
-    /// When a chunk is to be sent again, or given up.
+    /// When a chunk is to be read, or sent again, or given up.
     pub(super) fn snapshots_wake_at(&self) -> Millis {
-        let waits = self.outgoing.values().filter(|outgoing| outgoing.chunk.is_some());
-        waits.map(|outgoing| outgoing.sent + CHUNK_RESEND_MS).min().unwrap_or(Millis::NEVER)
+        self.outgoing.values().map(Outgoing::wakes_at).min().unwrap_or(Millis::NEVER)
     }
 
-    /// Sends chunks again, and gives up what is of no use any more.
+    /// Reads chunks whose time has come, sends chunks again, and gives up what is of no use any more.
     pub(super) fn tend_snapshots(&mut self, now: Millis) {
-        if !self.outgoing.is_empty() && self.machine.status().leads.is_none() {
+        if self.outgoing.is_empty() {
+            return;
+        }
+        if self.machine.status().leads.is_none() {
             self.outgoing.retain(|_, one| one.child.is_some());
         }
-        self.outgoing.retain(|_, one| one.chunk.is_none() || now < one.heard + SNAPSHOT_PATIENCE_MS);
-        let mut again = Vec::new();
+        let kept = &self.shared.snapshots_kept;
+        self.outgoing.retain(|_, one| {
+            if one.chunk.is_none() || now < one.heard + SNAPSHOT_PATIENCE_MS {
+                return true;
+            }
+            // A child that starts again takes another snapshot (`base/mod.rs`).
+            if one.permit.is_to_send && one.child.is_none() {
+                let Some(permit) = Permit::take(kept, SNAPSHOTS_KEPT, false) else { return false };
+                one.permit = permit;
+            }
+            !one.permit.is_to_send && now < one.heard + SNAPSHOT_KEPT_MS
+        });
+        let (mut again, mut rested) = (Vec::new(), Vec::new());
         for (to, outgoing) in &mut self.outgoing {
-            if let Some(chunk) = outgoing.chunk.as_ref().filter(|_| now >= outgoing.sent + CHUNK_RESEND_MS) {
-                again.push((*to, chunk.clone()));
-                outgoing.sent = now;
+            if now < outgoing.wakes_at() {
+                continue;
+            }
+            match &outgoing.chunk {
+                Some(chunk) if outgoing.permit.is_to_send => {
+                    again.push((*to, chunk.clone()));
+                    outgoing.sent = now;
+                }
+                Some(_) => {}
+                None => rested.push(*to),
             }
         }
         again.into_iter().for_each(|(to, chunk)| self.send(to, Packet::Chunk(chunk)));
+        rested.into_iter().for_each(|to| self.export(to));
     }
 }
 
-/// A chunk of the rows that a child takes; it may have none though others follow.
+/// Bytes of keys and values.
+fn row_bytes(chunk: &Chunk) -> usize {
+    chunk.rows.iter().map(|row| row.key.len() + row.value.len()).sum()
+}
+
+/// A chunk of which all that was read goes on.
+fn all_of(chunk: Chunk) -> (Chunk, usize) {
+    let bytes = row_bytes(&chunk);
+    (chunk, bytes)
+}
+
+/// A chunk of the rows that a child takes, and how many bytes were read for it; it may have none though others follow.
 fn export_for_child(
     snapshot: &TreeSnapshot,
     mut from: Option<SharedBytes>,
     settings: &ReplicaSettings,
     bounds: &Bounds,
-) -> Result<Chunk, RowsError> {
+) -> Result<(Chunk, usize), RowsError> {
     let mut taken = Vec::new();
-    let mut bytes = 0;
+    let (mut bytes, mut read) = (0, 0);
     for _ in 0..CHUNKS_LOOKED_AT {
-        let Chunk { rows, next } = snapshot.export(from.as_deref(), None, CHUNK_BYTES - bytes)?;
-        let of_child = rows.into_iter().filter(|row| settings.inherits(bounds, &row.key));
+        let chunk = snapshot.export(from.as_deref(), None, CHUNK_BYTES - bytes)?;
+        read += row_bytes(&chunk);
+        let of_child = chunk.rows.into_iter().filter(|row| settings.inherits(bounds, &row.key));
         taken.extend(of_child.inspect(|row| bytes += row.key.len() + row.value.len()));
-        from = next;
+        from = chunk.next;
         if from.is_none() || bytes >= CHUNK_BYTES {
             break;
         }
     }
-    Ok(Chunk { rows: taken, next: from })
+    Ok((Chunk { rows: taken, next: from }, read))
 }

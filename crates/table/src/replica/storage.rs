@@ -2,6 +2,7 @@
 
 use super::filling::Filled;
 use super::requests::{Stopped, refuse};
+use super::sending::Exported;
 use super::{LocalReplica, State};
 use crate::limits::{CLOSE_FLUSH_BYTES, FLUSH_AGAIN_MS, MEDIAN_ENTRIES, SLOW_APPLY, SLOW_ENTRY, SLOW_MS};
 use crate::node::Shared;
@@ -12,7 +13,7 @@ use crate::stored::keys;
 use crate::timing::seconds;
 use partage_core::base::id::PlacementId;
 use partage_core::keyspace::key::Key;
-use partage_engine::replica::{Chunk, Direction, Snapshot, Store, TreeStore};
+use partage_engine::replica::{Direction, Snapshot, Store, TreeStore};
 use partage_service::table::replication::{Entry, Event, LogPosition};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -24,7 +25,7 @@ pub(crate) enum WorkDone {
     /// The store of that generation is flushed.
     Flushed { generation: u64, result: Result<LogPosition, RowsError> },
     /// A chunk of a snapshot for that replica is read.
-    Exported { to: PlacementId, position: LogPosition, number: u64, result: Result<Chunk, RowsError> },
+    Exported { to: PlacementId, position: LogPosition, number: u64, result: Result<Exported, RowsError> },
     /// A chunk of a snapshot is stored.
     Filled { position: LogPosition, number: u64, result: Result<Filled, RowsError> },
 }
@@ -224,7 +225,8 @@ impl LocalReplica {
     /// Lets go of everything, and says what is on disk.
     pub(crate) fn let_go(mut self) {
         let answers = self.closing.take().map(|closing| closing.answers).unwrap_or_default();
-        let LocalReplica { queue, shared, machine, rows, incoming, outgoing, state, trims, .. } = self;
+        let LocalReplica { queue, shared, machine, rows, incoming, outgoing, partial, state, trims, .. } =
+            self;
         let settings = self.replica_settings;
         let presence = match (state, machine.damage()) {
             (State::Damaged(why), _) => Presence::Damaged(why),
@@ -237,7 +239,7 @@ impl LocalReplica {
         // The folder may be opened again as soon as the answer is there.
         queue.direct.publish(None);
         queue.direct.set_rows(None);
-        drop((rows, incoming, outgoing));
+        drop((rows, incoming, outgoing, partial));
         shared.newest_changes.forget(&queue.key);
         let waiting = queue.close();
         let holds_log = trims || waiting.holds_log;

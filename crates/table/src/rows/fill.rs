@@ -26,6 +26,11 @@ impl Filling {
         Ok(Filling { store: Arc::new(engine.open(folder)?), rows: Vec::new(), bytes: 0 })
     }
 
+    /// Goes on with a store that has a part of a snapshot: rows follow behind the last key that it has.
+    pub(crate) fn resume(store: Arc<TreeStore>) -> Filling {
+        Filling { store, rows: Vec::new(), bytes: 0 }
+    }
+
     /// Adds a row, whose key is above all before.
     ///
     /// # Errors

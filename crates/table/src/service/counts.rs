@@ -2,6 +2,7 @@
 
 use super::{Refusal, Tables};
 use crate::network::SendCounts;
+use crate::pacing::CopyCounts;
 use partage_service::table::replication::Consistency;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
@@ -129,6 +130,7 @@ impl Tables {
             ConstGauge::new(get(&counts.feed_streams)),
         );
         self.register_replicas(&mut registry);
+        copies(&mut registry, self.node().copies());
         network(&mut registry, self.0.network.counts());
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -151,6 +153,22 @@ impl Tables {
         let help = "1 while the log has stored nothing for seconds though records wait";
         registry.register("disk_is_stalled", help, ConstGauge::new(is(&disk.is_stalled)));
     }
+}
+
+fn copies(registry: &mut Registry, counts: CopyCounts) {
+    let CopyCounts { bytes_out, bytes_in, waits, waited_ms, resumed } = counts;
+    let family = Family::<Label, Counter>::default();
+    for (direction, bytes) in [("out", bytes_out), ("in", bytes_in)] {
+        family.get_or_create(&Label("direction", direction)).inc_by(bytes);
+    }
+    let help = "Bytes of rows that were copied to other replicas, and from other nodes";
+    registry.register("copied_bytes", help, family);
+    let help = "How often a copy of rows waited, for the limit of bytes or for clients that write";
+    counter(registry, "copy_waits", help, waits);
+    let help = "For how long copies of rows waited so, all together";
+    registry.register("copy_wait_seconds", help, ConstCounter::new(waited_ms as f64 / 1e3));
+    let help = "Snapshots that went on, after a restart, behind the rows that were stored before";
+    counter(registry, "snapshots_resumed", help, resumed);
 }
 
 fn network(registry: &mut Registry, counts: SendCounts) {

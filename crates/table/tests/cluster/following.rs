@@ -1,6 +1,7 @@
 //! Followers that were away.
 
-use crate::support::{Cluster, put};
+use crate::support::{Cluster, operation, put, until};
+use partage_service::table::rows::{Action, Write};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_was_cut_off_catches_up_by_the_log() {
@@ -79,4 +80,79 @@ async fn a_follower_that_was_filled_by_a_snapshot_is_whole_after_a_kill() {
     }
     let folders = std::fs::read_dir(cluster.folder(3).join("rows/orders")).unwrap().count();
     assert_eq!(folders, 1, "what the snapshot has replaced is gone");
+}
+
+/// Rows of 300 KiB, each a chunk of its own: 19 MiB, of which a store has a part on its disk after each 4 MiB.
+const ROWS: u8 = 64;
+
+fn row(number: u8) -> (String, Vec<u8>) {
+    (format!("k{number:02}"), vec![number; 300 << 10])
+}
+
+/// Three nodes, of which the third has taken more than 8 MiB of a snapshot when it is killed. Copies take seconds.
+async fn killed_in_the_midst_of_a_snapshot() -> Cluster {
+    let mut cluster = Cluster::new();
+    cluster.replica.replication.catch_up_log_bytes = 1;
+    cluster.settings.flush_bytes = 64 << 10;
+    cluster.settings.copies.bytes_per_s = 4 << 20;
+    cluster.start_all().await;
+    cluster.add_shard(1).await;
+    cluster.write(1, &put("a", "1")).await;
+    cluster.cut(3, true);
+    cluster.in_sync(1, &[1, 2]).await;
+    for (key, value) in (0..ROWS).map(row) {
+        cluster.write(1, &put(&key, value)).await;
+    }
+    cluster.cut(3, false);
+    until("much of the snapshot is taken", async || {
+        (cluster.node(3).copies().bytes_in >= 10 << 20).then_some(())
+    })
+    .await;
+    cluster.kill(3);
+    let stored = cluster.start(3);
+    assert_eq!(stored[0].damaged, None);
+    cluster
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l1_a_follower_that_starts_again_goes_on_with_the_snapshot_of_which_it_has_a_part() {
+    let cluster = killed_in_the_midst_of_a_snapshot().await;
+    cluster.open(1, 3).await;
+    cluster.world.announce(1);
+    cluster.in_sync(1, &[1, 2, 3]).await;
+    let taken = cluster.node(3).copies();
+    assert_eq!(taken.resumed, 1);
+    assert!(taken.bytes_in < 13 << 20, "{taken:?}: all is 19 MiB, and 8 were on the disk");
+    let given = cluster.node(1).copies();
+    assert!(given.waits > 0 && given.waited_ms > 0, "{given:?}: a quarter of a second for each MiB");
+    cluster.lead(1, 3);
+    for (key, value) in (0..ROWS).map(row) {
+        assert_eq!(cluster.read(1, &key).await, Some(value), "{key}");
+    }
+    assert_eq!(cluster.read(1, "a").await, Some(b"1".to_vec()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d1_a_follower_that_is_offered_a_later_snapshot_takes_all_of_it() {
+    let cluster = killed_in_the_midst_of_a_snapshot().await;
+    // Another one leads, which does not have that snapshot, and rows are deleted and changed that the follower had taken.
+    cluster.lead(1, 2);
+    let delete = Write { at_ms: 0, request: None, operations: vec![operation("k00", Action::Delete)] };
+    cluster.write(1, &delete).await;
+    cluster.write(1, &put("k01", "new")).await;
+    cluster.open(1, 3).await;
+    cluster.world.announce(1);
+    cluster.in_sync(1, &[1, 2, 3]).await;
+    assert_eq!(cluster.node(3).copies().resumed, 0);
+    cluster.lead(1, 3);
+    assert_eq!(cluster.read(1, "k00").await, None);
+    assert_eq!(cluster.read(1, "k01").await, Some(b"new".to_vec()));
+    for (key, value) in (2..ROWS).map(row) {
+        assert_eq!(cluster.read(1, &key).await, Some(value), "{key}");
+    }
+    until("what is of no use is removed", async || {
+        let folders = std::fs::read_dir(cluster.folder(3).join("rows/orders")).unwrap().count();
+        (folders == 1).then_some(())
+    })
+    .await;
 }

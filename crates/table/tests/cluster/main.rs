@@ -7,6 +7,7 @@ mod closing;
 mod disk;
 mod failing;
 mod following;
+mod forming;
 mod indexing;
 mod leading;
 mod network;

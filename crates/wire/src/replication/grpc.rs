@@ -44,6 +44,9 @@ impl From<Packet> for proto::Packet {
             Content::Stored { position, number } => {
                 Form::Stored(proto::ChunkStored { position: Some(position.into()), number })
             }
+            Content::Resumed { position, number, through } => {
+                Form::Resumed(proto::SnapshotResumed { position: Some(position.into()), number, through })
+            }
             Content::Useless { position } => {
                 Form::Useless(proto::SnapshotUseless { position: Some(position.into()) })
             }
@@ -68,6 +71,10 @@ impl TryFrom<proto::Packet> for Packet {
             Some(Form::Stored(stored)) => {
                 let position = snapshot_position(stored.position).inside("stored")?;
                 Content::Stored { position, number: stored.number }
+            }
+            Some(Form::Resumed(resumed)) => {
+                let position = snapshot_position(resumed.position).inside("resumed")?;
+                Content::Resumed { position, number: resumed.number, through: resumed.through }
             }
             Some(Form::Useless(useless)) => {
                 Content::Useless { position: snapshot_position(useless.position).inside("useless")? }
@@ -217,6 +224,7 @@ impl From<Chunk> for proto::SnapshotChunk {
             number: chunk.number,
             rows: rows.collect(),
             is_last: chunk.is_last,
+            is_pressed: chunk.is_pressed,
         }
     }
 }
@@ -231,8 +239,9 @@ impl TryFrom<proto::SnapshotChunk> for Chunk {
                 "is not above that of the row before: the rows of a chunk are in the order of their keys";
             return Err(Malformed::new(format!("rows[{}].key", at + 1), why));
         }
+        let (number, is_last, is_pressed) = (form.number, form.is_last, form.is_pressed);
         let rows = form.rows.into_iter().map(|row| (row.key, row.value)).collect();
-        Ok(Chunk { position, number: form.number, rows, is_last: form.is_last })
+        Ok(Chunk { position, number, rows, is_last, is_pressed })
     }
 }
 

@@ -58,6 +58,15 @@ pub enum Content {
         /// The number of the chunk.
         number: u64,
     },
+    /// The replica has started again, and has all rows of the snapshot up to that key.
+    Resumed {
+        /// The position of the snapshot.
+        position: LogPosition,
+        /// The number of the chunk that has come.
+        number: u64,
+        /// The last key that it has, as it is stored.
+        through: Bytes,
+    },
     /// The snapshot is of no use, or of no use any more.
     Useless {
         /// The position of the snapshot.
@@ -102,4 +111,6 @@ pub struct Chunk {
     pub rows: Vec<(Bytes, Bytes)>,
     /// No other chunk follows.
     pub is_last: bool,
+    /// The copy is not to give way to clients.
+    pub is_pressed: bool,
 }

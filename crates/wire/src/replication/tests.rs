@@ -131,6 +131,7 @@ fn what_cannot_be_is_refused_by_the_name_of_its_field() {
         ("chunk.position", chunk(None, vec![])),
         ("chunk.rows[1].key", chunk(position, vec![row(b"b"), row(b"b")])),
         ("stored.position", content(proto::packet::Content::Stored(proto::ChunkStored::default()))),
+        ("resumed.position", content(proto::packet::Content::Resumed(proto::SnapshotResumed::default()))),
         ("useless.position", content(proto::packet::Content::Useless(proto::SnapshotUseless::default()))),
     ];
     for (field, refused) in cases {

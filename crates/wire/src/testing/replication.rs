@@ -66,12 +66,13 @@ fn replies() -> impl Strategy<Value = Reply> {
 
 fn chunks() -> impl Strategy<Value = Chunk> {
     let bytes = |most| vec(any::<u8>(), 0..most);
-    (positions(), any::<(u64, bool)>(), btree_map(bytes(8), bytes(64), 0..8)).prop_map(
-        |(position, (number, is_last), rows)| Chunk {
+    (positions(), any::<(u64, bool, bool)>(), btree_map(bytes(8), bytes(64), 0..8)).prop_map(
+        |(position, (number, is_last, is_pressed), rows)| Chunk {
             position,
             number,
             rows: rows.into_iter().map(|(key, value)| (Bytes::from(key), Bytes::from(value))).collect(),
             is_last,
+            is_pressed,
         },
     )
 }
@@ -128,6 +129,9 @@ fn contents(to: (u64, u64), from: u64) -> impl Strategy<Value = Content> {
         2 => chunks().prop_map(Content::Chunk),
         1 => (positions(), any::<u64>())
             .prop_map(|(position, number)| Content::Stored { position, number }),
+        1 => (positions(), any::<u64>(), vec(any::<u8>(), 0..16)).prop_map(|(position, number, through)| {
+            Content::Resumed { position, number, through: through.into() }
+        }),
         1 => positions().prop_map(|position| Content::Useless { position }),
         1 => asks(to).prop_map(Content::Ask),
         2 => givens(from).prop_map(Content::Given),

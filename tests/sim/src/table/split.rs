@@ -230,7 +230,8 @@ impl Node {
                 let known = base.parts.entry(part.given.parent).or_default();
                 part.changes.iter().for_each(|change| known.follow(change, &keys));
             }
-            Taken::Nothing => {}
+            // A snapshot comes as a whole here, so that nothing waits for it.
+            Taken::Aside | Taken::Nothing => {}
         }
         self.base_does(scene, &part.to, effects);
         self.tick(scene);

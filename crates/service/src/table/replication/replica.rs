@@ -331,6 +331,21 @@ impl Replica {
         }
     }
 
+    /// Whether a follower that has a snapshot up to there goes on by the log.
+    pub fn reaches_back_to(&self, position: LogPosition) -> bool {
+        position.index >= self.log.base().index
+    }
+
+    /// Whether the entries behind that position come to more than half of what the log keeps for followers that are behind: a
+    /// snapshot from there, which is being copied, may be of no use when it is whole.
+    pub fn outruns(&self, position: LogPosition) -> bool {
+        let (base, end) = (self.log.base().index, self.log.end().index);
+        let behind = end.saturating_sub(position.index.max(base));
+        // As if all entries had the same size: to look at each would cost a leader more than its writes.
+        let bytes = self.log.bytes() as u128 * u128::from(behind) / u128::from((end - base).max(1));
+        bytes > self.settings.catch_up_log_bytes as u128 / 2
+    }
+
     /// Whether a snapshot up to there is of use: else it must not be installed.
     pub fn takes_snapshot(&self, position: LogPosition) -> bool {
         self.lead.is_none() && self.damage.is_none() && position.index > self.applied

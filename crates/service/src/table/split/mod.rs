@@ -43,7 +43,9 @@
 //!    lost.
 //! 4. It answers an ask from the [`Source`] of the replica, to which it says each change that the replica has applied; a snapshot
 //!    is of the asker's bounds only, and not of a time before the position that it names.
-//! 5. It takes what was given as [`Base::take`] says. Records are chosen by [`inherit`].
+//! 5. It takes what was given as [`Base::take`] says. Records are chosen by [`inherit`]. Where a snapshot comes in parts, it says
+//!    when the first has come ([`Base::copies`]), keeps what is given meanwhile beside them, and says when that is applied
+//!    ([`Base::is_caught_up`]).
 //! 6. [`Effect::Store`]: it joins the parents' parts, stores them with that position as flushed, the log as
 //!    beginning behind it, and that the base is whole, atomically; then it says [`Base::stored`].
 //! 7. [`Effect::Open`]: it opens the replica from what is stored, as one that has replied to nobody.
@@ -54,7 +56,9 @@
 //! 10. A child's replica that has no base and is not in sync when its shard serves ([`super::member::forms`] no more, `Load`)
 //!     gives up its base, and opens empty: its leader sends a snapshot, with which it has its base.
 //!
-//! What was not done: a base is not kept over a restart before it is whole; and a child takes no base from a child.
+//! A base that was not whole when its process ended is begun anew. Its parents' replicas, of which that on the same node comes
+//! first, cannot give the same snapshot again, and what they changed since then they do not know any more. What was not done: a
+//! child takes no base from a child.
 
 pub mod base;
 pub mod inherit;

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// How much is kept, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kept {
-    /// Bytes of changes for one that asks: as much as it lags behind while it copies a snapshot.
+    /// Bytes of changes for one that asks: as much as is written until it asks for them, also while it copies a snapshot.
     pub bytes: usize,
     /// Changes that are given at once.
     pub at_once: usize,
@@ -61,6 +61,12 @@ impl<C: Clone> Source<C> {
     /// Whether something is kept for that one.
     pub fn is_asked_by(&self, asker: PlacementId) -> bool {
         self.askers.contains_key(&asker)
+    }
+
+    /// Whether more than half of what may be kept for that one waits for it: it is to copy its snapshot without giving way, as it
+    /// would be given another one when more is written.
+    pub fn is_pressed_by(&self, asker: PlacementId) -> bool {
+        self.askers.get(&asker).is_some_and(|buffer| buffer.bytes > self.kept.bytes / 2)
     }
 
     /// The replica has applied the entry at that position. Each one is said, in their order.
@@ -219,6 +225,19 @@ mod tests {
         assert!(parent.source.is_asked_by(CHILD));
         parent.source.applied(Millis(40), at(4), &4, 10);
         assert!(!parent.source.is_asked(), "nothing was heard of it since 19");
+    }
+
+    #[test]
+    fn one_for_which_much_is_kept_is_pressed_until_it_has_asked_for_it() {
+        let mut parent = Parent::new(Kept { bytes: 60, ..Kept::default() });
+        parent.ask(None);
+        parent.apply(3);
+        assert!(!parent.source.is_pressed_by(CHILD));
+        parent.apply(4);
+        assert!(parent.source.is_pressed_by(CHILD), "40 bytes of 60");
+        parent.ask(Some(2));
+        assert!(!parent.source.is_pressed_by(CHILD));
+        assert!(!parent.source.is_pressed_by(PlacementId(99)));
     }
 
     #[test]

@@ -114,3 +114,18 @@ fn a_slice_has_one_entry_at_least_and_keeps_its_limits() {
     assert_eq!(log.slice(3, 4, 1), [entry(1, 3)]);
     assert_eq!(log.slice(10, 4, 1), []);
 }
+
+#[test]
+fn a_snapshot_is_outrun_when_half_of_what_is_kept_for_followers_lies_behind_it() {
+    let at = |index| LogPosition { epoch: Epoch(1), index };
+    let write = |index| Entry { position: at(index), kind: EntryKind::Write(vec![0; 100].into()) };
+    let entries: Vec<Entry> = (11..=20).map(write).collect();
+    let catch_up_log_bytes = entries.iter().map(Entry::bytes).sum();
+    let settings = Settings { catch_up_log_bytes, ..Settings::default() };
+    let stored = Stored { base: at(10), entries, committed: 10, flushed: at(10), ..Stored::default() };
+    let replica = Replica::recover((P1, Incarnation(1)), settings, stored, Millis(0), false);
+    assert!(!replica.reaches_back_to(at(9)) && replica.reaches_back_to(at(10)));
+    assert!(replica.outruns(at(14)), "six entries of ten");
+    assert!(!replica.outruns(at(15)), "five are half of them");
+    assert!(!replica.outruns(at(30)), "it is ahead of the log");
+}

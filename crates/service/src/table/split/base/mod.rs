@@ -3,9 +3,13 @@
 //! | seen | next |
 //! |---|---|
 //! | a parent that was not asked for [`Settings::ask_ms`]; after the switch, one with news | ask it for what is behind what is here |
-//! | no answer for [`Settings::patience_ms`], nor a part of one ([`Base::heard`]) | ask the next of its replicas |
+//! | no answer for [`Settings::patience_ms`], nor a part of one for [`Settings::part_patience_ms`] ([`Base::goes_on`]) | ask the next of its replicas |
 //! | a snapshot that is later than what is here | it replaces that |
 //! | changes that follow on what is here | they follow; ask on at once if there are more than are given at once, or after the switch |
+//! | a snapshot that begins to be copied ([`Base::copies`]) | ask the same replica for what it changes meanwhile, which waits aside |
+//! | changes that follow on what waits aside | they do so, too |
+//! | the snapshot is whole | it replaces what is here, and what waits aside is applied to it, while more may come aside |
+//! | all of that is applied ([`Base::is_caught_up`]) | it is as if it had followed on the snapshot |
 //! | anything else | nothing: the ask is repeated |
 //! | each parent has something, and lags by `split_lag` at most | ready |
 //! | of each parent all up to the end of its log, and together they held what the child holds | store it |
@@ -13,6 +17,9 @@
 //!
 //! Before the switch nobody waits for the changes, so they are taken some at a time: to ask for each group of writes, as it is
 //! applied, would cost a parent more than the writes do. After the switch requests wait for them.
+//!
+//! What a parent changes while its snapshot is copied waits with the child, and not with the parent, which keeps little: so a
+//! shard is split however fast it is written, if what waits is applied faster than more comes.
 //!
 //! Replicas that are in sync are asked first, of them that of the own node. One that is not in sync and has nothing new may never
 //! have: the next one is asked.
@@ -36,11 +43,13 @@ pub struct Settings {
     pub ask_ms: u64,
     /// How long an answer is waited for.
     pub patience_ms: u64,
+    /// How long the next part of a snapshot is waited for: it comes later, as copies give way to clients.
+    pub part_patience_ms: u64,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { split_lag: 1_000, ask_ms: 20, patience_ms: 1_000 }
+        Settings { split_lag: 1_000, ask_ms: 20, patience_ms: 1_000, part_patience_ms: 5_000 }
     }
 }
 
@@ -77,6 +86,8 @@ pub enum Taken {
     Replaces,
     /// It follows on what is here of that parent.
     Follows,
+    /// It follows on what waits for the snapshot of that parent, which is being copied: it waits, too.
+    Aside,
     /// It is of no use.
     Nothing,
 }
@@ -102,6 +113,24 @@ struct Part {
     /// Until when the answer is waited for.
     waits_until: Option<Millis>,
     ask_at: Millis,
+    copying: Option<Copying>,
+}
+
+/// A snapshot that is copied, and what waits for it.
+#[derive(Debug, Clone, Copy)]
+struct Copying {
+    /// The replica that gives it.
+    by: PlacementId,
+    /// Its position.
+    from: LogPosition,
+    /// Up to there changes wait.
+    at: LogPosition,
+    lag: u64,
+    closed: Option<LogPosition>,
+    waits_until: Option<Millis>,
+    ask_at: Millis,
+    /// The snapshot is here, and what waits is being applied to it.
+    is_whole: bool,
 }
 
 /// The base of one replica.
@@ -159,12 +188,54 @@ impl Base {
         self.tick(now)
     }
 
-    /// A part of what that parent's replica gives has come: the rest is waited for from now on.
+    /// That parent's replica gives a snapshot: its first part is waited for from now on.
     pub fn heard(&mut self, now: Millis, parent: ShardId) {
-        let until = now + self.settings.patience_ms;
+        self.waits_until(parent, now + self.settings.patience_ms);
+    }
+
+    /// A part of that snapshot has come: the next one is waited for from now on.
+    pub fn goes_on(&mut self, now: Millis, parent: ShardId) {
+        self.waits_until(parent, now + self.settings.part_patience_ms);
+    }
+
+    fn waits_until(&mut self, parent: ShardId, until: Millis) {
         if let Some(part) = self.parts.get_mut(&parent) {
             part.waits_until = part.waits_until.map(|_| until);
         }
+    }
+
+    /// The first part of that snapshot has come, and is being copied: what its parent changes meanwhile is asked for.
+    pub fn copies(&mut self, now: Millis, given: &Given) {
+        let (What::Snapshot(from), by) = (given.what, given.by) else { return };
+        let Some(part) = self.parts.get_mut(&given.parent) else { return };
+        match part.copying {
+            Some(copying) if (copying.by, copying.from) == (by, from) => return,
+            // What is here of another one has not all that waited for it.
+            Some(Copying { is_whole: true, .. }) => (part.has, part.lag) = (None, None),
+            Some(_) | None => {}
+        }
+        let lag = given.end.saturating_sub(from.index);
+        let closed = given.closed.filter(|closed| closed.index <= from.index);
+        let ask_at = now + self.settings.ask_ms;
+        part.waits_until = Some(now + self.settings.part_patience_ms);
+        part.copying =
+            Some(Copying { by, from, at: from, lag, closed, waits_until: None, ask_at, is_whole: false });
+    }
+
+    /// Whether these changes are to wait for a snapshot that is being copied ([`Taken::Aside`]).
+    pub fn is_aside(&self, given: &Given) -> bool {
+        self.parts.get(&given.parent).is_some_and(|part| part.is_aside(given))
+    }
+
+    /// All that waited for the snapshot of that parent is applied to it.
+    pub fn is_caught_up(&mut self, now: Millis, parent: ShardId) -> Vec<Effect> {
+        let part = self.parts.get_mut(&parent).filter(|_| self.phase == Phase::Taking);
+        let Some(part) = part else { return Vec::new() };
+        if let Some(copying) = part.copying.take_if(|copying| copying.is_whole) {
+            (part.has, part.lag, part.closed) = (Some(copying.at), Some(copying.lag), copying.closed);
+            (part.waits_until, part.ask_at) = (copying.waits_until, copying.ask_at);
+        }
+        self.next(now)
     }
 
     /// Time has passed.
@@ -182,6 +253,11 @@ impl Base {
         let part = self.parts.get_mut(&given.parent).filter(|_| self.phase == Phase::Taking);
         let Some(part) = part else { return (Taken::Nothing, Vec::new()) };
         let taken = part.take(now, given, settings, self.serves);
+        (taken, self.next(now))
+    }
+
+    /// What is to be done when something was taken.
+    fn next(&mut self, now: Millis) -> Vec<Effect> {
         let mut effects = self.tick(now);
         if let Some(base) = self.whole() {
             self.phase = Phase::Storing;
@@ -190,7 +266,7 @@ impl Base {
                 effects.push(Effect::Open);
             }
         }
-        (taken, effects)
+        effects
     }
 
     /// The base is on disk.
@@ -209,7 +285,7 @@ impl Base {
     /// When to call [`Base::tick`] at the latest.
     pub fn wake_at(&self) -> Millis {
         let asks = self.parts.values().filter(|part| part.closed.is_none() && !part.replicas.is_empty());
-        let due = asks.map(|part| part.waits_until.unwrap_or(part.ask_at));
+        let due = asks.map(Part::asks_at);
         if self.phase == Phase::Taking { due.min().unwrap_or(Millis::NEVER) } else { Millis::NEVER }
     }
 
@@ -232,6 +308,12 @@ impl Part {
         if self.closed.is_some() || self.replicas.is_empty() {
             return None;
         }
+        if let Some(copying) = &mut self.copying {
+            let ask = copying.ask(now, shard, settings);
+            if ask.is_some() || copying.is_whole {
+                return ask;
+            }
+        }
         match self.waits_until {
             Some(until) if now < until => return None,
             Some(_) => self.turn += 1,
@@ -243,8 +325,36 @@ impl Part {
         Some(Effect::Ask(Ask { parent: shard, of, after: self.has }))
     }
 
+    /// When something is to be asked for, or asked again.
+    fn asks_at(&self) -> Millis {
+        let aside = self.copying.as_ref().map_or(Millis::NEVER, Copying::asks_at);
+        let is_whole = self.copying.is_some_and(|copying| copying.is_whole);
+        if is_whole { aside } else { aside.min(self.waits_until.unwrap_or(self.ask_at)) }
+    }
+
+    fn is_aside(&self, given: &Given) -> bool {
+        let What::Changes { after, .. } = given.what else { return false };
+        self.copying.is_some_and(|copying| (copying.by, copying.at) == (given.by, after))
+    }
+
     fn take(&mut self, now: Millis, given: &Given, settings: Settings, serves: bool) -> Taken {
         let to = given.what.to();
+        if self.is_aside(given)
+            && let Some(copying) = &mut self.copying
+        {
+            copying.take(now, given, settings);
+            return Taken::Aside;
+        }
+        if let Some(copying) = &mut self.copying
+            && (copying.by, What::Snapshot(copying.from)) == (given.by, given.what)
+        {
+            if self.has.is_none_or(|has| has.index < to.index) {
+                copying.is_whole = true;
+                (self.has, self.lag, self.closed, self.waits_until) = (Some(to), None, None, None);
+                return Taken::Replaces;
+            }
+            self.copying = None;
+        }
         let is_news = self.has.is_none_or(|has| has.index < to.index);
         let taken = match given.what {
             What::Changes { after, .. } if self.has != Some(after) => return Taken::Nothing,
@@ -266,6 +376,30 @@ impl Part {
             self.turn += 1;
         }
         taken
+    }
+}
+
+impl Copying {
+    fn asks_at(&self) -> Millis {
+        if self.closed.is_some() { Millis::NEVER } else { self.waits_until.unwrap_or(self.ask_at) }
+    }
+
+    /// Only the replica that gives the snapshot keeps what it has changed since.
+    fn ask(&mut self, now: Millis, shard: ShardId, settings: Settings) -> Option<Effect> {
+        if now < self.asks_at() {
+            return None;
+        }
+        self.waits_until = Some(now + settings.patience_ms);
+        Some(Effect::Ask(Ask { parent: shard, of: self.by, after: Some(self.at) }))
+    }
+
+    fn take(&mut self, now: Millis, given: &Given, settings: Settings) {
+        let to = given.what.to();
+        self.at = to;
+        self.lag = given.end.saturating_sub(to.index);
+        self.closed = given.closed.filter(|closed| closed.index <= to.index);
+        self.waits_until = None;
+        self.ask_at = if given.has_more { now } else { now + settings.ask_ms };
     }
 }
 

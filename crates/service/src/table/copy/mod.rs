@@ -1,0 +1,10 @@
+//! Copies of rows between replicas: the snapshots that fill a follower whose leader's log does not reach back, and what the
+//! children of a split or a merge take of their parents.
+//!
+//! | module | what it decides |
+//! |---|---|
+//! | [`pacing`] | when the copies of a node may go on: a limit of bytes a second, and a share of the time while clients write |
+//! | [`resume`] | whether a follower goes on with what it had stored of a snapshot before its process ended |
+
+pub mod pacing;
+pub mod resume;

@@ -1,0 +1,208 @@
+//! When the copies of one node may go on.
+//!
+//! A copy goes in steps: to read a chunk, to store one. When a step is done, the [`Pacer`] says from when on the copy may take
+//! the next one. All copies of the node share one pacer and each has one step under way at most, so each gets a step in turn.
+//!
+//! From the beginning of a step to the next one at least so much time passes, of which [`interval_us`] is the formula:
+//!
+//! | what | while clients write | otherwise, and where writes come faster than the copy |
+//! |---|---|---|
+//! | the bytes that count against the limit, at [`Settings::bytes_per_s`] | yes | yes |
+//! | the time that the step has worked, as [`Settings::busy_percent`] of the whole | yes, but no more than its bytes take at [`Settings::floor_bytes_per_s`] | no |
+//!
+//! So a copy never stops: whatever clients write, the steps of the node go on with `floor_bytes_per_s` together, unless the limit
+//! or the disk allows less.
+
+/// The numbers that the copies of a node go by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Bytes of rows that all copies of the node send and take in a second: half of what a line of 1 Gbit/s carries.
+    pub bytes_per_s: u64,
+    /// The share of the time, in percent, in which copies work while clients write: 100 = they do not give way. A quarter of one
+    /// thread leaves a machine of two cores nearly nine tenths of them.
+    pub busy_percent: u64,
+    /// With so many bytes a second the steps of the node go on while clients write: a shard of 512 MiB is read or stored in a
+    /// minute then.
+    pub floor_bytes_per_s: u64,
+}
+
+/// The least limit: with less the chunks of several copies would come so late that those who take them ask others.
+pub const LEAST_BYTES_PER_S: u64 = 4 << 20;
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { bytes_per_s: 64 << 20, busy_percent: 25, floor_bytes_per_s: 8 << 20 }
+    }
+}
+
+/// What else a node does, and how urgent the copy is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// No client writes.
+    Idle,
+    /// Clients write: copies give way.
+    Busy,
+    /// Clients write so much that what is kept for the copy would run over: it does not give way.
+    Pressed,
+}
+
+/// A step of a copy that is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// Bytes that it has read or stored.
+    pub bytes: u64,
+    /// Those of them that count against the limit: none where another step of the same node counts them.
+    pub limited: u64,
+    /// How long it has worked, in microseconds.
+    pub worked_us: u64,
+}
+
+fn at_rate(bytes: u64, bytes_per_s: u64) -> u64 {
+    let us = u128::from(bytes) * 1_000_000 / u128::from(bytes_per_s.max(1));
+    u64::try_from(us).unwrap_or(u64::MAX)
+}
+
+/// How much time passes at least from the beginning of that step to the next one, in microseconds.
+pub fn interval_us(settings: &Settings, step: Step, load: Load) -> u64 {
+    let by_limit = at_rate(step.limited, settings.bytes_per_s);
+    let by_share = match load {
+        Load::Idle | Load::Pressed => 0,
+        Load::Busy => {
+            let share = step.worked_us.saturating_mul(100) / settings.busy_percent.clamp(1, 100);
+            share.min(at_rate(step.bytes, settings.floor_bytes_per_s).max(step.worked_us))
+        }
+    };
+    by_limit.max(by_share)
+}
+
+/// Paces all copies of a node.
+#[derive(Debug, Clone)]
+pub struct Pacer {
+    settings: Settings,
+    /// Until then the steps that are done have used the time.
+    used_until_us: u64,
+}
+
+impl Pacer {
+    /// Nothing is copied yet.
+    pub fn new(settings: Settings) -> Pacer {
+        Pacer { settings, used_until_us: 0 }
+    }
+
+    /// A step is done that began at that time, in microseconds of any clock: says from when on its copy may take the next one.
+    /// That may have passed already.
+    pub fn done(&mut self, began_us: u64, step: Step, load: Load) -> u64 {
+        let interval = interval_us(&self.settings, step, load);
+        // Time in which nothing was copied is not saved up.
+        self.used_until_us = self.used_until_us.max(began_us).saturating_add(interval);
+        self.used_until_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const CHUNK: u64 = 256 << 10;
+
+    /// What copies that always have a next step come to, each in its own thread: how long that took, how many steps each has
+    /// done, and how long these have worked.
+    fn run(
+        settings: Settings,
+        copies: usize,
+        steps: usize,
+        worked_us: u64,
+        load: Load,
+    ) -> (u64, Vec<usize>, u64) {
+        let mut pacer = Pacer::new(settings);
+        let mut next = vec![0; copies];
+        let (mut done, mut worked) = (vec![0; copies], 0);
+        for _ in 0..steps {
+            let copy = (0..copies).min_by_key(|copy| next[*copy]).unwrap();
+            let began = next[copy];
+            let until = pacer.done(began, Step { bytes: CHUNK, limited: CHUNK, worked_us }, load);
+            next[copy] = until.max(began + worked_us);
+            done[copy] += 1;
+            worked += worked_us;
+        }
+        (next.into_iter().max().unwrap(), done, worked)
+    }
+
+    fn settings() -> impl Strategy<Value = Settings> {
+        (LEAST_BYTES_PER_S..1 << 30, 1u64..=100, 1u64 << 20..64 << 20).prop_map(
+            |(bytes_per_s, busy_percent, floor_bytes_per_s)| Settings {
+                bytes_per_s,
+                busy_percent,
+                floor_bytes_per_s,
+            },
+        )
+    }
+
+    fn loads() -> impl Strategy<Value = Load> {
+        prop_oneof![Just(Load::Idle), Just(Load::Busy), Just(Load::Pressed)]
+    }
+
+    proptest! {
+        /// But for the first chunk of each copy, no more bytes go than the limit says, however many copies there are.
+        #[test]
+        fn all_copies_together_keep_the_limit(
+            settings in settings(), load in loads(), copies in 1usize..9, worked in 1u64..20_000,
+        ) {
+            let steps = 20 * copies;
+            let (took, ..) = run(settings, copies, steps, worked, load);
+            let most = u128::from(took) * u128::from(settings.bytes_per_s) / 1_000_000;
+            prop_assert!(((steps - copies) as u128) * u128::from(CHUNK) <= most + u128::from(CHUNK));
+        }
+
+        /// Each copy gets as many steps as another, but for one.
+        #[test]
+        fn copies_get_a_step_in_turn(
+            settings in settings(), load in loads(), copies in 1usize..9, worked in 1u64..20_000,
+        ) {
+            let (_, done, _) = run(settings, copies, 12 * copies + 3, worked, load);
+            let (least, most) = (done.iter().min().unwrap(), done.iter().max().unwrap());
+            prop_assert!(most - least <= 1, "{done:?}");
+        }
+
+        /// While clients write, copies work for their share of the time at most, unless that were slower than the floor.
+        #[test]
+        fn busy_copies_keep_their_share_and_the_floor(settings in settings(), worked in 1u64..20_000) {
+            let step = Step { bytes: CHUNK, limited: 0, worked_us: worked };
+            let interval = interval_us(&settings, step, Load::Busy);
+            let at_floor = at_rate(CHUNK, settings.floor_bytes_per_s);
+            prop_assert!(interval <= at_floor.max(worked), "it goes on with the floor");
+            let keeps_share = worked * 100 <= (interval + 1) * settings.busy_percent;
+            prop_assert!(keeps_share || interval == at_floor.max(worked));
+        }
+
+        /// A copy that is not to give way rests for the limit only, and none ever rests for less than that.
+        #[test]
+        fn what_is_pressed_or_alone_rests_for_the_limit_only(settings in settings(), worked in 0u64..20_000) {
+            let step = Step { bytes: CHUNK, limited: CHUNK, worked_us: worked };
+            let limit = at_rate(CHUNK, settings.bytes_per_s);
+            prop_assert_eq!(interval_us(&settings, step, Load::Idle), limit);
+            prop_assert_eq!(interval_us(&settings, step, Load::Pressed), limit);
+            prop_assert!(interval_us(&settings, step, Load::Busy) >= limit);
+        }
+    }
+
+    #[test]
+    fn several_busy_copies_share_the_share() {
+        let settings = Settings { bytes_per_s: 1 << 40, busy_percent: 25, floor_bytes_per_s: 1 };
+        for copies in [1, 2, 4] {
+            let (took, _, worked) = run(settings, copies, 400, 1_000, Load::Busy);
+            let share = worked * 100 / took;
+            assert!((23..=26).contains(&share), "{copies} copies worked {share} % of the time");
+        }
+    }
+
+    #[test]
+    fn time_in_which_nothing_was_copied_is_not_saved_up() {
+        let mut pacer = Pacer::new(Settings { bytes_per_s: 1 << 20, ..Settings::default() });
+        let step = Step { bytes: 1 << 20, limited: 1 << 20, worked_us: 10 };
+        assert_eq!(pacer.done(0, step, Load::Idle), 1_000_000);
+        assert_eq!(pacer.done(60_000_000, step, Load::Idle), 61_000_000);
+        assert_eq!(pacer.done(60_000_100, step, Load::Idle), 62_000_000, "another copy waits for both");
+    }
+}

@@ -1,0 +1,104 @@
+//! Whether a follower goes on with a snapshot of which it had stored a part when its process ended.
+//!
+//! What it had stored is all rows of the snapshot up to a key, as they were at the position of the snapshot. The position is the
+//! epoch and the index of an entry, so it names one log up to there, and with that the rows: every replica that has applied the
+//! same log has the same. What else is offered is of no use to go on with:
+//!
+//! | offered | next |
+//! |---|---|
+//! | a snapshot at the same position, by whoever leads | all behind the key |
+//! | one at a later position | all of it: rows below the key may have been deleted or changed in between, and what the log says of that cannot be applied to a state of which one part is older than the other, as an entry may depend on what it finds |
+//! | one at an earlier position | all of it, if it is of use at all |
+//! | the same again and again, though the follower has said from where to go on | all of it: the leader does not know how to go on |
+//!
+//! A leader keeps the snapshot for a while of which it hears nothing, for a follower that starts again.
+
+use crate::table::replication::LogPosition;
+
+/// So often a follower says from where on it wants a snapshot, before it takes all of it: a leader that has not gone on by then
+/// is of a version that cannot.
+pub const OFFERS: u32 = 8;
+
+/// How a follower takes a snapshot that is offered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beginning {
+    /// From behind the last key that it has.
+    Resumed,
+    /// From the first key: what it has of another one is removed.
+    Anew,
+}
+
+/// How a snapshot at the position `offered` is taken, by a follower that has stored a part of one at `stored`.
+pub fn begins(stored: Option<LogPosition>, offered: LogPosition) -> Beginning {
+    if stored == Some(offered) { Beginning::Resumed } else { Beginning::Anew }
+}
+
+/// Whether the follower says once more from where on it wants the snapshot, after it has said so that often.
+pub fn offers_again(offers: u32) -> bool {
+    offers < OFFERS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partage_core::base::id::Epoch;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// An entry: a key that is written or deleted, or a counter that grows by what it finds.
+    type Entry = (u8, u8);
+
+    fn at(index: usize) -> LogPosition {
+        LogPosition { epoch: Epoch(1), index: index as u64 }
+    }
+
+    /// The rows of every replica that has applied so many entries of the log.
+    fn rows(log: &[Entry], index: usize) -> BTreeMap<u8, u64> {
+        let mut rows = BTreeMap::new();
+        for (number, (key, kind)) in log[..index].iter().enumerate() {
+            match kind % 3 {
+                0 => drop(rows.insert(*key, number as u64)),
+                1 => drop(rows.remove(key)),
+                _ => *rows.entry(*key).or_default() += 1,
+            }
+        }
+        rows
+    }
+
+    proptest! {
+        /// Whatever is taken in two pieces is what the offered snapshot has.
+        #[test]
+        fn d1_what_is_taken_in_two_pieces_is_one_snapshot(
+            log in proptest::collection::vec((0u8..16, any::<u8>()), 1..60),
+            (first, second, through) in (any::<usize>(), any::<usize>(), 0u8..16),
+            same in any::<bool>(),
+        ) {
+            let first = first % (log.len() + 1);
+            let second = if same { first } else { second % (log.len() + 1) };
+            let stored: BTreeMap<u8, u64> = rows(&log, first).range(..=through).map(|(k, v)| (*k, *v)).collect();
+            let offered = rows(&log, second);
+            let taken: BTreeMap<u8, u64> = match begins(Some(at(first)), at(second)) {
+                Beginning::Resumed => {
+                    let rest = offered.iter().filter(|(key, _)| **key > through).map(|(k, v)| (*k, *v));
+                    stored.into_iter().chain(rest).collect()
+                }
+                Beginning::Anew => offered.clone(),
+            };
+            prop_assert_eq!(taken, offered);
+            prop_assert_eq!(begins(Some(at(first)), at(second)) == Beginning::Resumed, first == second);
+        }
+    }
+
+    #[test]
+    fn the_same_index_of_another_epoch_is_another_log() {
+        let other = LogPosition { epoch: Epoch(2), index: 7 };
+        assert_eq!(begins(Some(at(7)), other), Beginning::Anew);
+        assert_eq!(begins(None, other), Beginning::Anew);
+        assert_eq!(begins(Some(other), other), Beginning::Resumed);
+    }
+
+    #[test]
+    fn a_leader_that_does_not_go_on_is_told_some_times() {
+        assert!(offers_again(0) && offers_again(OFFERS - 1) && !offers_again(OFFERS));
+    }
+}

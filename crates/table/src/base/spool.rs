@@ -1,0 +1,228 @@
+//! Changes of one parent that wait for its snapshot, in a file: written behind the last, read in the same order.
+//!
+//! ```text
+//! ( up to which entry u64 · length u32 · checksum u64 · ( key length u32 · value length u32, or 2^32 - 1 of what is deleted ·
+//!   key · value )* )*
+//! ```
+//!
+//! Numbers are little-endian. The file is of no use to another process, and nothing of it is synced.
+
+use crate::limits::ASIDE_BYTES;
+use crate::rows::RowsError;
+use crate::transport::StoredChange;
+use bytes::{Buf, BufMut, Bytes};
+use partage_engine::replica::Error;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The file in its folder.
+const NAME: &str = "changes";
+
+/// Bytes before the changes of a record.
+const HEAD: usize = 20;
+
+/// The length of a value that is none.
+const DELETED: u32 = u32::MAX;
+
+/// What waits is more again than it was, if it is so many bytes more than the least that it was.
+const GROWS: u64 = 4 << 20;
+
+/// The file.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    file: File,
+    path: PathBuf,
+    written: u64,
+    read: u64,
+    /// The least that was unread when it was asked for.
+    least: u64,
+}
+
+/// What a parent has changed up to an entry.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Spooled {
+    pub(super) to: u64,
+    pub(super) changes: Vec<StoredChange>,
+}
+
+impl Spool {
+    /// Begins an empty one in that folder.
+    pub(super) fn create(folder: &Path) -> Result<Spool, RowsError> {
+        let path = folder.join(NAME);
+        let created = std::fs::create_dir_all(folder)
+            .and_then(|()| OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path));
+        let file = created.map_err(|source| failed(&path, "create the file", source))?;
+        Ok(Spool { file, path, written: 0, read: 0, least: u64::MAX })
+    }
+
+    /// How many bytes were not read yet.
+    pub(super) fn unread(&self) -> u64 {
+        self.written - self.read
+    }
+
+    /// Whether more comes than is read.
+    pub(super) fn grows(&mut self) -> bool {
+        self.least = self.least.min(self.unread());
+        self.unread() > self.least.saturating_add(GROWS)
+    }
+
+    /// Adds what a parent has changed.
+    pub(super) fn add(&mut self, to: u64, changes: &[StoredChange]) -> Result<(), RowsError> {
+        if self.unread() == 0 {
+            (self.written, self.read) = (0, 0);
+        }
+        let record = encode(to, changes);
+        let bytes = record.len() as u64;
+        if self.unread() + bytes > ASIDE_BYTES {
+            let source = io::Error::other("more changes wait than may");
+            return Err(failed(&self.path, "write", source));
+        }
+        let begin = SeekFrom::Start(self.written);
+        let written = self.file.seek(begin).and_then(|_| self.file.write_all(&record));
+        written.map_err(|source| failed(&self.path, "write", source))?;
+        self.written += bytes;
+        Ok(())
+    }
+
+    /// The next of what was added; none: all was read.
+    pub(super) fn next(&mut self) -> Result<Option<Spooled>, RowsError> {
+        if self.unread() == 0 {
+            return Ok(None);
+        }
+        let begin = SeekFrom::Start(self.read);
+        let mut head = [0; HEAD];
+        let read = self.file.seek(begin).and_then(|_| self.file.read_exact(&mut head));
+        read.map_err(|source| failed(&self.path, "read", source))?;
+        let mut head = &head[..];
+        let (to, length, checksum) = (head.get_u64_le(), head.get_u32_le(), head.get_u64_le());
+        if HEAD as u64 + u64::from(length) > self.unread() {
+            return Err(self.damaged());
+        }
+        let mut body = vec![0; length as usize];
+        self.file.read_exact(&mut body).map_err(|source| failed(&self.path, "read", source))?;
+        if checksum != sum(to, &body) {
+            return Err(self.damaged());
+        }
+        let changes = decode(body.into()).ok_or_else(|| self.damaged())?;
+        self.read += HEAD as u64 + u64::from(length);
+        Ok(Some(Spooled { to, changes }))
+    }
+
+    fn damaged(&self) -> RowsError {
+        Error::Damaged { path: self.path.clone(), what: "a record is not as it was written".to_owned() }
+            .into()
+    }
+}
+
+fn failed(path: &Path, doing: &'static str, source: io::Error) -> RowsError {
+    Error::Io { path: path.to_owned(), doing, source }.into()
+}
+
+fn sum(to: u64, body: &[u8]) -> u64 {
+    xxh3_64(body) ^ to
+}
+
+fn encode(to: u64, changes: &[StoredChange]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (key, value) in changes {
+        // Keys and values are far below what 32 bits count.
+        body.put_u32_le(key.len() as u32);
+        body.put_u32_le(value.as_ref().map_or(DELETED, |value| value.len() as u32));
+        body.put_slice(key);
+        body.put_slice(value.as_deref().unwrap_or_default());
+    }
+    let mut record = Vec::with_capacity(HEAD + body.len());
+    record.put_u64_le(to);
+    record.put_u32_le(body.len() as u32);
+    record.put_u64_le(sum(to, &body));
+    record.put_slice(&body);
+    record
+}
+
+fn decode(mut body: Bytes) -> Option<Vec<StoredChange>> {
+    let mut changes = Vec::new();
+    while body.has_remaining() {
+        if body.remaining() < 8 {
+            return None;
+        }
+        let (key, value) = (body.get_u32_le() as usize, body.get_u32_le());
+        let is_deleted = value == DELETED;
+        let value = if is_deleted { 0 } else { value as usize };
+        if body.remaining() < key.checked_add(value)? {
+            return None;
+        }
+        let (key, value) = (body.split_to(key), body.split_to(value));
+        changes.push((key, (!is_deleted).then_some(value)));
+    }
+    Some(changes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn changes() -> impl Strategy<Value = Vec<StoredChange>> {
+        let bytes = |most| prop::collection::vec(any::<u8>(), 0..most).prop_map(Bytes::from);
+        prop::collection::vec((bytes(20), prop::option::of(bytes(60))), 0..8)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+        /// What is added comes in the same order, whenever it is read.
+        #[test]
+        fn what_waits_comes_as_it_was_added(
+            added in prop::collection::vec((any::<u64>(), changes(), 0usize..3), 0..12),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let mut spool = Spool::create(&folder.path().join("1.2.3")).unwrap();
+            let (mut expected, mut found) = (Vec::new(), Vec::new());
+            for (to, changes, reads) in added {
+                spool.add(to, &changes).unwrap();
+                expected.push(Spooled { to, changes });
+                for _ in 0..reads {
+                    found.extend(spool.next().unwrap());
+                }
+            }
+            while let Some(next) = spool.next().unwrap() {
+                found.push(next);
+            }
+            prop_assert_eq!(found, expected);
+            prop_assert_eq!(spool.unread(), 0);
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let change = (Bytes::from_static(b"key"), Some(Bytes::from_static(b"value")));
+        let length = encode(7, std::slice::from_ref(&change)).len() as u64;
+        for at in 0..length {
+            let mut spool = Spool::create(folder.path()).unwrap();
+            spool.add(7, std::slice::from_ref(&change)).unwrap();
+            let mut byte = [0];
+            spool.file.seek(SeekFrom::Start(at)).unwrap();
+            spool.file.read_exact(&mut byte).unwrap();
+            spool.file.seek(SeekFrom::Start(at)).unwrap();
+            spool.file.write_all(&[byte[0] ^ 1]).unwrap();
+            assert!(spool.next().is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn it_grows_when_more_comes_than_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut spool = Spool::create(folder.path()).unwrap();
+        let change = (Bytes::from_static(b"key"), Some(vec![7; 1 << 20].into()));
+        spool.add(1, std::slice::from_ref(&change)).unwrap();
+        assert!(!spool.grows());
+        for to in 2..8 {
+            spool.add(to, std::slice::from_ref(&change)).unwrap();
+        }
+        assert!(spool.grows());
+        while spool.next().unwrap().is_some() {}
+        assert!(!spool.grows());
+    }
+}
