@@ -250,7 +250,7 @@ impl Scenario {
         }
         let oracles = &world.scene.oracles;
         let mut findings = world.unfinished();
-        findings.extend(oracles.data.at_the_end(&oracles.storage));
+        findings.extend(oracles.at_the_end());
         findings.into_iter().for_each(|(invariant, text)| world.scene.violate(invariant, text));
     }
 }

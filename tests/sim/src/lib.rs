@@ -17,6 +17,7 @@ pub mod fleet;
 pub mod heat;
 pub mod interrupt;
 pub mod leading;
+pub mod lists;
 pub mod message;
 pub mod metadata;
 pub mod mishaps;

@@ -8,6 +8,7 @@ use crate::clock::{Clock, MS, SECOND, True};
 use crate::coordinator::{Coordinator, Cost};
 use crate::draw::Draw;
 use crate::faults::{Kind, Mend};
+use crate::lists::ListClients;
 use crate::message::{Event, Message, Place};
 use crate::model::{self, Cast, Deed, KEYS, KeyAt, Op};
 use crate::node::{Mood, Node};
@@ -18,7 +19,7 @@ use crate::scene::Scene;
 use crate::shape::{self, Shape};
 use crate::store::Store;
 use crate::stuck::Stuck;
-use crate::table;
+use crate::table::{self, RowDeed};
 use crate::touched::OperatorStore;
 use crate::trace::Trace;
 use partage_core::base::id::{Epoch, ShardId};
@@ -77,6 +78,8 @@ pub struct World {
     started_again: True,
     /// What people have who touch the coordination state.
     pub operator: OperatorStore,
+    /// The clients that keep lists in a table.
+    pub lists: ListClients,
     ops: Op,
 }
 
@@ -105,7 +108,8 @@ impl World {
         let settles = if shape.leaders { SETTLED } else { 0 };
         let shape = Shape { coordinators, faulty: shape.faulty + settles, ..shape };
         let world = World::made(draw, shape, cast, settings, Trace::new(words));
-        let mut world = World { kinds, asks: !shape.leaders, ..world };
+        let lists = ListClients::new(seed);
+        let mut world = World { kinds, lists, asks: !shape.leaders, ..world };
         world.strangers = Draw::new(!seed ^ 1).chance(shape::STRANGERS);
         let by_chance = shape.person != Some(true) && world.scene.draw.chance(shape::PERSON);
         // Who has touched the coordination state is a person, and mends what the status names.
@@ -185,6 +189,7 @@ impl World {
             settled: None,
             started_again: 0,
             operator: OperatorStore::default(),
+            lists: ListClients::new(0),
             ops: 0,
         }
     }
@@ -253,6 +258,9 @@ impl World {
         }
         scene.after(200 * MS, Event::Change);
         scene.after(SECOND, Event::Operate);
+        if self.shape.replicated {
+            self.lists.begin(scene);
+        }
         let first = if self.shape.leaders { SETTLED } else { 2 * SECOND };
         scene.after(first, Event::Fault);
     }
@@ -345,7 +353,7 @@ impl World {
             true => liveness::nearly_quiet(oracles, commits, self.scene.now - quiet_from),
             false => liveness::quiet(oracles, commits),
         });
-        findings.extend(oracles.data.at_the_end(&oracles.storage));
+        findings.extend(oracles.at_the_end());
         let tables = oracles.maps.all().filter(|map| {
             oracles.spaces.iter().any(|space| space.is_replicated() && space.keyspace.name == *map.keyspace())
         });
@@ -531,6 +539,7 @@ impl World {
                 self.routers[router].try_again(scene, op, attempt, true);
             }
             Event::Operate => self.operate(),
+            Event::ListClient(client) => self.list_client(client),
             Event::Change => self.change(),
             Event::Fault => self.next_fault(),
             Event::Touch => self.touch(),
@@ -666,6 +675,18 @@ impl World {
         self.routers[router].operate(scene, op, key, access, deed);
         let next = scene.draw.between(MS, if self.lively { 40 * MS } else { 400 * MS });
         scene.after(next, Event::Operate);
+    }
+
+    /// The number of the next operation.
+    pub fn next_op(&mut self) -> Op {
+        self.ops += 1;
+        self.ops
+    }
+
+    /// A client does something with the row beside a register.
+    pub fn operate_on_row(&mut self, op: Op, key: KeyAt, access: Access, row: RowDeed) {
+        let router = self.scene.draw.index(self.routers.len());
+        self.routers[router].operate_on_row(&mut self.scene, op, key, access, row);
     }
 
     /// A client writes.

@@ -157,6 +157,8 @@ fn o8_d1_d10_nothing_is_wrong_with_tables_that_split_and_merge() {
         ("base parts from other nodes", 20),
         ("closing tables opened", 3),
         ("splits in which everything was killed", 1),
+        ("appends to lists", 500),
+        ("lists taken away", 20),
     ] {
         assert!(exercised.get(what).is_some_and(|times| *times >= least), "{what}: {exercised:#?}");
     }

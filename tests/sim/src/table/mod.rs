@@ -4,18 +4,21 @@
 //! to the machine as the worker takes them in; wishes go out with the worker's beats. What a request wants goes through the
 //! machine, and is answered when the machine says so. A sync takes time, and what was not synced is gone with the process.
 //!
+//! Beside each register lies a row, which core's own rules of rows judge and change (`rows.rs`).
+//!
 //! Children of splits and merges are in `split.rs`.
 //!
 //! The witness ([`Tables`]) knows what is committed: every replica applies the same entries, and after each acknowledgement
 //! and each new map every member of the in-sync set has on its disk what was acknowledged.
 
 use crate::clock::{MS, True};
-use crate::message::{Event, Message, Outcome, Place, Via};
-use crate::model::{Deed, KeyAt, Op};
+use crate::message::{Event, Message, Outcome, Place, Request, Via};
+use crate::model::{KeyAt, Op};
 use crate::node::Node;
 use crate::scene::Scene;
 use partage_core::base::id::{Epoch, Incarnation, PlacementId};
 use partage_core::base::time::Millis;
+use partage_core::keyspace::key::Key;
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::{self, ShardMap};
 use partage_core::node::exchange::{self, ReplicaKey};
@@ -29,12 +32,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use witness::Disk;
 
 mod aimed;
+mod client;
 mod registers;
+mod rows;
 mod split;
 mod trials;
 mod witness;
 
+pub use client::{RowDeed, RowSeen, RowWrite};
 pub use registers::Registers;
+pub use rows::Rows;
 pub use split::{Asked, BasePart, Bases, LOOKS_AGAIN};
 pub use witness::Tables;
 
@@ -218,26 +225,29 @@ impl Node {
     }
 
     /// A request that the gates have let in.
-    pub fn ask_table(
-        &mut self,
-        scene: &mut Scene,
-        (op, attempt): (Op, u32),
-        replica: &ReplicaKey,
-        (key, deed): (KeyAt, Option<Deed>),
-        leads: bool,
-    ) {
+    pub fn ask_table(&mut self, scene: &mut Scene, request: &Request, replica: &ReplicaKey, leads: bool) {
+        let (op, attempt) = (request.op, request.attempt);
         let is_open = self.process.as_ref().is_some_and(|p| p.service.tables.contains_key(replica));
         if !is_open {
             return self.finish(scene, op, attempt, Outcome::NotNow("the replica is not open"));
         }
-        let request = request_of(op, attempt);
+        let number = request_of(op, attempt);
         if is_read_replica(scene, replica, replica.placement) {
             scene.count("requests to read replicas of tables");
         }
-        let event = match deed {
-            Some(deed) => replication::Event::Write(vec![(request, encode(key, op, deed))]),
-            None if leads => replication::Event::Read(request, Consistency::Linearizable, 0),
-            None => replication::Event::Read(request, Consistency::Any, 0),
+        let write = match (&request.row, request.deed) {
+            (Some(RowDeed::Write(write)), _) => {
+                // The leader gives the write its time, by a clock that jumps.
+                let at_ms = self.clock.moment(scene.now).wall_ms;
+                row_key(scene, request.key).map(|key| client::encode(at_ms, op, &key, write))
+            }
+            (Some(RowDeed::Read), _) => None,
+            (None, deed) => deed.map(|deed| encode(request.key, op, deed)),
+        };
+        let event = match write {
+            Some(payload) => replication::Event::Write(vec![(number, payload)]),
+            None if leads => replication::Event::Read(number, Consistency::Linearizable, 0),
+            None => replication::Event::Read(number, Consistency::Any, 0),
         };
         self.table_hears(scene, replica, event);
     }
@@ -429,9 +439,11 @@ impl Node {
     ) {
         let (op, attempt) = (request >> 16, request as u16 as u32);
         let Some(process) = &mut self.process else { return };
-        let Some((key, leads)) = process.service.asked(op, attempt) else { return };
+        let Some((asked, leads)) = process.service.asked(op, attempt) else { return };
+        let (key, is_of_row) = (asked.key, asked.row.is_some());
         let Some(local) = process.service.tables.get(replica) else { return };
         let seen = local.applied.seen(key);
+        let row = row_key(scene, key).filter(|_| is_of_row);
         let is_leaders = leads || matches!(answer, Ok(Answer::Written(_)));
         if answer.is_ok() && is_leaders && is_read_replica(scene, replica, replica.placement) {
             scene.violate("D2", format!("{replica:?}, a read replica, answers {answer:?} as a leader does"));
@@ -441,10 +453,17 @@ impl Node {
                 scene.oracles.storage.tables.acknowledged(replica, at, scene.now);
                 scene.count("writes to tables");
                 // More may be applied already than this write.
-                let written = local.applied.written_by(key, op);
-                Outcome::Done(written.unwrap_or(seen), true)
+                let written = || local.applied.written_by(key, op);
+                match (&row, local.applied.outcome(op)) {
+                    (None, _) => Outcome::Done(written().unwrap_or(seen), true),
+                    (Some(_), Some(outcome)) => Outcome::Row(RowSeen::Wrote(outcome.clone()), true),
+                    (Some(_), None) => Outcome::Indefinite,
+                }
             }
-            Ok(Answer::Read { .. }) => Outcome::Done(seen, leads),
+            Ok(Answer::Read { .. }) => match &row {
+                None => Outcome::Done(seen, leads),
+                Some(key) => Outcome::Row(RowSeen::Read(local.applied.row(key)), leads),
+            },
             Err(failed) if failed.is_definite() => Outcome::NotNow("its replication refuses"),
             Err(_) => Outcome::Indefinite,
         };
@@ -474,6 +493,11 @@ impl Node {
         local
             .is_some_and(|local| local.machine.status().has_begun && tables.is_whole(replica, &local.applied))
     }
+}
+
+/// The key of the row beside a register.
+fn row_key(scene: &Scene, key: KeyAt) -> Option<Key> {
+    Key::new(&scene.oracles.spaces[key.keyspace].keys[key.key]).ok()
 }
 
 /// Whether the latest map has that replica of a shard as one that is there to be read from only. Then it has never been anything

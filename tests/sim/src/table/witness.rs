@@ -1,14 +1,17 @@
 //! All stored replicas of a run, and what nobody in it knows: what is committed, and what was acknowledged.
 
-use super::registers::Registers;
+use super::registers::{Change, Held, Registers};
 use crate::clock::True;
-use crate::model::{KeyAt, Register};
+use crate::model::{KeyAt, Op, Register};
 use partage_core::base::id::{Epoch, ShardId};
 use partage_core::base::name::KeyspaceName;
+use partage_core::keyspace::key::Key;
 use partage_core::keyspace::map::{Shard, ShardMap, Stage};
 use partage_core::keyspace::sharding::Bounds;
+use partage_core::limits::ANSWER_KEPT_MS;
 use partage_core::node::exchange::{ReplicaKey, Stored};
 use partage_core::service::table::replication::{self, Entry, LogPosition};
+use partage_core::service::table::rows::{Outcome, Record, Row};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A stored replica.
@@ -57,6 +60,12 @@ pub struct Tables {
     pub(super) disks: BTreeMap<ReplicaKey, Disk>,
     shards: BTreeMap<(KeyspaceName, ShardId), Truth>,
     registers: BTreeMap<KeyAt, Register>,
+    /// The rows, as all that is committed has made them.
+    rows: BTreeMap<(KeyspaceName, Key), Row>,
+    /// What each request of a row was answered first, and what the clock of its shard showed.
+    outcomes: BTreeMap<Op, (Outcome, u64)>,
+    /// Requests that came again when their outcomes need not be kept any more.
+    forgotten: BTreeSet<Op>,
     /// Shards that have closed.
     pub watched: BTreeSet<(KeyspaceName, ShardId)>,
 }
@@ -78,6 +87,16 @@ impl Tables {
     /// A register as all that is committed has made it.
     pub fn register(&self, key: KeyAt) -> Option<&Register> {
         self.registers.get(&key)
+    }
+
+    /// The row of a key as all that is committed has made it.
+    pub fn row(&self, keyspace: &KeyspaceName, key: &Key) -> Option<&Row> {
+        self.rows.get(&(keyspace.clone(), key.clone()))
+    }
+
+    /// Whether a request came again when its outcome need not be kept any more: a clock that jumps makes that so.
+    pub fn is_forgotten(&self, op: Op) -> bool {
+        self.forgotten.contains(&op)
     }
 
     /// Deletes what is stored of a replica.
@@ -132,8 +151,37 @@ impl Tables {
             }
             None => truth.entries.push(entry.clone()),
         }
-        if let Some((key, op, deed)) = truth.applied.apply(entry).write() {
+        let change = truth.applied.apply(entry);
+        let clock_ms = truth.applied.clock_ms();
+        if let Some((key, op, deed)) = change.write() {
             self.registers.entry(key).or_default().write(op, deed);
+        }
+        self.rows_change(&replica.keyspace, &change);
+        self.answers(&change, clock_ms)
+    }
+
+    fn rows_change(&mut self, keyspace: &KeyspaceName, change: &Change) {
+        for record in change.records() {
+            match record {
+                Record::Row(key, Some(row)) => {
+                    drop(self.rows.insert((keyspace.clone(), key.clone()), row.clone()));
+                }
+                Record::Row(key, None) => drop(self.rows.remove(&(keyspace.clone(), key.clone()))),
+                _ => {}
+            }
+        }
+    }
+
+    /// A request that comes again gets its first answer, whichever shard its key is in by then, for as long as outcomes are kept.
+    fn answers(&mut self, change: &Change, clock_ms: u64) -> Result<(), String> {
+        let Some((op, outcome)) = change.outcome() else { return Ok(()) };
+        match self.outcomes.get(op) {
+            Some((first, _)) if first == outcome => {}
+            Some((_, at_ms)) if clock_ms >= at_ms + ANSWER_KEPT_MS => {
+                self.forgotten.insert(*op);
+            }
+            Some((first, _)) => return Err(format!("op {op} is done again: {outcome:?} after {first:?}")),
+            None => drop(self.outcomes.insert(*op, (outcome.clone(), clock_ms))),
         }
         Ok(())
     }
@@ -143,10 +191,10 @@ impl Tables {
         &mut self,
         replica: &ReplicaKey,
         parents: &[ShardId],
-        (keys, base): (&BTreeSet<KeyAt>, &Registers),
+        (held, base): (&Held, &Registers),
     ) -> Result<(), String> {
         let of = |shard: &ShardId| self.shards.get(&(replica.keyspace.clone(), *shard));
-        let parts: Vec<_> = parents.iter().filter_map(of).map(|truth| truth.applied.part(keys)).collect();
+        let parts: Vec<_> = parents.iter().filter_map(of).map(|truth| truth.applied.part(held)).collect();
         if !base.has_rows_of(&Registers::joined(&parts, base.at)) {
             return Err(format!("{replica:?} opens with less than its parents {parents:?} had: {base:?}"));
         }

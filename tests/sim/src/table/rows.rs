@@ -1,0 +1,153 @@
+//! The rows of a replica in memory: core's records, which core's own rules judge and change.
+
+use partage_core::keyspace::key::Key;
+use partage_core::service::table::replication::LogPosition;
+use partage_core::service::table::rows::{
+    self, Answered, Outcome, Record, Records, RequestId, Row, Standing, Write,
+};
+use partage_core::service::table::split::inherit;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+
+/// What is kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rows {
+    rows: BTreeMap<Key, Row>,
+    ends: BTreeSet<(u64, Key)>,
+    answers: BTreeMap<RequestId, Answered>,
+    answers_of: BTreeSet<(u64, RequestId)>,
+    standing: Standing,
+}
+
+impl Rows {
+    /// Applies the write of the entry at that position: what it answers, and what has changed.
+    pub fn apply(&mut self, at: LogPosition, write: &Write) -> (Outcome, Vec<Record>) {
+        let Ok(applied) = rows::apply(&*self, at, write);
+        applied.records.iter().cloned().for_each(|record| self.take(record));
+        (applied.outcome, applied.records)
+    }
+
+    /// Stores one record.
+    pub fn take(&mut self, record: Record) {
+        match record {
+            Record::Row(key, Some(row)) => drop(self.rows.insert(key, row)),
+            Record::Row(key, None) => drop(self.rows.remove(&key)),
+            Record::Ends(at, key, true) => {
+                self.ends.insert((at, key));
+            }
+            Record::Ends(at, key, false) => {
+                self.ends.remove(&(at, key));
+            }
+            Record::Answer(id, Some(answered)) => drop(self.answers.insert(id, answered)),
+            Record::Answer(id, None) => drop(self.answers.remove(&id)),
+            Record::AnswerOf(at, id, true) => {
+                self.answers_of.insert((at, id));
+            }
+            Record::AnswerOf(at, id, false) => {
+                self.answers_of.remove(&(at, id));
+            }
+            Record::Standing(standing) => self.standing = standing,
+            Record::Change(..) | Record::Removed(_) => {}
+        }
+    }
+
+    /// All records.
+    fn records(&self) -> impl Iterator<Item = Record> + '_ {
+        let rows = self.rows.iter().map(|(key, row)| Record::Row(key.clone(), Some(row.clone())));
+        let ends = self.ends.iter().map(|(at, key)| Record::Ends(*at, key.clone(), true));
+        let answers = self.answers.iter().map(|(id, answered)| Record::Answer(*id, Some(answered.clone())));
+        let answers_of = self.answers_of.iter().map(|(at, id)| Record::AnswerOf(*at, *id, true));
+        rows.chain(ends).chain(answers).chain(answers_of).chain([Record::Standing(self.standing)])
+    }
+
+    /// What a child takes of it that holds `held`.
+    #[must_use]
+    pub fn part(&self, held: &BTreeSet<Key>) -> Rows {
+        let mut part = Rows::default();
+        let takes = |record: &Record| inherit::takes(record, |key| held.contains(key));
+        self.records().filter(takes).for_each(|record| part.take(record));
+        part
+    }
+
+    /// Takes up what has changed at a parent, as far as `held` is concerned.
+    pub fn follow(&mut self, changes: &[Record], held: &BTreeSet<Key>) {
+        let taken = changes.iter().filter(|record| inherit::takes(record, |key| held.contains(key)));
+        taken.cloned().for_each(|record| self.take(record));
+    }
+
+    /// The base of a child, of the parts of its parents.
+    pub fn joined<'a>(parts: impl IntoIterator<Item = &'a Rows>) -> Rows {
+        let mut base = Rows::default();
+        let mut standings = Vec::new();
+        for part in parts {
+            standings.push(part.standing);
+            for record in part.records() {
+                match record {
+                    Record::Answer(id, Some(answered)) => base.take_outcome(id, answered),
+                    Record::AnswerOf(..) | Record::Standing(_) => {}
+                    record => base.take(record),
+                }
+            }
+        }
+        let answers = base.answers.len() as u64;
+        base.standing = Standing { answers, ..inherit::standing(standings) };
+        base
+    }
+
+    /// Of two outcomes of one request the later one counts.
+    fn take_outcome(&mut self, id: RequestId, answered: Answered) {
+        if let Some(known) = self.answers.get(&id) {
+            if known.at_ms >= answered.at_ms {
+                return;
+            }
+            self.answers_of.remove(&(known.at_ms, id));
+        }
+        self.answers_of.insert((answered.at_ms, id));
+        self.answers.insert(id, answered);
+    }
+
+    /// Whether the rows are the same.
+    pub fn has_rows_of(&self, other: &Rows) -> bool {
+        self.rows == other.rows && self.ends == other.ends
+    }
+
+    /// A row as the shard's clock has it.
+    pub fn read(&self, key: &Key) -> Option<Row> {
+        let Ok(row) = rows::read(self, key);
+        row
+    }
+
+    /// What a request was answered.
+    pub fn outcome(&self, id: &RequestId) -> Option<&Outcome> {
+        self.answers.get(id).map(|answered| &answered.outcome)
+    }
+
+    /// The shard's clock.
+    pub fn clock_ms(&self) -> u64 {
+        self.standing.clock_ms
+    }
+}
+
+impl Records for Rows {
+    type Error = Infallible;
+
+    fn row(&self, key: &Key) -> Result<Option<Row>, Infallible> {
+        Ok(self.rows.get(key).cloned())
+    }
+
+    fn ended(&self, until_ms: u64, most: usize) -> Result<Vec<(u64, Key)>, Infallible> {
+        Ok(self.ends.iter().take_while(|(at, _)| *at <= until_ms).take(most).cloned().collect())
+    }
+
+    fn answer(&self, request: &RequestId) -> Result<Option<Answered>, Infallible> {
+        Ok(self.answers.get(request).cloned())
+    }
+
+    fn answers(&self, until_ms: u64, most: usize) -> Result<Vec<(u64, RequestId)>, Infallible> {
+        Ok(self.answers_of.iter().take_while(|(at, _)| *at <= until_ms).take(most).copied().collect())
+    }
+
+    fn standing(&self) -> Result<Standing, Infallible> {
+        Ok(self.standing)
+    }
+}
