@@ -126,7 +126,8 @@ impl World {
     /// purpose.
     pub fn still(seed: u64, shape: Shape, words: Option<usize>) -> World {
         let cast = Cast {
-            replicas: 2,
+            // Of a table more than must store a write (`min_in_sync`), and more than are left when one is killed.
+            replicas: if shape.replicated { 3 } else { 2 },
             carries: true,
             reshards: false,
             slots: false,
@@ -134,7 +135,7 @@ impl World {
             is_slow: false,
             drafts: false,
             durable: false,
-            replicated: false,
+            replicated: shape.replicated,
             partitions: false,
         };
         let settings = Settings {
@@ -323,7 +324,7 @@ impl World {
     }
 
     /// What healthy workers hold and no map names (L7).
-    fn leaks(&self) -> Vec<Finding> {
+    pub fn leaks(&self) -> Vec<Finding> {
         let healthy = self.nodes.iter().filter(|node| node.stuck == Stuck::No);
         healthy.flat_map(|node| liveness::leaks(&self.scene.oracles, node, &self.stuck())).collect()
     }
@@ -344,6 +345,16 @@ impl World {
         findings
     }
 
+    /// Shards of tables of which not every member is in sync, or whose leader does not serve (L1).
+    pub fn unserved_tables(&self) -> Vec<Finding> {
+        let oracles = &self.scene.oracles;
+        let tables = oracles.maps.all().filter(|map| {
+            oracles.spaces.iter().any(|space| space.is_replicated() && space.keyspace.name == *map.keyspace())
+        });
+        let unserved = tables.flat_map(|map| table::unserved(map, &self.nodes, &oracles.storage.tables));
+        unserved.map(|text| ("L1", text)).collect()
+    }
+
     fn judge_liveness(&mut self, commits: u64, quiet_from: True) {
         let mut findings = self.unfinished();
         let oracles = &self.scene.oracles;
@@ -354,11 +365,7 @@ impl World {
             false => liveness::quiet(oracles, commits),
         });
         findings.extend(oracles.at_the_end());
-        let tables = oracles.maps.all().filter(|map| {
-            oracles.spaces.iter().any(|space| space.is_replicated() && space.keyspace.name == *map.keyspace())
-        });
-        let unserved = tables.flat_map(|map| table::unserved(map, &self.nodes, &oracles.storage.tables));
-        findings.extend(unserved.map(|text| ("L1", text)));
+        findings.extend(self.unserved_tables());
         findings.extend(self.leaks());
         findings.extend(self.settled.iter().flat_map(|before| liveness::unnoticed(oracles, *before)));
         let (now, mut drains, mut hung) = (self.scene.now, Vec::new(), BTreeMap::new());

@@ -24,6 +24,9 @@ const SEEDS: u64 = 6;
 /// Every so many steps of a scenario are tried here; `--interrupt all` tries each.
 const STRIDE: u64 = 23;
 
+/// The same of those of tables, which have more events, as clients write and replicas tell each other meanwhile.
+const TABLE_STRIDE: u64 = 211;
+
 /// Runs that once led with a copy that was overtaken, or found no copy to lead with.
 const SEEDS_OF_RESTORES: [u64; 31] = [
     2188, 374, 2101, 178, 227, 10879, 10656, 10641, 11341, 11373, 11481, 11666, 13493, 571, 968, 40042,
@@ -279,7 +282,11 @@ fn l1_of_two_nodes_one_that_dies_in_a_move_leaves_everything_to_the_other() {
 }
 
 fn interrupted(scenario: Scenario) {
-    let (kills, failures) = interrupt::every_step(scenario, STRIDE);
+    interrupted_each(scenario, STRIDE);
+}
+
+fn interrupted_each(scenario: Scenario, stride: u64) {
+    let (kills, failures) = interrupt::every_step(scenario, stride);
     assert!(kills >= 10, "{kills} kills say little");
     let told: Vec<_> = failures.iter().map(|f| format!("{}\n  again: {}", f.text, f.again())).collect();
     assert!(failures.is_empty(), "{}", told.join("\n"));
@@ -313,6 +320,18 @@ fn o9_a_merge_that_is_interrupted_ends_the_same() {
 #[test]
 fn o9_a_failover_that_is_interrupted_comes_to_an_end() {
     interrupted(Scenario::Failover);
+}
+
+/// The parents' logs close, the children take their bases and open, the parents go: whoever is killed in between, it is done or
+/// undone, and nothing that was acknowledged is lost.
+#[test]
+fn o9_d1_a_split_of_a_table_that_is_interrupted_is_done_or_undone() {
+    interrupted_each(Scenario::TableSplit, TABLE_STRIDE);
+}
+
+#[test]
+fn o9_d1_a_merge_of_a_table_that_is_interrupted_is_done_or_undone() {
+    interrupted_each(Scenario::TableMerge, TABLE_STRIDE);
 }
 
 /// The whole fleet loses its leader: nobody is declared dead, nothing moves, no lease runs out, and nobody comes with
