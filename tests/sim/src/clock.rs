@@ -45,6 +45,11 @@ impl Clock {
         self.ppm = draw.between(1_000_000 - half, 1_000_000 + half);
     }
 
+    /// The wall clock is off by up to a second, as those of machines are.
+    pub fn skew(&mut self, draw: &mut Draw) {
+        self.wall_offset_ms = draw.between(0, 2_000) as i64 - 1_000;
+    }
+
     /// The wall clock is set to somewhere else, also backwards.
     pub fn jump(&mut self, draw: &mut Draw) {
         self.wall_offset_ms = draw.between(0, 7_200_000) as i64 - 3_600_000;

@@ -12,6 +12,7 @@ pub mod coordinator;
 pub mod dataset;
 pub mod disk;
 pub mod draw;
+pub mod ending;
 pub mod faults;
 pub mod fleet;
 pub mod heat;

@@ -211,6 +211,8 @@ pub enum Event {
     Attended { coordinator: usize, process: u32, question: Question, attended: Attended },
     /// The next operation of the clients.
     Operate,
+    /// The next operation of the clients whose rows end.
+    OperateOnEnding,
     /// One of the clients that keep lists does something, or has heard what came of it.
     ListClient(usize),
     /// A try has not been answered.

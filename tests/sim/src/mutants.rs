@@ -142,7 +142,7 @@ fn hunt_of(bug: Planted) -> Hunt {
     }
 }
 
-/// What shows a bug of tables that no world does.
+/// What shows a bug of tables at once, that runs show only when clocks and leaders happen to change so.
 fn scenario_of_tables(bug: Planted) -> fn() -> Result<(), String> {
     match bug {
         Planted::AnyLetGo => scenarios::a_promise_to_a_later_leader_is_waited_out,

@@ -1,6 +1,6 @@
 //! What must be so of the rows of a table whatever the clocks of its replicas show, and of a reader of its changes: core's own
-//! rules, over records in memory. [`crate::mutants`] hunts with it for bugs that no world can show, as none writes rows that
-//! end. Each scenario says what it saw instead, if it is not so.
+//! rules, over records in memory. [`crate::mutants`] hunts with it for bugs that runs show only when clocks and leaders happen to
+//! change so. Each scenario says what it saw instead, if it is not so.
 
 use crate::table::Rows;
 use partage_core::base::id::Epoch;

@@ -80,6 +80,8 @@ pub struct World {
     pub operator: OperatorStore,
     /// The clients that keep lists in a table.
     pub lists: ListClients,
+    /// What chance decides for the clients whose rows end.
+    pub ending: Draw,
     ops: Op,
 }
 
@@ -109,7 +111,11 @@ impl World {
         let shape = Shape { coordinators, faulty: shape.faulty + settles, ..shape };
         let world = World::made(draw, shape, cast, settings, Trace::new(words));
         let lists = ListClients::new(seed);
-        let mut world = World { kinds, lists, asks: !shape.leaders, ..world };
+        let mut world = World { kinds, lists, ending: Draw::new(!seed ^ 3), asks: !shape.leaders, ..world };
+        if shape.replicated {
+            let mut draw = Draw::new(!seed ^ 4);
+            world.nodes.iter_mut().for_each(|node| node.clock.skew(&mut draw));
+        }
         world.strangers = Draw::new(!seed ^ 1).chance(shape::STRANGERS);
         let by_chance = shape.person != Some(true) && world.scene.draw.chance(shape::PERSON);
         // Who has touched the coordination state is a person, and mends what the status names.
@@ -191,6 +197,7 @@ impl World {
             started_again: 0,
             operator: OperatorStore::default(),
             lists: ListClients::new(0),
+            ending: Draw::new(0),
             ops: 0,
         }
     }
@@ -261,6 +268,7 @@ impl World {
         scene.after(SECOND, Event::Operate);
         if self.shape.replicated {
             self.lists.begin(scene);
+            scene.after(SECOND, Event::OperateOnEnding);
         }
         let first = if self.shape.leaders { SETTLED } else { 2 * SECOND };
         scene.after(first, Event::Fault);
@@ -546,6 +554,7 @@ impl World {
                 self.routers[router].try_again(scene, op, attempt, true);
             }
             Event::Operate => self.operate(),
+            Event::OperateOnEnding => self.operate_on_ending(),
             Event::ListClient(client) => self.list_client(client),
             Event::Change => self.change(),
             Event::Fault => self.next_fault(),

@@ -162,6 +162,8 @@ fn o8_d1_d10_nothing_is_wrong_with_tables_that_split_and_merge() {
         ("splits in which everything was killed", 1),
         ("appends to lists", 500),
         ("lists taken away", 20),
+        ("writes of rows that end", 500),
+        ("clocks of tables moved on", 100),
     ] {
         assert!(exercised.get(what).is_some_and(|times| *times >= least), "{what}: {exercised:#?}");
     }
@@ -176,6 +178,27 @@ fn d1_a_planted_reply_before_the_sync_is_found_in_the_cluster_too() {
         Verdict::Passed | Verdict::Unknown => None,
     });
     assert_eq!(found, Some("D1"));
+}
+
+/// By what invariant a bug is found in the runs with a table, within as many seeds as any is looked for.
+fn found_with_a_table(bug: Planted) -> Option<&'static str> {
+    (1..=mutants::WITHIN).find_map(|seed| match run(seed, TABLES, Some(bug), None).verdict {
+        Verdict::Failed(violation) => Some(violation.invariant),
+        Verdict::Passed | Verdict::Unknown => None,
+    })
+}
+
+/// Leaders change, and the next one's clock is behind.
+#[test]
+fn d3_a_planted_clock_of_a_table_that_goes_back_is_found_in_the_cluster_too() {
+    assert_eq!(found_with_a_table(Planted::ExpiryBack), Some("D3"));
+}
+
+/// No two nodes have the same clock.
+#[test]
+fn d1_d3_planted_replicas_that_go_by_their_own_clocks_are_found_in_the_cluster_too() {
+    let found = found_with_a_table(Planted::OwnClock);
+    assert!(matches!(found, Some("D1" | "D3")), "{found:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use crate::model::Op;
 use partage_core::base::id::Epoch;
 use partage_core::keyspace::key::Key;
-use partage_core::service::table::replication::{LogPosition, Payload};
+use partage_core::service::table::replication::{Entry, EntryKind, LogPosition, Payload};
 use partage_core::service::table::rows::{
     self, Action, Condition, Expiry, Operation, Request, RequestId, Row, Value, Write,
 };
@@ -76,6 +76,11 @@ pub fn encode(at_ms: u64, op: Op, key: &Key, write: &RowWrite) -> Payload {
     bytes.into()
 }
 
+/// A write that only moves the clock of its shard on.
+pub fn encode_clock(at_ms: u64) -> Payload {
+    head(at_ms).into()
+}
+
 fn head(at_ms: u64) -> Vec<u8> {
     let mut bytes = vec![ROWS];
     bytes.extend(at_ms.to_le_bytes());
@@ -112,6 +117,14 @@ pub fn decode(payload: &[u8]) -> Option<Write> {
     let operation = Operation { key: Key::new(key).ok()?, condition, action, wants_former: false };
     let request = Some(Request { id: request_id(op), fingerprint: op });
     Some(Write { at_ms, request, operations: vec![operation] })
+}
+
+/// The time that an entry carries; 0 if it carries none.
+pub fn time_of(entry: &Entry) -> u64 {
+    match &entry.kind {
+        EntryKind::Write(payload) => decode(payload).map_or(0, |write| write.at_ms),
+        EntryKind::Begin | EntryKind::Close => 0,
+    }
 }
 
 /// What is still to be read.
@@ -152,6 +165,7 @@ mod tests {
         let read = decode(&encode(7, 43, &key, &delete)).unwrap();
         assert_eq!(read.operations[0].action, Action::Delete);
         assert_eq!(read.operations[0].condition, Condition::Absent);
+        assert_eq!(decode(&encode_clock(8)), Some(Write { at_ms: 8, request: None, operations: vec![] }));
         assert_eq!(decode(&[0, 1, 1]), None, "that is one of a register");
     }
 }

@@ -11,7 +11,7 @@
 //! The witness ([`Tables`]) knows what is committed: every replica applies the same entries, and after each acknowledgement
 //! and each new map every member of the in-sync set has on its disk what was acknowledged.
 
-use crate::clock::{MS, True};
+use crate::clock::{Clock, MS, True};
 use crate::message::{Event, Message, Outcome, Place, Request, Via};
 use crate::model::{KeyAt, Op};
 use crate::node::Node;
@@ -33,6 +33,7 @@ use witness::Disk;
 
 mod aimed;
 mod client;
+mod ends;
 mod registers;
 mod rows;
 mod split;
@@ -57,6 +58,9 @@ const FLUSHES: u64 = 50;
 /// The longest rest of a follower that comes and goes: short, so that all are in sync again within a run.
 const FOLLOWER_REST_MS: u64 = 8_000;
 
+/// How often a leader moves the clock of its shard on at most.
+const CLOCK: True = 100 * MS;
+
 /// Flushes after which the disk wants room for its log, in thousandths.
 const TRIMS: u64 = 300;
 
@@ -75,6 +79,8 @@ pub struct Local {
     is_syncing: bool,
     /// When it is called next, so that it is not called twice.
     tick_at: True,
+    /// When it moved the clock of its shard on last, and how often it has.
+    clock_moved: (True, u16),
 }
 
 impl Local {
@@ -148,6 +154,7 @@ impl Node {
             waiting: VecDeque::new(),
             is_syncing: false,
             tick_at: True::MAX,
+            clock_moved: (0, 0),
         };
         process.service.tables.insert(order.replica.clone(), local);
     }
@@ -270,7 +277,8 @@ impl Node {
         let status = local.machine.status();
         let report = local.reporter.report(now, &status, &local.settings);
         process.worker.replicates(replica, report);
-        let when = self.clock.when(local.machine.wake_at(), scene.now).max(scene.now + MS / 5);
+        let when = self.clock.when(local.machine.wake_at(), scene.now);
+        let when = when.min(clock_at(&self.clock, scene.now, local)).max(scene.now + MS / 5);
         if when < True::MAX && (local.tick_at <= scene.now || when < local.tick_at) {
             local.tick_at = when;
             let (node, process) = (self.at, self.process_number);
@@ -287,8 +295,25 @@ impl Node {
         if let Some(local) = local {
             local.tick_at = True::MAX;
             self.table_hears(scene, replica, replication::Event::Tick);
+            self.move_clock(scene, replica);
             self.tick(scene);
         }
+    }
+
+    /// A row of a shard has ended, and no write has told the shard the time: its leader writes nothing but that, as the driver of
+    /// the product does.
+    fn move_clock(&mut self, scene: &mut Scene, replica: &ReplicaKey) {
+        let local = self.process.as_mut().and_then(|process| process.service.tables.get_mut(replica));
+        let Some(local) = local.filter(|local| scene.now >= clock_at(&self.clock, scene.now, local)) else {
+            return;
+        };
+        let number = local.clock_moved.1.wrapping_add(1);
+        local.clock_moved = (scene.now, number);
+        scene.count("clocks of tables moved on");
+        let payload = client::encode_clock(self.clock.moment(scene.now).wall_ms);
+        // No client has this request: operations are counted from 1.
+        let write = vec![(request_of(0, number.into()), payload)];
+        self.table_hears(scene, replica, replication::Event::Write(write));
     }
 
     fn table_does(&mut self, scene: &mut Scene, replica: &ReplicaKey, effect: Effect) {
@@ -309,7 +334,7 @@ impl Node {
                     if let Err(text) = scene.oracles.storage.tables.applied(replica, entry) {
                         scene.violate("D1", text);
                     }
-                    let change = local.applied.apply(entry);
+                    let change = local.applied.apply(entry, self.clock.moment(scene.now).wall_ms);
                     if change.is_twice {
                         scene.violate("D1", format!("{replica:?} does a request again: {change:?}"));
                     }
@@ -462,7 +487,12 @@ impl Node {
             }
             Ok(Answer::Read { .. }) => match &row {
                 None => Outcome::Done(seen, leads),
-                Some(key) => Outcome::Row(RowSeen::Read(local.applied.row(key)), leads),
+                Some(key) => {
+                    let (read, tables) = (local.applied.row(key), &scene.oracles.storage.tables);
+                    let finding = tables.row_breaks(replica, local.applied.at, (key, read.as_ref()));
+                    finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
+                    Outcome::Row(RowSeen::Read(read), leads)
+                }
             },
             Err(failed) if failed.is_definite() => Outcome::NotNow("its replication refuses"),
             Err(_) => Outcome::Indefinite,
@@ -493,6 +523,14 @@ impl Node {
         local
             .is_some_and(|local| local.machine.status().has_begun && tables.is_whole(replica, &local.applied))
     }
+}
+
+/// When the leader of a shard is to move its clock on, as a row ends.
+fn clock_at(clock: &Clock, now: True, local: &Local) -> True {
+    let end_ms = local.applied.next_end().filter(|_| local.machine.status().has_begun);
+    let Some(end_ms) = end_ms else { return True::MAX };
+    let left_ms = end_ms.saturating_sub(clock.moment(now).wall_ms);
+    (now + left_ms * MS).max(local.clock_moved.0 + CLOCK)
 }
 
 /// The key of the row beside a register.

@@ -3,6 +3,7 @@
 use super::client;
 use super::rows::Rows;
 use crate::model::{Deed, KeyAt, Op, Register, Seen};
+use partage_core::base::planted::{self, Planted};
 use partage_core::keyspace::key::Key;
 use partage_core::service::table::replication::{Entry, EntryKind, LogPosition, Payload};
 use partage_core::service::table::rows::{Outcome, Record, Row};
@@ -62,13 +63,17 @@ impl Change {
 }
 
 impl Registers {
-    /// Applies an entry. A request that was done before does nothing.
-    pub fn apply(&mut self, entry: &Entry) -> Change {
+    /// Applies an entry. A request that was done before does nothing. `own_ms` is what the replica's clock shows, by which
+    /// nothing may go.
+    pub fn apply(&mut self, entry: &Entry, own_ms: u64) -> Change {
         self.at = entry.position;
         let (records, outcome) = (Vec::new(), None);
         let mut change = Change { at: entry.position, request: None, records, outcome, is_twice: false };
         let EntryKind::Write(payload) = &entry.kind else { return change };
-        if let Some(write) = client::decode(payload) {
+        if let Some(mut write) = client::decode(payload) {
+            if planted::is(Planted::OwnClock) {
+                write.at_ms = own_ms;
+            }
             let (outcome, records) = self.rows.apply(entry.position, &write);
             change.records = records;
             change.outcome = write.request.map(|request| (client::op_of(request.id), outcome));
@@ -127,6 +132,11 @@ impl Registers {
     /// What a request of a row was answered.
     pub fn outcome(&self, op: Op) -> Option<&Outcome> {
         self.rows.outcome(&client::request_id(op))
+    }
+
+    /// When the next row ends.
+    pub fn next_end(&self) -> Option<u64> {
+        self.rows.next_end()
     }
 
     /// The shard's clock.

@@ -122,6 +122,11 @@ impl Rows {
         self.answers.get(id).map(|answered| &answered.outcome)
     }
 
+    /// When the next row ends; it may have ended and not be removed yet.
+    pub fn next_end(&self) -> Option<u64> {
+        self.ends.first().map(|(at, _)| *at)
+    }
+
     /// The shard's clock.
     pub fn clock_ms(&self) -> u64 {
         self.standing.clock_ms

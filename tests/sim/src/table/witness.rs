@@ -1,5 +1,7 @@
 //! All stored replicas of a run, and what nobody in it knows: what is committed, and what was acknowledged.
 
+use super::client;
+use super::ends::Ends;
 use super::registers::{Change, Held, Registers};
 use crate::clock::True;
 use crate::model::{KeyAt, Op, Register};
@@ -42,6 +44,7 @@ struct Truth {
     base: u64,
     entries: Vec<Entry>,
     applied: Registers,
+    ends: Ends,
     /// Up to this index writes were acknowledged.
     acknowledged: u64,
     /// When the last one was.
@@ -151,7 +154,10 @@ impl Tables {
             }
             None => truth.entries.push(entry.clone()),
         }
-        let change = truth.applied.apply(entry);
+        // The clock of the witness shows what the entry carries.
+        let change = truth.applied.apply(entry, client::time_of(entry));
+        let done = |outcome: &Outcome| matches!(outcome, Outcome::Done { version, .. } if *version == entry.position);
+        truth.ends.apply(entry, change.outcome().is_some_and(|(_, outcome)| done(outcome)));
         let clock_ms = truth.applied.clock_ms();
         if let Some((key, op, deed)) = change.write() {
             self.registers.entry(key).or_default().write(op, deed);
@@ -198,8 +204,10 @@ impl Tables {
         if !base.has_rows_of(&Registers::joined(&parts, base.at)) {
             return Err(format!("{replica:?} opens with less than its parents {parents:?} had: {base:?}"));
         }
+        let ends = Ends::joined(parents.iter().filter_map(of).map(|truth| &truth.ends), held, base.at.index);
         let truth = self.shards.entry((replica.keyspace.clone(), replica.shard)).or_insert_with(|| Truth {
             base: base.at.index,
+            ends,
             applied: base.clone(),
             ..Truth::default()
         });
@@ -207,6 +215,18 @@ impl Tables {
             true => Ok(()),
             false => Err(format!("{replica:?} begins behind {}, others behind {}", base.at, truth.base)),
         }
+    }
+
+    /// What is wrong with a row as a replica has read it, by the writes of its shard alone.
+    pub(super) fn row_breaks(
+        &self,
+        replica: &ReplicaKey,
+        applied: LogPosition,
+        (key, row): (&Key, Option<&Row>),
+    ) -> Option<(&'static str, String)> {
+        let truth = self.shards.get(&(replica.keyspace.clone(), replica.shard))?;
+        let (invariant, text) = truth.ends.breaks(key, applied.index, row)?;
+        Some((invariant, format!("{replica:?}: {text}")))
     }
 
     pub(super) fn acknowledged(&mut self, replica: &ReplicaKey, at: LogPosition, now: True) {
