@@ -18,6 +18,7 @@ impl World {
         let Some(keyspace) = self.scene.oracles.spaces.iter().position(|space| space.is_replicated()) else {
             return;
         };
+        let longest = if self.is_lively() { 120 * MS } else { SECOND };
         let draw = &mut self.ending;
         // Beside the others there are lists.
         let key = KeyAt { keyspace, key: 2 * draw.index(KEYS / 2) + 1 };
@@ -28,7 +29,7 @@ impl World {
             12 => (Access::Write, Some(Some(Expiry::Never))),
             _ => (Access::Write, Some(Some(Expiry::After(draw.between(1, LONGEST_MS))))),
         };
-        let rest = draw.between(MS, if self.is_lively() { 120 * MS } else { SECOND });
+        let rest = draw.between(MS, longest);
         self.scene.after(rest, Event::OperateOnEnding);
         let op = self.next_op();
         self.scene.count(match what {

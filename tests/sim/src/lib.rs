@@ -14,6 +14,7 @@ pub mod disk;
 pub mod draw;
 pub mod ending;
 pub mod faults;
+pub mod feeds;
 pub mod fleet;
 pub mod heat;
 pub mod interrupt;

@@ -213,6 +213,8 @@ pub enum Event {
     Operate,
     /// The next operation of the clients whose rows end.
     OperateOnEnding,
+    /// One of the readers of a table's changes reads on, or has heard what came of it.
+    FeedReader(usize),
     /// One of the clients that keep lists does something, or has heard what came of it.
     ListClient(usize),
     /// A try has not been answered.

@@ -379,6 +379,7 @@ impl Router {
                 if is_alive(scene, key) && !is_of_forgotten(scene, op, &seen) {
                     let findings = scene.oracles.lists.done(op, &seen, by_leader);
                     findings.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
+                    scene.oracles.feeds.done(op, seen);
                 }
                 return row_ends(scene, op);
             }
@@ -409,7 +410,7 @@ fn is_alive(scene: &Scene, key: KeyAt) -> bool {
 fn is_of_forgotten(scene: &Scene, op: Op, seen: &RowSeen) -> bool {
     let list = match seen {
         RowSeen::Read(Some(row)) => lists::elements(&row.value),
-        RowSeen::Read(None) | RowSeen::Wrote(_) => Vec::new(),
+        RowSeen::Read(None) | RowSeen::Changes(_) | RowSeen::Wrote(_) => Vec::new(),
     };
     let tables = &scene.oracles.storage.tables;
     list.into_iter().chain([op]).any(|op| tables.is_forgotten(op))
@@ -419,5 +420,8 @@ fn is_of_forgotten(scene: &Scene, op: Op, seen: &RowSeen) -> bool {
 fn row_ends(scene: &mut Scene, op: Op) {
     if let Some(client) = scene.oracles.lists.ends(op) {
         scene.after(0, Event::ListClient(client));
+    }
+    if let Some(reader) = scene.oracles.feeds.ends(op) {
+        scene.after(0, Event::FeedReader(reader));
     }
 }

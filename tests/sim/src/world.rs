@@ -8,6 +8,7 @@ use crate::clock::{Clock, MS, SECOND, True};
 use crate::coordinator::{Coordinator, Cost};
 use crate::draw::Draw;
 use crate::faults::{Kind, Mend};
+use crate::feeds::FeedReaders;
 use crate::lists::ListClients;
 use crate::message::{Event, Message, Place};
 use crate::model::{self, Cast, Deed, KEYS, KeyAt, Op};
@@ -80,6 +81,8 @@ pub struct World {
     pub operator: OperatorStore,
     /// The clients that keep lists in a table.
     pub lists: ListClients,
+    /// Those that read its changes.
+    pub feeds: FeedReaders,
     /// What chance decides for the clients whose rows end.
     pub ending: Draw,
     ops: Op,
@@ -111,7 +114,8 @@ impl World {
         let shape = Shape { coordinators, faulty: shape.faulty + settles, ..shape };
         let world = World::made(draw, shape, cast, settings, Trace::new(words));
         let lists = ListClients::new(seed);
-        let mut world = World { kinds, lists, ending: Draw::new(!seed ^ 3), asks: !shape.leaders, ..world };
+        let (feeds, ending) = (FeedReaders::new(seed), Draw::new(!seed ^ 3));
+        let mut world = World { kinds, lists, feeds, ending, asks: !shape.leaders, ..world };
         if shape.replicated {
             let mut draw = Draw::new(!seed ^ 4);
             world.nodes.iter_mut().for_each(|node| node.clock.skew(&mut draw));
@@ -197,6 +201,7 @@ impl World {
             started_again: 0,
             operator: OperatorStore::default(),
             lists: ListClients::new(0),
+            feeds: FeedReaders::new(0),
             ending: Draw::new(0),
             ops: 0,
         }
@@ -268,6 +273,7 @@ impl World {
         scene.after(SECOND, Event::Operate);
         if self.shape.replicated {
             self.lists.begin(scene);
+            self.feeds.begin(scene);
             scene.after(SECOND, Event::OperateOnEnding);
         }
         let first = if self.shape.leaders { SETTLED } else { 2 * SECOND };
@@ -556,6 +562,7 @@ impl World {
             Event::Operate => self.operate(),
             Event::OperateOnEnding => self.operate_on_ending(),
             Event::ListClient(client) => self.list_client(client),
+            Event::FeedReader(reader) => self.feed_reader(reader),
             Event::Change => self.change(),
             Event::Fault => self.next_fault(),
             Event::Touch => self.touch(),

@@ -164,6 +164,8 @@ fn o8_d1_d10_nothing_is_wrong_with_tables_that_split_and_merge() {
         ("lists taken away", 20),
         ("writes of rows that end", 500),
         ("clocks of tables moved on", 100),
+        ("pages of changes", 500),
+        ("readers of changes that were late", 1),
     ] {
         assert!(exercised.get(what).is_some_and(|times| *times >= least), "{what}: {exercised:#?}");
     }

@@ -6,10 +6,12 @@
 //! | `rules.rs`     | M7, R4, R5, O11 of what plans begin and who is given up  |
 //! | `maps.rs`      | M1–M8 by core's check, M2, M3, O3, O8, O10, O11, D4, D7 |
 //! | `data.rs`      | D1, D2, D3                                      |
+//! | `feeds.rs`     | D1 of readers of a table's changes              |
 //! | `lists.rs`     | D1, D2, D3 of lists that grow by compare-and-set |
 //! | `liveness.rs`  | L1, L2, L3, L8, once faults have stopped        |
 
 pub mod data;
+pub mod feeds;
 pub mod lists;
 pub mod liveness;
 pub mod maps;
@@ -53,6 +55,8 @@ pub struct Oracles {
     pub data: data::Data,
     /// The same of the lists in rows of tables.
     pub lists: lists::Lists,
+    /// What readers of the changes of tables were given.
+    pub feeds: feeds::Feeds,
     /// The cluster that the run is about, and those that it was restored to.
     pub lineage: BTreeSet<ClusterId>,
     /// Who leads now is of another cluster, and its terms, maps and nodes are its own.
@@ -68,6 +72,7 @@ impl Oracles {
             maps: maps::Maps::new(&spaces),
             data: data::Data::default(),
             lists: lists::Lists::default(),
+            feeds: feeds::Feeds::default(),
             lineage: BTreeSet::new(),
             is_aside: false,
             spaces,
@@ -147,6 +152,7 @@ impl Oracles {
     fn give_up(&mut self, key: KeyAt) {
         self.data.give_up(key);
         self.lists.give_up(key);
+        self.feeds.give_up();
     }
 
     /// D1: what was acknowledged is there.

@@ -1,9 +1,11 @@
 //! What clients ask of the row that lies beside each register of a table, what they are answered, and the form in which a log
 //! carries it.
 
+use super::rows::Page;
 use crate::model::Op;
 use partage_core::base::id::Epoch;
 use partage_core::keyspace::key::Key;
+use partage_core::service::table::feed::{Gone, Progress};
 use partage_core::service::table::replication::{Entry, EntryKind, LogPosition, Payload};
 use partage_core::service::table::rows::{
     self, Action, Condition, Expiry, Operation, Request, RequestId, Row, Value, Write,
@@ -14,6 +16,8 @@ use partage_core::service::table::rows::{
 pub enum RowDeed {
     /// To read it.
     Read,
+    /// To read the changes of its shard that a reader lacks which is so far.
+    Changes(Progress),
     /// To write it.
     Write(RowWrite),
 }
@@ -34,6 +38,8 @@ pub struct RowWrite {
 pub enum RowSeen {
     /// It was read.
     Read(Option<Row>),
+    /// The changes that a reader lacks, or that they are not kept any more.
+    Changes(Result<Page, Gone>),
     /// It was written, or refused.
     Wrote(rows::Outcome),
 }
@@ -90,7 +96,8 @@ fn head(at_ms: u64) -> Vec<u8> {
 /// The same, as a replica applies it; none: it is no write of rows.
 pub fn decode(payload: &[u8]) -> Option<Write> {
     let mut rest = Rest(payload);
-    if rest.take()? != [ROWS] {
+    let [form]: [u8; 1] = rest.take()?;
+    if form != ROWS {
         return None;
     }
     let at_ms = rest.number()?;
@@ -98,7 +105,7 @@ pub fn decode(payload: &[u8]) -> Option<Write> {
         return Some(Write { at_ms, request: None, operations: Vec::new() });
     }
     let op = rest.number()?;
-    let [tag] = rest.take()?;
+    let [tag]: [u8; 1] = rest.take()?;
     let version = LogPosition { epoch: Epoch(rest.number()?), index: rest.number()? };
     let condition = match tag {
         0 => Condition::Always,
@@ -107,7 +114,7 @@ pub fn decode(payload: &[u8]) -> Option<Write> {
         _ => Condition::Version(version),
     };
     let end_ms = rest.number()?;
-    let [length] = rest.take()?;
+    let [length]: [u8; 1] = rest.take()?;
     let (key, value) = rest.0.split_at_checked(length.into())?;
     let expiry = if end_ms == u64::MAX { Expiry::Never } else { Expiry::At(end_ms) };
     let action = match value.split_first()? {

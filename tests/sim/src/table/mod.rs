@@ -42,7 +42,7 @@ mod witness;
 
 pub use client::{RowDeed, RowSeen, RowWrite};
 pub use registers::Registers;
-pub use rows::Rows;
+pub use rows::{FEED, Page, Rows};
 pub use split::{Asked, BasePart, Bases, LOOKS_AGAIN};
 pub use witness::Tables;
 
@@ -248,7 +248,7 @@ impl Node {
                 let at_ms = self.clock.moment(scene.now).wall_ms;
                 row_key(scene, request.key).map(|key| client::encode(at_ms, op, &key, write))
             }
-            (Some(RowDeed::Read), _) => None,
+            (Some(RowDeed::Read | RowDeed::Changes(_)), _) => None,
             (None, deed) => deed.map(|deed| encode(request.key, op, deed)),
         };
         let event = match write {
@@ -331,7 +331,7 @@ impl Node {
             }
             Effect::Apply(entries) => {
                 for entry in &entries {
-                    if let Err(text) = scene.oracles.storage.tables.applied(replica, entry) {
+                    if let Err(text) = scene.oracles.storage.tables.applied(replica, entry, scene.now) {
                         scene.violate("D1", text);
                     }
                     let change = local.applied.apply(entry, self.clock.moment(scene.now).wall_ms);
@@ -465,10 +465,10 @@ impl Node {
         let (op, attempt) = (request >> 16, request as u16 as u32);
         let Some(process) = &mut self.process else { return };
         let Some((asked, leads)) = process.service.asked(op, attempt) else { return };
-        let (key, is_of_row) = (asked.key, asked.row.is_some());
+        let (key, deed) = (asked.key, asked.row.clone());
         let Some(local) = process.service.tables.get(replica) else { return };
         let seen = local.applied.seen(key);
-        let row = row_key(scene, key).filter(|_| is_of_row);
+        let row = row_key(scene, key).filter(|_| deed.is_some());
         let is_leaders = leads || matches!(answer, Ok(Answer::Written(_)));
         if answer.is_ok() && is_leaders && is_read_replica(scene, replica, replica.placement) {
             scene.violate("D2", format!("{replica:?}, a read replica, answers {answer:?} as a leader does"));
@@ -485,9 +485,15 @@ impl Node {
                     (Some(_), None) => Outcome::Indefinite,
                 }
             }
-            Ok(Answer::Read { .. }) => match &row {
-                None => Outcome::Done(seen, leads),
-                Some(key) => {
+            Ok(Answer::Read { .. }) => match (&row, deed) {
+                (None, _) => Outcome::Done(seen, leads),
+                (Some(_), Some(RowDeed::Changes(progress))) => {
+                    let held = process.worker.local_replicas().get(replica);
+                    let read = held.map(|held| progress.within(&held.order.bounds));
+                    let page = local.applied.page(read.unwrap_or_default());
+                    Outcome::Row(RowSeen::Changes(page), leads)
+                }
+                (Some(key), _) => {
                     let (read, tables) = (local.applied.row(key), &scene.oracles.storage.tables);
                     let finding = tables.row_breaks(replica, local.applied.at, (key, read.as_ref()));
                     finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));

@@ -1,10 +1,12 @@
 //! What a replica of a table has applied: registers, which requests were done, and the rows beside the registers.
 
 use super::client;
-use super::rows::Rows;
+use super::rows::{Page, Rows};
 use crate::model::{Deed, KeyAt, Op, Register, Seen};
 use partage_core::base::planted::{self, Planted};
 use partage_core::keyspace::key::Key;
+use partage_core::keyspace::sharding::Bounds;
+use partage_core::service::table::feed::{Gone, Progress};
 use partage_core::service::table::replication::{Entry, EntryKind, LogPosition, Payload};
 use partage_core::service::table::rows::{Outcome, Record, Row};
 use partage_core::service::table::split::inherit;
@@ -107,12 +109,15 @@ impl Registers {
         Registers { at: self.at, registers, done, rows: self.rows.part(&held.rows) }
     }
 
-    /// The base of a child, of the parts of its parents.
-    pub fn joined<'a>(parts: impl IntoIterator<Item = &'a Registers>, at: LogPosition) -> Registers {
-        let parts: Vec<&Registers> = parts.into_iter().collect();
-        let rows = Rows::joined(parts.iter().map(|part| &part.rows));
+    /// The base of a child, of the parts of its parents, with what each of these held as far as that is known.
+    pub fn joined<'a>(
+        parts: impl IntoIterator<Item = (Option<Bounds>, &'a Registers)>,
+        at: LogPosition,
+    ) -> Registers {
+        let parts: Vec<(Option<Bounds>, &Registers)> = parts.into_iter().collect();
+        let rows = Rows::joined(parts.iter().map(|(bounds, part)| (bounds.clone(), &part.rows)));
         let mut base = Registers { at, rows, ..Registers::default() };
-        for part in parts {
+        for (_, part) in parts {
             base.registers.extend(part.registers.iter().map(|(key, register)| (*key, register.clone())));
             base.done.extend(&part.done);
         }
@@ -132,6 +137,14 @@ impl Registers {
     /// What a request of a row was answered.
     pub fn outcome(&self, op: Op) -> Option<&Outcome> {
         self.rows.outcome(&client::request_id(op))
+    }
+
+    /// The next changes of rows, for a reader that is so far.
+    ///
+    /// # Errors
+    /// A change that it lacks is removed.
+    pub fn page(&self, progress: Progress) -> Result<Page, Gone> {
+        self.rows.page(progress, self.at)
     }
 
     /// When the next row ends.

@@ -1,6 +1,11 @@
-//! The rows of a replica in memory: core's records, which core's own rules judge and change.
+//! The rows of a replica in memory, and the changes that its table keeps for readers: core's records, which core's own rules judge
+//! and change.
 
 use partage_core::keyspace::key::Key;
+use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
+use partage_core::service::table::feed::{
+    Change, FeedSettings, Gone, Place, Progress, Reached, Reader, Removed,
+};
 use partage_core::service::table::replication::LogPosition;
 use partage_core::service::table::rows::{
     self, Answered, Outcome, Record, Records, RequestId, Row, Standing, Write,
@@ -8,6 +13,23 @@ use partage_core::service::table::rows::{
 use partage_core::service::table::split::inherit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::ops::Bound;
+
+/// How tables keep changes: for a short time, so that readers are late within a run.
+pub const FEED: FeedSettings =
+    FeedSettings { kept_ms: 8_000, sharding: Sharding::KeyRange, partition_key: PartitionKey::Whole };
+
+/// Changes that a reader is given at once.
+const PAGE: usize = 8;
+
+/// The next changes of a reader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// In the order of their places.
+    pub changes: Vec<(Place, Change)>,
+    /// How far the reader is with them.
+    pub progress: Progress,
+}
 
 /// What is kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,6 +39,8 @@ pub struct Rows {
     answers: BTreeMap<RequestId, Answered>,
     answers_of: BTreeSet<(u64, RequestId)>,
     standing: Standing,
+    changes: BTreeMap<Place, Change>,
+    removed: Removed,
 }
 
 impl Rows {
@@ -47,7 +71,9 @@ impl Rows {
                 self.answers_of.remove(&(at, id));
             }
             Record::Standing(standing) => self.standing = standing,
-            Record::Change(..) | Record::Removed(_) => {}
+            Record::Change(at, key, Some(change)) => drop(self.changes.insert((at, key), change)),
+            Record::Change(at, key, None) => drop(self.changes.remove(&(at, key))),
+            Record::Removed(removed) => self.removed = removed,
         }
     }
 
@@ -57,7 +83,11 @@ impl Rows {
         let ends = self.ends.iter().map(|(at, key)| Record::Ends(*at, key.clone(), true));
         let answers = self.answers.iter().map(|(id, answered)| Record::Answer(*id, Some(answered.clone())));
         let answers_of = self.answers_of.iter().map(|(at, id)| Record::AnswerOf(*at, *id, true));
-        rows.chain(ends).chain(answers).chain(answers_of).chain([Record::Standing(self.standing)])
+        let changes = self.changes.iter();
+        let changes =
+            changes.map(|((at, key), change)| Record::Change(*at, key.clone(), Some(change.clone())));
+        let stands = [Record::Standing(self.standing), Record::Removed(self.removed.clone())];
+        rows.chain(ends).chain(answers).chain(answers_of).chain(changes).chain(stands)
     }
 
     /// What a child takes of it that holds `held`.
@@ -75,22 +105,26 @@ impl Rows {
         taken.cloned().for_each(|record| self.take(record));
     }
 
-    /// The base of a child, of the parts of its parents.
-    pub fn joined<'a>(parts: impl IntoIterator<Item = &'a Rows>) -> Rows {
+    /// The base of a child, of the parts of its parents, with what each of these held.
+    pub fn joined<'a>(parts: impl IntoIterator<Item = (Option<Bounds>, &'a Rows)>) -> Rows {
         let mut base = Rows::default();
-        let mut standings = Vec::new();
-        for part in parts {
+        let (mut standings, mut removed) = (Vec::new(), Vec::new());
+        for (bounds, part) in parts {
             standings.push(part.standing);
+            removed.push((bounds, part.removed.clone()));
             for record in part.records() {
                 match record {
                     Record::Answer(id, Some(answered)) => base.take_outcome(id, answered),
-                    Record::AnswerOf(..) | Record::Standing(_) => {}
+                    Record::AnswerOf(..) | Record::Standing(_) | Record::Removed(_) => {}
                     record => base.take(record),
                 }
             }
         }
         let answers = base.answers.len() as u64;
         base.standing = Standing { answers, ..inherit::standing(standings) };
+        if removed.iter().any(|(_, removed)| *removed != Removed::default()) {
+            base.removed = Removed::joined(removed);
+        }
         base
     }
 
@@ -120,6 +154,36 @@ impl Rows {
     /// What a request was answered.
     pub fn outcome(&self, id: &RequestId) -> Option<&Outcome> {
         self.answers.get(id).map(|answered| &answered.outcome)
+    }
+
+    /// The next changes of a reader that is so far, by a replica that has applied all up to `applied`.
+    ///
+    /// # Errors
+    /// A change that it lacks is removed.
+    pub fn page(&self, progress: Progress, applied: LogPosition) -> Result<Page, Gone> {
+        let newest = self.changes.keys().next_back().map(|(at, _)| *at);
+        let reader = Reader::begin(FEED, progress, &self.removed, newest)?;
+        let start = match reader.from() {
+            Some(Reached { entry, key: Some(key) }) => Bound::Excluded((*entry, key.clone())),
+            Some(Reached { entry, key: None }) => Bound::Included((
+                LogPosition { index: entry.index.saturating_add(1), ..*entry },
+                Key::empty(),
+            )),
+            None => return Ok(Page { changes: Vec::new(), progress: reader.end(None, None, applied) }),
+        };
+        let (mut changes, mut last, mut next) = (Vec::new(), None, None);
+        for (place, change) in self.changes.range((start, Bound::Unbounded)) {
+            if changes.len() >= PAGE {
+                next = Some(place);
+                break;
+            }
+            if reader.wants(place.0, &place.1) {
+                changes.push((place.clone(), change.clone()));
+            }
+            last = Some(place.clone());
+        }
+        let progress = reader.end(last, next, applied);
+        Ok(Page { changes, progress })
     }
 
     /// When the next row ends; it may have ended and not be removed yet.
@@ -154,5 +218,24 @@ impl Records for Rows {
 
     fn standing(&self) -> Result<Standing, Infallible> {
         Ok(self.standing)
+    }
+
+    fn feed(&self) -> Option<FeedSettings> {
+        Some(FEED)
+    }
+
+    fn changes(&self, until_ms: u64, most: usize, bytes: usize) -> Result<Vec<Place>, Infallible> {
+        let mut left = bytes;
+        let old = self.changes.iter().take_while(|(_, change)| change.at_ms <= until_ms).take(most);
+        let some = old.take_while(|(_, change)| {
+            let fits = left > 0;
+            left = left.saturating_sub(change.bytes());
+            fits
+        });
+        Ok(some.map(|(place, _)| place.clone()).collect())
+    }
+
+    fn removed(&self) -> Result<Removed, Infallible> {
+        Ok(self.removed.clone())
     }
 }

@@ -61,6 +61,14 @@ pub struct TableBase {
     tick_at: True,
 }
 
+impl TableBase {
+    /// What is there of all parents, as one.
+    fn joined(&self, at: LogPosition) -> Registers {
+        let held = |shard: &ShardId| self.base.held(*shard).cloned();
+        Registers::joined(self.parts.iter().map(|(shard, part)| (held(shard), part)), at)
+    }
+}
+
 /// The bases of a process.
 pub type Bases = BTreeMap<ReplicaKey, TableBase>;
 
@@ -246,7 +254,7 @@ impl Node {
         if base.parts.len() > 1 {
             scene.count("bases of merged tables");
         }
-        let joined = Registers::joined(base.parts.values(), position);
+        let joined = base.joined(position);
         let parents: Vec<_> = base.parts.keys().copied().collect();
         let held = held(scene, replica, &base.bounds);
         if let Err(text) = scene.oracles.storage.tables.based(replica, &parents, (&held, &joined)) {
@@ -281,7 +289,7 @@ impl Node {
             None => partage_core::service::table::split::base_position(ends),
         };
         let stored = Stored { base: at, flushed: at, ..Stored::default() };
-        let joined = Registers::joined(base.parts.values(), at);
+        let joined = base.joined(at);
         scene.count("children of tables opened");
         self.open_machine(scene, &order, stored, joined, true);
         self.order_tables(scene);

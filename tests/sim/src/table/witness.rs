@@ -2,7 +2,7 @@
 
 use super::client;
 use super::ends::Ends;
-use super::registers::{Change, Held, Registers};
+use super::registers::{self, Held, Registers};
 use crate::clock::True;
 use crate::model::{KeyAt, Op, Register};
 use partage_core::base::id::{Epoch, ShardId};
@@ -12,6 +12,7 @@ use partage_core::keyspace::map::{Shard, ShardMap, Stage};
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::limits::ANSWER_KEPT_MS;
 use partage_core::node::exchange::{ReplicaKey, Stored};
+use partage_core::service::table::feed::Change;
 use partage_core::service::table::replication::{self, Entry, LogPosition};
 use partage_core::service::table::rows::{Outcome, Record, Row};
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,6 +66,10 @@ pub struct Tables {
     registers: BTreeMap<KeyAt, Register>,
     /// The rows, as all that is committed has made them.
     rows: BTreeMap<(KeyspaceName, Key), Row>,
+    /// The changes of each row, in their order, and when they were committed.
+    changes: BTreeMap<Key, Vec<(LogPosition, Change, True)>>,
+    /// Whether any change was removed, as its time was over.
+    has_removed: bool,
     /// What each request of a row was answered first, and what the clock of its shard showed.
     outcomes: BTreeMap<Op, (Outcome, u64)>,
     /// Requests that came again when their outcomes need not be kept any more.
@@ -95,6 +100,16 @@ impl Tables {
     /// The row of a key as all that is committed has made it.
     pub fn row(&self, keyspace: &KeyspaceName, key: &Key) -> Option<&Row> {
         self.rows.get(&(keyspace.clone(), key.clone()))
+    }
+
+    /// The changes of a row that are committed, and when each was.
+    pub fn changes_of(&self, key: &Key) -> &[(LogPosition, Change, True)] {
+        self.changes.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether any change was removed.
+    pub fn has_removed(&self) -> bool {
+        self.has_removed
     }
 
     /// Whether a request came again when its outcome need not be kept any more: a clock that jumps makes that so.
@@ -141,7 +156,7 @@ impl Tables {
     }
 
     /// A replica applies an entry: the same that all others apply there.
-    pub(super) fn applied(&mut self, replica: &ReplicaKey, entry: &Entry) -> Result<(), String> {
+    pub(super) fn applied(&mut self, replica: &ReplicaKey, entry: &Entry, now: True) -> Result<(), String> {
         let truth = self.shards.entry((replica.keyspace.clone(), replica.shard)).or_default();
         let Some(at) = entry.position.index.checked_sub(truth.base + 1) else {
             return Err(format!("{entry:?} is applied before the log of {} begins", replica.shard));
@@ -162,12 +177,30 @@ impl Tables {
         if let Some((key, op, deed)) = change.write() {
             self.registers.entry(key).or_default().write(op, deed);
         }
-        self.rows_change(&replica.keyspace, &change);
+        self.rows_change(&replica.keyspace, &change, now)?;
         self.answers(&change, clock_ms)
     }
 
-    fn rows_change(&mut self, keyspace: &KeyspaceName, change: &Change) {
-        for record in change.records() {
+    /// Rows change, and each change is one of the feed.
+    fn rows_change(
+        &mut self,
+        keyspace: &KeyspaceName,
+        applied: &registers::Change,
+        now: True,
+    ) -> Result<(), String> {
+        let (mut changed, mut told) = (BTreeSet::new(), BTreeSet::new());
+        for record in applied.records() {
+            match record {
+                Record::Row(key, _) => {
+                    changed.insert(key);
+                }
+                Record::Change(at, key, Some(change)) => {
+                    told.insert(key);
+                    self.changes.entry(key.clone()).or_default().push((*at, change.clone(), now));
+                }
+                Record::Change(_, _, None) => self.has_removed = true,
+                _ => {}
+            }
             match record {
                 Record::Row(key, Some(row)) => {
                     drop(self.rows.insert((keyspace.clone(), key.clone()), row.clone()));
@@ -176,10 +209,14 @@ impl Tables {
                 _ => {}
             }
         }
+        match changed == told {
+            true => Ok(()),
+            false => Err(format!("the rows of {changed:?} change, and the feed tells of {told:?}")),
+        }
     }
 
     /// A request that comes again gets its first answer, whichever shard its key is in by then, for as long as outcomes are kept.
-    fn answers(&mut self, change: &Change, clock_ms: u64) -> Result<(), String> {
+    fn answers(&mut self, change: &registers::Change, clock_ms: u64) -> Result<(), String> {
         let Some((op, outcome)) = change.outcome() else { return Ok(()) };
         match self.outcomes.get(op) {
             Some((first, _)) if first == outcome => {}
@@ -201,7 +238,8 @@ impl Tables {
     ) -> Result<(), String> {
         let of = |shard: &ShardId| self.shards.get(&(replica.keyspace.clone(), *shard));
         let parts: Vec<_> = parents.iter().filter_map(of).map(|truth| truth.applied.part(held)).collect();
-        if !base.has_rows_of(&Registers::joined(&parts, base.at)) {
+        let whole = Registers::joined(parts.iter().map(|part| (None, part)), base.at);
+        if !base.has_rows_of(&whole) {
             return Err(format!("{replica:?} opens with less than its parents {parents:?} had: {base:?}"));
         }
         let ends = Ends::joined(parents.iter().filter_map(of).map(|truth| &truth.ends), held, base.at.index);
@@ -250,5 +288,56 @@ impl Tables {
     pub(super) fn is_whole(&self, replica: &ReplicaKey, has: &Registers) -> bool {
         let truth = self.shards.get(&(replica.keyspace.clone(), replica.shard));
         truth.is_none_or(|truth| truth.applied == *has)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::client::{RowWrite, encode};
+    use super::super::rows::Page;
+    use super::*;
+    use crate::oracle::feeds::Feeds;
+    use partage_core::base::id::PlacementId;
+    use partage_core::keyspace::key::KeyRange;
+    use partage_core::service::table::feed::{Progress, Since};
+    use partage_core::service::table::replication::EntryKind;
+    use partage_core::service::table::rows::{Condition, Expiry};
+
+    /// A shard with so many writes of one row, and a replica that has applied them.
+    fn committed(count: u64) -> (Tables, Registers, Key) {
+        let key = Key::new(b"k01").unwrap();
+        let keyspace = KeyspaceName::new("stock").unwrap();
+        let replica = ReplicaKey { keyspace, shard: ShardId(1), placement: PlacementId(1) };
+        let (mut tables, mut registers) = (Tables::default(), Registers::default());
+        for index in 1..=count {
+            let value = Some(index.to_le_bytes().as_slice().into());
+            let write = RowWrite { condition: Condition::Always, value, expiry: Expiry::Never };
+            let kind = EntryKind::Write(encode(1_000, index, &key, &write));
+            let entry = Entry { position: LogPosition { epoch: Epoch(1), index }, kind };
+            tables.applied(&replica, &entry, 0).unwrap();
+            registers.apply(&entry, 0);
+        }
+        (tables, registers, key)
+    }
+
+    #[test]
+    fn d1_a_change_that_a_reader_misses_or_is_given_again_is_found() {
+        let (tables, registers, key) = committed(10);
+        let keys = [key];
+        let begin = Progress::begin([Bounds::Keys(KeyRange::all())], &Since::Oldest);
+        let first = registers.page(begin).unwrap();
+        let second = registers.page(first.progress.clone()).unwrap();
+        assert_eq!((first.changes.len(), second.changes.len()), (8, 2));
+        let broken = |pages: &[&Page]| {
+            let mut feeds = Feeds::default();
+            let found = pages.iter().flat_map(|page| feeds.read(0, page, &keys, &tables));
+            found.map(|(invariant, _)| invariant).collect::<Vec<_>>()
+        };
+        assert_eq!(broken(&[&first, &second]), [""; 0]);
+        assert!(!broken(&[&first, &first]).is_empty(), "each is given again");
+        let lacks = Page { changes: second.changes[1..].to_vec(), ..second.clone() };
+        assert_eq!(broken(&[&first, &lacks]), ["D1"]);
+        let passes = Page { changes: Vec::new(), ..second.clone() };
+        assert_eq!(broken(&[&first, &passes]), ["D1"]);
     }
 }
