@@ -183,6 +183,9 @@ impl History {
     fn appended(&mut self, op: Op, of: Option<LogPosition>, at: LogPosition) -> Option<Finding> {
         self.acknowledged.insert(op, at);
         let of = of?;
+        if at <= of {
+            return Some(("D2", format!("version {at} of a list replaces {of}, which is no earlier")));
+        }
         self.replaced.insert(at, of);
         let between = self.seen.range((Excluded(of), Excluded(at))).next()?;
         Some(("D2", format!("version {at} of a list replaces {of}, and {between:?} is between")))
