@@ -37,6 +37,12 @@ impl Clock {
         clock
     }
 
+    /// Of another process on the same machine: the wall clock is that one's.
+    #[must_use]
+    pub fn beside(self, former: &Clock) -> Clock {
+        Clock { wall_offset_ms: former.wall_offset_ms, ..self }
+    }
+
     /// Runs at another speed from now on.
     pub fn drift(&mut self, draw: &mut Draw, now: True) {
         let half = DRIFT_PERMILLE * 1_000 / 2 - 600;
@@ -88,6 +94,15 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_starts_again_has_the_wall_clock_of_its_machine() {
+        let mut draw = Draw::new(7);
+        let mut first = Clock::drawn(&mut draw, 0);
+        first.jump(&mut draw);
+        let next = Clock::drawn(&mut draw, 5_000).beside(&first);
+        assert_eq!(next.moment(9_000).wall_ms, first.moment(9_000).wall_ms);
+    }
 
     #[test]
     fn when_is_the_first_instant_that_reads_so() {
