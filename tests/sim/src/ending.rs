@@ -7,7 +7,7 @@ use crate::model::{KEYS, KeyAt};
 use crate::table::{RowDeed, RowWrite};
 use crate::world::World;
 use partage_core::keyspace::map::Access;
-use partage_core::service::table::rows::{Condition, Expiry};
+use partage_service::table::rows::{Condition, Expiry};
 
 /// The longest time to live: within a run rows end, before and after leaders change.
 const LONGEST_MS: u64 = 8_000;

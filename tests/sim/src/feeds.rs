@@ -13,7 +13,7 @@ use crate::world::World;
 use partage_core::keyspace::key::{Key, KeyRange};
 use partage_core::keyspace::map::Access;
 use partage_core::keyspace::sharding::Bounds;
-use partage_core::service::table::feed::{Progress, Since};
+use partage_service::table::feed::{Progress, Since};
 
 /// How long each reader rests at most, while faults come.
 const RESTS: [True; 2] = [100 * MS, 3 * SECOND];

@@ -11,7 +11,7 @@ use crate::scene::Scene;
 use crate::table::{RowDeed, RowWrite};
 use crate::world::World;
 use partage_core::keyspace::map::Access;
-use partage_core::service::table::rows::{Condition, Expiry};
+use partage_service::table::rows::{Condition, Expiry};
 
 /// How many there are.
 const CLIENTS: usize = 5;

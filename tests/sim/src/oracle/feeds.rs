@@ -10,8 +10,8 @@ use crate::model::Op;
 use crate::table::{FEED, Page, RowSeen, Tables};
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::Bounds;
-use partage_core::service::table::feed::{Gone, Reached, Since};
-use partage_core::service::table::replication::LogPosition;
+use partage_service::table::feed::{Gone, Reached, Since};
+use partage_service::table::replication::LogPosition;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 

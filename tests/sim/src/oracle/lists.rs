@@ -14,8 +14,8 @@
 use super::Finding;
 use crate::model::{KeyAt, Op};
 use crate::table::RowSeen;
-use partage_core::service::table::replication::LogPosition;
-use partage_core::service::table::rows::{Outcome, Row, Value};
+use partage_service::table::replication::LogPosition;
+use partage_service::table::rows::{Outcome, Row, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 

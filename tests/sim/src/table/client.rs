@@ -5,9 +5,9 @@ use super::rows::Page;
 use crate::model::Op;
 use partage_core::base::id::Epoch;
 use partage_core::keyspace::key::Key;
-use partage_core::service::table::feed::{Gone, Progress};
-use partage_core::service::table::replication::{Entry, EntryKind, LogPosition, Payload};
-use partage_core::service::table::rows::{
+use partage_service::table::feed::{Gone, Progress};
+use partage_service::table::replication::{Entry, EntryKind, LogPosition, Payload};
+use partage_service::table::rows::{
     self, Action, Condition, Expiry, Operation, Request, RequestId, Row, Value, Write,
 };
 

@@ -4,8 +4,8 @@
 use super::client;
 use super::registers::Held;
 use partage_core::keyspace::key::Key;
-use partage_core::service::table::replication::{Entry, EntryKind};
-use partage_core::service::table::rows::{Action, Expiry, Row};
+use partage_service::table::replication::{Entry, EntryKind};
+use partage_service::table::rows::{Action, Expiry, Row};
 use std::collections::BTreeMap;
 
 /// When a row ends that never does.
@@ -94,8 +94,8 @@ mod tests {
     use super::super::client::{RowWrite, encode, encode_clock};
     use super::*;
     use partage_core::base::id::Epoch;
-    use partage_core::service::table::replication::{LogPosition, Payload};
-    use partage_core::service::table::rows::Condition;
+    use partage_service::table::replication::{LogPosition, Payload};
+    use partage_service::table::rows::Condition;
 
     fn key() -> Key {
         Key::new(b"k01").unwrap()

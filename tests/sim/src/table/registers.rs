@@ -6,10 +6,10 @@ use crate::model::{Deed, KeyAt, Op, Register, Seen};
 use partage_core::base::planted::{self, Planted};
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::Bounds;
-use partage_core::service::table::feed::{Gone, Progress};
-use partage_core::service::table::replication::{Entry, EntryKind, LogPosition, Payload};
-use partage_core::service::table::rows::{Outcome, Record, Row};
-use partage_core::service::table::split::inherit;
+use partage_service::table::feed::{Gone, Progress};
+use partage_service::table::replication::{Entry, EntryKind, LogPosition, Payload};
+use partage_service::table::rows::{Outcome, Record, Row};
+use partage_service::table::split::inherit;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a shard holds.

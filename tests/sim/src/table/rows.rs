@@ -3,14 +3,12 @@
 
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
-use partage_core::service::table::feed::{
-    Change, FeedSettings, Gone, Place, Progress, Reached, Reader, Removed,
-};
-use partage_core::service::table::replication::LogPosition;
-use partage_core::service::table::rows::{
+use partage_service::table::feed::{Change, FeedSettings, Gone, Place, Progress, Reached, Reader, Removed};
+use partage_service::table::replication::LogPosition;
+use partage_service::table::rows::{
     self, Answered, Outcome, Record, Records, RequestId, Row, Standing, Write,
 };
-use partage_core::service::table::split::inherit;
+use partage_service::table::split::inherit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::ops::Bound;

@@ -12,9 +12,9 @@ use partage_core::keyspace::map::{Shard, ShardMap, Stage};
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::limits::ANSWER_KEPT_MS;
 use partage_core::node::exchange::{ReplicaKey, Stored};
-use partage_core::service::table::feed::Change;
-use partage_core::service::table::replication::{self, Entry, LogPosition};
-use partage_core::service::table::rows::{Outcome, Record, Row};
+use partage_service::table::feed::Change;
+use partage_service::table::replication::{self, Entry, LogPosition};
+use partage_service::table::rows::{Outcome, Record, Row};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A stored replica.
@@ -299,9 +299,9 @@ mod tests {
     use crate::oracle::feeds::Feeds;
     use partage_core::base::id::PlacementId;
     use partage_core::keyspace::key::KeyRange;
-    use partage_core::service::table::feed::{Progress, Since};
-    use partage_core::service::table::replication::EntryKind;
-    use partage_core::service::table::rows::{Condition, Expiry};
+    use partage_service::table::feed::{Progress, Since};
+    use partage_service::table::replication::EntryKind;
+    use partage_service::table::rows::{Condition, Expiry};
 
     /// A shard with so many writes of one row, and a replica that has applied them.
     fn committed(count: u64) -> (Tables, Registers, Key) {
