@@ -327,6 +327,38 @@ pub fn what_is_not_whole_is_no_copy() -> Outcome {
     Ok(())
 }
 
+/// Two nodes have exchanged their folders while they were down. What one of them had stored counts for none of the replicas that
+/// the map names on it: it is waited for (D10). With the folder in its place, the replica goes on.
+pub fn what_lies_on_another_nodes_store_is_no_copy() -> Outcome {
+    let durable = Keyspace { durable: true, replicas: 1, ..keyspace(1)? };
+    let mut alone = Alone::new(3, Settings::default(), records(durable)?)?;
+    alone.until(Alone::is_served, "the shard is served")?;
+    let shard = alone.shard(ShardId(1)).cloned().ok_or("it is in the map")?;
+    let leader = shard.leader().cloned().ok_or("it is served")?;
+    let mut others = ["n0", "n1", "n2"].into_iter().filter(|name| *name != leader.node.as_str());
+    let other = others.next().ok_or("there are three nodes")?;
+    let copy = || stored(leader.placement, shard.epoch, false);
+    let incarnation = |alone: &Alone| {
+        let shard = alone.shard(ShardId(1));
+        shard.and_then(|shard| shard.replica(leader.placement)).map(|replica| replica.incarnation)
+    };
+    alone.joins(other, vec![copy()?])?;
+    alone.joins(leader.node.as_str(), Vec::new())?;
+    for _ in 0..20 {
+        alone.beats(&Member::serves)?;
+    }
+    let found = incarnation(&alone).ok_or("D10: the last copy is in no map any more")?;
+    if found != leader.incarnation {
+        return Err(format!("D10: {} has nothing stored, and is to serve what {other} has", leader.node));
+    }
+    alone.joins(other, Vec::new())?;
+    alone.joins(leader.node.as_str(), vec![copy()?])?;
+    for _ in 0..20 {
+        alone.beats(&Member::serves)?;
+    }
+    fails_if(incarnation(&alone) == Some(leader.incarnation), "L1: a copy in its place does not go on")
+}
+
 /// One of two copies ends; the other one may have ended, too, and is not missed yet. It goes on alone when it is heard (D10).
 pub fn the_last_copy_is_heard_before_it_goes_on_alone() -> Outcome {
     let durable = Keyspace { durable: true, replicas: 2, ..keyspace(1)? };

@@ -37,12 +37,23 @@ impl Clock {
         clock
     }
 
+    /// Of another process on the same machine: the wall clock is that one's.
+    #[must_use]
+    pub fn beside(self, former: &Clock) -> Clock {
+        Clock { wall_offset_ms: former.wall_offset_ms, ..self }
+    }
+
     /// Runs at another speed from now on.
     pub fn drift(&mut self, draw: &mut Draw, now: True) {
         let half = DRIFT_PERMILLE * 1_000 / 2 - 600;
         self.reading_us = self.reading_us(now);
         self.since = now;
         self.ppm = draw.between(1_000_000 - half, 1_000_000 + half);
+    }
+
+    /// The wall clock is off by up to a second, as those of machines are.
+    pub fn skew(&mut self, draw: &mut Draw) {
+        self.wall_offset_ms = draw.between(0, 2_000) as i64 - 1_000;
     }
 
     /// The wall clock is set to somewhere else, also backwards.
@@ -83,6 +94,15 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_starts_again_has_the_wall_clock_of_its_machine() {
+        let mut draw = Draw::new(7);
+        let mut first = Clock::drawn(&mut draw, 0);
+        first.jump(&mut draw);
+        let next = Clock::drawn(&mut draw, 5_000).beside(&first);
+        assert_eq!(next.moment(9_000).wall_ms, first.moment(9_000).wall_ms);
+    }
 
     #[test]
     fn when_is_the_first_instant_that_reads_so() {

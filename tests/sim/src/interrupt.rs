@@ -11,12 +11,17 @@
 //! has to be served, settled and known to the router; all oracles look on. When it was the coordinator that was
 //! killed, the layout in the end is that of the undisturbed run or that of before: a handover ends the same,
 //! or has not begun.
+//!
+//! A split and a merge of a table are interrupted in the same way, while clients write: the children take their bases, the parents'
+//! logs close, the children open, the parents go. Whoever was killed, the shards in the end are those of the undisturbed run or
+//! those of before, each replica is in sync and has all that is committed, and no worker holds anything that no map names.
 
 use crate::changes;
 use crate::clock::{MS, SECOND, True};
 use crate::faults::Mend;
 use crate::message::Place;
 use crate::model::{KeyAt, Space};
+use crate::oracle::Finding;
 use crate::scene::Violation;
 use crate::shape::Shape;
 use crate::world::World;
@@ -69,6 +74,10 @@ pub enum Scenario {
     Merge,
     /// An owner dies for good.
     Failover,
+    /// A shard of a table is split.
+    TableSplit,
+    /// Two shards of a table are merged.
+    TableMerge,
 }
 
 /// What is killed, and when.
@@ -100,13 +109,15 @@ pub struct Outcome {
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 6] = [
+    pub const ALL: [Scenario; 8] = [
         Scenario::FirstPlacement,
         Scenario::Move,
         Scenario::Drain,
         Scenario::Split,
         Scenario::Merge,
         Scenario::Failover,
+        Scenario::TableSplit,
+        Scenario::TableMerge,
     ];
 
     /// As it is called on the command line.
@@ -118,7 +129,14 @@ impl Scenario {
             Scenario::Split => "split",
             Scenario::Merge => "merge",
             Scenario::Failover => "failover",
+            Scenario::TableSplit => "table-split",
+            Scenario::TableMerge => "table-merge",
         }
+    }
+
+    /// Whether it is about the table.
+    fn is_of_table(self) -> bool {
+        matches!(self, Scenario::TableSplit | Scenario::TableMerge)
     }
 
     /// Everybody who takes part, but who is dead already.
@@ -133,16 +151,19 @@ impl Scenario {
     /// The layout when nothing has begun yet.
     pub fn before(self) -> Layout {
         let mut world = self.settled(None);
-        world.run_until(SETTLED + QUIET);
+        world.run_until(world.scene.now + QUIET);
         layout(&world)
     }
 
     fn settled(self, words: Option<usize>) -> World {
-        let mut world = World::still(SEED, SHAPE, words);
+        let shape = Shape { replicated: self.is_of_table(), ..SHAPE };
+        let mut world = World::still(SEED, shape, words);
         world.begin();
         if self != Scenario::FirstPlacement {
             world.run_until(SETTLED);
         }
+        let limit = world.scene.now + BOUND;
+        while self.is_of_table() && !is_finished(&world) && world.scene.now < limit && world.step() {}
         world
     }
 
@@ -183,14 +204,25 @@ impl Scenario {
             // What is placed where is for the planner to say, who sees the nodes as they are by then.
             Scenario::FirstPlacement | Scenario::Failover => true,
             Scenario::Drain => layout == before || !layout.values().flatten().any(|node| node == "node-0"),
-            Scenario::Move | Scenario::Split | Scenario::Merge => layout == before || layout == whole,
+            Scenario::Move
+            | Scenario::Split
+            | Scenario::Merge
+            | Scenario::TableSplit
+            | Scenario::TableMerge => layout == before || layout == whole,
         }
+    }
+
+    /// Whether the shards are the right ones, when a worker was killed: where their replicas are then is for the planner to say.
+    fn has_shards_of(self, layout: &Layout, before: &Layout, whole: &Layout) -> bool {
+        let is_same = |other: &Layout| layout.keys().eq(other.keys());
+        !self.is_of_table() || is_same(before) || is_same(whole)
     }
 
     /// What begins it.
     fn act(self, world: &mut World, alone: bool) {
         let spaces = std::rc::Rc::clone(&world.scene.oracles.spaces);
-        let space = &spaces[0];
+        let is_it = |space: &&Space| space.is_replicated() == self.is_of_table();
+        let space = spaces.iter().find(is_it).unwrap_or(&spaces[0]);
         let keyspace = space.keyspace.name.clone();
         let shards = first_shards(world, space);
         let node = |at: usize| NodeId::new(&format!("node-{at}")).expect("a plain word is a name");
@@ -208,7 +240,7 @@ impl Scenario {
             Scenario::Drain => {
                 Command::DrainNode { node: node(0), reason: "new disks".to_owned(), max_down: None }
             }
-            Scenario::Split => {
+            Scenario::Split | Scenario::TableSplit => {
                 let at = space.keys.get(1).and_then(|key| Key::new(key).ok());
                 Command::SplitShard {
                     keyspace,
@@ -216,7 +248,9 @@ impl Scenario {
                     at: SplitAt::Keys(at.into_iter().collect()),
                 }
             }
-            Scenario::Merge => Command::MergeShards { keyspace, left: shards[0].id, right: shards[1].id },
+            Scenario::Merge | Scenario::TableMerge => {
+                Command::MergeShards { keyspace, left: shards[0].id, right: shards[1].id }
+            }
         };
         if alone && self != Scenario::Drain {
             let changes = KeyspaceChanges { mode: Some(Mode::Manual), ..KeyspaceChanges::default() };
@@ -245,13 +279,23 @@ impl Scenario {
         world.scene.after(down, crate::message::Event::Mend(mend));
         let end = world.scene.now + BOUND;
         world.run_until(world.scene.now + down + QUIET);
-        while world.scene.violation.is_none() && world.scene.now < end && !is_finished(world) {
+        let has_ended = |world: &World| is_finished(world) && self.leaks(world).is_empty();
+        while world.scene.violation.is_none() && world.scene.now < end && !has_ended(world) {
             world.run_until(world.scene.now + QUIET / 2);
         }
         let oracles = &world.scene.oracles;
         let mut findings = world.unfinished();
-        findings.extend(oracles.data.at_the_end(&oracles.storage));
+        findings.extend(world.unserved_tables());
+        findings.extend(self.leaks(world));
+        findings.extend(oracles.at_the_end());
         findings.into_iter().for_each(|(invariant, text)| world.scene.violate(invariant, text));
+    }
+}
+
+impl Scenario {
+    /// What is left of a split or merge of a table, done or undone, and no map names (L7).
+    fn leaks(self, world: &World) -> Vec<Finding> {
+        if self.is_of_table() { world.leaks() } else { Vec::new() }
     }
 }
 
@@ -270,6 +314,7 @@ fn is_finished(world: &World) -> bool {
     oracles.ownership.owner(world.scene.now, first).is_some()
         && oracles.maps.all().flat_map(|map| map.shards()).all(Shard::is_settled)
         && world.unfinished().is_empty()
+        && world.unserved_tables().is_empty()
 }
 
 fn layout(world: &World) -> Layout {
@@ -326,6 +371,10 @@ pub fn every_step(scenario: Scenario, stride: u64) -> (u64, Vec<Failure>) {
         return (0, vec![Failure { scenario, kill: None, text }]);
     }
     let before = (scenario != Scenario::FirstPlacement).then(|| scenario.before());
+    if scenario.is_of_table() && before.as_ref() == Some(&whole.layout) {
+        let text = "O9: nothing is split or merged in the undisturbed run".to_owned();
+        return (0, vec![Failure { scenario, kill: None, text }]);
+    }
     let mut failures = Vec::new();
     let mut kills = 0;
     for (number, victim) in scenario.victims().into_iter().enumerate() {
@@ -335,10 +384,12 @@ pub fn every_step(scenario: Scenario, stride: u64) -> (u64, Vec<Failure>) {
             let outcome = scenario.run(Some(kill), None);
             kills += 1;
             let wrong = outcome.violation.as_ref().map(|v| format!("{}: {}", v.invariant, v.text));
-            let ends_the_same = matches!(victim, Place::Node(_))
-                || before
-                    .as_ref()
-                    .is_none_or(|before| scenario.ends_as(&outcome.layout, before, &whole.layout));
+            let ends_the_same = before.as_ref().is_none_or(|before| match victim {
+                Place::Node(_) => scenario.has_shards_of(&outcome.layout, before, &whole.layout),
+                Place::Coordinator(_) | Place::Router(_) => {
+                    scenario.ends_as(&outcome.layout, before, &whole.layout)
+                }
+            });
             let other = (!ends_the_same)
                 .then(|| format!("O9: ends as {:?}, undisturbed as {:?}", outcome.layout, whole.layout));
             failures.extend(wrong.or(other).map(|text| Failure { scenario, kill: Some(kill), text }));

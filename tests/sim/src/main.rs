@@ -12,7 +12,7 @@ use std::time::Instant;
 
 const USAGE: &str =
     "usage: sim [--seed N | --seeds N [--from N]] [--small] [--stuck] [--leaders] [--durable] [--tables] [--touched] [--person | --nobody] [--words N] [--plant INVARIANT]
-       sim --interrupt all|first-placement|move|drain|split|merge|failover [--stride N]
+       sim --interrupt all|first-placement|move|drain|split|merge|failover|table-split|table-merge [--stride N]
        sim --interrupt SCENARIO --step N [--victim NODE] [--words N]
        sim --datasets [--seed N | --seeds N [--from N]] [--plant INVARIANT]
        sim --replication [--seed N | --seeds N [--from N]] [--plant INVARIANT] [--words N]

@@ -3,7 +3,7 @@
 use crate::coordinator::Question;
 use crate::model::{Deed, KeyAt, Op, Seen};
 use crate::store::Attended;
-use crate::table::{Asked, BasePart, Registers};
+use crate::table::{Asked, BasePart, Registers, RowDeed, RowSeen};
 use partage_core::base::id::{Epoch, Generation, Incarnation, PlacementId, SessionDigest, ShardId};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::cluster::publication::NodesSince;
@@ -112,6 +112,8 @@ pub struct Request {
     pub access: Access,
     /// What it writes; none for a read.
     pub deed: Option<Deed>,
+    /// It is about the row beside the register, and wants that of it.
+    pub row: Option<RowDeed>,
     /// Who asks.
     pub router: usize,
     /// It was forwarded once already.
@@ -123,6 +125,8 @@ pub struct Request {
 pub enum Outcome {
     /// Written, or read, and what was seen; whether by its leader.
     Done(Seen, bool),
+    /// The row beside the register was written, or read; whether by its leader.
+    Row(RowSeen, bool),
     /// Somebody else has it.
     Elsewhere(usize),
     /// Not done, try again.
@@ -207,6 +211,12 @@ pub enum Event {
     Attended { coordinator: usize, process: u32, question: Question, attended: Attended },
     /// The next operation of the clients.
     Operate,
+    /// The next operation of the clients whose rows end.
+    OperateOnEnding,
+    /// One of the readers of a table's changes reads on, or has heard what came of it.
+    FeedReader(usize),
+    /// One of the clients that keep lists does something, or has heard what came of it.
+    ListClient(usize),
     /// A try has not been answered.
     TryAgain { router: usize, op: Op, attempt: u32 },
     /// A try may be made again.

@@ -93,6 +93,7 @@ fn hunt_of(bug: Planted) -> Hunt {
         // No service loads a shard that has had data from nowhere: nobody serves it, and nothing is lost in silence.
         Planted::LastCopy => Hunt::Seeds(DURABLE, &["L1", "D1", "D2", "D3", "D10"]),
         Planted::NotIntact => Hunt::Scenario(alone::what_is_not_whole_is_no_copy),
+        Planted::OtherStore => Hunt::Scenario(alone::what_lies_on_another_nodes_store_is_no_copy),
         Planted::UnheardCopy => Hunt::Scenario(alone::the_last_copy_is_heard_before_it_goes_on_alone),
         Planted::EpochOfSurvivors => Hunt::Scenario(alone::those_that_go_on_do_so_under_a_later_epoch),
         Planted::KeptEpoch => Hunt::Scenario(alone::data_of_a_later_epoch_is_kept),
@@ -141,7 +142,7 @@ fn hunt_of(bug: Planted) -> Hunt {
     }
 }
 
-/// What shows a bug of tables that no world does.
+/// What shows a bug of tables at once, that runs show only when clocks and leaders happen to change so.
 fn scenario_of_tables(bug: Planted) -> fn() -> Result<(), String> {
     match bug {
         Planted::AnyLetGo => scenarios::a_promise_to_a_later_leader_is_waited_out,

@@ -182,7 +182,7 @@ impl Node {
     /// A new process at the same address.
     pub fn start(&mut self, scene: &mut Scene) {
         self.process_number += 1;
-        self.clock = Clock::drawn(&mut scene.draw, scene.now);
+        self.clock = Clock::drawn(&mut scene.draw, scene.now).beside(&self.clock);
         scene.trace.event(scene.now, (10u8, self.at, self.process_number), || format!("{} starts", self.id));
         let callback_timeouts = self.stuck.callback_timeouts(CALLBACK_TIMEOUTS);
         let disks = &mut scene.oracles.storage.disks;

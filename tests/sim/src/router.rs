@@ -8,7 +8,9 @@ use crate::clock::{Clock, MS, SECOND, True};
 use crate::coordinator::node_at;
 use crate::message::{Event, Message, Outcome, Place, Publication, Request, Response, Via};
 use crate::model::{Deed, KeyAt, Op};
+use crate::oracle::lists;
 use crate::scene::Scene;
+use crate::table::{RowDeed, RowSeen};
 use partage_core::base::id::{Generation, ShardId};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::base::time::Millis;
@@ -32,6 +34,8 @@ struct UnderWay {
     key: KeyAt,
     access: Access,
     deed: Option<Deed>,
+    /// It is about the row beside the register.
+    row: Option<RowDeed>,
     attempts: Attempts,
     /// Counts tries and rests, so that what belongs to an earlier one is known as late.
     turn: u32,
@@ -222,14 +226,30 @@ impl Router {
     pub fn operate(&mut self, scene: &mut Scene, op: Op, key: KeyAt, access: Access, deed: Option<Deed>) {
         let life = scene.oracles.storage.life(key);
         scene.oracles.data.begins(op, key, life, deed);
-        self.budget.earn(1);
         // Writes to tables have request ids.
         let idempotent = deed.is_none() || scene.oracles.spaces[key.keyspace].is_replicated();
+        self.begin(scene, op, (key, access), (deed, None), idempotent);
+    }
+
+    /// The same, about the row beside the register of a key of a table. The oracle of rows knows of it.
+    pub fn operate_on_row(&mut self, scene: &mut Scene, op: Op, key: KeyAt, access: Access, row: RowDeed) {
+        self.begin(scene, op, (key, access), (None, Some(row)), true);
+    }
+
+    fn begin(
+        &mut self,
+        scene: &mut Scene,
+        op: Op,
+        (key, access): (KeyAt, Access),
+        (deed, row): (Option<Deed>, Option<RowDeed>),
+        idempotent: bool,
+    ) {
+        self.budget.earn(1);
         let traits = RequestTraits { idempotent, hedged: false, replayable: true };
         let now = self.clock.read(scene.now);
         let attempts = Attempts::begin(now, &self.policy, traits, scene.draw.bits());
         let (asked, last, hint) = (Vec::new(), None, None);
-        self.ops.insert(op, UnderWay { key, access, deed, attempts, turn: 0, asked, last, hint });
+        self.ops.insert(op, UnderWay { key, access, deed, row, attempts, turn: 0, asked, last, hint });
         self.act(scene, op, Action::Ask);
     }
 
@@ -256,7 +276,11 @@ impl Router {
             Action::GiveUp(_) => {
                 // A write that was sent and not answered may have been done.
                 let indefinite = under_way.attempts.may_be_done() && under_way.deed.is_some();
+                let is_of_row = under_way.row.is_some();
                 self.ops.remove(&op);
+                if is_of_row {
+                    return row_ends(scene, op);
+                }
                 let oracles = &mut scene.oracles;
                 match indefinite {
                     true => oracles.data.indefinite(op),
@@ -310,6 +334,7 @@ impl Router {
             key: under_way.key,
             access: under_way.access,
             deed: under_way.deed,
+            row: under_way.row.clone(),
             router: self.at,
             forwarded: false,
         };
@@ -343,11 +368,20 @@ impl Router {
                 let key = under_way.key;
                 self.ops.remove(&op);
                 let spaces = std::rc::Rc::clone(&scene.oracles.spaces);
+                let is_alive = is_alive(scene, key);
                 let oracles = &mut scene.oracles;
-                let is_forked = oracles.maps.is_forked(&spaces[key.keyspace].keyspace.name);
-                let is_alive = oracles.has_key(key) && !is_forked;
                 let finding = oracles.data.done(op, seen, by_leader, &spaces, &oracles.storage, is_alive);
                 return finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
+            }
+            Outcome::Row(seen, by_leader) => {
+                let key = under_way.key;
+                self.ops.remove(&op);
+                if is_alive(scene, key) && !is_of_forgotten(scene, op, &seen) {
+                    let findings = scene.oracles.lists.done(op, &seen, by_leader);
+                    findings.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
+                    scene.oracles.feeds.done(op, seen);
+                }
+                return row_ends(scene, op);
             }
             Outcome::Elsewhere(other) => {
                 let space = &scene.oracles.spaces[under_way.key.keyspace];
@@ -363,5 +397,31 @@ impl Router {
             Outcome::Indefinite => retry::Event::Broken,
         };
         self.step(scene, op, event);
+    }
+}
+
+/// Whether what was seen of a key says something: it is there, and no other cluster has gone its own way with it.
+fn is_alive(scene: &Scene, key: KeyAt) -> bool {
+    let name = &scene.oracles.spaces[key.keyspace].keyspace.name;
+    scene.oracles.has_key(key) && !scene.oracles.maps.is_forked(name)
+}
+
+/// Whether a request that was done again, as its outcome was not kept any more, has to do with what an operation saw.
+fn is_of_forgotten(scene: &Scene, op: Op, seen: &RowSeen) -> bool {
+    let list = match seen {
+        RowSeen::Read(Some(row)) => lists::elements(&row.value),
+        RowSeen::Read(None) | RowSeen::Changes(_) | RowSeen::Wrote(_) => Vec::new(),
+    };
+    let tables = &scene.oracles.storage.tables;
+    list.into_iter().chain([op]).any(|op| tables.is_forgotten(op))
+}
+
+/// An operation on a row is over. Its client hears of it.
+fn row_ends(scene: &mut Scene, op: Op) {
+    if let Some(client) = scene.oracles.lists.ends(op) {
+        scene.after(0, Event::ListClient(client));
+    }
+    if let Some(reader) = scene.oracles.feeds.ends(op) {
+        scene.after(0, Event::FeedReader(reader));
     }
 }

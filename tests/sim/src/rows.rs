@@ -1,7 +1,8 @@
 //! What must be so of the rows of a table whatever the clocks of its replicas show, and of a reader of its changes: core's own
-//! rules, over records in memory. [`crate::mutants`] hunts with it for bugs that no world can show, as none writes rows that
-//! end. Each scenario says what it saw instead, if it is not so.
+//! rules, over records in memory. [`crate::mutants`] hunts with it for bugs that runs show only when clocks and leaders happen to
+//! change so. Each scenario says what it saw instead, if it is not so.
 
+use crate::table::Rows;
 use partage_core::base::id::Epoch;
 use partage_core::base::planted::{self, Planted};
 use partage_core::keyspace::key::{Key, KeyRange};
@@ -9,77 +10,28 @@ use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
 use partage_core::limits;
 use partage_service::table::feed::{FeedSettings, Progress, Reached, Reader, Removed, Since};
 use partage_service::table::replication::LogPosition;
-use partage_service::table::rows::{
-    Action, Answered, Condition, Expiry, Operation, Record, Records, RequestId, Row, Standing, Value, Write,
-    apply, read,
-};
-use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
+use partage_service::table::rows::{Action, Condition, Expiry, Operation, Value, Write};
 
 /// What was seen instead.
 type Outcome = Result<(), String>;
 
-/// The rows of one replica. No write here has a request id, and the table keeps no changes.
+/// One replica. No write here has a request id, and the table keeps no changes.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Rows {
-    rows: BTreeMap<Key, Row>,
-    ends: BTreeSet<(u64, Key)>,
-    standing: Standing,
+struct Replica {
+    rows: Rows,
     applied: u64,
 }
 
-impl Records for Rows {
-    type Error = Infallible;
-
-    fn row(&self, key: &Key) -> Result<Option<Row>, Infallible> {
-        Ok(self.rows.get(key).cloned())
-    }
-
-    fn ended(&self, until_ms: u64, most: usize) -> Result<Vec<(u64, Key)>, Infallible> {
-        Ok(self.ends.iter().take_while(|(at, _)| *at <= until_ms).take(most).cloned().collect())
-    }
-
-    fn answer(&self, _request: &RequestId) -> Result<Option<Answered>, Infallible> {
-        Ok(None)
-    }
-
-    fn answers(&self, _until_ms: u64, _most: usize) -> Result<Vec<(u64, RequestId)>, Infallible> {
-        Ok(Vec::new())
-    }
-
-    fn standing(&self) -> Result<Standing, Infallible> {
-        Ok(self.standing)
-    }
-}
-
-impl Rows {
+impl Replica {
     /// Applies the next entry, of the leader of that epoch.
     fn apply(&mut self, epoch: Epoch, write: &Write) {
         self.applied += 1;
-        let Ok(applied) = apply(&*self, LogPosition { epoch, index: self.applied }, write);
-        for record in applied.records {
-            match record {
-                Record::Row(key, Some(row)) => drop(self.rows.insert(key, row)),
-                Record::Row(key, None) => drop(self.rows.remove(&key)),
-                Record::Ends(at, key, true) => {
-                    self.ends.insert((at, key));
-                }
-                Record::Ends(at, key, false) => {
-                    self.ends.remove(&(at, key));
-                }
-                Record::Standing(standing) => self.standing = standing,
-                Record::Answer(..) | Record::AnswerOf(..) | Record::Change(..) | Record::Removed(_) => {}
-            }
-        }
+        let _nobody_asks = self.rows.apply(LogPosition { epoch, index: self.applied }, write);
     }
 
     /// How many of these a reader finds.
     fn found(&self, keys: &[Key]) -> usize {
-        let is_there = |key: &&Key| {
-            let Ok(row) = read(self, key);
-            row.is_some()
-        };
-        keys.iter().filter(is_there).count()
+        keys.iter().filter(|key| self.rows.read(key).is_some()).count()
     }
 }
 
@@ -102,7 +54,7 @@ fn write(at_ms: u64, keys: &[Key], end_ms: u64) -> Write {
 /// D3: rows end, more than one entry removes; the next leader's clock is behind, and they are gone all the same.
 pub fn what_has_ended_stays_gone_under_a_leader_whose_clock_is_behind() -> Outcome {
     let keys = keys(3 * limits::EXPIRED_ROWS_REMOVED)?;
-    let mut rows = Rows::default();
+    let mut rows = Replica::default();
     rows.apply(Epoch(1), &write(900, &keys, 1_000));
     let before = rows.found(&keys);
     if before != keys.len() {
@@ -123,7 +75,7 @@ pub fn replicas_have_the_same_rows_whatever_their_clocks_show() -> Outcome {
     let keys = keys(4)?;
     let entries = [write(1_000, &keys, 1_200), write(1_100, &[], 0)];
     let replica = |ahead_ms: u64| {
-        let mut rows = Rows::default();
+        let mut rows = Replica::default();
         for entry in &entries {
             let own_ms = entry.at_ms + ahead_ms;
             let at_ms = if planted::is(Planted::OwnClock) { own_ms } else { entry.at_ms };

@@ -76,10 +76,10 @@ impl Service {
         empty
     }
 
-    /// The key that a request which is inside is about, and whether it asks the leader.
-    pub fn asked(&self, op: Op, attempt: u32) -> Option<(KeyAt, bool)> {
+    /// A request that is inside, and whether it asks the leader.
+    pub fn asked(&self, op: Op, attempt: u32) -> Option<(&Request, bool)> {
         let inside = self.inside.get(&(op, attempt))?;
-        Some((inside.request.key, inside.permit.role == Role::Leader))
+        Some((&inside.request, inside.permit.role == Role::Leader))
     }
 
     fn is_empty(&self, replica: &ReplicaKey) -> bool {
@@ -239,8 +239,8 @@ impl Node {
         let is_durable = scene.oracles.spaces[key.keyspace].keyspace.durable;
         let deed = inside.request.deed;
         if scene.oracles.spaces[key.keyspace].is_replicated() {
-            let replica = inside.permit.replica.clone();
-            return self.ask_table(scene, (op, attempt), &replica, (key, deed), leads);
+            let (replica, request) = (inside.permit.replica.clone(), inside.request.clone());
+            return self.ask_table(scene, &request, &replica, leads);
         }
         if deed.is_some() || (is_durable && leads) {
             let (shard, epoch) = (inside.permit.replica.shard, inside.permit.epoch);

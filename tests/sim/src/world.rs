@@ -8,6 +8,8 @@ use crate::clock::{Clock, MS, SECOND, True};
 use crate::coordinator::{Coordinator, Cost};
 use crate::draw::Draw;
 use crate::faults::{Kind, Mend};
+use crate::feeds::FeedReaders;
+use crate::lists::ListClients;
 use crate::message::{Event, Message, Place};
 use crate::model::{self, Cast, Deed, KEYS, KeyAt, Op};
 use crate::node::{Mood, Node};
@@ -18,7 +20,7 @@ use crate::scene::Scene;
 use crate::shape::{self, Shape};
 use crate::store::Store;
 use crate::stuck::Stuck;
-use crate::table;
+use crate::table::{self, RowDeed};
 use crate::touched::OperatorStore;
 use crate::trace::Trace;
 use partage_core::base::id::{Epoch, ShardId};
@@ -77,6 +79,12 @@ pub struct World {
     started_again: True,
     /// What people have who touch the coordination state.
     pub operator: OperatorStore,
+    /// The clients that keep lists in a table.
+    pub lists: ListClients,
+    /// Those that read its changes.
+    pub feeds: FeedReaders,
+    /// What chance decides for the clients whose rows end.
+    pub ending: Draw,
     ops: Op,
 }
 
@@ -105,7 +113,13 @@ impl World {
         let settles = if shape.leaders { SETTLED } else { 0 };
         let shape = Shape { coordinators, faulty: shape.faulty + settles, ..shape };
         let world = World::made(draw, shape, cast, settings, Trace::new(words));
-        let mut world = World { kinds, asks: !shape.leaders, ..world };
+        let lists = ListClients::new(seed);
+        let (feeds, ending) = (FeedReaders::new(seed), Draw::new(!seed ^ 3));
+        let mut world = World { kinds, lists, feeds, ending, asks: !shape.leaders, ..world };
+        if shape.replicated {
+            let mut draw = Draw::new(!seed ^ 4);
+            world.nodes.iter_mut().for_each(|node| node.clock.skew(&mut draw));
+        }
         world.strangers = Draw::new(!seed ^ 1).chance(shape::STRANGERS);
         let by_chance = shape.person != Some(true) && world.scene.draw.chance(shape::PERSON);
         // Who has touched the coordination state is a person, and mends what the status names.
@@ -122,7 +136,8 @@ impl World {
     /// purpose.
     pub fn still(seed: u64, shape: Shape, words: Option<usize>) -> World {
         let cast = Cast {
-            replicas: 2,
+            // Of a table more than must store a write (`min_in_sync`), and more than are left when one is killed.
+            replicas: if shape.replicated { 3 } else { 2 },
             carries: true,
             reshards: false,
             slots: false,
@@ -130,7 +145,7 @@ impl World {
             is_slow: false,
             drafts: false,
             durable: false,
-            replicated: false,
+            replicated: shape.replicated,
             partitions: false,
         };
         let settings = Settings {
@@ -185,6 +200,9 @@ impl World {
             settled: None,
             started_again: 0,
             operator: OperatorStore::default(),
+            lists: ListClients::new(0),
+            feeds: FeedReaders::new(0),
+            ending: Draw::new(0),
             ops: 0,
         }
     }
@@ -253,6 +271,11 @@ impl World {
         }
         scene.after(200 * MS, Event::Change);
         scene.after(SECOND, Event::Operate);
+        if self.shape.replicated {
+            self.lists.begin(scene);
+            self.feeds.begin(scene);
+            scene.after(SECOND, Event::OperateOnEnding);
+        }
         let first = if self.shape.leaders { SETTLED } else { 2 * SECOND };
         scene.after(first, Event::Fault);
     }
@@ -315,7 +338,7 @@ impl World {
     }
 
     /// What healthy workers hold and no map names (L7).
-    fn leaks(&self) -> Vec<Finding> {
+    pub fn leaks(&self) -> Vec<Finding> {
         let healthy = self.nodes.iter().filter(|node| node.stuck == Stuck::No);
         healthy.flat_map(|node| liveness::leaks(&self.scene.oracles, node, &self.stuck())).collect()
     }
@@ -336,6 +359,16 @@ impl World {
         findings
     }
 
+    /// Shards of tables of which not every member is in sync, or whose leader does not serve (L1).
+    pub fn unserved_tables(&self) -> Vec<Finding> {
+        let oracles = &self.scene.oracles;
+        let tables = oracles.maps.all().filter(|map| {
+            oracles.spaces.iter().any(|space| space.is_replicated() && space.keyspace.name == *map.keyspace())
+        });
+        let unserved = tables.flat_map(|map| table::unserved(map, &self.nodes, &oracles.storage.tables));
+        unserved.map(|text| ("L1", text)).collect()
+    }
+
     fn judge_liveness(&mut self, commits: u64, quiet_from: True) {
         let mut findings = self.unfinished();
         let oracles = &self.scene.oracles;
@@ -345,12 +378,8 @@ impl World {
             true => liveness::nearly_quiet(oracles, commits, self.scene.now - quiet_from),
             false => liveness::quiet(oracles, commits),
         });
-        findings.extend(oracles.data.at_the_end(&oracles.storage));
-        let tables = oracles.maps.all().filter(|map| {
-            oracles.spaces.iter().any(|space| space.is_replicated() && space.keyspace.name == *map.keyspace())
-        });
-        let unserved = tables.flat_map(|map| table::unserved(map, &self.nodes, &oracles.storage.tables));
-        findings.extend(unserved.map(|text| ("L1", text)));
+        findings.extend(oracles.at_the_end());
+        findings.extend(self.unserved_tables());
         findings.extend(self.leaks());
         findings.extend(self.settled.iter().flat_map(|before| liveness::unnoticed(oracles, *before)));
         let (now, mut drains, mut hung) = (self.scene.now, Vec::new(), BTreeMap::new());
@@ -531,6 +560,9 @@ impl World {
                 self.routers[router].try_again(scene, op, attempt, true);
             }
             Event::Operate => self.operate(),
+            Event::OperateOnEnding => self.operate_on_ending(),
+            Event::ListClient(client) => self.list_client(client),
+            Event::FeedReader(reader) => self.feed_reader(reader),
             Event::Change => self.change(),
             Event::Fault => self.next_fault(),
             Event::Touch => self.touch(),
@@ -666,6 +698,18 @@ impl World {
         self.routers[router].operate(scene, op, key, access, deed);
         let next = scene.draw.between(MS, if self.lively { 40 * MS } else { 400 * MS });
         scene.after(next, Event::Operate);
+    }
+
+    /// The number of the next operation.
+    pub fn next_op(&mut self) -> Op {
+        self.ops += 1;
+        self.ops
+    }
+
+    /// A client does something with the row beside a register.
+    pub fn operate_on_row(&mut self, op: Op, key: KeyAt, access: Access, row: RowDeed) {
+        let router = self.scene.draw.index(self.routers.len());
+        self.routers[router].operate_on_row(&mut self.scene, op, key, access, row);
     }
 
     /// A client writes.

@@ -135,6 +135,11 @@ fn d10_a_planted_copy_that_is_not_whole_is_found() {
 }
 
 #[test]
+fn d10_a_planted_copy_on_another_nodes_store_is_found() {
+    is_found(Planted::OtherStore);
+}
+
+#[test]
 fn d10_a_planted_copy_that_goes_on_unheard_is_found() {
     is_found(Planted::UnheardCopy);
 }

@@ -45,6 +45,8 @@ pub enum Planted {
     AckedByOne,
     /// D10: what a node has damaged, or has no more, is taken for a whole copy.
     NotIntact,
+    /// D10: a replica is resumed by what lies on the store of another node.
+    OtherStore,
     /// D10: a copy without which others went on is one again as soon as its node is back.
     OvertakenCopy,
     /// D10: the one copy that is left goes on without the others, though it may be gone, too.
@@ -304,7 +306,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 62] = [
+    pub const CLUSTER: [Planted; 63] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -324,6 +326,7 @@ impl Planted {
         Planted::D7,
         Planted::AckedByOne,
         Planted::NotIntact,
+        Planted::OtherStore,
         Planted::UnheardCopy,
         Planted::EpochOfSurvivors,
         Planted::OvertakenCopy,

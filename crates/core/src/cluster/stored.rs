@@ -104,7 +104,11 @@ fn found<'a>(
     if !is_back || node.signs.health(now, settings) != Health::Up {
         return (DiskState::Away, None);
     }
-    let kept = node.kept.get(key);
+    // What lies on the store of another node is no copy of this replica, whatever it is called.
+    let kept = match planted::is(Planted::OtherStore) {
+        true => nodes.values().find_map(|node| node.kept.get(key)),
+        false => node.kept.get(key),
+    };
     let copy = match kept {
         // It has a later epoch than this coordinator knows: the coordinator's state was set back.
         Some(kept) if kept.epoch > shard.epoch => DiskState::Away,

@@ -6,6 +6,7 @@ pub mod health;
 pub mod lease;
 pub mod load;
 pub mod reconnect;
+pub mod store;
 
 use crate::base::id::Incarnation;
 use crate::base::name::{Label, NodeId, Zone};

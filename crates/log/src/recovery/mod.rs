@@ -19,6 +19,7 @@ use crate::replica::{Needs, ReplicaState};
 use crate::segment::{self, BLOCK, Mode};
 use locate::{Located, locate};
 use partage_core::node::exchange::ReplicaKey;
+use partage_core::node::store;
 use partage_journal::FileHeader;
 use partage_journal::frame;
 use partage_service::table::replication::Stored;
@@ -183,7 +184,7 @@ impl Replay {
                 return Ok(file.len() < BLOCK || !file.len().is_multiple_of(BLOCK));
             }
         };
-        if header.owner != owner {
+        if !store::is_own(owner, header.owner) {
             return Err(OpenError::Owner { file: name, found: header.owner, owner });
         }
         if header.file_number != number {

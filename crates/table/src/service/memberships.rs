@@ -8,6 +8,7 @@ use crate::limits::{MEMBERS_BYTES, MEMBERS_STEP};
 use partage_core::base::id::{ClusterId, Epoch};
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::exchange::{ReplicaKey, Stored};
+use partage_core::node::store;
 use partage_journal::{AppendError, Contents, Damage, Disk, FileHeader, LogFile, is_full, read, unfinished};
 use partage_wire::stored::table_members::{MemberChange, decode, encode};
 use std::collections::BTreeMap;
@@ -186,6 +187,19 @@ impl Inner {
     }
 }
 
+/// Whether what a record says is stored lies in the store of that number, which the head of the file names.
+fn is_of_store(own: u64, change: &MemberChange) -> Result<(), String> {
+    match change {
+        MemberChange::Has(stored) | MemberChange::Forms(stored)
+            if !store::is_own(own.into(), stored.store.into()) =>
+        {
+            let (placement, found) = (stored.replica.placement, stored.store);
+            Err(format!("{placement} is of the store {found:x}, and the file is of the store {own:x}"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Writes the file anew, with one record. None: there is no room for that, and the file is as it was.
 fn write_file(
     disk: &dyn Disk,
@@ -247,15 +261,18 @@ impl Memberships {
                 let header = header.map_err(|damage| {
                     unreadable(format!("damaged at byte {}: {}", damage.offset, damage.what))
                 })?;
+                let own = header.owner as u64;
                 let read = read(&bytes, 1, |_, payload| {
-                    decode(&payload)?.into_iter().for_each(|change| known.take(change));
+                    let changes = decode(&payload)?;
+                    changes.iter().try_for_each(|change| is_of_store(own, change))?;
+                    changes.into_iter().for_each(|change| known.take(change));
                     Ok(())
                 });
                 match read {
                     Ok(contents) => whole = Some((bytes.len(), contents)),
                     Err(found) => (known, damage) = (Known::default(), Some(found)),
                 }
-                header.owner as u64
+                own
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => match has_log {
                 true => return Err(unreadable("it is not there".to_owned())),
@@ -380,6 +397,22 @@ mod tests {
 
     fn open(path: &Path) -> (Memberships, Option<Damage>) {
         Memberships::open(Arc::new(RealDisk), path, false).expect("the disk works")
+    }
+
+    #[test]
+    fn d10_what_lies_in_another_store_is_not_resumed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("members");
+        let header = FileHeader { owner: 7, file_number: 1, step: MEMBERS_STEP };
+        for (store, resumed) in [(7, 1), (8, 0)] {
+            let Membership { bounds, served, .. } = served(3);
+            let stored = Stored { replica: key(1), bounds, epoch: served, store, damaged: false };
+            let record = encode(&[MemberChange::Has(stored)]);
+            write_file(&RealDisk, &path, header, record).expect("the disk works");
+            let (members, damage) = open(&path);
+            let is_other = damage.is_some_and(|damage| damage.what.contains("is of the store 8"));
+            assert_eq!((is_other, members.store(), members.all().len()), (store == 8, 7, resumed));
+        }
     }
 
     #[tokio::test]

@@ -6,9 +6,13 @@
 //! | `rules.rs`     | M7, R4, R5, O11 of what plans begin and who is given up  |
 //! | `maps.rs`      | M1–M8 by core's check, M2, M3, O3, O8, O10, O11, D4, D7 |
 //! | `data.rs`      | D1, D2, D3                                      |
+//! | `feeds.rs`     | D1 of readers of a table's changes              |
+//! | `lists.rs`     | D1, D2, D3 of lists that grow by compare-and-set |
 //! | `liveness.rs`  | L1, L2, L3, L8, once faults have stopped        |
 
 pub mod data;
+pub mod feeds;
+pub mod lists;
 pub mod liveness;
 pub mod maps;
 pub mod ownership;
@@ -21,6 +25,7 @@ use ownership::Claim;
 use partage_core::base::id::{ClusterId, Incarnation};
 use partage_core::base::name::KeyspaceName;
 use partage_core::cluster::{Records, Write};
+use partage_core::keyspace::key::Key;
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::{MapDiff, Role, Shard, ShardMap, Stage};
 use partage_core::keyspace::sharding::Bounds;
@@ -48,6 +53,10 @@ pub struct Oracles {
     pub maps: maps::Maps,
     /// What was read and written.
     pub data: data::Data,
+    /// The same of the lists in rows of tables.
+    pub lists: lists::Lists,
+    /// What readers of the changes of tables were given.
+    pub feeds: feeds::Feeds,
     /// The cluster that the run is about, and those that it was restored to.
     pub lineage: BTreeSet<ClusterId>,
     /// Who leads now is of another cluster, and its terms, maps and nodes are its own.
@@ -62,6 +71,8 @@ impl Oracles {
             ownership: ownership::Ownership::new(nodes),
             maps: maps::Maps::new(&spaces),
             data: data::Data::default(),
+            lists: lists::Lists::default(),
+            feeds: feeds::Feeds::default(),
             lineage: BTreeSet::new(),
             is_aside: false,
             spaces,
@@ -125,7 +136,7 @@ impl Oracles {
     pub fn chosen(&mut self, name: &KeyspaceName, shard: &Shard, may_be_missing: bool) {
         self.maps.chosen(name, shard.id);
         if may_be_missing {
-            self.keys_of(name, &shard.bounds).into_iter().for_each(|key| self.data.give_up(key));
+            self.keys_of(name, &shard.bounds).into_iter().for_each(|key| self.give_up(key));
         }
     }
 
@@ -134,8 +145,25 @@ impl Oracles {
         self.maps.recreated(name, shard);
         for key in self.keys_of(name, &shard.bounds) {
             self.storage.disks.give_up(key);
-            self.data.give_up(key);
+            self.give_up(key);
         }
+    }
+
+    fn give_up(&mut self, key: KeyAt) {
+        self.data.give_up(key);
+        self.lists.give_up(key);
+        self.feeds.give_up();
+    }
+
+    /// D1: what was acknowledged is there.
+    pub fn at_the_end(&self) -> Vec<Finding> {
+        let mut findings = self.data.at_the_end(&self.storage);
+        let row = |key: KeyAt| {
+            let space = &self.spaces[key.keyspace];
+            self.storage.tables.row(&space.keyspace.name, &Key::new(&space.keys[key.key]).ok()?)
+        };
+        findings.extend(self.lists.at_the_end(|key| row(key).map(|row| lists::elements(&row.value))));
+        findings
     }
 
     /// A backup is restored. Of what is carried and lies on no disk the book promises nothing where the backup names another
@@ -163,7 +191,7 @@ impl Oracles {
             let leader = |shard: &Shard| shard.leader().map(|leader| leader.placement);
             let is_there = |shard: &Shard| last.shard(shard.id).and_then(leader) == leader(shard);
             for shard in map.shards().filter(|shard| !is_there(shard)) {
-                self.keys_of(name, &shard.bounds).into_iter().for_each(|key| self.data.give_up(key));
+                self.keys_of(name, &shard.bounds).into_iter().for_each(|key| self.give_up(key));
             }
         }
     }

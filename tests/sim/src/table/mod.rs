@@ -4,18 +4,21 @@
 //! to the machine as the worker takes them in; wishes go out with the worker's beats. What a request wants goes through the
 //! machine, and is answered when the machine says so. A sync takes time, and what was not synced is gone with the process.
 //!
+//! Beside each register lies a row, which core's own rules of rows judge and change (`rows.rs`).
+//!
 //! Children of splits and merges are in `split.rs`.
 //!
 //! The witness ([`Tables`]) knows what is committed: every replica applies the same entries, and after each acknowledgement
 //! and each new map every member of the in-sync set has on its disk what was acknowledged.
 
-use crate::clock::{MS, True};
-use crate::message::{Event, Message, Outcome, Place, Via};
-use crate::model::{Deed, KeyAt, Op};
+use crate::clock::{Clock, MS, True};
+use crate::message::{Event, Message, Outcome, Place, Request, Via};
+use crate::model::{KeyAt, Op};
 use crate::node::Node;
 use crate::scene::Scene;
 use partage_core::base::id::{Epoch, Incarnation, PlacementId};
 use partage_core::base::time::Millis;
+use partage_core::keyspace::key::Key;
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::{self, ShardMap};
 use partage_core::node::exchange::{self, ReplicaKey};
@@ -29,12 +32,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use witness::Disk;
 
 mod aimed;
+mod client;
+mod ends;
 mod registers;
+mod rows;
 mod split;
 mod trials;
 mod witness;
 
+pub use client::{RowDeed, RowSeen, RowWrite};
 pub use registers::Registers;
+pub use rows::{FEED, Page, Rows};
 pub use split::{Asked, BasePart, Bases, LOOKS_AGAIN};
 pub use witness::Tables;
 
@@ -49,6 +57,9 @@ const FLUSHES: u64 = 50;
 
 /// The longest rest of a follower that comes and goes: short, so that all are in sync again within a run.
 const FOLLOWER_REST_MS: u64 = 8_000;
+
+/// How often a leader moves the clock of its shard on at most.
+const CLOCK: True = 100 * MS;
 
 /// Flushes after which the disk wants room for its log, in thousandths.
 const TRIMS: u64 = 300;
@@ -68,6 +79,8 @@ pub struct Local {
     is_syncing: bool,
     /// When it is called next, so that it is not called twice.
     tick_at: True,
+    /// When it moved the clock of its shard on last, and how often it has.
+    clock_moved: (True, u16),
 }
 
 impl Local {
@@ -141,6 +154,7 @@ impl Node {
             waiting: VecDeque::new(),
             is_syncing: false,
             tick_at: True::MAX,
+            clock_moved: (0, 0),
         };
         process.service.tables.insert(order.replica.clone(), local);
     }
@@ -218,26 +232,29 @@ impl Node {
     }
 
     /// A request that the gates have let in.
-    pub fn ask_table(
-        &mut self,
-        scene: &mut Scene,
-        (op, attempt): (Op, u32),
-        replica: &ReplicaKey,
-        (key, deed): (KeyAt, Option<Deed>),
-        leads: bool,
-    ) {
+    pub fn ask_table(&mut self, scene: &mut Scene, request: &Request, replica: &ReplicaKey, leads: bool) {
+        let (op, attempt) = (request.op, request.attempt);
         let is_open = self.process.as_ref().is_some_and(|p| p.service.tables.contains_key(replica));
         if !is_open {
             return self.finish(scene, op, attempt, Outcome::NotNow("the replica is not open"));
         }
-        let request = request_of(op, attempt);
+        let number = request_of(op, attempt);
         if is_read_replica(scene, replica, replica.placement) {
             scene.count("requests to read replicas of tables");
         }
-        let event = match deed {
-            Some(deed) => replication::Event::Write(vec![(request, encode(key, op, deed))]),
-            None if leads => replication::Event::Read(request, Consistency::Linearizable, 0),
-            None => replication::Event::Read(request, Consistency::Any, 0),
+        let write = match (&request.row, request.deed) {
+            (Some(RowDeed::Write(write)), _) => {
+                // The leader gives the write its time, by a clock that jumps.
+                let at_ms = self.clock.moment(scene.now).wall_ms;
+                row_key(scene, request.key).map(|key| client::encode(at_ms, op, &key, write))
+            }
+            (Some(RowDeed::Read | RowDeed::Changes(_)), _) => None,
+            (None, deed) => deed.map(|deed| encode(request.key, op, deed)),
+        };
+        let event = match write {
+            Some(payload) => replication::Event::Write(vec![(number, payload)]),
+            None if leads => replication::Event::Read(number, Consistency::Linearizable, 0),
+            None => replication::Event::Read(number, Consistency::Any, 0),
         };
         self.table_hears(scene, replica, event);
     }
@@ -260,7 +277,8 @@ impl Node {
         let status = local.machine.status();
         let report = local.reporter.report(now, &status, &local.settings);
         process.worker.replicates(replica, report);
-        let when = self.clock.when(local.machine.wake_at(), scene.now).max(scene.now + MS / 5);
+        let when = self.clock.when(local.machine.wake_at(), scene.now);
+        let when = when.min(clock_at(&self.clock, scene.now, local)).max(scene.now + MS / 5);
         if when < True::MAX && (local.tick_at <= scene.now || when < local.tick_at) {
             local.tick_at = when;
             let (node, process) = (self.at, self.process_number);
@@ -277,8 +295,25 @@ impl Node {
         if let Some(local) = local {
             local.tick_at = True::MAX;
             self.table_hears(scene, replica, replication::Event::Tick);
+            self.move_clock(scene, replica);
             self.tick(scene);
         }
+    }
+
+    /// A row of a shard has ended, and no write has told the shard the time: its leader writes nothing but that, as the driver of
+    /// the product does.
+    fn move_clock(&mut self, scene: &mut Scene, replica: &ReplicaKey) {
+        let local = self.process.as_mut().and_then(|process| process.service.tables.get_mut(replica));
+        let Some(local) = local.filter(|local| scene.now >= clock_at(&self.clock, scene.now, local)) else {
+            return;
+        };
+        let number = local.clock_moved.1.wrapping_add(1);
+        local.clock_moved = (scene.now, number);
+        scene.count("clocks of tables moved on");
+        let payload = client::encode_clock(self.clock.moment(scene.now).wall_ms);
+        // No client has this request: operations are counted from 1.
+        let write = vec![(request_of(0, number.into()), payload)];
+        self.table_hears(scene, replica, replication::Event::Write(write));
     }
 
     fn table_does(&mut self, scene: &mut Scene, replica: &ReplicaKey, effect: Effect) {
@@ -296,10 +331,10 @@ impl Node {
             }
             Effect::Apply(entries) => {
                 for entry in &entries {
-                    if let Err(text) = scene.oracles.storage.tables.applied(replica, entry) {
+                    if let Err(text) = scene.oracles.storage.tables.applied(replica, entry, scene.now) {
                         scene.violate("D1", text);
                     }
-                    let change = local.applied.apply(entry);
+                    let change = local.applied.apply(entry, self.clock.moment(scene.now).wall_ms);
                     if change.is_twice {
                         scene.violate("D1", format!("{replica:?} does a request again: {change:?}"));
                     }
@@ -429,9 +464,11 @@ impl Node {
     ) {
         let (op, attempt) = (request >> 16, request as u16 as u32);
         let Some(process) = &mut self.process else { return };
-        let Some((key, leads)) = process.service.asked(op, attempt) else { return };
+        let Some((asked, leads)) = process.service.asked(op, attempt) else { return };
+        let (key, deed) = (asked.key, asked.row.clone());
         let Some(local) = process.service.tables.get(replica) else { return };
         let seen = local.applied.seen(key);
+        let row = row_key(scene, key).filter(|_| deed.is_some());
         let is_leaders = leads || matches!(answer, Ok(Answer::Written(_)));
         if answer.is_ok() && is_leaders && is_read_replica(scene, replica, replica.placement) {
             scene.violate("D2", format!("{replica:?}, a read replica, answers {answer:?} as a leader does"));
@@ -441,10 +478,28 @@ impl Node {
                 scene.oracles.storage.tables.acknowledged(replica, at, scene.now);
                 scene.count("writes to tables");
                 // More may be applied already than this write.
-                let written = local.applied.written_by(key, op);
-                Outcome::Done(written.unwrap_or(seen), true)
+                let written = || local.applied.written_by(key, op);
+                match (&row, local.applied.outcome(op)) {
+                    (None, _) => Outcome::Done(written().unwrap_or(seen), true),
+                    (Some(_), Some(outcome)) => Outcome::Row(RowSeen::Wrote(outcome.clone()), true),
+                    (Some(_), None) => Outcome::Indefinite,
+                }
             }
-            Ok(Answer::Read { .. }) => Outcome::Done(seen, leads),
+            Ok(Answer::Read { .. }) => match (&row, deed) {
+                (None, _) => Outcome::Done(seen, leads),
+                (Some(_), Some(RowDeed::Changes(progress))) => {
+                    let held = process.worker.local_replicas().get(replica);
+                    let read = held.map(|held| progress.within(&held.order.bounds));
+                    let page = local.applied.page(read.unwrap_or_default());
+                    Outcome::Row(RowSeen::Changes(page), leads)
+                }
+                (Some(key), _) => {
+                    let (read, tables) = (local.applied.row(key), &scene.oracles.storage.tables);
+                    let finding = tables.row_breaks(replica, local.applied.at, (key, read.as_ref()));
+                    finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
+                    Outcome::Row(RowSeen::Read(read), leads)
+                }
+            },
             Err(failed) if failed.is_definite() => Outcome::NotNow("its replication refuses"),
             Err(_) => Outcome::Indefinite,
         };
@@ -474,6 +529,19 @@ impl Node {
         local
             .is_some_and(|local| local.machine.status().has_begun && tables.is_whole(replica, &local.applied))
     }
+}
+
+/// When the leader of a shard is to move its clock on, as a row ends.
+fn clock_at(clock: &Clock, now: True, local: &Local) -> True {
+    let end_ms = local.applied.next_end().filter(|_| local.machine.status().has_begun);
+    let Some(end_ms) = end_ms else { return True::MAX };
+    let left_ms = end_ms.saturating_sub(clock.moment(now).wall_ms);
+    (now + left_ms * MS).max(local.clock_moved.0 + CLOCK)
+}
+
+/// The key of the row beside a register.
+fn row_key(scene: &Scene, key: KeyAt) -> Option<Key> {
+    Key::new(&scene.oracles.spaces[key.keyspace].keys[key.key]).ok()
 }
 
 /// Whether the latest map has that replica of a shard as one that is there to be read from only. Then it has never been anything

@@ -1,19 +1,20 @@
 //! Children of tables, as a driver of [`split`](partage_service::table::split) has them.
 
-use super::registers::{Change, Registers};
+use super::registers::{Change, Held, Registers};
 use crate::clock::{MS, True};
 use crate::message::{Event, Message, Place, Via};
 use crate::model::KeyAt;
 use crate::node::Node;
 use crate::scene::Scene;
 use partage_core::base::id::ShardId;
+use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::exchange::{Order, ReplicaKey};
 use partage_core::worker::Callback;
 use partage_service::table::member;
 use partage_service::table::replication::{LogPosition, Stored};
 use partage_service::table::split::{Ask, Base, Effect, Given, Settings, Taken, What};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// How long it takes to store a base.
 const STORE: True = 20 * MS;
@@ -60,16 +61,26 @@ pub struct TableBase {
     tick_at: True,
 }
 
+impl TableBase {
+    /// What is there of all parents, as one.
+    fn joined(&self, at: LogPosition) -> Registers {
+        let held = |shard: &ShardId| self.base.held(*shard).cloned();
+        Registers::joined(self.parts.iter().map(|(shard, part)| (held(shard), part)), at)
+    }
+}
+
 /// The bases of a process.
 pub type Bases = BTreeMap<ReplicaKey, TableBase>;
 
-/// The keys of a table that lie within bounds.
-fn keys(scene: &Scene, replica: &ReplicaKey, bounds: &Bounds) -> BTreeSet<KeyAt> {
+/// What of a table lies within bounds.
+fn held(scene: &Scene, replica: &ReplicaKey, bounds: &Bounds) -> Held {
+    let mut held = Held::default();
     let spaces = scene.oracles.spaces.iter().enumerate();
-    let of_it = spaces.filter(|(_, space)| space.keyspace.name == replica.keyspace);
-    of_it
-        .flat_map(|(keyspace, space)| space.keys_in(bounds).map(move |key| KeyAt { keyspace, key }))
-        .collect()
+    for (keyspace, space) in spaces.filter(|(_, space)| space.keyspace.name == replica.keyspace) {
+        held.registers.extend(space.keys_in(bounds).map(|key| KeyAt { keyspace, key }));
+        held.rows.extend(space.keys_in(bounds).filter_map(|key| Key::new(&space.keys[key]).ok()));
+    }
+    held
 }
 
 impl Node {
@@ -201,13 +212,13 @@ impl Node {
     /// A parent's replica is asked by a child's.
     pub fn give_table(&mut self, scene: &mut Scene, from: Place, asked: Asked) {
         let now = self.clock.read(scene.now);
-        let keys = keys(scene, &asked.of, &asked.bounds);
+        let held = held(scene, &asked.of, &asked.bounds);
         let place = self.place();
         let local = self.process.as_mut().and_then(|process| process.service.tables.get_mut(&asked.of));
         let Some(local) = local else { return };
         let (given, changes) = local.give(now, asked.by.placement, asked.ask);
         let is_whole = matches!(given.what, What::Snapshot(_));
-        let whole = if is_whole { local.applied.part(&keys) } else { Registers::default() };
+        let whole = if is_whole { local.applied.part(&held) } else { Registers::default() };
         scene.count(if from == place {
             "base parts from the own node"
         } else {
@@ -223,12 +234,12 @@ impl Node {
         let base = self.process.as_mut().and_then(|process| process.service.bases.get_mut(&part.to));
         let Some(base) = base else { return };
         let (taken, effects) = base.base.take(now, &part.given);
-        let keys = keys(scene, &part.to, &base.bounds);
+        let held = held(scene, &part.to, &base.bounds);
         match taken {
             Taken::Replaces => drop(base.parts.insert(part.given.parent, part.whole)),
             Taken::Follows => {
                 let known = base.parts.entry(part.given.parent).or_default();
-                part.changes.iter().for_each(|change| known.follow(change, &keys));
+                part.changes.iter().for_each(|change| known.follow(change, &held));
             }
             // A snapshot comes as a whole here, so that nothing waits for it.
             Taken::Aside | Taken::Nothing => {}
@@ -244,10 +255,10 @@ impl Node {
         if base.parts.len() > 1 {
             scene.count("bases of merged tables");
         }
-        let joined = Registers::joined(base.parts.values(), position);
+        let joined = base.joined(position);
         let parents: Vec<_> = base.parts.keys().copied().collect();
-        let keys = keys(scene, replica, &base.bounds);
-        if let Err(text) = scene.oracles.storage.tables.based(replica, &parents, (&keys, &joined)) {
+        let held = held(scene, replica, &base.bounds);
+        if let Err(text) = scene.oracles.storage.tables.based(replica, &parents, (&held, &joined)) {
             scene.violate("D1", text);
         }
         let (node, process, takes) = (self.at, self.process_number, scene.draw.around(STORE));
@@ -279,7 +290,7 @@ impl Node {
             None => partage_service::table::split::base_position(ends),
         };
         let stored = Stored { base: at, flushed: at, ..Stored::default() };
-        let joined = Registers::joined(base.parts.values(), at);
+        let joined = base.joined(at);
         scene.count("children of tables opened");
         self.open_machine(scene, &order, stored, joined, true);
         self.order_tables(scene);

@@ -8,6 +8,7 @@
 //! often (L1): each time is two commits of the map, whichever replica leads meanwhile. It may be taken for dead, and be
 //! registered anew: then it comes back at once.
 
+use super::FEED;
 use crate::clock::{MS, SECOND, True};
 use crate::message::Place;
 use crate::model::KeyAt;
@@ -15,6 +16,7 @@ use crate::world::World;
 use partage_core::base::id::ShardId;
 use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::map::Shard;
+use partage_core::keyspace::sharding::Bounds;
 use std::collections::BTreeMap;
 
 /// Within that time after the followers go on the shard takes a write. A write that waits for what does not come is given up
@@ -50,10 +52,22 @@ impl World {
             return;
         };
         let name = &spaces[at].keyspace.name;
+        self.look_at_readers(at, name);
         self.try_lost_followers(at, name);
         if self.scene.violation.is_none() && self.scene.draw.chance(LIMPING) {
             self.try_slow_node(at, name);
         }
+    }
+
+    /// Who reads the changes of the table has those of the shards that serve.
+    fn look_at_readers(&mut self, at: usize, name: &KeyspaceName) {
+        let written = self.written(at, name);
+        let shards = self.scene.oracles.maps.latest(name).into_iter().flat_map(|map| map.shards());
+        let served: Vec<Bounds> = shards
+            .filter(|shard| written.contains_key(&shard.id))
+            .map(|shard| shard.bounds.clone())
+            .collect();
+        self.readers_lag(|key| served.iter().any(|bounds| bounds.contains(FEED.position(key))));
     }
 
     /// The shards that take writes.

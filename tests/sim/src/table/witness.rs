@@ -1,14 +1,20 @@
 //! All stored replicas of a run, and what nobody in it knows: what is committed, and what was acknowledged.
 
-use super::registers::Registers;
+use super::client;
+use super::ends::Ends;
+use super::registers::{self, Held, Registers};
 use crate::clock::True;
-use crate::model::{KeyAt, Register};
+use crate::model::{KeyAt, Op, Register};
 use partage_core::base::id::{Epoch, ShardId};
 use partage_core::base::name::KeyspaceName;
+use partage_core::keyspace::key::Key;
 use partage_core::keyspace::map::{Shard, ShardMap, Stage};
 use partage_core::keyspace::sharding::Bounds;
+use partage_core::limits::ANSWER_KEPT_MS;
 use partage_core::node::exchange::{ReplicaKey, Stored};
+use partage_service::table::feed::Change;
 use partage_service::table::replication::{self, Entry, LogPosition};
+use partage_service::table::rows::{Outcome, Record, Row};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A stored replica.
@@ -39,6 +45,7 @@ struct Truth {
     base: u64,
     entries: Vec<Entry>,
     applied: Registers,
+    ends: Ends,
     /// Up to this index writes were acknowledged.
     acknowledged: u64,
     /// When the last one was.
@@ -57,6 +64,16 @@ pub struct Tables {
     pub(super) disks: BTreeMap<ReplicaKey, Disk>,
     shards: BTreeMap<(KeyspaceName, ShardId), Truth>,
     registers: BTreeMap<KeyAt, Register>,
+    /// The rows, as all that is committed has made them.
+    rows: BTreeMap<(KeyspaceName, Key), Row>,
+    /// The changes of each row, in their order, and when they were committed.
+    changes: BTreeMap<Key, Vec<(LogPosition, Change, True)>>,
+    /// Whether any change was removed, as its time was over.
+    has_removed: bool,
+    /// What each request of a row was answered first, and what the clock of its shard showed.
+    outcomes: BTreeMap<Op, (Outcome, u64)>,
+    /// Requests that came again when their outcomes need not be kept any more.
+    forgotten: BTreeSet<Op>,
     /// Shards that have closed.
     pub watched: BTreeSet<(KeyspaceName, ShardId)>,
 }
@@ -78,6 +95,26 @@ impl Tables {
     /// A register as all that is committed has made it.
     pub fn register(&self, key: KeyAt) -> Option<&Register> {
         self.registers.get(&key)
+    }
+
+    /// The row of a key as all that is committed has made it.
+    pub fn row(&self, keyspace: &KeyspaceName, key: &Key) -> Option<&Row> {
+        self.rows.get(&(keyspace.clone(), key.clone()))
+    }
+
+    /// The changes of a row that are committed, and when each was.
+    pub fn changes_of(&self, key: &Key) -> &[(LogPosition, Change, True)] {
+        self.changes.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether any change was removed.
+    pub fn has_removed(&self) -> bool {
+        self.has_removed
+    }
+
+    /// Whether a request came again when its outcome need not be kept any more: a clock that jumps makes that so.
+    pub fn is_forgotten(&self, op: Op) -> bool {
+        self.forgotten.contains(&op)
     }
 
     /// Deletes what is stored of a replica.
@@ -119,7 +156,7 @@ impl Tables {
     }
 
     /// A replica applies an entry: the same that all others apply there.
-    pub(super) fn applied(&mut self, replica: &ReplicaKey, entry: &Entry) -> Result<(), String> {
+    pub(super) fn applied(&mut self, replica: &ReplicaKey, entry: &Entry, now: True) -> Result<(), String> {
         let truth = self.shards.entry((replica.keyspace.clone(), replica.shard)).or_default();
         let Some(at) = entry.position.index.checked_sub(truth.base + 1) else {
             return Err(format!("{entry:?} is applied before the log of {} begins", replica.shard));
@@ -132,8 +169,62 @@ impl Tables {
             }
             None => truth.entries.push(entry.clone()),
         }
-        if let Some((key, op, deed)) = truth.applied.apply(entry).write() {
+        // The clock of the witness shows what the entry carries.
+        let change = truth.applied.apply(entry, client::time_of(entry));
+        let done = |outcome: &Outcome| matches!(outcome, Outcome::Done { version, .. } if *version == entry.position);
+        truth.ends.apply(entry, change.outcome().is_some_and(|(_, outcome)| done(outcome)));
+        let clock_ms = truth.applied.clock_ms();
+        if let Some((key, op, deed)) = change.write() {
             self.registers.entry(key).or_default().write(op, deed);
+        }
+        self.rows_change(&replica.keyspace, &change, now)?;
+        self.answers(&change, clock_ms)
+    }
+
+    /// Rows change, and each change is one of the feed.
+    fn rows_change(
+        &mut self,
+        keyspace: &KeyspaceName,
+        applied: &registers::Change,
+        now: True,
+    ) -> Result<(), String> {
+        let (mut changed, mut told) = (BTreeSet::new(), BTreeSet::new());
+        for record in applied.records() {
+            match record {
+                Record::Row(key, _) => {
+                    changed.insert(key);
+                }
+                Record::Change(at, key, Some(change)) => {
+                    told.insert(key);
+                    self.changes.entry(key.clone()).or_default().push((*at, change.clone(), now));
+                }
+                Record::Change(_, _, None) => self.has_removed = true,
+                _ => {}
+            }
+            match record {
+                Record::Row(key, Some(row)) => {
+                    drop(self.rows.insert((keyspace.clone(), key.clone()), row.clone()));
+                }
+                Record::Row(key, None) => drop(self.rows.remove(&(keyspace.clone(), key.clone()))),
+                _ => {}
+            }
+        }
+        match changed == told {
+            true => Ok(()),
+            false => Err(format!("the rows of {changed:?} change, and the feed tells of {told:?}")),
+        }
+    }
+
+    /// A request that comes again gets its first answer, whichever shard its key is in by then, for as long as outcomes are kept.
+    fn answers(&mut self, change: &registers::Change, clock_ms: u64) -> Result<(), String> {
+        let Some((op, outcome)) = change.outcome() else { return Ok(()) };
+        match self.outcomes.get(op) {
+            Some((first, _)) if first == outcome => {}
+            Some((_, at_ms)) if clock_ms >= at_ms + ANSWER_KEPT_MS => {
+                self.forgotten.insert(*op);
+            }
+            Some((first, _)) => return Err(format!("op {op} is done again: {outcome:?} after {first:?}")),
+            None => drop(self.outcomes.insert(*op, (outcome.clone(), clock_ms))),
         }
         Ok(())
     }
@@ -143,15 +234,18 @@ impl Tables {
         &mut self,
         replica: &ReplicaKey,
         parents: &[ShardId],
-        (keys, base): (&BTreeSet<KeyAt>, &Registers),
+        (held, base): (&Held, &Registers),
     ) -> Result<(), String> {
         let of = |shard: &ShardId| self.shards.get(&(replica.keyspace.clone(), *shard));
-        let parts: Vec<_> = parents.iter().filter_map(of).map(|truth| truth.applied.part(keys)).collect();
-        if !base.has_rows_of(&Registers::joined(&parts, base.at)) {
+        let parts: Vec<_> = parents.iter().filter_map(of).map(|truth| truth.applied.part(held)).collect();
+        let whole = Registers::joined(parts.iter().map(|part| (None, part)), base.at);
+        if !base.has_rows_of(&whole) {
             return Err(format!("{replica:?} opens with less than its parents {parents:?} had: {base:?}"));
         }
+        let ends = Ends::joined(parents.iter().filter_map(of).map(|truth| &truth.ends), held, base.at.index);
         let truth = self.shards.entry((replica.keyspace.clone(), replica.shard)).or_insert_with(|| Truth {
             base: base.at.index,
+            ends,
             applied: base.clone(),
             ..Truth::default()
         });
@@ -159,6 +253,18 @@ impl Tables {
             true => Ok(()),
             false => Err(format!("{replica:?} begins behind {}, others behind {}", base.at, truth.base)),
         }
+    }
+
+    /// What is wrong with a row as a replica has read it, by the writes of its shard alone.
+    pub(super) fn row_breaks(
+        &self,
+        replica: &ReplicaKey,
+        applied: LogPosition,
+        (key, row): (&Key, Option<&Row>),
+    ) -> Option<(&'static str, String)> {
+        let truth = self.shards.get(&(replica.keyspace.clone(), replica.shard))?;
+        let (invariant, text) = truth.ends.breaks(key, applied.index, row)?;
+        Some((invariant, format!("{replica:?}: {text}")))
     }
 
     pub(super) fn acknowledged(&mut self, replica: &ReplicaKey, at: LogPosition, now: True) {
@@ -182,5 +288,56 @@ impl Tables {
     pub(super) fn is_whole(&self, replica: &ReplicaKey, has: &Registers) -> bool {
         let truth = self.shards.get(&(replica.keyspace.clone(), replica.shard));
         truth.is_none_or(|truth| truth.applied == *has)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::client::{RowWrite, encode};
+    use super::super::rows::Page;
+    use super::*;
+    use crate::oracle::feeds::Feeds;
+    use partage_core::base::id::PlacementId;
+    use partage_core::keyspace::key::KeyRange;
+    use partage_service::table::feed::{Progress, Since};
+    use partage_service::table::replication::EntryKind;
+    use partage_service::table::rows::{Condition, Expiry};
+
+    /// A shard with so many writes of one row, and a replica that has applied them.
+    fn committed(count: u64) -> (Tables, Registers, Key) {
+        let key = Key::new(b"k01").unwrap();
+        let keyspace = KeyspaceName::new("stock").unwrap();
+        let replica = ReplicaKey { keyspace, shard: ShardId(1), placement: PlacementId(1) };
+        let (mut tables, mut registers) = (Tables::default(), Registers::default());
+        for index in 1..=count {
+            let value = Some(index.to_le_bytes().as_slice().into());
+            let write = RowWrite { condition: Condition::Always, value, expiry: Expiry::Never };
+            let kind = EntryKind::Write(encode(1_000, index, &key, &write));
+            let entry = Entry { position: LogPosition { epoch: Epoch(1), index }, kind };
+            tables.applied(&replica, &entry, 0).unwrap();
+            registers.apply(&entry, 0);
+        }
+        (tables, registers, key)
+    }
+
+    #[test]
+    fn d1_a_change_that_a_reader_misses_or_is_given_again_is_found() {
+        let (tables, registers, key) = committed(10);
+        let keys = [key];
+        let begin = Progress::begin([Bounds::Keys(KeyRange::all())], &Since::Oldest);
+        let first = registers.page(begin).unwrap();
+        let second = registers.page(first.progress.clone()).unwrap();
+        assert_eq!((first.changes.len(), second.changes.len()), (8, 2));
+        let broken = |pages: &[&Page]| {
+            let mut feeds = Feeds::default();
+            let found = pages.iter().flat_map(|page| feeds.read(0, page, &keys, &tables));
+            found.map(|(invariant, _)| invariant).collect::<Vec<_>>()
+        };
+        assert_eq!(broken(&[&first, &second]), [""; 0]);
+        assert!(!broken(&[&first, &first]).is_empty(), "each is given again");
+        let lacks = Page { changes: second.changes[1..].to_vec(), ..second.clone() };
+        assert_eq!(broken(&[&first, &lacks]), ["D1"]);
+        let passes = Page { changes: Vec::new(), ..second.clone() };
+        assert_eq!(broken(&[&first, &passes]), ["D1"]);
     }
 }
