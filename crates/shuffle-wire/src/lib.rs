@@ -40,7 +40,6 @@
 //! | core may put more into a batch than a frame can have, as it counts neither what surrounds records nor the last frame of a client | [`limits`] |
 //! | all end marks of a slot are one message, which some ten thousand attempts make too long | `node.rs` |
 //! | a stranger may send a long frame before it has said who it is; clients may take all connections from nodes | `transport/server.rs` |
-//! | to listen at a Unix path removes what lies there and does not answer, whatever it is | `transport/address.rs` |
 //! | a stored batch gets a new checksum on its way out, not the one that it was stored with | `frame.rs` |
 //! | half of the kinds of frames have no golden vector | `vectors/shuffle_frames.json` |
 
