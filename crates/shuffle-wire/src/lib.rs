@@ -36,10 +36,8 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | a connection is given up while one long frame takes more than ten seconds, though bytes move | `transport/peer_connection.rs` |
 //! | core may put more into a batch than a frame can have, as it counts neither what surrounds records nor the last frame of a client | [`limits`] |
 //! | all end marks of a slot are one message, which some ten thousand attempts make too long | `node.rs` |
-//! | a stranger may send a long frame before it has said who it is; clients may take all connections from nodes | `transport/server.rs` |
 //! | a stored batch gets a new checksum on its way out, not the one that it was stored with | `frame.rs` |
 //! | half of the kinds of frames have no golden vector | `vectors/shuffle_frames.json` |
 

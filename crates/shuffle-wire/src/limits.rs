@@ -36,7 +36,10 @@ pub const GATHERED_BYTES: usize = 64 << 10;
 /// Bytes that are handed to a socket at once, and that the other end must take within [`STALLED`].
 pub const PIECE_BYTES: usize = 1 << 20;
 
-/// Within this time the end that has connected says who it is.
+/// Body of a frame before both ends have said who they are: the longest is a goodbye with its sentence.
+pub const OPENING_BYTES: usize = 8 << 10;
+
+/// Within this time the end that has connected has said who it is, and the other one has answered.
 pub const OPENING: Duration = Duration::from_secs(5);
 
 /// Between two pings of a node on a connection on which it has nothing else to send.
@@ -54,5 +57,13 @@ pub const STALLED: Duration = Duration::from_secs(10);
 /// How long the last words of a connection may take.
 pub const GOODBYE: Duration = Duration::from_secs(1);
 
-/// Connections that a server has at once, of nodes and of clients: tens of thousands of clients are spread over the nodes.
-pub const CONNECTIONS: usize = 16_384;
+/// Connections of which a server does not know yet whose they are. The next one waits in the queue of the system.
+pub const OPENING_CONNECTIONS: usize = 1_024;
+
+/// Connections of nodes that a server has at once: several of each node of a large cluster, as a new one may come before the former
+/// one is given up.
+pub const NODE_CONNECTIONS: usize = 4_096;
+
+/// Connections of clients that a server has at once: tens of thousands of clients are spread over the nodes. However many there
+/// are, nodes have room of their own.
+pub const CLIENT_CONNECTIONS: usize = 16_384;

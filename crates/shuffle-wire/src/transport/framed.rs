@@ -1,12 +1,19 @@
 //! Frames on the two directions of a connection.
+//!
+//! Until the end that has connected has said who it is, and the other end has answered, no body is longer than
+//! [`OPENING_BYTES`].
 
 use super::address::{ReadHalf, WriteHalf};
 use crate::client::{Again, Refusal, RefusalWord};
 use crate::frame::{Frame, HEADER_BYTES, Header, Sequence};
-use crate::limits::{GATHERED_BYTES, PIECE_BYTES, ROOM_AT_ONCE};
+use crate::limits::{GATHERED_BYTES, OPENING_BYTES, PIECE_BYTES, ROOM_AT_ONCE};
 use crate::malformed::FrameError;
 use bytes::{BufMut, Bytes, BytesMut};
+use std::future::poll_fn;
 use std::io::{Error, ErrorKind, IoSlice};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
@@ -31,6 +38,9 @@ pub enum Closed {
     /// Nothing was heard.
     #[error("nothing was heard on the connection for {0:?}")]
     Silent(Duration),
+    /// The other end has not said in time who it is.
+    #[error("the other end has not said within {0:?} who it is")]
+    Late(Duration),
     /// The other end takes nothing.
     #[error("the other end has taken nothing for {0:?}")]
     Stalled(Duration),
@@ -54,7 +64,7 @@ impl Closed {
         match self {
             Closed::Frame(why) => Some(why.into()),
             Closed::Refused(refusal) => Some(refusal.clone()),
-            Closed::Silent(_) | Closed::Stalled(_) => {
+            Closed::Late(_) | Closed::Silent(_) | Closed::Stalled(_) => {
                 Some(Refusal::new(RefusalWord::ConnectionSilent, Again::Attempt, self))
             }
             Closed::Ended | Closed::Broken | Closed::Failed(..) => None,
@@ -62,25 +72,47 @@ impl Closed {
     }
 }
 
+/// How often the other end has taken bytes that had to wait for it: so it is there, though it says nothing. What a socket takes
+/// at once says nothing of the other end.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Progress(Arc<AtomicU64>);
+
+impl Progress {
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// The frames that come in.
 pub(super) struct FrameReader {
     half: BufReader<ReadHalf>,
     sequence: Sequence,
-    /// How long a byte may take.
+    /// How long a byte may take, unless the other end takes bytes meanwhile.
     silent: Duration,
+    /// Of what is written on the same connection.
+    progress: Progress,
+    /// Bytes of a body at most, besides the limits of its kind.
+    most: usize,
     /// A frame was begun and not ended: its reader was dropped.
     is_inside: bool,
 }
 
 impl FrameReader {
+    /// Of a connection whose other end is not known yet.
     pub(super) fn new(half: ReadHalf, silent: Duration) -> FrameReader {
         let half = BufReader::with_capacity(BUFFER_BYTES, half);
-        FrameReader { half, sequence: Sequence::default(), silent, is_inside: false }
+        let (sequence, progress) = (Sequence::default(), Progress::default());
+        FrameReader { half, sequence, silent, progress, most: OPENING_BYTES, is_inside: false }
     }
 
-    /// From now on a byte may take so long.
-    pub(super) fn wait_for(&mut self, silent: Duration) {
-        self.silent = silent;
+    /// The other end is known: from now on a frame may be as long as its kind, and a byte may take so long, or longer while the
+    /// other end takes what is written to it.
+    pub(super) fn opened(&mut self, silent: Duration, progress: Progress) {
+        (self.silent, self.progress, self.most) = (silent, progress, usize::MAX);
     }
 
     /// The next frame; none: the other end has closed the connection behind the last one. If it is dropped before it is done, the
@@ -100,7 +132,7 @@ impl FrameReader {
         let mut found = 0;
         while found < HEADER_BYTES {
             let read = self.half.read(&mut header[found..]);
-            match timeout(self.silent, read).await.map_err(|_| Closed::Silent(self.silent))?? {
+            match patient(self.silent, &self.progress, read).await? {
                 0 if found == 0 => return Ok(None),
                 0 => return Err(FrameError::Cut { found, expected: HEADER_BYTES }.into()),
                 read => found += read,
@@ -108,6 +140,11 @@ impl FrameReader {
         }
         let header = Header::decode(&header)?;
         self.sequence.take(header.number)?;
+        if header.bytes > self.most {
+            return Err(
+                FrameError::TooLong { kind: header.kind, bytes: header.bytes, most: self.most }.into()
+            );
+        }
         let body = self.body(header.bytes).await?;
         Ok(Some(header.frame(body)?))
     }
@@ -122,7 +159,7 @@ impl FrameReader {
             }
             let mut room = (&mut body).limit(left);
             let read = self.half.read_buf(&mut room);
-            if timeout(self.silent, read).await.map_err(|_| Closed::Silent(self.silent))?? == 0 {
+            if patient(self.silent, &self.progress, read).await? == 0 {
                 let (found, expected) = (HEADER_BYTES + body.len(), HEADER_BYTES + bytes);
                 return Err(FrameError::Cut { found, expected }.into());
             }
@@ -138,23 +175,52 @@ impl FrameReader {
     }
 }
 
+/// Waits for what is read as long as the other end may be silent, and as long again if it took what is written to it meanwhile:
+/// an end that takes a long frame answers no ping before it has all of it.
+async fn patient<T>(
+    silent: Duration,
+    progress: &Progress,
+    read: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Closed> {
+    let mut read = pin!(read);
+    let mut before = progress.count();
+    loop {
+        if let Ok(read) = timeout(silent, &mut read).await {
+            return Ok(read?);
+        }
+        let now = progress.count();
+        if now == before {
+            return Err(Closed::Silent(silent));
+        }
+        before = now;
+    }
+}
+
 /// The frames that go out.
 pub(super) struct FrameWriter {
-    half: WriteHalf,
+    /// None: the connection has ended.
+    half: Option<WriteHalf>,
     number: u64,
     stalled: Duration,
+    progress: Progress,
     /// A frame was begun and not ended: its writer was dropped, or failed.
     is_inside: bool,
 }
 
 impl FrameWriter {
     pub(super) fn new(half: WriteHalf, stalled: Duration) -> FrameWriter {
-        FrameWriter { half, number: 0, stalled, is_inside: false }
+        let (half, progress) = (Some(half), Progress::default());
+        FrameWriter { half, number: 0, stalled, progress, is_inside: false }
     }
 
     /// From now on the other end may take nothing for so long.
     pub(super) fn wait_for(&mut self, stalled: Duration) {
         self.stalled = stalled;
+    }
+
+    /// What the other end takes.
+    pub(super) fn progress(&self) -> Progress {
+        self.progress.clone()
     }
 
     /// Writes frames, one after the other. If it is dropped before it is done, the connection is of no use any more.
@@ -185,13 +251,23 @@ impl FrameWriter {
     }
 
     async fn write_all(&mut self, mut head: &[u8], mut body: &[u8]) -> Result<(), Closed> {
+        let Some(half) = &mut self.half else { return Err(Closed::Ended) };
         while !head.is_empty() || !body.is_empty() {
             let piece = &body[..body.len().min(PIECE_BYTES)];
             let slices = [IoSlice::new(head), IoSlice::new(piece)];
-            let write = self.half.write_vectored(&slices);
+            let mut has_waited = false;
+            let mut write = pin!(half.write_vectored(&slices));
+            let write = poll_fn(|context| {
+                let polled = write.as_mut().poll(context);
+                has_waited |= polled.is_pending();
+                polled
+            });
             let written = timeout(self.stalled, write).await.map_err(|_| Closed::Stalled(self.stalled))??;
             if written == 0 {
                 return Err(Error::from(ErrorKind::WriteZero).into());
+            }
+            if has_waited {
+                self.progress.add();
             }
             let of_head = written.min(head.len());
             head = &head[of_head..];
@@ -202,7 +278,21 @@ impl FrameWriter {
 
     /// No more goes.
     pub(super) async fn end(&mut self) {
-        // The other end may be gone.
-        let _ = self.half.shutdown().await;
+        if let Some(half) = &mut self.half {
+            // The other end may be gone.
+            let _ = half.shutdown().await;
+        }
+    }
+
+    /// Lets go of the connection, whoever else has this writer.
+    pub(super) fn close(&mut self) {
+        self.half = None;
+    }
+
+    /// Lets go of the connection if a frame was begun that nobody ends.
+    pub(super) fn close_broken(&mut self) {
+        if self.is_inside {
+            self.close();
+        }
     }
 }
