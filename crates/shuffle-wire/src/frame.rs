@@ -15,7 +15,7 @@
 //! The body of a frame is made once, and its checksum computed once, however many connections it goes to: only the header
 //! differs.
 
-use crate::limits::{LONG_BYTES, SHORT_BYTES};
+use crate::limits::{LONG_BYTES, RECORDS_BYTES, SHORT_BYTES};
 use crate::malformed::FrameError;
 use bytes::{Buf, BufMut, Bytes};
 use partage_core::service::shuffle::ShuffleId;
@@ -137,7 +137,7 @@ kinds! {
     /// An attempt begins.
     Open = 65, Client, SHORT_BYTES;
     /// Records of an attempt.
-    Records = 66, Client, LONG_BYTES;
+    Records = 66, Client, RECORDS_BYTES;
     /// An attempt ends.
     End = 67, Client, SHORT_BYTES;
     /// An attempt is given up.

@@ -1,10 +1,15 @@
 //! Every limit of the protocol and of its connections, with its reason.
 
+use partage_core::limits::{SHUFFLE_BATCH_BYTES, SHUFFLE_FRAME_BYTES};
 use std::time::Duration;
 
-/// Body of a frame that carries records, a plan or a list. A chunk of 64 MiB and the largest record, of 64 MiB, may lie in one
-/// batch; the rest is what stands around them.
+/// Body of a frame that carries a batch, records that are read, a plan or a list. The largest batch that core makes fits: what
+/// stands around records is counted in its limit.
 pub const LONG_BYTES: usize = 144 << 20;
+const _: () = assert!(SHUFFLE_BATCH_BYTES <= LONG_BYTES);
+
+/// Body of a frame of records of an attempt: what core takes as one, and the numbers before it.
+pub const RECORDS_BYTES: usize = SHUFFLE_FRAME_BYTES + 64;
 
 /// Body of all other frames: the longest has two keys of 64 KiB.
 pub const SHORT_BYTES: usize = 256 << 10;

@@ -37,6 +37,15 @@ pub enum Failed {
         /// Bytes of key and value.
         record: u64,
     },
+    /// A frame is too large.
+    #[error(
+        "the records of a frame have {bytes} bytes with what stands around them, and may have {most}: send them in smaller frames; do not run the attempt again with it",
+        most = limits::SHUFFLE_FRAME_BYTES
+    )]
+    FrameTooLarge {
+        /// Bytes of its records, with what stands around each.
+        bytes: u64,
+    },
     /// The buffer knows no such attempt.
     #[error(
         "the buffer has no such attempt, as it was restarted or the attempt failed: run the attempt again"

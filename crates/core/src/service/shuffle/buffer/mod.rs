@@ -18,7 +18,9 @@ use super::bounds::{Bounds, Tag};
 use super::message::{Message, Word};
 use super::plan::{Division, Plan};
 use super::pool::PoolMap;
-use super::record::{Batch, BatchKey, Body, EndMark, Record, Segment, Stream, Tagged, divide, in_batches};
+use super::record::{
+    AROUND_RECORD, Batch, BatchKey, Body, EndMark, Record, Segment, Stream, Tagged, divide, in_batches,
+};
 use super::sending::Sending;
 use super::settings::Settings;
 use super::sketch::Sketch;
@@ -221,6 +223,10 @@ impl Buffer {
             return self.fail(attempt, Failed::TooLarge { key, record });
         }
         let bytes: u64 = records.iter().map(Record::bytes).sum();
+        let room = bytes + AROUND_RECORD * records.len() as u64;
+        if room > limits::SHUFFLE_FRAME_BYTES as u64 {
+            return self.fail(attempt, Failed::FrameTooLarge { bytes: room });
+        }
         let before = self.bytes();
         let buffer = self.id.clone();
         let has_room = before == 0 || before + bytes <= self.settings.buffer_bytes;
@@ -311,7 +317,12 @@ impl Buffer {
         open.flush_at = Millis::NEVER;
         open.bytes = 0;
         let writer = Writer::Buffer(self.id.clone());
-        for (slot, tagged) in std::mem::take(&mut open.chunks) {
+        let chunks = std::mem::take(&mut open.chunks).into_iter();
+        // One batch for each slot, unless it is larger than a batch may be.
+        let batches = chunks.flat_map(|(slot, tagged)| {
+            in_batches(tagged, u64::MAX).into_iter().map(move |part| (slot, part))
+        });
+        for (slot, tagged) in batches {
             let number = open.last.get(&slot).copied().unwrap_or(0) + 1;
             open.last.insert(slot, number);
             let inside: BTreeSet<u64> =
