@@ -36,7 +36,6 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | all end marks of a slot are one message, which some ten thousand attempts make too long | `node.rs` |
 //! | a stored batch gets a new checksum on its way out, not the one that it was stored with | `frame.rs` |
 //! | half of the kinds of frames have no golden vector | `vectors/shuffle_frames.json` |
 

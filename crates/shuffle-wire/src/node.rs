@@ -177,8 +177,11 @@ pub fn frame(message: &Message) -> Result<Frame, FrameError> {
         Message::Ask(_) => Kind::Ask,
         Message::Word(_, word) => put(Kind::Word, word, out),
         Message::Dropped(_) => Kind::Dropped,
-        Message::AskMarks(_) => Kind::AskMarks,
-        Message::Marks(_, marks) => put(Kind::Marks, marks, out),
+        Message::AskMarks(_, after) => put(Kind::AskMarks, after, out),
+        Message::Marks { after, marks, has_more, .. } => {
+            (after.clone(), *has_more).put(out);
+            put(Kind::Marks, marks, out)
+        }
         Message::Sample(_, node, incarnation, sketch) => {
             (node.clone(), *incarnation).put(out);
             put(Kind::Sample, sketch, out)
@@ -216,8 +219,8 @@ pub fn shuffle_of(message: &Message) -> Option<ShuffleId> {
         Message::Ask(shuffle)
         | Message::Word(shuffle, _)
         | Message::Dropped(shuffle)
-        | Message::AskMarks(shuffle)
-        | Message::Marks(shuffle, _)
+        | Message::AskMarks(shuffle, _)
+        | Message::Marks { shuffle, .. }
         | Message::Sample(shuffle, ..)
         | Message::Divided(shuffle, ..)
         | Message::Counted(shuffle, ..) => Some(*shuffle),
@@ -260,8 +263,11 @@ fn take(kind: Kind, shuffle: Option<ShuffleId>, from: &mut Cursor<'_>) -> Result
         Kind::Ask => Message::Ask(shuffle?),
         Kind::Word => Message::Word(shuffle?, Form::take(from)?),
         Kind::Dropped => Message::Dropped(shuffle?),
-        Kind::AskMarks => Message::AskMarks(shuffle?),
-        Kind::Marks => Message::Marks(shuffle?, Form::take(from)?),
+        Kind::AskMarks => Message::AskMarks(shuffle?, Form::take(from)?),
+        Kind::Marks => {
+            let (after, has_more) = Form::take(from)?;
+            Message::Marks { shuffle: shuffle?, after, marks: Form::take(from)?, has_more }
+        }
         Kind::Sample => Message::Sample(shuffle?, Form::take(from)?, Form::take(from)?, Form::take(from)?),
         Kind::Divide => Message::Divide(Form::take(from)?),
         Kind::Divided => Message::Divided(shuffle?, Form::take(from)?, Form::take(from)?, Form::take(from)?),

@@ -174,11 +174,11 @@ fn bodies_that_cannot_be_are_each_refused_by_their_own_name() {
     name[22] = b'/';
     assert!(matches!(why(Kind::Stored, &name), Malformed::Name(_)));
     // More marks than there are bytes for: no room is made for them.
-    let mut marks = Vec::new();
+    let mut marks = vec![0, 0];
     form::put_number(u64::MAX, &mut marks);
     let claimed = why(Kind::Marks, &marks);
     assert_eq!(claimed, Malformed::Count { what: "an end mark", count: u64::MAX, bytes: 0 });
-    assert_eq!(why(Kind::Marks, &[0x80, 0]), Malformed::Number("an end mark"));
+    assert_eq!(why(Kind::Marks, &[0, 0, 0x80, 0]), Malformed::Number("an end mark"));
     let sketch = [&[1, b'a'][..], &[0; 8], &[0, 0, 0, 1], &[0; 8], &[1, 0]].concat();
     assert_eq!(why(Kind::Sample, &sketch), Malformed::Value("a sketch"));
 }

@@ -51,6 +51,8 @@ impl Weather {
             sample_ms: draw.between(20, 200),
             inventory_ms: draw.between(100, 500),
             fetched_at_once: draw.between(2, 32) as usize,
+            // A few marks, so that most shuffles need several messages for all.
+            marks_bytes: 400,
             grace_ms: 3_000,
             first_sample: draw.between(5, 100),
             drift: draw.between(1, 3),
