@@ -143,12 +143,21 @@ impl Received {
     }
 }
 
-/// A frame of a batch whose bytes are as [`PackedBatch::put`] writes them, as they lie on a disk: nothing is copied.
+/// A frame of a batch whose bytes are as [`PackedBatch::put`] writes them: nothing is copied. Its checksum is computed here; for
+/// one that lay on a disk there is [`stored_batch_frame`].
 ///
 /// # Errors
 /// It is too long for a frame.
 pub fn batch_frame(shuffle: ShuffleId, batch: Bytes) -> Result<Frame, FrameError> {
     Frame::new(Kind::Batch, Some(shuffle), batch)
+}
+
+/// The same for a batch as it lies on a disk, with the checksum with which it came there: that of its frame ([`Frame::sum`]).
+///
+/// # Errors
+/// It is too long for a frame.
+pub fn stored_batch_frame(shuffle: ShuffleId, batch: Bytes, sum: u32) -> Result<Frame, FrameError> {
+    Frame::stored(Kind::Batch, Some(shuffle), batch, sum)
 }
 
 /// A message as a frame: once, for all nodes that it goes to.
