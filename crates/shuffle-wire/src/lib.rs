@@ -36,7 +36,6 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | half of the kinds of frames have no golden vector | `vectors/shuffle_frames.json` |
 
 pub mod batch;
 pub mod client;
