@@ -32,10 +32,11 @@
 //!
 //! # What was not done
 //!
-//! No process uses this crate yet. Before one does:
-//!
 //! | what | where |
 //! |---|---|
+//! | the whole copy of a leader's decisions, a plan, and an inventory are one message each: with tens of shuffles of 65,536 ranges in one slot, or millions of input partitions, one is longer than a frame | core's `leader`, `holder` |
+//! | a client that sends a long frame a byte at a time keeps its room from others | `transport/framed.rs` |
+//! | files of batches have a form of their own (`crates/shuffle/src/forms`): what they hold is put into the form of frames anew, with a checksum of its own | [`node::stored_batch_frame`] |
 
 pub mod batch;
 pub mod client;

@@ -65,10 +65,20 @@ pub const GOODBYE: Duration = Duration::from_secs(1);
 /// Connections of which a server does not know yet whose they are. The next one waits in the queue of the system.
 pub const OPENING_CONNECTIONS: usize = 1_024;
 
-/// Connections of nodes that a server has at once: several of each node of a large cluster, as a new one may come before the former
-/// one is given up.
+/// Connections of nodes that a server has at once: several of each node of a large cluster, as a new one may come before the
+/// former one is given up.
 pub const NODE_CONNECTIONS: usize = 4_096;
 
 /// Connections of clients that a server has at once: tens of thousands of clients are spread over the nodes. However many there
 /// are, nodes have room of their own.
 pub const CLIENT_CONNECTIONS: usize = 16_384;
+
+/// Bytes of long frames of nodes that a server reads at once, or has handed in and hears no end of. One of the longest frames has
+/// room beside others.
+pub const RECEIVED_NODE_BYTES: usize = 256 << 20;
+
+/// The same of clients, which are many.
+pub const RECEIVED_CLIENT_BYTES: usize = 256 << 20;
+
+/// A body up to here takes no room of that: what many connections have of such ones is little.
+pub const UNCOUNTED_BYTES: usize = 16 << 10;

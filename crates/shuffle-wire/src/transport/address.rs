@@ -87,8 +87,8 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Listens there. A Unix socket that was left behind by a process that has ended is replaced; anything else that lies there is
-    /// left as it is.
+    /// Listens there. A Unix socket that was left behind by a process that has ended is replaced; anything else that lies there
+    /// is left as it is.
     ///
     /// # Errors
     /// Somebody else listens there, something else than a socket lies there, or it cannot be.

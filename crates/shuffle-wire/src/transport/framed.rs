@@ -6,7 +6,7 @@
 use super::address::{ReadHalf, WriteHalf};
 use crate::client::{Again, Refusal, RefusalWord};
 use crate::frame::{Frame, HEADER_BYTES, Header, Sequence};
-use crate::limits::{GATHERED_BYTES, OPENING_BYTES, PIECE_BYTES, ROOM_AT_ONCE};
+use crate::limits::{GATHERED_BYTES, OPENING_BYTES, PIECE_BYTES, ROOM_AT_ONCE, UNCOUNTED_BYTES};
 use crate::malformed::FrameError;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::future::poll_fn;
@@ -16,12 +16,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// Small, so that of a body hardly anything is read into it: the rest goes where it stays.
 const BUFFER_BYTES: usize = 4_096;
 /// A body up to here is copied beside its header; a longer one is written from where it lies.
 const SMALL_BYTES: usize = 16 << 10;
+/// Bytes that one permit of [`Room`] stands for.
+const ROOM_UNIT: usize = 1 << 10;
 
 /// Why a connection has ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -87,6 +90,31 @@ impl Progress {
     }
 }
 
+/// Room for long frames that come on all connections of a kind. One that is longer than all of it is read alone.
+#[derive(Debug, Clone)]
+pub(super) struct Room {
+    free: Arc<Semaphore>,
+    most: u32,
+}
+
+impl Room {
+    pub(super) fn new(bytes: usize) -> Room {
+        let most = u32::try_from(bytes / ROOM_UNIT).unwrap_or(u32::MAX).max(1);
+        let permits = usize::try_from(most).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        Room { free: Arc::new(Semaphore::new(permits)), most }
+    }
+
+    /// Waits for room. A short frame needs none.
+    async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        if bytes <= UNCOUNTED_BYTES {
+            return None;
+        }
+        let units = u32::try_from(bytes.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX).min(self.most);
+        // The semaphore is never closed.
+        Arc::clone(&self.free).acquire_many_owned(units).await.ok()
+    }
+}
+
 /// The frames that come in.
 pub(super) struct FrameReader {
     half: BufReader<ReadHalf>,
@@ -97,6 +125,10 @@ pub(super) struct FrameReader {
     progress: Progress,
     /// Bytes of a body at most, besides the limits of its kind.
     most: usize,
+    /// None: there is room for whatever comes.
+    room: Option<Room>,
+    /// Of the last long frame, until the next one is asked for.
+    held: Option<OwnedSemaphorePermit>,
     /// A frame was begun and not ended: its reader was dropped.
     is_inside: bool,
 }
@@ -105,14 +137,27 @@ impl FrameReader {
     /// Of a connection whose other end is not known yet.
     pub(super) fn new(half: ReadHalf, silent: Duration) -> FrameReader {
         let half = BufReader::with_capacity(BUFFER_BYTES, half);
-        let (sequence, progress) = (Sequence::default(), Progress::default());
-        FrameReader { half, sequence, silent, progress, most: OPENING_BYTES, is_inside: false }
+        FrameReader {
+            half,
+            sequence: Sequence::default(),
+            silent,
+            progress: Progress::default(),
+            most: OPENING_BYTES,
+            room: None,
+            held: None,
+            is_inside: false,
+        }
     }
 
     /// The other end is known: from now on a frame may be as long as its kind, and a byte may take so long, or longer while the
     /// other end takes what is written to it.
     pub(super) fn opened(&mut self, silent: Duration, progress: Progress) {
         (self.silent, self.progress, self.most) = (silent, progress, usize::MAX);
+    }
+
+    /// From now on a long frame is read when there is room for it, which it has until the next frame is asked for.
+    pub(super) fn waits_for(&mut self, room: &Room) {
+        self.room = Some(room.clone());
     }
 
     /// The next frame; none: the other end has closed the connection behind the last one. If it is dropped before it is done, the
@@ -122,6 +167,7 @@ impl FrameReader {
             return Err(Closed::Broken);
         }
         self.is_inside = true;
+        self.held = None;
         let frame = self.read().await?;
         self.is_inside = false;
         Ok(frame)
@@ -144,6 +190,9 @@ impl FrameReader {
             return Err(
                 FrameError::TooLong { kind: header.kind, bytes: header.bytes, most: self.most }.into()
             );
+        }
+        if let Some(room) = &self.room {
+            self.held = room.take(header.bytes).await;
         }
         let body = self.body(header.bytes).await?;
         Ok(Some(header.frame(body)?))

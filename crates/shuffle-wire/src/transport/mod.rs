@@ -33,7 +33,8 @@
 //! # Strangers
 //!
 //! Who connects says who it is in one short frame, within five seconds, and hears whom it has reached. Until then a server makes
-//! no room for more than that, and such connections have a bound of their own, as those of nodes and those of clients have.
+//! no room for more than that, and such connections have a bound of their own, as those of nodes and those of clients have. Long
+//! frames are read when there is room for them, again for nodes and for clients apart.
 //!
 //! # What was not done
 //!

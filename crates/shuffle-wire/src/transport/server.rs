@@ -6,6 +6,7 @@
 //! | hello of a node, that means this one | welcome; its messages are handed in one after the other; while one is handed in, nothing is read |
 //! | hello of a node, that means another one | goodbye: it should look up the address again |
 //! | hello of a client | welcome; the service reads its calls when it has room |
+//! | a long frame | it is read when there is room for it beside those that come on other connections |
 //! | a ping | a pong |
 //! | nothing in time, a frame that is not as it must be, or does not belong there | goodbye, with the reason, and the connection is closed |
 //! | before a hello, a frame that is longer than one, or none in the time for it | the same |
@@ -14,10 +15,12 @@
 use super::Timing;
 use super::address::{Listener, ReadHalf, WriteHalf};
 use super::counts::{ServerCounters, ServerCounts, add};
-use super::framed::{Closed, FrameReader, FrameWriter};
+use super::framed::{Closed, FrameReader, FrameWriter, Room};
 use crate::client::{Again, Answer, Call, Refusal, RefusalWord, Request};
 use crate::frame::{Frame, Kind, Side};
-use crate::limits::{CLIENT_CONNECTIONS, NODE_CONNECTIONS, OPENING_CONNECTIONS};
+use crate::limits::{
+    CLIENT_CONNECTIONS, NODE_CONNECTIONS, OPENING_CONNECTIONS, RECEIVED_CLIENT_BYTES, RECEIVED_NODE_BYTES,
+};
 use crate::malformed::{FrameError, Malformed};
 use crate::node::{Control, Hello, Peer, Received};
 use std::fmt;
@@ -43,7 +46,8 @@ pub trait Service: Send + Sync + 'static {
     fn client(&self, calls: &mut Calls<'_>, answers: Answers) -> impl Future<Output = ()> + Send;
 }
 
-/// How many connections a server has at once, of each kind: clients, however many there are, do not take those of nodes.
+/// How many connections a server has at once, of each kind, and how many bytes of long frames come on them: clients, however many
+/// there are, do not take what nodes need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionBounds {
     /// Of which it is not known yet whose they are. The next one waits until one of these is opened or given up.
@@ -52,6 +56,10 @@ pub struct ConnectionBounds {
     pub nodes: usize,
     /// Of clients. The next one is refused.
     pub clients: usize,
+    /// Bytes of long frames of nodes that come or are handed in. The next one is not read as long as it has no room.
+    pub node_bytes: usize,
+    /// The same of clients.
+    pub client_bytes: usize,
 }
 
 impl Default for ConnectionBounds {
@@ -60,6 +68,8 @@ impl Default for ConnectionBounds {
             opening: OPENING_CONNECTIONS,
             nodes: NODE_CONNECTIONS,
             clients: CLIENT_CONNECTIONS,
+            node_bytes: RECEIVED_NODE_BYTES,
+            client_bytes: RECEIVED_CLIENT_BYTES,
         }
     }
 }
@@ -73,6 +83,8 @@ pub struct Server<S> {
     opening: Arc<Semaphore>,
     nodes: Arc<Semaphore>,
     clients: Arc<Semaphore>,
+    room_of_nodes: Room,
+    room_of_clients: Room,
     counters: ServerCounters,
 }
 
@@ -88,12 +100,22 @@ impl<S: Service> Server<S> {
         Server::bounded(own, timing, service, ConnectionBounds::default())
     }
 
-    /// The same, with so many connections.
+    /// The same, within these bounds.
     pub fn bounded(own: Peer, timing: Timing, service: S, bounds: ConnectionBounds) -> Arc<Server<S>> {
         let room = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         let (opening, nodes, clients) = (room(bounds.opening), room(bounds.nodes), room(bounds.clients));
-        let counters = ServerCounters::default();
-        Arc::new(Server { own, timing, service, bounds, opening, nodes, clients, counters })
+        Arc::new(Server {
+            own,
+            timing,
+            service,
+            bounds,
+            opening,
+            nodes,
+            clients,
+            room_of_nodes: Room::new(bounds.node_bytes),
+            room_of_clients: Room::new(bounds.client_bytes),
+            counters: ServerCounters::default(),
+        })
     }
 
     /// What it has done since it was made.
@@ -103,7 +125,7 @@ impl<S: Service> Server<S> {
 
     /// Connections that are open now.
     pub fn open(&self) -> usize {
-        let ConnectionBounds { opening, nodes, clients } = self.bounds;
+        let ConnectionBounds { opening, nodes, clients, .. } = self.bounds;
         let kinds = [(opening, &self.opening), (nodes, &self.nodes), (clients, &self.clients)];
         kinds.iter().map(|(bound, free)| bound.saturating_sub(free.available_permits())).sum()
     }
@@ -196,6 +218,7 @@ impl<S: Service> Server<S> {
             Hello::Node(from, _) => {
                 add(&self.counters.nodes, 1);
                 reader.opened(self.timing.silent, writer.lock().await.progress());
+                reader.waits_for(&self.room_of_nodes);
                 self.node(&from, reader, writer).await
             }
             Hello::Client => {
@@ -203,6 +226,7 @@ impl<S: Service> Server<S> {
                 let mut locked = writer.lock().await;
                 // It may compute between two calls, and between two answers.
                 reader.opened(self.timing.client_silent, locked.progress());
+                reader.waits_for(&self.room_of_clients);
                 locked.wait_for(self.timing.client_silent);
                 drop(locked);
                 let mut calls = Calls { reader, writer: Arc::clone(writer), closed: None };
@@ -338,9 +362,11 @@ impl Calls<'_> {
         loop {
             let frame = self.reader.next().await?.ok_or(Closed::Ended)?;
             match (frame.kind(), frame.kind().side()) {
+                // A client to which an answer is under way hears that.
                 (Kind::Ping, _) => {
-                    let pong = Control::Pong.frame()?;
-                    self.writer.lock().await.write(&[pong]).await?;
+                    if let Ok(mut writer) = self.writer.try_lock() {
+                        writer.write(&[Control::Pong.frame()?]).await?;
+                    }
                 }
                 (_, Side::Client) => return Ok(Call::<Request>::of(&frame)?),
                 _ => return Err(unexpected(&frame)),

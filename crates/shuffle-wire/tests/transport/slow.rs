@@ -188,3 +188,42 @@ async fn an_answer_under_way_ends_with_its_server() {
         drop(stream);
     }
 }
+
+/// Hands on the kinds of calls, while a long answer goes out.
+struct Talker {
+    kinds: mpsc::Sender<Kind>,
+}
+
+impl Service for Talker {
+    async fn received(&self, _: &Peer, _: Received) {}
+
+    async fn client(&self, calls: &mut Calls<'_>, answers: Answers) {
+        let talks = tokio::spawn(async move { while answers.send(&long_answer()).await.is_ok() {} });
+        while let Some(call) = calls.next().await {
+            self.kinds.send(call.frame().unwrap().kind()).await.unwrap();
+        }
+        talks.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_ping_does_not_wait_behind_a_long_answer() {
+    let (sender, mut kinds) = mpsc::channel(8);
+    let listener = Listener::bind(&tcp()).await.unwrap();
+    let at = listener.address().unwrap();
+    let ending = CancellationToken::new();
+    // Nothing is given up here in time.
+    let patient = Timing { client_silent: 10 * PATIENCE, ..timing() };
+    let server = Server::new(peer("b"), patient, Talker { kinds: sender });
+    let task = tokio::spawn(server.serve(listener, ending.clone()));
+    let mut stream = raw(&at).await;
+    put(&mut stream, &Control::Hello(Hello::Client).frame().unwrap(), 0).await;
+    get(&mut stream).await.unwrap();
+    // Until answers fill what the system keeps.
+    sleep(Duration::from_millis(300)).await;
+    put(&mut stream, &Control::Ping.frame().unwrap(), 1).await;
+    put(&mut stream, &call(1, Request::Status).frame().unwrap(), 2).await;
+    assert_eq!(soon("the call", kinds.recv()).await, Some(Kind::AskStatus));
+    ending.cancel();
+    soon("the end of the server", task).await.unwrap();
+}

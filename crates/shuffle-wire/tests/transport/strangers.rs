@@ -1,4 +1,4 @@
-//! Who connects and does not say who it is, and how many may.
+//! Who connects and does not say who it is, how many may, and how much they may send at once.
 
 use super::*;
 use tokio::time::sleep;
@@ -39,7 +39,7 @@ async fn a_stranger_that_says_a_byte_now_and_then_is_let_go_in_time() {
 
 #[tokio::test]
 async fn r1_clients_do_not_take_the_connections_of_nodes() {
-    let bounds = ConnectionBounds { opening: 4, nodes: 1, clients: 2 };
+    let bounds = ConnectionBounds { opening: 4, nodes: 1, clients: 2, ..ConnectionBounds::default() };
     let mut running = Running::bounded("b", &tcp(), bounds).await;
     let client = || ClientConnection::open(&running.at, timing());
     let (first, second) = (client().await.unwrap(), client().await.unwrap());
@@ -71,5 +71,37 @@ async fn r1_a_connection_waits_while_others_have_not_said_whose_they_are() {
     let client = soon("a welcome", ClientConnection::open(&running.at, patient)).await.unwrap();
     assert_eq!(running.server.counts().silent, 1, "the stranger was given up before");
     drop((stranger, client));
+    running.end().await;
+}
+
+#[tokio::test]
+async fn r1_long_frames_of_clients_are_read_when_there_is_room_for_them() {
+    let bounds = ConnectionBounds { client_bytes: 1 << 20, ..ConnectionBounds::default() };
+    let mut running = Running::bounded("b", &tcp(), bounds).await;
+    // The first one takes all room for a frame that does not end. When its first call is answered, that frame has been begun.
+    let mut first = raw(&running.at).await;
+    let open = call(1, Request::Open(1, AttemptId(2), Terms::default()));
+    let mut bytes = Vec::new();
+    Control::Hello(Hello::Client).frame().unwrap().encode(0, &mut bytes);
+    open.frame().unwrap().encode(1, &mut bytes);
+    bulk(1 << 20).encode(2, &mut bytes);
+    first.write_all(&bytes[..bytes.len() - 1]).await.unwrap();
+    assert_eq!(get(&mut first).await.unwrap().kind(), Kind::Welcome);
+    assert_eq!(get(&mut first).await.unwrap().kind(), Kind::Opened);
+    sleep(Duration::from_millis(200)).await;
+    let mut second = ClientConnection::open(&running.at, timing()).await.unwrap();
+    second.calls.send(&open).await.unwrap();
+    let answer = soon("an answer to a short call", second.answers.next()).await.unwrap();
+    assert_eq!(answer.what, Answer::Opened);
+    second.calls.send(&call(2, Request::Records(1, records(100 << 10)))).await.unwrap();
+    let mut hears = tokio::spawn(async move { second.answers.next().await });
+    assert!(timeout(Duration::from_millis(300), &mut hears).await.is_err(), "it is not read");
+    // Nodes have room of their own.
+    let peers = sender(&running.at);
+    peers.send(&peer("b").node, node::frame(&Message::Fetch(Vec::new())).unwrap()).unwrap();
+    assert_eq!(running.next().await.1, Message::Fetch(Vec::new()));
+    drop(first);
+    let answer = soon("an answer to a long call", hears).await.unwrap().unwrap();
+    assert_eq!(answer.what, Answer::Taken(1));
     running.end().await;
 }
