@@ -138,12 +138,7 @@ impl<S: Service> Server<S> {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok(halves) => {
-                        let permit = tokio::select! {
-                            permit = Arc::clone(&self.opening).acquire_owned() => permit,
-                            () = ending.cancelled() => break,
-                        };
-                        // The semaphore is never closed.
-                        let Ok(permit) = permit else { break };
+                        let Some(permit) = self.opening_permit(&ending).await else { break };
                         let (server, ending) = (Arc::clone(&self), ending.clone());
                         connections.spawn(async move { server.connection(halves, permit, ending).await });
                     }
@@ -158,6 +153,15 @@ impl<S: Service> Server<S> {
         }
         drop(listener);
         while connections.join_next().await.is_some() {}
+    }
+
+    /// Waits for room for a connection of which it is not known yet whose it is. None: the server is to end.
+    async fn opening_permit(&self, ending: &CancellationToken) -> Option<OwnedSemaphorePermit> {
+        tokio::select! {
+            // The semaphore is never closed.
+            permit = Arc::clone(&self.opening).acquire_owned() => permit.ok(),
+            () = ending.cancelled() => None,
+        }
     }
 
     /// One connection, from its first frame to its last words. It has a permit until it is closed.

@@ -182,7 +182,7 @@ async fn an_answer_under_way_ends_with_its_server() {
         let (closed, answers) = soon("the answer", sends).await.unwrap();
         assert_eq!(closed, Closed::Ended);
         let ends = soon("the end of the server", task).await;
-        assert!(ends.is_ok() != is_dropped);
+        assert_ne!(ends.is_ok(), is_dropped);
         let again = soon("another answer", answers.send(&long_answer())).await;
         assert_eq!(again, Err(Closed::Ended));
         drop(stream);
