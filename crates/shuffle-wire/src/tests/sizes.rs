@@ -70,7 +70,7 @@ fn the_largest_batch_that_core_makes_fits_a_frame() {
 fn the_largest_frame_of_records_that_core_takes_fits_one() {
     let attempt = |bytes: usize| {
         let value = vec![0; bytes];
-        let what = Request::Records(u64::MAX, PackedRecords::pack([(&[][..], &value[..])]));
+        let what = Request::Records(u64::MAX, PackedRecords::pack([(&b""[..], &value[..])]));
         Call { number: u64::MAX, shuffle: ShuffleId(1), what }.frame().map(|frame| frame.body().len())
     };
     let most = partage_core::limits::SHUFFLE_FRAME_BYTES;

@@ -372,7 +372,7 @@ impl Calls<'_> {
                         writer.write(&[Control::Pong.frame()?]).await?;
                     }
                 }
-                (_, Side::Client) => return Ok(Call::<Request>::of(&frame)?),
+                (_, Side::Client) => return Ok(Call::<Request>::of(&frame)?.within_memory()?),
                 _ => return Err(unexpected(&frame)),
             }
         }

@@ -105,3 +105,16 @@ async fn r1_long_frames_of_clients_are_read_when_there_is_room_for_them() {
     assert_eq!(answer.what, Answer::Taken(1));
     running.end().await;
 }
+
+#[tokio::test]
+async fn r1_a_frame_of_many_records_of_nothing_is_refused_before_they_take_memory() {
+    let running = Running::start("b", &tcp()).await;
+    let mut stream = raw(&running.at).await;
+    put(&mut stream, &Control::Hello(Hello::Client).frame().unwrap(), 0).await;
+    let nothing = PackedRecords::pack((0..2 << 20).map(|_| (&b""[..], &b""[..])));
+    put(&mut stream, &call(1, Request::Records(1, nothing)).frame().unwrap(), 1).await;
+    let why = goodbye(&mut stream).await;
+    assert_eq!(why.word, RefusalWord::BadFrame);
+    assert!(why.why.contains("smaller frames"), "{why}");
+    running.end().await;
+}

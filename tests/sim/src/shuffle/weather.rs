@@ -44,7 +44,8 @@ impl Weather {
             resend_ms: draw.between(40, 150),
             give_up_ms: 4_000,
             silent_ms: 3_000,
-            buffer_bytes: draw.between(300, 5_000),
+            // Of memory: some four times what keys and values have.
+            buffer_bytes: draw.between(1_200, 20_000),
             chunk_bytes: draw.between(60, 1_500),
             sample_every: draw.between(1, 4),
             sketch_k: draw.between(8, 64) as usize,

@@ -6,7 +6,9 @@ use crate::limits;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes around a record, on its way and on disk, at most: two lengths.
-pub(super) const AROUND_RECORD: u64 = 8;
+const AROUND_RECORD: u64 = 8;
+/// Bytes of memory that a record takes besides its key and value: two pointers with lengths, and two counts.
+pub const MEMORY_OF_RECORD: u64 = 64;
 /// Around the records of a segment, besides the name of its buffer: its place and counts, and its attempt and its tag, which
 /// several may share.
 const AROUND_SEGMENT: u64 = 88;
@@ -19,6 +21,7 @@ const SLOT_OF_MARK: u64 = 12;
 
 /// What one frame brings to one range fits into a batch.
 const _: () = {
+    assert!(AROUND_RECORD <= MEMORY_OF_RECORD);
     let around = AROUND_BATCH + AROUND_SEGMENT + limits::NAME_BYTES as u64;
     assert!(around + limits::SHUFFLE_FRAME_BYTES as u64 <= limits::SHUFFLE_BATCH_BYTES as u64);
 };
@@ -38,9 +41,9 @@ impl Record {
         (self.key.len() + self.value.len()) as u64
     }
 
-    /// The same, with what stands around it on its way and on disk, at most.
-    pub fn room(&self) -> u64 {
-        AROUND_RECORD + self.bytes()
+    /// The same, with what it takes in memory besides.
+    pub fn memory(&self) -> u64 {
+        MEMORY_OF_RECORD + self.bytes()
     }
 }
 
@@ -60,8 +63,16 @@ pub struct Segment {
 impl Segment {
     /// Its bytes on its way and on disk, at most.
     pub fn room(&self) -> u64 {
+        self.around() + self.bytes()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.records.iter().map(Record::bytes).sum()
+    }
+
+    fn around(&self) -> u64 {
         let name = self.attempt.buffer.node.as_str().len() as u64;
-        AROUND_SEGMENT + name + self.records.iter().map(Record::room).sum::<u64>()
+        AROUND_SEGMENT + name + AROUND_RECORD * self.records.len() as u64
     }
 }
 
@@ -138,6 +149,16 @@ impl Batch {
             Body::Records(tagged) => {
                 let segments = tagged.values().flatten();
                 segments.flat_map(|segment| &segment.records).map(Record::bytes).sum()
+            }
+            Body::Mark(_) => 0,
+        }
+    }
+
+    /// How many records it has.
+    pub fn records(&self) -> u64 {
+        match &self.body {
+            Body::Records(tagged) => {
+                tagged.values().flatten().map(|segment| segment.records.len() as u64).sum()
             }
             Body::Mark(_) => 0,
         }
@@ -247,8 +268,8 @@ pub fn in_batches(tagged: Tagged, bytes: u64) -> Vec<Tagged> {
 
 fn in_batches_of(tagged: Tagged, bytes: u64, most_room: u64) -> Vec<Tagged> {
     let sizes = |segment: &Segment| {
-        let size: u64 = segment.records.iter().map(Record::bytes).sum();
-        (size, segment.room())
+        let size = segment.bytes();
+        (size, segment.around() + size)
     };
     let all = tagged.values().flatten().map(sizes);
     let (size, room) = all.fold((0, AROUND_BATCH), |(size, room), more| (size + more.0, room + more.1));

@@ -13,9 +13,9 @@ pub struct Settings {
     pub give_up_ms: u64,
     /// An attempt whose client has sent nothing for so long fails.
     pub silent_ms: u64,
-    /// Keys and values that a buffer holds at most, with those that are under way. A frame beyond it is not taken.
+    /// What records take in memory that a buffer holds at most, with those that are under way. A frame beyond it is not taken.
     pub buffer_bytes: u64,
-    /// From so many on, chunks of a shuffle are sent.
+    /// From so many keys and values on, chunks of a shuffle are sent.
     pub chunk_bytes: u64,
     /// One key in so many is sampled.
     pub sample_every: u64,

@@ -39,11 +39,11 @@ pub enum Failed {
     },
     /// A frame is too large.
     #[error(
-        "the records of a frame have {bytes} bytes with what stands around them, and may have {most}: send them in smaller frames; do not run the attempt again with it",
+        "the records of a frame take {bytes} bytes of memory and may take {most}: send them in smaller frames; do not run the attempt again with it",
         most = limits::SHUFFLE_FRAME_BYTES
     )]
     FrameTooLarge {
-        /// Bytes of its records, with what stands around each.
+        /// Bytes of its records, with what each takes in memory besides.
         bytes: u64,
     },
     /// The buffer knows no such attempt.

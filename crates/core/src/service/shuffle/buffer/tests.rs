@@ -229,8 +229,28 @@ fn a_frame_that_is_too_large_is_refused() {
     let mut buffer = buffer(Settings::default());
     buffer.writes(1);
     let record = large(40 << 20);
-    let bytes = 2 * record.room();
+    let bytes = 2 * record.memory();
     let refused = answers(&buffer.client(1, 1, Input::Frame(2, vec![record.clone(), record])));
     assert_eq!(refused, [Err(Failed::FrameTooLarge { bytes })]);
     assert_eq!(buffer.bytes(), 0);
+}
+
+#[test]
+fn r1_records_of_nothing_take_room_too() {
+    let nothing = |count: usize| vec![Record { key: Vec::new().into(), value: Vec::new().into() }; count];
+    let mut buffer = buffer(Settings { buffer_bytes: 1_000, ..Settings::default() });
+    buffer.writes(1);
+    let taken = buffer.client(1, 1, Input::Frame(2, nothing(10)));
+    assert!(taken.contains(&Effect::Taken(attempt(1), 2)), "{taken:?}");
+    let full = buffer.client(1, 1, Input::Frame(3, nothing(10)));
+    assert!(full.contains(&Effect::Full(attempt(1), 3)), "{full:?}");
+    for key in sent(&full).keys() {
+        for by in ["a", "b"] {
+            buffer.handle(Millis(2), Event::Stored(node(by), key.clone()));
+        }
+    }
+    assert_eq!(buffer.memory(), 0);
+    let most = limits::SHUFFLE_FRAME_BYTES / MEMORY_OF_RECORD as usize;
+    let refused = answers(&buffer.client(3, 1, Input::Frame(3, nothing(most + 1))));
+    assert!(matches!(refused[..], [Err(Failed::FrameTooLarge { .. })]), "{refused:?}");
 }
