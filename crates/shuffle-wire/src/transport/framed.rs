@@ -219,6 +219,7 @@ impl FrameReader {
     /// Reads what still comes and forgets it, until the other end closes: else the system would cut the connection off, and with
     /// it the last words.
     pub(super) async fn drain(&mut self) {
+        self.held = None;
         let mut forgotten = [0; BUFFER_BYTES];
         while self.half.read(&mut forgotten).await.is_ok_and(|read| read > 0) {}
     }
