@@ -254,6 +254,7 @@ impl Leader {
         };
         let requests = led.seal.take().map(|sealing| sealing.requests).unwrap_or_default();
         led.marks.clear();
+        led.asked.clear();
         led.samples.clear();
         self.effects.extend(requests.into_iter().map(|number| Effect::Answer(number, answer.clone())));
     }
