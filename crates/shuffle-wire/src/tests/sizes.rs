@@ -5,10 +5,10 @@ use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use partage_core::limits::SHUFFLE_BATCH_BYTES;
-use partage_core::service::shuffle::buffer::{Attempt, Buffer, Effect, Event, Failed, Input};
-use partage_core::service::shuffle::pool::{PoolMap, SlotPlace};
-use partage_core::service::shuffle::settings::Settings;
-use partage_core::service::shuffle::{AttemptId, BufferId, ShuffleId, Terms};
+use partage_service::shuffle::buffer::{Attempt, Buffer, Effect, Event, Failed, Input};
+use partage_service::shuffle::pool::{PoolMap, SlotPlace};
+use partage_service::shuffle::settings::Settings;
+use partage_service::shuffle::{AttemptId, BufferId, ShuffleId, Terms};
 use proptest::prelude::*;
 use std::sync::Arc;
 

@@ -1,0 +1,358 @@
+//! Records, and how they travel: a client's frame becomes segments, segments of a slot become a batch, batches are a stream.
+
+use super::bounds::{Bounds, Tag};
+use super::{AttemptId, AttemptKey, Bytes, PoolSlot, ShuffleId, Writer};
+use partage_core::limits;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Bytes around a record, on its way and on disk, at most: two lengths.
+const AROUND_RECORD: u64 = 8;
+/// Bytes of memory that a record takes besides its key and value: two pointers with lengths, and two counts.
+pub const MEMORY_OF_RECORD: u64 = 64;
+/// Around the records of a segment, besides the name of its buffer: its place and counts, and its attempt and its tag, which
+/// several may share.
+const AROUND_SEGMENT: u64 = 88;
+/// Around the segments of a batch, or its mark: the key of the batch, with names of the longest kind, and counts.
+const AROUND_BATCH: u64 = 384;
+/// Of an end mark, besides the name of its buffer.
+const MARK: u64 = 72;
+/// Of a slot in an end mark.
+const SLOT_OF_MARK: u64 = 12;
+
+/// What one frame brings to one range fits into a batch.
+const _: () = {
+    assert!(AROUND_RECORD <= MEMORY_OF_RECORD);
+    let around = AROUND_BATCH + AROUND_SEGMENT + limits::NAME_BYTES as u64;
+    assert!(around + limits::SHUFFLE_FRAME_BYTES as u64 <= limits::SHUFFLE_BATCH_BYTES as u64);
+};
+
+/// A record. Both are opaque bytes; keys are compared as unsigned bytes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Record {
+    /// By which it is ordered.
+    pub key: Bytes,
+    /// What goes with it.
+    pub value: Bytes,
+}
+
+impl Record {
+    /// Its key and value, in bytes.
+    pub fn bytes(&self) -> u64 {
+        (self.key.len() + self.value.len()) as u64
+    }
+
+    /// The same, with what it takes in memory besides.
+    pub fn memory(&self) -> u64 {
+        MEMORY_OF_RECORD + self.bytes()
+    }
+}
+
+/// Records of one frame of an attempt that lie together, in the order in which they came.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Segment {
+    /// The attempt.
+    pub attempt: AttemptKey,
+    /// Its input partition.
+    pub partition: u32,
+    /// The number of the frame in the attempt.
+    pub frame: u64,
+    /// The records.
+    pub records: Vec<Record>,
+}
+
+impl Segment {
+    /// Its bytes on its way and on disk, at most.
+    pub fn room(&self) -> u64 {
+        self.around() + self.bytes()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.records.iter().map(Record::bytes).sum()
+    }
+
+    fn around(&self) -> u64 {
+        let name = self.attempt.buffer.node.as_str().len() as u64;
+        AROUND_SEGMENT + name + AROUND_RECORD * self.records.len() as u64
+    }
+}
+
+/// Segments by the tags that they were written by.
+pub type Tagged = BTreeMap<Tag, Vec<Segment>>;
+
+/// That an attempt is whole.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct EndMark {
+    /// The attempt.
+    pub attempt: AttemptKey,
+    /// Its input partition.
+    pub partition: u32,
+    /// How the client calls it.
+    pub id: AttemptId,
+    /// Its records.
+    pub records: u64,
+    /// Their keys and values, in bytes.
+    pub bytes: u64,
+    /// Of each slot, the last batch of the buffer that has records of it.
+    pub last: BTreeMap<PoolSlot, u64>,
+}
+
+impl EndMark {
+    /// Its bytes on its way and on disk, at most.
+    pub fn room(&self) -> u64 {
+        let name = self.attempt.buffer.node.as_str().len() as u64;
+        MARK + name + SLOT_OF_MARK * self.last.len() as u64
+    }
+}
+
+/// What a batch carries.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Body {
+    /// Records.
+    Records(Tagged),
+    /// An attempt is whole. It lies in the home of the shuffle.
+    Mark(EndMark),
+}
+
+/// The batches of one writer to one slot, numbered from 1 without gaps.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stream {
+    /// The shuffle.
+    pub shuffle: ShuffleId,
+    /// The slot.
+    pub slot: PoolSlot,
+    /// Who numbers them.
+    pub writer: Writer,
+}
+
+/// A batch of a stream.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BatchKey {
+    /// The stream.
+    pub stream: Stream,
+    /// Its number.
+    pub number: u64,
+}
+
+/// What is stored and sent as one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Batch {
+    /// Which one it is.
+    pub key: BatchKey,
+    /// What it carries.
+    pub body: Body,
+}
+
+impl Batch {
+    /// Keys and values, in bytes.
+    pub fn bytes(&self) -> u64 {
+        match &self.body {
+            Body::Records(tagged) => {
+                let segments = tagged.values().flatten();
+                segments.flat_map(|segment| &segment.records).map(Record::bytes).sum()
+            }
+            Body::Mark(_) => 0,
+        }
+    }
+
+    /// How many records it has.
+    pub fn records(&self) -> u64 {
+        match &self.body {
+            Body::Records(tagged) => {
+                tagged.values().flatten().map(|segment| segment.records.len() as u64).sum()
+            }
+            Body::Mark(_) => 0,
+        }
+    }
+
+    /// Its bytes on its way and on disk, at most.
+    pub fn room(&self) -> u64 {
+        AROUND_BATCH
+            + match &self.body {
+                Body::Records(tagged) => tagged.values().flatten().map(Segment::room).sum::<u64>(),
+                Body::Mark(mark) => mark.room(),
+            }
+    }
+}
+
+/// Which numbers of a stream are there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
+pub struct Numbers {
+    /// All from 1 to this one.
+    upto: u64,
+    /// Some beyond a gap.
+    beyond: BTreeSet<u64>,
+}
+
+impl Numbers {
+    /// Up to which number all are there, and those beyond a gap, in order: what [`Numbers::of_parts`] makes the same numbers of.
+    pub fn parts(&self) -> (u64, &BTreeSet<u64>) {
+        (self.upto, &self.beyond)
+    }
+
+    /// Numbers of their parts. None: these are no parts, as a number beyond the gap is not beyond it, or there is none after the
+    /// last.
+    pub fn of_parts(upto: u64, beyond: BTreeSet<u64>) -> Option<Numbers> {
+        let first = upto.checked_add(2)?;
+        let are_beyond = beyond.first().is_none_or(|least| *least >= first);
+        (are_beyond && !beyond.contains(&u64::MAX)).then_some(Numbers { upto, beyond })
+    }
+
+    /// One more. The answer is false if it was there.
+    pub fn insert(&mut self, number: u64) -> bool {
+        if self.has(number) {
+            return false;
+        }
+        self.beyond.insert(number);
+        while self.beyond.remove(&(self.upto + 1)) {
+            self.upto += 1;
+        }
+        true
+    }
+
+    /// One less: it turned out to be damaged.
+    pub fn remove(&mut self, number: u64) {
+        if !self.beyond.remove(&number) && (1..=self.upto).contains(&number) {
+            self.beyond.extend(number + 1..=self.upto);
+            self.upto = number - 1;
+        }
+    }
+
+    /// Whether a number is there.
+    pub fn has(&self, number: u64) -> bool {
+        number <= self.upto || self.beyond.contains(&number)
+    }
+
+    /// Whether all are there up to this one.
+    pub fn has_upto(&self, number: u64) -> bool {
+        number <= self.upto
+    }
+
+    /// Those up to this one that are not there.
+    pub fn gaps(&self, upto: u64) -> impl Iterator<Item = u64> {
+        (self.upto + 1..=upto).filter(|number| !self.beyond.contains(number))
+    }
+
+    /// Those that another has and that are not here.
+    pub fn lacks_of<'a>(&'a self, other: &'a Numbers) -> impl Iterator<Item = u64> + 'a {
+        let beyond = other.beyond.iter().copied().filter(|number| !self.has(*number));
+        self.gaps(other.upto).chain(beyond)
+    }
+}
+
+/// Divides segments by bounds, and by the slots that the ranges have. A segment that is divided keeps its order in every part.
+pub fn divide(
+    segments: impl IntoIterator<Item = Segment>,
+    bounds: &Bounds,
+    slot_of: impl Fn(Tag) -> PoolSlot,
+) -> BTreeMap<PoolSlot, Tagged> {
+    let mut divided: BTreeMap<PoolSlot, Tagged> = BTreeMap::new();
+    for segment in segments {
+        let Segment { attempt, partition, frame, records } = segment;
+        let turn = attempt.number.wrapping_add(frame);
+        let mut parts: BTreeMap<Tag, Vec<Record>> = BTreeMap::new();
+        for record in records {
+            parts.entry(bounds.tag_of(&record.key, turn)).or_default().push(record);
+        }
+        for (tag, records) in parts {
+            let part = Segment { attempt: attempt.clone(), partition, frame, records };
+            divided.entry(slot_of(tag)).or_default().entry(tag).or_default().push(part);
+        }
+    }
+    divided
+}
+
+/// Parts of segments in batches of about so many bytes of keys and values, none larger than a batch may be.
+pub fn in_batches(tagged: Tagged, bytes: u64) -> Vec<Tagged> {
+    in_batches_of(tagged, bytes, limits::SHUFFLE_BATCH_BYTES as u64)
+}
+
+fn in_batches_of(tagged: Tagged, bytes: u64, most_room: u64) -> Vec<Tagged> {
+    let sizes = |segment: &Segment| {
+        let size = segment.bytes();
+        (size, segment.around() + size)
+    };
+    let all = tagged.values().flatten().map(sizes);
+    let (size, room) = all.fold((0, AROUND_BATCH), |(size, room), more| (size + more.0, room + more.1));
+    // Nearly always.
+    if size < bytes && room <= most_room {
+        return vec![tagged];
+    }
+    let mut batches = vec![Tagged::new()];
+    let (mut size, mut room) = (0, AROUND_BATCH);
+    for (tag, segments) in tagged {
+        for segment in segments {
+            let (more, more_room) = sizes(&segment);
+            let is_full = room > AROUND_BATCH && room + more_room > most_room;
+            if size >= bytes || is_full {
+                batches.push(Tagged::new());
+                (size, room) = (0, AROUND_BATCH);
+            }
+            size += more;
+            room += more_room;
+            if let Some(last) = batches.last_mut() {
+                last.entry(tag).or_default().push(segment);
+            }
+        }
+    }
+    batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shuffle::{BufferId, RangeId};
+    use partage_core::base::id::Incarnation;
+    use partage_core::base::name::NodeId;
+
+    #[test]
+    fn numbers_know_their_gaps() {
+        let mut numbers = Numbers::default();
+        for (number, is_new) in [(1, true), (3, true), (3, false), (5, true), (1, false)] {
+            assert_eq!(numbers.insert(number), is_new, "{number}");
+        }
+        assert_eq!(numbers.gaps(6).collect::<Vec<_>>(), [2, 4, 6]);
+        assert!(numbers.has(5) && !numbers.has_upto(3) && numbers.has_upto(1));
+        assert!(numbers.insert(2) && numbers.has_upto(3));
+        numbers.remove(2);
+        assert_eq!(numbers.gaps(5).collect::<Vec<_>>(), [2, 4]);
+        let mut other = Numbers::default();
+        assert!([1, 2, 6].into_iter().all(|number| other.insert(number)));
+        assert_eq!(numbers.lacks_of(&other).collect::<Vec<_>>(), [2, 6]);
+        assert_eq!(other.lacks_of(&numbers).collect::<Vec<_>>(), [3, 5]);
+        let (upto, beyond) = numbers.parts();
+        assert_eq!(Numbers::of_parts(upto, beyond.clone()), Some(numbers.clone()));
+        for (upto, beyond) in [(1, 2), (1, 1), (u64::MAX, 7), (1, u64::MAX)] {
+            assert_eq!(Numbers::of_parts(upto, [beyond].into()), None, "{upto} {beyond}");
+        }
+    }
+
+    #[test]
+    fn batches_are_no_larger_than_they_may_be_and_keep_all_in_order() {
+        let buffer = BufferId { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
+        let tag = |range| Tag { version: 1, range: RangeId(range) };
+        // Records of nothing count too.
+        let segment = |frame: u64| Segment {
+            attempt: AttemptKey { buffer: buffer.clone(), number: 1 },
+            partition: 1,
+            frame,
+            records: vec![Record { key: Vec::new().into(), value: vec![0; frame as usize % 3].into() }; 9],
+        };
+        let tagged: Tagged =
+            (0..4).map(|at| (tag(at), (at * 10..at * 10 + 10).map(segment).collect())).collect();
+        let all: u64 = tagged.values().flatten().map(Segment::room).sum();
+        for most in [1, 600, 1_000, 3_000, AROUND_BATCH + all - 1, AROUND_BATCH + all] {
+            let batches = in_batches_of(tagged.clone(), u64::MAX, most);
+            let mut united: BTreeMap<Tag, Vec<Segment>> = BTreeMap::new();
+            for batch in &batches {
+                let room = AROUND_BATCH + batch.values().flatten().map(Segment::room).sum::<u64>();
+                assert!(room <= most || batch.values().flatten().count() == 1, "{room} of {most}");
+                batch
+                    .iter()
+                    .for_each(|(tag, part)| united.entry(*tag).or_default().extend(part.iter().cloned()));
+            }
+            assert_eq!(united, tagged, "{most}");
+            assert_eq!(batches.len() == 1, most >= AROUND_BATCH + all, "{most}");
+        }
+        assert!(in_batches(tagged, 20).len() > 4);
+    }
+}
