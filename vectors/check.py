@@ -3,6 +3,7 @@
 
     python3 vectors/check.py            checks; exit code 1 if anything differs
     python3 vectors/check.py --write    computes the cases anew (needs `xxhash`) and writes them
+    python3 vectors/check.py --write NAME.json …    the same for these files alone (most need no module)
 
 Standard library only. If `mmh3`, `xxhash` or `siphash24` can be imported, and if `java` is on the path,
 they are asked too, and what was asked is printed.
@@ -656,6 +657,33 @@ BATCH_NUMBER = ["fixed 000000000000012c"]
 OF_BUFFER = ["fixed 01", *OWN]
 CALL = ["fixed 0000000000000008"]
 TWO_RECORDS = ["raw 0105", "raw 6b", "raw 76616c7565", "raw 0000"]
+MARK = [
+    *OWN, "fixed 0000000000000007", "fixed 00000002", "fixed 000000000000000000000000000000ff",
+    "fixed 0000000000000002", "fixed 0000000000000006",
+    "count 1", "fixed 00000009", "fixed 000000000000012c",
+]
+BOUNDS = [
+    "fixed 00000001", "count 2", "fixed 0000000000000004", "bytes ", "fixed 0000000000000005", "bytes 6d",
+]
+# Of one winner, of a buffer and a division, and of two ranges.
+PLAN = [
+    "fixed " + FRAME_SHUFFLE.hex(),
+    "count 1", *OWN, "fixed 0000000000000007", "fixed 00000002", "fixed 0000000000000002", "fixed 0000000000000006",
+    "count 1", "fixed 00000009", "count 2",
+    *OF_BUFFER, *BATCH_NUMBER, "fixed 02", *TASK, *OWN, "fixed 0000000000000001",
+    "count 2",
+    "fixed 0000000000000004", "fixed 00000001", "bytes ", "fixed 00000009",
+    "fixed 0000000000000002", "fixed 0000000000000006",
+    "fixed 0000000000000005", "fixed 00000002", "bytes 6d", "fixed 0000000a",
+    "fixed 0000000000000000", "fixed 0000000000000000",
+]
+SUPERSEDED = [
+    "fixed 00000009", "count 1", "fixed 00000000", "fixed 0000000000000001", "count 1", *OF_BUFFER, *BATCH_NUMBER,
+    "fixed 02", *TASK, *OWN, "count 1", "fixed 00000009", "fixed 0000000000000002",
+]
+FAILURE = [
+    "fixed 01", "fixed 0000000000000001", "fixed 0000000000000002", "fixed 0000000000000003", "fixed 0000000000000004",
+]
 
 
 def frame_case(name, kind, body, of_shuffle=True, number=0):
@@ -682,10 +710,7 @@ SHUFFLE_FRAMES = [
         "count 0", "count 130", "count 1", "count 4", "raw 0101", "raw 6c", "raw 77",
     ]),
     frame_case("batch with a mark", 16, [
-        *STREAM, *OF_BUFFER, *BATCH_NUMBER, "fixed 02",
-        *OWN, "fixed 0000000000000007", "fixed 00000002", "fixed 000000000000000000000000000000ff",
-        "fixed 0000000000000002", "fixed 0000000000000006",
-        "count 1", "fixed 00000009", "fixed 000000000000012c",
+        *STREAM, *OF_BUFFER, *BATCH_NUMBER, "fixed 02", *MARK,
     ]),
     frame_case("stored", 17, [*STREAM, *OF_BUFFER, *BATCH_NUMBER]),
     frame_case("inventory", 19, [
@@ -697,9 +722,7 @@ SHUFFLE_FRAMES = [
         "fixed " + FRAME_SHUFFLE.hex(), "fixed 01", *TERMS,
     ], False),
     frame_case("ask", 24, []),
-    frame_case("word", 25, [
-        "fixed 01", "fixed 00000001", "count 2", "fixed 0000000000000004", "bytes ", "fixed 0000000000000005", "bytes 6d",
-    ]),
+    frame_case("word", 25, ["fixed 01", *BOUNDS]),
     frame_case("sample", 29, [
         *OWN, "fixed 00000008", "fixed 0000000000000001", "count 1", "count 2", "bytes 62", "bytes 61",
     ]),
@@ -718,6 +741,65 @@ SHUFFLE_FRAMES = [
     frame_case("lacks", 101, [*CALL, "count 1", "fixed 00000001"]),
     frame_case("read", 102, [*CALL, "count 2", "count 10", *TWO_RECORDS]),
     frame_case("refused", 108, [*CALL, "text disk-full", "fixed 02", "text the disk of n1 is full"]),
+    frame_case("pong", 5, [], False),
+    frame_case("batch refused", 18, [*STREAM, *OF_BUFFER, *BATCH_NUMBER, "fixed 02"]),
+    frame_case("fetch", 20, [
+        "count 2", *STREAM, *OF_BUFFER, *BATCH_NUMBER, *STREAM, "fixed 02", *TASK, *OWN, *BATCH_NUMBER,
+    ], False),
+    frame_case("append of an end", 21, [
+        "fixed 00000009", "fixed 0000000000000005", "fixed 02", "fixed 000000000000000b", "count 1",
+        "fixed " + FRAME_SHUFFLE.hex(), "fixed 06", "fixed 01",
+    ], False),
+    frame_case("append of a whole copy", 21, [
+        "fixed 00000009", "fixed 0000000000000005", "fixed 01", "fixed 0000000000000005", "fixed 000000000000000c",
+        "count 1", "fixed " + FRAME_SHUFFLE.hex(), "count 5",
+        "fixed 01", *TERMS, "fixed 02", *BOUNDS, "fixed 03", *SUPERSEDED, "fixed 04", *PLAN, "fixed 05", *FAILURE,
+        "count 1", "fixed 00000000000000000000000000000001", "fixed 03",
+    ], False),
+    frame_case("appended", 22, ["fixed 00000009", "fixed 0000000000000005", "fixed 000000000000000c"], False),
+    frame_case("not appended, stale", 23, [
+        "fixed 00000009", "fixed 0000000000000005", "fixed 01", "fixed 0000000000000006",
+    ], False),
+    frame_case("not appended, lacks", 23, ["fixed 00000009", "fixed 0000000000000005", "fixed 02"], False),
+    frame_case("word of a plan", 25, ["fixed 02", *PLAN]),
+    frame_case("word of a failure", 25, ["fixed 03", *FAILURE]),
+    frame_case("word of an end", 25, ["fixed 04", "fixed 01"]),
+    frame_case("dropped", 26, []),
+    frame_case("ask for marks", 27, ["fixed 00"]),
+    frame_case("ask for more marks", 27, ["fixed 01", *OWN, "fixed 0000000000000006"]),
+    frame_case("marks", 28, ["fixed 01", *OWN, "fixed 0000000000000006", "fixed 01", "count 1", *MARK]),
+    frame_case("divide", 30, [
+        *TASK, *STREAM, "count 2",
+        "fixed 00000000", "fixed 0000000000000001", "count 0",
+        "fixed 00000001", "fixed 0000000000000005", "count 1", *OF_BUFFER, "fixed 0000000000000003",
+        "count 1", *OF_BUFFER, *BATCH_NUMBER, *BOUNDS,
+    ]),
+    frame_case("divided", 31, [*TASK, *OWN, "count 1", "fixed 00000009", "fixed 0000000000000002"]),
+    frame_case("count", 32, ["fixed 0000000000000005", "fixed 00000009", *PLAN]),
+    frame_case("start of rows of Arrow", 64, [
+        *CALL, *TERMS, "fixed 02", "fixed 0001", "bytes 73", "count 1", "fixed 00000003", "fixed 01", "fixed 00",
+    ]),
+    frame_case("abort", 68, CALL),
+    frame_case("read a slice", 72, [
+        *CALL, "fixed 0000000000000004", "fixed 01", "bytes 61", "fixed 00",
+        "fixed 000000000000000a", "fixed 0000000000000014",
+    ]),
+    frame_case("ask for bounds", 73, [*CALL, "fixed 0000000000000100"]),
+    frame_case("ask for the status", 74, CALL),
+    frame_case("keep alive", 75, CALL),
+    frame_case("delete", 76, CALL),
+    frame_case("started", 96, [*CALL, *TERMS]),
+    frame_case("opened", 97, CALL),
+    frame_case("taken", 98, [*CALL, "fixed 0000000000000001"]),
+    frame_case("sealed", 100, [*CALL, "fixed 0000000000000002", "fixed 0000000000000006"]),
+    frame_case("read to the end", 103, [*CALL, "fixed 0000000000000002", "fixed 0000000000000006"]),
+    frame_case("bounds", 104, [*CALL, "count 3", "bytes 61", "bytes 6d", "bytes 7a"]),
+    frame_case("status", 105, [
+        *CALL, "fixed 01", "fixed 0000000000000001", "fixed 0000000000000002", "fixed 0000000000000006",
+        "fixed 00000001", "fixed 00000002", "text marks",
+    ]),
+    frame_case("alive", 106, CALL),
+    frame_case("deleted", 107, CALL),
 ]
 
 
@@ -927,8 +1009,9 @@ def main():
     files["shuffles.json"] = shuffle_cases
     files["shuffle_frames.json"] = shuffle_frame_cases
     if "--write" in sys.argv:
-        for name, cases in files.items():
-            (HERE / name).write_text(json.dumps(cases(), indent=1, ensure_ascii=True) + "\n")
+        chosen = sys.argv[sys.argv.index("--write") + 1 :] or files
+        for name in chosen:
+            (HERE / name).write_text(json.dumps(files[name](), indent=1, ensure_ascii=True) + "\n")
     skipped = []
     if xxhash is None:
         skipped.append("xxh3-64 (no module xxhash)")

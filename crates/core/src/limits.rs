@@ -421,3 +421,10 @@ pub const SAMPLE_KEY_BYTES: usize = 256;
 pub const SHUFFLE_KEY_BYTES: usize = 64 << 10;
 /// Bytes of a record of a shuffle, key and value: it travels whole, and a buffer must hold some.
 pub const SHUFFLE_RECORD_BYTES: usize = 64 << 20;
+/// Bytes of the records of one frame of an attempt, with what each takes in memory besides, so that frames of records of nothing
+/// have a limit, too: the largest record, and some beside it. What a frame brings to one range lies together, so a batch has room
+/// for it.
+pub const SHUFFLE_FRAME_BYTES: usize = 72 << 20;
+/// Bytes of a batch, with what stands around its records on its way and on disk. Most have far fewer: what a buffer holds of a
+/// shuffle, divided by its slots.
+pub const SHUFFLE_BATCH_BYTES: usize = 128 << 20;

@@ -13,9 +13,10 @@
 //! frame, which a checksum cannot.
 //!
 //! The body of a frame is made once, and its checksum computed once, however many connections it goes to: only the header
-//! differs.
+//! differs. A body that was stored goes out with the checksum that it was stored with ([`Frame::stored`]), so what a disk or a
+//! memory has changed meanwhile is found where it arrives.
 
-use crate::limits::{LONG_BYTES, SHORT_BYTES};
+use crate::limits::{LONG_BYTES, RECORDS_BYTES, SHORT_BYTES};
 use crate::malformed::FrameError;
 use bytes::{Buf, BufMut, Bytes};
 use partage_service::shuffle::ShuffleId;
@@ -137,7 +138,7 @@ kinds! {
     /// An attempt begins.
     Open = 65, Client, SHORT_BYTES;
     /// Records of an attempt.
-    Records = 66, Client, LONG_BYTES;
+    Records = 66, Client, RECORDS_BYTES;
     /// An attempt ends.
     End = 67, Client, SHORT_BYTES;
     /// An attempt is given up.
@@ -207,6 +208,22 @@ impl Frame {
         Ok(Frame { kind, shuffle, body, sum })
     }
 
+    /// A frame with a body that was stored, and with its checksum of then ([`Frame::sum`]): no other one is computed, which would
+    /// be right whatever has become of the body.
+    ///
+    /// # Errors
+    /// The body is longer than one of that kind may be.
+    pub fn stored(
+        kind: Kind,
+        shuffle: Option<ShuffleId>,
+        body: impl Into<Bytes>,
+        sum: u32,
+    ) -> Result<Frame, FrameError> {
+        let body = body.into();
+        fits(kind, body.len())?;
+        Ok(Frame { kind, shuffle, body, sum })
+    }
+
     /// What it carries.
     pub fn kind(&self) -> Kind {
         self.kind
@@ -220,6 +237,11 @@ impl Frame {
     /// What stands in it.
     pub fn body(&self) -> &Bytes {
         &self.body
+    }
+
+    /// The CRC-32C of that: of when it was made, or came, or was stored.
+    pub fn sum(&self) -> u32 {
+        self.sum
     }
 
     /// Bytes of it on a connection.

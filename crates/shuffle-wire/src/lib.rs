@@ -20,29 +20,25 @@
 //! # How often bulk is copied
 //!
 //! On the way out once, into the body of its frame ([`batch::PackedBatch::put`], [`client::Call::frame`]), and not at all when it
-//! is passed on as it came or lies on a disk ([`node::batch_frame`]). On the way in not at all: a body is read from the socket to
-//! where it stays, and records are parts of it. Core's own form of a batch, with a value on the heap for each key, is one copy
-//! more; a driver that is measured need not ask for it ([`node::Received`]).
+//! is passed on as it came or lies on a disk ([`node::stored_batch_frame`]). On the way in not at all: a body is read from the
+//! socket to where it stays, and records are parts of it. Core's own form of a batch, with a value on the heap for each key, is
+//! one copy more; a driver that is measured need not ask for it ([`node::Received`]).
 //!
 //! # What is not believed
 //!
 //! Any bytes may come. Each way to be wrong is an error with a name; nothing panics, and room is made for no more than has come:
 //! a header is checked before its length is believed, a body above [`limits::ROOM_AT_ONCE`] grows as it comes, and what it is
-//! decoded to takes at most [`limits::DECODED_BYTES_A_BYTE`] for each of its bytes.
+//! decoded to takes at most [`limits::DECODED_BYTES_A_BYTE`] for each of its bytes. A server bounds what comes on all connections
+//! together ([`transport::ConnectionBounds`]), and what the records of one frame take in memory.
 //!
 //! # What was not done
 //!
-//! No process uses this crate yet. Before one does:
-//!
 //! | what | where |
 //! |---|---|
-//! | a connection is given up while one long frame takes more than ten seconds, though bytes move | `transport/peer_connection.rs` |
-//! | core may put more into a batch than a frame can have, as it counts neither what surrounds records nor the last frame of a client | [`limits`] |
-//! | all end marks of a slot are one message, which some ten thousand attempts make too long | `node.rs` |
-//! | a stranger may send a long frame before it has said who it is; clients may take all connections from nodes | `transport/server.rs` |
-//! | to listen at a Unix path removes what lies there and does not answer, whatever it is | `transport/address.rs` |
-//! | a stored batch gets a new checksum on its way out, not the one that it was stored with | `frame.rs` |
-//! | half of the kinds of frames have no golden vector | `vectors/shuffle_frames.json` |
+//! | the whole copy of a leader's decisions, a plan, and an inventory are one message each: with tens of shuffles of 65,536 ranges in one slot, or millions of input partitions, one is longer than a frame | core's `leader`, `holder` |
+//! | a client that sends a long frame a byte at a time keeps its room from others | `transport/framed.rs` |
+//! | the driver counts keys and values of batches that wait and are stored, not what records of nothing take in memory besides | `crates/shuffle`: `Packet::bytes`, the inbox, `storing_bytes` |
+//! | files of batches have a form of their own (`crates/shuffle/src/forms`): what they hold is put into the form of frames anew, with a checksum of its own | [`node::stored_batch_frame`] |
 
 pub mod batch;
 pub mod client;

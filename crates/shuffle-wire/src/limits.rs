@@ -1,10 +1,15 @@
 //! Every limit of the protocol and of its connections, with its reason.
 
+use partage_core::limits::{SHUFFLE_BATCH_BYTES, SHUFFLE_FRAME_BYTES};
 use std::time::Duration;
 
-/// Body of a frame that carries records, a plan or a list. A chunk of 64 MiB and the largest record, of 64 MiB, may lie in one
-/// batch; the rest is what stands around them.
+/// Body of a frame that carries a batch, records that are read, a plan or a list. The largest batch that core makes fits: what
+/// stands around records is counted in its limit.
 pub const LONG_BYTES: usize = 144 << 20;
+const _: () = assert!(SHUFFLE_BATCH_BYTES <= LONG_BYTES);
+
+/// Body of a frame of records of an attempt: what core takes as one, and the numbers before it.
+pub const RECORDS_BYTES: usize = SHUFFLE_FRAME_BYTES + 64;
 
 /// Body of all other frames: the longest has two keys of 64 KiB.
 pub const SHORT_BYTES: usize = 256 << 10;
@@ -36,7 +41,10 @@ pub const GATHERED_BYTES: usize = 64 << 10;
 /// Bytes that are handed to a socket at once, and that the other end must take within [`STALLED`].
 pub const PIECE_BYTES: usize = 1 << 20;
 
-/// Within this time the end that has connected says who it is.
+/// Body of a frame before both ends have said who they are: the longest is a goodbye with its sentence.
+pub const OPENING_BYTES: usize = 8 << 10;
+
+/// Within this time the end that has connected has said who it is, and the other one has answered.
 pub const OPENING: Duration = Duration::from_secs(5);
 
 /// Between two pings of a node on a connection on which it has nothing else to send.
@@ -54,5 +62,23 @@ pub const STALLED: Duration = Duration::from_secs(10);
 /// How long the last words of a connection may take.
 pub const GOODBYE: Duration = Duration::from_secs(1);
 
-/// Connections that a server has at once, of nodes and of clients: tens of thousands of clients are spread over the nodes.
-pub const CONNECTIONS: usize = 16_384;
+/// Connections of which a server does not know yet whose they are. The next one waits in the queue of the system.
+pub const OPENING_CONNECTIONS: usize = 1_024;
+
+/// Connections of nodes that a server has at once: several of each node of a large cluster, as a new one may come before the
+/// former one is given up.
+pub const NODE_CONNECTIONS: usize = 4_096;
+
+/// Connections of clients that a server has at once: tens of thousands of clients are spread over the nodes. However many there
+/// are, nodes have room of their own.
+pub const CLIENT_CONNECTIONS: usize = 16_384;
+
+/// Bytes of long frames of nodes that a server reads at once, or has handed in and hears no end of. One of the longest frames has
+/// room beside others.
+pub const RECEIVED_NODE_BYTES: usize = 256 << 20;
+
+/// The same of clients, which are many.
+pub const RECEIVED_CLIENT_BYTES: usize = 256 << 20;
+
+/// A body up to here takes no room of that: what many connections have of such ones is little.
+pub const UNCOUNTED_BYTES: usize = 16 << 10;

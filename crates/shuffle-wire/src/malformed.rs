@@ -117,6 +117,12 @@ pub enum Malformed {
     /// A kind that does not belong there.
     #[error("a frame {0:?} is not expected here")]
     Unexpected(Kind),
+    /// Records of a client that would take more memory than those of a frame may.
+    #[error(
+        "its records take {0} bytes of memory and may take {most}: send them in smaller frames",
+        most = partage_core::limits::SHUFFLE_FRAME_BYTES
+    )]
+    Memory(u64),
     /// A text that is too long.
     #[error("a text has {0} bytes, and may have {most}", most = limits::SENTENCE_BYTES)]
     Text(usize),

@@ -143,12 +143,21 @@ impl Received {
     }
 }
 
-/// A frame of a batch whose bytes are as [`PackedBatch::put`] writes them, as they lie on a disk: nothing is copied.
+/// A frame of a batch whose bytes are as [`PackedBatch::put`] writes them: nothing is copied. Its checksum is computed here; for
+/// one that lay on a disk there is [`stored_batch_frame`].
 ///
 /// # Errors
 /// It is too long for a frame.
 pub fn batch_frame(shuffle: ShuffleId, batch: Bytes) -> Result<Frame, FrameError> {
     Frame::new(Kind::Batch, Some(shuffle), batch)
+}
+
+/// The same for a batch as it lies on a disk, with the checksum with which it came there: that of its frame ([`Frame::sum`]).
+///
+/// # Errors
+/// It is too long for a frame.
+pub fn stored_batch_frame(shuffle: ShuffleId, batch: Bytes, sum: u32) -> Result<Frame, FrameError> {
+    Frame::stored(Kind::Batch, Some(shuffle), batch, sum)
 }
 
 /// A message as a frame: once, for all nodes that it goes to.
@@ -177,8 +186,11 @@ pub fn frame(message: &Message) -> Result<Frame, FrameError> {
         Message::Ask(_) => Kind::Ask,
         Message::Word(_, word) => put(Kind::Word, word, out),
         Message::Dropped(_) => Kind::Dropped,
-        Message::AskMarks(_) => Kind::AskMarks,
-        Message::Marks(_, marks) => put(Kind::Marks, marks, out),
+        Message::AskMarks(_, after) => put(Kind::AskMarks, after, out),
+        Message::Marks { after, marks, has_more, .. } => {
+            (after.clone(), *has_more).put(out);
+            put(Kind::Marks, marks, out)
+        }
         Message::Sample(_, node, incarnation, sketch) => {
             (node.clone(), *incarnation).put(out);
             put(Kind::Sample, sketch, out)
@@ -216,8 +228,8 @@ pub fn shuffle_of(message: &Message) -> Option<ShuffleId> {
         Message::Ask(shuffle)
         | Message::Word(shuffle, _)
         | Message::Dropped(shuffle)
-        | Message::AskMarks(shuffle)
-        | Message::Marks(shuffle, _)
+        | Message::AskMarks(shuffle, _)
+        | Message::Marks { shuffle, .. }
         | Message::Sample(shuffle, ..)
         | Message::Divided(shuffle, ..)
         | Message::Counted(shuffle, ..) => Some(*shuffle),
@@ -260,8 +272,11 @@ fn take(kind: Kind, shuffle: Option<ShuffleId>, from: &mut Cursor<'_>) -> Result
         Kind::Ask => Message::Ask(shuffle?),
         Kind::Word => Message::Word(shuffle?, Form::take(from)?),
         Kind::Dropped => Message::Dropped(shuffle?),
-        Kind::AskMarks => Message::AskMarks(shuffle?),
-        Kind::Marks => Message::Marks(shuffle?, Form::take(from)?),
+        Kind::AskMarks => Message::AskMarks(shuffle?, Form::take(from)?),
+        Kind::Marks => {
+            let (after, has_more) = Form::take(from)?;
+            Message::Marks { shuffle: shuffle?, after, marks: Form::take(from)?, has_more }
+        }
         Kind::Sample => Message::Sample(shuffle?, Form::take(from)?, Form::take(from)?, Form::take(from)?),
         Kind::Divide => Message::Divide(Form::take(from)?),
         Kind::Divided => Message::Divided(shuffle?, Form::take(from)?, Form::take(from)?, Form::take(from)?),

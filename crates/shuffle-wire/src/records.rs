@@ -11,7 +11,7 @@ use crate::form::{Cursor, number, put_number};
 use crate::malformed::Malformed;
 use bytes::Bytes;
 use partage_core::limits;
-use partage_service::shuffle::record::Record;
+use partage_service::shuffle::record::{MEMORY_OF_RECORD, Record};
 
 /// Fewest bytes of a record.
 const LEAST: usize = 2;
@@ -69,6 +69,11 @@ impl PackedRecords {
     /// Their keys and values, in bytes.
     pub fn content_bytes(&self) -> u64 {
         self.content
+    }
+
+    /// What they take in memory in core's form.
+    pub fn memory(&self) -> u64 {
+        self.content.saturating_add(MEMORY_OF_RECORD.saturating_mul(self.count))
     }
 
     /// As they lie there.

@@ -250,8 +250,9 @@ pub fn messages() -> impl Strategy<Value = Message> {
         shuffles().prop_map(Message::Ask),
         (shuffles(), words()).prop_map(|(shuffle, word)| Message::Word(shuffle, word)),
         shuffles().prop_map(Message::Dropped),
-        shuffles().prop_map(Message::AskMarks),
-        (shuffles(), vec(marks(), FEW)).prop_map(|(shuffle, marks)| Message::Marks(shuffle, marks)),
+        (shuffles(), option::of(attempts())).prop_map(|(shuffle, after)| Message::AskMarks(shuffle, after)),
+        (shuffles(), option::of(attempts()), vec(marks(), FEW), any::<bool>())
+            .prop_map(|(shuffle, after, marks, has_more)| Message::Marks { shuffle, after, marks, has_more }),
         (shuffles(), buffers(), sketches()).prop_map(|(shuffle, buffer, sketch)| Message::Sample(
             shuffle,
             buffer.node,

@@ -5,7 +5,7 @@ use super::log::{Append, Refused};
 use super::plan::{Division, Plan};
 use super::record::{Batch, BatchKey, EndMark, Numbers, Stream};
 use super::sketch::Sketch;
-use super::{BufferId, Ended, Failure, PoolSlot, RangeId, ShuffleId, TaskId};
+use super::{AttemptKey, BufferId, Ended, Failure, PoolSlot, RangeId, ShuffleId, TaskId};
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
 use std::collections::BTreeMap;
@@ -58,10 +58,19 @@ pub enum Message {
     Word(ShuffleId, Word),
     /// The node has dropped all that it had of the shuffle that has ended.
     Dropped(ShuffleId),
-    /// Which end marks are there? From a leader.
-    AskMarks(ShuffleId),
-    /// Those that the node has.
-    Marks(ShuffleId, Vec<EndMark>),
+    /// Which end marks are there, behind that of this attempt? From a leader.
+    AskMarks(ShuffleId, Option<AttemptKey>),
+    /// Those that the node has, in the order of their attempts, as many as one message may have. Or one that it has just stored.
+    Marks {
+        /// The shuffle.
+        shuffle: ShuffleId,
+        /// Behind which they were asked for.
+        after: Option<AttemptKey>,
+        /// The marks.
+        marks: Vec<EndMark>,
+        /// Whether others come behind them, which are to be asked for.
+        has_more: bool,
+    },
     /// The keys that a buffer has sampled so far.
     Sample(ShuffleId, NodeId, Incarnation, Arc<Sketch>),
     /// Divide.

@@ -2,7 +2,29 @@
 
 use super::bounds::{Bounds, Tag};
 use super::{AttemptId, AttemptKey, Bytes, PoolSlot, ShuffleId, Writer};
+use partage_core::limits;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Bytes around a record, on its way and on disk, at most: two lengths.
+const AROUND_RECORD: u64 = 8;
+/// Bytes of memory that a record takes besides its key and value: two pointers with lengths, and two counts.
+pub const MEMORY_OF_RECORD: u64 = 64;
+/// Around the records of a segment, besides the name of its buffer: its place and counts, and its attempt and its tag, which
+/// several may share.
+const AROUND_SEGMENT: u64 = 88;
+/// Around the segments of a batch, or its mark: the key of the batch, with names of the longest kind, and counts.
+const AROUND_BATCH: u64 = 384;
+/// Of an end mark, besides the name of its buffer.
+const MARK: u64 = 72;
+/// Of a slot in an end mark.
+const SLOT_OF_MARK: u64 = 12;
+
+/// What one frame brings to one range fits into a batch.
+const _: () = {
+    assert!(AROUND_RECORD <= MEMORY_OF_RECORD);
+    let around = AROUND_BATCH + AROUND_SEGMENT + limits::NAME_BYTES as u64;
+    assert!(around + limits::SHUFFLE_FRAME_BYTES as u64 <= limits::SHUFFLE_BATCH_BYTES as u64);
+};
 
 /// A record. Both are opaque bytes; keys are compared as unsigned bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,6 +40,11 @@ impl Record {
     pub fn bytes(&self) -> u64 {
         (self.key.len() + self.value.len()) as u64
     }
+
+    /// The same, with what it takes in memory besides.
+    pub fn memory(&self) -> u64 {
+        MEMORY_OF_RECORD + self.bytes()
+    }
 }
 
 /// Records of one frame of an attempt that lie together, in the order in which they came.
@@ -31,6 +58,22 @@ pub struct Segment {
     pub frame: u64,
     /// The records.
     pub records: Vec<Record>,
+}
+
+impl Segment {
+    /// Its bytes on its way and on disk, at most.
+    pub fn room(&self) -> u64 {
+        self.around() + self.bytes()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.records.iter().map(Record::bytes).sum()
+    }
+
+    fn around(&self) -> u64 {
+        let name = self.attempt.buffer.node.as_str().len() as u64;
+        AROUND_SEGMENT + name + AROUND_RECORD * self.records.len() as u64
+    }
 }
 
 /// Segments by the tags that they were written by.
@@ -51,6 +94,14 @@ pub struct EndMark {
     pub bytes: u64,
     /// Of each slot, the last batch of the buffer that has records of it.
     pub last: BTreeMap<PoolSlot, u64>,
+}
+
+impl EndMark {
+    /// Its bytes on its way and on disk, at most.
+    pub fn room(&self) -> u64 {
+        let name = self.attempt.buffer.node.as_str().len() as u64;
+        MARK + name + SLOT_OF_MARK * self.last.len() as u64
+    }
 }
 
 /// What a batch carries.
@@ -101,6 +152,25 @@ impl Batch {
             }
             Body::Mark(_) => 0,
         }
+    }
+
+    /// How many records it has.
+    pub fn records(&self) -> u64 {
+        match &self.body {
+            Body::Records(tagged) => {
+                tagged.values().flatten().map(|segment| segment.records.len() as u64).sum()
+            }
+            Body::Mark(_) => 0,
+        }
+    }
+
+    /// Its bytes on its way and on disk, at most.
+    pub fn room(&self) -> u64 {
+        AROUND_BATCH
+            + match &self.body {
+                Body::Records(tagged) => tagged.values().flatten().map(Segment::room).sum::<u64>(),
+                Body::Mark(mark) => mark.room(),
+            }
     }
 }
 
@@ -191,17 +261,34 @@ pub fn divide(
     divided
 }
 
-/// Parts of segments in batches of about so many bytes.
+/// Parts of segments in batches of about so many bytes of keys and values, none larger than a batch may be.
 pub fn in_batches(tagged: Tagged, bytes: u64) -> Vec<Tagged> {
+    in_batches_of(tagged, bytes, limits::SHUFFLE_BATCH_BYTES as u64)
+}
+
+fn in_batches_of(tagged: Tagged, bytes: u64, most_room: u64) -> Vec<Tagged> {
+    let sizes = |segment: &Segment| {
+        let size = segment.bytes();
+        (size, segment.around() + size)
+    };
+    let all = tagged.values().flatten().map(sizes);
+    let (size, room) = all.fold((0, AROUND_BATCH), |(size, room), more| (size + more.0, room + more.1));
+    // Nearly always.
+    if size < bytes && room <= most_room {
+        return vec![tagged];
+    }
     let mut batches = vec![Tagged::new()];
-    let mut size = 0;
+    let (mut size, mut room) = (0, AROUND_BATCH);
     for (tag, segments) in tagged {
         for segment in segments {
-            if size >= bytes {
+            let (more, more_room) = sizes(&segment);
+            let is_full = room > AROUND_BATCH && room + more_room > most_room;
+            if size >= bytes || is_full {
                 batches.push(Tagged::new());
-                size = 0;
+                (size, room) = (0, AROUND_BATCH);
             }
-            size += segment.records.iter().map(Record::bytes).sum::<u64>();
+            size += more;
+            room += more_room;
             if let Some(last) = batches.last_mut() {
                 last.entry(tag).or_default().push(segment);
             }
@@ -213,6 +300,9 @@ pub fn in_batches(tagged: Tagged, bytes: u64) -> Vec<Tagged> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shuffle::{BufferId, RangeId};
+    use partage_core::base::id::Incarnation;
+    use partage_core::base::name::NodeId;
 
     #[test]
     fn numbers_know_their_gaps() {
@@ -234,5 +324,35 @@ mod tests {
         for (upto, beyond) in [(1, 2), (1, 1), (u64::MAX, 7), (1, u64::MAX)] {
             assert_eq!(Numbers::of_parts(upto, [beyond].into()), None, "{upto} {beyond}");
         }
+    }
+
+    #[test]
+    fn batches_are_no_larger_than_they_may_be_and_keep_all_in_order() {
+        let buffer = BufferId { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
+        let tag = |range| Tag { version: 1, range: RangeId(range) };
+        // Records of nothing count too.
+        let segment = |frame: u64| Segment {
+            attempt: AttemptKey { buffer: buffer.clone(), number: 1 },
+            partition: 1,
+            frame,
+            records: vec![Record { key: Vec::new().into(), value: vec![0; frame as usize % 3].into() }; 9],
+        };
+        let tagged: Tagged =
+            (0..4).map(|at| (tag(at), (at * 10..at * 10 + 10).map(segment).collect())).collect();
+        let all: u64 = tagged.values().flatten().map(Segment::room).sum();
+        for most in [1, 600, 1_000, 3_000, AROUND_BATCH + all - 1, AROUND_BATCH + all] {
+            let batches = in_batches_of(tagged.clone(), u64::MAX, most);
+            let mut united: BTreeMap<Tag, Vec<Segment>> = BTreeMap::new();
+            for batch in &batches {
+                let room = AROUND_BATCH + batch.values().flatten().map(Segment::room).sum::<u64>();
+                assert!(room <= most || batch.values().flatten().count() == 1, "{room} of {most}");
+                batch
+                    .iter()
+                    .for_each(|(tag, part)| united.entry(*tag).or_default().extend(part.iter().cloned()));
+            }
+            assert_eq!(united, tagged, "{most}");
+            assert_eq!(batches.len() == 1, most >= AROUND_BATCH + all, "{most}");
+        }
+        assert!(in_batches(tagged, 20).len() > 4);
     }
 }

@@ -23,12 +23,18 @@ struct UnderWay {
 pub struct Sending {
     batches: BTreeMap<BatchKey, UnderWay>,
     bytes: u64,
+    records: u64,
 }
 
 impl Sending {
     /// Keys and values under way, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Records under way.
+    pub fn records(&self) -> u64 {
+        self.records
     }
 
     /// Whether nothing of a stream is under way up to that number.
@@ -42,6 +48,7 @@ impl Sending {
     pub fn send(&mut self, now: Millis, map: &PoolMap, batch: Batch, out: &mut Vec<(NodeId, Message)>) {
         let (key, batch) = (batch.key.clone(), Arc::new(batch));
         self.bytes += batch.bytes();
+        self.records += batch.records();
         let mut sent = UnderWay { batch, targets: BTreeMap::new(), stored: BTreeSet::new() };
         sent.add_replicas(now, map, out);
         self.batches.insert(key, sent);
@@ -63,6 +70,7 @@ impl Sending {
         let is_enough = have >= map.replicas - usize::from(planted::is(Planted::AckedBelowR));
         if is_enough && let Some(done) = self.batches.remove(key) {
             self.bytes -= done.batch.bytes();
+            self.records -= done.batch.records();
         }
         is_enough
     }
@@ -74,10 +82,11 @@ impl Sending {
 
     /// What there is of these streams is not sent any more.
     pub fn forget(&mut self, is_over: impl Fn(&Stream) -> bool) {
-        let bytes = &mut self.bytes;
+        let (bytes, records) = (&mut self.bytes, &mut self.records);
         self.batches.retain(|key, sent| {
             let stays = !is_over(&key.stream);
             *bytes -= if stays { 0 } else { sent.batch.bytes() };
+            *records -= if stays { 0 } else { sent.batch.records() };
             stays
         });
     }

@@ -13,9 +13,9 @@ pub struct Settings {
     pub give_up_ms: u64,
     /// An attempt whose client has sent nothing for so long fails.
     pub silent_ms: u64,
-    /// Keys and values that a buffer holds at most, with those that are under way. A frame beyond it is not taken.
+    /// What records take in memory that a buffer holds at most, with those that are under way. A frame beyond it is not taken.
     pub buffer_bytes: u64,
-    /// From so many on, chunks of a shuffle are sent.
+    /// From so many keys and values on, chunks of a shuffle are sent.
     pub chunk_bytes: u64,
     /// One key in so many is sampled.
     pub sample_every: u64,
@@ -27,6 +27,8 @@ pub struct Settings {
     pub inventory_ms: u64,
     /// Batches that are asked for in one message.
     pub fetched_at_once: usize,
+    /// Bytes of end marks in one message, which has one at least. The next ones are asked for when it has come.
+    pub marks_bytes: u64,
     /// A holder asks the home of a shuffle that it has not heard of for so long.
     pub grace_ms: u64,
     /// Keys that are sampled before the first bounds are made.
@@ -78,6 +80,7 @@ impl Default for Settings {
             sample_ms: 250,
             inventory_ms: 1_000,
             fetched_at_once: 64,
+            marks_bytes: 1 << 20,
             grace_ms: 60_000,
             first_sample: 100_000,
             drift: 4,

@@ -22,8 +22,10 @@ pub struct Sketch {
 
 /// Least capacity of a level: below it sorting costs more than it saves.
 const LEAST: usize = 8;
-/// Most levels, and the largest `k`, of a sketch that is made of parts: no shuffle has counted 2^48 keys.
+/// Of a sketch that is made of parts: most levels, the largest `k`, and most keys that it stands for. No shuffle has counted 2^48
+/// keys, and thousands of such sketches are merged before a number overflows.
 const MOST_LEVELS: usize = 48;
+const MOST_COUNT: u64 = 1 << 48;
 const MOST_K: usize = 1 << 16;
 
 impl Sketch {
@@ -37,7 +39,8 @@ impl Sketch {
         (self.k, self.seed, &self.levels)
     }
 
-    /// A sketch of its parts. None: these are no parts of one, as it would hold more keys or longer ones than a sketch does.
+    /// A sketch of its parts. None: these are no parts of one, as it would hold more keys or longer ones than a sketch does, or
+    /// stand for more than were ever counted.
     pub fn of_parts(k: usize, seed: u64, levels: Vec<Vec<Bytes>>) -> Option<Sketch> {
         if !(LEAST..=MOST_K).contains(&k) || !(1..=MOST_LEVELS).contains(&levels.len()) {
             return None;
@@ -49,9 +52,10 @@ impl Sketch {
         if sketch.held() > sketch.room() {
             return None;
         }
-        // No level has more than 2^18 keys now, so no weight is lost.
-        let weights = sketch.levels.iter().zip(0u32..).map(|(keys, level)| (keys.len() as u64) << level);
-        sketch.count = weights.fold(0, u64::saturating_add);
+        for (keys, level) in sketch.levels.iter().zip(0u32..) {
+            let weight = (keys.len() as u64).checked_mul(1u64 << level)?;
+            sketch.count = sketch.count.checked_add(weight).filter(|count| *count <= MOST_COUNT)?;
+        }
         Some(sketch)
     }
 
@@ -71,7 +75,7 @@ impl Sketch {
         if let Some(lowest) = self.levels.first_mut() {
             lowest.push(cut.into());
         }
-        self.count += 1;
+        self.count = self.count.saturating_add(1);
         self.compress();
     }
 
@@ -83,19 +87,21 @@ impl Sketch {
         for (own, level) in self.levels.iter_mut().zip(&other.levels) {
             own.extend(level.iter().cloned());
         }
-        self.count += other.count;
+        self.count = self.count.saturating_add(other.count);
         self.compress();
     }
 
     /// What share of the keys is where.
     pub fn cdf(&self) -> Cdf {
-        let weighted = self.levels.iter().enumerate();
-        let weighted = weighted.flat_map(|(level, keys)| keys.iter().map(move |key| (key, 1u64 << level)));
+        let weighted = self.levels.iter().zip(0u32..).flat_map(|(keys, level)| {
+            let weight = 1u64.checked_shl(level).unwrap_or(u64::MAX);
+            keys.iter().map(move |key| (key, weight))
+        });
         let mut points: Vec<(Bytes, u64)> = weighted.map(|(key, weight)| (key.clone(), weight)).collect();
         points.sort();
-        let mut total = 0;
+        let mut total = 0u64;
         points.iter_mut().for_each(|(_, weight)| {
-            total += *weight;
+            total = total.saturating_add(*weight);
             *weight = total;
         });
         // Of equal keys the last has the weight of all.
@@ -193,6 +199,7 @@ pub fn after(key: &[u8]) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn sketch_of(keys: impl Iterator<Item = u64>, k: usize, seed: u64) -> Sketch {
         let mut sketch = Sketch::new(k, seed);
@@ -255,9 +262,30 @@ mod tests {
             (8, vec![]),
             (8, vec![vec![]; MOST_LEVELS + 1]),
             (8, vec![vec![long]]),
-            (8, vec![vec![key; 9]]),
+            (8, vec![vec![key.clone(); 9]]),
+            // Their weights are more than a number holds.
+            (MOST_K, [vec![vec![]; MOST_LEVELS - 1], vec![vec![key; 140_000]]].concat()),
         ] {
             assert_eq!(Sketch::of_parts(k, 1, levels.clone()), None, "{k} {}", levels.len());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_weight_of_parts_is_lost(
+            levels in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..12), 1..=MOST_LEVELS),
+        ) {
+            let exact: u128 = levels.iter().zip(0u32..).map(|(keys, level)| (keys.len() as u128) << level).sum();
+            let bytes = |key: u8| Bytes::from([key].as_slice());
+            let parts = levels.into_iter().map(|keys| keys.into_iter().map(bytes).collect()).collect();
+            let made = Sketch::of_parts(1_000, 1, parts);
+            prop_assert_eq!(made.is_some(), exact <= u128::from(MOST_COUNT));
+            if let Some(sketch) = made {
+                let mut merged = sketch.clone();
+                (0..20).for_each(|_| merged.merge(&sketch));
+                let found = (u128::from(merged.count()), u128::from(merged.cdf().total()));
+                prop_assert_eq!(found, (21 * exact, 21 * exact));
+            }
         }
     }
 

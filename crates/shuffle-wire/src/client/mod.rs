@@ -25,6 +25,7 @@ use crate::limits::SENTENCE_BYTES;
 use crate::malformed::{FrameError, Malformed};
 use crate::node::read;
 use crate::records::PackedRecords;
+use partage_core::limits::SHUFFLE_FRAME_BYTES;
 use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
 use std::collections::BTreeSet;
 
@@ -294,6 +295,21 @@ calls! {
         Alive => Alive,
         Deleted => Deleted,
         Refused => Refused(refusal),
+    }
+}
+
+impl Call<Request> {
+    /// The call, unless its records would take more memory in core's form than those of a frame may: many small ones do, before
+    /// core could refuse them.
+    pub(crate) fn within_memory(self) -> Result<Self, FrameError> {
+        let memory = match &self.what {
+            Request::Records(_, records) => records.memory(),
+            _ => 0,
+        };
+        if memory > SHUFFLE_FRAME_BYTES as u64 {
+            return Err(FrameError::Body(Kind::Records, Malformed::Memory(memory)));
+        }
+        Ok(self)
     }
 }
 

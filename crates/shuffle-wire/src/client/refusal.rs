@@ -60,7 +60,7 @@ words! {
     FrameMissing = "frame-missing";
     /// The end does not count what came.
     CountDiffers = "count-differs";
-    /// A key or a record is too large.
+    /// A key, a record, or a frame of records is too large.
     RecordTooLarge = "record-too-large";
     /// The buffer has no such attempt.
     AttemptUnknown = "attempt-unknown";
@@ -171,7 +171,9 @@ impl From<AttemptFailed> for Refusal {
             AttemptFailed::IdTwice => (RefusalWord::AttemptIdUsed, Again::Attempt),
             AttemptFailed::FrameMissing { .. } => (RefusalWord::FrameMissing, Again::Attempt),
             AttemptFailed::CountDiffers { .. } => (RefusalWord::CountDiffers, Again::Attempt),
-            AttemptFailed::TooLarge { .. } => (RefusalWord::RecordTooLarge, Again::No),
+            AttemptFailed::TooLarge { .. } | AttemptFailed::FrameTooLarge { .. } => {
+                (RefusalWord::RecordTooLarge, Again::No)
+            }
             AttemptFailed::Unknown => (RefusalWord::AttemptUnknown, Again::Attempt),
             AttemptFailed::TooFewNodes { .. } => (RefusalWord::TooFewNodes, Again::Attempt),
             AttemptFailed::Silent { .. } => (RefusalWord::ClientSilent, Again::Attempt),

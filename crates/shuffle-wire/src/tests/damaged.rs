@@ -112,6 +112,24 @@ fn key() -> BatchKey {
     BatchKey { stream, number: 1 }
 }
 
+#[test]
+fn a_batch_that_a_disk_has_changed_is_found_where_it_arrives() {
+    let frame = node::frame(&Message::Stored(key())).unwrap();
+    let batch = Frame::new(Kind::Batch, Some(ShuffleId(7)), vec![1; 100]).unwrap();
+    let pass_on = |body: &[u8]| {
+        let body = Bytes::copy_from_slice(body);
+        decoded(&bytes_of(&node::stored_batch_frame(ShuffleId(7), body, batch.sum()).unwrap()))
+    };
+    assert_eq!(pass_on(&batch.body()[..]).unwrap().0, batch);
+    let mut changed = batch.body().to_vec();
+    changed[50] ^= 4;
+    assert_eq!(pass_on(&changed), Err(FrameError::BodySum(Kind::Batch)));
+    assert!(
+        Frame::stored(Kind::Stored, None, vec![0; SHORT_BYTES + 1], frame.sum()).is_err(),
+        "limits hold for it too"
+    );
+}
+
 /// A header with these bytes changed and its sum made right again: what a sender could write.
 fn header(change: impl Fn(&mut [u8; HEADER_BYTES])) -> Result<Header, FrameError> {
     let mut header = node::frame(&Message::Stored(key())).unwrap().header(3);
@@ -174,11 +192,11 @@ fn bodies_that_cannot_be_are_each_refused_by_their_own_name() {
     name[22] = b'/';
     assert!(matches!(why(Kind::Stored, &name), Malformed::Name(_)));
     // More marks than there are bytes for: no room is made for them.
-    let mut marks = Vec::new();
+    let mut marks = vec![0, 0];
     form::put_number(u64::MAX, &mut marks);
     let claimed = why(Kind::Marks, &marks);
     assert_eq!(claimed, Malformed::Count { what: "an end mark", count: u64::MAX, bytes: 0 });
-    assert_eq!(why(Kind::Marks, &[0x80, 0]), Malformed::Number("an end mark"));
+    assert_eq!(why(Kind::Marks, &[0, 0, 0x80, 0]), Malformed::Number("an end mark"));
     let sketch = [&[1, b'a'][..], &[0; 8], &[0, 0, 0, 1], &[0; 8], &[1, 0]].concat();
     assert_eq!(why(Kind::Sample, &sketch), Malformed::Value("a sketch"));
 }

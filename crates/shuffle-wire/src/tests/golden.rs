@@ -2,28 +2,34 @@
 //!
 //! A form that changes breaks these, and nodes of the version before. Then the version of frames is another one.
 
-use crate::client::{Again, Answer, Call, CutBy, RecordKind, Refusal, RefusalWord, Request};
-use crate::frame::Frame;
+use crate::client::{
+    Again, Answer, ArrowKind, Call, CutBy, RecordKind, Refusal, RefusalWord, Request, SortColumn, Stage,
+    Status,
+};
+use crate::frame::{Frame, Kind};
 use crate::node::{self, Control, Hello, Peer, Received};
 use crate::records::PackedRecords;
 use bytes::Bytes;
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::bounds::{Bounds, Range, Tag};
-use partage_service::shuffle::log::{Append, Decision, What};
+use partage_service::shuffle::log::{Append, Decision, Decisions, Refused, Superseded, What};
 use partage_service::shuffle::message::{Message, Word};
+use partage_service::shuffle::plan::{Division, Plan, PlanRange, Winner};
 use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Numbers, Record, Segment, Stream};
 use partage_service::shuffle::sketch::Sketch;
 use partage_service::shuffle::{
-    AttemptId, AttemptKey, BufferId, Bytes as Shared, PoolSlot, RangeId, ShuffleId, TaskId, Terms, Writer,
+    AttemptId, AttemptKey, BufferId, Bytes as Shared, Ended, Failure, PoolSlot, RangeId, ShuffleId, TaskId,
+    Terms, Writer,
 };
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 const FRAMES: &str = include_str!("../../../../vectors/shuffle_frames.json");
 const SHUFFLE: ShuffleId = ShuffleId(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10);
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 enum Said {
     Control(Control),
     Message(Message),
@@ -73,6 +79,86 @@ fn segment(of: BufferId, number: u64, partition: u32, frame: u64, records: &[(&s
     Segment { attempt: AttemptKey { buffer: of, number }, partition, frame, records }
 }
 
+fn slot_last() -> BTreeMap<PoolSlot, u64> {
+    [(PoolSlot(9), 2)].into()
+}
+
+fn attempt(number: u64) -> AttemptKey {
+    AttemptKey { buffer: buffer("n1", 3), number }
+}
+
+fn mark() -> EndMark {
+    EndMark {
+        attempt: attempt(7),
+        partition: 2,
+        id: AttemptId(0xff),
+        records: 2,
+        bytes: 6,
+        last: [(PoolSlot(9), 300)].into(),
+    }
+}
+
+fn bounds() -> Bounds {
+    let range = |id, begins| Range { id: RangeId(id), begins: shared(begins) };
+    Bounds { version: 1, ranges: vec![range(4, ""), range(5, "m")] }
+}
+
+fn upto(number: u64) -> BTreeMap<Writer, u64> {
+    [(Writer::Buffer(buffer("n1", 3)), number)].into()
+}
+
+fn division() -> Writer {
+    Writer::Division(task(), buffer("n1", 3))
+}
+
+/// Of one winner, of a buffer and a division, and of two ranges.
+fn plan() -> Arc<Plan> {
+    let mut needed = upto(300);
+    needed.insert(division(), 1);
+    let range = |id, since, begins, slot, (records, bytes)| PlanRange {
+        id: RangeId(id),
+        since,
+        begins: shared(begins),
+        slot: PoolSlot(slot),
+        records,
+        bytes,
+    };
+    Arc::new(Plan {
+        shuffle: SHUFFLE,
+        winners: [(attempt(7), Winner { partition: 2, records: 2, bytes: 6 })].into(),
+        needed: [(PoolSlot(9), needed)].into(),
+        ranges: vec![range(4, 1, "", 9, (2, 6)), range(5, 2, "m", 10, (0, 0))],
+    })
+}
+
+fn failure() -> Failure {
+    Failure::Differs { found: 1, found_bytes: 2, acknowledged: 3, acknowledged_bytes: 4 }
+}
+
+/// A copy with a decision of each kind that a living shuffle has.
+fn whole() -> What {
+    let superseded = Superseded {
+        slot: PoolSlot(9),
+        tags: vec![Tag { version: 0, range: RangeId(1) }],
+        upto: upto(300),
+        writer: division(),
+        last: slot_last(),
+    };
+    let decisions = vec![
+        Decision::Start(terms()),
+        Decision::Bounds(bounds().into()),
+        Decision::Superseded(superseded.into()),
+        Decision::Sealed(plan()),
+        Decision::Failed(failure()),
+    ];
+    What::Whole(Arc::new(Decisions {
+        epoch: Epoch(5),
+        sequence: 12,
+        living: [(SHUFFLE, decisions)].into(),
+        ended: [(ShuffleId(1), Ended::Unknown)].into(),
+    }))
+}
+
 fn of_connections() -> Vec<(&'static str, Said)> {
     let peer = |node: &str| Peer { node: NodeId::new(node).unwrap(), incarnation: Incarnation(3) };
     let why = "frame 7 came twice".to_owned();
@@ -84,6 +170,7 @@ fn of_connections() -> Vec<(&'static str, Said)> {
         ("welcome", Said::Control(Control::Welcome(peer("n2")))),
         ("goodbye", Said::Control(Control::Goodbye(refusal))),
         ("ping", Said::Control(Control::Ping)),
+        ("pong", Said::Control(Control::Pong)),
     ]
 }
 
@@ -102,15 +189,7 @@ fn of_nodes() -> Vec<(&'static str, Said)> {
     ];
     let batch =
         Batch { key: key(Writer::Division(task(), own.clone())), body: Body::Records(records.into()) };
-    let mark = EndMark {
-        attempt: AttemptKey { buffer: own.clone(), number: 7 },
-        partition: 2,
-        id: AttemptId(0xff),
-        records: 2,
-        bytes: 6,
-        last: [(PoolSlot(9), 300)].into(),
-    };
-    let marked = Batch { key: key(Writer::Buffer(own.clone())), body: Body::Mark(mark) };
+    let marked = Batch { key: key(Writer::Buffer(own.clone())), body: Body::Mark(mark()) };
     let numbers = Numbers::of_parts(4, BTreeSet::from([7, 8])).unwrap();
     let inventory = Message::Inventory {
         slot: PoolSlot(9),
@@ -118,9 +197,7 @@ fn of_nodes() -> Vec<(&'static str, Said)> {
         asks: true,
         has: [(key(Writer::Buffer(own.clone())).stream, numbers)].into(),
     };
-    let range = |id, begins| Range { id: RangeId(id), begins: shared(begins) };
-    let bounds = Bounds { version: 1, ranges: vec![range(4, ""), range(5, "m")] };
-    let decided = vec![(SHUFFLE, Decision::Start(Terms { stashes: 30, ranges: 640 }))];
+    let decided = vec![(SHUFFLE, Decision::Start(terms()))];
     let append = Append { slot: PoolSlot(9), epoch: Epoch(5), what: What::After(11, decided) };
     let mut sketch = Sketch::new(8, 1);
     ["b", "a"].iter().for_each(|key| sketch.insert(key.as_bytes()));
@@ -133,7 +210,7 @@ fn of_nodes() -> Vec<(&'static str, Said)> {
         ("inventory", inventory),
         ("append", Message::Append(append)),
         ("ask", Message::Ask(SHUFFLE)),
-        ("word", Message::Word(SHUFFLE, Word::Open(bounds.into()))),
+        ("word", Message::Word(SHUFFLE, Word::Open(bounds().into()))),
         ("sample", Message::Sample(SHUFFLE, own.node, incarnation, sketch.into())),
         ("counted", Message::Counted(SHUFFLE, Epoch(5), PoolSlot(9), counts)),
     ]
@@ -142,27 +219,106 @@ fn of_nodes() -> Vec<(&'static str, Said)> {
     .collect()
 }
 
+fn of_logs_and_leaders() -> Vec<(&'static str, Said)> {
+    let (slot, epoch, own) = (PoolSlot(9), Epoch(5), buffer("n1", 3));
+    let append = |what| Message::Append(Append { slot, epoch, what });
+    let end = What::After(11, vec![(SHUFFLE, Decision::Ended(Ended::Deleted))]);
+    let not_appended = |why| Message::NotAppended(slot, epoch, why);
+    let word = |word| Message::Word(SHUFFLE, word);
+    let tag = |version, range| Tag { version, range: RangeId(range) };
+    let ordered = Division {
+        task: task(),
+        shuffle: SHUFFLE,
+        slot,
+        tags: [(tag(0, 1), BTreeMap::new()), (tag(1, 5), upto(3))].into(),
+        upto: upto(300),
+        to: bounds().into(),
+    };
+    let marks =
+        Message::Marks { shuffle: SHUFFLE, after: Some(attempt(6)), marks: vec![mark()], has_more: true };
+    vec![
+        ("batch refused", Message::Refused(key(Writer::Buffer(own.clone())), Ended::Expired)),
+        ("fetch", Message::Fetch(vec![key(Writer::Buffer(own.clone())), key(division())])),
+        ("append of an end", append(end)),
+        ("append of a whole copy", append(whole())),
+        ("appended", Message::Appended(slot, epoch, 12)),
+        ("not appended, stale", not_appended(Refused::Stale(Epoch(6)))),
+        ("not appended, lacks", not_appended(Refused::Lacks)),
+        ("word of a plan", word(Word::Sealed(plan()))),
+        ("word of a failure", word(Word::Failed(failure()))),
+        ("word of an end", word(Word::Ended(Ended::Deleted))),
+        ("dropped", Message::Dropped(SHUFFLE)),
+        ("ask for marks", Message::AskMarks(SHUFFLE, None)),
+        ("ask for more marks", Message::AskMarks(SHUFFLE, Some(attempt(6)))),
+        ("marks", marks),
+        ("divide", Message::Divide(ordered.into())),
+        ("divided", Message::Divided(SHUFFLE, task(), own, slot_last())),
+        ("count", Message::Count(epoch, plan(), slot)),
+    ]
+    .into_iter()
+    .map(|(name, message)| (name, Said::Message(message)))
+    .collect()
+}
+
+fn terms() -> Terms {
+    Terms { stashes: 30, ranges: 640 }
+}
+
+fn two_records() -> PackedRecords {
+    PackedRecords::pack([(&b"k"[..], &b"value"[..]), (b"", b"")])
+}
+
 fn of_clients() -> Vec<(&'static str, Said)> {
-    let terms = Terms { stashes: 30, ranges: 640 };
     let request = |what| Said::Request(Call { number: 8, shuffle: SHUFFLE, what });
+    let order = vec![SortColumn { column: 3, descends: true, nulls_first: false }];
+    let arrow = ArrowKind { encoding: 1, schema: shared("s"), order };
+    vec![
+        ("start", request(Request::Start(terms(), RecordKind::Raw))),
+        ("start of rows of Arrow", request(Request::Start(terms(), RecordKind::Arrow(arrow)))),
+        ("open", request(Request::Open(2, AttemptId(0xff), terms()))),
+        ("records", request(Request::Records(1, two_records()))),
+        ("end", request(Request::End(2, 6))),
+        ("abort", request(Request::Abort)),
+        ("seal", request(Request::Seal([0, 1, 7].into()))),
+        ("read a partition", request(Request::ReadPartition(3, 256, CutBy::Records))),
+        ("read keys", request(Request::ReadKeys(shared("a"), Some(shared("b"))))),
+        ("read a slice", request(Request::ReadSlice(4, Some((shared("a"), None)), 10, 20))),
+        ("ask for bounds", request(Request::Bounds(256))),
+        ("ask for the status", request(Request::Status)),
+        ("keep alive", request(Request::KeepAlive)),
+        ("delete", request(Request::Delete)),
+    ]
+}
+
+fn of_servers() -> Vec<(&'static str, Said)> {
     let answer = |what| Said::Answer(Call { number: 8, shuffle: SHUFFLE, what });
-    let records = PackedRecords::pack([(&b"k"[..], &b"value"[..]), (b"", b"")]);
     let full = Refusal {
         word: RefusalWord::DiskFull,
         again: Again::Attempt,
         why: "the disk of n1 is full".to_owned(),
     };
+    let status = Status {
+        stage: Stage::Open,
+        winners: 1,
+        records: 2,
+        bytes: 6,
+        version: 1,
+        ranges: 2,
+        waits_for: "marks".to_owned(),
+    };
     vec![
-        ("start", request(Request::Start(terms, RecordKind::Raw))),
-        ("open", request(Request::Open(2, AttemptId(0xff), terms))),
-        ("records", request(Request::Records(1, records.clone()))),
-        ("end", request(Request::End(2, 6))),
-        ("seal", request(Request::Seal([0, 1, 7].into()))),
-        ("read a partition", request(Request::ReadPartition(3, 256, CutBy::Records))),
-        ("read keys", request(Request::ReadKeys(shared("a"), Some(shared("b"))))),
+        ("started", answer(Answer::Started(terms()))),
+        ("opened", answer(Answer::Opened)),
+        ("taken", answer(Answer::Taken(1))),
+        ("sealed", answer(Answer::Sealed(2, 6))),
+        ("read to the end", answer(Answer::ReadEnd(2, 6))),
+        ("bounds", answer(Answer::Bounds(["a", "m", "z"].map(shared).into()))),
+        ("status", answer(Answer::Status(status))),
+        ("alive", answer(Answer::Alive)),
+        ("deleted", answer(Answer::Deleted)),
         ("whole", answer(Answer::Whole)),
         ("lacks", answer(Answer::Lacks(vec![1]))),
-        ("read", answer(Answer::Read(records))),
+        ("read", answer(Answer::Read(two_records()))),
         ("refused", answer(Answer::Refused(full))),
     ]
 }
@@ -171,22 +327,43 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// All values that have a case.
+fn all() -> Vec<(&'static str, Said)> {
+    [of_connections(), of_nodes(), of_logs_and_leaders(), of_clients(), of_servers()].concat()
+}
+
+fn cases() -> Vec<Value> {
+    let golden: Value = serde_json::from_str(FRAMES).unwrap();
+    golden["frames"].as_array().unwrap().clone()
+}
+
+#[test]
+fn each_kind_of_frame_has_a_case() {
+    let kinds: BTreeSet<Kind> = all().iter().map(|(_, said)| said.frame().kind()).collect();
+    let without: Vec<&Kind> = Kind::ALL.iter().filter(|kind| !kinds.contains(kind)).collect();
+    assert!(without.is_empty(), "no value here is of these kinds: {without:?}");
+    let cases = cases();
+    let has = |name: &str| cases.iter().any(|case| case["name"] == name);
+    let missing: Vec<&str> = all().into_iter().map(|(name, _)| name).filter(|name| !has(name)).collect();
+    assert!(
+        missing.is_empty(),
+        "vectors/shuffle_frames.json has no cases {missing:?}: describe them in SHUFFLE_FRAMES of vectors/check.py, \
+         and run `python3 vectors/check.py --write shuffle_frames.json`"
+    );
+    assert_eq!(all().len(), cases.len(), "each case is of some value here");
+}
+
 #[test]
 fn frames_are_those_of_the_vectors_and_are_read_as_what_was_written() {
-    let golden: Value = serde_json::from_str(FRAMES).unwrap();
-    let golden = golden["frames"].as_array().unwrap();
-    let said = [of_connections(), of_nodes(), of_clients()].into_iter().flatten();
-    let mut count = 0;
-    for (name, said) in said {
-        let case =
-            golden.iter().find(|case| case["name"] == name).unwrap_or_else(|| panic!("no case {name}"));
+    let golden = cases();
+    for (name, said) in all() {
+        // Those without a case are named above.
+        let Some(case) = golden.iter().find(|case| case["name"] == name) else { continue };
         let number = u64::from_str_radix(case["number"].as_str().unwrap(), 16).unwrap();
         let mut bytes = Vec::new();
         said.frame().encode(number, &mut bytes);
         assert_eq!(hex(&bytes), case["frame"].as_str().unwrap(), "{name}");
         let (frame, found) = Frame::decode(&mut Bytes::from(bytes)).unwrap();
         assert_eq!((said.read(&frame), found), (said, number), "{name}");
-        count += 1;
     }
-    assert_eq!(count, golden.len(), "each case is of some value here");
 }

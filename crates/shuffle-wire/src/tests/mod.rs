@@ -2,6 +2,7 @@
 
 mod damaged;
 mod golden;
+mod sizes;
 
 use crate::batch::{PackedBatch, PackedBody};
 use crate::client::{Answer, Call, Refusal, RefusalWord, Request};
@@ -118,11 +119,12 @@ fn codes_and_words_are_each_ones_own() {
 #[test]
 fn refusals_of_core_say_whether_to_run_the_attempt_again() {
     use crate::client::Again;
-    let cases: [(Refusal, &str, Again); 17] = [
+    let cases: [(Refusal, &str, Again); 18] = [
         (buffer::Failed::IdTwice.into(), "attempt-id-used", Again::Attempt),
         (buffer::Failed::FrameMissing { expected: 1, found: 3 }.into(), "frame-missing", Again::Attempt),
         (buffer::Failed::CountDiffers { said: (1, 1), seen: (2, 2) }.into(), "count-differs", Again::Attempt),
         (buffer::Failed::TooLarge { key: 1, record: 1 }.into(), "record-too-large", Again::No),
+        (buffer::Failed::FrameTooLarge { bytes: 1 }.into(), "record-too-large", Again::No),
         (buffer::Failed::Unknown.into(), "attempt-unknown", Again::Attempt),
         (buffer::Failed::TooFewNodes { replicas: 2 }.into(), "too-few-nodes", Again::Attempt),
         (buffer::Failed::Silent { silent_ms: 1 }.into(), "client-silent", Again::Attempt),

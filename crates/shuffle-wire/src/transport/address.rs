@@ -3,7 +3,8 @@
 use partage_dialer::Dialer;
 use std::fmt;
 use std::io::{Error, ErrorKind};
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -86,27 +87,15 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Listens there. A Unix socket that was left behind by a process that has ended is replaced.
+    /// Listens there. A Unix socket that was left behind by a process that has ended is replaced; anything else that lies there
+    /// is left as it is.
     ///
     /// # Errors
-    /// Somebody else listens there, or it cannot be.
+    /// Somebody else listens there, something else than a socket lies there, or it cannot be.
     pub async fn bind(address: &Address) -> Result<Listener, Error> {
         match address {
             Address::Tcp(at) => TcpListener::bind(at).await.map(Listener::Tcp),
-            Address::Unix(path) => {
-                let bound = UnixListener::bind(path);
-                let is_taken = |error: &Error| error.kind() == ErrorKind::AddrInUse;
-                if !bound.as_ref().is_err_and(is_taken) {
-                    return bound.map(Listener::Unix);
-                }
-                match Dialer::PEER.unix(path).await {
-                    Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                        tokio::fs::remove_file(path).await?;
-                        UnixListener::bind(path).map(Listener::Unix)
-                    }
-                    _ => bound.map(Listener::Unix),
-                }
-            }
+            Address::Unix(path) => bind_unix(path).await.map(Listener::Unix),
         }
     }
 
@@ -138,9 +127,57 @@ impl Listener {
     }
 }
 
+/// Binds a Unix socket, in the place of one at which nobody listens any more.
+async fn bind_unix(path: &Path) -> Result<UnixListener, Error> {
+    let in_use = match UnixListener::bind(path) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => error,
+        bound => return bound,
+    };
+    // Not of what a link leads to: only the link would go.
+    let found = tokio::fs::symlink_metadata(path).await?;
+    if !found.file_type().is_socket() {
+        let why = format!("{} is no socket: remove it, or listen at another path", path.display());
+        return Err(Error::new(ErrorKind::AlreadyExists, why));
+    }
+    match Dialer::PEER.unix(path).await {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            tokio::fs::remove_file(path).await?;
+            UnixListener::bind(path)
+        }
+        _ => Err(Error::new(in_use.kind(), format!("another process listens at {}", path.display()))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::symlink;
+    use tempfile::TempDir;
+
+    #[tokio::test]
+    async fn only_a_socket_at_which_nobody_listens_is_replaced() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("node.sock");
+        let at = Address::Unix(path.clone());
+        drop(Listener::bind(&at).await.unwrap());
+        assert!(path.exists(), "it is left behind");
+        let bound = Listener::bind(&at).await.unwrap();
+        let refused = Listener::bind(&at).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::AddrInUse);
+        assert!(refused.to_string().contains("node.sock"), "{refused}");
+        drop(bound);
+        let (file, link, inner) = ("file", "link", "folder");
+        std::fs::write(folder.path().join(file), b"kept").unwrap();
+        symlink(&path, folder.path().join(link)).unwrap();
+        std::fs::create_dir(folder.path().join(inner)).unwrap();
+        for name in [file, link, inner] {
+            let path = folder.path().join(name);
+            let refused = Listener::bind(&Address::Unix(path.clone())).await.unwrap_err();
+            assert!(refused.to_string().contains(&format!("{name} is no socket")), "{refused}");
+            assert!(path.symlink_metadata().is_ok(), "{name} stays");
+        }
+        assert_eq!(std::fs::read(folder.path().join(file)).unwrap(), b"kept");
+    }
 
     #[test]
     fn addresses_are_read_as_they_are_printed() {

@@ -3,16 +3,17 @@
 use super::Timing;
 use super::address::Address;
 use super::framed::{Closed, FrameReader, FrameWriter};
-use super::peer_connection::welcome;
+use super::peer_connection::greet;
 use crate::client::{Answer, Call, Request};
 use crate::frame::{Kind, Side};
 use crate::malformed::{FrameError, Malformed};
 use crate::node::{Control, Hello, Peer};
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
 /// A connection of a client to a node.
@@ -35,14 +36,15 @@ impl ClientConnection {
         let (read, write) = address.connect().await?;
         let mut reader = FrameReader::new(read, timing.opening);
         let mut writer = FrameWriter::new(write, timing.stalled);
-        writer.write(&[Control::Hello(Hello::Client).frame()?]).await?;
-        let node = welcome(&mut reader).await?;
+        let node = greet(&mut reader, &mut writer, Hello::Client, timing.opening).await?;
         // A node that has no room reads nothing, for as long as it waits for disks of others: its client waits as well.
-        reader.wait_for(timing.client_silent);
+        reader.opened(timing.client_silent, writer.progress());
         writer.wait_for(timing.client_silent);
-        let writer = Arc::new(Mutex::new(writer));
-        let calls = ClientCalls { writer: Arc::clone(&writer) };
-        Ok(ClientConnection { node, calls, answers: ClientAnswers { reader, writer, ping: timing.ping } })
+        let (writer, is_waiting) = (Arc::new(Mutex::new(writer)), Arc::<AtomicBool>::default());
+        let pings = ping(Arc::clone(&writer), Arc::clone(&is_waiting), timing.ping);
+        let pings = tokio::spawn(pings).abort_handle();
+        let answers = ClientAnswers { reader, is_waiting, pings };
+        Ok(ClientConnection { node, calls: ClientCalls { writer }, answers })
     }
 }
 
@@ -69,11 +71,12 @@ impl ClientCalls {
     }
 }
 
-/// What the node answers.
+/// What the node answers. When it is dropped, the connection is of no use any more.
 pub struct ClientAnswers {
     reader: FrameReader,
-    writer: Arc<Mutex<FrameWriter>>,
-    ping: Duration,
+    /// Somebody waits for an answer.
+    is_waiting: Arc<AtomicBool>,
+    pings: AbortHandle,
 }
 
 impl fmt::Debug for ClientAnswers {
@@ -83,24 +86,15 @@ impl fmt::Debug for ClientAnswers {
 }
 
 impl ClientAnswers {
-    /// The next answer, to whichever call. It pings meanwhile, so that the node keeps a client that waits. If it is dropped
-    /// before it is done, there is no next one.
+    /// The next answer, to whichever call. While it waits, pings go out beside it, so that the node keeps a client that waits. If
+    /// it is dropped before it is done, there is no next one.
     ///
     /// # Errors
     /// The node is gone, or says why it has closed the connection.
     pub async fn next(&mut self) -> Result<Call<Answer>, Closed> {
-        let mut pings = interval(self.ping);
-        pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick is at once.
-        pings.tick().await;
+        let _waiting = Waiting::begin(&self.is_waiting);
         loop {
-            let mut read = pin!(self.reader.next());
-            let frame = loop {
-                tokio::select! {
-                    frame = &mut read => break frame?.ok_or(Closed::Ended)?,
-                    _ = pings.tick() => ping(&self.writer).await,
-                }
-            };
+            let frame = self.reader.next().await?.ok_or(Closed::Ended)?;
             match (frame.kind(), frame.kind().side()) {
                 (Kind::Pong, _) => {}
                 (Kind::Goodbye, _) => {
@@ -115,10 +109,42 @@ impl ClientAnswers {
     }
 }
 
-/// Sends a ping. A client that is sending is not silent, and needs none.
-async fn ping(writer: &Mutex<FrameWriter>) {
-    if let (Ok(mut writer), Ok(frame)) = (writer.try_lock(), Control::Ping.frame()) {
-        // That the node is gone is heard by the reader.
-        let _ = writer.write(&[frame]).await;
+/// Somebody waits for an answer, until it is dropped.
+struct Waiting(Arc<AtomicBool>);
+
+impl Waiting {
+    fn begin(is_waiting: &Arc<AtomicBool>) -> Waiting {
+        is_waiting.store(true, Ordering::Relaxed);
+        Waiting(Arc::clone(is_waiting))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Drop for ClientAnswers {
+    fn drop(&mut self) {
+        self.pings.abort();
+    }
+}
+
+/// Pings while somebody waits for an answer. A client that is sending is not silent, and needs none. It is a task of its own: a
+/// node may take no ping before the client has read an answer.
+async fn ping(writer: Arc<Mutex<FrameWriter>>, is_waiting: Arc<AtomicBool>, every: Duration) {
+    let Ok(frame) = Control::Ping.frame() else { return };
+    let mut pings = interval(every);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        pings.tick().await;
+        if is_waiting.load(Ordering::Relaxed)
+            && let Ok(mut writer) = writer.try_lock()
+            && writer.write(std::slice::from_ref(&frame)).await.is_err()
+        {
+            // That the node is gone is heard by the reader.
+            return;
+        }
     }
 }

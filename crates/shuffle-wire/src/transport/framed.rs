@@ -1,20 +1,30 @@
 //! Frames on the two directions of a connection.
+//!
+//! Until the end that has connected has said who it is, and the other end has answered, no body is longer than
+//! [`OPENING_BYTES`].
 
 use super::address::{ReadHalf, WriteHalf};
 use crate::client::{Again, Refusal, RefusalWord};
 use crate::frame::{Frame, HEADER_BYTES, Header, Sequence};
-use crate::limits::{GATHERED_BYTES, PIECE_BYTES, ROOM_AT_ONCE};
+use crate::limits::{GATHERED_BYTES, OPENING_BYTES, PIECE_BYTES, ROOM_AT_ONCE, UNCOUNTED_BYTES};
 use crate::malformed::FrameError;
 use bytes::{BufMut, Bytes, BytesMut};
+use std::future::poll_fn;
 use std::io::{Error, ErrorKind, IoSlice};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// Small, so that of a body hardly anything is read into it: the rest goes where it stays.
 const BUFFER_BYTES: usize = 4_096;
 /// A body up to here is copied beside its header; a longer one is written from where it lies.
 const SMALL_BYTES: usize = 16 << 10;
+/// Bytes that one permit of [`Room`] stands for.
+const ROOM_UNIT: usize = 1 << 10;
 
 /// Why a connection has ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +41,9 @@ pub enum Closed {
     /// Nothing was heard.
     #[error("nothing was heard on the connection for {0:?}")]
     Silent(Duration),
+    /// The other end has not said in time who it is.
+    #[error("the other end has not said within {0:?} who it is")]
+    Late(Duration),
     /// The other end takes nothing.
     #[error("the other end has taken nothing for {0:?}")]
     Stalled(Duration),
@@ -54,7 +67,7 @@ impl Closed {
         match self {
             Closed::Frame(why) => Some(why.into()),
             Closed::Refused(refusal) => Some(refusal.clone()),
-            Closed::Silent(_) | Closed::Stalled(_) => {
+            Closed::Late(_) | Closed::Silent(_) | Closed::Stalled(_) => {
                 Some(Refusal::new(RefusalWord::ConnectionSilent, Again::Attempt, self))
             }
             Closed::Ended | Closed::Broken | Closed::Failed(..) => None,
@@ -62,25 +75,89 @@ impl Closed {
     }
 }
 
+/// How often the other end has taken bytes that had to wait for it: so it is there, though it says nothing. What a socket takes
+/// at once says nothing of the other end.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Progress(Arc<AtomicU64>);
+
+impl Progress {
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Room for long frames that come on all connections of a kind. One that is longer than all of it is read alone.
+#[derive(Debug, Clone)]
+pub(super) struct Room {
+    free: Arc<Semaphore>,
+    most: u32,
+}
+
+impl Room {
+    pub(super) fn new(bytes: usize) -> Room {
+        let most = u32::try_from(bytes / ROOM_UNIT).unwrap_or(u32::MAX).max(1);
+        let permits = usize::try_from(most).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        Room { free: Arc::new(Semaphore::new(permits)), most }
+    }
+
+    /// Waits for room. A short frame needs none.
+    async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        if bytes <= UNCOUNTED_BYTES {
+            return None;
+        }
+        let units = u32::try_from(bytes.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX).min(self.most);
+        // The semaphore is never closed.
+        Arc::clone(&self.free).acquire_many_owned(units).await.ok()
+    }
+}
+
 /// The frames that come in.
 pub(super) struct FrameReader {
     half: BufReader<ReadHalf>,
     sequence: Sequence,
-    /// How long a byte may take.
+    /// How long a byte may take, unless the other end takes bytes meanwhile.
     silent: Duration,
+    /// Of what is written on the same connection.
+    progress: Progress,
+    /// Bytes of a body at most, besides the limits of its kind.
+    most: usize,
+    /// None: there is room for whatever comes.
+    room: Option<Room>,
+    /// Of the last long frame, until the next one is asked for.
+    held: Option<OwnedSemaphorePermit>,
     /// A frame was begun and not ended: its reader was dropped.
     is_inside: bool,
 }
 
 impl FrameReader {
+    /// Of a connection whose other end is not known yet.
     pub(super) fn new(half: ReadHalf, silent: Duration) -> FrameReader {
         let half = BufReader::with_capacity(BUFFER_BYTES, half);
-        FrameReader { half, sequence: Sequence::default(), silent, is_inside: false }
+        FrameReader {
+            half,
+            sequence: Sequence::default(),
+            silent,
+            progress: Progress::default(),
+            most: OPENING_BYTES,
+            room: None,
+            held: None,
+            is_inside: false,
+        }
     }
 
-    /// From now on a byte may take so long.
-    pub(super) fn wait_for(&mut self, silent: Duration) {
-        self.silent = silent;
+    /// The other end is known: from now on a frame may be as long as its kind, and a byte may take so long, or longer while the
+    /// other end takes what is written to it.
+    pub(super) fn opened(&mut self, silent: Duration, progress: Progress) {
+        (self.silent, self.progress, self.most) = (silent, progress, usize::MAX);
+    }
+
+    /// From now on a long frame is read when there is room for it, which it has until the next frame is asked for.
+    pub(super) fn waits_for(&mut self, room: &Room) {
+        self.room = Some(room.clone());
     }
 
     /// The next frame; none: the other end has closed the connection behind the last one. If it is dropped before it is done, the
@@ -90,6 +167,7 @@ impl FrameReader {
             return Err(Closed::Broken);
         }
         self.is_inside = true;
+        self.held = None;
         let frame = self.read().await?;
         self.is_inside = false;
         Ok(frame)
@@ -100,7 +178,7 @@ impl FrameReader {
         let mut found = 0;
         while found < HEADER_BYTES {
             let read = self.half.read(&mut header[found..]);
-            match timeout(self.silent, read).await.map_err(|_| Closed::Silent(self.silent))?? {
+            match patient(self.silent, &self.progress, read).await? {
                 0 if found == 0 => return Ok(None),
                 0 => return Err(FrameError::Cut { found, expected: HEADER_BYTES }.into()),
                 read => found += read,
@@ -108,6 +186,14 @@ impl FrameReader {
         }
         let header = Header::decode(&header)?;
         self.sequence.take(header.number)?;
+        if header.bytes > self.most {
+            return Err(
+                FrameError::TooLong { kind: header.kind, bytes: header.bytes, most: self.most }.into()
+            );
+        }
+        if let Some(room) = &self.room {
+            self.held = room.take(header.bytes).await;
+        }
         let body = self.body(header.bytes).await?;
         Ok(Some(header.frame(body)?))
     }
@@ -122,7 +208,7 @@ impl FrameReader {
             }
             let mut room = (&mut body).limit(left);
             let read = self.half.read_buf(&mut room);
-            if timeout(self.silent, read).await.map_err(|_| Closed::Silent(self.silent))?? == 0 {
+            if patient(self.silent, &self.progress, read).await? == 0 {
                 let (found, expected) = (HEADER_BYTES + body.len(), HEADER_BYTES + bytes);
                 return Err(FrameError::Cut { found, expected }.into());
             }
@@ -133,28 +219,58 @@ impl FrameReader {
     /// Reads what still comes and forgets it, until the other end closes: else the system would cut the connection off, and with
     /// it the last words.
     pub(super) async fn drain(&mut self) {
+        self.held = None;
         let mut forgotten = [0; BUFFER_BYTES];
         while self.half.read(&mut forgotten).await.is_ok_and(|read| read > 0) {}
     }
 }
 
+/// Waits for what is read as long as the other end may be silent, and as long again if it took what is written to it meanwhile:
+/// an end that takes a long frame answers no ping before it has all of it.
+async fn patient<T>(
+    silent: Duration,
+    progress: &Progress,
+    read: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Closed> {
+    let mut read = pin!(read);
+    let mut before = progress.count();
+    loop {
+        if let Ok(read) = timeout(silent, &mut read).await {
+            return Ok(read?);
+        }
+        let now = progress.count();
+        if now == before {
+            return Err(Closed::Silent(silent));
+        }
+        before = now;
+    }
+}
+
 /// The frames that go out.
 pub(super) struct FrameWriter {
-    half: WriteHalf,
+    /// None: the connection has ended.
+    half: Option<WriteHalf>,
     number: u64,
     stalled: Duration,
+    progress: Progress,
     /// A frame was begun and not ended: its writer was dropped, or failed.
     is_inside: bool,
 }
 
 impl FrameWriter {
     pub(super) fn new(half: WriteHalf, stalled: Duration) -> FrameWriter {
-        FrameWriter { half, number: 0, stalled, is_inside: false }
+        let (half, progress) = (Some(half), Progress::default());
+        FrameWriter { half, number: 0, stalled, progress, is_inside: false }
     }
 
     /// From now on the other end may take nothing for so long.
     pub(super) fn wait_for(&mut self, stalled: Duration) {
         self.stalled = stalled;
+    }
+
+    /// What the other end takes.
+    pub(super) fn progress(&self) -> Progress {
+        self.progress.clone()
     }
 
     /// Writes frames, one after the other. If it is dropped before it is done, the connection is of no use any more.
@@ -185,13 +301,23 @@ impl FrameWriter {
     }
 
     async fn write_all(&mut self, mut head: &[u8], mut body: &[u8]) -> Result<(), Closed> {
+        let Some(half) = &mut self.half else { return Err(Closed::Ended) };
         while !head.is_empty() || !body.is_empty() {
             let piece = &body[..body.len().min(PIECE_BYTES)];
             let slices = [IoSlice::new(head), IoSlice::new(piece)];
-            let write = self.half.write_vectored(&slices);
+            let mut has_waited = false;
+            let mut write = pin!(half.write_vectored(&slices));
+            let write = poll_fn(|context| {
+                let polled = write.as_mut().poll(context);
+                has_waited |= polled.is_pending();
+                polled
+            });
             let written = timeout(self.stalled, write).await.map_err(|_| Closed::Stalled(self.stalled))??;
             if written == 0 {
                 return Err(Error::from(ErrorKind::WriteZero).into());
+            }
+            if has_waited {
+                self.progress.add();
             }
             let of_head = written.min(head.len());
             head = &head[of_head..];
@@ -202,7 +328,21 @@ impl FrameWriter {
 
     /// No more goes.
     pub(super) async fn end(&mut self) {
-        // The other end may be gone.
-        let _ = self.half.shutdown().await;
+        if let Some(half) = &mut self.half {
+            // The other end may be gone.
+            let _ = half.shutdown().await;
+        }
+    }
+
+    /// Lets go of the connection, whoever else has this writer.
+    pub(super) fn close(&mut self) {
+        self.half = None;
+    }
+
+    /// Lets go of the connection if a frame was begun that nobody ends.
+    pub(super) fn close_broken(&mut self) {
+        if self.is_inside {
+            self.close();
+        }
     }
 }

@@ -27,8 +27,14 @@
 //! # Silence
 //!
 //! A node pings each second, and hears an answer as long as the other one reads. Both ends give a connection up on which nothing
-//! was heard for ten seconds, or nothing was taken. Time-outs are for progress, not for frames: a long frame on a slow line is no
-//! silence.
+//! was heard for ten seconds, or nothing was taken. Time-outs are for progress, not for frames: an end that takes the bytes of a
+//! long frame on a slow line is not silent, though it answers no ping before it has all of them.
+//!
+//! # Strangers
+//!
+//! Who connects says who it is in one short frame, within five seconds, and hears whom it has reached. Until then a server makes
+//! no room for more than that, and such connections have a bound of their own, as those of nodes and those of clients have. Long
+//! frames are read when there is room for them, again for nodes and for clients apart.
 //!
 //! # What was not done
 //!
@@ -50,15 +56,15 @@ pub use counts::{SendCounts, ServerCounts};
 pub use framed::Closed;
 pub use peer_queue::Dropped;
 pub use peers::Peers;
-pub use server::{Answers, Calls, Server, Service};
+pub use server::{Answers, Calls, ConnectionBounds, Server, Service};
 
 use crate::limits;
 use std::time::Duration;
 
-/// How long connections wait for what. Each is for progress: a byte is enough.
+/// How long connections wait for what. But for the opening each is for progress: a byte is enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// For the first frame, and its answer.
+    /// For the first frame, and its answer, together.
     pub opening: Duration,
     /// Between two pings.
     pub ping: Duration,

@@ -7,6 +7,9 @@
 //! ```
 //!
 //! When the address changes, the next connection is opened at once, whatever the present one does.
+//!
+//! Rests become longer until a connection has stayed for as long as a silent one may: that it was accepted is no success, as what
+//! is sent on it may be what ends it, each time that the machines send it again.
 
 use super::Timing;
 use super::address::Address;
@@ -18,12 +21,13 @@ use crate::malformed::{FrameError, Malformed};
 use crate::node::{Control, Hello, Peer};
 use partage_clock::Clock;
 use partage_core::base::name::NodeId;
+use partage_core::base::time::Millis;
 use partage_core::node::reconnect::ReconnectBackoff;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 /// Sends what waits for one other node.
 pub(super) struct PeerConnection {
@@ -42,8 +46,9 @@ impl PeerConnection {
         loop {
             self.queue.filled().await;
             let at = address.borrow_and_update().clone();
+            let mut opened = None;
             let closed = tokio::select! {
-                closed = self.connection(&at, &mut backoff) => closed,
+                closed = self.connection(&at, &clock, &mut opened) => closed,
                 changed = address.changed() => match changed {
                     Ok(()) => continue,
                     Err(_) => return,
@@ -51,6 +56,9 @@ impl PeerConnection {
             };
             self.counters.failed(self.queue.set_away());
             self.tell(&at, closed, &mut told);
+            if opened.is_some_and(|at| Duration::from_millis(clock.now().since(at)) >= self.timing.silent) {
+                backoff.connected();
+            }
             let rest_ms = backoff.next_delay_ms(clock.now(), 1, partage_random::jitter());
             tokio::select! {
                 () = sleep(Duration::from_millis(rest_ms)) => {}
@@ -79,9 +87,9 @@ impl PeerConnection {
         *told = Some(closed);
     }
 
-    /// One connection, to its end.
-    async fn connection(&self, at: &Address, backoff: &mut ReconnectBackoff) -> Closed {
-        match self.try_connection(at, backoff).await {
+    /// One connection, to its end. It says when the node has accepted it.
+    async fn connection(&self, at: &Address, clock: &Clock, opened: &mut Option<Millis>) -> Closed {
+        match self.try_connection(at, clock, opened).await {
             Ok(never) => match never {},
             Err(closed) => closed,
         }
@@ -90,23 +98,23 @@ impl PeerConnection {
     async fn try_connection(
         &self,
         at: &Address,
-        backoff: &mut ReconnectBackoff,
+        clock: &Clock,
+        opened: &mut Option<Millis>,
     ) -> Result<Infallible, Closed> {
         let (read, write) = at.connect().await?;
         let mut reader = FrameReader::new(read, self.timing.opening);
         let mut writer = FrameWriter::new(write, self.timing.stalled);
-        let hello = Control::Hello(Hello::Node(self.own.clone(), self.to.clone()));
-        writer.write(&[hello.frame()?]).await?;
-        let welcome = welcome(&mut reader).await?;
+        let hello = Hello::Node(self.own.clone(), self.to.clone());
+        let welcome = greet(&mut reader, &mut writer, hello, self.timing.opening).await?;
         if welcome.node != self.to {
             let why = format!("node {} answers at {at}, and node {} is meant", welcome.node, self.to);
             return Err(Closed::Refused(Refusal::new(RefusalWord::OtherNode, Again::Request, why)));
         }
-        backoff.connected();
+        *opened = Some(clock.now());
         add(&self.counters.opened, 1);
         let (node, incarnation) = (&welcome.node, welcome.incarnation.0);
         tracing::debug!(%node, incarnation, %at, "the node accepts frames of shuffles");
-        reader.wait_for(self.timing.silent);
+        reader.opened(self.timing.silent, writer.progress());
         tokio::select! {
             closed = hear(&mut reader) => closed,
             closed = self.send(&mut writer) => closed,
@@ -130,8 +138,23 @@ impl PeerConnection {
     }
 }
 
+/// Says who connects, and hears who was reached, all in that time.
+pub(super) async fn greet(
+    reader: &mut FrameReader,
+    writer: &mut FrameWriter,
+    hello: Hello,
+    within: Duration,
+) -> Result<Peer, Closed> {
+    let frame = Control::Hello(hello).frame()?;
+    let greeting = async {
+        writer.write(&[frame]).await?;
+        welcome(reader).await
+    };
+    timeout(within, greeting).await.map_err(|_| Closed::Late(within))?
+}
+
 /// Who was reached.
-pub(super) async fn welcome(reader: &mut FrameReader) -> Result<Peer, Closed> {
+async fn welcome(reader: &mut FrameReader) -> Result<Peer, Closed> {
     let frame = reader.next().await?.ok_or(Closed::Ended)?;
     match Control::of(&frame)? {
         Control::Welcome(peer) => Ok(peer),

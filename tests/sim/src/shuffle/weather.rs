@@ -44,13 +44,16 @@ impl Weather {
             resend_ms: draw.between(40, 150),
             give_up_ms: 4_000,
             silent_ms: 3_000,
-            buffer_bytes: draw.between(300, 5_000),
+            // Of memory: some four times what keys and values have.
+            buffer_bytes: draw.between(1_200, 20_000),
             chunk_bytes: draw.between(60, 1_500),
             sample_every: draw.between(1, 4),
             sketch_k: draw.between(8, 64) as usize,
             sample_ms: draw.between(20, 200),
             inventory_ms: draw.between(100, 500),
             fetched_at_once: draw.between(2, 32) as usize,
+            // A few marks, so that most shuffles need several messages for all.
+            marks_bytes: 400,
             grace_ms: 3_000,
             first_sample: draw.between(5, 100),
             drift: draw.between(1, 3),

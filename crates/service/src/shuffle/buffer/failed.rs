@@ -37,6 +37,15 @@ pub enum Failed {
         /// Bytes of key and value.
         record: u64,
     },
+    /// A frame is too large.
+    #[error(
+        "the records of a frame take {bytes} bytes of memory and may take {most}: send them in smaller frames; do not run the attempt again with it",
+        most = limits::SHUFFLE_FRAME_BYTES
+    )]
+    FrameTooLarge {
+        /// Bytes of its records, with what each takes in memory besides.
+        bytes: u64,
+    },
     /// The buffer knows no such attempt.
     #[error(
         "the buffer has no such attempt, as it was restarted or the attempt failed: run the attempt again"

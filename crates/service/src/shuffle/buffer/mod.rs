@@ -18,7 +18,9 @@ use super::bounds::{Bounds, Tag};
 use super::message::{Message, Word};
 use super::plan::{Division, Plan};
 use super::pool::PoolMap;
-use super::record::{Batch, BatchKey, Body, EndMark, Record, Segment, Stream, Tagged, divide, in_batches};
+use super::record::{
+    Batch, BatchKey, Body, EndMark, MEMORY_OF_RECORD, Record, Segment, Stream, Tagged, divide, in_batches,
+};
 use super::sending::Sending;
 use super::settings::Settings;
 use super::sketch::Sketch;
@@ -127,6 +129,12 @@ impl Buffer {
         self.sending.bytes() + self.shuffles.values().map(|open| open.bytes).sum::<u64>()
     }
 
+    /// The same, with what records take in memory besides: it has a limit also for records of nothing.
+    pub fn memory(&self) -> u64 {
+        let held: u64 = self.shuffles.values().map(|open| open.records).sum();
+        self.bytes() + MEMORY_OF_RECORD * (held + self.sending.records())
+    }
+
     /// Takes in what has come; the effects are to be carried out in their order.
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Effect> {
         match event {
@@ -181,6 +189,7 @@ impl Buffer {
             last: BTreeMap::new(),
             chunks: BTreeMap::new(),
             bytes: 0,
+            records: 0,
             flush_at: Millis::NEVER,
             divisions: BTreeMap::new(),
             sketch: Sketch::new(k, seed),
@@ -221,9 +230,13 @@ impl Buffer {
             return self.fail(attempt, Failed::TooLarge { key, record });
         }
         let bytes: u64 = records.iter().map(Record::bytes).sum();
-        let before = self.bytes();
+        let memory = bytes + MEMORY_OF_RECORD * records.len() as u64;
+        if memory > limits::SHUFFLE_FRAME_BYTES as u64 {
+            return self.fail(attempt, Failed::FrameTooLarge { bytes: memory });
+        }
+        let before = self.memory();
         let buffer = self.id.clone();
-        let has_room = before == 0 || before + bytes <= self.settings.buffer_bytes;
+        let has_room = before == 0 || before + memory <= self.settings.buffer_bytes;
         let Some(held) = self.held(attempt) else { return self.no_attempt(attempt) };
         let State::Writing { at, frames } = &mut held.state else { return };
         *at = now;
@@ -258,6 +271,7 @@ impl Buffer {
         }
         open.sample_at = open.sample_at.min(now + self.settings.sample_ms);
         open.bytes += segment.records.iter().map(Record::bytes).sum::<u64>();
+        open.records += segment.records.len() as u64;
         let bounds = open.bounds.clone();
         open.add(divide([segment], &bounds, |tag: Tag| self.map.slot_of(shuffle, tag.range)));
         if open.bytes >= self.settings.chunk_bytes {
@@ -301,7 +315,11 @@ impl Buffer {
 
     /// What is held of the shuffle that holds most goes out.
     fn make_room(&mut self, now: Millis) {
-        let most = self.shuffles.iter().max_by_key(|(_, open)| open.bytes).map(|(shuffle, _)| *shuffle);
+        let most = self
+            .shuffles
+            .iter()
+            .max_by_key(|(_, open)| open.bytes + MEMORY_OF_RECORD * open.records)
+            .map(|(shuffle, _)| *shuffle);
         most.into_iter().for_each(|shuffle| self.flush(now, shuffle));
     }
 
@@ -309,9 +327,14 @@ impl Buffer {
     fn flush(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
         open.flush_at = Millis::NEVER;
-        open.bytes = 0;
+        (open.bytes, open.records) = (0, 0);
         let writer = Writer::Buffer(self.id.clone());
-        for (slot, tagged) in std::mem::take(&mut open.chunks) {
+        let chunks = std::mem::take(&mut open.chunks).into_iter();
+        // One batch for each slot, unless it is larger than a batch may be.
+        let batches = chunks.flat_map(|(slot, tagged)| {
+            in_batches(tagged, u64::MAX).into_iter().map(move |part| (slot, part))
+        });
+        for (slot, tagged) in batches {
             let number = open.last.get(&slot).copied().unwrap_or(0) + 1;
             open.last.insert(slot, number);
             let inside: BTreeSet<u64> =
@@ -400,9 +423,9 @@ impl Buffer {
             return self.end_division(*shuffle, *task);
         }
         // Without room it is not begun: the leader orders it again.
-        let bytes: u64 = segments.iter().flat_map(|segment| &segment.records).map(Record::bytes).sum();
-        let before = self.bytes();
-        if before > 0 && before + bytes > self.settings.buffer_bytes {
+        let memory: u64 = segments.iter().flat_map(|segment| &segment.records).map(Record::memory).sum();
+        let before = self.memory();
+        if before > 0 && before + memory > self.settings.buffer_bytes {
             return self.make_room(now);
         }
         let parts = divide(segments, to, |tag: Tag| self.map.slot_of(*shuffle, tag.range));
@@ -470,7 +493,8 @@ impl Buffer {
         open.plan = Some(plan);
         open.chunks.clear();
         open.divisions.clear();
-        (open.bytes, open.flush_at, open.sample_at) = (0, Millis::NEVER, now + grace);
+        (open.bytes, open.records) = (0, 0);
+        (open.flush_at, open.sample_at) = (Millis::NEVER, now + grace);
         let waiting = std::mem::take(&mut open.attempts).into_iter();
         let waiting = waiting.filter(|(_, held)| held.state != State::Whole);
         let waiting: Vec<_> =

@@ -52,7 +52,9 @@ pub(super) struct Open {
     /// The last number of each stream.
     pub(super) last: BTreeMap<PoolSlot, u64>,
     pub(super) chunks: BTreeMap<PoolSlot, Tagged>,
+    /// Keys and values in chunks, in bytes, and how many records have them.
     pub(super) bytes: u64,
+    pub(super) records: u64,
     pub(super) flush_at: Millis,
     pub(super) divisions: BTreeMap<TaskId, Divided>,
     pub(super) sketch: Sketch,
@@ -81,6 +83,7 @@ impl Open {
         }
         self.chunks.retain(|_, tagged| !tagged.is_empty());
         let segments = self.chunks.values().flat_map(|tagged| tagged.values().flatten());
-        self.bytes = segments.flat_map(|segment| &segment.records).map(Record::bytes).sum();
+        let records = segments.flat_map(|segment| &segment.records);
+        (self.bytes, self.records) = records.fold((0, 0), |sum, record| (sum.0 + record.bytes(), sum.1 + 1));
     }
 }

@@ -186,3 +186,71 @@ fn a_division_that_is_ordered_again_writes_nothing_twice_and_is_answered() {
     assert!(matches!(&last[..], [Effect::Send(_, Message::Divided(..))]), "{last:?}");
     assert_eq!(again, last);
 }
+
+fn large(bytes: usize) -> Record {
+    Record { key: b"k".as_slice().into(), value: vec![0; bytes].into() }
+}
+
+#[test]
+fn a_chunk_that_is_larger_than_a_batch_may_be_goes_out_in_two() {
+    let mut buffer = buffer(Settings::default());
+    buffer.writes(1);
+    // Just below what is sent at once; with the next frame it is more than a batch may have.
+    let (first, second) = (large(63 << 20), large(35 << 20));
+    let size = |records: &[Record]| records.iter().map(Record::bytes).sum::<u64>();
+    assert_eq!(sent(&buffer.client(1, 1, Input::Frame(2, vec![first.clone()]))).len(), 0);
+    let frame = vec![second.clone(), second];
+    let all = size(&[record("k"), first]) + size(&frame);
+    let effects = buffer.client(1, 1, Input::Frame(3, frame));
+    let batches = sent(&effects);
+    assert_eq!(batches.keys().map(|key| key.number).collect::<Vec<_>>(), [1, 2]);
+    for effect in &effects {
+        let Effect::Send(_, Message::Batch(batch)) = effect else { continue };
+        assert!(batch.room() <= limits::SHUFFLE_BATCH_BYTES as u64, "{}", batch.room());
+    }
+    buffer.client(2, 1, Input::End(4, all));
+    buffer.handle(Millis(8), Event::Tick);
+    let stored =
+        batches.into_iter().flat_map(|(key, nodes)| nodes.into_iter().map(move |node| (node, key.clone())));
+    let effects: Vec<Effect> =
+        stored.flat_map(|(node, key)| buffer.handle(Millis(9), Event::Stored(node, key))).collect();
+    let mark = effects.iter().find_map(|effect| match effect {
+        Effect::Send(_, Message::Batch(batch)) => match &batch.body {
+            Body::Mark(mark) => Some(mark.clone()),
+            Body::Records(_) => None,
+        },
+        _ => None,
+    });
+    assert_eq!(mark.unwrap().last, BTreeMap::from([(PoolSlot(0), 2)]), "the last one is what it needs");
+}
+
+#[test]
+fn a_frame_that_is_too_large_is_refused() {
+    let mut buffer = buffer(Settings::default());
+    buffer.writes(1);
+    let record = large(40 << 20);
+    let bytes = 2 * record.memory();
+    let refused = answers(&buffer.client(1, 1, Input::Frame(2, vec![record.clone(), record])));
+    assert_eq!(refused, [Err(Failed::FrameTooLarge { bytes })]);
+    assert_eq!(buffer.bytes(), 0);
+}
+
+#[test]
+fn r1_records_of_nothing_take_room_too() {
+    let nothing = |count: usize| vec![Record { key: Vec::new().into(), value: Vec::new().into() }; count];
+    let mut buffer = buffer(Settings { buffer_bytes: 1_000, ..Settings::default() });
+    buffer.writes(1);
+    let taken = buffer.client(1, 1, Input::Frame(2, nothing(10)));
+    assert!(taken.contains(&Effect::Taken(attempt(1), 2)), "{taken:?}");
+    let full = buffer.client(1, 1, Input::Frame(3, nothing(10)));
+    assert!(full.contains(&Effect::Full(attempt(1), 3)), "{full:?}");
+    for key in sent(&full).keys() {
+        for by in ["a", "b"] {
+            buffer.handle(Millis(2), Event::Stored(node(by), key.clone()));
+        }
+    }
+    assert_eq!(buffer.memory(), 0);
+    let most = limits::SHUFFLE_FRAME_BYTES / MEMORY_OF_RECORD as usize;
+    let refused = answers(&buffer.client(3, 1, Input::Frame(3, nothing(most + 1))));
+    assert!(matches!(refused[..], [Err(Failed::FrameTooLarge { .. })]), "{refused:?}");
+}

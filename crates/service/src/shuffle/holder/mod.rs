@@ -16,6 +16,7 @@ use partage_core::base::name::NodeId;
 use partage_core::base::planted::{self, Planted};
 use partage_core::base::time::Millis;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 mod upkeep;
@@ -220,10 +221,7 @@ impl Holder {
                 self.effects.extend(here.into_iter().map(|key| Effect::Pass(from.clone(), key)));
             }
             Message::Inventory { slot, round, asks, has } => self.inventory(from, slot, (round, asks), has),
-            Message::AskMarks(shuffle) => {
-                let marks = self.marks.get(&shuffle).map(|marks| marks.values().cloned().collect());
-                self.send(from, Message::Marks(shuffle, marks.unwrap_or_default()));
-            }
+            Message::AskMarks(shuffle, after) => self.tell_marks(from, shuffle, after),
             Message::Word(shuffle, word) => {
                 self.heard.entry(shuffle).and_modify(|at| *at = now);
                 if let Word::Ended(how) = word {
@@ -242,6 +240,23 @@ impl Holder {
             }
             _ => {}
         }
+    }
+
+    /// The marks behind that of an attempt, in the order of attempts.
+    fn tell_marks(&mut self, to: NodeId, shuffle: ShuffleId, after: Option<AttemptKey>) {
+        let none = BTreeMap::new();
+        let begin = after.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.marks.get(&shuffle).unwrap_or(&none).range((begin, Bound::Unbounded));
+        let (mut marks, mut room, mut has_more) = (Vec::new(), 0, false);
+        for (_, mark) in behind {
+            room += mark.room();
+            if room > self.settings.marks_bytes && !marks.is_empty() {
+                has_more = true;
+                break;
+            }
+            marks.push(mark.clone());
+        }
+        self.send(to, Message::Marks { shuffle, after, marks, has_more });
     }
 
     fn how_ended(&self, shuffle: ShuffleId) -> Option<Ended> {
@@ -277,7 +292,8 @@ impl Holder {
         if let Some(mark) = &mark
             && let Some(leader) = self.map.live(key.stream.slot).first().cloned()
         {
-            self.send(leader, Message::Marks(key.stream.shuffle, vec![mark.clone()]));
+            let (shuffle, marks) = (key.stream.shuffle, vec![mark.clone()]);
+            self.send(leader, Message::Marks { shuffle, after: None, marks, has_more: false });
         }
         self.take_up(key, mark);
         waits.into_iter().for_each(|node| self.send(node, Message::Stored(key.clone())));

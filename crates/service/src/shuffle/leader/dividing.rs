@@ -52,7 +52,7 @@ impl Led {
     }
 
     fn sample_count(&self) -> u64 {
-        self.samples.values().map(|(_, sketch)| sketch.count()).sum()
+        self.samples.values().fold(0, |count, (_, sketch)| sketch.count().saturating_add(count))
     }
 
     /// The next version of the bounds, if it is time for one: when the sample suffices or the shuffle is to be sealed, and later
@@ -65,7 +65,9 @@ impl Led {
             self.sampled = count;
             return is_time.then(|| self.versions.next(&self.cdf(settings), ranges));
         }
-        let is_time = count >= 2 * self.sampled.max(1) && version < settings.versions && !self.is_sealing();
+        let is_time = count >= self.sampled.max(1).saturating_mul(2)
+            && version < settings.versions
+            && !self.is_sealing();
         if !is_time {
             return None;
         }
@@ -77,7 +79,7 @@ impl Led {
         let heaviest = begins.iter().zip(ends).map(|(begin, end)| end.saturating_sub(*begin)).max()?;
         let next = self.versions.next(&cdf, ranges);
         let is_same = next.ranges == self.versions.current().ranges;
-        let limit = settings.drift * cdf.total() / ranges as u64;
+        let limit = settings.drift.saturating_mul(cdf.total()) / ranges as u64;
         (heaviest > limit && !is_same).then_some(next)
     }
 

@@ -7,7 +7,7 @@ use crate::shuffle::message::Word;
 use crate::shuffle::plan::{Division, Plan};
 use crate::shuffle::record::EndMark;
 use crate::shuffle::sketch::Sketch;
-use crate::shuffle::{Failure, PoolSlot, Terms, Writer};
+use crate::shuffle::{AttemptKey, Failure, PoolSlot, Terms, Writer};
 use partage_core::base::id::Incarnation;
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
@@ -34,6 +34,8 @@ pub(super) struct Led {
     pub(super) divisions: BTreeMap<Writer, BTreeMap<PoolSlot, u64>>,
     /// Whole attempts of each partition, the first heard first.
     pub(super) marks: BTreeMap<u32, Vec<EndMark>>,
+    /// How far each node has said which marks it has.
+    pub(super) asked: BTreeMap<NodeId, Asked>,
     pub(super) samples: BTreeMap<NodeId, (Incarnation, Arc<Sketch>)>,
     /// Keys that the last bounds were made from.
     pub(super) sampled: u64,
@@ -44,6 +46,15 @@ pub(super) struct Led {
     pub(super) done: VecDeque<Superseded>,
     pub(super) seal: Option<Sealing>,
     pub(super) touched: Millis,
+}
+
+/// What a node was asked for of the marks that it has.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Asked {
+    /// For those behind this one: the last of an answer that had not all.
+    pub(super) after: Option<AttemptKey>,
+    /// When.
+    pub(super) at: Option<Millis>,
 }
 
 /// A division that a replica was asked for.
@@ -67,6 +78,7 @@ impl Led {
             divided: BTreeMap::new(),
             divisions: BTreeMap::new(),
             marks: BTreeMap::new(),
+            asked: BTreeMap::new(),
             samples: BTreeMap::new(),
             sampled: 0,
             is_deciding: false,

@@ -241,12 +241,8 @@ impl Leader {
                 self.asked(now, from, shuffle);
                 self.advance(now, shuffle);
             }
-            Message::Marks(shuffle, marks) => {
-                let open = self.shuffles.get_mut(&shuffle).filter(|led| led.state == State::Open);
-                let Some(led) = open else { return };
-                let new = marks.into_iter().filter(|mark| led.mark(mark)).count();
-                led.touched = if new > 0 { now } else { led.touched };
-                self.advance(now, shuffle);
+            Message::Marks { shuffle, after, marks, has_more } => {
+                self.marks(now, from, (shuffle, after, has_more), marks);
             }
             Message::Divided(shuffle, task, by, last) => self.divided(now, shuffle, (task, by), last),
             Message::Counted(shuffle, epoch, slot, counts) if epoch == self.epoch => {
@@ -416,7 +412,7 @@ impl Leader {
             let is_open = led.state == State::Open;
             self.shuffles.insert(shuffle, led);
             if is_open {
-                self.send_to_all(&Message::AskMarks(shuffle));
+                self.ask_marks(now, shuffle);
             }
         }
     }
@@ -504,3 +500,6 @@ impl Leader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 //!
 //! | step | what it waits for |
 //! |---|---|
-//! | gathering | a whole attempt of each partition expected; after a time those that lack one are listed, and nothing is sealed |
+//! | gathering | a whole attempt of each partition expected, told in parts; after a time those that lack one are listed, and nothing is sealed |
 //! | dividing | bounds, if there are none, and all that the winners need to lie where it is wanted |
 //! | counting | records and bytes of each range, from a replica of each slot |
 //! | deciding | if the counts are those of the winners: the plan. Else the shuffle fails by name (D6) |
@@ -12,7 +12,8 @@ use crate::shuffle::log::Decision;
 use crate::shuffle::message::Message;
 use crate::shuffle::plan::{Needed, Plan, PlanRange, Winner};
 use crate::shuffle::record::EndMark;
-use crate::shuffle::{Failure, PoolSlot, RangeId, ShuffleId};
+use crate::shuffle::{AttemptKey, Failure, PoolSlot, RangeId, ShuffleId};
+use partage_core::base::name::NodeId;
 use partage_core::base::planted::{self, Planted};
 use partage_core::base::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,8 +27,8 @@ type Counts = BTreeMap<RangeId, (u64, u64)>;
 pub(super) struct Sealing {
     pub(super) requests: Vec<u64>,
     expected: BTreeSet<u32>,
+    /// When it began, or a part came that had new marks and was not the last one.
     since: Millis,
-    asked_at: Option<Millis>,
     /// Those that win, when each partition has one.
     winners: Option<Vec<EndMark>>,
     /// The plan without counts, how many rounds replicas were asked for them, and when.
@@ -85,11 +86,13 @@ impl Leader {
         expected: BTreeSet<u32>,
     ) {
         let Some(led) = self.shuffles.get_mut(&shuffle) else { return };
+        if led.seal.is_none() {
+            led.asked.clear();
+        }
         let sealing = led.seal.get_or_insert_with(|| Sealing {
             requests: Vec::new(),
             expected,
             since: now,
-            asked_at: None,
             winners: None,
             draft: None,
             counts: BTreeMap::new(),
@@ -137,12 +140,51 @@ impl Leader {
             let answer = |number| Effect::Answer(number, Ok(Answer::Lacks(lacking.clone())));
             return self.effects.extend(requests.into_iter().map(answer));
         }
-        if let Some(sealing) = &mut led.seal
-            && sealing.asked_at.is_none_or(|at| now.since(at) >= settings.resend_ms)
-        {
-            sealing.asked_at = Some(now);
-            self.send_to_all(&Message::AskMarks(shuffle));
+        self.ask_marks(now, shuffle);
+    }
+
+    /// Asks each node for the marks that it has, behind the last one that it has told, unless it was asked lately.
+    pub(super) fn ask_marks(&mut self, now: Millis, shuffle: ShuffleId) {
+        let Some(led) = self.shuffles.get_mut(&shuffle) else { return };
+        led.asked.retain(|node, _| self.map.nodes.contains(node));
+        for node in &self.map.nodes {
+            let asked = led.asked.entry(node.clone()).or_default();
+            if asked.at.is_none_or(|at| now.since(at) >= self.settings.resend_ms) {
+                asked.at = Some(now);
+                let message = Message::AskMarks(shuffle, asked.after.clone());
+                self.effects.push(Effect::Send(node.clone(), message));
+            }
         }
+    }
+
+    /// A node has told of marks. If it has more, it is asked for them at once; if not, later, from the first one on: it may have got
+    /// some meanwhile.
+    pub(super) fn marks(
+        &mut self,
+        now: Millis,
+        from: NodeId,
+        (shuffle, after, has_more): (ShuffleId, Option<AttemptKey>, bool),
+        marks: Vec<EndMark>,
+    ) {
+        let open = self.shuffles.get_mut(&shuffle).filter(|led| led.state == State::Open);
+        let Some(led) = open else { return };
+        let last = marks.last().map(|mark| mark.attempt.clone()).filter(|_| has_more);
+        let new = marks.into_iter().filter(|mark| led.mark(mark)).count();
+        led.touched = if new > 0 { now } else { led.touched };
+        let is_chosen = led.is_sealing();
+        // An answer that comes twice, and a mark that was just stored, say nothing of how far the node is.
+        if let Some(asked) = led.asked.get_mut(&from).filter(|asked| asked.after == after) {
+            asked.after = last.filter(|last| after.as_ref() < Some(last) && !is_chosen);
+            if asked.after.is_some() {
+                asked.at = Some(now);
+                let message = Message::AskMarks(shuffle, asked.after.clone());
+                self.effects.push(Effect::Send(from, message));
+                if let Some(sealing) = led.seal.as_mut().filter(|_| new > 0) {
+                    sealing.since = now;
+                }
+            }
+        }
+        self.advance(now, shuffle);
     }
 
     fn ask_counts(&mut self, now: Millis, shuffle: ShuffleId) {
@@ -212,6 +254,7 @@ impl Leader {
         };
         let requests = led.seal.take().map(|sealing| sealing.requests).unwrap_or_default();
         led.marks.clear();
+        led.asked.clear();
         led.samples.clear();
         self.effects.extend(requests.into_iter().map(|number| Effect::Answer(number, answer.clone())));
     }

@@ -39,7 +39,11 @@ impl PutError {
                 | Failed::Unknown
                 | Failed::TooFewNodes { .. }
                 | Failed::Silent { .. } => true,
-                Failed::TooLarge { .. } | Failed::Sealed | Failed::Over(_) | Failed::ShuffleFailed => false,
+                Failed::TooLarge { .. }
+                | Failed::FrameTooLarge { .. }
+                | Failed::Sealed
+                | Failed::Over(_)
+                | Failed::ShuffleFailed => false,
             },
         }
     }

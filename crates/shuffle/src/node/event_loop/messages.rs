@@ -42,7 +42,7 @@ impl EventLoop {
             }
             Message::Ask(shuffle)
             | Message::Sample(shuffle, ..)
-            | Message::Marks(shuffle, _)
+            | Message::Marks { shuffle, .. }
             | Message::Divided(shuffle, ..)
             | Message::Counted(shuffle, ..)
             | Message::Dropped(shuffle) => {

@@ -116,7 +116,7 @@ impl World {
             }
             Message::Ask(shuffle)
             | Message::Sample(shuffle, ..)
-            | Message::Marks(shuffle, _)
+            | Message::Marks { shuffle, .. }
             | Message::Divided(shuffle, ..)
             | Message::Counted(shuffle, ..)
             | Message::Dropped(shuffle) => {

@@ -1,0 +1,143 @@
+//! How a leader gathers the marks of whole attempts from a node that has more than one message may have.
+
+use super::*;
+use crate::shuffle::holder::{self, Holder};
+use crate::shuffle::pool::SlotPlace;
+use crate::shuffle::record::{BatchKey, EndMark, Stream};
+use crate::shuffle::{AttemptId, AttemptKey, BufferId, Writer};
+use partage_core::base::id::Incarnation;
+
+const SHUFFLE: ShuffleId = ShuffleId(7);
+const SLOT: PoolSlot = PoolSlot(0);
+const MARKS: u32 = 20;
+/// Four marks fit into a message.
+const PARTS: usize = 5;
+
+fn node(name: &str) -> NodeId {
+    NodeId::new(name).unwrap()
+}
+
+/// `a` leads, and `b` has the marks.
+fn map() -> Arc<PoolMap> {
+    let place = SlotPlace { epoch: Epoch(1), live: vec![node("a")], loading: Vec::new() };
+    Arc::new(PoolMap { generation: 1, replicas: 1, places: vec![place], nodes: vec![node("a"), node("b")] })
+}
+
+fn settings() -> Settings {
+    Settings { marks_bytes: 400, ..Settings::default() }
+}
+
+impl Leader {
+    fn synced(&mut self, upto: u64) -> Vec<Effect> {
+        self.handle(Millis(0), Event::Message(node("a"), Message::Appended(SLOT, Epoch(1), upto)))
+    }
+}
+
+/// A leader of one open shuffle.
+fn leader() -> Leader {
+    let decisions = Decisions { epoch: Epoch(1), ..Decisions::default() };
+    let mut leader = Leader::begin(Millis(0), SLOT, settings(), map(), decisions);
+    leader.handle(Millis(0), Event::Tick);
+    leader.synced(0);
+    let terms = Terms { stashes: 1, ranges: 1 };
+    leader.handle(Millis(0), Event::Request(1, SHUFFLE, Request::Start(terms)));
+    assert!(leader.synced(1).contains(&Effect::Answer(1, Ok(Answer::Started(terms)))));
+    leader
+}
+
+fn holder() -> Holder {
+    let buffer = BufferId { node: node("b"), incarnation: Incarnation(1) };
+    let stream = Stream { shuffle: SHUFFLE, slot: SLOT, writer: Writer::Buffer(buffer.clone()) };
+    let batch = |partition: u32| {
+        let attempt = AttemptKey { buffer: buffer.clone(), number: partition.into() };
+        let (id, last) = (AttemptId(partition.into()), [(SLOT, 1)].into());
+        let mark = EndMark { attempt, partition, id, records: 1, bytes: 1, last };
+        (BatchKey { stream: stream.clone(), number: u64::from(partition) + 1 }, Some(mark))
+    };
+    let stored = holder::Stored { batches: (0..MARKS).map(batch).collect(), ..holder::Stored::default() };
+    Holder::recover(Millis(0), (node("b"), Incarnation(1)), settings(), map(), stored)
+}
+
+/// What `b` is asked for.
+fn asks(effects: &[Effect]) -> Vec<Message> {
+    let ask = |effect: &Effect| match effect {
+        Effect::Send(to, message @ Message::AskMarks(..)) if *to == node("b") => Some(message.clone()),
+        _ => None,
+    };
+    effects.iter().filter_map(ask).collect()
+}
+
+/// What `b` answers.
+fn answer(holder: &mut Holder, now: Millis, ask: Message) -> Message {
+    let effects = holder.handle(now, holder::Event::Message(node("a"), ask));
+    match &effects[..] {
+        [holder::Effect::Send(_, message @ Message::Marks { marks, .. })] => {
+            assert!((1..=4).contains(&marks.len()));
+            message.clone()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn seal(partitions: u32) -> Event {
+    Event::Request(2, SHUFFLE, Request::Seal((0..partitions).collect()))
+}
+
+#[test]
+fn marks_come_in_parts_and_a_part_that_is_lost_is_asked_for_again() {
+    let (mut leader, mut holder, mut now) = (leader(), holder(), Millis(0));
+    let mut asked = asks(&leader.handle(now, seal(MARKS)));
+    let mut parts = 0;
+    let last = loop {
+        assert_eq!(asked.len(), 1, "one part at a time: {asked:?}");
+        let part = answer(&mut holder, now, asked.remove(0));
+        parts += 1;
+        if parts == 2 {
+            // It is lost: what came before need not come again.
+            now = now + settings().resend_ms;
+            asked = asks(&leader.handle(now, Event::Tick));
+            assert!(matches!(&asked[..], [Message::AskMarks(_, Some(_))]), "{asked:?}");
+            continue;
+        }
+        let come = |part: &Message| Event::Message(node("b"), part.clone());
+        let effects = leader.handle(now, come(&part));
+        // One that comes twice changes nothing.
+        assert_eq!(asks(&leader.handle(now, come(&part))), []);
+        asked = asks(&effects);
+        if asked.is_empty() {
+            break effects;
+        }
+    };
+    assert_eq!(parts, PARTS + 1);
+    // With a winner of each partition it goes on: the first step are bounds.
+    let is_bounds = |effect: &Effect| match effect {
+        Effect::Send(_, Message::Append(Append { what: What::After(_, decisions), .. })) => {
+            matches!(&decisions[..], [(SHUFFLE, Decision::Bounds(_))])
+        }
+        _ => false,
+    };
+    assert!(last.iter().any(is_bounds), "{last:?}");
+}
+
+#[test]
+fn partitions_that_lack_an_attempt_are_listed_though_parts_come_again_and_again() {
+    let (mut leader, mut holder, mut now) = (leader(), holder(), Millis(0));
+    let mut effects = leader.handle(now, seal(MARKS + 1));
+    let mut rounds = 0;
+    loop {
+        if let Some(ask) = asks(&effects).pop() {
+            let part = answer(&mut holder, now, ask);
+            effects = leader.handle(now, Event::Message(node("b"), part));
+            continue;
+        }
+        let lacks = Effect::Answer(2, Ok(Answer::Lacks(vec![MARKS])));
+        if effects.contains(&lacks) {
+            break;
+        }
+        rounds += 1;
+        assert!(rounds < 20, "nobody hears that a partition lacks an attempt");
+        now = now + settings().resend_ms;
+        effects = leader.handle(now, Event::Tick);
+    }
+    assert!(now.since(Millis(0)) >= settings().gather_ms);
+}
