@@ -8,7 +8,7 @@
 //! ```text
 //! 5  cli                                        the one binary
 //! 4  dataset  table  shuffle                    services; examples/* stand here too
-//! 3  coordinator  worker  router  engine  resp  processes, their storage and protocols
+//! 3  coordinator  worker  router  engine  resp  processes, their storage and protocols; shuffle-client, which links none
 //! 2  metadata  maps  door  shuffle-wire
 //! 1  wire  clock  dialer  log  coordination     coordination depends on the clock: its sessions end by it
 //! 0  core  journal  random                      decisions; files that are only added to; random numbers
@@ -54,7 +54,7 @@ pub enum Kind {
 const OUTSIDE: u8 = 6;
 
 /// The floor of each folder below `crates/`.
-const FLOORS: [(&str, u8); 21] = [
+const FLOORS: [(&str, u8); 22] = [
     ("core", 0),
     ("random", 0),
     ("clock", 1),
@@ -75,6 +75,7 @@ const FLOORS: [(&str, u8); 21] = [
     ("dataset", 4),
     ("table", 4),
     ("shuffle", 4),
+    ("shuffle-client", 3),
     ("cli", 5),
 ];
 
