@@ -1,5 +1,6 @@
-//! `partage shuffle start`, `seal`, `delete` and `show`.
+//! `partage shuffle start`, `seal` and `delete`.
 
+use super::list::stage_name;
 use super::nodes::{ShuffleNodes, failure, shuffle};
 use crate::admin::Yes;
 use crate::client::DryRun;
@@ -169,52 +170,6 @@ impl DeleteArgs {
             return output.json(&json!({ "dry_run": is_dry, "shuffle": id.to_string(), "deleted": !is_dry }));
         }
         output.text(&format!("shuffle {id} is deleted"));
-        Ok(())
-    }
-}
-
-/// `partage shuffle show`
-#[derive(Debug, Args)]
-pub struct ShowArgs {
-    /// Handle of the shuffle, or its number
-    #[arg(value_parser = shuffle)]
-    shuffle: ShuffleId,
-    #[command(flatten)]
-    nodes: ShuffleNodes,
-}
-
-fn stage_name(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Open => "open",
-        Stage::Sealed => "sealed",
-        Stage::Failed => "failed",
-    }
-}
-
-impl ShowArgs {
-    /// Runs it.
-    pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let client = self.nodes.connect().await?;
-        let status = client.status(self.shuffle).await.map_err(failure)?;
-        let Status { stage, winners, records, bytes, version, ranges, waits_for } = status;
-        if output.is_json() {
-            return output.json(&json!({
-                "shuffle": self.shuffle.to_string(), "stage": stage_name(stage), "winners": winners,
-                "records": records, "bytes": bytes, "bounds_version": version, "ranges": ranges,
-                "waits_for": (!waits_for.is_empty()).then_some(waits_for),
-            }));
-        }
-        let waits_for = if waits_for.is_empty() { "nothing".to_owned() } else { waits_for };
-        let lines = [
-            ("shuffle", self.shuffle.to_string()),
-            ("stage", stage_name(stage).to_owned()),
-            ("whole input", format!("{winners} partitions")),
-            ("records", records.to_string()),
-            ("bytes", bytes.to_string()),
-            ("bounds", format!("version {version}, {ranges} ranges")),
-            ("waits for", waits_for),
-        ];
-        lines.iter().for_each(|(name, value)| output.text(&format!("{name:<15}{value}")));
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! `partage shuffle …`: shuffles, and the sort that is made of one.
 //!
-//! `serve` is a node of a pool. The other verbs ask nodes ([`nodes`]) by the client of shuffles, and [`list`] asks them over HTTP.
+//! `serve` is a node of a pool. The other verbs ask nodes ([`nodes`]): by the client of shuffles, and [`list`] over HTTP on the same
+//! ports.
 
 mod control;
 mod list;
@@ -25,7 +26,7 @@ pub enum ShuffleCommand {
     /// List all shuffles
     List(list::ListArgs),
     /// Show how far one shuffle is, and what it waits for
-    Show(control::ShowArgs),
+    Show(list::ShowArgs),
     /// Sort files into equal parts
     Sort(Box<sort::SortArgs>),
 }

@@ -7,13 +7,20 @@
 //! | a node refuses | refused, with the word of the node | 4 |
 //! | anything else | failed | 1 |
 
+use crate::http::first_answer;
 use crate::output::Failure;
+use bytes::Bytes;
 use clap::Args;
+use hyper::{HeaderMap, Method, StatusCode};
 use partage_shuffle_client::{Address, Client, Error, RefusalWord, Settings, ShuffleId, shuffle_id};
+use partage_wire::json::ErrorBody;
+use serde_json::Value;
 use std::fmt;
 
-/// Where a node listens for clients of shuffles unless somebody says.
-pub const NODE: &str = "127.0.0.1:7701";
+/// Where a node listens unless somebody says, for clients and for HTTP.
+pub const NODE: &str = "127.0.0.1:7700";
+
+const START: &str = "start one with `partage shuffle serve`, or name it with --node ADDRESS";
 
 /// Which nodes are asked.
 #[derive(Debug, Clone, Args)]
@@ -31,6 +38,41 @@ pub struct ShuffleNodes {
 }
 
 impl ShuffleNodes {
+    /// Those that can be asked over HTTP: they listen on a port.
+    pub fn with_ports(&self) -> Vec<String> {
+        let port = |node: &Address| match node {
+            Address::Tcp(at) => Some(at.clone()),
+            Address::Unix(_) => None,
+        };
+        self.node.iter().filter_map(port).collect()
+    }
+
+    /// What is at that path, of the first node that answers over HTTP.
+    pub async fn get(&self, path: &str) -> Result<Value, Failure> {
+        let nodes = self.with_ports();
+        if nodes.is_empty() {
+            return Err(Failure::usage("no node is named that can be asked over HTTP")
+                .help("give --node HOST:PORT: nodes speak HTTP on ports, and not on Unix sockets"));
+        }
+        let answer = first_answer(&nodes, &Method::GET, path, &HeaderMap::new(), &Bytes::new());
+        let reply = answer.await.map_err(|error| {
+            let asked = nodes.join(", ");
+            Failure::not_reachable(format!("no node of shuffles answers at {asked}: {}", error.why))
+                .help(START)
+        })?;
+        if reply.status != StatusCode::OK {
+            return Err(match serde_json::from_slice::<ErrorBody>(&reply.body) {
+                Ok(ErrorBody { error }) => Failure::refused(error.message).kind(error.kind).help(error.help),
+                Err(_) => {
+                    let said = String::from_utf8_lossy(&reply.body);
+                    Failure::failed(format!("{}: {said}", reply.status))
+                }
+            });
+        }
+        serde_json::from_slice(&reply.body)
+            .map_err(|error| Failure::failed(format!("the answer of the node is not understood: {error}")))
+    }
+
     /// A client of these nodes.
     pub async fn connect(&self) -> Result<Client, Failure> {
         Client::connect(self.node.clone(), Settings::default()).await.map_err(failure)
@@ -66,8 +108,7 @@ pub fn failure(error: Error) -> Failure {
             Some(OwnFailure(failure)) => failure.clone(),
             None => Failure::failed(&error),
         },
-        Error::NoNode(_) | Error::NoAddress => Failure::not_reachable(&error)
-            .help("start one with `partage shuffle serve`, or name it with --node ADDRESS"),
+        Error::NoNode(_) | Error::NoAddress => Failure::not_reachable(&error).help(START),
         Error::Refused { refusal, .. } => {
             let failure = Failure::refused(&error).kind(refusal.word);
             match help(refusal.word) {
