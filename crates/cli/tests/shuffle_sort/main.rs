@@ -92,10 +92,10 @@ fn files_of_each_format_come_out_sorted_and_equally_divided() {
 fn a_node_that_is_killed_half_way_loses_and_doubles_nothing() {
     let mut pool = Pool::start(3);
     let (file, out) = (pool.path("records.bin"), pool.path("sorted"));
-    files::write_binary(&file, 120_001);
+    files::write_binary(&file, 300_001);
     let sum = sums(&files::read_binary(&file));
     let mut sort =
-        pool.begin_sort(&file, &out, PARTS, &["--record", "100", "--key", "10", "--parallel", "2"]);
+        pool.begin_sort(&file, &out, PARTS, &["--record", "100", "--key", "10", "--parallel", "1"]);
     // Some input partitions are whole, and others are not.
     pool.eventually("half of the input is whole", || {
         if sort.try_wait().unwrap().is_some() {
