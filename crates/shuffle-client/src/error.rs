@@ -29,7 +29,7 @@ pub enum Error {
     Lost {
         /// The node.
         node: Address,
-        /// Why.
+        /// The reason.
         why: Closed,
     },
     /// A node has not answered in time.

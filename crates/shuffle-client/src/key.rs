@@ -12,9 +12,9 @@
 //!
 //! Where the order descends, all bits of a value that is no null are flipped.
 //!
-//! Integers of 64 bits, signed or not, and floats are one order of numbers, and exact: `2^53 + 1` comes behind the float `2^53`, and
-//! a float with the value of an integer is equal to it, but that −0 comes before 0. Each NaN is the same and comes behind all other
-//! numbers. Values of different types have an order too: truth values, numbers, texts.
+//! Integers of 64 bits, signed or not, and floats are one order of numbers, and exact: `2^53 + 1` comes behind the float `2^53`,
+//! and a float with the value of an integer is equal to it, but that −0 comes before 0. Each NaN is the same and comes behind all
+//! other numbers. Values of different types have an order too: truth values, numbers, texts.
 
 use std::cmp::Ordering;
 

@@ -68,8 +68,8 @@
 //! 1. Of each input partition one whole attempt is read, however many were run and however often anything was sent.
 //! 2. Records come by key (bytes), then by input partition, then by place in it: the same on every read, so a sort is stable.
 //! 3. [`Attempt::end`] returns when the records lie on as many nodes as the pool says.
-//! 4. Memory is bounded: an [`Attempt`] has two frames of [`Settings::frame_bytes`], a [`Reading`] one piece. Who has no room does
-//!    not read: a node that is full holds [`Attempt::write`] back, and a reader that is slow holds its node back.
+//! 4. Memory is bounded: an [`Attempt`] has two frames of [`Settings::frame_bytes`], a [`Reading`] one piece. A node without
+//!    room holds [`Attempt::write`] back, and a reader that is slow holds its node back.
 //! 5. Each [`Error`] says whether to run the attempt again ([`Error::again`]). [`Client::write`] has done so within its retry
 //!    budget when it returns one.
 //!
@@ -82,8 +82,8 @@
 //! # What was not done
 //!
 //! Each request, attempt and read has a connection of its own: a connection is set up in one round trip, and nothing waits for
-//! something else on it. The client knows the nodes that it was given, and not those that join later. A read that is begun again at
-//! another node gets what it has given out once more, and skips it.
+//! something else on it. The client knows the nodes that it was given, and not those that join later. A read that is begun again
+//! at another node gets what it has given out once more, and skips it.
 
 mod attempt;
 mod client;

@@ -31,7 +31,7 @@ pub(crate) struct Nodes {
 /// A connection to one of them.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Which one.
+    /// The place of the node among those that the client knows.
     pub(crate) at: usize,
     pub(crate) calls: ClientCalls,
     pub(crate) answers: ClientAnswers,

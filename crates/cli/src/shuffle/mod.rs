@@ -1,7 +1,7 @@
 //! `partage shuffle …`: shuffles, and the sort that is made of one.
 //!
-//! `serve` is a node of a pool. The other verbs ask nodes ([`nodes`]): by the client of shuffles, and [`list`] over HTTP on the same
-//! ports.
+//! `serve` is a node of a pool. The other verbs ask nodes ([`nodes`]): by the client of shuffles, and [`list`] over HTTP on the
+//! same ports.
 
 mod control;
 mod list;

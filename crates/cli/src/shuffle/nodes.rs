@@ -25,8 +25,8 @@ const START: &str = "start one with `partage shuffle serve`, or name it with --n
 /// Which nodes are asked.
 #[derive(Debug, Clone, Args)]
 pub struct ShuffleNodes {
-    /// Nodes of shuffles, as host:port or unix:PATH; give it several times, or separate them by commas: the command asks the first
-    /// one that answers, and another one when that dies
+    /// Nodes of shuffles, as host:port or unix:PATH; given several times, or separated by commas: the command asks the first one
+    /// that answers, and another one when that dies
     #[arg(
         long,
         env = "PARTAGE_SHUFFLE_NODE",

@@ -66,8 +66,8 @@ pub fn sums(rows: &[Row]) -> u128 {
     rows.iter().map(hash).fold(0, u128::wrapping_add)
 }
 
-/// The parts have the rows of the input, each once, in order, those of one key in the order of the input, and sizes that differ by
-/// one at most.
+/// The parts have the rows of the input, each once, in order, those of one key in the order of the input, and sizes that differ
+/// by one at most.
 pub fn check(input: &[Row], parts: &[Vec<Row>], count: usize) {
     assert_eq!(parts.len(), count);
     let sizes: Vec<usize> = parts.iter().map(Vec::len).collect();

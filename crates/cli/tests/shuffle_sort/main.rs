@@ -1,5 +1,5 @@
-//! `partage shuffle sort` over a coordinator and three nodes as processes of their own, checked by code that shares nothing with it;
-//! and what it refuses.
+//! `partage shuffle sort` over a coordinator and three nodes as processes of their own, checked by code that shares nothing with
+//! it; and what it refuses.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of processes waits by the clock")]
 

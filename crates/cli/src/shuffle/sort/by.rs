@@ -10,7 +10,7 @@ pub struct By {
     pub column: String,
     /// Whether texts of CSV are numbers.
     pub is_number: bool,
-    /// How.
+    /// Its direction, and where its nulls are.
     pub order: Order,
 }
 

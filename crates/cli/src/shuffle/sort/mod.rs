@@ -1,12 +1,12 @@
 //! `partage shuffle sort`: files in, sorted parts of equal size out.
 //!
 //! ```text
-//!  files ─► pieces ─► an attempt of each, several at once ─► seal ─► partitions, several at once ─► parts ─► folder gets its name
-//!           layout    write                                         read                            folder
+//!  files ─► pieces ─► an attempt of each, some at once ─► seal ─► partitions, some at once ─► parts ─► folder gets its name
+//!           layout    write                                      read                         folder
 //! ```
 //!
-//! A piece is an input partition: an attempt that fails reads its piece again. So the order of equal keys is that of the files and
-//! of their records.
+//! A piece is an input partition: an attempt that fails reads its piece again. So the order of equal keys is that of the files
+//! and of their records.
 
 mod binary;
 mod by;
@@ -35,7 +35,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::spawn_blocking;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// Most partitions: as many files a folder has without trouble.
 const MOST_PARTITIONS: u64 = 65_536;
@@ -48,6 +48,9 @@ const MOST_PIECE: u64 = 64 << 20;
 
 /// Between two times that the nodes are told that the shuffle is in use.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
+/// How long the deletion of the shuffle may take at the end.
+const DELETE: Duration = Duration::from_secs(15);
 
 const FILES: &str = "Files";
 
@@ -131,8 +134,8 @@ impl SortArgs {
         let inputs = pieces.len();
         let sorted = signals.unless_asked(sort.run(pieces, bytes, self.partitions, parts)).await;
         // What is left of it would expire: that the space comes back later is no failure.
-        if let Err(error) = sort.client.delete(shuffle.id).await {
-            say(&format!("warning: shuffle {} is not deleted, and will expire: {error}", shuffle.id));
+        if let Some(why) = sort.not_deleted().await {
+            say(&format!("warning: shuffle {} is not deleted, and will expire: {why}", shuffle.id));
         }
         let Some(sorted) = sorted else {
             return Err(Failure::interrupted("interrupted: no part was written"));
@@ -236,6 +239,14 @@ impl Sort {
         };
         spawn_blocking(move || parts.finish()).await.map_err(Failure::failed)??;
         Ok(sum)
+    }
+
+    /// Deletes the shuffle, and says why that is not done. Where no node answers any more, it does not wait for long.
+    async fn not_deleted(&self) -> Option<String> {
+        match timeout(DELETE, self.client.delete(self.shuffle.id)).await {
+            Ok(deleted) => deleted.err().map(|error| error.to_string()),
+            Err(_) => Some(format!("no node has answered within {} s", DELETE.as_secs())),
+        }
     }
 
     /// Says again and again that the shuffle is in use.

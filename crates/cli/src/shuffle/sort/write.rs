@@ -18,8 +18,8 @@ const FRAME_BYTES: usize = 256 << 10;
 /// Frames of a piece that are read and not sent yet.
 const FRAMES_AHEAD: usize = 4;
 
-/// How often input partitions that the shuffle lacks when it is to be sealed are written again: each time, nodes have died that had
-/// all that there was of one.
+/// How often input partitions are written again that the shuffle lacks when it is to be sealed: each time, nodes have died that
+/// had all that there was of one.
 const SEALS: usize = 3;
 
 /// Records that are read, and how many bytes of the piece were read for them.

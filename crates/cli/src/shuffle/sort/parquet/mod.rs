@@ -1,7 +1,7 @@
 //! Apache Parquet. The parts have the schema, the compression and the key-value metadata of the first file.
 //!
-//! Rows are read and written column by column, with their levels ([`column`]), so that what is nested comes out as it was. An input
-//! partition is a row group; some rows of it are in memory at a time.
+//! Rows are read and written column by column, with their levels ([`column`]), so that what is nested comes out as it was. An
+//! input partition is a row group; some rows of it are in memory at a time.
 
 mod column;
 #[cfg(test)]
