@@ -129,7 +129,7 @@ pub fn lacks(partitions: &[u32]) -> Failure {
         "the shuffle is not sealed: input partitions {named}{more} lack a whole attempt"
     ))
     .help("run an attempt of each of them, and seal again")
-    .kind("partitions-lack")
+    .kind("partitions_lack")
 }
 
 /// `partage shuffle delete`
