@@ -7,7 +7,7 @@ use crate::reading::Reading;
 use crate::retry::Retry;
 use crate::settings::Settings;
 use crate::shuffle::{Shuffle, StartOptions};
-use partage_core::service::shuffle::{Bytes, ShuffleId};
+use crate::{Bytes, ShuffleId};
 use partage_shuffle_wire::client::{Answer, Call, CutBy, Request, Status};
 use partage_shuffle_wire::transport::Address;
 use std::collections::BTreeSet;

@@ -3,11 +3,11 @@
 //! The order of a sealed shuffle is the same at every node and on every read. So a read that is begun again at another node skips
 //! as many records as it has given out, and goes on.
 
+use crate::ShuffleId;
 use crate::error::Error;
 use crate::nodes::{Connection, Nodes, last_words};
 use crate::retry::Retry;
 use crate::settings::Settings;
-use partage_core::service::shuffle::ShuffleId;
 use partage_shuffle_wire::client::{Answer, Call, Request};
 use partage_shuffle_wire::records::PackedRecords;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! What a client knows of a shuffle: its handle, and with what it is started.
 
-use partage_core::service::shuffle::{ShuffleId, Terms};
+use crate::{ShuffleId, Terms};
 use partage_shuffle_wire::client::RecordKind;
 use std::fmt;
 use std::str::FromStr;

@@ -2,7 +2,6 @@
 
 use partage_core::base::id::Incarnation;
 use partage_core::base::name::NodeId;
-use partage_core::service::shuffle::Ended;
 use partage_shuffle_client::{
     Address, Again, AttemptId, PackedRecords, Refusal, RefusalWord, ShuffleId, Stage, Status,
 };
@@ -153,8 +152,8 @@ impl InMemory {
             return Answer::Started(terms);
         }
         let one = match pool.get_mut(&shuffle) {
-            None => return Answer::Refused(Ended::Unknown.into()),
-            Some(one) if one.is_deleted => return Answer::Refused(Ended::Deleted.into()),
+            None => return refused(RefusalWord::ShuffleUnknown, Again::No),
+            Some(one) if one.is_deleted => return refused(RefusalWord::ShuffleDeleted, Again::No),
             Some(one) => one,
         };
         match what {
