@@ -247,7 +247,7 @@ impl InMemory {
     }
 }
 
-fn sum(records: &Pairs) -> (u64, u64) {
+fn sum(records: &[(Vec<u8>, Vec<u8>)]) -> (u64, u64) {
     let bytes = records.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum();
     (records.len() as u64, bytes)
 }
