@@ -4,8 +4,8 @@ use super::inbox::Inbox;
 use super::settings::NodeSettings;
 use crate::store::Damage;
 use partage_clock::Clock;
-use partage_core::service::shuffle::PoolSlot;
-use partage_core::service::shuffle::pool::PoolMap;
+use partage_service::shuffle::PoolSlot;
+use partage_service::shuffle::pool::PoolMap;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -3,9 +3,9 @@
 use crate::limits;
 use crate::node::inbox::{Event, ReadAnswer};
 use crate::node::shared::Shared;
-use partage_core::service::shuffle::Bytes;
-use partage_core::service::shuffle::plan::{Placed, Plan};
-use partage_core::service::shuffle::reader::{self, Effect, Failed, Reader};
+use partage_service::shuffle::Bytes;
+use partage_service::shuffle::plan::{Placed, Plan};
+use partage_service::shuffle::reader::{self, Effect, Failed, Reader};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
