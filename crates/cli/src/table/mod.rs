@@ -16,7 +16,7 @@ mod scan;
 mod serve;
 
 pub use index::{WAIT as INDEX_WAIT, create_whole as create_index, is_there as has_index};
-pub use load::load_absent;
+pub use load::{Bounded, ROW_BYTES, load_absent};
 pub use nodes::TableNodes;
 pub use serve::LISTEN;
 

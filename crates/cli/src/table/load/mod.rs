@@ -6,6 +6,8 @@
 
 mod source;
 
+pub use source::{Bounded, ROW_BYTES};
+
 use super::nodes::{
     Effect, IDEMPOTENCY_KEY, PATIENCE, REST, TableNodes, UNKNOWN_OUTCOME, refusal, request_name,
 };

@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::rc::Rc;
 
 /// The longest row of a file: a value and a key of the largest kind, each byte written as six.
-const ROW_BYTES: u64 = 8 << 20;
+pub const ROW_BYTES: u64 = 8 << 20;
 
 /// How a file has its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -181,9 +181,11 @@ fn json_row(text: &[u8], fields: &Fields) -> Result<Parsed, String> {
 
 /// A reader that gives no more than so many bytes until it is allowed to again: a quote that is not closed would take the rest of
 /// the file into one record.
-struct Bounded<R> {
-    inner: R,
-    left: Rc<Cell<u64>>,
+pub struct Bounded<R> {
+    /// What is read.
+    pub inner: R,
+    /// Bytes that it gives before it must be allowed more.
+    pub left: Rc<Cell<u64>>,
 }
 
 impl<R: Read> Read for Bounded<R> {

@@ -1,0 +1,142 @@
+//! `partage shuffle sort` over a coordinator and three nodes as processes of their own, checked by code that shares nothing with
+//! it; and what it refuses.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of processes waits by the clock")]
+
+mod files;
+mod pool;
+mod refused;
+
+use files::{Row, check, sums};
+use pool::Pool;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Partitions of each sort.
+const PARTS: usize = 7;
+
+/// The parts of a folder, in order: no other file is there.
+fn parts(out: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> =
+        std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.sort();
+    let is_part = |(number, path): (usize, &PathBuf)| {
+        path.file_name().unwrap().to_str().unwrap().starts_with(&format!("part-{number:05}"))
+    };
+    assert!(found.iter().enumerate().all(is_part), "{found:?}");
+    found
+}
+
+/// Sorts a file and checks all parts. Says what the command has printed.
+fn sorted(pool: &Pool, file: &Path, arguments: &[&str], read: impl Fn(&Path) -> Vec<Row>) -> Value {
+    let out = pool.path(&format!("sorted-{}", file.file_name().unwrap().to_str().unwrap()));
+    let said = pool.sort(file, &out, PARTS, arguments).json();
+    let input = read(file);
+    let parts: Vec<Vec<Row>> = parts(&out).iter().map(|part| read(part)).collect();
+    check(&input, &parts, PARTS);
+    assert_eq!(said["records"], input.len(), "{said}");
+    assert_eq!(said["partitions"], PARTS);
+    said
+}
+
+#[test]
+fn files_of_each_format_come_out_sorted_and_equally_divided() {
+    let pool = Pool::start(3);
+    let binary = pool.path("records.bin");
+    files::write_binary(&binary, 30_003);
+    sorted(&pool, &binary, &["--record", "100", "--key", "10"], files::read_binary);
+
+    let csv = pool.path("rows.csv");
+    files::write_csv(&csv, 5_001);
+    sorted(&pool, &csv, &["--by", "size:number:desc:nulls-first", "--by", "name"], files::read_csv);
+    let header = |path: &Path| std::fs::read_to_string(path).unwrap().lines().next().unwrap().to_owned();
+    let first = parts(&pool.path("sorted-rows.csv"))[6].clone();
+    assert_eq!(header(&first), header(&csv));
+    assert!(first.to_str().unwrap().ends_with("part-00006.csv"));
+
+    let lines = pool.path("lines.jsonl");
+    files::write_json_lines(&lines, 5_000);
+    sorted(&pool, &lines, &["--by", "user.age"], files::read_json_lines);
+
+    let parquet = pool.path("rows.parquet");
+    files::write_parquet(&parquet, 5_005);
+    sorted(&pool, &parquet, &["--by", "price:desc"], files::read_parquet);
+
+    // Fewer records than parts, and none at all.
+    let few = pool.path("few.bin");
+    files::write_binary(&few, 3);
+    sorted(&pool, &few, &["--record", "100", "--key", "10"], files::read_binary);
+    let none = pool.path("none.bin");
+    files::write_binary(&none, 0);
+    sorted(&pool, &none, &["--record", "100", "--key", "10"], files::read_binary);
+
+    let dry =
+        pool.sort(&binary, &pool.path("dry"), 7, &["--record", "100", "--key", "10", "--dry-run"]).json();
+    assert_eq!((&dry["dry_run"], &dry["file_bytes"]), (&Value::Bool(true), &Value::from(3_000_300)));
+    assert!(!pool.path("dry").exists());
+    let absent = pool.sort(&lines, &pool.path("absent"), 7, &["--by", "user.agee"]);
+    absent.refused(2, &["no line has a field", "user.agee"]);
+    assert!(!pool.path("absent").exists(), "what is not whole is not there");
+    // Each sort has deleted its shuffle.
+    pool.eventually("no shuffle is left", || {
+        let listed = pool.run(&["shuffle", "list", "--json"]).json();
+        if listed["shuffles"].as_array().is_some_and(Vec::is_empty) {
+            Ok(())
+        } else {
+            Err(listed.to_string())
+        }
+    });
+}
+
+#[test]
+fn a_node_that_is_killed_half_way_loses_and_doubles_nothing() {
+    let mut pool = Pool::start(3);
+    let (file, out) = (pool.path("records.bin"), pool.path("sorted"));
+    files::write_binary(&file, 300_001);
+    let sum = sums(&files::read_binary(&file));
+    let mut sort =
+        pool.begin_sort(&file, &out, PARTS, &["--record", "100", "--key", "10", "--parallel", "1"]);
+    // Some input partitions are whole, and others are not.
+    pool.eventually("half of the input is whole", || {
+        if sort.try_wait().unwrap().is_some() {
+            return Ok(());
+        }
+        let listed = pool.run(&["shuffle", "list", "--json"]).json();
+        let winners = listed["shuffles"][0]["winners"].as_u64().unwrap_or(0);
+        if winners >= 5 { Ok(()) } else { Err(listed.to_string()) }
+    });
+    assert!(
+        sort.try_wait().unwrap().is_none(),
+        "the sort is over before the node is killed: give it more records"
+    );
+    pool.kill(2);
+    let ended = sort.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let input = files::read_binary(&file);
+    let parts: Vec<Vec<Row>> = parts(&out).iter().map(|part| files::read_binary(part)).collect();
+    check(&input, &parts, PARTS);
+    assert_eq!(sums(&parts.concat()), sum);
+}
+
+#[test]
+fn a_shuffle_is_started_shown_sealed_and_deleted_by_commands() {
+    let pool = Pool::start(3);
+    let started = pool.run(&["shuffle", "start", "--partitions", "4", "--json"]).json();
+    let handle = started["handle"].as_str().unwrap();
+    let id = started["shuffle"].as_str().unwrap();
+    assert!(handle.starts_with(id) && id.len() == 32, "{started}");
+    let shown = pool.run(&["shuffle", "show", handle, "--json"]).json();
+    assert_eq!((shown["stage"].as_str(), shown["winners"].as_u64()), (Some("open"), Some(0)), "{shown}");
+    let lacks = pool.run(&["shuffle", "seal", handle, "--inputs", "2"]);
+    lacks.refused(5, &["input partitions 0, 1 lack a whole attempt"]);
+    let sealed = pool.run(&["shuffle", "seal", id, "--inputs", "0", "--json"]).json();
+    assert_eq!((sealed["sealed"].as_bool(), sealed["records"].as_u64()), (Some(true), Some(0)), "{sealed}");
+    pool.run(&["shuffle", "delete", id]).refused(2, &["say --yes"]);
+    let dry = pool.run(&["shuffle", "delete", id, "--dry-run", "--json"]).json();
+    assert_eq!(dry["deleted"], false);
+    let deleted = pool.run(&["shuffle", "delete", id, "--yes", "--json"]).json();
+    assert_eq!(deleted["deleted"], true);
+    pool.run(&["shuffle", "seal", id, "--inputs", "0"]).refused(4, &["shuffle-deleted"]);
+    let never = "0".repeat(32);
+    pool.run(&["shuffle", "seal", &never, "--inputs", "0"]).refused(4, &["shuffle-unknown"]);
+}

@@ -1,0 +1,255 @@
+//! One attempt of an input partition, over a connection of its own.
+//!
+//! ```text
+//!  write, write, … ─► a frame is full ─► sent: waits while the node reads nothing     ┐ one task
+//!  Opened, Taken, Whole, Refused ◄──────────────────────────────────────────────────── ┘ another one
+//! ```
+//!
+//! A frame that was sent is forgotten: when its attempt fails, the attempt is run again from its beginning.
+
+use crate::error::Error;
+use crate::nodes::{Connection, LAST_WORDS, Nodes};
+use crate::settings::Settings;
+use crate::shuffle::Shuffle;
+use crate::{AttemptId, ShuffleId};
+use partage_core::limits::{SHUFFLE_KEY_BYTES, SHUFFLE_RECORD_BYTES};
+use partage_shuffle_wire::client::{Answer, Call, Refusal, Request};
+use partage_shuffle_wire::records::{PackedRecords, put_record};
+use partage_shuffle_wire::transport::{Address, ClientAnswers, ClientCalls, Closed};
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// The number of the only call on the connection.
+const CALL: u64 = 1;
+
+/// What an attempt has stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// Its records.
+    pub records: u64,
+    /// Their keys and values, in bytes.
+    pub bytes: u64,
+}
+
+/// How an attempt has ended, as its node says.
+#[derive(Debug, Clone)]
+enum Over {
+    Whole,
+    Refused(Refusal),
+    Closed(Closed),
+    Unexpected,
+}
+
+/// Ends the task that listens with the attempt, and with it the connection.
+#[derive(Debug)]
+struct Listening(JoinHandle<()>);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// An attempt that is written. One that is dropped before its end is never read.
+#[derive(Debug)]
+pub struct Attempt {
+    nodes: Arc<Nodes>,
+    at: usize,
+    shuffle: ShuffleId,
+    partition: u32,
+    id: AttemptId,
+    calls: ClientCalls,
+    over: watch::Receiver<Option<Over>>,
+    _listening: Listening,
+    frame_bytes: usize,
+    /// Records that are not sent yet, and how many.
+    filled: Vec<u8>,
+    filled_records: u64,
+    frames: u64,
+    records: u64,
+    bytes: u64,
+}
+
+impl Attempt {
+    pub(crate) async fn open(
+        nodes: &Arc<Nodes>,
+        settings: &Settings,
+        shuffle: &Shuffle,
+        partition: u32,
+    ) -> Result<Attempt, Error> {
+        let Connection { at, calls, answers } = nodes.connect().await?;
+        let (sender, over) = watch::channel(None);
+        let listening = Listening(tokio::spawn(listen(answers, sender)));
+        let mut attempt = Attempt {
+            nodes: Arc::clone(nodes),
+            at,
+            shuffle: shuffle.id,
+            partition,
+            id: AttemptId(u128::from_be_bytes(partage_random::bytes())),
+            calls,
+            over,
+            _listening: listening,
+            frame_bytes: settings.frame_bytes.max(1),
+            filled: Vec::new(),
+            filled_records: 0,
+            frames: 0,
+            records: 0,
+            bytes: 0,
+        };
+        attempt.call(Request::Open(partition, attempt.id, shuffle.terms)).await?;
+        Ok(attempt)
+    }
+
+    /// Its id: no other attempt has it.
+    pub fn id(&self) -> AttemptId {
+        self.id
+    }
+
+    /// The input partition.
+    pub fn partition(&self) -> u32 {
+        self.partition
+    }
+
+    /// The node to which it is written.
+    pub fn node(&self) -> Address {
+        self.nodes.address(self.at)
+    }
+
+    /// Records that were written so far.
+    pub fn records(&self) -> u64 {
+        self.records + self.filled_records
+    }
+
+    /// Writes a record behind those before. It waits while the node has no room.
+    ///
+    /// # Errors
+    /// The record is too large, or the attempt has failed; [`Error::again`] says whether to run it again.
+    pub async fn write(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        let bytes = key.len().saturating_add(value.len());
+        if key.len() > SHUFFLE_KEY_BYTES || bytes > SHUFFLE_RECORD_BYTES {
+            return Err(Error::TooLarge { key: key.len(), value: value.len() });
+        }
+        if !self.filled.is_empty() && self.filled.len() + bytes > self.frame_bytes {
+            self.flush().await?;
+        }
+        put_record(key, value, &mut self.filled);
+        self.filled_records += 1;
+        if self.filled.len() >= self.frame_bytes { self.flush().await } else { Ok(()) }
+    }
+
+    /// Writes records that are packed already, as a frame of their own, behind those before. Some 256 KiB are a good size.
+    ///
+    /// # Errors
+    /// The attempt has failed; [`Error::again`] says whether to run it again.
+    pub async fn put(&mut self, records: PackedRecords) -> Result<(), Error> {
+        self.flush().await?;
+        self.send(records).await
+    }
+
+    /// Sends what is written and waits for more to fill a frame.
+    ///
+    /// # Errors
+    /// The attempt has failed; [`Error::again`] says whether to run it again.
+    pub async fn flush(&mut self) -> Result<(), Error> {
+        if self.filled_records == 0 {
+            return Ok(());
+        }
+        // The next frame will be about as long.
+        let next = Vec::with_capacity(self.frame_bytes);
+        let filled = std::mem::replace(&mut self.filled, next);
+        let count = std::mem::take(&mut self.filled_records);
+        let records = PackedRecords::new(count, filled.into()).map_err(Error::NoRecords)?;
+        self.send(records).await
+    }
+
+    /// Ends the attempt, and returns when it is stored on as many nodes as the pool says.
+    ///
+    /// # Errors
+    /// The attempt has failed; [`Error::again`] says whether to run it again.
+    pub async fn end(mut self) -> Result<Written, Error> {
+        self.flush().await?;
+        self.call(Request::End(self.records, self.bytes)).await?;
+        match over(&mut self.over).await {
+            Over::Whole => Ok(Written { attempt: self.id, records: self.records, bytes: self.bytes }),
+            other => Err(self.failed(other)),
+        }
+    }
+
+    /// Gives the attempt up: it never was. To drop it does the same, a little later.
+    pub async fn abort(mut self) {
+        // A node that is gone has given it up.
+        let _ = self.call(Request::Abort).await;
+    }
+
+    async fn send(&mut self, records: PackedRecords) -> Result<(), Error> {
+        let (count, bytes) = (records.count(), records.content_bytes());
+        if count == 0 {
+            return Ok(());
+        }
+        self.frames += 1;
+        self.call(Request::Records(self.frames, records)).await?;
+        self.records += count;
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Sends a call, and waits until the node takes it, or the attempt is over. What was sent of it is then of no use any more.
+    async fn call(&mut self, what: Request) -> Result<(), Error> {
+        let is_end = matches!(what, Request::End(..));
+        let call = Call { number: CALL, shuffle: self.shuffle, what };
+        let Attempt { calls, over: outcome, .. } = self;
+        let ended = tokio::select! {
+            biased;
+            ended = over(outcome) => ended,
+            sent = calls.send(&call) => match sent {
+                Ok(()) => return Ok(()),
+                // The node may have said why: the task that listens hears it.
+                Err(why) => timeout(LAST_WORDS, over(outcome)).await.unwrap_or(Over::Closed(why)),
+            },
+        };
+        match ended {
+            Over::Whole if is_end => Ok(()),
+            other => Err(self.failed(other)),
+        }
+    }
+
+    fn failed(&self, over: Over) -> Error {
+        let node = self.node();
+        match over {
+            Over::Refused(refusal) => Error::Refused { node, refusal },
+            Over::Closed(why) => self.nodes.lost(self.at, why),
+            Over::Whole | Over::Unexpected => Error::Unexpected { node, asked: "an attempt" },
+        }
+    }
+}
+
+/// How the attempt ends.
+async fn over(outcome: &mut watch::Receiver<Option<Over>>) -> Over {
+    match outcome.wait_for(Option::is_some).await {
+        Ok(outcome) => outcome.clone().unwrap_or(Over::Unexpected),
+        // The task that listens has ended without a word: the runtime ends.
+        Err(_) => Over::Closed(Closed::Broken),
+    }
+}
+
+/// Listens to the answers, so that the node never waits for the client to take them.
+async fn listen(mut answers: ClientAnswers, outcome: watch::Sender<Option<Over>>) {
+    let over = loop {
+        match answers.next().await {
+            Ok(call) if call.number != CALL => {}
+            Ok(call) => match call.what {
+                Answer::Opened | Answer::Taken(_) => {}
+                Answer::Whole => break Over::Whole,
+                Answer::Refused(refusal) => break Over::Refused(refusal),
+                _ => break Over::Unexpected,
+            },
+            Err(why) => break Over::Closed(why),
+        }
+    };
+    // Nobody may wait for it any more.
+    let _ = outcome.send(Some(over));
+}

@@ -1,0 +1,262 @@
+//! The client: what is asked of shuffles, again at other nodes while the retry budget lasts.
+
+use crate::attempt::{Attempt, Written};
+use crate::error::Error;
+use crate::nodes::{Connection, Nodes, last_words};
+use crate::reading::Reading;
+use crate::retry::Retry;
+use crate::settings::Settings;
+use crate::shuffle::{Shuffle, StartOptions};
+use crate::{Bytes, ShuffleId};
+use partage_shuffle_wire::client::{Answer, Call, CutBy, Request, Status};
+use partage_shuffle_wire::transport::Address;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// The answer to a seal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sealed {
+    /// The shuffle is sealed, and can be read.
+    Whole {
+        /// Its records.
+        records: u64,
+        /// Their keys and values, in bytes.
+        bytes: u64,
+    },
+    /// It is not sealed: these input partitions lack a whole attempt. Write them, and seal again.
+    Lacks(Vec<u32>),
+}
+
+/// A client of a pool of shuffles. A copy is a client of the same nodes.
+#[derive(Debug, Clone)]
+pub struct Client {
+    nodes: Arc<Nodes>,
+    settings: Settings,
+}
+
+impl Client {
+    /// A client of these nodes of one pool. Any of them takes any request; give several, so that one may be away.
+    ///
+    /// # Errors
+    /// No node is named, or none of them accepts a connection now.
+    pub async fn connect(
+        addresses: impl IntoIterator<Item = Address>,
+        settings: Settings,
+    ) -> Result<Client, Error> {
+        let nodes = Arc::new(Nodes::new(addresses.into_iter().collect(), &settings)?);
+        nodes.connect().await?;
+        Ok(Client { nodes, settings })
+    }
+
+    /// Starts a shuffle, under a number that was never used.
+    ///
+    /// # Errors
+    /// No node has started it.
+    pub async fn start(&self, options: &StartOptions) -> Result<Shuffle, Error> {
+        let id = ShuffleId(u128::from_be_bytes(partage_random::bytes()));
+        let request = Request::Start(options.terms(self.nodes.count()), options.kind.clone());
+        match self.ask(id, &request, self.settings.answer).await? {
+            (_, Answer::Started(terms)) => Ok(Shuffle { id, terms }),
+            (at, _) => Err(self.unexpected(at, "a start")),
+        }
+    }
+
+    /// Opens one attempt of an input partition. It is not run again; [`Client::write`] does that.
+    ///
+    /// # Errors
+    /// No node accepts a connection. What else may be wrong with the attempt, its calls say.
+    pub async fn open(&self, shuffle: &Shuffle, partition: u32) -> Result<Attempt, Error> {
+        Attempt::open(&self.nodes, &self.settings, shuffle, partition).await
+    }
+
+    /// Writes an input partition: opens an attempt and hands it to `produce`, which writes the records and ends it. If the
+    /// attempt fails so that it may be run again, `produce` is called again with another attempt, at another node, as often as
+    /// the retry budget allows. It must produce the same records each time.
+    ///
+    /// # Errors
+    /// What `produce` or the last attempt says.
+    pub async fn write<F, Fut>(
+        &self,
+        shuffle: &Shuffle,
+        partition: u32,
+        mut produce: F,
+    ) -> Result<Written, Error>
+    where
+        F: FnMut(Attempt) -> Fut,
+        Fut: Future<Output = Result<Written, Error>>,
+    {
+        let mut retry = Retry::new(&self.settings);
+        loop {
+            let failed = match self.open(shuffle, partition).await {
+                Err(error) => error,
+                Ok(attempt) => match produce(attempt).await {
+                    Ok(written) => return Ok(written),
+                    Err(error) => error,
+                },
+            };
+            retry.rest(failed).await?;
+        }
+    }
+
+    /// Seals a shuffle, if each of these input partitions has a whole attempt; else the answer lists those that lack one. It may
+    /// be asked again, also of a sealed shuffle.
+    ///
+    /// # Errors
+    /// There is no such shuffle, it has failed, or no node answers.
+    pub async fn seal(
+        &self,
+        shuffle: ShuffleId,
+        partitions: impl IntoIterator<Item = u32>,
+    ) -> Result<Sealed, Error> {
+        let partitions: BTreeSet<u32> = partitions.into_iter().collect();
+        match self.ask(shuffle, &Request::Seal(partitions), self.settings.seal).await? {
+            (_, Answer::Sealed(records, bytes)) => Ok(Sealed::Whole { records, bytes }),
+            (_, Answer::Lacks(partitions)) => Ok(Sealed::Lacks(partitions)),
+            (at, _) => Err(self.unexpected(at, "a seal")),
+        }
+    }
+
+    /// The keys that bound `n` partitions of a sealed shuffle: the first key, the first one of each later partition, and the
+    /// last key.
+    ///
+    /// # Errors
+    /// The shuffle is not sealed, there is none, or no node answers.
+    pub async fn bounds(&self, shuffle: ShuffleId, n: u64) -> Result<Vec<Bytes>, Error> {
+        match self.ask(shuffle, &Request::Bounds(n), self.settings.seal).await? {
+            (_, Answer::Bounds(keys)) => Ok(keys),
+            (at, _) => Err(self.unexpected(at, "bounds")),
+        }
+    }
+
+    /// Reads partition `i` of `n` of a sealed shuffle, for any `n`: by [`CutBy::Records`] the ranks ⌊i·N/n⌋ to ⌊(i+1)·N/n⌋ of all
+    /// N records. Nothing is asked for before the first [`Reading::next`].
+    pub fn read(&self, shuffle: ShuffleId, i: u64, n: u64, by: CutBy) -> Reading {
+        Reading::new(&self.nodes, &self.settings, shuffle, Request::ReadPartition(i, n, by))
+    }
+
+    /// Reads the keys of a sealed shuffle from `first`, included, to `end`, excluded; none: to the last one.
+    pub fn read_keys(&self, shuffle: ShuffleId, first: &[u8], end: Option<&[u8]>) -> Reading {
+        let request = Request::ReadKeys(first.into(), end.map(Bytes::from));
+        Reading::new(&self.nodes, &self.settings, shuffle, request)
+    }
+
+    /// Reads all of `n` partitions, so many at once, each by the future that `each` makes of it.
+    ///
+    /// # Errors
+    /// The first error of a future; the others are dropped then.
+    pub async fn read_partitions<F, Fut>(
+        &self,
+        shuffle: ShuffleId,
+        n: u64,
+        at_once: usize,
+        mut each: F,
+    ) -> Result<(), Error>
+    where
+        F: FnMut(u64, Reading) -> Fut,
+        Fut: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        let mut under_way = JoinSet::new();
+        for i in 0..n {
+            if under_way.len() >= at_once.max(1) {
+                one_of(&mut under_way).await?;
+            }
+            under_way.spawn(each(i, self.read(shuffle, i, n, CutBy::Records)));
+        }
+        while !under_way.is_empty() {
+            one_of(&mut under_way).await?;
+        }
+        Ok(())
+    }
+
+    /// How a shuffle is.
+    ///
+    /// # Errors
+    /// There is no such shuffle, or no node answers.
+    pub async fn status(&self, shuffle: ShuffleId) -> Result<Status, Error> {
+        match self.ask(shuffle, &Request::Status, self.settings.answer).await? {
+            (_, Answer::Status(status)) => Ok(status),
+            (at, _) => Err(self.unexpected(at, "the status")),
+        }
+    }
+
+    /// Says that a shuffle is in use, so that it lives on for its time to live.
+    ///
+    /// # Errors
+    /// There is no such shuffle, or no node answers.
+    pub async fn keep_alive(&self, shuffle: ShuffleId) -> Result<(), Error> {
+        match self.ask(shuffle, &Request::KeepAlive, self.settings.answer).await? {
+            (_, Answer::Alive) => Ok(()),
+            (at, _) => Err(self.unexpected(at, "a keep-alive")),
+        }
+    }
+
+    /// Deletes a shuffle. One that was deleted before is deleted.
+    ///
+    /// # Errors
+    /// There was no such shuffle, or no node answers.
+    pub async fn delete(&self, shuffle: ShuffleId) -> Result<(), Error> {
+        match self.ask(shuffle, &Request::Delete, self.settings.answer).await? {
+            (_, Answer::Deleted) => Ok(()),
+            (at, _) => Err(self.unexpected(at, "a delete")),
+        }
+    }
+
+    fn unexpected(&self, at: usize, asked: &'static str) -> Error {
+        Error::Unexpected { node: self.nodes.address(at), asked }
+    }
+
+    /// Asks one node after the other until one has done it. Each request does the same when it is sent twice.
+    async fn ask(
+        &self,
+        shuffle: ShuffleId,
+        request: &Request,
+        within: Duration,
+    ) -> Result<(usize, Answer), Error> {
+        let mut retry = Retry::new(&self.settings);
+        loop {
+            match self.ask_one(shuffle, request, within).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => retry.rest(error).await?,
+            }
+        }
+    }
+
+    async fn ask_one(
+        &self,
+        shuffle: ShuffleId,
+        request: &Request,
+        within: Duration,
+    ) -> Result<(usize, Answer), Error> {
+        let Connection { at, calls, mut answers } = self.nodes.connect().await?;
+        let call = Call { number: 1, shuffle, what: request.clone() };
+        let answered = timeout(within, async {
+            match calls.send(&call).await {
+                Ok(()) => answers.next().await,
+                Err(why) => Err(last_words(&mut answers, why).await),
+            }
+        });
+        match answered.await {
+            Ok(Ok(Call { what: Answer::Refused(refusal), .. })) => {
+                Err(Error::Refused { node: self.nodes.address(at), refusal })
+            }
+            Ok(Ok(call)) => Ok((at, call.what)),
+            Ok(Err(why)) => Err(self.nodes.lost(at, why)),
+            Err(_) => {
+                self.nodes.failed(at);
+                Err(Error::Late { node: self.nodes.address(at), within })
+            }
+        }
+    }
+}
+
+/// Waits for one of several to be done.
+async fn one_of(under_way: &mut JoinSet<Result<(), Error>>) -> Result<(), Error> {
+    match under_way.join_next().await {
+        Some(Ok(done)) => done,
+        Some(Err(panicked)) => Err(Error::own(panicked)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,127 @@
+//! What a client knows of a shuffle: its handle, and with what it is started.
+
+use crate::{ShuffleId, Terms};
+use partage_shuffle_wire::client::RecordKind;
+use std::fmt;
+use std::str::FromStr;
+
+/// Ranges that a shuffle has at most.
+const MOST_RANGES: u64 = 65_536;
+
+/// Ranges for each node, and for each output partition.
+const RANGES_A_NODE: u64 = 10;
+const RANGES_A_PARTITION: u64 = 8;
+
+/// Bytes of a range: one is sorted in memory.
+const RANGE_BYTES: u64 = 32 << 20;
+
+/// The handle of a shuffle: all that a process needs to write to it or read from it. As a text it can be given to another
+/// process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shuffle {
+    /// Its number.
+    pub id: ShuffleId,
+    /// What it was started with: who writes needs the same.
+    pub terms: Terms,
+}
+
+impl fmt::Display for Shuffle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}-{}", self.id, self.terms.stashes, self.terms.ranges)
+    }
+}
+
+/// A text that is no handle of a shuffle.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no shuffle: give the handle that `partage shuffle start` has printed")]
+pub struct BadHandle(String);
+
+/// The number of a shuffle: 32 hex digits, alone or at the front of a handle.
+///
+/// # Errors
+/// There is none.
+pub fn shuffle_id(text: &str) -> Result<ShuffleId, BadHandle> {
+    let bad = || BadHandle(text.chars().take(100).collect());
+    let digits = text.split('-').next().unwrap_or(text);
+    if digits.len() != 32 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(bad());
+    }
+    u128::from_str_radix(digits, 16).map(ShuffleId).map_err(|_| bad())
+}
+
+impl FromStr for Shuffle {
+    type Err = BadHandle;
+
+    fn from_str(text: &str) -> Result<Shuffle, BadHandle> {
+        let bad = || BadHandle(text.chars().take(100).collect());
+        let id = shuffle_id(text)?;
+        let mut terms = text.split('-').skip(1).map(|number| number.parse::<u32>().map_err(|_| bad()));
+        match (terms.next(), terms.next(), terms.next()) {
+            (Some(stashes), Some(ranges), None) => {
+                Ok(Shuffle { id, terms: Terms { stashes: stashes?, ranges: ranges? } })
+            }
+            _ => Err(bad()),
+        }
+    }
+}
+
+/// With what a shuffle is started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartOptions {
+    /// How many partitions it will be read in, about. Any other number can be read too.
+    pub partitions: u64,
+    /// How many bytes it will have, about; 0: that is not known.
+    pub bytes: u64,
+    /// How many nodes its pool has, about; 0: as many as the client knows.
+    pub nodes: u32,
+    /// What its records are.
+    pub kind: RecordKind,
+}
+
+impl Default for StartOptions {
+    fn default() -> StartOptions {
+        StartOptions { partitions: 1, bytes: 0, nodes: 0, kind: RecordKind::Raw }
+    }
+}
+
+impl StartOptions {
+    /// The terms that follow from them, for a client that knows so many nodes.
+    pub(crate) fn terms(&self, known: usize) -> Terms {
+        let nodes = if self.nodes == 0 { known as u64 } else { u64::from(self.nodes) };
+        let stashes = nodes.saturating_mul(RANGES_A_NODE);
+        let ranges = stashes
+            .max(self.partitions.saturating_mul(RANGES_A_PARTITION))
+            .max(self.bytes.div_ceil(RANGE_BYTES));
+        let bounded = |ranges: u64| ranges.clamp(1, MOST_RANGES) as u32;
+        Terms { stashes: bounded(stashes), ranges: bounded(ranges) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_are_read_as_they_are_printed() {
+        let shuffle = Shuffle { id: ShuffleId(0xab), terms: Terms { stashes: 30, ranges: 64 } };
+        let text = shuffle.to_string();
+        assert_eq!(text, "000000000000000000000000000000ab-30-64");
+        assert_eq!(text.parse(), Ok(shuffle));
+        assert_eq!(shuffle_id(&text), Ok(shuffle.id));
+        assert_eq!(shuffle_id(&text[..32]), Ok(shuffle.id));
+        for bad in ["", "ab-1-2", &text[..32], &format!("{text}-1"), &text.replace('6', "x")] {
+            assert!(bad.parse::<Shuffle>().is_err(), "{bad:?}");
+        }
+        assert!(shuffle_id("+00000000000000000000000000000ab").is_err());
+    }
+
+    #[test]
+    fn ranges_are_for_partitions_nodes_and_bytes() {
+        let options = |partitions, bytes| StartOptions { partitions, bytes, ..StartOptions::default() };
+        assert_eq!(options(1, 0).terms(3), Terms { stashes: 30, ranges: 30 });
+        assert_eq!(options(256, 0).terms(3), Terms { stashes: 30, ranges: 2_048 });
+        assert_eq!(options(1, 10 << 30).terms(3), Terms { stashes: 30, ranges: 320 });
+        assert_eq!(options(u64::MAX, 0).terms(3).ranges, 65_536);
+        assert_eq!(StartOptions { nodes: 7, ..options(1, 0) }.terms(3).stashes, 70);
+    }
+}

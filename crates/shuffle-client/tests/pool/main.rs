@@ -1,0 +1,209 @@
+//! The client against nodes that keep a pool in memory: connections that break, nodes that refuse, and what comes back.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise, in its helping functions too")]
+
+mod node;
+
+use node::{Faults, Node, away};
+use partage_shuffle_client::{
+    Address, Again, Attempt, Client, CutBy, Error, PackedRecords, Reading, RefusalWord, Sealed, Settings,
+    Shuffle, ShuffleId, Stage, StartOptions, Written,
+};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn settings() -> Settings {
+    Settings {
+        frame_bytes: 200,
+        first_rest: Duration::from_millis(1),
+        longest_rest: Duration::from_millis(5),
+        ..Settings::default()
+    }
+}
+
+async fn client(nodes: &[&Node]) -> Client {
+    let addresses: Vec<Address> = nodes.iter().map(|node| node.at.clone()).collect();
+    Client::connect(addresses, settings()).await.unwrap()
+}
+
+/// Some records of an input partition, in no order, many with the same key.
+fn records_of(partition: u32, count: u64) -> Vec<([u8; 2], Vec<u8>)> {
+    let record = |place: u64| {
+        let key = (place.wrapping_mul(0x9e37) ^ u64::from(partition)) as u16 % 300;
+        (key.to_be_bytes(), [partition.to_be_bytes().as_slice(), &place.to_be_bytes()].concat())
+    };
+    (0..count).map(record).collect()
+}
+
+async fn write(client: &Client, shuffle: &Shuffle, partition: u32, count: u64) -> Result<Written, Error> {
+    let produce = |mut attempt: Attempt| async move {
+        for (key, value) in records_of(attempt.partition(), count) {
+            attempt.write(&key, &value).await?;
+        }
+        attempt.end().await
+    };
+    client.write(shuffle, partition, produce).await
+}
+
+async fn all_of(mut reading: Reading) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+    let mut all = Vec::new();
+    while let Some(records) = reading.next().await? {
+        all.extend(records.iter().map(|(key, value)| (key.to_vec(), value.to_vec())));
+    }
+    Ok(all)
+}
+
+/// What is to be read: by key, then partition, then place.
+fn expected(partitions: u32, count: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let all = (0..partitions).flat_map(|partition| records_of(partition, count));
+    let mut all: Vec<_> = all.map(|(key, value)| (key.to_vec(), value)).collect();
+    all.sort();
+    all
+}
+
+#[tokio::test]
+async fn what_is_written_comes_back_once_and_in_order_whatever_breaks() {
+    let faults = Arc::new(Faults::default());
+    let first = Node::start(&faults).await;
+    let second = first.another(&faults).await;
+    let client = client(&[&first, &second]).await;
+    let shuffle = client.start(&StartOptions::default()).await.unwrap();
+    let shuffle: Shuffle = shuffle.to_string().parse().unwrap();
+
+    // Each third end is refused, and a connection breaks in the midst of an attempt now and then.
+    faults.ends.store(3, Ordering::Relaxed);
+    faults.frames.store(60, Ordering::Relaxed);
+    for partition in 0..4 {
+        let written = timeout(PATIENCE, write(&client, &shuffle, partition, 500)).await.unwrap().unwrap();
+        assert_eq!((written.records, written.bytes), (500, 500 * 14));
+    }
+    let lacks = client.seal(shuffle.id, 0..5).await.unwrap();
+    assert_eq!(lacks, Sealed::Lacks(vec![4]));
+    let sealed = client.seal(shuffle.id, 0..4).await.unwrap();
+    assert_eq!(sealed, Sealed::Whole { records: 2_000, bytes: 2_000 * 14 });
+    assert_eq!(client.status(shuffle.id).await.unwrap().stage, Stage::Sealed);
+
+    // Reading breaks too, and goes on at the other node behind what was given out.
+    faults.pieces.store(20, Ordering::Relaxed);
+    let expected = expected(4, 500);
+    let mut all = Vec::new();
+    for i in 0..7 {
+        let part = all_of(client.read(shuffle.id, i, 7, CutBy::Records)).await.unwrap();
+        assert!((285..=286).contains(&part.len()), "{i}: {}", part.len());
+        all.extend(part);
+    }
+    assert_eq!(all, expected);
+    assert!(faults.broken.load(Ordering::Relaxed) > 4, "faults are met");
+
+    let parts = Arc::new(Mutex::new(vec![Vec::new(); 7]));
+    let take = |i: u64, reading: Reading| {
+        let parts = Arc::clone(&parts);
+        async move {
+            let part = all_of(reading).await?;
+            parts.lock().unwrap()[i as usize] = part;
+            Ok::<(), Error>(())
+        }
+    };
+    client.read_partitions(shuffle.id, 7, 3, take).await.unwrap();
+    assert_eq!(parts.lock().unwrap().concat(), expected);
+
+    let keys = client.read_keys(shuffle.id, &[0, 100], Some(&[0, 101]));
+    let found = all_of(keys).await.unwrap();
+    assert!(!found.is_empty() && found.iter().all(|(key, _)| key == &[0, 100]));
+    let bounds = client.bounds(shuffle.id, 2).await.unwrap();
+    assert_eq!(bounds.len(), 3);
+    assert_eq!(bounds[1][..], expected[1_000].0);
+    client.keep_alive(shuffle.id).await.unwrap();
+    client.delete(shuffle.id).await.unwrap();
+    let gone = client.status(shuffle.id).await.unwrap_err();
+    assert_eq!((gone.word(), gone.again()), (Some(RefusalWord::ShuffleDeleted), Again::No));
+}
+
+#[tokio::test]
+async fn nodes_that_are_away_are_passed_over_and_none_at_all_is_said() {
+    let node = Node::start(&Arc::default()).await;
+    let client = Client::connect([away().await, node.at.clone(), away().await], settings()).await.unwrap();
+    let shuffle = client.start(&StartOptions::default()).await.unwrap();
+    for partition in 0..6 {
+        write(&client, &shuffle, partition, 10).await.unwrap();
+    }
+    let nowhere = away().await;
+    let none = Client::connect([nowhere.clone()], settings()).await.unwrap_err();
+    assert!(matches!(&none, Error::NoNode(tried) if tried.contains(&nowhere.to_string())), "{none}");
+    assert!(matches!(Client::connect([], settings()).await, Err(Error::NoAddress)));
+}
+
+#[tokio::test]
+async fn what_would_fail_again_is_not_run_again() {
+    let node = Node::start(&Arc::default()).await;
+    let client = client(&[&node]).await;
+    let shuffle = client.start(&StartOptions::default()).await.unwrap();
+    let runs = AtomicU64::new(0);
+    let produce = |attempt: Attempt| {
+        runs.fetch_add(1, Ordering::Relaxed);
+        async move {
+            drop(attempt);
+            Err::<Written, Error>(Error::own(std::io::Error::other("the file is gone")))
+        }
+    };
+    let failed = client.write(&shuffle, 0, produce).await.unwrap_err();
+    assert!(failed.to_string().contains("the file is gone") && runs.load(Ordering::Relaxed) == 1);
+
+    let mut attempt = client.open(&shuffle, 0).await.unwrap();
+    let large = attempt.write(&[0; 70_000], b"").await.unwrap_err();
+    assert!(matches!(large, Error::TooLarge { key: 70_000, value: 0 }) && !large.runs_again());
+    attempt.abort().await;
+
+    let unknown = client.seal(ShuffleId(7), 0..1).await.unwrap_err();
+    assert_eq!(unknown.word(), Some(RefusalWord::ShuffleUnknown));
+}
+
+#[tokio::test]
+async fn a_budget_ends() {
+    let faults = Arc::new(Faults::default());
+    let node = Node::start(&faults).await;
+    let settings = Settings { retry_budget: 3, ..settings() };
+    let client = Client::connect([node.at.clone()], settings).await.unwrap();
+    let shuffle = client.start(&StartOptions::default()).await.unwrap();
+    // Each end is refused.
+    faults.ends.store(1, Ordering::Relaxed);
+    let failed = timeout(PATIENCE, write(&client, &shuffle, 0, 3)).await.unwrap().unwrap_err();
+    assert_eq!((failed.word(), failed.again()), (Some(RefusalWord::TooFewNodes), Again::Attempt));
+    assert_eq!(faults.broken.load(Ordering::Relaxed), 4, "once, and three times again");
+}
+
+#[tokio::test]
+async fn a_node_without_room_holds_the_writer_back() {
+    let faults = Arc::new(Faults::default());
+    let node = Node::start(&faults).await;
+    let client = client(&[&node]).await;
+    let shuffle = client.start(&StartOptions::default()).await.unwrap();
+    faults.is_full.store(true, Ordering::Relaxed);
+    let value = vec![7; 1 << 20];
+    let piece = PackedRecords::pack([(&b"key"[..], &value[..])]);
+    let written = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&written);
+    let mut attempt = client.open(&shuffle, 0).await.unwrap();
+    let writing = tokio::spawn(async move {
+        for _ in 0..64 {
+            attempt.put(piece.clone()).await?;
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        attempt.end().await
+    });
+    // What sockets hold is some megabytes; the writer waits with the rest.
+    let mut before = u64::MAX;
+    while before != written.load(Ordering::Relaxed) {
+        before = written.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    assert!(before < 64, "all was taken");
+    faults.is_full.store(false, Ordering::Relaxed);
+    let written = timeout(PATIENCE, writing).await.unwrap().unwrap().unwrap();
+    assert_eq!(written.records, 64);
+}
