@@ -132,6 +132,14 @@ kinds! {
     Count = 32, Node, LONG_BYTES;
     /// It is counted.
     Counted = 33, Node, LONG_BYTES;
+    /// A client of the sender asks the leader of a shuffle.
+    AskLeader = 34, Node, LONG_BYTES;
+    /// The leader answers.
+    LeaderAnswers = 35, Node, LONG_BYTES;
+    /// A client of the sender reads.
+    AskHolder = 36, Node, SHORT_BYTES;
+    /// The holder answers.
+    HolderAnswers = 37, Node, LONG_BYTES;
     /// A shuffle is to begin.
     Start = 64, Client, LONG_BYTES;
     /// An attempt begins.
