@@ -5,6 +5,7 @@
 //! | [`store`] | the files in which a holder keeps batches |
 //! | [`log`] | the decisions of leaders, on disk |
 //! | [`node`] | one node: what comes in, the machines, what goes out; and the client in the same process |
+//! | [`network`] | the node over sockets: packets as frames, calls of clients |
 //!
 //! Decisions are the machines'. Here are the clock, randomness and what reads and writes.
 //!
@@ -27,5 +28,6 @@
 mod forms;
 mod limits;
 pub mod log;
+pub mod network;
 pub mod node;
 pub mod store;
