@@ -24,7 +24,8 @@ use partage_core::service::shuffle::ShuffleId;
 pub const VERSION: u8 = 1;
 /// Bytes of a header; the body follows.
 pub const HEADER_BYTES: usize = 44;
-const MAGIC: [u8; 4] = *b"PSHF";
+/// The first bytes of each frame: of no request of HTTP.
+pub const MAGIC: [u8; 4] = *b"PSHF";
 /// The frame names a shuffle.
 const HAS_SHUFFLE: u16 = 1;
 

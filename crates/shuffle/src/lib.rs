@@ -6,12 +6,12 @@
 //! | [`log`] | the decisions of leaders, on disk |
 //! | [`node`] | one node: what comes in, the machines, what goes out; and the client in the same process |
 //! | [`network`] | the node over sockets: packets as frames, calls of clients |
+//! | `pool` | the node as a service of the shard manager: maps in, loads out; status and metrics |
+//! | [`server`] | all of it together: `partage shuffle serve` |
 //!
 //! Decisions are the machines'. Here are the clock, randomness and what reads and writes.
 //!
 //! # What was not done
-//!
-//! No listener and no command uses this crate yet. Before one does:
 //!
 //! | what | where |
 //! |---|---|
@@ -30,4 +30,8 @@ mod limits;
 pub mod log;
 pub mod network;
 pub mod node;
+mod pool;
+pub mod server;
 pub mod store;
+
+pub use pool::{DiskLimits, PoolError};

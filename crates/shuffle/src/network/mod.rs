@@ -21,5 +21,6 @@ mod service;
 mod session;
 mod transport;
 
+pub(crate) use calls::{Asks, waits_for};
 pub use service::PoolService;
 pub use transport::{ReadySlots, WireTransport};

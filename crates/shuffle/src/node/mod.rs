@@ -32,7 +32,7 @@ mod storing;
 pub(crate) mod transport;
 
 pub use client::Client;
-pub use settings::NodeSettings;
+pub use settings::{LEAST_MEMORY, NodeSettings};
 pub use shared::NodeStatus;
 pub use transport::{Packet, SliceOf, Transport};
 
@@ -194,6 +194,22 @@ impl Node {
     pub fn set_map(&self, map: Arc<PoolMap>) {
         // A node that has ended needs no map.
         let _ = self.shared.inbox.push(Event::Map(map));
+    }
+
+    /// The same for a task.
+    pub async fn set_map_when_room(&self, map: Arc<PoolMap>) {
+        let _ = self.shared.inbox.push_when_room(Event::Map(map)).await;
+    }
+
+    /// Why the node has ended, if it has.
+    pub fn ended(&self) -> Option<String> {
+        let why = || self.status().ended.unwrap_or_else(|| "its thread has stopped".to_owned());
+        self.shared.inbox.is_closed().then(why)
+    }
+
+    /// Ends it: what was not stored is then not stored. Its threads are waited for when it is dropped.
+    pub fn end(&self) {
+        self.shared.inbox.close();
     }
 
     /// How it is.
