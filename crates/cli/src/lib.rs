@@ -28,6 +28,7 @@ mod redrawn;
 mod restore;
 mod role;
 mod shell;
+mod shuffle;
 mod simulate;
 mod table;
 mod terminal;
@@ -74,6 +75,9 @@ enum Command {
     /// Manage tables: replicated rows that are read and written by key
     #[command(subcommand)]
     Table(table::TableCommand),
+    /// Manage shuffles: records that are sorted by key and divided into equal parts; sort files
+    #[command(subcommand)]
+    Shuffle(shuffle::ShuffleCommand),
     /// Show or release the brake, which stops automatic moves
     #[command(subcommand)]
     Brake(admin::BrakeCommand),
@@ -136,6 +140,7 @@ impl Command {
             Command::Explain(args) => args.run(output).await,
             Command::Dataset(command) => command.run(output).await,
             Command::Table(command) => command.run(output).await,
+            Command::Shuffle(command) => command.run(output).await,
             Command::Brake(command) => command.run(output).await,
             Command::Backup(args) => args.run(output).await,
             Command::Restore(args) => args.run(output).await,
