@@ -8,7 +8,7 @@ use crate::frame::{Frame, Kind};
 use crate::malformed::{FrameError, Malformed};
 use crate::node::read;
 use partage_core::service::shuffle::holder::NotRead;
-use partage_core::service::shuffle::leader::{Answer, Failed, Overview, Request, Stage};
+use partage_core::service::shuffle::leader::{Answer, Failed, Overview, Request, ShuffleStage};
 use partage_core::service::shuffle::plan::Placed;
 use partage_core::service::shuffle::{Bytes, ShuffleId};
 
@@ -43,7 +43,7 @@ pub enum Relay {
 fields! {
     Overview, "the overview of a shuffle", {
         shuffle: ShuffleId,
-        stage: Stage,
+        stage: ShuffleStage,
         partitions: u64,
         attempts: u64,
         records: u64,
@@ -59,7 +59,7 @@ fields! {
     };
 }
 choices! {
-    Stage, "how far a shuffle is", { 1 => Open, 2 => Sealing, 3 => Sealed, 4 => Failed(why) };
+    ShuffleStage, "how far a shuffle is", { 1 => Open, 2 => Sealing, 3 => Sealed, 4 => Failed(why) };
     Request, "request to a leader", {
         1 => Start(terms), 2 => Seal(expected), 3 => Delete, 4 => KeepAlive, 5 => Overview
     };
@@ -201,7 +201,7 @@ mod tests {
         };
         let overview = Overview {
             shuffle: SHUFFLE,
-            stage: Stage::Sealing,
+            stage: ShuffleStage::Sealing,
             partitions: 2,
             attempts: 3,
             records: 40,

@@ -338,9 +338,9 @@ fn bytes_of(plan: &Plan) -> u64 {
 
 fn status(overview: &Overview) -> Status {
     let stage = match overview.stage {
-        leader::Stage::Open | leader::Stage::Sealing => Stage::Open,
-        leader::Stage::Sealed => Stage::Sealed,
-        leader::Stage::Failed(_) => Stage::Failed,
+        leader::ShuffleStage::Open | leader::ShuffleStage::Sealing => Stage::Open,
+        leader::ShuffleStage::Sealed => Stage::Sealed,
+        leader::ShuffleStage::Failed(_) => Stage::Failed,
     };
     Status {
         stage,
@@ -356,13 +356,13 @@ fn status(overview: &Overview) -> Status {
 /// What it waits for, for people; empty: nothing.
 pub(crate) fn waits_for(overview: &Overview) -> String {
     match overview.stage {
-        leader::Stage::Sealing if !overview.lacking.is_empty() => {
+        leader::ShuffleStage::Sealing if !overview.lacking.is_empty() => {
             let named: Vec<String> = overview.lacking.iter().take(10).map(u32::to_string).collect();
             let rest = if overview.lacking.len() > 10 { ", …" } else { "" };
             format!("a whole attempt of each of the partitions {}{rest}", named.join(", "))
         }
-        leader::Stage::Sealing => "division and counts, before it is sealed".to_owned(),
-        leader::Stage::Failed(failure) => failure.to_string(),
-        leader::Stage::Open | leader::Stage::Sealed => String::new(),
+        leader::ShuffleStage::Sealing => "division and counts, before it is sealed".to_owned(),
+        leader::ShuffleStage::Failed(failure) => failure.to_string(),
+        leader::ShuffleStage::Open | leader::ShuffleStage::Sealed => String::new(),
     }
 }

@@ -24,7 +24,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use partage_core::base::name::NodeId;
 use partage_core::service::shuffle::ShuffleId;
-use partage_core::service::shuffle::leader::{Overview, Stage};
+use partage_core::service::shuffle::leader::{Overview, ShuffleStage};
 use partage_dialer::Dialer;
 use partage_shuffle_wire::client::{Again, Refusal, RefusalWord};
 use partage_wire::json::ErrorBody;
@@ -56,10 +56,10 @@ pub(crate) fn routes(me: NodeId, starting: Starting, seen: watch::Receiver<Optio
 
 fn form(overview: &Overview) -> ShuffleForm {
     let stage = match overview.stage {
-        Stage::Open => "open",
-        Stage::Sealing => "sealing",
-        Stage::Sealed => "sealed",
-        Stage::Failed(_) => "failed",
+        ShuffleStage::Open => "open",
+        ShuffleStage::Sealing => "sealing",
+        ShuffleStage::Sealed => "sealed",
+        ShuffleStage::Failed(_) => "failed",
     };
     ShuffleForm {
         shuffle: overview.shuffle.to_string(),
@@ -160,7 +160,7 @@ mod tests {
     fn the_form_of_a_shuffle_says_what_it_waits_for() {
         let overview = Overview {
             shuffle: ShuffleId(255),
-            stage: Stage::Sealing,
+            stage: ShuffleStage::Sealing,
             partitions: 2,
             attempts: 3,
             records: 10,
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(told.shuffle, format!("{:0>32}", "ff"));
         assert_eq!((told.stage.as_str(), told.short_slots, told.lacking.len()), ("sealing", 4, 2));
         assert_eq!(told.waits_for.as_deref(), Some("a whole attempt of each of the partitions 7, 9"));
-        let open = form(&Overview { stage: Stage::Open, lacking: Vec::new(), ..overview });
+        let open = form(&Overview { stage: ShuffleStage::Open, lacking: Vec::new(), ..overview });
         assert_eq!(open.waits_for, None);
     }
 }

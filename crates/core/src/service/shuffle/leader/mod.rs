@@ -27,7 +27,7 @@ mod overview;
 mod sealing;
 
 use led::{Led, State, UnderWay};
-pub use overview::{Overview, Stage};
+pub use overview::{Overview, ShuffleStage};
 
 /// What somebody asks the leader for.
 #[derive(Debug, Clone, PartialEq, Eq)]

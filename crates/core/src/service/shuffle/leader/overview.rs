@@ -9,7 +9,7 @@ const LACKING_NAMED: usize = 100;
 
 /// How far a shuffle is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum ShuffleStage {
     /// It takes records.
     Open,
     /// It is being sealed.
@@ -26,7 +26,7 @@ pub struct Overview {
     /// The shuffle.
     pub shuffle: ShuffleId,
     /// How far it is.
-    pub stage: Stage,
+    pub stage: ShuffleStage,
     /// Input partitions with a whole attempt; of a sealed one, those that are read.
     pub partitions: u64,
     /// Whole attempts of these. When it is sealed, losers are counted no more.
@@ -67,12 +67,12 @@ impl Led {
         }
     }
 
-    fn stage(&self) -> Stage {
+    fn stage(&self) -> ShuffleStage {
         match &self.state {
-            State::Open if self.seal.is_some() => Stage::Sealing,
-            State::Open => Stage::Open,
-            State::Sealed(_) => Stage::Sealed,
-            State::Failed(failure) => Stage::Failed(*failure),
+            State::Open if self.seal.is_some() => ShuffleStage::Sealing,
+            State::Open => ShuffleStage::Open,
+            State::Sealed(_) => ShuffleStage::Sealed,
+            State::Failed(failure) => ShuffleStage::Failed(*failure),
         }
     }
 }
