@@ -8,7 +8,7 @@ use crate::frame::{Frame, Kind};
 use crate::malformed::{FrameError, Malformed};
 use crate::node::read;
 use partage_core::service::shuffle::holder::NotRead;
-use partage_core::service::shuffle::leader::{Answer, Failed, Overview, Request, ShuffleStage};
+use partage_core::service::shuffle::leader::{Answer, Failed, Request, ShuffleOverview, ShuffleStage};
 use partage_core::service::shuffle::plan::Placed;
 use partage_core::service::shuffle::{Bytes, ShuffleId};
 
@@ -41,7 +41,7 @@ pub enum Relay {
 }
 
 fields! {
-    Overview, "the overview of a shuffle", {
+    ShuffleOverview, "the overview of a shuffle", {
         shuffle: ShuffleId,
         stage: ShuffleStage,
         partitions: u64,
@@ -199,7 +199,7 @@ mod tests {
             index: 300,
             value: b"value".as_slice().into(),
         };
-        let overview = Overview {
+        let overview = ShuffleOverview {
             shuffle: SHUFFLE,
             stage: ShuffleStage::Sealing,
             partitions: 2,

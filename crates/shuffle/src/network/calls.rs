@@ -8,7 +8,7 @@ use crate::node::shared::Shared;
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use partage_core::service::shuffle::holder::{NotRead, Slice};
-use partage_core::service::shuffle::leader::{self, Overview};
+use partage_core::service::shuffle::leader::{self, ShuffleOverview};
 use partage_core::service::shuffle::message::Word;
 use partage_core::service::shuffle::partition::rank;
 use partage_core::service::shuffle::plan::{Placed, Plan};
@@ -237,7 +237,7 @@ impl Asks {
     }
 
     /// How a shuffle is, as its leader knows it.
-    pub(crate) async fn overview(&self, shuffle: ShuffleId) -> Result<Overview, Refusal> {
+    pub(crate) async fn overview(&self, shuffle: ShuffleId) -> Result<ShuffleOverview, Refusal> {
         match self.request(shuffle, &leader::Request::Overview).await? {
             leader::Answer::Overview(overview) => Ok(overview),
             _ => Err(unexpected()),
@@ -336,7 +336,7 @@ fn bytes_of(plan: &Plan) -> u64 {
     plan.winners.values().map(|winner| winner.bytes).sum()
 }
 
-fn status(overview: &Overview) -> Status {
+fn status(overview: &ShuffleOverview) -> Status {
     let stage = match overview.stage {
         leader::ShuffleStage::Open | leader::ShuffleStage::Sealing => Stage::Open,
         leader::ShuffleStage::Sealed => Stage::Sealed,
@@ -354,7 +354,7 @@ fn status(overview: &Overview) -> Status {
 }
 
 /// What it waits for, for people; empty: nothing.
-pub(crate) fn waits_for(overview: &Overview) -> String {
+pub(crate) fn waits_for(overview: &ShuffleOverview) -> String {
     match overview.stage {
         leader::ShuffleStage::Sealing if !overview.lacking.is_empty() => {
             let named: Vec<String> = overview.lacking.iter().take(10).map(u32::to_string).collect();

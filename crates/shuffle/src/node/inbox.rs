@@ -13,7 +13,7 @@ use crate::store::{Damage, Written};
 use partage_core::base::name::NodeId;
 use partage_core::service::shuffle::buffer::{self, Attempt, Input};
 use partage_core::service::shuffle::holder::{NotRead, Slice};
-use partage_core::service::shuffle::leader::{Answer, Failed, Overview, Request};
+use partage_core::service::shuffle::leader::{Answer, Failed, Request, ShuffleOverview};
 use partage_core::service::shuffle::message::{Message, Word};
 use partage_core::service::shuffle::plan::{Division, Placed};
 use partage_core::service::shuffle::pool::PoolMap;
@@ -54,7 +54,7 @@ pub(crate) enum Event {
     Read(NodeId, Slice, u64, Hears<ReadAnswer>),
     Status(ShuffleId, Hears<Word>),
     /// The shuffles that are led here.
-    Overviews(oneshot::Sender<Vec<Overview>>),
+    Overviews(oneshot::Sender<Vec<ShuffleOverview>>),
     /// A replica in `Load` begins anew; the sender hears when that is so.
     LoadBegins(PoolSlot, oneshot::Sender<()>),
     /// The pool is gone, and with it the slot.

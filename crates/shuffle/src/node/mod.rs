@@ -45,7 +45,7 @@ use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::base::time::Millis;
 use partage_core::service::shuffle::buffer::Buffer;
 use partage_core::service::shuffle::holder::{Holder, Stored};
-use partage_core::service::shuffle::leader::Overview;
+use partage_core::service::shuffle::leader::ShuffleOverview;
 use partage_core::service::shuffle::pool::PoolMap;
 use partage_core::service::shuffle::{BufferId, PoolSlot};
 use partage_journal::Disk;
@@ -223,7 +223,7 @@ impl Node {
     }
 
     /// The shuffles that this node leads. None: it has ended.
-    pub async fn overviews(&self) -> Option<Vec<Overview>> {
+    pub async fn overviews(&self) -> Option<Vec<ShuffleOverview>> {
         let (sender, overviews) = oneshot::channel();
         self.shared.inbox.push_when_room(Event::Overviews(sender)).await.ok()?;
         overviews.await.ok()

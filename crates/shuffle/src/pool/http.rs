@@ -24,7 +24,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use partage_core::base::name::NodeId;
 use partage_core::service::shuffle::ShuffleId;
-use partage_core::service::shuffle::leader::{Overview, ShuffleStage};
+use partage_core::service::shuffle::leader::{ShuffleOverview, ShuffleStage};
 use partage_dialer::Dialer;
 use partage_shuffle_wire::client::{Again, Refusal, RefusalWord};
 use partage_wire::json::ErrorBody;
@@ -54,7 +54,7 @@ pub(crate) fn routes(me: NodeId, starting: Starting, seen: watch::Receiver<Optio
     Router::new().route(SHUFFLES, get(list)).route(SHUFFLE, get(show)).with_state(doors)
 }
 
-fn form(overview: &Overview) -> ShuffleForm {
+fn form(overview: &ShuffleOverview) -> ShuffleForm {
     let stage = match overview.stage {
         ShuffleStage::Open => "open",
         ShuffleStage::Sealing => "sealing",
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_form_of_a_shuffle_says_what_it_waits_for() {
-        let overview = Overview {
+        let overview = ShuffleOverview {
             shuffle: ShuffleId(255),
             stage: ShuffleStage::Sealing,
             partitions: 2,
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(told.shuffle, format!("{:0>32}", "ff"));
         assert_eq!((told.stage.as_str(), told.short_slots, told.lacking.len()), ("sealing", 4, 2));
         assert_eq!(told.waits_for.as_deref(), Some("a whole attempt of each of the partitions 7, 9"));
-        let open = form(&Overview { stage: ShuffleStage::Open, lacking: Vec::new(), ..overview });
+        let open = form(&ShuffleOverview { stage: ShuffleStage::Open, lacking: Vec::new(), ..overview });
         assert_eq!(open.waits_for, None);
     }
 }

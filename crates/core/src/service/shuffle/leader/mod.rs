@@ -27,7 +27,7 @@ mod overview;
 mod sealing;
 
 use led::{Led, State, UnderWay};
-pub use overview::{Overview, ShuffleStage};
+pub use overview::{ShuffleOverview, ShuffleStage};
 
 /// What somebody asks the leader for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub enum Answer {
     /// It lives.
     Alive,
     /// How it is.
-    Overview(Overview),
+    Overview(ShuffleOverview),
 }
 
 /// Why the leader does not do it.

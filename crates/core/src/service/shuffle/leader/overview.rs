@@ -22,7 +22,7 @@ pub enum ShuffleStage {
 
 /// One shuffle, as its leader knows it. What an open one has may be more than the leader has heard of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Overview {
+pub struct ShuffleOverview {
     /// The shuffle.
     pub shuffle: ShuffleId,
     /// How far it is.
@@ -79,23 +79,23 @@ impl Led {
 
 impl Leader {
     /// The shuffles that it leads, by their numbers; none before it leads, and none after.
-    pub fn overviews(&self) -> impl Iterator<Item = Overview> {
+    pub fn overviews(&self) -> impl Iterator<Item = ShuffleOverview> {
         let leads = self.counted.is_some() && !self.is_deposed;
         let led = self.shuffles.iter().filter(move |_| leads);
         led.map(move |(shuffle, led)| self.overview_of(*shuffle, led))
     }
 
-    pub(super) fn overview(&self, shuffle: ShuffleId) -> Option<Overview> {
+    pub(super) fn overview(&self, shuffle: ShuffleId) -> Option<ShuffleOverview> {
         self.shuffles.get(&shuffle).map(|led| self.overview_of(shuffle, led))
     }
 
-    fn overview_of(&self, shuffle: ShuffleId, led: &Led) -> Overview {
+    fn overview_of(&self, shuffle: ShuffleId, led: &Led) -> ShuffleOverview {
         let (partitions, attempts, records, bytes) = led.sums();
         let bounds = led.versions.current();
         let slots: BTreeSet<PoolSlot> =
             bounds.ranges.iter().map(|range| self.map.slot_of(shuffle, range.id)).collect();
         let is_short = |slot: &&PoolSlot| self.map.live(**slot).len() < self.map.replicas;
-        Overview {
+        ShuffleOverview {
             shuffle,
             stage: led.stage(),
             partitions,
