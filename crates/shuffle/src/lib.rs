@@ -23,6 +23,10 @@
 //! | a job reads all batches of a slot into memory; plans are counted, not weighed | `node/reading.rs` |
 //! | a thread that panics leaves a node that looks alive | `node/storing.rs`, `node/reading.rs` |
 //! | a slot that this node may not lead after a restart waits for a later epoch, and the coordinator hears nothing | `node/event_loop/mod.rs` |
+//! | a node without a slot is not known to the others, so it neither stands in nor takes its share before the coordinator has placed something on it | `pool/map.rs` |
+//! | records of Arrow, and partitions that are cut at bytes or between keys, are refused | `network/calls.rs` |
+//! | what is told of a slot that was moved says nothing of bytes: the placement knows no sizes | `pool/handler.rs` |
+//! | nothing goes to an object store, and there are no quotas and weights | `pool/disk.rs`, `network/session.rs` |
 #![forbid(unsafe_code)]
 
 mod forms;

@@ -78,6 +78,12 @@ impl Cluster {
         cluster
     }
 
+    /// The coordinator alone, which moves replicas to nodes that join.
+    pub async fn balanced() -> Cluster {
+        let settings = SETTINGS.replace("rebalance_ms = 3600000", "rebalance_ms = 1000");
+        Cluster::begin(None, None, &settings).await
+    }
+
     /// The coordinator alone, with its state on a server that others could share, and leases as sessions there need them.
     pub async fn on(engine: Engine) -> Cluster {
         Cluster::begin(None, Some(engine), fleet::SETTINGS).await

@@ -29,10 +29,20 @@ const REST: Duration = Duration::from_millis(200);
 static ATTEMPTS: AtomicU64 = AtomicU64::new(1);
 
 async fn cluster() -> Cluster {
-    let mut cluster = Cluster::start(0).await;
+    let mut cluster = Cluster::balanced().await;
     for node in NODES {
         cluster.add_shuffle_node(node).await;
     }
+    // Only then the others know of a node, and store with it what one that is killed would have stored.
+    until("each node has slots of the pool", || async {
+        let shards = cluster.admin.shards("default").await;
+        let has = |node: &str| {
+            shards.iter().flat_map(|shard| &shard.replicas).any(|replica| replica.node.as_str() == node)
+        };
+        let without: Vec<&str> = NODES.into_iter().filter(|node| !has(node)).collect();
+        if without.is_empty() { Ok(()) } else { Err(format!("{without:?} have none")) }
+    })
+    .await;
     cluster.admin.settled().await;
     cluster
 }
