@@ -269,7 +269,7 @@ const WITHOUT_DRY_RUN: [(&str, &[&str]); 4] = [
             "table index query",
         ],
     ),
-    ("it runs until it is stopped", &["up", "router", "dataset serve", "table serve"]),
+    ("it runs until it is stopped", &["up", "router", "dataset serve", "table serve", "shuffle serve"]),
     (
         "it writes new files where it is told to, and changes nothing that runs",
         &["backup", "check", "man", "dataset build"],
