@@ -22,7 +22,7 @@ use partage_core::service::shuffle::BufferId;
 use partage_door::state::make_private;
 use partage_door::{AcceptedConnection, Changes, Door, Ending, Role, TowerService};
 use partage_journal::{Disk, RealDisk};
-use partage_maps::{Following, Kept, follow_with};
+use partage_maps::{Following, follow_with};
 use partage_shuffle_wire::frame::MAGIC;
 use partage_shuffle_wire::node::Peer;
 use partage_shuffle_wire::transport::{Address, Listener, Server, Timing};
@@ -189,10 +189,9 @@ impl ShuffleNode {
         }
         let spec = PoolSpec { name: pool.clone(), slots: config.slots, replicas: config.replicas };
         let settings = pool_settings(&config.coordinators, &spec).await?;
-        let kept = Kept::read(config.folder.join("maps")).await;
         let listener = PoolListener { pool: pool.clone(), me: id.clone(), tell };
         let keyspaces = BTreeSet::from([pool.clone()]);
-        let (_, following) = follow_with(config.coordinators.clone(), keyspaces, Some(kept), listener);
+        let (_, following) = follow_with(config.coordinators.clone(), keyspaces, None, listener);
         let first = first_map(seen.clone()).await?;
         let incarnation = worker.incarnation().ok_or_else(|| lost("the worker has ended"))?;
         let own = Peer { node: id.clone(), incarnation };

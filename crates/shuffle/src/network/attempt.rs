@@ -45,7 +45,7 @@ impl OpenAttempt {
         attempt: Attempt,
         terms: Terms,
     ) -> Result<OpenAttempt, Refusal> {
-        let (sender, notes) = mpsc::channel(NOTES);
+        let (sender, notes) = mpsc::channel::<Note>(NOTES);
         let hears = Hears::from(sender);
         let open = OpenAttempt { shared, attempt, hears, notes, over: None };
         open.push(Input::Open(terms)).await?;

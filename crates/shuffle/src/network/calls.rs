@@ -30,6 +30,9 @@ pub(crate) struct Asks {
     own: NodeId,
 }
 
+/// What a leader answers, or why it does not.
+type LedAnswer = Result<leader::Answer, leader::Failed>;
+
 /// Why a call has no more answers: the client is gone, or is refused.
 enum Ends {
     Gone(ConnectionClosed),
@@ -172,7 +175,7 @@ impl Asks {
         wanted: Wanted,
         replies: &Replies<'_>,
     ) -> Result<(u64, u64), Ends> {
-        let (sender, mut come) = mpsc::channel(ANSWERS);
+        let (sender, mut come) = mpsc::channel::<ReadAnswer>(ANSWERS);
         let mut steps = Steps::new(Arc::clone(&self.shared), plan, wanted, sender.into());
         let mut sum = (0, 0);
         while let Some(records) = next_piece(&mut steps, &mut come).await? {
@@ -229,7 +232,7 @@ impl Asks {
 
     /// The key of the record of that rank: partitions of one record each are read by ranks.
     async fn key_at(&self, plan: &Arc<Plan>, at: u64, total: u64) -> Result<Bytes, Refusal> {
-        let (sender, mut come) = mpsc::channel(ANSWERS);
+        let (sender, mut come) = mpsc::channel::<ReadAnswer>(ANSWERS);
         let wanted = Wanted::Partition(at, total);
         let mut steps = Steps::new(Arc::clone(&self.shared), plan, wanted, sender.into());
         let records = next_piece(&mut steps, &mut come).await?.unwrap_or_default();
@@ -251,7 +254,7 @@ impl Asks {
     ) -> Result<leader::Answer, Refusal> {
         let begun = self.now();
         loop {
-            let (sender, mut answer) = mpsc::channel(1);
+            let (sender, mut answer) = mpsc::channel::<LedAnswer>(1);
             let event = Event::Request(shuffle, request.clone(), sender.into());
             self.shared.inbox.push_when_room(event).await.map_err(stopped)?;
             match timeout(self.patience(), answer.recv()).await {
@@ -265,7 +268,7 @@ impl Asks {
     async fn plan(&self, shuffle: ShuffleId) -> Result<Arc<Plan>, Refusal> {
         let begun = self.now();
         loop {
-            let (sender, mut word) = mpsc::channel(1);
+            let (sender, mut word) = mpsc::channel::<Word>(1);
             let event = Event::Status(shuffle, sender.into());
             self.shared.inbox.push_when_room(event).await.map_err(stopped)?;
             match timeout(self.patience(), word.recv()).await {

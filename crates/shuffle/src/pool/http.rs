@@ -48,8 +48,8 @@ struct Doors {
 
 /// The routes of a node of a pool.
 pub(crate) fn routes(me: NodeId, starting: Starting, seen: watch::Receiver<Option<Seen>>) -> Router {
-    let others = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new());
-    let others = others.build(Dialer::PEER.http());
+    let others =
+        Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(Dialer::PEER.http());
     let doors = Doors { me, starting, seen, others };
     Router::new().route(SHUFFLES, get(list)).route(SHUFFLE, get(show)).with_state(doors)
 }

@@ -44,7 +44,8 @@ impl Seen {
 
     /// Where frames for other nodes go.
     pub(crate) fn frame_addresses(&self) -> BTreeMap<NodeId, Address> {
-        let parsed = self.addresses.iter().filter_map(|(node, at)| Some((node.clone(), at.parse().ok()?)));
+        let parsed =
+            self.addresses.iter().filter_map(|(node, at)| Some((node.clone(), at.parse::<Address>().ok()?)));
         parsed.collect()
     }
 }

@@ -148,7 +148,7 @@ impl Client {
     pub fn status(&self, shuffle: ShuffleId) -> Result<Word, ClientError> {
         let begun = self.now();
         loop {
-            let (sender, answer) = sync_channel(1);
+            let (sender, answer) = sync_channel::<Word>(1);
             self.shared.inbox.push(Event::Status(shuffle, sender.into()))?;
             match answer.recv_timeout(self.patience()) {
                 Ok(word) => return Ok(word),
@@ -183,7 +183,7 @@ impl Client {
     fn request(&self, shuffle: ShuffleId, request: &Request) -> Result<Answer, ClientError> {
         let begun = self.now();
         loop {
-            let (sender, answer) = sync_channel(1);
+            let (sender, answer) = sync_channel::<Result<Answer, Failed>>(1);
             self.shared.inbox.push(Event::Request(shuffle, request.clone(), sender.into()))?;
             match answer.recv_timeout(self.patience()) {
                 Ok(Ok(answer)) => return Ok(answer),

@@ -67,7 +67,7 @@ pub struct Put {
 
 impl Put {
     pub(super) fn open(shared: Arc<Shared>, attempt: Attempt, terms: Terms) -> Result<Put, Closed> {
-        let (sender, notes) = sync_channel(limits::NOTES);
+        let (sender, notes) = sync_channel::<Note>(limits::NOTES);
         shared.inbox.push(Event::Input(attempt, Input::Open(terms), sender.clone().into()))?;
         Ok(Put { shared, attempt, sender, notes, frames: 0, records: 0, bytes: 0, over: None })
     }

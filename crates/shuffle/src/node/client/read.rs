@@ -127,7 +127,7 @@ pub struct Reading {
 
 impl Reading {
     pub(super) fn new(shared: Arc<Shared>, plan: &Arc<Plan>, wanted: Wanted) -> Reading {
-        let (sender, answers) = sync_channel(limits::ANSWERS);
+        let (sender, answers) = sync_channel::<ReadAnswer>(limits::ANSWERS);
         Reading { steps: Steps::new(shared, plan, wanted, sender.into()), answers }
     }
 }
