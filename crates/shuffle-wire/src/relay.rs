@@ -1,7 +1,7 @@
 //! What nodes ask each other for their clients: any node takes any call, and passes on what another one leads or holds.
 //!
-//! A question has a number of the node that asks, and its answer has the same. A slice is named by its shuffle: the holder has the
-//! plan of a sealed shuffle, or asks for it ([`Message::Ask`](partage_core::service::shuffle::message::Message::Ask)).
+//! A question has a number of the node that asks, and its answer has the same. A slice is named by its shuffle: the holder has
+//! the plan of a sealed shuffle, or asks for it ([`Message::Ask`](partage_core::service::shuffle::message::Message::Ask)).
 
 use crate::form::{Cursor, Form, choices, fields, put_number};
 use crate::frame::{Frame, Kind};

@@ -25,7 +25,7 @@ pub(crate) const ANSWERS: usize = 4;
 pub(crate) const READER_LOOK_MS: u64 = 200;
 /// Batches and answers with records that wait for one other node.
 pub(crate) const BULK_PACKETS: usize = 1_024;
-/// Their keys and values: while so many wait, further ones are dropped, and sent again later. As much again as a connection keeps.
+/// Their keys and values: while so many wait, further ones are dropped, and sent again later. As much as a connection keeps.
 pub(crate) const BULK_BYTES: u64 = 32 << 20;
 /// Calls of one client that are being answered at a time; beyond that its connection is not read.
 pub(crate) const CALLS_AT_ONCE: usize = 64;

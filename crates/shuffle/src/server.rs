@@ -5,7 +5,7 @@
 //! knows where its frames go.
 //!
 //! ```text
-//!  start: members ─► worker registers ─► listener ─► pool is there? ─► first map ─► node opens its files ─► orders are carried out
+//!  start: members ─► worker registers ─► listener ─► the pool is there ─► first map ─► node opens its files ─► orders
 //! ```
 
 use crate::limits;
@@ -241,7 +241,7 @@ impl ShuffleNode {
         &self.running.node
     }
 
-    /// Returns when the node has ended by itself, with what it said: nothing is acknowledged any more, and the process should end.
+    /// Returns when the node has ended by itself, with what it said: it acknowledges nothing any more, and the process should end.
     pub async fn ended(&self) -> String {
         loop {
             if let Some(why) = self.running.node.ended() {

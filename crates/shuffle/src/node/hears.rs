@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use tokio::sync::mpsc::Sender;
 
-/// Hands something to the one who waits for it, and never waits: what does not fit is dropped, and asked for again. A copy hands it
-/// to the same one.
+/// Hands something to the one who waits for it, and never waits: what does not fit is dropped, and asked for again. A copy
+/// hands it to the same one.
 pub(crate) struct Hears<T>(Arc<dyn Fn(T) + Send + Sync>);
 
 impl<T> Hears<T> {

@@ -26,7 +26,7 @@
 //! *Durable*: what was acknowledged is on disks. So a replica whose process has ended stays in the map, others go on without it
 //! under a later epoch, and when all replicas of a slot have ended, those that come back have its decisions. The coordinator then
 //! never gives a slot to a node that has nothing of it as if it were new. A replica in `Live` has each decision that counts: the
-//! leader counts on all replicas in `Live`, and on those in `Load` from the moment on at which its map names them, which is before
+//! leader counts on all replicas in `Live`, and on those in `Load` from the moment on when its map names them, which is before
 //! they can say that they are loaded.
 
 mod disk;
