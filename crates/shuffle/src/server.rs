@@ -13,7 +13,7 @@ use crate::network::{PoolService, WireTransport};
 use crate::node::{Node, NodeConfig, NodeSettings, StartError as NodeError};
 use crate::pool::{
     DiskLimits, PoolError, PoolHandler, PoolListener, PoolSpec, Running, Seen, Settings, Starting,
-    attend_disk, ensure, metrics_text, routes, running,
+    attend_disk, ensure, look, metrics_text, routes, running,
 };
 use bytes::Bytes;
 use partage_core::base::name::{KeyspaceName, NameError, NodeId};
@@ -36,7 +36,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -376,17 +376,17 @@ async fn attend_maps(
     (coordinators, spec, mut settings): (Vec<String>, PoolSpec, Settings),
 ) {
     let mut generation = 1;
-    let mut look = Instant::now() + limits::POOL_LOOK;
+    let mut look_at = Instant::now() + limits::POOL_LOOK;
     // What has come since the first map.
     seen.mark_changed();
     loop {
         tokio::select! {
             changed = seen.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep_until(look) => {
-                look = Instant::now() + limits::POOL_LOOK;
-                // Without a coordinator the pool is as it was.
-                match ensure(&coordinators, &spec).await {
-                    Ok(now) if now != settings => settings = now,
+            () = tokio::time::sleep_until(look_at) => {
+                look_at = Instant::now() + limits::POOL_LOOK;
+                // Without a coordinator the pool is as it was; one that somebody has deleted is created by no node that runs.
+                match look(&coordinators, &spec.name).await {
+                    Ok(Some(now)) if now != settings => settings = now,
                     _ => continue,
                 }
             }

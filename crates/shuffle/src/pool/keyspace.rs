@@ -80,10 +80,29 @@ fn check(found: &Keyspace) -> Result<Settings, PoolError> {
 
 /// Creates the pool if it is not there, at the first coordinator that answers. How many replicas it has.
 pub(crate) async fn ensure(coordinators: &[String], spec: &PoolSpec) -> Result<Settings, PoolError> {
+    let found = ask(coordinators, &spec.name, Some(spec)).await?;
+    let gone = || PoolError::NoCoordinator(format!("keyspace {} was deleted again", spec.name));
+    check(&found.ok_or_else(gone)?)
+}
+
+/// How many replicas the pool has. None: it is not there.
+pub(crate) async fn look(
+    coordinators: &[String],
+    pool: &KeyspaceName,
+) -> Result<Option<Settings>, PoolError> {
+    ask(coordinators, pool, None).await?.map(|found| check(&found)).transpose()
+}
+
+/// The keyspace of a pool, from the first coordinator that answers; `creates` says what it creates if it is not there.
+async fn ask(
+    coordinators: &[String],
+    pool: &KeyspaceName,
+    creates: Option<&PoolSpec>,
+) -> Result<Option<Keyspace>, PoolError> {
     let mut why = "no coordinator is named".to_owned();
     for coordinator in coordinators {
-        match timeout(COORDINATOR_ANSWER, ensure_at(coordinator, spec)).await {
-            Ok(Ok(found)) => return check(&found),
+        match timeout(COORDINATOR_ANSWER, ask_at(coordinator, pool, creates)).await {
+            Ok(Ok(found)) => return Ok(found),
             Ok(Err(error)) => why = error,
             Err(_) => why = format!("{coordinator} does not answer"),
         }
@@ -91,27 +110,29 @@ pub(crate) async fn ensure(coordinators: &[String], spec: &PoolSpec) -> Result<S
     Err(PoolError::NoCoordinator(why))
 }
 
-async fn ensure_at(coordinator: &str, spec: &PoolSpec) -> Result<Keyspace, String> {
+async fn ask_at(
+    coordinator: &str,
+    pool: &KeyspaceName,
+    creates: Option<&PoolSpec>,
+) -> Result<Option<Keyspace>, String> {
     let told = |status: Status| format!("{coordinator}: {}", status.message());
     let url =
         if coordinator.contains("://") { coordinator.to_owned() } else { format!("http://{coordinator}") };
     let endpoint = Dialer::COMMAND.grpc(url).map_err(|error| format!("{coordinator}: {error}"))?;
     let channel = endpoint.connect().await.map_err(|error| format!("{coordinator}: {error}"))?;
     let mut admin = AdminClient::new(channel);
-    if let Some(found) = get(&mut admin, &spec.name).await.map_err(told)? {
-        return Ok(found);
-    }
+    let found = get(&mut admin, pool).await.map_err(told)?;
+    let Some(spec) = creates.filter(|_| found.is_none()) else { return Ok(found) };
     let keyspace = Some(proto::Keyspace::from(&spec.keyspace()));
     // Nodes that are still to join will have the replicas for which there are too few nodes now.
     let create = Command::CreateKeyspace(CreateKeyspace { keyspace, presplit: None, ahead: true });
     match admin.command(CommandRequest { dry_run: false, command: Some(create) }).await {
-        Ok(done) => tracing::info!(pool = %spec.name, "{}", done.into_inner().summary),
+        Ok(done) => tracing::info!(%pool, "{}", done.into_inner().summary),
         // Another node was quicker.
         Err(status) if status.code() == Code::AlreadyExists => {}
         Err(status) => return Err(told(status)),
     }
-    let found = get(&mut admin, &spec.name).await.map_err(told)?;
-    found.ok_or_else(|| format!("{coordinator}: keyspace {} was deleted again", spec.name))
+    get(&mut admin, pool).await.map_err(told)
 }
 
 async fn get(admin: &mut AdminClient<Channel>, pool: &KeyspaceName) -> Result<Option<Keyspace>, Status> {

@@ -41,7 +41,7 @@ pub(crate) use disk::attend as attend_disk;
 pub(crate) use handler::PoolHandler;
 pub(crate) use http::routes;
 pub use keyspace::PoolError;
-pub(crate) use keyspace::{PoolSpec, Settings, ensure};
+pub(crate) use keyspace::{PoolSpec, Settings, ensure, look};
 pub(crate) use map::{PoolListener, Seen};
 pub(crate) use metrics::text as metrics_text;
 

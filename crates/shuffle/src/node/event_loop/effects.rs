@@ -89,6 +89,12 @@ impl EventLoop {
         self.holder(holder::Event::LoadBegins(slot))
     }
 
+    pub(super) fn delete_slot(&mut self, slot: PoolSlot) -> Result {
+        self.leaders.remove(&slot);
+        self.holder(holder::Event::SlotDeleted(slot))?;
+        self.decisions.forget_epochs(slot).map_err(|error| Ends(error.to_string()))
+    }
+
     fn drop_slot(&mut self, slot: PoolSlot) -> Result {
         self.storing.order(Order::DropSlot(slot));
         self.decisions.forget(slot).map_err(|error| Ends(error.to_string()))

@@ -116,7 +116,7 @@ impl EventLoop {
                 self.begin_load(slot)?;
                 let _ = client.send(());
             }
-            Event::SlotDeleted(slot) => self.holder(holder::Event::SlotDeleted(slot))?,
+            Event::SlotDeleted(slot) => self.delete_slot(slot)?,
         }
         self.hand_out_local()
     }
